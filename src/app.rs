@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::admin::{self, Shown};
 use crate::config::Config;
-use crate::downstream::{self, Connections, Downstream, Drain, DrainTrigger, Rest};
+use crate::downstream::{self, Connections, Downstream, Drain, DrainTrigger, Listener, Rest};
 use crate::open_files::{self, Shares, Spare};
 use crate::relay::{HubConnector, Loads, SharedConnector, Views, ViewsOptions};
 use crate::telemetry::{self, LogControl};
@@ -21,7 +21,7 @@ use crate::upstream::{
 
 /// A relay that is bound and not yet running.
 pub struct App {
-    listeners: Vec<TcpListener>,
+    listeners: Vec<Listener>,
     admin: Option<TcpListener>,
     spare: Arc<Spare>,
     downstream: Downstream,
@@ -49,8 +49,9 @@ impl App {
         let takers = sources.into_iter().map(|source| source.loads).collect();
         let loads = Arc::new(Loads::new(config.loads, views.clone(), Arc::new(LoadsConnector::new(takers))));
         let mut listeners = Vec::new();
-        for address in config.listen {
-            listeners.push(bind(address)?);
+        for options in config.listen {
+            let address = options.address;
+            listeners.push(Listener::open(options).with_context(|| format!("cannot listen on {address}"))?);
         }
         let admin = match config.admin {
             Some(address) => Some(bind(address)?),

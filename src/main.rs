@@ -170,7 +170,10 @@ async fn relay(path: &Path, places: Places, log: LogControl) -> ExitCode {
 /// Options of the command line override the configuration file.
 fn with_places(mut config: Config, places: Places) -> Config {
     if let Some(listen) = places.listen {
-        config.listen = vec![listen];
+        config.listen.truncate(1); // what its connections have to bring still holds
+        if let Some(options) = config.listen.first_mut() {
+            options.address = listen;
+        }
     }
     config.admin = places.admin.or(config.admin);
     config

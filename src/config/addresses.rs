@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use super::checker::Checker;
 use super::diagnostic::Place;
 use super::raw;
+use crate::downstream::ListenOptions;
 
 impl Checker<'_> {
     /// Returns the addresses for clients, and the one for operators.
-    pub(crate) fn addresses(&mut self, raw: &raw::Root) -> (Vec<SocketAddr>, Option<SocketAddr>) {
+    pub(crate) fn addresses(&mut self, raw: &raw::Root) -> (Vec<ListenOptions>, Option<SocketAddr>) {
         let listen = raw.listen.0.iter().flat_map(|listen| &listen.0);
         let listen = listen.filter_map(|listen| listen.address.0.as_ref());
         let listen: Vec<_> = listen.map(|address| (address.0, &address.place)).collect();
@@ -21,7 +22,7 @@ impl Checker<'_> {
                 self.taken(*address, place, *other, at);
             }
         }
-        (listen.into_iter().map(|(address, _)| address).collect(), admin.map(|(address, _)| address))
+        (listen.into_iter().map(|(address, _)| ListenOptions { address }).collect(), admin.map(|(address, _)| address))
     }
 
     fn taken(&mut self, address: SocketAddr, place: &Place, other: SocketAddr, at: &Place) {

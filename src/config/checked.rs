@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::diagnostic::Diagnostic;
-use crate::downstream::{self, DrainTimes, RestOptions};
+use crate::downstream::{self, DrainTimes, ListenOptions, RestOptions};
 use crate::relay::{LoadsMode, ViewsOptions};
 use crate::transcode::Transcoder;
 use crate::upstream::Plan;
@@ -14,7 +14,7 @@ use crate::upstream::Plan;
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Addresses for clients.
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<ListenOptions>,
     /// The address for operators, if there is one.
     pub admin: Option<SocketAddr>,
     /// The servers, and the lists of each authority.

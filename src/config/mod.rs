@@ -45,6 +45,7 @@ mod yaml;
 
 mod diagnostic;
 
+pub use crate::downstream::ListenOptions;
 pub use checked::Config;
 pub use diagnostic::Diagnostic;
 pub use form::{admin_address, listen_address};

@@ -5,24 +5,26 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::pin;
 
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
 use super::connections::Connections;
 use super::drain::Drain;
+use super::listener::Listener;
+use super::socket::Socket;
 
 /// A new connection, with the spare place that it has so far.
 pub(super) struct Accepted {
-    pub(crate) stream: TcpStream,
-    pub(crate) peer: SocketAddr,
+    pub(crate) socket: Socket,
+    /// Its address, if it has one.
+    pub(crate) address: Option<SocketAddr>,
     pub(crate) spare: OwnedSemaphorePermit,
 }
 
 /// Accepts connections until the relay drains, and returns when the last one is closed. Dropping the future closes the listener and every
 /// connection.
 pub(super) async fn accept<F>(
-    listener: TcpListener,
+    listener: Listener,
     connections: &Connections,
     mut drain: Drain,
     serve: impl Fn(Accepted) -> F,
@@ -46,13 +48,13 @@ pub(super) async fn accept<F>(
     while open.join_next().await.is_some() {}
 }
 
-async fn next(listener: &TcpListener, connections: &Connections) -> Accepted {
+async fn next(listener: &Listener, connections: &Connections) -> Accepted {
     let spare = connections.spare_place().await;
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => {
+            Ok((socket, address)) => {
                 connections.keep_pace().await;
-                return Accepted { stream, peer, spare };
+                return Accepted { socket, address, spare };
             }
             // The client is gone already.
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}

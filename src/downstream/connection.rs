@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +13,16 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::coalesce::Coalesced;
 use super::connections::{ConnectionLimits, End, Place};
 use super::counted::Counted;
 use super::drain::Drain;
 use super::paced_reads::PacedReads;
-use super::sniff::{Spoken, first_word, unread};
+use super::sniff::{Spoken, Unread, first_word};
 use super::write_timeout::WriteTimeout;
+use crate::xds::Peer;
 
 /// How long a peer may keep a connection without progress.
 #[derive(Debug, Clone, Copy)]
@@ -45,8 +45,8 @@ impl Default for ConnectionTimeouts {
 
 /// Serves a connection until it ends. While the relay drains, it accepts no more requests.
 pub(super) async fn serve<F, B>(
-    mut stream: TcpStream,
-    peer: SocketAddr,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+    peer: &Peer,
     mut drain: Drain,
     patience: ConnectionTimeouts,
     place: Arc<Place>,
@@ -55,7 +55,6 @@ pub(super) async fn serve<F, B>(
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
 {
-    prepare(&stream);
     let first = tokio::select! {
         first = tokio::time::timeout(patience.first_word, first_word(&mut stream)) => first,
         end = place.closes() => return log_closed(peer, end),
@@ -64,7 +63,7 @@ pub(super) async fn serve<F, B>(
         tracing::debug!(%peer, "connection sent nothing; closing it");
         return;
     };
-    let io = PacedReads::new(unread(first, stream), place.clone());
+    let io = PacedReads::new(Unread::new(first, stream), place.clone());
     let service = service_fn(|request| {
         let open = place.open_stream();
         let response = call(request);
@@ -103,20 +102,13 @@ pub(super) async fn serve<F, B>(
     }
 }
 
-fn log_closed(peer: SocketAddr, end: End) {
+fn log_closed(peer: &Peer, end: End) {
     match end {
         End::Drain => {}
         End::Idle => tracing::debug!(%peer, "connection without streams closed; another one needs its place"),
         End::Late => tracing::debug!(%peer, "connection without a request closed (limits.first_request_timeout)"),
         End::Refused => tracing::debug!(%peer, "connection refused"),
     }
-}
-
-/// Sets socket options. A socket that rejects one works without it.
-fn prepare(stream: &TcpStream) {
-    let _ = stream.set_nodelay(true);
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT);
 }
 
 fn http2(limits: &ConnectionLimits) -> http2::Builder<TokioExecutor> {
@@ -148,9 +140,6 @@ fn longest_headers(limits: &ConnectionLimits) -> usize {
     limits.header_bytes.saturating_mul(2)
 }
 
-/// The bytes that the kernel buffers for a connection beyond those in flight. Without a bound it buffers up to 4 MiB for each client that
-/// stops reading.
-const UNSENT: u32 = 256 << 10;
 const KEEPALIVE: Duration = Duration::from_secs(60);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -161,7 +150,7 @@ mod tests {
     use bytes::Bytes;
     use http_body_util::Full;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
     use crate::downstream::connections::tests::any_place;
@@ -180,7 +169,7 @@ mod tests {
                 let body = body.clone();
                 async move { Response::new(Full::new(body)) }
             };
-            serve(near, peer, drain, patience, any_place().await, answer).await;
+            serve(near, &Peer::at(peer), drain, patience, any_place().await, answer).await;
         });
         (far, serving)
     }

@@ -1,6 +1,5 @@
 //! One gRPC call of load reporting: passes messages between a client and the handler of its reports.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,6 +11,7 @@ use super::report_limits;
 use super::request_limits::RequestLimits;
 use super::slot::Status;
 use crate::relay::{LimitCounters, LoadEnd, LoadLink, Loads};
+use crate::xds::Peer;
 
 /// The context of a call.
 pub(super) struct LoadsCall {
@@ -19,7 +19,7 @@ pub(super) struct LoadsCall {
     pub(crate) limits: RequestLimits,
     pub(crate) counters: Arc<LimitCounters>,
     pub(crate) drain: Drain,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Arc<Peer>,
 }
 
 impl LoadsCall {
@@ -52,7 +52,7 @@ async fn converse(frames: &mut Frames, call: &LoadsCall, answers: mpsc::Sender<B
     }
     let (reports, taken) = mpsc::channel(1);
     tokio::select! {
-        end = call.loads.serve(call.peer.ip(), LoadLink { first, reports: taken, answers }) => end.into(),
+        end = call.loads.serve(&call.peer, LoadLink { first, reports: taken, answers }) => end.into(),
         status = read(frames, call, reports) => status,
     }
 }

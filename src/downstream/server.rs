@@ -1,7 +1,6 @@
 //! Accepts connections and routes requests.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -13,7 +12,6 @@ use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 use super::accept::{Accepted, accept};
@@ -26,6 +24,7 @@ use super::encode::SharedMessages;
 use super::frames::{Frames, framed};
 use super::health::{Health, Inquiry};
 use super::incomplete::{Inbound, IncompleteRequests};
+use super::listener::Listener;
 use super::loads::{self, LoadsCall};
 use super::pace::Pace;
 use super::refusal::Refusal;
@@ -36,7 +35,7 @@ use super::stream::{Call, LINGER, read};
 use super::turns::Turns;
 use super::unfinished_replies::UnfinishedReplies;
 use crate::relay::{Loads, ViewQuota, Views};
-use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Shape};
+use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Peer, Shape};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
@@ -120,28 +119,31 @@ impl Downstream {
 
     /// Accepts connections until the relay drains, and returns when the last one is closed. Dropping the future closes the listener and
     /// every connection.
-    pub(crate) async fn serve(self, listener: TcpListener) {
+    pub(crate) async fn serve(self, listener: Listener) {
         let serve = |accepted| self.clone().connection(accepted);
         accept(listener, &self.connections, self.drain.clone(), serve).await;
     }
 
-    async fn connection(self, Accepted { stream, peer, spare }: Accepted) {
-        let Some(place) = self.connections.admit(peer, spare).await else {
-            tracing::debug!(%peer, "too many connections from one address; closing it");
+    async fn connection(self, Accepted { socket, address, spare }: Accepted) {
+        socket.prepare();
+        let Some(place) = self.connections.admit(address, spare).await else {
+            tracing::debug!(peer = ?address, "too many connections from one address; closing it");
             return;
         };
+        let peer = Arc::new(Peer { connection: place.number(), address, proven: None });
         let drain = self.drain.clone();
         let inbound = self.incomplete.connection();
         let answering = place.clone();
-        let call = move |request| self.clone().respond(request, peer, &answering, inbound.clone());
-        connection::serve(stream, peer, drain, ConnectionTimeouts::default(), place, call).await;
+        let of_call = peer.clone();
+        let call = move |request| self.clone().respond(request, of_call.clone(), &answering, inbound.clone());
+        connection::serve(socket, &peer, drain, ConnectionTimeouts::default(), place, call).await;
     }
 
     /// A gRPC call is answered at once, and its stream goes on in tasks of its own: they keep no room for the request.
     fn respond(
         self,
         request: Request<Incoming>,
-        peer: SocketAddr,
+        peer: Arc<Peer>,
         place: &Place,
         inbound: Arc<Inbound>,
     ) -> impl Future<Output = Response<AnyBody>> + Send + use<> {
@@ -172,7 +174,7 @@ impl Downstream {
     async fn poll(
         self,
         request: Request<Incoming>,
-        peer: SocketAddr,
+        peer: Arc<Peer>,
         inbound: Arc<Inbound>,
         quota: Arc<ViewQuota>,
     ) -> Response<AnyBody> {
@@ -189,7 +191,7 @@ impl Downstream {
     fn call(
         &self,
         request: Request<Incoming>,
-        peer: SocketAddr,
+        peer: Arc<Peer>,
         inbound: Arc<Inbound>,
         quota: Arc<ViewQuota>,
     ) -> Response<AnyBody> {
@@ -228,7 +230,7 @@ impl Downstream {
         grpc_response(AnyBody::Messages(messages, Some(end)))
     }
 
-    fn loads(&self, mut frames: Frames, peer: SocketAddr) -> Response<AnyBody> {
+    fn loads(&self, mut frames: Frames, peer: Arc<Peer>) -> Response<AnyBody> {
         let (answers, messages) = mpsc::channel(1);
         let (status, end) = oneshot::channel();
         let (limits, counters) = (self.request_limits, self.views.counters().limits.clone());

@@ -1,9 +1,10 @@
 //! Detects a client's HTTP version by its first bytes.
 
-use std::io::{self, Cursor};
+use std::io::{self, Cursor, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spoken {
@@ -27,10 +28,51 @@ pub(super) async fn first_word(from: &mut (impl AsyncRead + Unpin)) -> io::Resul
     }
 }
 
-/// Returns the connection with its first bytes put back.
-pub(super) fn unread(first: Vec<u8>, stream: TcpStream) -> impl AsyncRead + AsyncWrite + Unpin {
-    let (reads, writes) = stream.into_split();
-    tokio::io::join(Cursor::new(first).chain(reads), writes)
+/// A connection with its first bytes put back.
+pub(super) struct Unread<S> {
+    first: Cursor<Vec<u8>>,
+    stream: S,
+}
+
+impl<S> Unread<S> {
+    pub(crate) fn new(first: Vec<u8>, stream: S) -> Self {
+        Self { first: Cursor::new(first), stream }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Unread<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if (self.first.position() as usize) < self.first.get_ref().len() {
+            return Pin::new(&mut self.first).poll_read(cx, buffer);
+        }
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Unread<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 /// The first bytes of each HTTP/2 connection (RFC 9113, 3.4).

@@ -1,6 +1,5 @@
 //! One gRPC discovery call: the task that reads its requests.
 
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use crate::protocol::session::{BadRequest, CloseReason, Fetched, Variant};
 use crate::relay::{ClientInfo, Limit, LimitCounters, ViewQuota, Views};
-use crate::xds::{HeldVersions, Method, Scope, Shape, StatedEntries};
+use crate::xds::{HeldVersions, Method, Peer, Scope, Shape, StatedEntries};
 
 /// The context of a call.
 pub(super) struct Call {
@@ -27,7 +26,7 @@ pub(super) struct Call {
     pub(crate) views: Arc<Views>,
     pub(crate) drain: Drain,
     pub(crate) limits: RequestLimits,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Arc<Peer>,
     pub(crate) quota: Arc<ViewQuota>,
     /// The rate of requests, if it is limited.
     pub(crate) pace: Option<Pace>,
@@ -129,7 +128,7 @@ fn take_stated(message: Bytes, slot: &Arc<Slot>, call: &Call) -> Result<(Bytes, 
     let Some((entries, others)) = StatedEntries::split_off(&message) else { return Ok((message, None)) };
     let store = call.views.stated_versions();
     let weak = Arc::downgrade(slot);
-    let held = store.hold(entries, call.peer, move || {
+    let held = store.hold(entries, call.peer.connection, move || {
         if let Some(slot) = weak.upgrade()
             && let Some(handle) = slot.handle()
         {
@@ -153,7 +152,7 @@ async fn sit(request: Request, slot: &Slot, call: &Call) -> Result<Box<Request>,
             Scope::Aggregated => None,
             Scope::Only(name) => Some(name),
         },
-        peer: call.peer,
+        peer: call.peer.clone(),
         quota: call.quota.clone(),
     };
     match call.views.open_session(&request, visit).await {

@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::xds::Peer;
+
 #[derive(Debug)]
 pub(crate) struct ClientLog {
     second: Mutex<Second>,
@@ -47,7 +49,7 @@ struct PaceState {
 pub(crate) struct StreamLine<'a> {
     pub(crate) session: u64,
     pub(crate) node: &'a str,
-    pub(crate) peer: &'a str,
+    pub(crate) peer: &'a Peer,
     pub(crate) view: &'a str,
     pub(crate) variant: &'a str,
 }
@@ -56,14 +58,14 @@ impl ClientLog {
     pub(crate) fn stream_opened(self: &Arc<Self>, line: StreamLine<'_>) {
         if self.is_worth_a_line(|second| second.opened += 1) {
             let StreamLine { session, node, peer, view, variant } = line;
-            tracing::info!(session, node, peer, view, variant, "client stream opened");
+            tracing::info!(session, node, %peer, view, variant, "client stream opened");
         }
     }
 
     pub(crate) fn stream_ended(self: &Arc<Self>, line: StreamLine<'_>) {
         if self.is_worth_a_line(|second| second.ended += 1) {
             let StreamLine { session, node, peer, view, .. } = line;
-            tracing::info!(session, node, peer, view, "client stream ended");
+            tracing::info!(session, node, %peer, view, "client stream ended");
         }
     }
 

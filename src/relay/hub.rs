@@ -4,7 +4,7 @@
 //! The hub is a view like those of the clients, with one key for all. To a view it is one more server.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::proto::{Any, Response};
 use crate::protocol::session::{Reply, Step, Variant};
 use crate::protocol::upstream::ResponseMessage;
 use crate::protocol::view::{Completeness, NamedError};
-use crate::xds::{Authority, Name, Resource, Type};
+use crate::xds::{Authority, Name, Peer, Resource, Type};
 
 /// Opens streams to the hub.
 #[derive(Clone)]
@@ -55,7 +55,7 @@ impl HubConnector {
         let (sender, mut requests) = mpsc::channel(16);
         report(link, LinkEvent::Opened { variant: Variant::Delta, requests: sender, life: Arc::default() }).await?;
         let first = requests.recv().await?;
-        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let peer = Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 0).into()));
         let client = ClientInfo { variant: Variant::Delta, only: None, peer, quota: Arc::default() };
         let sitting = match self.hub.open_session(&first, client).await {
             Ok(handle) => SessionGuard(handle),

@@ -131,9 +131,10 @@ impl Access {
         Self { rules: rules.into() }
     }
 
-    /// Returns the access of a client at this address.
-    pub fn clearance(&self, peer: IpAddr) -> Clearance {
-        let names_peer = |rule: &AccessRule| rule.peers.iter().any(|network| network.contains(peer));
+    /// Returns the access of a client at this address. One on a Unix socket has none, and is in no network.
+    pub fn clearance(&self, peer: Option<IpAddr>) -> Clearance {
+        let contains = |network: &Network| peer.is_some_and(|peer| network.contains(peer));
+        let names_peer = |rule: &AccessRule| rule.peers.iter().any(contains);
         Clearance { access: self.clone(), named: self.rules.iter().map(names_peer).collect() }
     }
 }
@@ -182,12 +183,12 @@ mod tests {
         };
         let access =
             Access::of(vec![rule(&["pay/*", "root"], &["10.1.0.0/16"]), rule(&["pay/shared"], &["10.2.0.0/16"])]);
-        let allowed = |peer: &str, name: &str| access.clearance(peer.parse().unwrap()).allows(&kind, &name.into());
+        let allowed = |peer: &str, name: &str| access.clearance(peer.parse().ok()).allows(&kind, &name.into());
         assert!(allowed("10.1.0.1", "pay/key") && allowed("10.1.0.1", "root") && allowed("10.1.0.1", "other"));
         assert!(!allowed("10.2.0.1", "pay/key") && !allowed("10.2.0.1", "root") && allowed("10.2.0.1", "other"));
         assert!(allowed("10.2.0.1", "pay/shared") && allowed("10.1.0.1", "pay/shared"), "either rule is enough");
-        assert!(!access.clearance("10.9.0.1".parse().unwrap()).allows(&kind, &"root".into()));
+        assert!(!access.clearance("10.9.0.1".parse().ok()).allows(&kind, &"root".into()));
         let other = TypeTable::new().resolve("a.B");
-        assert!(access.clearance("10.9.0.1".parse().unwrap()).allows(&other, &"root".into()));
+        assert!(access.clearance("10.9.0.1".parse().ok()).allows(&other, &"root".into()));
     }
 }

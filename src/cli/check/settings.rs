@@ -39,7 +39,7 @@ fn section(out: &mut String, title: &str, rows: Vec<Row>) {
 }
 
 fn addresses(config: &Config) -> Vec<Row> {
-    let clients = config.listen.iter().map(|address| ("clients".to_owned(), address.to_string()));
+    let clients = config.listen.iter().map(|listen| ("clients".to_owned(), listen.address.to_string()));
     let admin =
         config.admin.map_or_else(|| "none: no reports, probes and metrics".to_owned(), |admin| admin.to_string());
     clients.chain([("operators".to_owned(), admin)]).collect()

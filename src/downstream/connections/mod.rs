@@ -176,8 +176,12 @@ impl Connections {
 
     /// Returns the place of a new connection, which may be one where its first request is refused. `None` if the connection must be closed:
     /// its address has too many, and refusals for some of them already.
-    pub(super) async fn admit(self: &Arc<Self>, peer: SocketAddr, spare: OwnedSemaphorePermit) -> Option<Arc<Place>> {
-        let (address, count) = self.count_address(peer.ip().to_canonical());
+    pub(super) async fn admit(
+        self: &Arc<Self>,
+        address: Option<SocketAddr>,
+        spare: OwnedSemaphorePermit,
+    ) -> Option<Arc<Place>> {
+        let (address, count) = self.count_address(address.map(|address| address.ip().to_canonical()));
         let limit = self.limits.per_address;
         if count > limit {
             self.counters.reached(Limit::ConnectionsPerAddress);
@@ -213,11 +217,9 @@ impl Connections {
         Arc::new(Place::new(self.clone(), number, refusal, address, permit))
     }
 
-    /// Returns how many connections the address has, this one included; 0 if that is not limited.
-    fn count_address(self: &Arc<Self>, address: IpAddr) -> (Option<FromAddress>, usize) {
-        if self.limits.per_address == 0 {
-            return (None, 0);
-        }
+    /// Returns how many connections the address has, this one included; 0 if that is not limited, or there is no address.
+    fn count_address(self: &Arc<Self>, address: Option<IpAddr>) -> (Option<FromAddress>, usize) {
+        let Some(address) = address.filter(|_| self.limits.per_address != 0) else { return (None, 0) };
         let mut state = self.lock();
         let count = state.addresses.entry(address).or_default();
         *count += 1;

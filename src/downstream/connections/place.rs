@@ -86,6 +86,11 @@ impl Place {
         &self.connections
     }
 
+    /// Returns the number of the connection in this process.
+    pub(in crate::downstream) fn number(&self) -> u64 {
+        self.number
+    }
+
     pub(in crate::downstream) fn quota(&self) -> Arc<ViewQuota> {
         self.quota.clone()
     }

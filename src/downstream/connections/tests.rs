@@ -39,7 +39,7 @@ pub(in crate::downstream) async fn any_place() -> Arc<Place> {
 
 async fn enter(connections: &Arc<Connections>, host: u8) -> Option<Arc<Place>> {
     let spare = connections.spare_place().await;
-    connections.admit(([127, 0, 0, host], 1000).into(), spare).await
+    connections.admit(Some(([127, 0, 0, host], 1000).into()), spare).await
 }
 
 fn is_unused(connections: &Connections) -> bool {

@@ -11,7 +11,6 @@ mod rejection;
 mod request;
 
 use std::hash::Hasher;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::available_parallelism;
@@ -36,7 +35,7 @@ use crate::proto::discovery::DiscoveryRequest;
 use crate::protocol::session::{Fetched, Reply, Variant};
 use crate::relay::{ClientInfo, SessionGuard, ViewQuota, Views};
 use crate::transcode::Descriptors;
-use crate::xds::RestPath;
+use crate::xds::{Peer, RestPath};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RestOptions {
@@ -85,7 +84,7 @@ pub(super) struct Poll {
     pub(crate) views: Arc<Views>,
     pub(crate) inbound: Arc<Inbound>,
     pub(crate) drain: Drain,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Arc<Peer>,
     pub(crate) quota: Arc<ViewQuota>,
     pub(crate) message_bytes: usize,
     pub(crate) v2: bool,
@@ -128,7 +127,7 @@ impl Rest {
             of.fetch_add(1, Ordering::Relaxed);
         };
         count(&self.counts.polls);
-        let peer = poll.peer;
+        let peer = poll.peer.clone();
         let path = request.uri().path().to_owned();
         match self.handle(request, poll).await {
             Ok(Answer::Content(body)) => {
@@ -218,8 +217,12 @@ impl Rest {
         path: RestPath,
         poll: &Poll,
     ) -> Result<SessionGuard, Rejection> {
-        let visit =
-            ClientInfo { variant: Variant::Sotw, only: Some(path.kind), peer: poll.peer, quota: poll.quota.clone() };
+        let visit = ClientInfo {
+            variant: Variant::Sotw,
+            only: Some(path.kind),
+            peer: poll.peer.clone(),
+            quota: poll.quota.clone(),
+        };
         let request = proto::Request::Sotw(request.clone());
         let sitting = SessionGuard(poll.views.open_session(&request, visit).await?);
         sitting.0.handle_request(request).await;

@@ -4,7 +4,6 @@ mod pool;
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +19,7 @@ use super::views::Views;
 use crate::proto::loads::LoadStatsRequest;
 use crate::protocol::loads::LoadLimits;
 use crate::protocol::upstream::BackoffTimes;
-use crate::xds::SharingKey;
+use crate::xds::{Peer, SharingKey};
 
 /// What happens to the reports of clients (LRS-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,7 +121,7 @@ impl Loads {
     }
 
     /// Serves a client's stream from its first message to its end. If the client leaves before, the future is dropped.
-    pub(crate) async fn serve(&self, peer: IpAddr, link: LoadLink) -> LoadEnd {
+    pub(crate) async fn serve(&self, peer: &Peer, link: LoadLink) -> LoadEnd {
         let Ok(first) = LoadStatsRequest::decode(link.first.clone()) else { return LoadEnd::Unreadable };
         let key = match self.views.identify(first.node.as_ref()) {
             Ok(identity) => identity.key().clone(),

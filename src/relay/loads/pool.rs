@@ -1,6 +1,5 @@
 //! The clients of one sharing key whose load reports are summed, and the task that reports them upstream.
 
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use crate::proto::node::Node;
 use crate::protocol::loads::{Aggregate, LoadLimits, Order, Reporter};
 use crate::protocol::upstream::Backoff;
 use crate::relay::{Clock, Views};
-use crate::xds::SharingKey;
+use crate::xds::{Peer, SharingKey};
 
 pub(super) struct Pool {
     pub(crate) key: SharingKey,
@@ -214,7 +213,7 @@ impl Pool {
 
 impl Member {
     /// Passes a client's reports to the pool, and orders to the client.
-    pub(crate) async fn converse(self, first: LoadStatsRequest, peer: IpAddr, mut link: LoadLink) -> LoadEnd {
+    pub(crate) async fn converse(self, first: LoadStatsRequest, peer: &Peer, mut link: LoadLink) -> LoadEnd {
         let done = || LoadEnd::Said { code: code::OK, message: String::new() };
         let node = Node::decode(first.node.clone().unwrap_or_default()).unwrap_or_default();
         let reads_all = node.client_features.iter().any(|feature| feature == ALL_CLUSTERS);

@@ -24,7 +24,7 @@ use super::published::Published;
 use crate::proto::Request;
 use crate::protocol::session::{Ack, BadRequest, CloseReason, Estimate, Fetched, Session, Step, Variant};
 use crate::protocol::view::{Completeness, NameChanged, RefusedName, SessionId, Snapshot};
-use crate::xds::{Authority, HeldVersions, Name, Type};
+use crate::xds::{Authority, HeldVersions, Name, Peer, Type};
 
 pub(crate) struct SessionHandle {
     pub(crate) id: SessionId,
@@ -32,7 +32,7 @@ pub(crate) struct SessionHandle {
     /// The client, for logs and reports.
     pub(crate) node_id: String,
     pub(crate) key: String,
-    pub(crate) peer: String,
+    pub(crate) peer: Arc<Peer>,
     /// Guards the session. Each of the three locks it for a short time.
     session: Mutex<Session>,
     /// Notices of the view task. That task never waits for a session that makes a reply.
@@ -77,7 +77,7 @@ pub(super) struct SessionParts {
     pub(crate) variant: Variant,
     pub(crate) node_id: String,
     pub(crate) key: String,
-    pub(crate) peer: String,
+    pub(crate) peer: Arc<Peer>,
     pub(crate) published: Arc<Published>,
     pub(crate) owner: mpsc::Sender<Command>,
     pub(crate) clock: Clock,

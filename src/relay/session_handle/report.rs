@@ -17,7 +17,7 @@ impl SessionHandle {
         };
         ClientReport {
             session: self.id.0,
-            peer: self.peer.clone(),
+            peer: self.peer.to_string(),
             node: self.node_id.clone(),
             view: self.key.clone(),
             variant: self.variant.name(),

@@ -10,7 +10,6 @@ mod split_watch;
 mod start;
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -43,7 +42,7 @@ use crate::protocol::limits::Limits;
 use crate::protocol::session::{Authorities, Client, Identity, Session};
 use crate::protocol::sources::Plan;
 use crate::protocol::view::{Class, ResourceTable, SessionId};
-use crate::xds::{Access, BodyStore, KeyRule, Name, SharingKey, StatedVersionsStore, TypeTable};
+use crate::xds::{Access, BodyStore, KeyRule, Name, Peer, SharingKey, StatedVersionsStore, TypeTable};
 
 pub(crate) struct Views {
     rule: Arc<KeyRule>,
@@ -161,7 +160,7 @@ impl Views {
         first: &Request,
         visit: ClientInfo,
     ) -> Result<Arc<SessionHandle>, AdmissionError> {
-        let (variant, peer) = (visit.variant, visit.peer);
+        let (variant, peer) = (visit.variant, visit.peer.clone());
         let handle = self.try_open_session(first, visit).await;
         match &handle {
             Ok(_) => self.counters.stream_accepted(variant),
@@ -194,7 +193,7 @@ impl Views {
         first: &Request,
         visit: &ClientInfo,
     ) -> Option<Arc<SessionHandle>> {
-        let ClientInfo { variant, only, peer, .. } = *visit;
+        let ClientInfo { variant, only, ref peer, .. } = *visit;
         let Entrance { published, commands, stay } = into;
         let node = first.node().map_or(&[][..], |node| node);
         let place = SessionParts {
@@ -202,7 +201,7 @@ impl Views {
             variant,
             node_id: Client::node_id(node),
             key: identity.key().to_string(),
-            peer: peer.to_string(),
+            peer: peer.clone(),
             published,
             owner: commands.clone(),
             clock: self.clock,
@@ -228,11 +227,11 @@ impl Views {
     }
 
     /// Returns the names of the clusters in the view of a key that this peer may read.
-    pub(super) fn clusters(&self, key: &SharingKey, peer: IpAddr) -> Vec<String> {
+    pub(super) fn clusters(&self, key: &SharingKey, peer: &Peer) -> Vec<String> {
         let views = self.lock();
         let Some(published) = views.get(key).map(|view| view.published.clone()) else { return Vec::new() };
         drop(views);
-        let (kind, clearance) = (self.table.resolve(CLUSTER), self.access.clearance(peer));
+        let (kind, clearance) = (self.table.resolve(CLUSTER), self.access.clearance(peer.ip()));
         let snapshot = published.newest();
         let tables = [Class::Wildcard, Class::Named].into_iter().filter_map(|class| snapshot.resources(&kind, class));
         let allowed = |name: &&Name| clearance.allows(&kind, name);

@@ -1,13 +1,12 @@
 //! How clients are assigned to views and served.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::protocol::limits::Limits;
 use crate::protocol::session::Variant;
 use crate::protocol::sources::Plan;
 use crate::relay::view_quota::ViewQuota;
-use crate::xds::{Access, KeyRule, TypeTable};
+use crate::xds::{Access, KeyRule, Peer, TypeTable};
 
 /// How clients are assigned to views and served.
 #[derive(Debug, Clone)]
@@ -35,7 +34,7 @@ pub(crate) struct ClientInfo {
     pub(crate) variant: Variant,
     /// The type of a stream that serves only one.
     pub(crate) only: Option<&'static str>,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Arc<Peer>,
     /// What counts the views that its connection makes.
     pub(crate) quota: Arc<ViewQuota>,
 }

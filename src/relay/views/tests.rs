@@ -1,4 +1,5 @@
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use prost::Message;
 
@@ -34,7 +35,12 @@ fn first_request() -> Request {
 }
 
 fn visit() -> ClientInfo {
-    ClientInfo { variant: Variant::Delta, only: None, peer: (Ipv4Addr::LOCALHOST, 1).into(), quota: Arc::default() }
+    ClientInfo {
+        variant: Variant::Delta,
+        only: None,
+        peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
+        quota: Arc::default(),
+    }
 }
 
 impl Views {

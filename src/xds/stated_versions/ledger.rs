@@ -1,7 +1,6 @@
 //! Which streams hold which stated versions, and whose have to go when memory is short.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
@@ -34,14 +33,14 @@ struct SharedCopy {
 
 struct Hold {
     copy: CopyId,
-    peer: SocketAddr,
+    connection: u64,
     refused: Arc<AtomicBool>,
     on_refusal: OnRefusal,
 }
 
 /// Who holds, and what happens when the hold is refused.
 pub(super) struct Holder {
-    pub(super) peer: SocketAddr,
+    pub(super) connection: u64,
     pub(super) refused: Arc<AtomicBool>,
     pub(super) on_refusal: OnRefusal,
 }
@@ -78,8 +77,8 @@ impl Ledger {
             SharedCopy { versions, sum, bytes, holds: 0 }
         });
         of.holds += 1;
-        let Holder { peer, refused, on_refusal } = holder;
-        self.holds.insert(id, Hold { copy, peer, refused, on_refusal });
+        let Holder { connection, refused, on_refusal } = holder;
+        self.holds.insert(id, Hold { copy, connection, refused, on_refusal });
         (id, of.versions.clone())
     }
 
@@ -91,13 +90,13 @@ impl Ledger {
     /// Refuses the costliest hold of the connection whose holds cost most. What several share costs each of them a part. Returns none if
     /// there is no hold.
     pub(super) fn refuse_costliest(&mut self) -> Option<OnRefusal> {
-        let mut costs: HashMap<SocketAddr, usize> = HashMap::new();
+        let mut costs: HashMap<u64, usize> = HashMap::new();
         for hold in self.holds.values() {
-            *costs.entry(hold.peer).or_default() += self.cost(hold);
+            *costs.entry(hold.connection).or_default() += self.cost(hold);
         }
-        let (peer, _) = costs.into_iter().max_by_key(|(_, cost)| *cost)?;
-        let of_peer = self.holds.iter().filter(|(_, hold)| hold.peer == peer);
-        let (id, _) = of_peer.max_by_key(|(_, hold)| self.cost(hold))?;
+        let (connection, _) = costs.into_iter().max_by_key(|(_, cost)| *cost)?;
+        let of_connection = self.holds.iter().filter(|(_, hold)| hold.connection == connection);
+        let (id, _) = of_connection.max_by_key(|(_, hold)| self.cost(hold))?;
         let hold = self.remove(*id)?;
         hold.refused.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);

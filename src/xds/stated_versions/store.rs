@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::hash::RandomState;
-use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -38,7 +37,7 @@ impl StatedVersionsStore {
     pub fn hold(
         self: &Arc<Self>,
         entries: StatedEntries,
-        peer: SocketAddr,
+        connection: u64,
         on_refusal: impl Fn() + Send + Sync + 'static,
     ) -> Option<HeldVersions> {
         let sum = entries.sum(&self.hashes);
@@ -47,7 +46,7 @@ impl StatedVersionsStore {
         let versions = equal.unwrap_or_else(|| Arc::new(entries.into_versions()));
 
         let refused = Arc::<AtomicBool>::default();
-        let holder = Holder { peer, refused: refused.clone(), on_refusal: Box::new(on_refusal) };
+        let holder = Holder { connection, refused: refused.clone(), on_refusal: Box::new(on_refusal) };
         let (mut refusals, mut ledger) = (Vec::new(), self.ledger());
         let (id, versions) = ledger.hold(sum, versions, holder);
         while ledger.bytes() > self.limit {
@@ -100,10 +99,6 @@ mod tests {
         StatedEntries::of(map.iter().map(|(name, version)| (name.as_str(), version.as_str())))
     }
 
-    fn peer(number: u16) -> SocketAddr {
-        ([127, 0, 0, 1], number).into()
-    }
-
     /// The number of copies and of holds.
     fn counts(store: &StatedVersionsStore) -> (usize, usize) {
         store.ledger().counts()
@@ -112,7 +107,7 @@ mod tests {
     /// A store with room for so many copies of a hundred names.
     fn store(copies: usize) -> Arc<StatedVersionsStore> {
         let large = StatedVersionsStore::new(usize::MAX);
-        let _held = large.hold(entries(&map(0..100, 1)), peer(1), || {});
+        let _held = large.hold(entries(&map(0..100, 1)), 1, || {});
         StatedVersionsStore::new(large.bytes() * copies + large.bytes() / 2)
     }
 
@@ -133,7 +128,7 @@ mod tests {
         let held = [&forth, &back, &forth].map(|request| {
             let (entries, others) = StatedEntries::split_off(request).unwrap();
             assert!(others.is_empty());
-            store.hold(entries, peer(1), || unreachable!()).unwrap()
+            store.hold(entries, 1, || unreachable!()).unwrap()
         });
         assert!(held.iter().all(|other| Arc::ptr_eq(&held[0].versions, &other.versions)));
         assert_eq!((counts(&store), held[0].len()), ((1, 3), 100));
@@ -154,7 +149,7 @@ mod tests {
         repeated.extend(encoded(twice.iter().take(1))); // as many entries, and fewer names
         let all =
             [entries(&same), entries(&other_content), entries(&twice), StatedEntries::split_off(&repeated).unwrap().0];
-        let held = all.map(|entries| store.hold(entries, peer(1), || {}).unwrap());
+        let held = all.map(|entries| store.hold(entries, 1, || {}).unwrap());
         assert_eq!(held.each_ref().map(|held| held.len()), [100, 100, 99, 99]);
         assert!(!Arc::ptr_eq(&held[0].versions, &held[1].versions));
         assert_eq!(counts(&store).0, 4);
@@ -163,7 +158,7 @@ mod tests {
     #[test]
     fn equal_sums_alone_prove_nothing() {
         let mut ledger = Ledger::default();
-        let holder = || Holder { peer: peer(1), refused: Arc::default(), on_refusal: Box::new(|| {}) };
+        let holder = || Holder { connection: 1, refused: Arc::default(), on_refusal: Box::new(|| {}) };
         let one = Arc::new(entries(&map(0..2, 1)).into_versions());
         let other = Arc::new(entries(&map(0..2, 2)).into_versions());
         ledger.hold(7, one.clone(), holder());
@@ -185,10 +180,10 @@ mod tests {
     fn i8_the_copy_that_is_costliest_for_its_holders_goes_and_not_the_one_of_a_fleet() {
         let (store, fleet) = (store(3), map(0..200, 1));
         let refused = Arc::<AtomicUsize>::default();
-        let hold = |map: &Map, from: u16| {
+        let hold = |map: &Map, from: u64| {
             let refused = refused.clone();
-            store.hold(entries(map), peer(from), move || {
-                refused.fetch_add(usize::from(from), Ordering::Relaxed);
+            store.hold(entries(map), from, move || {
+                refused.fetch_add(from as usize, Ordering::Relaxed);
             })
         };
         let honest: Vec<_> = (1..=10).map(|from| hold(&fleet, from).unwrap()).collect();
@@ -206,7 +201,7 @@ mod tests {
     #[test]
     fn i8_a_connection_pays_for_all_its_copies_together() {
         let store = store(3);
-        let hold = |names: std::ops::Range<usize>, from| store.hold(entries(&map(names, 1)), peer(from), || {});
+        let hold = |names: std::ops::Range<usize>, from| store.hold(entries(&map(names, 1)), from, || {});
         let honest = hold(0..100, 1).unwrap();
         let greedy: Vec<_> = (0..5).map(|part| hold(1000 * part..1000 * part + 45, 2).unwrap()).collect();
         let last = hold(0..60, 3).unwrap();

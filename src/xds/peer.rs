@@ -1,0 +1,100 @@
+//! A client by its connection: where it comes from, and what it has proved.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+/// The other end of one connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// The number of the connection in this process.
+    pub connection: u64,
+    /// Its address, or the one that a trusted balancer states for it. None on a Unix socket.
+    pub address: Option<SocketAddr>,
+    /// What it has proved, if anything.
+    pub proven: Option<Proven>,
+}
+
+/// What a peer has proved of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proven {
+    /// It has the key of a certificate that was verified.
+    Certificate(CertificateNames),
+    /// It is a process of this machine on a Unix socket.
+    Process {
+        /// The user.
+        uid: u32,
+        /// The group.
+        gid: u32,
+    },
+}
+
+/// The names in a verified certificate.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CertificateNames {
+    /// The SPIFFE id, if the bundle of its own trust domain verified it.
+    pub spiffe: Option<Box<str>>,
+    /// URIs other than SPIFFE ids.
+    pub uris: Vec<Box<str>>,
+    /// DNS names.
+    pub dns: Vec<Box<str>>,
+}
+
+impl Peer {
+    /// Returns a peer that has proved nothing.
+    pub fn at(address: SocketAddr) -> Self {
+        Self { connection: 0, address: Some(address), proven: None }
+    }
+
+    /// Returns its IP address, in IPv4 form if it has one.
+    pub(crate) fn ip(&self) -> Option<IpAddr> {
+        self.address.map(|address| address.ip().to_canonical())
+    }
+
+    /// Returns its identity as text, by which limits count and tenants are named.
+    pub fn identity(&self) -> Option<String> {
+        match self.proven.as_ref()? {
+            Proven::Certificate(names) => {
+                let CertificateNames { spiffe, uris, dns } = names;
+                spiffe.as_ref().or(uris.first()).or(dns.first()).map(|name| name.to_string())
+            }
+            Proven::Process { uid, .. } => Some(format!("uid:{uid}")),
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    /// As logs and reports show it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address {
+            Some(address) => address.fmt(f)?,
+            None => f.write_str("unix")?,
+        }
+        match self.identity() {
+            Some(identity) => write!(f, " ({identity})"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_shown_with_what_it_has_proved() {
+        let address: SocketAddr = "10.0.0.1:4711".parse().unwrap();
+        let shown = |address, proven| Peer { connection: 1, address, proven }.to_string();
+        let names = |spiffe: Option<&str>, dns: &[&str]| CertificateNames {
+            spiffe: spiffe.map(Into::into),
+            uris: Vec::new(),
+            dns: dns.iter().map(|name| (*name).into()).collect(),
+        };
+        assert_eq!(shown(Some(address), None), "10.0.0.1:4711");
+        let spiffe = Proven::Certificate(names(Some("spiffe://prod.example/ns/pay"), &["a.example"]));
+        assert_eq!(shown(Some(address), Some(spiffe)), "10.0.0.1:4711 (spiffe://prod.example/ns/pay)");
+        let dns = Proven::Certificate(names(None, &["a.example", "b.example"]));
+        assert_eq!(shown(Some(address), Some(dns)), "10.0.0.1:4711 (a.example)");
+        assert_eq!(shown(None, Some(Proven::Process { uid: 1000, gid: 7 })), "unix (uid:1000)");
+        assert_eq!(shown(Some(address), Some(Proven::Certificate(names(None, &[])))), "10.0.0.1:4711");
+    }
+}
