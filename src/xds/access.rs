@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::name::Name;
+use super::permissions::Permit;
 use super::types::Type;
 
 /// A range of addresses.
@@ -49,6 +50,8 @@ pub struct Clearance {
     access: Access,
     /// For each rule, whether it lists this client.
     named: Arc<[bool]>,
+    /// What it may have by the permissions. Both must allow a resource.
+    permit: Option<Arc<Permit>>,
 }
 
 impl Network {
@@ -113,7 +116,7 @@ impl NamePattern {
         }
     }
 
-    fn matches(&self, name: &str) -> bool {
+    pub(super) fn matches(&self, name: &str) -> bool {
         match self {
             Self::Exactly(text) => **text == *name,
             Self::Under(start) => name.starts_with(&**start),
@@ -135,18 +138,32 @@ impl Access {
     pub fn clearance(&self, peer: Option<IpAddr>) -> Clearance {
         let contains = |network: &Network| peer.is_some_and(|peer| network.contains(peer));
         let names_peer = |rule: &AccessRule| rule.peers.iter().any(contains);
-        Clearance { access: self.clone(), named: self.rules.iter().map(names_peer).collect() }
+        Clearance { access: self.clone(), named: self.rules.iter().map(names_peer).collect(), permit: None }
     }
 }
 
 impl Clearance {
+    /// Adds what the permissions say of this client.
+    pub fn with_permit(self, permit: Option<Arc<Permit>>) -> Self {
+        Self { permit, ..self }
+    }
+
+    /// Whether the client may request this type at all.
+    pub(crate) fn allows_type(&self, kind: &Type) -> bool {
+        self.permit.as_ref().is_none_or(|permit| permit.allows_type(kind))
+    }
+
     /// Whether any resources of a type, existing or not, are closed to this client.
     pub(crate) fn restricts(&self, kind: &Type) -> bool {
         let about = |rule: &AccessRule| rule.types.iter().any(|of| **of == *kind.name());
-        self.access.rules.iter().zip(&*self.named).any(|(rule, named)| !named && about(rule))
+        self.permit.as_ref().is_some_and(|permit| permit.restricts(kind))
+            || self.access.rules.iter().zip(&*self.named).any(|(rule, named)| !named && about(rule))
     }
 
     pub(crate) fn allows(&self, kind: &Type, name: &Name) -> bool {
+        if self.permit.as_ref().is_some_and(|permit| !permit.allows(kind, name)) {
+            return false;
+        }
         let about = |rule: &AccessRule| {
             let of_type = rule.types.iter().any(|of| **of == *kind.name());
             of_type && (rule.names.is_empty() || rule.names.iter().any(|pattern| pattern.matches(name.as_str())))

@@ -10,6 +10,7 @@ mod metadata;
 mod name;
 mod nearest;
 mod peer;
+mod permissions;
 mod references;
 mod resource;
 mod rest_paths;
@@ -32,6 +33,9 @@ pub use name::Name;
 pub(crate) use name::WILDCARD;
 pub(crate) use nearest::nearest;
 pub use peer::{CertificateNames, Peer, Proven};
+pub use permissions::{
+    Denied, IdentityPattern, NodeField, PatternFault, PermissionRule, Permissions, Permit, SegmentPattern, Template,
+};
 pub use resource::Resource;
 pub(crate) use resource::{Malformed, own_name, wrapper_name};
 pub(crate) use rest_paths::RestPath;

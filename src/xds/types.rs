@@ -103,6 +103,16 @@ impl Type {
         self.0.role == role
     }
 
+    /// Whether this is its name, or the one of its successor.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        *self.0.name == *name || self.0.successor.as_deref() == Some(name)
+    }
+
+    /// Whether its resources are private keys, passwords and the like.
+    pub(crate) fn is_secret(&self) -> bool {
+        self.is_called(SECRETS)
+    }
+
     pub(crate) fn is_v2(&self) -> bool {
         self.0.successor.is_some()
     }

@@ -38,7 +38,7 @@ scalar_form!(
             .ok_or_else(|| ValueError::new("part of a node", scalar, expected()))
     },
     text_like(
-        r"id|cluster|locality(\.(region|zone|sub_zone))?|metadata(\..+)?|user_agent|extensions|client_features|listening_addresses|dynamic_parameters|unknown"
+        r"id|cluster|locality(\.(region|zone|sub_zone))?|metadata(\..+)?|user_agent|extensions|client_features|listening_addresses|dynamic_parameters|unknown|tenant"
     )
 );
 

@@ -33,10 +33,12 @@ pub enum KeyField {
     DynamicParameters,
     /// Fields that this build does not know (WIRE-7).
     Unknown,
+    /// Whose the client is by its identity. Relays state it in the metadata that they send.
+    Tenant,
 }
 
 /// The parts of a node by their names in the configuration.
-const FIELD_NAMES: [(&str, KeyField); 13] = [
+const FIELD_NAMES: [(&str, KeyField); 14] = [
     ("id", KeyField::Id),
     ("cluster", KeyField::Cluster),
     ("locality", KeyField::Locality),
@@ -50,6 +52,7 @@ const FIELD_NAMES: [(&str, KeyField); 13] = [
     ("listening_addresses", KeyField::ListeningAddresses),
     ("dynamic_parameters", KeyField::DynamicParameters),
     ("unknown", KeyField::Unknown),
+    ("tenant", KeyField::Tenant),
 ];
 
 impl KeyField {

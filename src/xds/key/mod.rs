@@ -4,6 +4,7 @@
 //! key can reach the control plane, and `key(upstream_node(k)) == k`, so tiers of relays agree.
 
 mod fields;
+mod tenant;
 mod words;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use prost_types::{Struct, Value, value::Kind};
 use xxhash_rust::xxh3::xxh3_128;
 
 pub use self::fields::KeyField;
+pub(super) use self::tenant::claimed_tenant;
 use self::words::words;
 use super::wire;
 use crate::proto::node::node::UserAgentVersionType;
@@ -71,9 +73,23 @@ impl KeyRule {
         Self { fields }
     }
 
-    /// Returns the key of a client that sent these bytes as its node.
+    /// Returns the key of a client that sent these bytes as its node, and that nobody judges: it may state any tenant, and shares with no
+    /// other.
     pub fn key(&self, encoded_node: &[u8]) -> Result<SharingKey, NodeError> {
-        let node = Node::decode(encoded_node).map_err(|_| NodeError)?;
+        let mut node = Node::decode(encoded_node).map_err(|_| NodeError)?;
+        let tenant = tenant::take(&mut node);
+        Ok(self.key_for(node, encoded_node, tenant.as_deref()))
+    }
+
+    /// Returns the key of a client that was judged: only `tenant` counts, and not what it states.
+    pub fn key_of_tenant(&self, encoded_node: &[u8], tenant: Option<&str>) -> Result<SharingKey, NodeError> {
+        let mut node = Node::decode(encoded_node).map_err(|_| NodeError)?;
+        tenant::take(&mut node);
+        let tenant = tenant.filter(|_| self.fields.contains(&KeyField::Tenant));
+        Ok(self.key_for(node, encoded_node, tenant))
+    }
+
+    fn key_for(&self, node: Node, encoded_node: &[u8], tenant: Option<&str>) -> SharingKey {
         let mut kept = Node::default();
         let mut unknown = Vec::new();
         for field in &self.fields {
@@ -96,14 +112,18 @@ impl KeyRule {
                 KeyField::ListeningAddresses => kept.listening_addresses = node.listening_addresses.clone(),
                 KeyField::DynamicParameters => kept.dynamic_parameters = node.dynamic_parameters.clone(),
                 KeyField::Unknown => unknown = unknown_fields(encoded_node),
+                KeyField::Tenant => {}
             }
         }
         if kept.locality.as_ref().is_some_and(|locality| *locality == Locality::default()) {
             kept.locality = None; // empty and missing are the same place
         }
+        if let Some(tenant) = tenant {
+            tenant::set(&mut kept, tenant);
+        }
         let mut canonical = kept.encode_to_vec();
         canonical.extend(unknown);
-        Ok(SharingKey { canonical: canonical.into(), by_id: self.fields.contains(&KeyField::Id) })
+        SharingKey { canonical: canonical.into(), by_id: self.fields.contains(&KeyField::Id) }
     }
 }
 

@@ -5,6 +5,7 @@ use prost_types::{Struct, Value, value::Kind};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::fields::KeyField;
+use super::tenant::{TENANT, claimed_tenant};
 use super::{content_features, major_and_minor, part_of, sorted_extensions, unknown_fields};
 use crate::proto::node::node::UserAgentVersionType;
 use crate::proto::node::{ContextParams, Node};
@@ -55,6 +56,7 @@ pub(super) fn words(field: &KeyField, node: &Node, encoded: &[u8]) -> String {
             let one = |(kind, context): (&String, &ContextParams)| format!("{kind}={:?}", context.params);
             listed(node.dynamic_parameters.iter().map(one).collect())
         }
+        KeyField::Tenant => claimed_tenant(node).unwrap_or_default(),
         KeyField::Unknown => match unknown_fields(encoded).len() {
             0 => String::new(),
             bytes => format!("{bytes} bytes"),
@@ -63,7 +65,7 @@ pub(super) fn words(field: &KeyField, node: &Node, encoded: &[u8]) -> String {
 }
 
 fn as_json(object: &Struct) -> serde_json::Value {
-    object.fields.iter().map(|(key, value)| (key.clone(), json_of(value))).collect()
+    object.fields.iter().filter(|(key, _)| *key != TENANT).map(|(key, value)| (key.clone(), json_of(value))).collect()
 }
 
 fn json_of(value: &Value) -> serde_json::Value {

@@ -1,0 +1,109 @@
+//! Permissions: who may be which client, and what it may have.
+//!
+//! Without rules everybody may be anything. With rules, the first one that is for a client's identity says what its node may be and what it
+//! may have, and a client for whom there is none is refused.
+
+mod pattern;
+mod permit;
+mod rule;
+
+use std::sync::Arc;
+
+use prost::Message;
+
+pub use self::pattern::{Captures, PatternFault, SegmentPattern, Template};
+pub use self::permit::Permit;
+pub use self::rule::{IdentityPattern, NodeField, PermissionRule};
+use super::key::{KeyField, NodeError, claimed_tenant};
+use super::peer::Peer;
+use crate::proto::node::Node;
+
+/// The rules, in their order. Without any, everything is permitted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Permissions {
+    rules: Arc<[PermissionRule]>,
+}
+
+/// Why a client may not be what it says.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// There is no rule for it.
+    #[error("no rule of permissions is for {peer}")]
+    NoRule {
+        /// The client.
+        peer: String,
+        /// Whether it has proved anything.
+        proved: bool,
+    },
+    /// A field of its node has another value than its rule permits.
+    #[error("node.{field} is {value:?}: rule {rule} of permissions permits {permitted}")]
+    Field {
+        /// The rule.
+        rule: Arc<str>,
+        /// The field.
+        field: KeyField,
+        /// Its value, shortened.
+        value: String,
+        /// What would be permitted.
+        permitted: String,
+    },
+    /// It states a tenant, which only relays may.
+    #[error(
+        "node.metadata.weir.tenant is {tenant:?}: only a relay may state a tenant, and rule {rule} of permissions is for none"
+    )]
+    StatesTenant {
+        /// The rule.
+        rule: Arc<str>,
+        /// The tenant, shortened.
+        tenant: String,
+    },
+    /// It is a relay, and not for this tenant.
+    #[error("node.metadata.weir.tenant is {tenant:?}: rule {rule} of permissions relays for {permitted}")]
+    Tenant {
+        /// The rule.
+        rule: Arc<str>,
+        /// The tenant, shortened.
+        tenant: String,
+        /// The tenants that it may state.
+        permitted: String,
+    },
+    /// The node cannot be read.
+    #[error("{0}")]
+    Node(NodeError),
+}
+
+impl Permissions {
+    /// Returns permissions by these rules.
+    pub fn of(rules: Vec<PermissionRule>) -> Self {
+        Self { rules: rules.into() }
+    }
+
+    /// Returns the rules.
+    pub fn rules(&self) -> &[PermissionRule] {
+        &self.rules
+    }
+
+    /// Judges a client by what it has proved and by its node. None means that there are no rules.
+    pub fn judge(&self, peer: &Peer, encoded_node: &[u8]) -> Result<Option<Permit>, Denied> {
+        if self.rules.is_empty() {
+            return Ok(None);
+        }
+        let (rule, captures) = self
+            .rule_for(peer)
+            .ok_or_else(|| Denied::NoRule { peer: peer.to_string(), proved: peer.proven.is_some() })?;
+        let node = Node::decode(encoded_node).map_err(|_| Denied::Node(NodeError))?;
+        rule.judge_node(&node, &captures)?;
+        let tenant = match claimed_tenant(&node) {
+            Some(tenant) => Some(rule.judge_tenant(&tenant)?),
+            None => rule.tenant(peer, &captures),
+        };
+        Ok(Some(rule.permit(&captures, tenant)))
+    }
+
+    fn rule_for(&self, peer: &Peer) -> Option<(&PermissionRule, Captures)> {
+        self.rules.iter().find_map(|rule| Some((rule, rule.captures(peer)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,49 @@
+//! What one client may have.
+
+use std::sync::Arc;
+
+use crate::xds::access::NamePattern;
+use crate::xds::name::Name;
+use crate::xds::types::Type;
+
+/// What one client may have, by its rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permit {
+    /// The name of the rule.
+    pub rule: Arc<str>,
+    /// Whose it is, for keys with `tenant`.
+    pub tenant: Option<Arc<str>>,
+    /// Full names of types; without them all.
+    pub(super) types: Option<Arc<[Box<str>]>>,
+    /// Names of resources other than secrets; empty means all.
+    pub(super) names: Vec<NamePattern>,
+    /// Names of secrets. None are given beside these.
+    pub(super) secrets: Vec<NamePattern>,
+}
+
+impl Permit {
+    /// Returns one for everything but secrets, for what is shared by all clients.
+    pub(crate) fn all_but_secrets() -> Self {
+        Self { rule: "shared".into(), tenant: None, types: None, names: Vec::new(), secrets: Vec::new() }
+    }
+
+    /// Whether any resource of a type may be requested.
+    pub fn allows_type(&self, kind: &Type) -> bool {
+        let listed = |types: &Arc<[Box<str>]>| types.iter().any(|name| kind.is_called(name));
+        kind.is_secret() && !self.secrets.is_empty() || self.types.as_ref().is_none_or(listed)
+    }
+
+    /// Whether a resource may be had.
+    pub fn allows(&self, kind: &Type, name: &Name) -> bool {
+        let among = |patterns: &[NamePattern]| patterns.iter().any(|pattern| pattern.matches(name.as_str()));
+        match kind.is_secret() {
+            true => among(&self.secrets),
+            false => self.allows_type(kind) && (self.names.is_empty() || among(&self.names)),
+        }
+    }
+
+    /// Whether there may be resources of the type that it does not allow.
+    pub(crate) fn restricts(&self, kind: &Type) -> bool {
+        kind.is_secret() || !self.names.is_empty() || !self.allows_type(kind)
+    }
+}

@@ -1,0 +1,181 @@
+//! One rule: for whom it is, what they may be, and what they may have.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Denied;
+use super::pattern::{Captures, SegmentPattern, Template};
+use super::permit::Permit;
+use crate::proto::node::Node;
+use crate::xds::access::{NamePattern, Network};
+use crate::xds::key::KeyField;
+use crate::xds::peer::{Peer, Proven};
+
+/// Identities that a rule is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IdentityPattern {
+    /// SPIFFE ids, verified by the bundle of their trust domain.
+    Spiffe(SegmentPattern),
+    /// URIs in a certificate that the client CA verified.
+    Uri(SegmentPattern),
+    /// DNS names in such a certificate.
+    Dns(SegmentPattern),
+    /// Processes of this user on a Unix socket.
+    Uid(u32),
+    /// Processes of this group on a Unix socket.
+    Gid(u32),
+    /// Whoever connects from this network. That proves nothing.
+    Network(Network),
+}
+
+/// The permitted values of one field of the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeField {
+    /// A field with one text as its value.
+    pub field: KeyField,
+    /// Any of these.
+    pub values: Vec<Template>,
+}
+
+/// One rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PermissionRule {
+    /// Its name in messages and logs.
+    pub name: Arc<str>,
+    /// For whom it is: any of these.
+    pub identities: Vec<IdentityPattern>,
+    /// What their nodes may be. Other fields are free.
+    pub node: Vec<NodeField>,
+    /// Full names of the types that they may request; without them all.
+    pub types: Option<Arc<[Box<str>]>>,
+    /// Names of resources other than secrets; empty means all.
+    pub names: Vec<Template>,
+    /// Names of secrets. None are given beside these.
+    pub secrets: Vec<Template>,
+    /// Whose they are; without it each identity is a tenant of its own.
+    pub tenant: Option<Template>,
+    /// If they are relays: the tenants that they may state in the nodes that they send.
+    pub relays_for: Vec<NamePattern>,
+}
+
+impl IdentityPattern {
+    /// Whether it says who somebody is. A network does not.
+    pub fn is_proof(&self) -> bool {
+        !matches!(self, Self::Network(_))
+    }
+
+    /// Returns the names of its segments.
+    pub fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Spiffe(pattern) | Self::Uri(pattern) | Self::Dns(pattern) => pattern.names().collect(),
+            Self::Uid(_) | Self::Gid(_) | Self::Network(_) => Vec::new(),
+        }
+    }
+
+    fn captures(&self, peer: &Peer) -> Option<Captures> {
+        let nothing = Captures::default();
+        match (self, peer.proven.as_ref()) {
+            (Self::Spiffe(pattern), Some(Proven::Certificate(names))) => pattern.matches(names.spiffe.as_deref()?),
+            (Self::Uri(pattern), Some(Proven::Certificate(names))) => {
+                names.uris.iter().find_map(|uri| pattern.matches(uri))
+            }
+            (Self::Dns(pattern), Some(Proven::Certificate(names))) => {
+                names.dns.iter().find_map(|name| pattern.matches(&name.to_ascii_lowercase()))
+            }
+            (Self::Uid(own), Some(Proven::Process { uid, .. })) => (own == uid).then_some(nothing),
+            (Self::Gid(own), Some(Proven::Process { gid, .. })) => (own == gid).then_some(nothing),
+            (Self::Network(network), _) => network.contains(peer.ip()?).then_some(nothing),
+            _ => None,
+        }
+    }
+}
+
+impl PermissionRule {
+    /// Returns what the first of its patterns that is for a client has captured.
+    pub(super) fn captures(&self, peer: &Peer) -> Option<Captures> {
+        self.identities.iter().find_map(|identity| identity.captures(peer))
+    }
+
+    pub(super) fn judge_node(&self, node: &Node, captures: &Captures) -> Result<(), Denied> {
+        for NodeField { field, values } in &self.node {
+            let value = field.text_in(node);
+            let permitted = patterns(values, captures);
+            if !value.as_ref().is_some_and(|value| permitted.iter().any(|pattern| pattern.matches(value))) {
+                return Err(Denied::Field {
+                    rule: self.name.clone(),
+                    field: field.clone(),
+                    value: shortened(&value.unwrap_or_default()),
+                    permitted: listed(&permitted),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges the tenant that a node states. Only relays may.
+    pub(super) fn judge_tenant(&self, tenant: &str) -> Result<Arc<str>, Denied> {
+        let (rule, shown) = (self.name.clone(), shortened(tenant));
+        if self.relays_for.is_empty() {
+            return Err(Denied::StatesTenant { rule, tenant: shown });
+        }
+        if !self.relays_for.iter().any(|pattern| pattern.matches(tenant)) {
+            return Err(Denied::Tenant { rule, tenant: shown, permitted: listed(&self.relays_for) });
+        }
+        Ok(tenant.into())
+    }
+
+    /// Returns whose a client is that states no tenant.
+    pub(super) fn tenant(&self, peer: &Peer, captures: &Captures) -> Option<Arc<str>> {
+        match &self.tenant {
+            Some(template) => template.fill(captures),
+            None => peer.identity(),
+        }
+        .map(Arc::from)
+    }
+
+    pub(super) fn permit(&self, captures: &Captures, tenant: Option<Arc<str>>) -> Permit {
+        Permit {
+            rule: self.name.clone(),
+            tenant,
+            types: self.types.clone(),
+            names: patterns(&self.names, captures),
+            secrets: patterns(&self.secrets, captures),
+        }
+    }
+}
+
+/// Templates that refer to what was not captured match nothing.
+fn patterns(templates: &[Template], captures: &Captures) -> Vec<NamePattern> {
+    let pattern = |template: &Template| {
+        let text = template.fill(captures)?.into();
+        Some(if template.is_open() { NamePattern::Under(text) } else { NamePattern::Exactly(text) })
+    };
+    templates.iter().filter_map(pattern).collect()
+}
+
+fn listed(patterns: &[NamePattern]) -> String {
+    patterns.iter().map(|pattern| format!("{:?}", pattern.to_string())).collect::<Vec<_>>().join(" or ")
+}
+
+/// Texts of peers may be long.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+const LONGEST: usize = 120;
+
+impl fmt::Display for IdentityPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Spiffe(pattern) => pattern.fmt(f),
+            Self::Uri(pattern) => write!(f, "uri:{pattern}"),
+            Self::Dns(pattern) => write!(f, "dns:{pattern}"),
+            Self::Uid(uid) => write!(f, "uid:{uid}"),
+            Self::Gid(gid) => write!(f, "gid:{gid}"),
+            Self::Network(network) => write!(f, "network:{network}"),
+        }
+    }
+}

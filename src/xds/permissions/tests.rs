@@ -1,0 +1,189 @@
+use proptest::prelude::*;
+use prost::Message;
+use prost_types::{Struct, Value, value::Kind};
+
+use super::*;
+use crate::xds::access::{NamePattern, Network};
+use crate::xds::peer::{CertificateNames, Proven};
+use crate::xds::{Name, TypeTable};
+
+fn spiffe(id: &str) -> Peer {
+    let names = CertificateNames { spiffe: Some(id.into()), ..CertificateNames::default() };
+    Peer { connection: 1, address: "10.0.0.1:9".parse().ok(), proven: Some(Proven::Certificate(names)) }
+}
+
+fn unproved() -> Peer {
+    Peer::at("10.0.0.1:9".parse().unwrap())
+}
+
+fn node(cluster: &str, metadata: &[(&str, &str)]) -> Vec<u8> {
+    let text = |text: &str| Value { kind: Some(Kind::StringValue(text.into())) };
+    let fields = metadata.iter().map(|(key, value)| ((*key).into(), text(value))).collect();
+    Node { cluster: cluster.into(), metadata: Some(Struct { fields }), ..Node::default() }.encode_to_vec()
+}
+
+fn templates(texts: &[&str]) -> Vec<Template> {
+    texts.iter().map(|text| Template::parse(text).unwrap()).collect()
+}
+
+/// Workloads may be clusters of their namespace, and have its secrets.
+fn by_namespace() -> PermissionRule {
+    PermissionRule {
+        name: "workloads".into(),
+        identities: vec![IdentityPattern::Spiffe(SegmentPattern::uri("spiffe://prod/ns/{ns}/*").unwrap())],
+        node: vec![NodeField { field: KeyField::Cluster, values: templates(&["{ns}/*", "shared"]) }],
+        types: None,
+        names: Vec::new(),
+        secrets: templates(&["{ns}/*"]),
+        tenant: Some(Template::parse("{ns}").unwrap()),
+        relays_for: Vec::new(),
+    }
+}
+
+fn permit(permissions: &Permissions, peer: &Peer, node: &[u8]) -> Permit {
+    permissions.judge(peer, node).unwrap().unwrap()
+}
+
+#[test]
+fn without_rules_everybody_may_be_anything() {
+    assert_eq!(Permissions::default().judge(&unproved(), &[0xff]), Ok(None));
+}
+
+#[test]
+fn with_a_rule_who_is_in_none_is_refused() {
+    let permissions = Permissions::of(vec![by_namespace()]);
+    let refused = |peer: &Peer| permissions.judge(peer, &node("pay/web", &[])).unwrap_err().to_string();
+    assert_eq!(refused(&unproved()), "no rule of permissions is for 10.0.0.1:9");
+    assert_eq!(
+        refused(&spiffe("spiffe://other/ns/pay/x")),
+        "no rule of permissions is for 10.0.0.1:9 (spiffe://other/ns/pay/x)"
+    );
+}
+
+#[test]
+fn a_lie_is_refused_with_the_field_and_what_would_be_permitted() {
+    let permissions = Permissions::of(vec![by_namespace()]);
+    let peer = spiffe("spiffe://prod/ns/pay/web");
+    assert_eq!(permit(&permissions, &peer, &node("pay/web", &[])).tenant.as_deref(), Some("pay"));
+    assert!(permissions.judge(&peer, &node("shared", &[])).is_ok());
+    let lie = permissions.judge(&peer, &node("billing/web", &[])).unwrap_err();
+    assert_eq!(
+        lie.to_string(),
+        r#"node.cluster is "billing/web": rule workloads of permissions permits "pay/*" or "shared""#
+    );
+    assert!(matches!(permissions.judge(&peer, &[0x0a, 9]), Err(Denied::Node(_))));
+}
+
+#[test]
+fn a_field_that_is_missing_or_no_text_is_not_the_permitted_one() {
+    let field = KeyField::parse("metadata.tenant").unwrap();
+    let rule = PermissionRule { node: vec![NodeField { field, values: templates(&["*"]) }], ..by_namespace() };
+    let permissions = Permissions::of(vec![rule]);
+    let peer = spiffe("spiffe://prod/ns/pay/web");
+    assert!(permissions.judge(&peer, &node("x", &[("tenant", "any")])).is_ok());
+    assert!(permissions.judge(&peer, &node("x", &[])).is_err());
+    let number = Value { kind: Some(Kind::NumberValue(5.0)) };
+    let fields = [("tenant".to_owned(), number)].into_iter().collect();
+    let odd = Node { metadata: Some(Struct { fields }), ..Node::default() }.encode_to_vec();
+    assert!(permissions.judge(&peer, &odd).is_err());
+}
+
+#[test]
+fn only_a_relay_states_a_tenant_and_only_its_own() {
+    let relay = PermissionRule {
+        name: "relays".into(),
+        identities: vec![IdentityPattern::Spiffe(SegmentPattern::uri("spiffe://prod/relay").unwrap())],
+        node: Vec::new(),
+        relays_for: vec![NamePattern::parse("pay"), NamePattern::parse("team-*")],
+        ..by_namespace()
+    };
+    let relay = PermissionRule { tenant: None, secrets: Vec::new(), ..relay };
+    let permissions = Permissions::of(vec![by_namespace(), relay]);
+    let of = |tenant: &str| node("pay/web", &[("weir.tenant", tenant)]);
+    let peer = spiffe("spiffe://prod/relay");
+    assert_eq!(permit(&permissions, &peer, &of("pay")).tenant.as_deref(), Some("pay"));
+    assert_eq!(permit(&permissions, &peer, &of("team-7")).tenant.as_deref(), Some("team-7"));
+    assert_eq!(permit(&permissions, &peer, &node("x", &[])).tenant.as_deref(), Some("spiffe://prod/relay"));
+    let refused = permissions.judge(&peer, &of("billing")).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        r#"node.metadata.weir.tenant is "billing": rule relays of permissions relays for "pay" or "team-*""#
+    );
+    let workload = spiffe("spiffe://prod/ns/pay/web");
+    assert!(matches!(permissions.judge(&workload, &of("pay")), Err(Denied::StatesTenant { .. })), "also the true one");
+}
+
+#[test]
+fn secrets_are_given_by_name_alone_and_other_names_as_the_rule_says() {
+    let table = TypeTable::new();
+    let secret = table.resolve("envoy.extensions.transport_sockets.tls.v3.Secret");
+    let old = table.resolve("envoy.api.v2.auth.Secret");
+    let cluster = table.resolve("envoy.config.cluster.v3.Cluster");
+    let may = |rule: PermissionRule, kind, name: &str| {
+        let permissions = Permissions::of(vec![rule]);
+        permit(&permissions, &spiffe("spiffe://prod/ns/pay/web"), &node("pay/web", &[])).allows(kind, &Name::from(name))
+    };
+    for kind in [&secret, &old] {
+        assert!(may(by_namespace(), kind, "pay/key") && !may(by_namespace(), kind, "billing/key"));
+        let none = PermissionRule { secrets: Vec::new(), ..by_namespace() };
+        assert!(!may(none, kind, "pay/key"));
+        // All types and names, and still no secret.
+        let named = PermissionRule { names: templates(&["*"]), secrets: Vec::new(), ..by_namespace() };
+        assert!(!may(named, kind, "pay/key"));
+    }
+    assert!(may(by_namespace(), &cluster, "anything"));
+    let narrow = || PermissionRule { names: templates(&["{ns}-*"]), ..by_namespace() };
+    assert!(may(narrow(), &cluster, "pay-1") && !may(narrow(), &cluster, "billing-1"));
+    let typed = |types: &[&str]| PermissionRule {
+        types: Some(types.iter().map(|name| (*name).into()).collect()),
+        ..by_namespace()
+    };
+    assert!(may(typed(&["envoy.config.cluster.v3.Cluster"]), &cluster, "a"));
+    assert!(!may(typed(&["envoy.config.listener.v3.Listener"]), &cluster, "a"));
+    let v2 = table.resolve("envoy.api.v2.Cluster");
+    assert!(may(typed(&["envoy.config.cluster.v3.Cluster"]), &v2, "a"), "the type's older name");
+    assert!(may(typed(&["envoy.config.cluster.v3.Cluster"]), &secret, "pay/key"), "secrets have a list of their own");
+}
+
+#[test]
+fn a_network_is_for_whoever_is_in_it_and_proves_nothing() {
+    let rule = PermissionRule {
+        identities: vec![IdentityPattern::Network(Network::parse("10.0.0.0/8").unwrap())],
+        node: Vec::new(),
+        secrets: Vec::new(),
+        tenant: None,
+        ..by_namespace()
+    };
+    assert!(!rule.identities[0].is_proof());
+    let permissions = Permissions::of(vec![rule]);
+    assert_eq!(permit(&permissions, &unproved(), &node("any", &[])).tenant, None);
+    let unix = Peer { connection: 1, address: None, proven: Some(Proven::Process { uid: 7, gid: 8 }) };
+    assert!(permissions.judge(&unix, &node("any", &[])).is_err(), "a Unix socket is in no network");
+}
+
+#[test]
+fn the_first_rule_for_an_identity_counts() {
+    let strict = PermissionRule { name: "first".into(), ..by_namespace() };
+    let lax = PermissionRule { name: "second".into(), node: Vec::new(), ..by_namespace() };
+    let permissions = Permissions::of(vec![strict, lax]);
+    let refused = permissions.judge(&spiffe("spiffe://prod/ns/pay/web"), &node("billing/web", &[]));
+    assert!(matches!(refused, Err(Denied::Field { rule, .. }) if &*rule == "first"));
+}
+
+proptest! {
+    /// A client of one namespace is never a cluster of another, and never has its secrets, whatever it says.
+    #[test]
+    fn nobody_gets_what_is_of_another_namespace(
+        own in "[a-c]{1,2}", cluster in "[a-c/]{0,6}", secret in "[a-c/]{0,6}", tenant in proptest::option::of("[a-c]{1,2}")
+    ) {
+        let permissions = Permissions::of(vec![by_namespace()]);
+        let metadata: Vec<_> = tenant.iter().map(|tenant| ("weir.tenant", tenant.as_str())).collect();
+        let judged = permissions.judge(&spiffe(&format!("spiffe://prod/ns/{own}/x")), &node(&cluster, &metadata));
+        let prefix = format!("{own}/");
+        prop_assert_eq!(judged.is_ok(), cluster.starts_with(&prefix) && tenant.is_none());
+        let Ok(Some(permit)) = judged else { return Ok(()) };
+        prop_assert_eq!(permit.tenant.as_deref(), Some(own.as_str()));
+        let kind = TypeTable::new().resolve("envoy.extensions.transport_sockets.tls.v3.Secret");
+        prop_assert_eq!(permit.allows(&kind, &Name::from(secret.as_str())), secret.starts_with(&prefix));
+    }
+}
