@@ -48,7 +48,7 @@ impl Checker<'_> {
         network.value
     }
 
-    fn known_type(&mut self, name: &Located<Name>, table: &TypeTable) -> Box<str> {
+    pub(super) fn known_type(&mut self, name: &Located<Name>, table: &TypeTable) -> Box<str> {
         let kind = table.resolve(&name.0);
         if !table.knows(kind.name()) {
             let reason = format!("unknown type {:?}: expected one that is built in or listed under types", name.0);

@@ -14,7 +14,7 @@ use crate::protocol::limits::Limits;
 use crate::protocol::upstream::BackoffTimes;
 use crate::relay::ViewsOptions;
 use crate::upstream::Plan;
-use crate::xds::{Access, KeyRule};
+use crate::xds::{Access, KeyRule, Permissions};
 
 impl Checker<'_> {
     /// Checks every part, and builds the configuration. It must not be used if there are faults.
@@ -30,6 +30,8 @@ impl Checker<'_> {
         let transcoder = upstream.and_then(|upstream| self.transcoder(&upstream.descriptors));
         let table = self.types(raw);
         let access = self.access(&raw.access, &table);
+        let rule = key_rule(&raw.views);
+        let permissions = self.permissions(raw, &rule, &table);
         let views_limits = self.limits(raw);
         let connections = self.connections(raw);
         let loads = self.loads(&raw.load_reports);
@@ -41,13 +43,14 @@ impl Checker<'_> {
         self.no_loops(raw, &upstream);
         self.nodes_fit(raw, &upstream, downstream.request_limits.node_bytes);
         let views = ViewsOptions {
-            rule: key_rule(&raw.views),
+            rule,
             accept_missing_node: raw.views.accept_missing_node.value,
             max_views: or(&raw.views.max, Positive(MAX_VIEWS)).0,
             max_views_per_connection: or(&raw.limits.views_per_connection, Count(MAX_VIEWS_PER_CONNECTION)).0,
             max_in_metrics: or(&raw.views.max_in_metrics, Count(MAX_IN_METRICS)).0,
             table,
             access,
+            permissions,
             limits: views_limits,
             stated_versions_bytes: or(&raw.limits.stated_versions_bytes, Size(STATED_VERSIONS_BYTES)).0,
             plan: upstream.for_views(),
@@ -77,7 +80,7 @@ fn key_rule(raw: &raw::Views) -> KeyRule {
     }
 }
 
-/// The options of the hub: one view for all. Access is checked in the clients' own views.
+/// The options of the hub: one view for all. Access and permissions are checked in the clients' own views.
 fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
     upstream.for_hub().map(|plan| ViewsOptions {
         rule: KeyRule::of(Vec::new()),
@@ -86,6 +89,7 @@ fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
         max_views_per_connection: 0,
         max_in_metrics: 1,
         access: Access::default(),
+        permissions: Permissions::default(),
         // A session of the hub serves a whole view, whose clients are limited already.
         limits: Limits {
             names: usize::MAX,

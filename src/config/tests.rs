@@ -2,6 +2,7 @@ mod agreement;
 mod contradictions;
 mod faults;
 mod json_schema;
+mod permissions;
 
 use std::path::Path;
 use std::time::Duration;

@@ -67,6 +67,9 @@ async fn read(frames: &mut Frames, call: &LoadsCall, reports: mpsc::Sender<Bytes
                 {
                     return status;
                 }
+                if let Err(denied) = call.loads.judge(&call.peer, &report) {
+                    return denied.into();
+                }
                 room.send(report);
             }
             Ok(None) => break,

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use crate::proto::code;
 use crate::protocol::session::{BadRequest, CloseReason, Reply};
 use crate::relay::{AdmissionError, SessionHandle};
+use crate::xds::Denied;
 
 /// How a stream ends, as a gRPC status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +104,10 @@ impl Status {
         Self { code: code::UNIMPLEMENTED, message: message.into() }
     }
 
+    pub(crate) fn denied(message: impl Into<String>) -> Self {
+        Self { code: code::PERMISSION_DENIED, message: message.into() }
+    }
+
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self { code: code::UNAVAILABLE, message: message.into() }
     }
@@ -122,6 +127,8 @@ impl From<CloseReason> for Status {
                 | BadRequest::TooManyNamesOnStream(_)
                 | BadRequest::TooManyStatedVersions(_),
             ) => Self::exhausted(text),
+            CloseReason::BadRequest(BadRequest::TypeNotPermitted { .. }) => Self::denied(text),
+            CloseReason::Denied(denied) => denial(&denied, text),
             CloseReason::BadRequest(_) => Self::invalid(text),
         }
     }
@@ -135,7 +142,16 @@ impl From<AdmissionError> for Status {
             AdmissionError::TooManyViews { .. } | AdmissionError::TooManyViewsOfConnection { .. } => {
                 Self::exhausted(text)
             }
+            AdmissionError::Denied(denied) => denial(&denied, text),
             AdmissionError::Stopping => Self::unavailable(text),
         }
+    }
+}
+
+/// Whoever has proved nothing is asked to; whoever has is told that it may not.
+fn denial(denied: &Denied, text: String) -> Status {
+    match denied {
+        Denied::NoRule { proved: false, .. } => Status { code: code::UNAUTHENTICATED, message: text },
+        _ => Status::denied(text),
     }
 }

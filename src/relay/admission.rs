@@ -2,6 +2,7 @@
 
 use super::limit::Limit;
 use super::views::Split;
+use crate::xds::Denied;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AdmissionError {
@@ -13,14 +14,16 @@ pub(crate) enum AdmissionError {
     TooManyViews { limit: usize, split: Option<Split> },
     #[error("too many views of one connection: the limit is {limit} (limits.views_per_connection){}", beside(.split))]
     TooManyViewsOfConnection { limit: usize, split: Option<Split> },
+    #[error("{0}")]
+    Denied(Box<Denied>),
     #[error("the relay is shutting down")]
     Stopping,
 }
 
 impl AdmissionError {
     /// Metric labels, in the order of `place`.
-    pub(crate) const REASONS: [&str; 5] =
-        ["no_node", "bad_node", "too_many_views", "too_many_views_of_connection", "stopping"];
+    pub(crate) const REASONS: [&str; 6] =
+        ["no_node", "bad_node", "too_many_views", "too_many_views_of_connection", "stopping", "denied"];
 
     pub(in crate::relay) fn place(&self) -> usize {
         match self {
@@ -29,6 +32,7 @@ impl AdmissionError {
             Self::TooManyViews { .. } => 2,
             Self::TooManyViewsOfConnection { .. } => 3,
             Self::Stopping => 4,
+            Self::Denied(_) => 5,
         }
     }
 
@@ -36,7 +40,7 @@ impl AdmissionError {
         match self {
             Self::TooManyViews { .. } => Some(Limit::Views),
             Self::TooManyViewsOfConnection { .. } => Some(Limit::ViewsPerConnection),
-            Self::NoNode | Self::BadNode | Self::Stopping => None,
+            Self::NoNode | Self::BadNode | Self::Denied(_) | Self::Stopping => None,
         }
     }
 }

@@ -148,9 +148,9 @@ impl Clearance {
         Self { permit, ..self }
     }
 
-    /// Whether the client may request this type at all.
-    pub(crate) fn allows_type(&self, kind: &Type) -> bool {
-        self.permit.as_ref().is_none_or(|permit| permit.allows_type(kind))
+    /// Returns the rule of permissions by which the client may not request this type at all.
+    pub(crate) fn rule_against(&self, kind: &Type) -> Option<&Arc<str>> {
+        self.permit.as_ref().filter(|permit| !permit.allows_type(kind)).map(|permit| &permit.rule)
     }
 
     /// Whether any resources of a type, existing or not, are closed to this client.

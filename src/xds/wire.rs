@@ -46,6 +46,19 @@ pub(crate) fn last_bytes(bytes: &[u8], number: u32) -> Option<&[u8]> {
     found
 }
 
+/// Returns all occurrences of a message field as one: concatenated encodings are the merged message, which is what decoders make of them.
+/// None if the bytes are no message.
+pub(crate) fn merged(bytes: &[u8], number: u32) -> Option<Vec<u8>> {
+    let mut merged = Vec::new();
+    for field in fields(bytes) {
+        match field? {
+            Field { number: n, value: Value::Bytes(value), .. } if n == number => merged.extend_from_slice(value),
+            _ => {}
+        }
+    }
+    Some(merged)
+}
+
 /// Returns the last occurrence of a string field; an empty or non-UTF-8 one counts as missing.
 pub(crate) fn last_text(bytes: &[u8], number: u32) -> Option<&str> {
     std::str::from_utf8(last_bytes(bytes, number)?).ok().filter(|text| !text.is_empty())

@@ -7,6 +7,7 @@ mod life;
 mod lists;
 mod names;
 mod order;
+mod permissions;
 mod sotw;
 #[path = "../support/mod.rs"]
 mod support;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::config::{Config, schema, size_text};
-use crate::xds::AccessRule;
+use crate::xds::{AccessRule, NodeField, PermissionRule};
 
 pub(super) fn report(config: &Config) -> String {
     let mut out = String::from("\n");
@@ -14,6 +14,9 @@ pub(super) fn report(config: &Config) -> String {
     section(&mut out, "views", views(config));
     if !config.views.access.rules().is_empty() {
         section(&mut out, "access", config.views.access.rules().iter().map(rule).collect());
+    }
+    if !config.views.permissions.rules().is_empty() {
+        section(&mut out, "permissions", config.views.permissions.rules().iter().map(permission).collect());
     }
     section(&mut out, "limits", limits(config));
     out
@@ -68,6 +71,31 @@ fn rule(rule: &AccessRule) -> Row {
     };
     let networks = all(rule.peers.iter().map(ToString::to_string).collect());
     (format!("{types}: {names}"), format!("only for {networks}"))
+}
+
+/// Returns whom a rule is for, and what they may be and have.
+fn permission(rule: &PermissionRule) -> Row {
+    let all = |texts: Vec<String>| texts.join(", ");
+    let mut parts = vec![format!("for {}", all(rule.identities.iter().map(ToString::to_string).collect()))];
+    parts.extend(rule.node.iter().map(|NodeField { field, values }| {
+        format!("{field} {}", values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "))
+    }));
+    parts.extend(
+        rule.types.as_ref().map(|types| format!("types {}", all(types.iter().map(ToString::to_string).collect()))),
+    );
+    for (what, names) in [("names", &rule.names), ("secrets", &rule.secrets)] {
+        if !names.is_empty() {
+            parts.push(format!("{what} {}", all(names.iter().map(ToString::to_string).collect())));
+        }
+    }
+    if rule.secrets.is_empty() {
+        parts.push("no secrets".into());
+    }
+    parts.extend(rule.tenant.as_ref().map(|tenant| format!("tenant {tenant}")));
+    if !rule.relays_for.is_empty() {
+        parts.push(format!("relays for {}", all(rule.relays_for.iter().map(ToString::to_string).collect())));
+    }
+    (rule.name.to_string(), parts.join("; "))
 }
 
 fn limits(config: &Config) -> Vec<Row> {

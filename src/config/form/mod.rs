@@ -17,7 +17,7 @@ pub(super) use collection::{Names, NonEmpty, OneOrMore};
 pub(super) use located::{Located, Needed};
 pub(super) use network::{AdminAddress, HostName, ListenAddress, ServerUri};
 pub(crate) use number::size_text;
-pub(super) use number::{Count, Factor, FieldNumber, Interval, Jitter, Pause, Positive, Size, Wait};
+pub(super) use number::{Count, Factor, FieldNumber, Interval, Jitter, Pause, Positive, Size, UserNumber, Wait};
 pub(super) use reader::{Form, Reader};
 pub(crate) use scalar::ValueError;
 pub(super) use scalar::words;

@@ -15,6 +15,10 @@ pub(in crate::config) struct Count(pub(crate) usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct Positive(pub(crate) usize);
 
+/// The number of a user or group of this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct UserNumber(pub(crate) u32);
+
 /// The number of a protobuf field, or 0 for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct FieldNumber(pub(crate) u32);
@@ -70,6 +74,15 @@ scalar_form!(
         number.map(FieldNumber).ok_or_else(|| ValueError::new("field number", scalar, expected()))
     },
     or_text(json!({ "type": "integer", "minimum": 0, "maximum": MAX_FIELD }), "[0-9]+")
+);
+
+scalar_form!(
+    UserNumber,
+    |scalar| {
+        let number = whole(scalar).and_then(|number| u32::try_from(number).ok());
+        number.map(UserNumber).ok_or_else(|| ValueError::new("number of a user or group", scalar, "one such as 1000"))
+    },
+    or_text(json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }), "[0-9]+")
 );
 
 scalar_form!(

@@ -3,6 +3,7 @@
 use super::access::{AccessEntry, TypeEntry};
 use super::clients::{Clients, LoadReports, Rest, Views};
 use super::limits::{Drain, Limits};
+use super::permissions::PermissionEntry;
 use super::upstream::Upstream;
 use crate::config::form::{AdminAddress, ListenAddress, Located, Needed, NonEmpty, section};
 
@@ -23,6 +24,8 @@ section! {
         types: Located<Vec<Located<TypeEntry>>>;
         /// Resources for some networks only. A resource that no rule names is for all.
         access: Located<Vec<Located<AccessEntry>>>;
+        /// Who may be which client, and what they may have. Without rules, everybody may be anyone.
+        permissions: Located<Vec<Located<PermissionEntry>>>;
         /// Bounds on messages, names and waits.
         limits: Located<Limits>;
         /// What happens on SIGTERM.

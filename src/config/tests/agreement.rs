@@ -61,6 +61,16 @@ views: {key: [cluster, metadata.tenant], max: 10, max_in_metrics: 0, idle_timeou
 clients: {control_plane_identifier: weir, v2: true, vhds_wildcard: none, grpc_fail_fast: false}
 types: [{name: own.Type, name_field: 1, full_state: true, legacy_wildcard: true, order_with: own.Other}]
 access: [{types: [own.Type], names: [a, b*], allow_from: [10.0.0.0/8, '::1']}]
+permissions:
+- name: one
+  identities: [{spiffe: 'spiffe://a/{b}'}, {uri: 'x://y/{b}'}, {dns: '{b}.c'}, {uid: 1}, {gid: 2}, {network: 10.0.0.0/8}]
+  node: {cluster: [a, b*], metadata.tenant: c}
+  free: [locality]
+  types: [own.Type]
+  names: [a]
+  secrets: ['b/*']
+  tenant: d
+  relays_for: [e]
 limits:
   message_bytes: 64MiB
   incomplete_request_bytes: 1 GiB
@@ -238,7 +248,7 @@ fn the_defaults_that_the_schema_states_are_those_that_count() {
 /// Everything except the table of types, whose entries have no fixed order.
 fn shown(config: &Config) -> Vec<String> {
     let Config { upstream, views, views_idle, downstream, drain, loads, rest, .. } = config;
-    let parts: [&dyn std::fmt::Debug; 14] = [
+    let parts: [&dyn std::fmt::Debug; 15] = [
         upstream,
         &views.rule,
         &views.accept_missing_node,
@@ -246,6 +256,7 @@ fn shown(config: &Config) -> Vec<String> {
         &views.max_views_per_connection,
         &views.max_in_metrics,
         &views.access,
+        &views.permissions,
         &views.limits,
         &views.plan,
         views_idle,

@@ -3,8 +3,9 @@
 use http::StatusCode;
 
 use crate::downstream::slot::Status;
-use crate::protocol::session::CloseReason;
+use crate::protocol::session::{BadRequest, CloseReason};
 use crate::relay::AdmissionError;
+use crate::xds::Denied;
 
 /// A status with a text for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +33,7 @@ impl From<AdmissionError> for Rejection {
         let text = rejected.to_string();
         match rejected {
             AdmissionError::NoNode | AdmissionError::BadNode => Self::bad_request(text),
+            AdmissionError::Denied(denied) => Self::new(denial(&denied), text),
             AdmissionError::TooManyViewsOfConnection { .. } => Self::new(StatusCode::TOO_MANY_REQUESTS, text),
             AdmissionError::TooManyViews { .. } | AdmissionError::Stopping => Self::unavailable(text),
         }
@@ -40,9 +42,21 @@ impl From<AdmissionError> for Rejection {
 
 impl From<CloseReason> for Rejection {
     fn from(end: CloseReason) -> Self {
-        let bad = matches!(end, CloseReason::BadRequest(_));
-        let text = Status::from(end).message;
-        if bad { Self::bad_request(text) } else { Self::unavailable(text) }
+        let status = match &end {
+            CloseReason::Denied(denied) => denial(denied),
+            CloseReason::BadRequest(BadRequest::TypeNotPermitted { .. }) => StatusCode::FORBIDDEN,
+            CloseReason::BadRequest(_) => StatusCode::BAD_REQUEST,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self::new(status, Status::from(end).message)
+    }
+}
+
+/// Whoever has proved nothing is asked to; whoever has is told that it may not.
+fn denial(denied: &Denied) -> StatusCode {
+    match denied {
+        Denied::NoRule { proved: false, .. } => StatusCode::UNAUTHORIZED,
+        _ => StatusCode::FORBIDDEN,
     }
 }
 

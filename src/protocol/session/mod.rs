@@ -36,7 +36,7 @@ pub use acks::Ack;
 pub(crate) use acks::Nack;
 pub use client::{Client, Variant};
 pub(crate) use estimate::Estimate;
-pub use identity::Identity;
+pub use identity::{Identity, IdentityError};
 pub use reply::{Heartbeat, Reply};
 pub(crate) use requested_names::Authorities;
 pub use requests::BadRequest;
@@ -52,7 +52,7 @@ use super::view::{
     Revision, Selector, Snapshot,
 };
 use crate::proto::Request;
-use crate::xds::{Authority, HeldVersions, Name, Role, Type, TypeTable};
+use crate::xds::{Authority, Denied, HeldVersions, Name, Role, Type, TypeTable};
 
 /// The state of one client stream.
 #[derive(Debug)]
@@ -130,6 +130,9 @@ pub enum CloseReason {
     /// The client broke the protocol or a limit.
     #[error("{0}")]
     BadRequest(BadRequest),
+    /// A later node is one that the client may not be.
+    #[error("{0}")]
+    Denied(Box<Denied>),
 }
 
 /// What a session keeps, in numbers.
@@ -232,9 +235,13 @@ impl Session {
             return None;
         }
         if let (Some(identity), Some(node)) = (&mut self.identity, request.node())
-            && !identity.still_is(node)
+            && let Some(end) = match identity.still_is(node) {
+                Ok(true) => None,
+                Ok(false) => Some(CloseReason::KeyChanged),
+                Err(denied) => Some(CloseReason::Denied(Box::new(denied))),
+            }
         {
-            self.end = Some(CloseReason::KeyChanged);
+            self.end = Some(end);
             return None;
         }
         let kind = self.answered_type(&request);

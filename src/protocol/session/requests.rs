@@ -31,6 +31,14 @@ pub enum BadRequest {
         /// The type that the service serves.
         served: String,
     },
+    /// The permissions do not list the type for this client.
+    #[error("type {kind} is not permitted: rule {rule} of permissions lists others")]
+    TypeNotPermitted {
+        /// The full name of the type.
+        kind: String,
+        /// The rule for this client.
+        rule: Arc<str>,
+    },
     /// The request is of the other variant.
     #[error("invalid request: SotW and delta cannot be mixed on a stream")]
     Variant,
@@ -65,6 +73,9 @@ impl Session {
             Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
         };
         let (kind, url) = self.meant(url)?;
+        if let Some(rule) = self.client.clearance.rule_against(&kind) {
+            return Err(BadRequest::TypeNotPermitted { kind: kind.name().to_owned(), rule: rule.clone() });
+        }
         if self.subscriptions.len() >= self.limits.types && !self.subscriptions.contains_key(&kind) {
             return Err(BadRequest::TooManyTypes(self.limits.types));
         }

@@ -19,7 +19,7 @@ use super::views::Views;
 use crate::proto::loads::LoadStatsRequest;
 use crate::protocol::loads::LoadLimits;
 use crate::protocol::upstream::BackoffTimes;
-use crate::xds::{Peer, SharingKey};
+use crate::xds::{Peer, SharingKey, wire};
 
 /// What happens to the reports of clients (LRS-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,19 +121,34 @@ impl Loads {
     }
 
     /// Serves a client's stream from its first message to its end. If the client leaves before, the future is dropped.
-    pub(crate) async fn serve(&self, peer: &Peer, link: LoadLink) -> LoadEnd {
+    pub(crate) async fn serve(&self, peer: &Arc<Peer>, link: LoadLink) -> LoadEnd {
         let Ok(first) = LoadStatsRequest::decode(link.first.clone()) else { return LoadEnd::Unreadable };
-        let key = match self.views.identify(first.node.as_ref()) {
-            Ok(identity) => identity.key().clone(),
+        // The server reads a node that is given in parts as one, and it is that one which is judged.
+        let node = first.node.as_ref().and_then(|_| wire::merged(&link.first, NODE)).map(Bytes::from);
+        let identity = match self.views.identify(peer, node.as_ref()) {
+            Ok(identity) => identity,
             Err(rejected) => return LoadEnd::Refused(rejected),
         };
+        let key = identity.key().clone();
         tracing::debug!(view = %key, "load report stream opened");
         match self.mode {
             LoadsMode::Aggregate(limits) => match self.member(key, limits) {
-                Ok(member) => member.converse(first, peer, link).await,
+                Ok(member) => member.converse(first, peer, identity, link).await,
                 Err(rejected) => LoadEnd::Refused(rejected),
             },
             LoadsMode::PassThrough | LoadsMode::Off => self.pass_through(&key, link).await,
+        }
+    }
+
+    /// Judges the node of a later report, which may pass undecoded.
+    pub(crate) fn judge(&self, peer: &Arc<Peer>, report: &[u8]) -> Result<(), AdmissionError> {
+        if !self.views.are_judged() {
+            return Ok(());
+        }
+        match wire::merged(report, NODE) {
+            Some(node) if node.is_empty() => Ok(()),
+            Some(node) => self.views.identify(peer, Some(&node.into())).map(drop),
+            None => Err(AdmissionError::BadNode),
         }
     }
 
@@ -187,3 +202,6 @@ impl Pools {
         self.of_keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// The field of a report with the client's node.
+const NODE: u32 = 1;

@@ -12,7 +12,9 @@ use crate::proto::code;
 use crate::proto::loads::LoadStatsRequest;
 use crate::proto::node::Node;
 use crate::protocol::loads::{Aggregate, LoadLimits, Order, Reporter};
+use crate::protocol::session::Identity;
 use crate::protocol::upstream::Backoff;
+use crate::relay::admission::AdmissionError;
 use crate::relay::{Clock, Views};
 use crate::xds::{Peer, SharingKey};
 
@@ -213,7 +215,13 @@ impl Pool {
 
 impl Member {
     /// Passes a client's reports to the pool, and orders to the client.
-    pub(crate) async fn converse(self, first: LoadStatsRequest, peer: &Peer, mut link: LoadLink) -> LoadEnd {
+    pub(crate) async fn converse(
+        self,
+        first: LoadStatsRequest,
+        peer: &Peer,
+        mut identity: Identity,
+        mut link: LoadLink,
+    ) -> LoadEnd {
         let done = || LoadEnd::Said { code: code::OK, message: String::new() };
         let node = Node::decode(first.node.clone().unwrap_or_default()).unwrap_or_default();
         let reads_all = node.client_features.iter().any(|feature| feature == ALL_CLUSTERS);
@@ -226,7 +234,7 @@ impl Member {
             let order = orders.borrow_and_update().clone();
             let due = order.as_ref().map(|order| match reads_all || !order.is_for_all_clusters() {
                 true => order.encoded().clone(),
-                false => order.listing(self.pool.views.clusters(&self.pool.key, peer)),
+                false => order.listing(self.pool.views.clusters(peer, &identity)),
             });
             let look_again = async {
                 match &order {
@@ -236,10 +244,11 @@ impl Member {
             };
             tokio::select! {
                 report = link.reports.recv() => match report.map(LoadStatsRequest::decode) {
-                    Some(Ok(report)) if self.is_anothers(&first, &report) => {
-                        return LoadEnd::Moved("node changed to another sharing key; reconnect");
-                    }
-                    Some(Ok(report)) => self.report(&report),
+                    Some(Ok(report)) => match report.node.as_ref().map_or(Ok(true), |node| identity.still_is(node)) {
+                        Ok(true) => self.report(&report),
+                        Ok(false) => return LoadEnd::Moved("node changed to another sharing key; reconnect"),
+                        Err(denied) => return LoadEnd::Refused(AdmissionError::Denied(Box::new(denied))),
+                    },
                     Some(Err(_)) => return LoadEnd::Unreadable,
                     None => return done(),
                 },
@@ -260,12 +269,6 @@ impl Member {
         let free = self.pool.kept.free_of(self.pool.most_kept);
         state.aggregate.on_report(self.id, report, free);
         self.pool.count(&mut state);
-    }
-
-    /// Whether the client's node changed to another key, which belongs to another pool (KEY-14).
-    fn is_anothers(&self, first: &LoadStatsRequest, report: &LoadStatsRequest) -> bool {
-        let node = report.node.as_ref().filter(|node| first.node.as_ref() != Some(*node));
-        node.is_some() && self.pool.views.identify(node).ok().is_none_or(|identity| *identity.key() != self.pool.key)
     }
 }
 

@@ -39,15 +39,18 @@ use super::server_log::ServerLog;
 use super::session_handle::{SessionHandle, SessionParts};
 use crate::proto::Request;
 use crate::protocol::limits::Limits;
-use crate::protocol::session::{Authorities, Client, Identity, Session};
+use crate::protocol::session::{Authorities, Client, Identity, IdentityError, Session};
 use crate::protocol::sources::Plan;
 use crate::protocol::view::{Class, ResourceTable, SessionId};
-use crate::xds::{Access, BodyStore, KeyRule, Name, Peer, SharingKey, StatedVersionsStore, TypeTable};
+use crate::xds::{
+    Access, BodyStore, Clearance, KeyRule, Name, Peer, Permissions, Permit, SharingKey, StatedVersionsStore, TypeTable,
+};
 
 pub(crate) struct Views {
     rule: Arc<KeyRule>,
     accept_missing_node: bool,
     access: Access,
+    permissions: Permissions,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
     plan: Arc<Plan>,
@@ -89,6 +92,7 @@ impl Views {
             max_in_metrics,
             table,
             access,
+            permissions,
             limits,
             stated_versions_bytes,
             plan,
@@ -99,6 +103,7 @@ impl Views {
             rule: Arc::new(rule),
             accept_missing_node,
             access,
+            permissions,
             counters: Arc::new(ProcessCounters::new(table.clone())),
             table,
             limits: Arc::new(limits),
@@ -176,7 +181,7 @@ impl Views {
 
     async fn try_open_session(&self, first: &Request, visit: ClientInfo) -> Result<Arc<SessionHandle>, AdmissionError> {
         for _ in 0..JOINS {
-            let identity = self.identify(first.node())?;
+            let identity = self.identify(&visit.peer, first.node())?;
             let entrance = self.enter(identity.key(), first, &visit)?;
             if let Some(handle) = self.join(entrance, identity, first, &visit).await {
                 return Ok(handle);
@@ -208,7 +213,7 @@ impl Views {
             tally: self.counters.clone(),
             log: self.client_log.clone(),
         };
-        let clearance = self.access.clearance(peer.ip());
+        let clearance = self.clearance(peer, &identity);
         let only = only.map(|name| self.table.resolve(name));
         let client = Client { clearance, ..Client::of_node(node, variant, only) };
         let session = Session::new(client, self.table.clone(), self.limits.clone());
@@ -220,18 +225,33 @@ impl Views {
     }
 
     /// Returns the identity of a client by its node, if it sent one.
-    pub(super) fn identify(&self, node: Option<&Bytes>) -> Result<Identity, AdmissionError> {
+    pub(super) fn identify(&self, peer: &Arc<Peer>, node: Option<&Bytes>) -> Result<Identity, AdmissionError> {
         let nobody = Bytes::new();
         let node = node.or(self.accept_missing_node.then_some(&nobody)).ok_or(AdmissionError::NoNode)?;
-        Identity::of(self.rule.clone(), node).map_err(|_| AdmissionError::BadNode)
+        Identity::of(self.rule.clone(), self.permissions.clone(), peer.clone(), node).map_err(|error| match error {
+            IdentityError::Node(_) => AdmissionError::BadNode,
+            IdentityError::Denied(denied) => AdmissionError::Denied(Box::new(denied)),
+        })
     }
 
-    /// Returns the names of the clusters in the view of a key that this peer may read.
-    pub(super) fn clusters(&self, key: &SharingKey, peer: &Peer) -> Vec<String> {
+    /// Whether there are rules for who may be which client.
+    pub(super) fn are_judged(&self) -> bool {
+        !self.permissions.rules().is_empty()
+    }
+
+    /// Returns what a client may have, by the permissions and by the access rules.
+    fn clearance(&self, peer: &Peer, identity: &Identity) -> Clearance {
+        // What all views share is no place for secrets: whose they are is decided by each view's rules, and the hub knows none.
+        let permit = if self.is_hub { Some(Arc::new(Permit::all_but_secrets())) } else { identity.permit().cloned() };
+        self.access.clearance(peer.ip()).with_permit(permit)
+    }
+
+    /// Returns the names of the clusters in the view of a client that it may read.
+    pub(super) fn clusters(&self, peer: &Peer, identity: &Identity) -> Vec<String> {
         let views = self.lock();
-        let Some(published) = views.get(key).map(|view| view.published.clone()) else { return Vec::new() };
+        let Some(published) = views.get(identity.key()).map(|view| view.published.clone()) else { return Vec::new() };
         drop(views);
-        let (kind, clearance) = (self.table.resolve(CLUSTER), self.access.clearance(peer.ip()));
+        let (kind, clearance) = (self.table.resolve(CLUSTER), self.clearance(peer, identity));
         let snapshot = published.newest();
         let tables = [Class::Wildcard, Class::Named].into_iter().filter_map(|class| snapshot.resources(&kind, class));
         let allowed = |name: &&Name| clearance.allows(&kind, name);

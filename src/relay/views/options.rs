@@ -6,7 +6,7 @@ use crate::protocol::limits::Limits;
 use crate::protocol::session::Variant;
 use crate::protocol::sources::Plan;
 use crate::relay::view_quota::ViewQuota;
-use crate::xds::{Access, KeyRule, Peer, TypeTable};
+use crate::xds::{Access, KeyRule, Peer, Permissions, TypeTable};
 
 /// How clients are assigned to views and served.
 #[derive(Debug, Clone)]
@@ -22,6 +22,7 @@ pub struct ViewsOptions {
     pub(crate) max_in_metrics: usize,
     pub(crate) table: TypeTable,
     pub(crate) access: Access,
+    pub(crate) permissions: Permissions,
     pub limits: Limits,
     /// Memory for what all clients state that they hold, until it is judged.
     pub(crate) stated_versions_bytes: usize,

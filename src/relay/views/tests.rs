@@ -22,6 +22,7 @@ fn views_of(max_views: usize, max_views_per_connection: usize) -> Views {
         max_in_metrics: 1,
         table: TypeTable::new(),
         access: Access::default(),
+        permissions: Permissions::default(),
         limits: Limits::default(),
         stated_versions_bytes: 1 << 20,
         plan: Plan::single(Variant::Delta, ServerQuirks::default()),
@@ -69,7 +70,7 @@ impl Views {
 #[tokio::test]
 async fn key_19_a_view_that_a_client_has_looked_up_is_not_retired_before_the_client_has_joined_it() {
     let (views, first) = (views(), first_request());
-    let identity = views.identify(first.node()).unwrap();
+    let identity = views.identify(&visit().peer, first.node()).unwrap();
     let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
     views.has_become_idle().await;
     views.retire();
@@ -88,7 +89,7 @@ async fn key_19_a_view_that_a_client_has_looked_up_is_not_retired_before_the_cli
 #[tokio::test]
 async fn key_19_a_view_makes_room_when_its_first_client_goes_before_it_has_joined() {
     let (views, first) = (views(), first_request());
-    let identity = views.identify(first.node()).unwrap();
+    let identity = views.identify(&visit().peer, first.node()).unwrap();
     let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
     views.has_become_idle().await;
     drop(entrance);
@@ -105,7 +106,7 @@ fn request_of(cluster: &str, features: &[&str]) -> Request {
 impl Views {
     fn try_enter(&self, cluster: &str, features: &[&str], by: &ClientInfo) -> Result<Entrance, AdmissionError> {
         let first = request_of(cluster, features);
-        self.enter(self.identify(first.node()).unwrap().key(), &first, by)
+        self.enter(self.identify(&by.peer, first.node()).unwrap().key(), &first, by)
     }
 }
 

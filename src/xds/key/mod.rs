@@ -74,10 +74,10 @@ impl KeyRule {
     }
 
     /// Returns the key of a client that sent these bytes as its node, and that nobody judges: it may state any tenant, and shares with no
-    /// other.
+    /// other. A rule without fields has one key for all.
     pub fn key(&self, encoded_node: &[u8]) -> Result<SharingKey, NodeError> {
         let mut node = Node::decode(encoded_node).map_err(|_| NodeError)?;
-        let tenant = tenant::take(&mut node);
+        let tenant = tenant::take(&mut node).filter(|_| !self.fields.is_empty());
         Ok(self.key_for(node, encoded_node, tenant.as_deref()))
     }
 

@@ -152,3 +152,21 @@ proptest! {
         prop_assert_eq!(&rule.key(&key.upstream_node()).unwrap(), &key);
     }
 }
+
+#[test]
+fn a_tenant_is_in_the_key_and_leads_back_to_itself_in_the_next_tier() {
+    let rule = KeyRule::of(vec![KeyField::Cluster, KeyField::Tenant]);
+    let node = Node { cluster: "web".into(), ..envoy("1") }.encode_to_vec();
+    let of = |tenant: Option<&str>| rule.key_of_tenant(&node, tenant).unwrap();
+    let (pay, bill) = (of(Some("pay")), of(Some("bill")));
+    assert!(pay != bill && pay != of(None));
+    let upstream = pay.upstream_node();
+    assert_eq!(claimed_tenant(&Node::decode(&upstream[..]).unwrap()).as_deref(), Some("pay"));
+    assert_eq!(rule.key_of_tenant(&upstream, Some("pay")).unwrap(), pay);
+    assert_eq!(rule.key(&upstream).unwrap(), pay, "also where nobody judges");
+    assert_eq!(rule.key_of_tenant(&upstream, Some("bill")).unwrap(), bill, "what it states does not count");
+    let by_cluster = KeyRule::of(vec![KeyField::Cluster]);
+    assert_ne!(by_cluster.key(&upstream), by_cluster.key(&node), "a relay without rules never mixes tenants");
+    assert_eq!(by_cluster.key(&by_cluster.key(&upstream).unwrap().upstream_node()), by_cluster.key(&upstream));
+    assert_eq!(KeyRule::of(Vec::new()).key(&upstream), KeyRule::of(Vec::new()).key(&node), "the hub has one key");
+}

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use prost::Message;
 
-pub use self::pattern::{Captures, PatternFault, SegmentPattern, Template};
+use self::pattern::Captures;
+pub use self::pattern::{PatternFault, SegmentPattern, Template};
 pub use self::permit::Permit;
 pub use self::rule::{IdentityPattern, NodeField, PermissionRule};
 use super::key::{KeyField, NodeError, claimed_tenant};

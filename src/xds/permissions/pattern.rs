@@ -21,7 +21,7 @@ enum Segment {
 
 /// What the named segments of a pattern matched.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Captures(Vec<(Box<str>, Box<str>)>);
+pub(crate) struct Captures(Vec<(Box<str>, Box<str>)>);
 
 /// Text with references to named segments, and perhaps `*` at the end: `{namespace}/*`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -26,7 +26,10 @@ impl World {
 
     pub(super) fn new_session(&mut self, client: Client, node: u8) -> (SessionId, Session) {
         self.next_id += 1;
-        let identity = Identity::of(self.rule.clone(), &encoded_node(node, self.next_id)).unwrap();
+        let peer = Arc::new(weir::xds::Peer::at("127.0.0.1:1".parse().unwrap()));
+        let identity =
+            Identity::of(self.rule.clone(), weir::xds::Permissions::default(), peer, &encoded_node(node, self.next_id))
+                .unwrap();
         let session = Session::new(client, table(), self.limits.clone()).with_identity(identity);
         (SessionId(self.next_id), session)
     }

@@ -1,0 +1,189 @@
+//! The permissions.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::checker::Checker;
+use super::diagnostic::Place;
+use super::form::{Located, Name, NonEmpty};
+use super::raw;
+use crate::xds::{
+    IdentityPattern, KeyField, KeyRule, NamePattern, NodeField, PatternFault, PermissionRule, Permissions,
+    SegmentPattern, Template, TypeTable,
+};
+
+impl Checker<'_> {
+    pub(crate) fn permissions(&mut self, raw: &raw::Root, key: &KeyRule, table: &TypeTable) -> Permissions {
+        let mut rules: Vec<PermissionRule> = Vec::new();
+        for entry in &raw.permissions.value {
+            if let Some(rule) = self.permission(entry, key, table) {
+                if let Some(name) = entry.name.0.as_ref()
+                    && rules.iter().any(|other| other.name == rule.name)
+                {
+                    self.fault(&name.place, format!("duplicate name {:?}: another rule has it", rule.name));
+                }
+                rules.push(rule);
+            }
+        }
+        if let Some(keys) = &raw.views.key
+            && raw.permissions.value.is_empty()
+            && let Some(tenant) = keys.0.iter().find(|field| field.value == KeyField::Tenant)
+        {
+            self.fault(&tenant.place, "requires permissions: they say whose a client is");
+        }
+        Permissions::of(rules)
+    }
+
+    fn permission(
+        &mut self,
+        entry: &Located<raw::PermissionEntry>,
+        key: &KeyRule,
+        table: &TypeTable,
+    ) -> Option<PermissionRule> {
+        let name = entry.name.0.as_ref().map(|name| name.value.0.clone());
+        let listed = entry.identities.0.iter().flat_map(|identities| &identities.0);
+        let identities: Vec<_> = listed.filter_map(|identity| self.identity(identity)).collect();
+        let known = Captured::by(&identities);
+        let node = entry.node.0.iter().filter_map(|(field, values)| {
+            let field = self.node_field(field, &values.place)?;
+            let values = values.value.0.iter().filter_map(|value| self.template(value, &known)).collect();
+            Some(NodeField { field, values })
+        });
+        let node: Vec<_> = node.collect();
+        self.every_field_is_judged(entry, &node, key);
+        let types = entry.types.as_ref().map(|types| {
+            let types = types.0.iter().map(|name| self.known_type(name, table));
+            types.collect::<Arc<[_]>>()
+        });
+        let names = self.templates(entry.names.as_ref(), &known);
+        let secrets = self.templates(entry.secrets.as_ref(), &known);
+        if let Some(place) = entry.secrets.as_ref().map(|secrets| &secrets.place)
+            && let Some(network) = identities.iter().find(|identity| !identity.is_proof())
+        {
+            let reason = format!("requires identities that are proved: {network} is whoever connects from there");
+            self.fault(place, reason);
+        }
+        let tenant = entry.tenant.as_ref().and_then(|tenant| self.tenant(tenant, &known));
+        if let Some(relays) = &entry.relays_for
+            && !key.fields().contains(&KeyField::Tenant)
+        {
+            self.fault(&relays.place, "requires tenant in views.key: without it, clients of all tenants share views");
+        }
+        let relays_for = entry.relays_for.iter().flat_map(|names| &names.0);
+        let relays_for = relays_for.map(|name| NamePattern::parse(&name.0)).collect();
+        Some(PermissionRule { name: name?.into(), identities, node, types, names, secrets, tenant, relays_for })
+    }
+
+    fn identity(&mut self, entry: &Located<raw::IdentityEntry>) -> Option<IdentityPattern> {
+        let raw::IdentityEntry { spiffe, uri, dns, uid, gid, network } = &entry.value;
+        let mut found = Vec::new();
+        let text = |pattern: &Option<Located<Name>>| pattern.as_ref().map(|name| (name.0.clone(), name.place.clone()));
+        if let Some((text, place)) = text(spiffe) {
+            if !text.starts_with("spiffe://") {
+                self.fault(
+                    &place,
+                    format!("invalid SPIFFE id {text:?}: expected one such as spiffe://prod.example/ns/*"),
+                );
+            } else {
+                found.extend(self.pattern_of(&text, &place, SegmentPattern::uri).map(IdentityPattern::Spiffe));
+            }
+        }
+        if let Some((text, place)) = text(uri) {
+            if text.starts_with("spiffe:") {
+                self.fault(&place, "a SPIFFE id counts only under its own trust domain: expected the key spiffe");
+            } else {
+                found.extend(self.pattern_of(&text, &place, SegmentPattern::uri).map(IdentityPattern::Uri));
+            }
+        }
+        if let Some((text, place)) = text(dns) {
+            found.extend(self.pattern_of(&text, &place, SegmentPattern::dns).map(IdentityPattern::Dns));
+        }
+        found.extend(uid.as_ref().map(|uid| IdentityPattern::Uid(uid.0)));
+        found.extend(gid.as_ref().map(|gid| IdentityPattern::Gid(gid.0)));
+        found.extend(network.as_ref().map(|network| IdentityPattern::Network(network.value)));
+        let given = [spiffe.is_some(), uri.is_some(), dns.is_some(), uid.is_some(), gid.is_some(), network.is_some()];
+        if given.iter().filter(|given| **given).count() != 1 {
+            self.found.lacks(&entry.place, "expected exactly one of spiffe, uri, dns, uid, gid, network");
+            return None;
+        }
+        found.pop()
+    }
+
+    fn pattern_of(
+        &mut self,
+        text: &str,
+        place: &Place,
+        parse: fn(&str) -> Result<SegmentPattern, PatternFault>,
+    ) -> Option<SegmentPattern> {
+        parse(text).map_err(|fault| self.fault(place, format!("invalid pattern {text:?}: expected {fault}"))).ok()
+    }
+
+    fn node_field(&mut self, name: &str, place: &Place) -> Option<KeyField> {
+        let field = KeyField::parse(name).filter(KeyField::is_text);
+        if field.is_none() {
+            let expected = "id, cluster, locality.region, locality.zone, locality.sub_zone or metadata.<path>";
+            self.fault(place, format!("invalid part of a node {name:?}: expected one that is a text: {expected}"));
+        }
+        field
+    }
+
+    /// A field of the key that no rule judges would be a client's own choice of whose resources it gets.
+    fn every_field_is_judged(&mut self, entry: &Located<raw::PermissionEntry>, node: &[NodeField], key: &KeyRule) {
+        let bound = |field: &KeyField| node.iter().any(|bound| bound.field == *field);
+        let is_judged = |field: &KeyField| match field {
+            KeyField::Tenant => true, // by the identity
+            KeyField::Locality => {
+                bound(field) || [KeyField::Region, KeyField::Zone, KeyField::SubZone].iter().all(bound)
+            }
+            field => bound(field),
+        };
+        let free = |field: &KeyField| entry.free.value.iter().any(|free| free.value == *field);
+        let open = key.fields().iter().filter(|field| !is_judged(field) && !free(field));
+        let open: Vec<_> = open.map(ToString::to_string).collect();
+        if !open.is_empty() {
+            let reason = format!(
+                "fields of views.key that are neither in node nor in free: {}; a client could state what it likes there",
+                open.join(", ")
+            );
+            self.found.lacks(&entry.place, reason);
+        }
+    }
+
+    fn tenant(&mut self, text: &Located<Name>, known: &Captured) -> Option<Template> {
+        let template = self.template(text, known)?;
+        if template.is_open() {
+            self.fault(&text.place, format!("invalid tenant {:?}: expected no *", text.value.0));
+        }
+        Some(template)
+    }
+
+    fn templates(&mut self, texts: Option<&Located<NonEmpty<Name>>>, known: &Captured) -> Vec<Template> {
+        texts.iter().flat_map(|texts| &texts.0).filter_map(|text| self.template(text, known)).collect()
+    }
+
+    fn template(&mut self, text: &Located<Name>, known: &Captured) -> Option<Template> {
+        let template = match Template::parse(&text.0) {
+            Ok(template) => template,
+            Err(fault) => {
+                self.fault(&text.place, format!("invalid text {:?}: expected {fault}", text.value.0));
+                return None;
+            }
+        };
+        if let Some(name) = template.references().find(|name| !known.0.contains(*name)) {
+            let reason = format!("{{{name}}} in {:?} is not a segment of every identity of the rule", text.value.0);
+            self.fault(&text.place, reason);
+        }
+        Some(template)
+    }
+}
+
+/// The names that every identity of a rule has a segment for.
+struct Captured(BTreeSet<String>);
+
+impl Captured {
+    fn by(identities: &[IdentityPattern]) -> Self {
+        let of = |identity: &IdentityPattern| identity.names().into_iter().map(String::from).collect::<BTreeSet<_>>();
+        let all = identities.iter().map(of).reduce(|one, other| &one & &other);
+        Self(all.unwrap_or_default())
+    }
+}

@@ -1,0 +1,110 @@
+//! Permissions: what is understood, and what would protect less than it seems to.
+
+use std::path::Path;
+
+use crate::config::load::review;
+use crate::xds::{CertificateNames, Peer, Proven};
+
+const START: &str = "listen: [{address: '127.0.0.1:18000'}]\nupstream: {servers: [{uri: 'http://cp:1'}]}\n";
+const KEY: &str = "views: {key: [cluster, tenant]}\n";
+
+#[track_caller]
+fn says(rule: &str, expected: &[&str]) {
+    let text = format!("{START}{KEY}permissions: [{{{rule}}}]\n");
+    let review = review(Path::new("relay.yaml"), &text, &|_| None, false);
+    let found: Vec<_> = review.faults.iter().map(|fault| format!("{}: {}", fault.at, fault.reason)).collect();
+    assert_eq!(found, expected, "{rule}");
+}
+
+const RULE: &str = "name: a, identities: [{spiffe: 'spiffe://prod/ns/{ns}/*'}], node: {cluster: '{ns}-*'}";
+
+#[test]
+fn a_rule_is_understood() {
+    says(RULE, &[]);
+    let text = format!("{START}{KEY}permissions: [{{{RULE}, secrets: ['{{ns}}/*'], tenant: '{{ns}}'}}]\n");
+    let config = review(Path::new("relay.yaml"), &text, &|_| None, false).config.unwrap();
+    let names = CertificateNames { spiffe: Some("spiffe://prod/ns/pay/x".into()), ..CertificateNames::default() };
+    let peer = Peer { connection: 1, address: None, proven: Some(Proven::Certificate(names)) };
+    let node = |cluster: &[u8]| [&[0x12, cluster.len() as u8], cluster].concat();
+    let permit = config.views.permissions.judge(&peer, &node(b"pay-web")).unwrap().unwrap();
+    assert_eq!(permit.tenant.as_deref(), Some("pay"));
+    assert!(config.views.permissions.judge(&peer, &node(b"bill-web")).is_err());
+}
+
+#[test]
+fn each_field_of_the_key_is_judged_or_free() {
+    let open = |fields: &str| {
+        format!(
+            "permissions[0]: fields of views.key that are neither in node nor in free: {fields}; a client could state \
+             what it likes there"
+        )
+    };
+    says("name: a, identities: [{uid: 1}]", &[&open("cluster")]);
+    says("name: a, identities: [{uid: 1}], free: [cluster]", &[]);
+    let text = format!("{START}permissions: [{{{RULE}, free: [metadata, unknown]}}]\n");
+    let faults = review(Path::new("relay.yaml"), &text, &|_| None, false).faults;
+    let reasons: Vec<_> = faults.iter().map(|fault| format!("{}: {}", fault.at, fault.reason)).collect();
+    assert_eq!(reasons, [open("locality, user_agent, extensions, client_features, dynamic_parameters")]);
+}
+
+#[test]
+fn rules_that_protect_less_than_they_seem_to_are_faults() {
+    says(
+        "name: a, identities: [{network: 10.0.0.0/8}], free: [cluster], secrets: [x]",
+        &[
+            "permissions[0].secrets: requires identities that are proved: network:10.0.0.0/8 is whoever connects from there",
+        ],
+    );
+    says(
+        "name: a, identities: [{spiffe: 'spiffe://prod*'}], free: [cluster]",
+        &[
+            "permissions[0].identities[0].spiffe: invalid pattern \"spiffe://prod*\": expected no * in the trust domain, \
+           nor in a DNS name; {name} matches one segment",
+        ],
+    );
+    says(
+        "name: a, identities: [{uri: 'spiffe://prod/a'}], free: [cluster]",
+        &[
+            "permissions[0].identities[0].uri: a SPIFFE id counts only under its own trust domain: expected the key spiffe",
+        ],
+    );
+    says(
+        "name: a, identities: [{dns: '*.a.example'}], free: [cluster]",
+        &[
+            "permissions[0].identities[0].dns: invalid pattern \"*.a.example\": expected no * in the trust domain, nor in a \
+           DNS name; {name} matches one segment",
+        ],
+    );
+    says(
+        "name: a, identities: [{uid: 1, gid: 2}], free: [cluster]",
+        &["permissions[0].identities[0]: expected exactly one of spiffe, uri, dns, uid, gid, network"],
+    );
+    says(
+        "name: a, identities: [{spiffe: 'spiffe://p/{ns}/a'}, {uid: 1}], node: {cluster: '{ns}'}",
+        &["permissions[0].node.cluster: {ns} in \"{ns}\" is not a segment of every identity of the rule"],
+    );
+    says(
+        "name: a, identities: [{uid: 1}], node: {cluster: 'a*b', locality: x}",
+        &[
+            "permissions[0].node.cluster: invalid text \"a*b\": expected * at the end only",
+            "permissions[0].node.locality: invalid part of a node \"locality\": expected one that is a text: id, cluster, \
+             locality.region, locality.zone, locality.sub_zone or metadata.<path>",
+        ],
+    );
+    says(&format!("{RULE}}}, {{{RULE}"), &["permissions[1].name: duplicate name \"a\": another rule has it"]);
+}
+
+#[test]
+fn tenants_need_rules_and_a_key_with_them() {
+    let faults = |text: &str| {
+        let review = review(Path::new("relay.yaml"), &format!("{START}{text}"), &|_| None, false);
+        review.faults.iter().map(|fault| format!("{}: {}", fault.at, fault.reason)).collect::<Vec<_>>()
+    };
+    assert_eq!(faults(KEY), ["views.key[1]: requires permissions: they say whose a client is"]);
+    let relays =
+        "views: {key: [cluster]}\npermissions: [{name: a, identities: [{uid: 1}], free: [cluster], relays_for: [b]}]\n";
+    assert_eq!(
+        faults(relays),
+        ["permissions[0].relays_for: requires tenant in views.key: without it, clients of all tenants share views"]
+    );
+}
