@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
 
 use super::coalesce::Coalesced;
 use super::connections::{ConnectionLimits, End, Place};
@@ -56,8 +58,18 @@ pub(super) async fn serve<F, B>(
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
 {
     prepare(&stream);
+    let latest = Instant::now() + patience.first_word;
+    tokio::select! {
+        biased;
+        _ = timeout_at(latest, stream.readable()) => {}
+        end = place.closes() => match has_bytes(&stream) {
+            true => place.stay(),
+            false => return log_closed(peer, end),
+        },
+    }
+    place.note_bytes();
     let first = tokio::select! {
-        first = tokio::time::timeout(patience.first_word, first_word(&mut stream)) => first,
+        first = timeout_at(latest, first_word(&mut stream)) => first,
         end = place.closes() => return log_closed(peer, end),
     };
     let Ok(Ok((spoken, first))) = first else {
@@ -106,10 +118,16 @@ pub(super) async fn serve<F, B>(
 fn log_closed(peer: SocketAddr, end: End) {
     match end {
         End::Drain => {}
-        End::Idle => tracing::debug!(%peer, "connection without streams closed; another one needs its place"),
+        End::Unused => tracing::debug!(%peer, "connection without streams closed; another one needs its place"),
         End::Late => tracing::debug!(%peer, "connection without a request closed (limits.first_request_timeout)"),
         End::Refused => tracing::debug!(%peer, "connection refused"),
     }
+}
+
+/// Whether something has arrived, also if the runtime has not noticed it yet.
+fn has_bytes(stream: &TcpStream) -> bool {
+    let mut byte = [MaybeUninit::uninit()];
+    socket2::SockRef::from(stream).peek(&mut byte).is_ok_and(|length| length > 0)
 }
 
 /// Sets socket options. A socket that rejects one works without it.
@@ -176,13 +194,13 @@ mod tests {
             Drain::new(DrainTimes { delay: Duration::ZERO, grace: Duration::ZERO, spread: Duration::ZERO });
         let serving = tokio::spawn(async move {
             let _switch = switch;
-            let answer = move |_| {
-                let body = body.clone();
-                async move { Response::new(Full::new(body)) }
-            };
-            serve(near, peer, drain, patience, any_place().await, answer).await;
+            serve(near, peer, drain, patience, any_place().await, answer(body)).await;
         });
         (far, serving)
+    }
+
+    fn answer(body: Bytes) -> impl Fn(Request<Incoming>) -> std::future::Ready<Response<Full<Bytes>>> {
+        move |_| std::future::ready(Response::new(Full::new(body.clone())))
     }
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n";
@@ -210,6 +228,24 @@ mod tests {
         let mut answer = String::new();
         idle.read_to_string(&mut answer).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn what_has_arrived_is_answered_although_another_connection_needs_the_place() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut far = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        std::io::Write::write_all(&mut far, b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let (near, peer) = listener.accept().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let place = any_place().await;
+        place.connections().make_room();
+        let (_switch, drain) =
+            Drain::new(DrainTimes { delay: Duration::ZERO, grace: Duration::ZERO, spread: Duration::ZERO });
+        let near = TcpStream::from_std(near).unwrap(); // the runtime has not seen yet that it can be read
+        serve(near, peer, drain, ConnectionTimeouts::default(), place, answer(Bytes::new())).await;
+        let mut received = String::new();
+        std::io::Read::read_to_string(&mut far, &mut received).unwrap();
+        assert!(received.starts_with("HTTP/1.0 200 OK"), "{received}");
     }
 
     #[tokio::test]
