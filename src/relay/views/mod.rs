@@ -10,7 +10,7 @@ mod split_watch;
 mod start;
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -173,6 +173,11 @@ impl Views {
             }
         }
         handle
+    }
+
+    /// Logs why a request ended its stream, unless there were many.
+    pub(crate) fn log_rejected_request(&self, peer: SocketAddr, error: &str) {
+        self.client_log.request_rejected(peer, error);
     }
 
     async fn try_open_session(&self, first: &Request, visit: ClientInfo) -> Result<Arc<SessionHandle>, AdmissionError> {
