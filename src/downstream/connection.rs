@@ -58,10 +58,10 @@ pub(super) async fn serve<F, B>(
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
 {
     prepare(&stream);
-    let latest = Instant::now() + patience.first_word;
+    let (latest, mut byte) = (Instant::now() + patience.first_word, [0]);
     tokio::select! {
         biased;
-        _ = timeout_at(latest, stream.readable()) => {}
+        _ = timeout_at(latest, stream.peek(&mut byte)) => {}
         end = place.closes() => match has_bytes(&stream) {
             true => place.stay(),
             false => return log_closed(peer, end),
@@ -246,6 +246,25 @@ mod tests {
         let mut received = String::new();
         std::io::Read::read_to_string(&mut far, &mut received).unwrap();
         assert!(received.starts_with("HTTP/1.0 200 OK"), "{received}");
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_has_sent_nothing_is_closed_for_another_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (near, peer) = listener.accept().await.unwrap();
+        let (_switch, drain) =
+            Drain::new(DrainTimes { delay: Duration::ZERO, grace: Duration::ZERO, spread: Duration::ZERO });
+        let place = any_place().await;
+        let serving = tokio::spawn({
+            let place = place.clone();
+            async move { serve(near, peer, drain, ConnectionTimeouts::default(), place, answer(Bytes::new())).await }
+        });
+        tokio::time::sleep(Duration::from_millis(50)).await; // it is served for a while
+        place.connections().make_room();
+        let closed = tokio::time::timeout(Duration::from_secs(5), far.read(&mut [0])).await;
+        assert_eq!(closed.expect("it is still open").unwrap(), 0);
+        ends(serving).await;
     }
 
     #[tokio::test]
