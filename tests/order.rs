@@ -78,6 +78,8 @@ struct World {
     left_bare: BTreeSet<&'static str>,
     /// Responses in flight, by the time at which they arrive.
     out: VecDeque<(u64, Vec<Update>)>,
+    /// Endpoints that were requested, by the time at which they are sent.
+    requested: Vec<(u64, String)>,
 }
 
 fn request(variant: Variant, url: &str, all: &[String], on: &[String], off: &[String], nonce: &str) -> Request {
@@ -298,19 +300,26 @@ impl World {
         later
     }
 
-    /// Answers the relay's requests.
-    fn answer(&self, bench: &mut Bench) {
+    /// Answers the relay's requests: those for endpoints at once or somewhat later.
+    fn answer(&mut self, random: &mut Random, bench: &mut Bench, now: u64) {
         for requested in bench.asked_upstream() {
-            let Some(name) = requested.strip_prefix('+').filter(|name| *name != "*") else { continue };
-            if let Some(target) = self.routes.get(name) {
+            let (sign, name) = requested.split_at(1);
+            if let Some(target) = self.routes.get(name).filter(|_| sign == "+") {
                 let kind = bench.kind(RDS);
                 let update = route(bench, name, target, &kind);
                 bench.apply(vec![update]);
-            } else if self.clusters.contains_key(name) {
-                let update = endpoints(bench, name, "first");
+            } else if name != "*" {
+                self.requested.retain(|(_, other)| other != name);
+                let delay = if random.below(2) == 0 { random.below(40) } else { 0 };
+                self.requested.extend((sign == "+").then(|| (now + delay, name.to_owned())));
+            }
+        }
+        for (_, name) in self.requested.extract_if(.., |(at, _)| *at <= now) {
+            if self.clusters.contains_key(&*name) {
+                let update = endpoints(bench, &name, "first");
                 bench.apply(vec![update]);
             } else {
-                bench.remove(EDS, name);
+                bench.remove(EDS, &name);
             }
         }
     }
@@ -413,7 +422,7 @@ fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
                 bench.apply(vec![update]);
             }
         }
-        world.answer(&mut bench);
+        world.answer(&mut random, &mut bench, now);
         if left > 0 && random.below(4_000) == 0 {
             // A client disconnects meanwhile, and reconnects without state.
             let at = random.below(readers.len() as u64) as usize;
@@ -426,7 +435,7 @@ fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
                 let (_, request) = reader.says.pop_front().unwrap();
                 tell(|| format!("{now:>7} {} says {}", reader.id.0, text_of_request(&request)));
                 bench.request(reader.id, request);
-                world.answer(&mut bench);
+                world.answer(&mut random, &mut bench, now);
             }
             while reader.next_read <= now {
                 let Some(reply) = bench.poll(reader.id) else { break };

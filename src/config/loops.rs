@@ -1,6 +1,6 @@
 //! Servers that are the relay itself: it would subscribe to what it serves, and never get it.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use http::Uri;
 
@@ -10,7 +10,8 @@ use super::raw;
 use crate::upstream::{Plan, SourcePlan};
 
 impl Checker<'_> {
-    /// Reports servers that are one of the relay's own addresses. Names but `localhost` are not looked up.
+    /// Reports servers that are one of the relay's own addresses. Names but `localhost` are not looked up. What depends on the machine that
+    /// this runs on is a warning: a configuration may be checked on another one.
     pub(crate) fn no_loops(&mut self, raw: &raw::Root, plan: &Plan) {
         let own = own_addresses(raw);
         let Some(upstream) = raw.upstream.0.as_ref() else { return };
@@ -28,6 +29,12 @@ impl Checker<'_> {
                     at.path, at.line
                 );
                 self.fault(place, reason);
+            } else if let Some((address, at)) = own.iter().find(|(address, _)| may_be_at(uri, *address)) {
+                let reason = format!(
+                    "server {uri} is this relay if it runs on this machine: {address} is {} in line {}; expected another address",
+                    at.path, at.line
+                );
+                self.found.warn(place, reason);
             }
         }
     }
@@ -41,27 +48,63 @@ fn own_addresses(raw: &raw::Root) -> Vec<(SocketAddr, &Place)> {
     listen.chain(admin).collect()
 }
 
-/// Whether a connection to this server arrives at a listener of this address, on this machine.
+/// Whether a connection to this server arrives at a listener of this address, on any machine.
 fn is_at(uri: &Uri, listener: SocketAddr) -> bool {
+    has_port(uri, listener) && uri.host().is_some_and(|host| reaches(host, listener.ip().to_canonical()))
+}
+
+/// Whether it does so on this machine: all its addresses are those of a listener without one.
+fn may_be_at(uri: &Uri, listener: SocketAddr) -> bool {
+    has_port(uri, listener)
+        && listener.ip().is_unspecified()
+        && uri.host().is_some_and(|host| match bare(host).parse::<IpAddr>() {
+            Ok(address) => (listener.is_ipv6() || address.is_ipv4()) && is_of_this_machine(address),
+            Err(_) => is_name_of_this_machine(host),
+        })
+}
+
+fn has_port(uri: &Uri, listener: SocketAddr) -> bool {
     let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
-    port != 0 && port == listener.port() && uri.host().is_some_and(|host| reaches(host, listener.ip().to_canonical()))
+    port != 0 && port == listener.port()
+}
+
+/// What goes to an own address comes from it. To connect a socket of UDP sends nothing.
+fn is_of_this_machine(address: IpAddr) -> bool {
+    let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let source = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((address, DISCARD))?;
+        socket.local_addr()
+    });
+    source.is_ok_and(|source| source.ip() == address)
+}
+
+fn is_name_of_this_machine(host: &str) -> bool {
+    std::fs::read_to_string(NAME_FILE).is_ok_and(|name| name.trim().eq_ignore_ascii_case(host))
+}
+
+fn bare(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 fn reaches(host: &str, own: IpAddr) -> bool {
     let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let hosts = match bare.parse::<IpAddr>().map(|address| address.to_canonical()) {
+    let hosts = match bare(host).parse::<IpAddr>().map(|address| address.to_canonical()) {
         Ok(address) if address.is_unspecified() => {
             loopback.into_iter().filter(|own| own.is_ipv4() == address.is_ipv4()).collect()
         }
         Ok(address) => vec![address],
-        Err(_) if bare.eq_ignore_ascii_case("localhost") => loopback.to_vec(),
+        Err(_) if host.eq_ignore_ascii_case("localhost") => loopback.to_vec(),
         Err(_) => Vec::new(),
     };
     // Without an address of its own, a listener of IPv6 takes both.
     let is_any_of = |host: &IpAddr| own.is_unspecified() && host.is_loopback() && (own.is_ipv6() || host.is_ipv4());
     hosts.iter().any(|host| *host == own || is_any_of(host))
 }
+
+/// A port that is used for nothing else.
+const DISCARD: u16 = 9;
+/// The name of the machine, on Linux.
+const NAME_FILE: &str = "/proc/sys/kernel/hostname";
 
 #[cfg(test)]
 mod tests {
@@ -93,6 +136,26 @@ mod tests {
             ("http://127.0.0.1:0", "127.0.0.1:0", false),
         ] {
             assert_eq!(is_at(&uri.parse().unwrap(), listener.parse().unwrap()), own, "{uri} at {listener}");
+        }
+    }
+
+    #[test]
+    fn a_listener_without_an_address_has_those_and_the_name_of_the_machine() {
+        assert!(is_of_this_machine(Ipv4Addr::LOCALHOST.into()));
+        assert!(!is_of_this_machine(Ipv4Addr::new(192, 0, 2, 1).into())); // reserved for documentation
+        let Ok(name) = std::fs::read_to_string(NAME_FILE) else { return };
+        let name = name.trim();
+        let own = Ipv4Addr::LOCALHOST; // stands for any address of this machine
+        for (uri, listener, may_be) in [
+            (format!("http://{name}:1"), "0.0.0.0:1", true),
+            (format!("http://{name}:1"), "0.0.0.0:2", false),
+            (format!("http://{name}:1"), "10.0.0.1:1", false),
+            (format!("http://{name}.example:1"), "0.0.0.0:1", false),
+            (format!("http://{own}:1"), "0.0.0.0:1", true),
+            (format!("http://{own}:1"), "[::]:1", true),
+            ("http://192.0.2.1:1".to_owned(), "0.0.0.0:1", false),
+        ] {
+            assert_eq!(may_be_at(&uri.parse().unwrap(), listener.parse().unwrap()), may_be, "{uri} at {listener}");
         }
     }
 }

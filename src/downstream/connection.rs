@@ -14,6 +14,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
 
 use super::coalesce::Coalesced;
 use super::connections::{ConnectionLimits, End, Place};
@@ -21,6 +22,7 @@ use super::counted::Counted;
 use super::drain::Drain;
 use super::paced_reads::PacedReads;
 use super::sniff::{Spoken, Unread, first_word};
+use super::socket::Socket;
 use super::write_timeout::WriteTimeout;
 use crate::xds::Peer;
 
@@ -43,6 +45,23 @@ impl Default for ConnectionTimeouts {
     }
 }
 
+/// Waits for the first bytes of a connection. Returns false if it has to end instead.
+pub(super) async fn has_spoken(socket: &Socket, peer: &Peer, patience: ConnectionTimeouts, place: &Place) -> bool {
+    tokio::select! {
+        biased;
+        _ = timeout(patience.first_word, socket.wait_for_bytes()) => {}
+        end = place.closes() => match socket.has_bytes() {
+            true => place.stay(),
+            false => {
+                log_closed(peer, end);
+                return false;
+            }
+        },
+    }
+    place.note_bytes();
+    true
+}
+
 /// Serves a connection until it ends. While the relay drains, it accepts no more requests.
 pub(super) async fn serve<F, B>(
     mut stream: impl AsyncRead + AsyncWrite + Unpin + Send,
@@ -56,7 +75,7 @@ pub(super) async fn serve<F, B>(
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
 {
     let first = tokio::select! {
-        first = tokio::time::timeout(patience.first_word, first_word(&mut stream)) => first,
+        first = timeout(patience.first_word, first_word(&mut stream)) => first,
         end = place.closes() => return log_closed(peer, end),
     };
     let Ok(Ok((spoken, first))) = first else {
@@ -105,7 +124,7 @@ pub(super) async fn serve<F, B>(
 fn log_closed(peer: &Peer, end: End) {
     match end {
         End::Drain => {}
-        End::Idle => tracing::debug!(%peer, "connection without streams closed; another one needs its place"),
+        End::Unused => tracing::debug!(%peer, "connection without streams closed; another one needs its place"),
         End::Late => tracing::debug!(%peer, "connection without a request closed (limits.first_request_timeout)"),
         End::Refused => tracing::debug!(%peer, "connection refused"),
     }
@@ -146,6 +165,7 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 #[cfg(test)]
 mod tests {
     use std::io::ErrorKind;
+    use std::net::SocketAddr;
 
     use bytes::Bytes;
     use http_body_util::Full;
@@ -165,13 +185,28 @@ mod tests {
             Drain::new(DrainTimes { delay: Duration::ZERO, grace: Duration::ZERO, spread: Duration::ZERO });
         let serving = tokio::spawn(async move {
             let _switch = switch;
-            let answer = move |_| {
-                let body = body.clone();
-                async move { Response::new(Full::new(body)) }
-            };
-            serve(near, &Peer::at(peer), drain, patience, any_place().await, answer).await;
+            serve_socket(near, peer, drain, patience, any_place().await, body).await;
         });
         (far, serving)
+    }
+
+    fn answer(body: Bytes) -> impl Fn(Request<Incoming>) -> std::future::Ready<Response<Full<Bytes>>> {
+        move |_| std::future::ready(Response::new(Full::new(body.clone())))
+    }
+
+    /// Serves a connection as the listener does.
+    async fn serve_socket(
+        near: TcpStream,
+        peer: SocketAddr,
+        drain: Drain,
+        patience: ConnectionTimeouts,
+        place: Arc<Place>,
+        body: Bytes,
+    ) {
+        let (near, peer) = (Socket::Tcp(near), Peer::at(peer));
+        if has_spoken(&near, &peer, patience, &place).await {
+            serve(near, &peer, drain, patience, place, answer(body)).await;
+        }
     }
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n";
@@ -199,6 +234,43 @@ mod tests {
         let mut answer = String::new();
         idle.read_to_string(&mut answer).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn what_has_arrived_is_answered_although_another_connection_needs_the_place() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut far = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        std::io::Write::write_all(&mut far, b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let (near, peer) = listener.accept().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let place = any_place().await;
+        place.connections().make_room();
+        let (_switch, drain) =
+            Drain::new(DrainTimes { delay: Duration::ZERO, grace: Duration::ZERO, spread: Duration::ZERO });
+        let near = TcpStream::from_std(near).unwrap(); // the runtime has not seen yet that it can be read
+        serve_socket(near, peer, drain, ConnectionTimeouts::default(), place, Bytes::new()).await;
+        let mut received = String::new();
+        std::io::Read::read_to_string(&mut far, &mut received).unwrap();
+        assert!(received.starts_with("HTTP/1.0 200 OK"), "{received}");
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_has_sent_nothing_is_closed_for_another_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (near, peer) = listener.accept().await.unwrap();
+        let (_switch, drain) =
+            Drain::new(DrainTimes { delay: Duration::ZERO, grace: Duration::ZERO, spread: Duration::ZERO });
+        let place = any_place().await;
+        let serving = tokio::spawn({
+            let place = place.clone();
+            async move { serve_socket(near, peer, drain, ConnectionTimeouts::default(), place, Bytes::new()).await }
+        });
+        tokio::time::sleep(Duration::from_millis(50)).await; // it is served for a while
+        place.connections().make_room();
+        let closed = tokio::time::timeout(Duration::from_secs(5), far.read(&mut [0])).await;
+        assert_eq!(closed.expect("it is still open").unwrap(), 0);
+        ends(serving).await;
     }
 
     #[tokio::test]

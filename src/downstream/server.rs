@@ -126,49 +126,62 @@ impl Downstream {
 
     async fn connection(self, Accepted { socket, address, spare }: Accepted) {
         socket.prepare();
-        let Some(place) = self.connections.admit(address, spare).await else {
+        let Some(place) = self.connections.admit(address, spare) else {
             tracing::debug!(peer = ?address, "too many connections from one address; closing it");
             return;
         };
+        let patience = ConnectionTimeouts::default();
         let peer = Arc::new(Peer { connection: place.number(), address, proven: None });
+        if !connection::has_spoken(&socket, &peer, patience, &place).await {
+            return;
+        }
         let drain = self.drain.clone();
         let inbound = self.incomplete.connection();
         let answering = place.clone();
         let of_call = peer.clone();
         let call = move |request| self.clone().respond(request, of_call.clone(), &answering, inbound.clone());
-        connection::serve(socket, &peer, drain, ConnectionTimeouts::default(), place, call).await;
+        connection::serve(socket, &peer, drain, patience, place, call).await;
     }
 
-    /// A gRPC call is answered at once, and its stream goes on in tasks of its own: they keep no room for the request.
     fn respond(
         self,
         request: Request<Incoming>,
         peer: Arc<Peer>,
-        place: &Place,
+        place: &Arc<Place>,
         inbound: Arc<Inbound>,
     ) -> impl Future<Output = Response<AnyBody>> + Send + use<> {
-        let response = match self.refuse(&request, place) {
-            Some(refusal) => Ok(refused(request, refusal)),
-            None if is_grpc(&request) => Ok(self.call(request, peer, inbound, place.quota())),
-            None => Err(Box::pin(self.poll(request, peer, inbound, place.quota()))),
+        if is_health_check(&request) {
+            place.decide_now();
+        }
+        let response = match place.is_decided() {
+            true => self.answer(request, peer, place, inbound),
+            false => Answer::Later(Box::pin({
+                let place = place.clone();
+                async move {
+                    place.decide().await;
+                    self.answer(request, peer, &place, inbound).get().await
+                }
+            })),
         };
-        async move {
-            match response {
-                Ok(response) => response,
-                Err(poll) => poll.await,
-            }
+        response.get()
+    }
+
+    /// A gRPC call is answered at once, and its stream goes on in tasks of its own: they keep no room for the request.
+    fn answer(self, request: Request<Incoming>, peer: Arc<Peer>, place: &Place, inbound: Arc<Inbound>) -> Answer {
+        match self.refuse(&request, place) {
+            Some(refusal) => Answer::Now(refused(request, refusal)),
+            None if is_grpc(&request) => Answer::Now(self.call(request, peer, inbound, place.quota())),
+            None => Answer::Later(Box::pin(self.poll(request, peer, inbound, place.quota()))),
         }
     }
 
     /// Returns the limit that a request is beyond. A health check is answered all the same, or a full relay would count as a broken one.
     fn refuse(&self, request: &Request<Incoming>, place: &Place) -> Option<Refusal> {
         let refusal = place.refuse(); // also ends the connection
-        match Inquiry::of_path(request.uri().path()) {
-            Some(Inquiry::Check) => None,
-            _ => refusal
-                .or_else(|| self.connections.refuse_headers(request))
-                .or_else(|| self.connections.refuse_stream()),
+        if is_health_check(request) {
+            return None;
         }
+        refusal.or_else(|| self.connections.refuse_headers(request)).or_else(|| self.connections.refuse_stream())
     }
 
     async fn poll(
@@ -243,6 +256,21 @@ impl Downstream {
     }
 }
 
+/// The response to a request.
+enum Answer {
+    Now(Response<AnyBody>),
+    Later(Pin<Box<dyn Future<Output = Response<AnyBody>> + Send>>),
+}
+
+impl Answer {
+    async fn get(self) -> Response<AnyBody> {
+        match self {
+            Self::Now(response) => response,
+            Self::Later(response) => response.await,
+        }
+    }
+}
+
 /// The kinds of response bodies.
 enum AnyBody {
     Session(Box<SessionBody>),
@@ -250,6 +278,10 @@ enum AnyBody {
     Messages(mpsc::Receiver<Bytes>, Option<oneshot::Receiver<Status>>),
     Whole(BufferedBody),
     Empty,
+}
+
+fn is_health_check(request: &Request<Incoming>) -> bool {
+    Inquiry::of_path(request.uri().path()) == Some(Inquiry::Check)
 }
 
 /// REST paths begin with a version. Every other HTTP/2 request is gRPC, unless it has another content type.

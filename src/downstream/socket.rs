@@ -1,10 +1,12 @@
 //! The socket of a client.
 
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 #[derive(Debug)]
@@ -12,17 +14,6 @@ use tokio::net::{TcpStream, UnixStream};
 pub(super) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
-}
-
-impl Socket {
-    /// Sets socket options. A socket that rejects one works without it.
-    pub(crate) fn prepare(&self) {
-        if let Self::Tcp(stream) = self {
-            let _ = stream.set_nodelay(true);
-            #[cfg(any(target_os = "linux", target_os = "android"))]
-            let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT);
-        }
-    }
 }
 
 /// Calls the same method of either kind of socket.
@@ -33,6 +24,31 @@ macro_rules! of_either {
             Socket::Unix($stream) => $call,
         }
     };
+}
+
+impl Socket {
+    /// Sets socket options. A socket that rejects one works without it.
+    pub(crate) fn prepare(&self) {
+        if let Self::Tcp(stream) = self {
+            let _ = stream.set_nodelay(true);
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            let _ = SockRef::from(stream).set_tcp_notsent_lowat(UNSENT);
+        }
+    }
+
+    /// Waits until there is something to read, which may be the end.
+    pub(crate) async fn wait_for_bytes(&self) -> io::Result<()> {
+        of_either!(self, stream => stream.async_io(Interest::READABLE, || peek(&SockRef::from(stream))).await.map(drop))
+    }
+
+    /// Whether something has arrived, also if the runtime has not noticed it yet.
+    pub(crate) fn has_bytes(&self) -> bool {
+        of_either!(self, stream => peek(&SockRef::from(stream)).is_ok_and(|length| length > 0))
+    }
+}
+
+fn peek(socket: &SockRef<'_>) -> io::Result<usize> {
+    socket.peek(&mut [MaybeUninit::uninit()])
 }
 
 impl AsyncRead for Socket {

@@ -11,11 +11,13 @@ pub(crate) struct ClientLog {
     /// For events that clients may repeat as fast as they can.
     pub(super) repeated: LogPace,
     pub(super) rejections: LogPace,
+    rejected_requests: LogPace,
 }
 
 impl Default for ClientLog {
     fn default() -> Self {
-        Self { second: Mutex::default(), repeated: LogPace::of_process(), rejections: LogPace::of_process() }
+        let [repeated, rejections, rejected_requests] = std::array::from_fn(|_| LogPace::of_process());
+        Self { second: Mutex::default(), repeated, rejections, rejected_requests }
     }
 }
 
@@ -66,6 +68,13 @@ impl ClientLog {
         if self.is_worth_a_line(|second| second.ended += 1) {
             let StreamLine { session, node, peer, view, .. } = line;
             tracing::info!(session, node, %peer, view, "client stream ended");
+        }
+    }
+
+    /// Logs why a request ended its stream, unless there were many.
+    pub(crate) fn request_rejected(&self, peer: &Peer, error: &str) {
+        if let Some(unlogged) = self.rejected_requests.line(Instant::now()) {
+            tracing::warn!(%peer, error, unlogged, "request rejected");
         }
     }
 

@@ -8,10 +8,12 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::Shared;
-use tokio::time::{Instant, timeout};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep, timeout};
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
@@ -44,6 +46,10 @@ struct Connection {
     dialed: Shared<Dialed>,
     waiting: usize,
     streams: usize,
+    /// Those of the streams that are served. The others have ended, but for requests that the server has not read.
+    served: usize,
+    /// When the last stream that was served has ended.
+    unused_since: Instant,
     calls: usize,
     is_retired: bool,
 }
@@ -60,6 +66,11 @@ pub(super) struct StreamSlot {
     /// False until the connection is made.
     is_open: bool,
 }
+
+/// A stream that is served, for as long as this is not dropped. It may keep its slot for longer: requests that the server does not read
+/// cannot be taken back. A connection with nothing else is closed.
+#[derive(Debug)]
+pub(super) struct ServedStream(Arc<StreamSlot>);
 
 /// The room of one call beside the streams of a connection.
 #[derive(Debug)]
@@ -134,6 +145,20 @@ impl ConnectionPool {
         (StreamSlot { pool: self.clone(), number, state, is_shared, is_open: false }, dialed)
     }
 
+    /// Closes a connection on which no stream was served for a while.
+    fn close_unused(&self, number: u64) {
+        let mut connections = self.lock();
+        let is_unused = |connection: &Connection| {
+            connection.waiting + connection.served == 0 && connection.unused_since.elapsed() >= UNREAD_TIMEOUT
+        };
+        let Some(connection) = connections.find(number).filter(|connection| is_unused(connection)) else { return };
+        let state = connection.state.clone();
+        connections.open.retain(|connection| connection.number != number);
+        drop(connections);
+        tracing::debug!(server = self.server.name(), "connection closed; the server does not read what was sent on it");
+        state.give_up();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Connections> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,7 +168,17 @@ impl Connection {
     fn dial(server: Arc<AdsServer>, endpoint: Endpoint, number: u64) -> Self {
         let state = Arc::new(ConnectionState::new());
         let dialed: Dialed = Box::pin(dial(server, endpoint, state.clone()));
-        Self { number, state, dialed: dialed.shared(), waiting: 0, streams: 0, calls: 0, is_retired: false }
+        Self {
+            number,
+            state,
+            dialed: dialed.shared(),
+            waiting: 0,
+            streams: 0,
+            served: 0,
+            unused_since: Instant::now(),
+            calls: 0,
+            is_retired: false,
+        }
     }
 
     /// Returns how many streams it has room for, once the server has announced what it allows.
@@ -224,10 +259,41 @@ impl StreamSlot {
         if has_room {
             connection.waiting -= 1;
             connection.streams += 1;
+            connection.unused_since = Instant::now(); // it is served from now on
             self.is_open = true;
         }
         connections.expected_room = room;
         Ok(has_room)
+    }
+}
+
+impl ServedStream {
+    pub(crate) fn new(slot: Arc<StreamSlot>) -> Self {
+        if let Some(connection) = slot.pool.lock().find(slot.number) {
+            connection.served += 1;
+        }
+        Self(slot)
+    }
+}
+
+impl Drop for ServedStream {
+    fn drop(&mut self) {
+        let StreamSlot { pool, number, .. } = &*self.0;
+        let mut connections = pool.lock();
+        let Some(connection) = connections.find(*number) else { return };
+        connection.served -= 1;
+        connection.unused_since = Instant::now();
+        if connection.served > 0 {
+            return;
+        }
+        drop(connections);
+        let (pool, number) = (pool.clone(), *number);
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                sleep(UNREAD_TIMEOUT).await;
+                pool.close_unused(number);
+            });
+        }
     }
 }
 
@@ -253,6 +319,8 @@ impl Drop for CallSlot<'_> {
     }
 }
 
+/// How long the server has for requests that it was sent on streams that have ended.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much of a stream the server may send before it is read.
 const STREAM_WINDOW: u32 = 1 << 20;
 /// The largest window of HTTP/2.

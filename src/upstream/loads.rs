@@ -58,7 +58,7 @@ async fn listen_to_nothing(mut link: LoadLink) -> Result<(), Status> {
 
 async fn carry(server: AdsConnector, link: LoadLink) -> Result<(), Status> {
     let LoadLink { first, reports, answers } = link;
-    let Connected { slot, channel, metadata } = server.connect_for_loads().await?;
+    let Connected { slot, served: _served, channel, metadata } = server.connect_for_loads().await?;
     let until_sent = slot.clone();
     let mut grpc = server.limited(channel);
     grpc.ready().await.map_err(|error| Status::unavailable(chain(&error)))?;

@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -29,6 +29,9 @@ struct Observed {
     announced: Announced,
     last_received: Instant,
     ended: Option<NothingRead>,
+    /// The socket fails, also while nothing arrives.
+    is_given_up: bool,
+    reader: Option<Waker>,
 }
 
 /// Why nothing can be read from a connection.
@@ -44,7 +47,13 @@ pub(super) enum NothingRead {
 
 impl ConnectionState {
     pub(crate) fn new() -> Self {
-        let observed = Observed { announced: Announced::default(), last_received: Instant::now(), ended: None };
+        let observed = Observed {
+            announced: Announced::default(),
+            last_received: Instant::now(),
+            ended: None,
+            is_given_up: false,
+            reader: None,
+        };
         Self { observed: Mutex::new(observed), begun: Notify::new() }
     }
 
@@ -77,6 +86,25 @@ impl ConnectionState {
     /// Returns when bytes last arrived, of any stream.
     pub(crate) fn last_received(&self) -> Instant {
         self.lock().last_received
+    }
+
+    /// Closes the connection, whatever is still to be sent on it.
+    pub(crate) fn give_up(&self) {
+        let mut observed = self.lock();
+        observed.is_given_up = true;
+        let reader = observed.reader.take();
+        drop(observed);
+        reader.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether it was given up. If not, the reader is woken when it is.
+    fn is_given_up(&self, reader: &Context<'_>) -> bool {
+        let mut observed = self.lock();
+        match &mut observed.reader {
+            Some(waker) => waker.clone_from(reader.waker()),
+            None => observed.reader = Some(reader.waker().clone()),
+        }
+        observed.is_given_up
     }
 
     fn ended(&self, reason: NothingRead) {
@@ -116,6 +144,9 @@ impl ObservedSocket {
 impl AsyncRead for ObservedSocket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let (this, before, room) = (self.get_mut(), buffer.filled().len(), buffer.remaining());
+        if this.state.is_given_up(cx) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         let read = ready!(Pin::new(&mut this.socket).poll_read(cx, buffer));
         match &read {
             Ok(()) if buffer.filled().len() > before => this.received(&buffer.filled()[before..]),

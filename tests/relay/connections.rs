@@ -183,6 +183,24 @@ async fn connections_that_send_nothing_keep_no_client_from_an_answer() {
 }
 
 #[tokio::test]
+async fn connections_that_send_nothing_and_come_again_and_again_keep_no_client_from_a_place() {
+    let mut world = World::with("connections: 2").await;
+    let address = world.relay.address;
+    let mut silent = tokio::task::JoinSet::new();
+    for _ in 0..300 {
+        silent.spawn(async move {
+            loop {
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                let _ = stream.read(&mut [0]).await; // until it is closed
+            }
+        });
+    }
+    until("they fill the queue", async || world.counted("connections").await >= 64).await;
+    new_client_is_served(&world).await;
+    world.neighbour_goes_on().await;
+}
+
+#[tokio::test]
 async fn an_address_with_too_many_connections_is_answered_with_the_limit_and_others_are_served() {
     let mut world = World::with("connections_per_address: 2").await;
     let (greedy, other) = (Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3));

@@ -81,3 +81,24 @@ async fn an_outage_of_thirty_views_is_a_few_lines_and_so_is_its_end() {
     until("the return is logged", async || !lines.with("server connected again").is_empty()).await;
     assert_eq!(lines.with("server connected again").len(), 1);
 }
+
+#[tokio::test]
+async fn i8_rejected_requests_are_a_few_lines_that_say_why() {
+    let lines = Lines::default();
+    let _guard = set_default(lines.clone());
+    let plane = Plane::start(&BOTH).await;
+    let limits = "views: {key: [cluster]}\nlimits: {name_bytes: 100}\n";
+    let config = config(plane.address, ", variant: delta", limits);
+    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let (start, long) = (std::time::Instant::now(), "x".repeat(101));
+    for mut client in Client::connect_many(relay.address, 300).await {
+        client.ask(EDS, &[&long], Some("web"));
+        assert_eq!(client.ended().await, Code::ResourceExhausted);
+    }
+    let (logged, seconds) = (lines.with("request rejected"), start.elapsed().as_secs() as usize + 1);
+    assert!(!logged.is_empty() && logged.len() <= 20 * seconds, "{} lines in {seconds} s", logged.len());
+    assert!(
+        logged.iter().all(|(level, line)| *level == Level::WARN && line.contains("limits.name_bytes")),
+        "{logged:?}"
+    );
+}

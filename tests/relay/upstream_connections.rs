@@ -163,6 +163,28 @@ async fn a_stream_counts_until_both_of_its_directions_have_ended() {
 }
 
 #[tokio::test]
+async fn a_connection_with_nothing_but_requests_that_the_server_does_not_read_is_closed() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let connector = connector(server.address, OWN_CALLS);
+    let (mut view, stream) = View::up(&connector, &mut server).await;
+    stream.send(response("a"));
+    view.answered().await;
+    for number in 0..2 {
+        // Each is larger than the window of the stream, which the server never widens.
+        let names = (0..100).map(|name| format!("{number}-{name}-{}", "x".repeat(30_000))).collect();
+        view.request(Request::Delta(DeltaDiscoveryRequest {
+            type_url: EDS.into(),
+            resource_names_subscribe: names,
+            ..Default::default()
+        }))
+        .await;
+    }
+    drop(view.stop().await);
+    until("the connection closes", async || connector.connections() == Some(0) && server.connections() == 0).await;
+    drop(stream);
+}
+
+#[tokio::test]
 async fn a_server_that_allows_one_stream_has_a_connection_for_each_and_no_call_beside_it() {
     let mut server = limited(1).await;
     let relay = relay_to(&server).await;

@@ -48,6 +48,48 @@ fn xlat_30_xlat_31_the_first_asks_upstream_and_the_last_lingers() {
 }
 
 #[test]
+fn xlat_31_a_name_that_is_known_to_be_absent_does_not_linger() {
+    let mut bench = Bench::new();
+    let (one, two) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
+    bench.delta(one, EDS, &["absent", "unknown", "here"], &[]);
+    bench.delta(two, EDS, &["absent"], &[]);
+    bench.remove(EDS, "absent");
+    bench.set(EDS, &[("here", "1")]);
+    bench.asked_upstream();
+    bench.delta(one, EDS, &[], &["absent", "unknown", "here"]);
+    bench.later(0);
+    assert_eq!(bench.asked_upstream(), [""; 0], "another client subscribes to it");
+    bench.delta(two, EDS, &[], &["absent"]);
+    bench.later(0);
+    assert_eq!(bench.asked_upstream(), ["-absent"]);
+    bench.remove(EDS, "unknown");
+    bench.later(0);
+    assert_eq!(bench.asked_upstream(), ["-unknown"], "it became known while it lingered");
+    bench.remove(EDS, "here");
+    bench.later(0);
+    assert_eq!(bench.asked_upstream(), ["-here"]);
+}
+
+#[test]
+fn xlat_31_what_a_client_had_subscribed_to_when_its_stream_ended_lingers_though_it_is_absent() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, EDS, &["absent", "unknown"], &[]);
+    bench.remove(EDS, "absent");
+    bench.leave(client);
+    bench.remove(EDS, "unknown");
+    bench.asked_upstream();
+    bench.later(29_000);
+    let again = bench.client(Variant::Delta);
+    bench.delta(again, EDS, &["absent", "unknown"], &[]);
+    assert_eq!(bench.said(again), ["C  -absent,unknown"], "it reconnects, or polls again, and is answered at once");
+    assert_eq!(bench.asked_upstream(), [""; 0]);
+    bench.leave(again);
+    bench.later(30_000);
+    assert_eq!(bench.asked_upstream(), ["-absent", "-unknown"]);
+}
+
+#[test]
 fn xlat_19_what_was_dropped_is_not_served_from_memory() {
     let mut bench = Bench::new();
     let client = bench.client(Variant::Delta);

@@ -74,8 +74,7 @@ impl Bench {
     pub fn leave(&mut self, id: SessionId) {
         let Some(mut session) = self.sessions.remove(&id) else { return };
         session.close();
-        session.take_interest().into_iter().for_each(|change| self.view.change_interest(id, change, self.now));
-        self.view.on_session_left(id);
+        self.view.on_session_left(id, session.take_interest(), self.now);
     }
 
     pub fn kind(&self, url: &str) -> Type {

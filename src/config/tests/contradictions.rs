@@ -230,6 +230,21 @@ upstream:
 }
 
 #[test]
+fn a_server_that_is_the_relay_if_it_runs_on_this_machine_is_a_warning() {
+    let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname") else { return };
+    let name = name.trim();
+    let listen = "listen: [{address: ':18000'}]";
+    let text =
+        format!("{listen}\nupstream: {{servers: [{{uri: 'http://{name}:18000'}}, {{uri: 'http://cp:18000'}}]}}\n");
+    let found = review(Path::new("relay.yaml"), &text, &|_: &str| None, false);
+    let warnings: Vec<_> = found.warnings.iter().map(ToString::to_string).collect();
+    let start =
+        format!("relay.yaml:2:28: upstream.servers[0].uri: server http://{name}:18000/ is this relay if it runs on ");
+    assert!(warnings.len() == 1 && warnings[0].starts_with(&start), "{warnings:?}");
+    assert_eq!(found.faults, []);
+}
+
+#[test]
 fn files_of_a_bootstrap_and_keys_of_other_certificates_are_faults_of_a_review() {
     let folder = std::env::temp_dir().join(format!("weir-config-pairs-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

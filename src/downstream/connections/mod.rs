@@ -1,22 +1,26 @@
 //! All connections of clients: how many there are, from which addresses, and which of them have no stream.
 //!
-//! A connection is accepted only while there is a place for its answer. Those beyond `limits.connections` use one of a few spare places:
-//! there they get the place of a connection without streams, or their first request is refused. While all spare places are taken, further
-//! clients wait in the queue of the listener.
+//! A connection is accepted only while there is a place for its answer. Those beyond `limits.connections` use one of a few spare places: with
+//! their first request they get the place of a connection without streams, or the request is refused. While all spare places are taken,
+//! further clients wait in the queue of the listener, and spare places without a request are vacated.
 
 mod place;
+mod unused;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use self::place::Decision;
 pub(super) use self::place::{End, OpenStream, Place};
+use self::unused::{Unused, UnusedTimes};
 use super::pace::Pace;
 use super::refusal::Refusal;
 use crate::open_files::{self, Shares, Spare};
@@ -69,22 +73,23 @@ pub(crate) struct Connections {
 struct State {
     /// The number of the next connection.
     next: u64,
-    /// Connections without a stream, by the time since when and their number, with the signal to end them.
-    idle: BTreeMap<(Instant, u64), Arc<Notify>>,
+    /// Those with a place, and without a stream.
+    unused: Unused,
+    /// Those with a spare place, and without a stream.
+    unused_spare: Unused,
     /// How many connections an address has, if that is limited.
     addresses: HashMap<IpAddr, usize>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
-    /// How long a connection must have been without a stream to be closed for another one.
-    idle: Duration,
+    unused: UnusedTimes,
     /// How long a connection is given to end in good order.
     end: Duration,
-    /// How long a new connection waits for the place of one that is being closed.
+    /// How long a first request waits for the place of a connection that is being closed.
     room: Duration,
-    /// How long a connection that is refused may take for its first request.
-    refusal: Duration,
+    /// How long a connection with a spare place may take for its first request.
+    first_request: Duration,
 }
 
 /// Counts a connection of an address for as long as it exists.
@@ -144,9 +149,13 @@ impl Connections {
 
     /// Waits until another connection may be accepted, whatever its answer will be.
     pub(super) async fn spare_place(&self) -> OwnedSemaphorePermit {
-        match self.spare.clone().acquire_owned().await {
-            Ok(spare) => spare,
-            Err(_) => std::future::pending().await, // it is never closed
+        let mut spare = pin!(self.spare.clone().acquire_owned());
+        loop {
+            if let Ok(Ok(spare)) = timeout(LOOK, spare.as_mut()).await {
+                return spare;
+            }
+            let (mut state, now) = (self.lock(), Instant::now());
+            while state.unused_spare.close_one(now) {}
         }
     }
 
@@ -174,9 +183,9 @@ impl Connections {
         }
     }
 
-    /// Returns the place of a new connection, which may be one where its first request is refused. `None` if the connection must be closed:
-    /// its address has too many, and refusals for some of them already.
-    pub(super) async fn admit(
+    /// Returns the place of a new connection. `None` if the connection must be closed: its address has too many, and refusals for some of
+    /// them already.
+    pub(super) fn admit(
         self: &Arc<Self>,
         address: Option<SocketAddr>,
         spare: OwnedSemaphorePermit,
@@ -186,20 +195,49 @@ impl Connections {
         if count > limit {
             self.counters.reached(Limit::ConnectionsPerAddress);
             let refusal = Refusal::too_many_from_address(limit);
-            return (count <= limit + REFUSALS_PER_ADDRESS).then(|| self.place(address, spare, Some(refusal)));
+            return (count <= limit + REFUSALS_PER_ADDRESS)
+                .then(|| self.place(address, spare, Some(Decision::Refused(refusal))));
         }
         if let Ok(place) = self.places.clone().try_acquire_owned() {
-            return Some(self.place(address, place, None));
+            return Some(self.place(address, place, Some(Decision::Served)));
         }
         self.counters.reached(Limit::Connections);
         if let Some(unlogged) = self.full.line(Instant::now().into_std()) {
             let limit = self.max;
             tracing::warn!(limit, unlogged, "limits.connections reached; closing connections without streams");
         }
-        let room = if self.make_room() { self.times.room } else { Duration::ZERO };
-        match timeout(room, self.places.clone().acquire_owned()).await {
-            Ok(Ok(place)) => Some(self.place(address, place, None)),
-            _ => Some(self.place(address, spare, Some(Refusal::too_many_connections(self.max)))),
+        Some(self.place(address, spare, None))
+    }
+
+    /// Returns a place for a connection with a request, for which it closes one without a stream. `None` if it finds none in time.
+    async fn room(&self) -> Option<OwnedSemaphorePermit> {
+        let last = Instant::now() + self.times.room;
+        let mut place = pin!(self.places.clone().acquire_owned());
+        let place = async {
+            tokio::select! {
+                biased;
+                place = place.as_mut() => return place.ok(),
+                is_closing = self.close_unused(last) => if !is_closing { return None },
+            }
+            place.await.ok()
+        };
+        timeout(self.times.room, place).await.ok().flatten()
+    }
+
+    /// Waits until a connection without a stream may be closed, and closes it. Returns false if there will be none in time.
+    async fn close_unused(&self, last: Instant) -> bool {
+        loop {
+            let next = {
+                let mut state = self.lock();
+                if state.unused.close_one(Instant::now()) {
+                    return true;
+                }
+                state.unused.next()
+            };
+            match next.filter(|next| *next <= last) {
+                Some(next) => sleep_until(next).await,
+                None => return false,
+            }
         }
     }
 
@@ -207,14 +245,14 @@ impl Connections {
         self: &Arc<Self>,
         address: Option<FromAddress>,
         permit: OwnedSemaphorePermit,
-        refusal: Option<Refusal>,
+        decision: Option<Decision>,
     ) -> Arc<Place> {
         let number = {
             let mut state = self.lock();
             state.next += 1;
             state.next
         };
-        Arc::new(Place::new(self.clone(), number, refusal, address, permit))
+        Arc::new(Place::new(self.clone(), number, decision, address, permit))
     }
 
     /// Returns how many connections the address has, this one included; 0 if that is not limited, or there is no address.
@@ -226,13 +264,9 @@ impl Connections {
         (Some(FromAddress { connections: self.clone(), address }), *count)
     }
 
-    /// Closes the connection that has been without a stream for longest. Returns false if there is none.
-    pub(super) fn make_room(&self) -> bool {
-        let mut state = self.lock();
-        let longest = state.idle.first_entry().filter(|first| first.key().0.elapsed() >= self.times.idle);
-        let Some(longest) = longest else { return false };
-        longest.remove().notify_one();
-        true
+    /// Closes a connection without a stream, if there is one that may be closed.
+    pub(super) fn make_room(&self) {
+        self.lock().unused.close_one(Instant::now());
     }
 
     /// Whether there are too many streams, the one that asks included.
@@ -273,13 +307,20 @@ impl Drop for FromAddress {
 }
 
 const TIMES: Times = Times {
-    idle: Duration::from_secs(5),
+    unused: UnusedTimes {
+        // What a client sends first follows its last packet of the handshake. After that it may wait for what the relay sends first.
+        silent: Duration::from_millis(100),
+        without_request: Duration::from_secs(1),
+        idle: Duration::from_secs(5),
+    },
     end: Duration::from_secs(2),
     room: Duration::from_secs(4),
-    refusal: Duration::from_secs(5),
+    first_request: Duration::from_secs(5),
 };
 /// How many connections an address may have beyond its limit, for refusals.
 const REFUSALS_PER_ADDRESS: usize = 2;
+/// How often spare places are looked at while none is free.
+const LOOK: Duration = Duration::from_millis(10);
 /// The pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 /// What each header counts beside its name and value (RFC 9113, 6.5.2).

@@ -5,9 +5,10 @@ use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::unused::{Turn, Use};
 use super::{Connections, FromAddress};
 use crate::downstream::drain::Drain;
 use crate::downstream::pace::Pace;
@@ -18,8 +19,8 @@ pub(in crate::downstream) struct Place {
     connections: Arc<Connections>,
     number: u64,
     accepted: Instant,
-    /// Why its requests are refused, if they are.
-    refusal: Option<Refusal>,
+    /// With a spare place, the first request decides.
+    decision: OnceCell<Decision>,
     streams: Mutex<Streams>,
     pace: Option<Pace>,
     /// The views that this connection makes.
@@ -27,14 +28,22 @@ pub(in crate::downstream) struct Place {
     first: Notify,
     leave: Arc<Notify>,
     _address: Option<FromAddress>,
-    _permit: OwnedSemaphorePermit,
 }
 
-#[derive(Default)]
+/// Whether the requests of a connection are served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Decision {
+    Served,
+    Refused(Refusal),
+}
+
 struct Streams {
     open: usize,
-    /// Since when there is none.
-    idle_since: Option<Instant>,
+    usage: Use,
+    /// When the connection may be closed for another one, while it has no stream.
+    turn: Option<Turn>,
+    /// The place, or the spare one until the first request has a place.
+    permit: OwnedSemaphorePermit,
     /// Until when nothing is read.
     unread_until: Option<Instant>,
 }
@@ -48,7 +57,7 @@ pub(in crate::downstream) enum End {
     /// The relay drains.
     Drain,
     /// Another connection needs its place, and it has no stream.
-    Idle,
+    Unused,
     /// Its first request is late.
     Late,
     /// Its request was refused.
@@ -59,7 +68,7 @@ impl Place {
     pub(super) fn new(
         connections: Arc<Connections>,
         number: u64,
-        refusal: Option<Refusal>,
+        decision: Option<Decision>,
         address: Option<FromAddress>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
@@ -68,17 +77,16 @@ impl Place {
             connections,
             number,
             accepted: Instant::now(),
-            refusal,
-            streams: Mutex::default(),
+            decision: OnceCell::new_with(decision),
+            streams: Mutex::new(Streams { open: 0, usage: Use::Nothing, turn: None, permit, unread_until: None }),
             pace,
             quota: Arc::default(),
             first: Notify::new(),
             leave: Arc::default(),
             _address: address,
-            _permit: permit,
         };
         place.connections.open.fetch_add(1, Ordering::Relaxed);
-        place.note_idle(&mut place.lock());
+        place.note_unused(&mut place.lock());
         place
     }
 
@@ -100,7 +108,7 @@ impl Place {
         let mut streams = self.lock();
         streams.open += 1;
         if streams.open == 1 {
-            self.note_busy(&mut streams);
+            self.note_used(&mut streams, Use::Requests);
             self.first.notify_one();
         }
         if streams.open == self.connections.limits.streams_per_connection as usize {
@@ -128,11 +136,64 @@ impl Place {
         }
     }
 
+    /// Notes that something has arrived.
+    pub(in crate::downstream) fn note_bytes(&self) {
+        let mut streams = self.lock();
+        if streams.usage == Use::Nothing {
+            self.note_used(&mut streams, Use::Bytes);
+            self.note_unused(&mut streams);
+        }
+    }
+
+    /// Keeps a connection that was to close for another one, since something has arrived. Another one closes instead.
+    pub(in crate::downstream) fn stay(&self) {
+        self.note_bytes();
+        if self.has_place() {
+            self.connections.make_room();
+        }
+    }
+
+    /// Whether it is known if the requests of this connection are served.
+    pub(in crate::downstream) fn is_decided(&self) -> bool {
+        self.decision.initialized()
+    }
+
+    /// Finds a place for a connection that has a request, or else refuses its requests.
+    pub(in crate::downstream) async fn decide(&self) {
+        self.decision.get_or_init(async || self.replace(self.connections.room().await)).await;
+    }
+
+    /// The same without waiting, and without closing another connection.
+    pub(in crate::downstream) fn decide_now(&self) {
+        if !self.is_decided() {
+            let decision = self.replace(self.connections.places.clone().try_acquire_owned().ok());
+            let _ = self.decision.set(decision); // unless another request decides it
+        }
+    }
+
+    /// Exchanges the spare place for a place, if there is one.
+    fn replace(&self, place: Option<OwnedSemaphorePermit>) -> Decision {
+        let Some(place) = place else {
+            return Decision::Refused(Refusal::too_many_connections(self.connections.max));
+        };
+        self.lock().permit = place;
+        Decision::Served
+    }
+
     /// Returns why the requests of this connection are refused. The connection ends after that.
     pub(in crate::downstream) fn refuse(&self) -> Option<Refusal> {
-        let refusal = self.refusal.clone()?;
+        let Some(Decision::Refused(refusal)) = self.decision.get() else { return None };
         self.leave.notify_one();
-        Some(refusal)
+        Some(refusal.clone())
+    }
+
+    /// Whether its requests are served.
+    fn has_place(&self) -> bool {
+        matches!(self.decision.get(), Some(Decision::Served))
+    }
+
+    fn is_refused(&self) -> bool {
+        matches!(self.decision.get(), Some(Decision::Refused(_)))
     }
 
     /// Waits until the connection has to end, also because the relay drains.
@@ -154,28 +215,28 @@ impl Place {
     async fn is_closed(&self) -> End {
         loop {
             self.leave.notified().await;
-            if self.refusal.is_some() {
+            if self.is_refused() {
                 return End::Refused;
             }
             if self.is_idle() {
-                return End::Idle;
+                return End::Unused;
             }
-            self.connections.make_room(); // it has a stream again: another one ends instead
+            self.stay(); // it has a stream again
         }
     }
 
     /// Waits until the first request is late. That may never be.
     async fn is_late(&self) {
-        let limit = match self.refusal {
-            Some(_) => self.connections.times.refusal,
-            None => self.connections.limits.first_request,
+        let limit = match self.has_place() {
+            true => self.connections.limits.first_request,
+            false => self.connections.times.first_request,
         };
         let left = limit.saturating_sub(self.accepted.elapsed());
         // Boxed, since most connections outlive this.
         if limit.is_zero() || Box::pin(timeout(left, self.first.notified())).await.is_ok() {
             pending::<()>().await;
         }
-        if self.refusal.is_none() {
+        if self.has_place() {
             self.connections.counters.reached(Limit::FirstRequestTimeout);
         }
     }
@@ -190,7 +251,7 @@ impl Place {
             ended = &mut serving => return Some(ended),
             () = sleep(self.connections.times.end) => {}
         }
-        let has_streams = self.refusal.is_none() && !self.is_idle();
+        let has_streams = !self.is_refused() && !self.is_idle();
         if has_streams { Some(serving.await) } else { None }
     }
 
@@ -198,18 +259,23 @@ impl Place {
         self.lock().open == 0
     }
 
-    fn note_idle(&self, streams: &mut Streams) {
-        if self.refusal.is_some() {
-            return;
-        }
-        let now = Instant::now();
-        streams.idle_since = Some(now);
-        self.connections.lock().idle.insert((now, self.number), self.leave.clone());
+    fn note_unused(&self, streams: &mut Streams) {
+        let mut state = self.connections.lock();
+        let (unused, usage) = match self.has_place() {
+            true => (&mut state.unused, streams.usage),
+            false => (&mut state.unused_spare, streams.usage.min(Use::Bytes)), // a request that was withdrawn keeps no spare place
+        };
+        let turn = (Instant::now() + self.connections.times.unused.of(usage), self.number);
+        unused.insert(turn, self.leave.clone());
+        streams.turn = Some(turn);
     }
 
-    fn note_busy(&self, streams: &mut Streams) {
-        if let Some(since) = streams.idle_since.take() {
-            self.connections.lock().idle.remove(&(since, self.number));
+    fn note_used(&self, streams: &mut Streams, usage: Use) {
+        streams.usage = streams.usage.max(usage);
+        if let Some(turn) = streams.turn.take() {
+            let mut state = self.connections.lock();
+            state.unused.remove(turn);
+            state.unused_spare.remove(turn);
         }
     }
 
@@ -221,7 +287,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.note_busy(&mut self.lock());
+        let mut streams = self.lock();
+        let usage = streams.usage;
+        self.note_used(&mut streams, usage);
+        drop(streams);
         self.connections.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -233,7 +302,7 @@ impl Drop for OpenStream {
         let mut streams = place.lock();
         streams.open -= 1;
         if streams.open == 0 {
-            place.note_idle(&mut streams);
+            place.note_unused(&mut streams);
         }
     }
 }

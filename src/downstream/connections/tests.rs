@@ -19,8 +19,13 @@ const SHORT: Duration = Duration::from_millis(20);
 
 /// Closes connections without streams at once.
 fn connections(limits: ConnectionLimits, clients: usize) -> Arc<Connections> {
+    let unused = UnusedTimes { silent: Duration::ZERO, without_request: Duration::ZERO, idle: Duration::ZERO };
+    connections_with(limits, clients, unused)
+}
+
+fn connections_with(limits: ConnectionLimits, clients: usize, unused: UnusedTimes) -> Arc<Connections> {
     let counters = Arc::<LimitCounters>::default();
-    let times = Times { idle: Duration::ZERO, end: LONG, room: LONG, refusal: LONG };
+    let times = Times { unused, end: LONG, room: LONG, first_request: LONG };
     Connections::with_times(
         limits,
         Shares { clients, refusals: REFUSALS, others: 0 },
@@ -32,20 +37,34 @@ fn connections(limits: ConnectionLimits, clients: usize) -> Arc<Connections> {
     )
 }
 
-/// A connection that is served, without limits that matter.
+/// A connection that is served, without limits that matter. While it sends nothing, it may be closed at once.
 pub(in crate::downstream) async fn any_place() -> Arc<Place> {
-    enter(&connections(LIMITS, 100), 1).await.unwrap()
+    let unused = UnusedTimes { silent: Duration::ZERO, without_request: LONG, idle: LONG };
+    enter(&connections_with(LIMITS, 100, unused), 1).await.unwrap()
 }
 
 async fn enter(connections: &Arc<Connections>, host: u8) -> Option<Arc<Place>> {
     let spare = connections.spare_place().await;
-    connections.admit(Some(([127, 0, 0, host], 1000).into()), spare).await
+    connections.admit(Some(([127, 0, 0, host], 1000).into()), spare)
+}
+
+/// A connection with a request, and whether that is served.
+async fn request(place: Arc<Place>) -> (Arc<Place>, OpenStream, Option<Refusal>) {
+    let stream = place.open_stream();
+    place.decide().await;
+    let refusal = place.refuse();
+    (place, stream, refusal)
+}
+
+async fn stays_open(place: &Place) -> bool {
+    timeout(SHORT, place.closes()).await.is_err()
 }
 
 fn is_unused(connections: &Connections) -> bool {
     let state = connections.lock();
     let free = (connections.places.available_permits(), connections.spare.available_permits());
-    state.idle.is_empty()
+    state.unused.is_empty()
+        && state.unused_spare.is_empty()
         && state.addresses.is_empty()
         && connections.streams.load(Ordering::Relaxed) == 0
         && free == (connections.max, REFUSALS)
@@ -62,14 +81,14 @@ async fn the_connection_that_has_been_without_streams_for_longest_makes_room() {
     drop(places[1].open_stream()); // since later than the third
     let entering = tokio::spawn({
         let connections = connections.clone();
-        async move { enter(&connections, 1).await.unwrap() }
+        async move { request(enter(&connections, 1).await.unwrap()).await }
     });
-    assert_eq!(timeout(LONG, places[2].closes()).await, Ok(End::Idle));
-    assert!(timeout(SHORT, places[0].closes()).await.is_err() && timeout(SHORT, places[1].closes()).await.is_err());
+    assert_eq!(timeout(LONG, places[2].closes()).await, Ok(End::Unused));
+    assert!(stays_open(&places[0]).await && stays_open(&places[1]).await);
     assert!(!entering.is_finished());
     drop(places.pop());
     let entered = timeout(LONG, entering).await.unwrap().unwrap();
-    assert!(entered.refuse().is_none());
+    assert_eq!(entered.2, None);
     drop((stream, places, entered));
     assert!(is_unused(&connections));
 }
@@ -78,10 +97,10 @@ async fn the_connection_that_has_been_without_streams_for_longest_makes_room() {
 async fn a_connection_that_was_to_close_and_has_a_stream_again_stays_and_another_one_closes() {
     let connections = connections(LIMITS, 2);
     let (first, second) = (enter(&connections, 1).await.unwrap(), enter(&connections, 1).await.unwrap());
-    assert!(connections.make_room());
+    connections.make_room();
     let _stream = first.open_stream();
-    assert!(timeout(SHORT, first.closes()).await.is_err());
-    assert_eq!(timeout(LONG, second.closes()).await, Ok(End::Idle));
+    assert!(stays_open(&first).await);
+    assert_eq!(timeout(LONG, second.closes()).await, Ok(End::Unused));
 }
 
 #[tokio::test]
@@ -91,15 +110,84 @@ async fn without_room_requests_are_refused_and_no_more_is_accepted_than_can_be()
     let stream = place.open_stream();
     let mut refused = Vec::new();
     for _ in 0..REFUSALS {
-        refused.push(enter(&connections, 1).await.unwrap());
+        refused.push(request(enter(&connections, 1).await.unwrap()).await);
     }
     assert!(timeout(SHORT, connections.spare_place()).await.is_err(), "another one could not be answered");
-    assert_eq!(refused[0].refuse(), Some(Refusal::too_many_connections(1)));
-    assert_eq!(timeout(LONG, refused[0].closes()).await, Ok(End::Refused));
+    let (place_of_refused, _, refusal) = &refused[0];
+    assert_eq!(refusal, &Some(Refusal::too_many_connections(1)));
+    assert_eq!(timeout(LONG, place_of_refused.closes()).await, Ok(End::Refused));
     drop(refused);
     drop(timeout(LONG, connections.spare_place()).await.unwrap());
     drop((stream, place));
     assert!(is_unused(&connections));
+}
+
+#[tokio::test]
+async fn a_connection_gets_the_place_of_another_with_its_first_request_and_not_before() {
+    let connections = connections(LIMITS, 1);
+    let (first, second) = (enter(&connections, 1).await.unwrap(), enter(&connections, 1).await.unwrap());
+    second.note_bytes();
+    assert!(stays_open(&first).await);
+    let second = tokio::spawn(request(second));
+    assert_eq!(timeout(LONG, first.closes()).await, Ok(End::Unused));
+    drop(first);
+    let second = timeout(LONG, second).await.unwrap().unwrap();
+    assert_eq!(second.2, None);
+    assert_eq!(connections.spare.available_permits(), REFUSALS, "it needs its spare place no more");
+    drop(second);
+    assert!(is_unused(&connections));
+}
+
+#[tokio::test]
+async fn a_first_request_waits_until_another_connection_may_be_closed_for_it() {
+    let unused = UnusedTimes { silent: 5 * SHORT, without_request: LONG, idle: 2 * LONG };
+    let connections = connections_with(LIMITS, 1, unused);
+    let first = enter(&connections, 1).await.unwrap();
+    let second = tokio::spawn(request(enter(&connections, 1).await.unwrap()));
+    assert_eq!(timeout(LONG, first.closes()).await, Ok(End::Unused));
+    drop(first);
+    let (second, stream, refusal) = timeout(LONG, second).await.unwrap().unwrap();
+    assert_eq!(refusal, None);
+    drop(stream);
+    // It could be closed only after all the time that the next request may wait.
+    let third = timeout(LONG / 2, request(enter(&connections, 1).await.unwrap())).await.unwrap();
+    assert_eq!(third.2, Some(Refusal::too_many_connections(1)));
+    drop((second, third));
+    assert!(is_unused(&connections));
+}
+
+#[tokio::test]
+async fn a_spare_place_without_a_request_is_vacated_for_the_next_connection_and_no_other_one_is() {
+    let unused = UnusedTimes { silent: SHORT, without_request: LONG, idle: LONG };
+    let connections = connections_with(LIMITS, 1, unused);
+    let _served = request(enter(&connections, 1).await.unwrap()).await;
+    let silent = enter(&connections, 1).await.unwrap();
+    let slow = enter(&connections, 1).await.unwrap();
+    slow.note_bytes();
+    let refused = request(enter(&connections, 1).await.unwrap()).await;
+    assert!(stays_open(&silent).await, "there is no other connection");
+    let next = tokio::spawn({
+        let connections = connections.clone();
+        async move { enter(&connections, 1).await.unwrap() }
+    });
+    assert_eq!(timeout(LONG, silent.closes()).await, Ok(End::Unused));
+    drop(silent);
+    let next = timeout(LONG, next).await.expect("it is not accepted").unwrap();
+    assert!(stays_open(&slow).await && stays_open(&next).await);
+    assert_eq!(timeout(LONG, refused.0.closes()).await, Ok(End::Refused));
+}
+
+#[tokio::test]
+async fn a_health_check_decides_without_waiting_and_closes_no_other_connection() {
+    let connections = connections(LIMITS, 1);
+    let first = enter(&connections, 1).await.unwrap();
+    let checking = enter(&connections, 1).await.unwrap();
+    checking.decide_now();
+    assert!(checking.refuse().is_some() && stays_open(&first).await);
+    let checking = enter(&connections, 1).await.unwrap();
+    drop(first);
+    checking.decide_now();
+    assert!(checking.refuse().is_none());
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Counts which sessions of a view subscribe to what. The first subscription goes upstream; the upstream subscription ends some
-//! time after the last one.
+//! time after the last one. For a name that is known to be absent it ends at once, unless the last client left with its stream: it may be
+//! about to reconnect, or to poll again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -67,6 +68,8 @@ struct Watchers {
     until: Option<Moment>,
     /// No session has subscribed yet, but one is expected to.
     expected: bool,
+    /// The last session left with its stream.
+    may_return: bool,
     /// The name is known to be absent.
     absent: bool,
 }
@@ -144,8 +147,16 @@ impl Interest {
         self.types.values_mut().for_each(|of| of.list.on_left(session));
     }
 
-    pub(crate) fn unsubscribe(&mut self, session: SessionId, kind: &Type, wanted: &Selector, now: Moment) {
-        let until = now + self.limits.linger;
+    /// Ends a session's subscription, by a request or with its stream.
+    pub(crate) fn unsubscribe(
+        &mut self,
+        session: SessionId,
+        kind: &Type,
+        wanted: &Selector,
+        stream_ended: bool,
+        now: Moment,
+    ) {
+        let lingers_until = now + self.limits.linger;
         let for_all = self.limits.faults.has(Fault::LeavingEndsItForAll);
         let Some(watchers) = self.watchers(kind, wanted) else { return };
         if for_all {
@@ -155,6 +166,8 @@ impl Interest {
         let counted = left && watchers.absent;
         let (last, others) = (watchers.sessions.first().copied(), watchers.sessions.len());
         if left && watchers.sessions.is_empty() {
+            watchers.may_return = stream_ended;
+            let until = if watchers.absent && !stream_ended { now } else { lingers_until };
             watchers.until = Some(until);
             self.lingering.insert((until, kind.clone(), wanted.clone()));
             self.note_lingering(kind, wanted, true);
@@ -251,11 +264,20 @@ impl Interest {
         self.absent.values().filter(|count| **count > self.limits.absent_names_per_stream).count()
     }
 
-    /// Records whether a name is known to be absent.
+    /// Records whether a name is known to be absent. Then it does not linger.
     pub(crate) fn note_absence(&mut self, kind: &Type, name: &Name, absent: bool) {
         let Some(watchers) = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name)) else { return };
         if std::mem::replace(&mut watchers.absent, absent) != absent {
             watchers.sessions.iter().for_each(|session| note_absent(&mut self.absent, *session, absent));
+        }
+        if absent
+            && !watchers.expected
+            && !watchers.may_return
+            && let Some(until) = watchers.until.replace(Moment::default())
+        {
+            let wanted = Selector::Name(name.clone());
+            self.lingering.remove(&(until, kind.clone(), wanted.clone()));
+            self.lingering.insert((Moment::default(), kind.clone(), wanted));
         }
     }
 

@@ -179,7 +179,7 @@ impl View {
             let revision = entry.error.as_ref().map_or(entry.changed, |(revision, _)| entry.changed.max(*revision));
             self.wakes.entry(session).or_default().push(NameChanged { kind, name, revision });
         } else {
-            self.interest.unsubscribe(session, &kind, &wanted, now);
+            self.interest.unsubscribe(session, &kind, &wanted, false, now);
         }
     }
 
@@ -188,8 +188,14 @@ impl View {
         std::mem::take(&mut self.refused_names)
     }
 
-    /// Forgets a session whose subscriptions have ended.
-    pub fn on_session_left(&mut self, session: SessionId) {
+    /// Applies the last changes of a session whose stream has ended, and forgets the session.
+    pub fn on_session_left(&mut self, session: SessionId, changes: Vec<InterestChange>, now: Moment) {
+        for change in changes {
+            match change.on {
+                true => self.change_interest(session, change, now),
+                false => self.interest.unsubscribe(session, &change.kind, &change.selector, true, now),
+            }
+        }
         self.note_refusing(session, false);
         self.interest.on_left(session);
     }

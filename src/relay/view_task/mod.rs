@@ -164,8 +164,7 @@ impl ViewTask {
             }
             Command::RoutingNack(session, refuses) => self.view.note_refusing(session, refuses),
             Command::Leave(session, changes) => {
-                changes.into_iter().for_each(|change| self.view.change_interest(session, change, now));
-                self.view.on_session_left(session);
+                self.view.on_session_left(session, changes, now);
                 self.sessions.remove(&session);
             }
             Command::Claims(claims) => self.view.seek(claims),

@@ -179,6 +179,11 @@ impl Views {
         handle
     }
 
+    /// Logs why a request ended its stream, unless there were many.
+    pub(crate) fn log_rejected_request(&self, peer: &Peer, error: &str) {
+        self.client_log.request_rejected(peer, error);
+    }
+
     async fn try_open_session(&self, first: &Request, visit: ClientInfo) -> Result<Arc<SessionHandle>, AdmissionError> {
         for _ in 0..JOINS {
             let identity = self.identify(&visit.peer, first.node())?;

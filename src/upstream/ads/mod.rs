@@ -17,7 +17,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use self::shared::{Shared, Stage, Waited};
-use super::connection_pool::{ConnectionPool, StreamSlot};
+use super::connection_pool::{ConnectionPool, ServedStream, StreamSlot};
 use super::error_chain::{chain, with_causes};
 use super::server::AdsServer;
 use super::token;
@@ -64,7 +64,8 @@ impl AdsConnector {
         if !slot.is_shared() {
             self.shared.reached();
         }
-        Ok(Connected { slot: Arc::new(slot), channel, metadata })
+        let slot = Arc::new(slot);
+        Ok(Connected { served: ServedStream::new(slot.clone()), slot, channel, metadata })
     }
 
     /// Returns how waits between attempts grow for the server.
@@ -83,6 +84,8 @@ impl AdsConnector {
 pub(super) struct Connected {
     /// Kept for as long as a direction of the stream is open.
     pub(crate) slot: Arc<StreamSlot>,
+    /// Kept until the stream ends.
+    pub(crate) served: ServedStream,
     pub(crate) channel: Channel,
     pub(crate) metadata: MetadataMap,
 }

@@ -89,7 +89,7 @@ impl AdsConnector {
     where
         Q: prost::Message + Default + 'static,
     {
-        let Connected { slot, channel, metadata } = connected;
+        let Connected { slot, served: _served, channel, metadata } = connected;
         let (incoming, opened) = (Arc::new(Incoming::new()), Instant::now());
         let mut grpc = self.limited(Watched { channel: channel.clone(), incoming: incoming.clone() });
         if let Err(error) = grpc.ready().await {

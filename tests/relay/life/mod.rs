@@ -69,6 +69,10 @@ impl View {
         self.requests.take()
     }
 
+    pub async fn request(&self, request: Request) {
+        self.requests.as_ref().expect("it is not open").send(request).await.unwrap();
+    }
+
     pub async fn event(&mut self) -> LinkEvent {
         tokio::time::timeout(PATIENCE, self.reports.recv()).await.expect("nothing is reported").unwrap().event
     }
