@@ -103,6 +103,10 @@ impl Status {
         Self { code: code::UNIMPLEMENTED, message: message.into() }
     }
 
+    pub(crate) fn unauthenticated(message: impl Into<String>) -> Self {
+        Self { code: code::UNAUTHENTICATED, message: message.into() }
+    }
+
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self { code: code::UNAVAILABLE, message: message.into() }
     }

@@ -71,8 +71,7 @@ pub(super) fn with_client(
     (trust, number): (Arc<Trust>, u64),
     is_mandatory: bool,
 ) -> Result<Accepting, TlsFileError> {
-    let verifier =
-        Arc::new(Verifier { provider: provider.clone(), trust, is_mandatory, judgement: Mutex::default() });
+    let verifier = Arc::new(Verifier { provider: provider.clone(), trust, is_mandatory, judgement: Mutex::default() });
     let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(VERSIONS);
     let builder = builder.map_err(TlsFileError::Provider)?.with_client_cert_verifier(verifier.clone());
     let mut config = speaking_http(builder.with_cert_resolver(Arc::new(Single(own))));

@@ -76,10 +76,8 @@ pub(super) fn read_list(der: &[u8]) -> Option<ListContent> {
 /// Returns the time in which all certificates of a chain are valid.
 pub(crate) fn of_chain(chain: &[CertificateDer<'_>]) -> Option<Validity> {
     let all = chain.iter().map(|der| read(der).map(|content| content.validity));
-    let common = |one: Validity, other: Validity| Validity {
-        from: one.from.max(other.from),
-        until: one.until.min(other.until),
-    };
+    let common =
+        |one: Validity, other: Validity| Validity { from: one.from.max(other.from), until: one.until.min(other.until) };
     all.collect::<Option<Vec<_>>>()?.into_iter().reduce(common)
 }
 

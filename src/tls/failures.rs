@@ -11,7 +11,7 @@ use super::trust::Rejection;
 use crate::relay::LogPace;
 
 /// Why a handshake failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Failure {
     NoCertificate,
     Rejected(Rejection),
@@ -97,7 +97,9 @@ impl fmt::Display for Failure {
         match self {
             Self::NoCertificate => f.write_str("no client certificate"),
             Self::Rejected(rejection) => rejection.fmt(f),
-            Self::Refused(alert) => write!(f, "the client refuses the listener's certificate or its offers ({alert:?})"),
+            Self::Refused(alert) => {
+                write!(f, "the client refuses the listener's certificate or its offers ({alert:?})")
+            }
             Self::NotTls => f.write_str("the client does not speak TLS"),
             Self::TimedOut => f.write_str("not done in time (limits.handshake_timeout)"),
             Self::TooManyOfAddress(limit) => {

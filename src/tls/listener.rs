@@ -8,12 +8,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
 
 use super::accept::{Accepting, with_client, without_clients};
 use super::certificate::{self, Validity};
 use super::failures::{Failure, Failures};
+use super::lists::Lists;
 use super::options::{ClientAuth, ListenTls};
 use super::pem::{self, OwnCertificate, TlsFileError, provider};
 use super::trust::{Rejection, Roots, Trust};
@@ -55,15 +56,6 @@ struct Files {
 struct Own {
     pair: Arc<CertifiedKey>,
     validity: Validity,
-}
-
-/// Revocation lists of one file.
-#[derive(Debug, Clone)]
-struct Lists {
-    path: PathBuf,
-    all: Vec<CertificateRevocationListDer<'static>>,
-    /// When the first of them expires.
-    due: Option<SystemTime>,
 }
 
 /// What metrics show of a listener's TLS.
@@ -254,7 +246,7 @@ impl Files {
         let domains = trust.domains.iter().map(|domain| Ok((domain.name.clone(), roots(&domain.bundle)?)));
         let lists = |path: &PathBuf| {
             let of_parse = path.clone();
-            Watched::read(vec![path.clone()], Box::new(move |contents| read_lists(&of_parse, first(contents))))
+            Watched::read(vec![path.clone()], Box::new(move |contents| Lists::read(&of_parse, first(contents))))
         };
         Ok(Self {
             own,
@@ -282,9 +274,7 @@ impl Files {
 
     fn has_failed(&self) -> bool {
         let mut roots = self.client_ca.iter().chain(self.domains.values());
-        self.own.has_failed()
-            || roots.any(Watched::has_failed)
-            || self.lists.as_ref().is_some_and(Watched::has_failed)
+        self.own.has_failed() || roots.any(Watched::has_failed) || self.lists.as_ref().is_some_and(Watched::has_failed)
     }
 }
 
@@ -294,24 +284,6 @@ fn read_own(own: &OwnCertificate, contents: &[Vec<u8>]) -> Result<Own, TlsFileEr
     let validity = certificate::of_chain(&pair.cert);
     let validity = validity.ok_or_else(|| TlsFileError::NoCertificate(own.certificate.clone()))?;
     Ok(Own { pair, validity })
-}
-
-/// Reads revocation lists. Only the first list of an issuer would count, so there must not be a second one.
-fn read_lists(path: &std::path::Path, bytes: &[u8]) -> Result<Lists, TlsFileError> {
-    let all = pem::lists(path, bytes)?;
-    let (mut issuers, mut due) = (Vec::new(), None::<SystemTime>);
-    for list in &all {
-        let content = certificate::read_list(list).ok_or_else(|| TlsFileError::UnreadableList(path.into()))?;
-        if issuers.contains(&content.issuer) {
-            return Err(TlsFileError::TwoLists { path: path.into(), issuer: content.issuer_text });
-        }
-        issuers.push(content.issuer);
-        due = due.into_iter().chain(content.due).min();
-    }
-    // A list that the verifier cannot use must be found here, and not when clients are judged.
-    let own = Lists { path: path.into(), all, due };
-    Trust::check_lists(&own.all, path)?;
-    Ok(own)
 }
 
 fn first(contents: &[Vec<u8>]) -> &[u8] {
@@ -334,7 +306,9 @@ impl Reminders {
             match own.validity.late().contains(&now) {
                 true => tracing::warn!(listener, %expires, "the listener's certificate expires soon; renew it"),
                 false if now < from => tracing::error!(listener, "the listener's certificate is not valid yet"),
-                false => tracing::error!(listener, %expires, "the listener's certificate has expired; clients refuse it"),
+                false => {
+                    tracing::error!(listener, %expires, "the listener's certificate has expired; clients refuse it")
+                }
             }
         }
         let Some((path, due)) = lists_due.filter(|(_, due)| *due <= now) else { return };

@@ -6,7 +6,7 @@ use super::pem::OwnCertificate;
 
 /// TLS of one listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListenTls {
+pub(crate) struct ListenTls {
     /// What clients are shown.
     pub(crate) own: OwnCertificate,
     /// What clients have to show.
@@ -15,7 +15,7 @@ pub struct ListenTls {
 
 /// Whether clients show a certificate. One that is shown has to be valid, also where it is optional.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ClientAuth {
+pub(crate) enum ClientAuth {
     /// They are not asked for one.
     None,
     /// They may.
@@ -26,7 +26,7 @@ pub enum ClientAuth {
 
 /// The files by which certificates of clients are judged. At least one CA or one domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TrustFiles {
+pub(crate) struct TrustFiles {
     /// Signs certificates with DNS and URI names.
     pub(crate) client_ca: Option<PathBuf>,
     /// Lists of revoked certificates.
@@ -37,7 +37,7 @@ pub struct TrustFiles {
 
 /// A SPIFFE trust domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TrustDomain {
+pub(crate) struct TrustDomain {
     pub(crate) name: Box<str>,
     /// Its CAs: no others can vouch for its ids, and they for no others.
     pub(crate) bundle: PathBuf,

@@ -26,8 +26,7 @@ impl<'a> SpiffeId<'a> {
 
 /// Whether this may be the name of a trust domain.
 pub(crate) fn is_trust_domain(name: &str) -> bool {
-    let plain =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_' | b'.');
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_' | b'.');
     (1..=LONGEST_DOMAIN).contains(&name.len()) && name.bytes().all(plain)
 }
 

@@ -42,7 +42,7 @@ pub(super) struct Roots {
 }
 
 /// Why a client's certificate is not accepted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Rejection {
     Unreadable,
     Expired,
@@ -80,7 +80,8 @@ impl Trust {
         };
         let mut hints = Vec::new();
         for subject in by_ca.into_iter().chain(domains.values()).flat_map(|roots| roots.certificates.subjects()) {
-            if !hints.contains(&subject) {
+            let is_known = |hint: &DistinguishedName| hint.as_ref() == subject.as_ref();
+            if !hints.iter().any(is_known) {
                 hints.push(subject);
             }
         }
@@ -223,7 +224,11 @@ impl fmt::Display for Rejection {
                 write!(f, "client certificate of trust domain {domain}, which is not in trust_domains")
             }
             Self::OtherDomain(id, bundle) => {
-                write!(f, "client certificate of {id} not signed by any CA of its trust domain, in {}", bundle.display())
+                write!(
+                    f,
+                    "client certificate of {id} not signed by any CA of its trust domain, in {}",
+                    bundle.display()
+                )
             }
             Self::Issuer => f.write_str("client certificate that may sign others: expected one that may not"),
             Self::Unverified(error) => write!(f, "client certificate not accepted: {error}"),

@@ -84,9 +84,7 @@ impl<T> Watched<T> {
 }
 
 fn contents(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>, TlsFileError> {
-    let read = |path: &PathBuf| {
-        std::fs::read(path).map_err(|source| TlsFileError::Read { path: path.clone(), source })
-    };
+    let read = |path: &PathBuf| std::fs::read(path).map_err(|source| TlsFileError::Read { path: path.clone(), source });
     paths.iter().map(read).collect()
 }
 
@@ -114,7 +112,8 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("weir-watched-{}", std::process::id()));
         let versions = ["v1", "v2"].map(|version| folder.join(version));
         versions.iter().for_each(|version| std::fs::create_dir_all(version).unwrap());
-        let write = |version: usize, name: &str, text: &str| std::fs::write(versions[version].join(name), text).unwrap();
+        let write =
+            |version: usize, name: &str, text: &str| std::fs::write(versions[version].join(name), text).unwrap();
         (write(0, "one", "1"), write(0, "two", "2"), write(1, "one", "3"), write(1, "two", "4"));
         let link = folder.join("now");
         std::os::unix::fs::symlink(&versions[0], &link).unwrap();

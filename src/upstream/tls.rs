@@ -25,7 +25,9 @@ impl TlsFiles {
             Some(own) => {
                 let (chain, key) = (certificates(&own.certificate).await?, private_key(&own.key).await?);
                 builder.with_client_auth_cert(chain, key).map_err(|source| match source {
-                    rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsFileError::OtherKey(own.clone()),
+                    rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                        TlsFileError::OtherKey(own.clone())
+                    }
                     source => TlsFileError::Unusable { path: own.certificate.clone(), source },
                 })?
             }
