@@ -78,11 +78,12 @@ impl Handshakes {
                 return Some(done);
             }
             let began = Instant::now();
-            if timeout(left, woken()).await.is_err() {
+            let _ = timeout(left, woken()).await; // its timer wakes the task too
+            left = left.saturating_sub(began.elapsed());
+            if left.is_zero() {
                 self.counters.reached(Limit::HandshakeTimeout);
                 return None;
             }
-            left = left.saturating_sub(began.elapsed());
         }
     }
 }
