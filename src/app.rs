@@ -14,6 +14,7 @@ use crate::downstream::{self, Connections, Downstream, Drain, DrainTrigger, List
 use crate::open_files::{self, Shares, Spare};
 use crate::relay::{HubConnector, Loads, SharedConnector, Views, ViewsOptions};
 use crate::telemetry::{self, LogControl};
+use crate::tls::ListenerTls;
 use crate::transcode::{Descriptors, Transcoder};
 use crate::upstream::{
     AdsConnector, FilesConnector, FilesServer, FilesSource, LoadsConnector, Parser, RestConnector, SourcePlan,
@@ -22,6 +23,7 @@ use crate::upstream::{
 /// A relay that is bound and not yet running.
 pub struct App {
     listeners: Vec<Listener>,
+    tls: Arc<[Arc<ListenerTls>]>,
     admin: Option<TcpListener>,
     spare: Arc<Spare>,
     downstream: Downstream,
@@ -72,8 +74,10 @@ impl App {
         let downstream = Downstream::new(views.clone(), loads.clone(), clients, config.downstream, drain.clone());
         let downstream = downstream.with_rest(rest.clone());
         let views_idle = config.views_idle;
+        let tls = listeners.iter().filter_map(Listener::tls).cloned().collect();
         Ok(Self {
             listeners,
+            tls,
             admin,
             spare,
             downstream,
@@ -127,10 +131,12 @@ impl App {
             let readiness = readiness.clone();
             async move { readiness.log_changes().await }
         });
+        let judged = self.downstream.judged_clients();
+        beside.spawn(async move { judged.run().await });
         let (views, idle) = (self.views.clone(), self.views_idle);
         beside.spawn(async move { views.retire_idle(idle).await });
         if let Some(listener) = self.admin {
-            let metrics = telemetry::exposition(self.views.clone(), self.loads.clone(), self.files.clone());
+            let metrics = telemetry::exposition(self.views.clone(), self.loads.clone(), self.files.clone(), self.tls);
             let shown = Shown { views: self.views, files: self.files, rest: self.rest, metrics, log: self.log };
             beside.spawn(admin::serve(listener, self.spare, shown));
         }

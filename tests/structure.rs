@@ -13,7 +13,7 @@ const LAYERS: [&[&str]; 8] = [
     &["cli", "demo"],
     &["config", "admin"],
     &["telemetry"],
-    &["downstream", "upstream"],
+    &["downstream", "upstream", "tls"],
     &["relay"],
     &["protocol"],
     &["transcode", "proto", "xds", "open_files"],

@@ -14,8 +14,9 @@ use super::node_json::NodeJson;
 use super::query_state::Question;
 use crate::config::{MESSAGE_BYTES, ValueError, name_in, plain_server, server_uri};
 use crate::protocol::session::Variant;
+use crate::tls::OwnCertificate;
 use crate::transcode::{TranscodeError, Transcoder};
-use crate::upstream::{AdsServer, OwnCertificate, TlsFiles};
+use crate::upstream::{AdsServer, TlsFiles};
 use crate::xds::{ERRORS_FEATURE, NameFault, TypeTable, UnknownType, Xdstp};
 
 #[derive(Debug, Args)]

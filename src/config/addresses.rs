@@ -10,8 +10,8 @@ use crate::downstream::ListenOptions;
 impl Checker<'_> {
     /// Returns the addresses for clients, and the one for operators.
     pub(crate) fn addresses(&mut self, raw: &raw::Root) -> (Vec<ListenOptions>, Option<SocketAddr>) {
-        let listen = raw.listen.0.iter().flat_map(|listen| &listen.0);
-        let listen = listen.filter_map(|listen| listen.address.0.as_ref());
+        let listeners: Vec<_> = raw.listen.0.iter().flat_map(|listen| &listen.0).collect();
+        let listen = listeners.iter().filter_map(|listen| listen.address.0.as_ref());
         let listen: Vec<_> = listen.map(|address| (address.0, &address.place)).collect();
         let admin = raw.admin.as_ref().and_then(|admin| admin.address.0.as_ref());
         let admin = admin.map(|address| (address.0, &address.place));
@@ -22,7 +22,19 @@ impl Checker<'_> {
                 self.taken(*address, place, *other, at);
             }
         }
-        (listen.into_iter().map(|(address, _)| ListenOptions { address }).collect(), admin.map(|(address, _)| address))
+        let options = listeners.into_iter().filter_map(|listener| self.listener(listener)).collect();
+        (options, admin.map(|(address, _)| address))
+    }
+
+    fn listener(&mut self, raw: &raw::Listen) -> Option<ListenOptions> {
+        let address = raw.address.0.as_ref()?;
+        if raw.tls.is_none() && !address.0.ip().is_loopback() {
+            let reason = "no TLS: whoever reaches this address gets what any client gets, private keys too; expected tls beside it, \
+                          or an address on this machine";
+            self.found.warn(&address.place, reason);
+        }
+        let tls = raw.tls.as_ref().map(|tls| self.listen_tls(tls));
+        Some(ListenOptions { address: address.0, tls: tls.unwrap_or_default() })
     }
 
     fn taken(&mut self, address: SocketAddr, place: &Place, other: SocketAddr, at: &Place) {

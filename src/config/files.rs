@@ -9,12 +9,16 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 
+use crate::tls::{self, Validity};
+
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileFault {
     #[error("cannot read {}: {}", path.display(), cause(error))]
     Unreadable { path: PathBuf, error: io::Error },
     #[error("invalid file {}: expected {expected}", path.display())]
     Content { path: PathBuf, expected: &'static str },
+    #[error("the revocation lists in {} {reason}", path.display())]
+    List { path: PathBuf, reason: String },
     #[error("the key in {} does not belong to the certificate in {}", key.display(), certificate.display())]
     OtherKey { certificate: PathBuf, key: PathBuf },
 }
@@ -40,6 +44,23 @@ pub(super) fn look_at_cas(path: &Path) -> Result<(), FileFault> {
     let readable = certificates(path)?.into_iter().all(|certificate| roots.add(certificate).is_ok());
     let expected = "certificates that can be read";
     readable.then_some(()).ok_or_else(|| FileFault::Content { path: path.into(), expected })
+}
+
+/// Checks a PEM file of revocation lists.
+pub(super) fn look_at_lists(path: &Path) -> Result<(), FileFault> {
+    match tls::check_lists(path, &bytes(path)?) {
+        Ok(None) => Ok(()),
+        Ok(Some(due)) => Err(FileFault::List {
+            path: path.into(),
+            reason: format!("have expired at {}", humantime::format_rfc3339_seconds(due)),
+        }),
+        Err(error) => Err(FileFault::List { path: path.into(), reason: format!("cannot be used: {error}") }),
+    }
+}
+
+/// Returns when the certificates of a file are valid, if that can be read.
+pub(super) fn validity(path: &Path) -> Option<Validity> {
+    tls::of_chain(&certificates(path).ok()?)
 }
 
 /// Checks that a key belongs to a certificate. Files with faults of their own are not compared.

@@ -6,7 +6,7 @@ use super::bounds::Setting;
 use super::checker::{Checker, or};
 use super::form::{Count, Interval, Pause, Positive, Size, Wait};
 use super::raw;
-use crate::downstream::{ConnectionLimits, DrainTimes};
+use crate::downstream::{ConnectionLimits, DrainTimes, HandshakeLimits};
 use crate::protocol::limits::Limits;
 use crate::protocol::loads::LoadLimits;
 use crate::relay::LoadsMode;
@@ -59,6 +59,14 @@ impl Checker<'_> {
         }
     }
 
+    pub(crate) fn handshakes(&self, raw: &raw::Root) -> HandshakeLimits {
+        HandshakeLimits {
+            at_a_time: or(&raw.limits.handshakes, Positive(HANDSHAKES)).0,
+            timeout: or(&raw.limits.handshake_timeout, Pause(HANDSHAKE_TIMEOUT)).0,
+            per_address: or(&raw.limits.handshakes_per_address, Count(0)).0,
+        }
+    }
+
     pub(crate) fn loads(&mut self, raw: &raw::LoadReports) -> LoadsMode {
         let outage = or(&raw.max_outage, Wait(MAX_OUTAGE)).0;
         if let Some(given) = raw.max_outage.as_ref().filter(|_| outage.is_zero()) {
@@ -89,6 +97,9 @@ pub(super) fn drain(raw: &raw::Drain) -> DrainTimes {
     }
 }
 
+/// A handshake is a millisecond or two of work. What is ready meanwhile waits for as many, divided by the number of workers.
+const HANDSHAKES: usize = 16;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST_REQUEST: Duration = Duration::from_secs(60);
 /// An Envoy without ADS opens a stream for each cluster and route, all of them before it has received HTTP/2 settings.
 const STREAMS_PER_CONNECTION: usize = 4096;

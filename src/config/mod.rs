@@ -19,6 +19,7 @@ mod access;
 mod addresses;
 mod consistency;
 mod limits;
+mod listen_tls;
 mod permissions;
 mod rest;
 mod types;

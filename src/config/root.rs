@@ -9,7 +9,7 @@ use super::limits::drain;
 use super::plain_server::MESSAGE_BYTES;
 use super::raw;
 use super::upstream::SourceLimits;
-use crate::downstream::{self, ConnectionLimits};
+use crate::downstream::{self, ConnectionLimits, HandshakeLimits};
 use crate::protocol::limits::Limits;
 use crate::protocol::upstream::BackoffTimes;
 use crate::relay::ViewsOptions;
@@ -36,7 +36,7 @@ impl Checker<'_> {
         let connections = self.connections(raw);
         let loads = self.loads(&raw.load_reports);
         let rest = self.rest(&raw.rest);
-        let downstream = clients(raw, limits.message_bytes, connections);
+        let downstream = clients(raw, limits.message_bytes, connections, self.handshakes(raw));
         self.fit_one_another(raw, &views_limits, &downstream);
         self.views_fit(raw);
         let upstream = plan?;
@@ -105,7 +105,12 @@ fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
     })
 }
 
-fn clients(raw: &raw::Root, message_bytes: usize, connections: ConnectionLimits) -> downstream::Options {
+fn clients(
+    raw: &raw::Root,
+    message_bytes: usize,
+    connections: ConnectionLimits,
+    handshakes: HandshakeLimits,
+) -> downstream::Options {
     let identifier = raw.clients.control_plane_identifier.as_ref();
     downstream::Options {
         message_bytes,
@@ -121,6 +126,7 @@ fn clients(raw: &raw::Root, message_bytes: usize, connections: ConnectionLimits)
         control_plane: identifier.map_or_else(|| CONTROL_PLANE.into(), |given: &Located<String>| given.value.clone()),
         v2: raw.clients.v2.value,
         connections,
+        handshakes,
     }
 }
 

@@ -57,7 +57,7 @@ fn the_example_of_polling_is_what_it_says() {
     assert_eq!((rest.cache_bytes, rest.response_bytes), (64 << 20, 256 << 20));
     let with = |rest: &str| {
         parse(&format!(
-            "listen: [{{address: '[::]:1'}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\nrest: {rest}"
+            "listen: [{{address: '[::1]:1'}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\nrest: {rest}"
         ))
     };
     assert_eq!(with("{enabled: false}").unwrap().rest, None);
@@ -88,7 +88,7 @@ fn every_fault_is_reported_at_once_with_its_path() {
 #[test]
 fn xlat_17_a_resource_timer_that_is_shorter_than_the_clients_is_a_warning() {
     let warnings = |timer: &str| {
-        let text = "listen: [{address: '[::]:1'}]\nupstream: {servers: [{uri: 'http://cp:1'}]}\nlimits:\n";
+        let text = "listen: [{address: '[::1]:1'}]\nupstream: {servers: [{uri: 'http://cp:1'}]}\nlimits:\n";
         let config = parse(&format!("{text}  resource_timer: {timer}\n")).unwrap();
         config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
@@ -100,7 +100,7 @@ fn xlat_17_a_resource_timer_that_is_shorter_than_the_clients_is_a_warning() {
 #[test]
 fn draining_begins_at_once_unless_there_is_a_delay() {
     let with = |drain: &str| {
-        let text = "listen: [{address: '[::]:1'}]\nupstream: {servers: [{uri: 'http://cp:1'}]}\n";
+        let text = "listen: [{address: '[::1]:1'}]\nupstream: {servers: [{uri: 'http://cp:1'}]}\n";
         parse(&format!("{text}{drain}")).map(|config| config.drain.delay)
     };
     assert_eq!(with(""), Ok(Duration::ZERO));
@@ -111,7 +111,7 @@ fn draining_begins_at_once_unless_there_is_a_delay() {
 #[test]
 fn loads_are_passed_through_unless_something_else_is_said() {
     let with = |loads: &str| {
-        parse(&format!("listen: [{{address: '[::]:1'}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\n{loads}"))
+        parse(&format!("listen: [{{address: '[::1]:1'}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\n{loads}"))
     };
     assert_eq!(with("").unwrap().loads, LoadsMode::PassThrough);
     assert_eq!(with("load_reports: {mode: off}").unwrap().loads, LoadsMode::Off);

@@ -89,7 +89,7 @@ mod tests {
 
     fn parse(types: &str) -> Config {
         let text = format!(
-            "listen: [{{address: '[::]:1'}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\ntypes:\n{types}\n"
+            "listen: [{{address: '[::1]:1'}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\ntypes:\n{types}\n"
         );
         Config::parse(Path::new("relay.yaml"), &text).unwrap_or_else(|error| panic!("{error}"))
     }

@@ -26,7 +26,7 @@ struct Inner<T> {
 }
 
 /// Bytes that are collected before a write. A peer that stops reading pins no more.
-const BUFFER: usize = 256 << 10;
+pub(super) const BUFFER: usize = 256 << 10;
 
 thread_local! {
     /// A connection needs a buffer only while it is polled, so each thread keeps one.
@@ -75,7 +75,7 @@ impl<T: AsyncWrite + Unpin> Inner<T> {
         Poll::Ready(Ok(self.buffer.len() - before))
     }
 
-    /// Sends what is collected. Ready when all of it is sent.
+    /// Sends what is collected. Ready when all of it is sent, and nothing is left below: TLS takes bytes that it cannot send yet.
     fn send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(kind) = self.error {
             return Poll::Ready(Err(kind.into()));
@@ -90,6 +90,10 @@ impl<T: AsyncWrite + Unpin> Inner<T> {
                 }
                 Poll::Pending => return Poll::Pending,
             }
+        }
+        if let Err(error) = ready!(Pin::new(&mut self.io).poll_flush(cx)) {
+            self.fail(error.kind());
+            return Poll::Ready(Err(error));
         }
         (self.sent, self.blocked) = (0, false);
         self.buffer.clear();

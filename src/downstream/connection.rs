@@ -127,6 +127,7 @@ fn log_closed(peer: &Peer, end: End) {
         End::Unused => tracing::debug!(%peer, "connection without streams closed; another one needs its place"),
         End::Late => tracing::debug!(%peer, "connection without a request closed (limits.first_request_timeout)"),
         End::Refused => tracing::debug!(%peer, "connection refused"),
+        End::Judged => tracing::debug!(%peer, "connection closed; its client may not stay"),
     }
 }
 

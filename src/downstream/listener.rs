@@ -8,24 +8,43 @@ use tokio::net::TcpListener;
 
 use super::listen::listen;
 use super::socket::Socket;
+use crate::tls::{ListenTls, ListenerTls, TlsFileError};
 
 /// How the connections of one address are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenOptions {
     /// Where it listens.
     pub address: SocketAddr,
+    /// Without it, connections are in plain text.
+    pub(crate) tls: Option<ListenTls>,
 }
 
 /// An open listener.
-#[derive(Debug)]
 pub(crate) struct Listener {
     socket: TcpListener,
-    pub(super) _options: Arc<ListenOptions>,
+    tls: Option<Arc<ListenerTls>>,
+}
+
+/// Why no listener could be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ListenError {
+    #[error(transparent)]
+    Socket(#[from] io::Error),
+    #[error(transparent)]
+    Tls(#[from] TlsFileError),
 }
 
 impl Listener {
-    pub(crate) fn open(options: ListenOptions) -> io::Result<Self> {
-        Ok(Self { socket: listen(options.address)?, _options: Arc::new(options) })
+    pub(crate) fn open(options: ListenOptions) -> Result<Self, ListenError> {
+        let socket = listen(options.address)?;
+        let name = socket.local_addr()?.to_string();
+        let tls = options.tls.map(|tls| ListenerTls::load(name, &tls)).transpose()?.map(Arc::new);
+        Ok(Self { socket, tls })
+    }
+
+    /// Returns its TLS, if it has any.
+    pub(crate) fn tls(&self) -> Option<&Arc<ListenerTls>> {
+        self.tls.as_ref()
     }
 
     /// Returns its address, with the port that was chosen for port 0.

@@ -3,6 +3,7 @@
 mod accept;
 mod body;
 mod buffered_body;
+mod client_stream;
 mod coalesce;
 mod connection;
 mod connections;
@@ -12,8 +13,11 @@ mod encode;
 mod frames;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod handshake;
+mod handshakes;
 mod health;
 mod incomplete;
+mod judged_clients;
 mod listen;
 mod listener;
 mod loads;
@@ -34,6 +38,7 @@ mod write_timeout;
 
 pub(crate) use connections::{ConnectionLimits, Connections};
 pub(crate) use drain::{Drain, DrainTimes, DrainTrigger};
+pub(crate) use handshakes::HandshakeLimits;
 pub(crate) use listen::{listen, short_queue};
 pub use listener::ListenOptions;
 pub(crate) use listener::Listener;

@@ -17,13 +17,17 @@ use tokio::sync::{mpsc, oneshot};
 use super::accept::{Accepted, accept};
 use super::body::{Piece, ReadStalled, SessionBody, Shared, trailers};
 use super::buffered_body::BufferedBody;
+use super::client_stream::ClientStream;
 use super::connection::{self, ConnectionTimeouts};
 use super::connections::{ConnectionLimits, Connections, Place};
 use super::drain::Drain;
 use super::encode::SharedMessages;
 use super::frames::{Frames, framed};
+use super::handshake::{VerifiedClient, secure};
+use super::handshakes::{HandshakeLimits, Handshakes};
 use super::health::{Health, Inquiry};
 use super::incomplete::{Inbound, IncompleteRequests};
+use super::judged_clients::{self, JudgedClient, JudgedClients};
 use super::listener::Listener;
 use super::loads::{self, LoadsCall};
 use super::pace::Pace;
@@ -31,11 +35,13 @@ use super::refusal::Refusal;
 use super::request_limits::RequestLimits;
 use super::rest::{Poll as RestPoll, Rest};
 use super::slot::{Slot, Status};
+use super::socket::Socket;
 use super::stream::{Call, LINGER, read};
 use super::turns::Turns;
 use super::unfinished_replies::UnfinishedReplies;
 use crate::relay::{Loads, ViewQuota, Views};
-use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Peer, Shape};
+use crate::tls::ListenerTls;
+use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Peer, Proven, Shape};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
@@ -55,6 +61,7 @@ pub(crate) struct Options {
     /// Whether the legacy transport is served (TRN-8).
     pub(crate) v2: bool,
     pub(crate) connections: ConnectionLimits,
+    pub(crate) handshakes: HandshakeLimits,
 }
 
 #[derive(Clone)]
@@ -62,6 +69,8 @@ pub(crate) struct Downstream {
     views: Arc<Views>,
     loads: Arc<Loads>,
     connections: Arc<Connections>,
+    handshakes: Arc<Handshakes>,
+    judged: Arc<JudgedClients>,
     incomplete: Arc<IncompleteRequests>,
     request_limits: RequestLimits,
     new_names_per_second: usize,
@@ -90,6 +99,7 @@ impl Downstream {
             control_plane,
             v2,
             connections: _,
+            handshakes,
         } = options;
         let limits = views.counters().limits.clone();
         let turns = Turns::new(views.counters().waiting_replies.clone());
@@ -97,6 +107,8 @@ impl Downstream {
             views,
             loads,
             connections,
+            handshakes: Arc::new(Handshakes::new(handshakes, limits.clone())),
+            judged: Arc::default(),
             incomplete: IncompleteRequests::new(incomplete_request_bytes, request_bytes_per_second, limits.clone()),
             request_limits,
             new_names_per_second,
@@ -120,27 +132,75 @@ impl Downstream {
     /// Accepts connections until the relay drains, and returns when the last one is closed. Dropping the future closes the listener and
     /// every connection.
     pub(crate) async fn serve(self, listener: Listener) {
-        let serve = |accepted| self.clone().connection(accepted);
-        accept(listener, &self.connections, self.drain.clone(), serve).await;
+        let tls = listener.tls().cloned();
+        let serve = |accepted| self.clone().connection(accepted, tls.clone());
+        let following = async {
+            match &tls {
+                Some(tls) => tls.clone().follow(|| self.judged.judge_again()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = accept(listener, &self.connections, self.drain.clone(), serve) => {}
+            () = following => {}
+        }
     }
 
-    async fn connection(self, Accepted { socket, address, spare }: Accepted) {
+    /// Returns the clients that were judged.
+    pub(crate) fn judged_clients(&self) -> Arc<JudgedClients> {
+        self.judged.clone()
+    }
+
+    async fn connection(self, Accepted { socket, address, spare }: Accepted, tls: Option<Arc<ListenerTls>>) {
         socket.prepare();
         let Some(place) = self.connections.admit(address, spare) else {
             tracing::debug!(peer = ?address, "too many connections from one address; closing it");
             return;
         };
         let patience = ConnectionTimeouts::default();
-        let peer = Arc::new(Peer { connection: place.number(), address, proven: None });
+        let mut peer = Peer { connection: place.number(), address, proven: None };
         if !connection::has_spoken(&socket, &peer, patience, &place).await {
             return;
         }
+        let stream = match tls {
+            None => ClientStream::Plain(socket),
+            Some(tls) => match self.secure(socket, &tls, &mut peer, &place).await {
+                Some(stream) => stream,
+                None => return,
+            },
+        };
+        let peer = Arc::new(peer);
         let drain = self.drain.clone();
         let inbound = self.incomplete.connection();
         let answering = place.clone();
         let of_call = peer.clone();
         let call = move |request| self.clone().respond(request, of_call.clone(), &answering, inbound.clone());
-        connection::serve(socket, &peer, drain, patience, place, call).await;
+        connection::serve(stream, &peer, drain, patience, place, call).await;
+    }
+
+    /// Does the TLS handshake. What the client proves by its certificate is its peer's.
+    async fn secure(
+        &self,
+        socket: Socket,
+        tls: &Arc<ListenerTls>,
+        peer: &mut Peer,
+        place: &Place,
+    ) -> Option<ClientStream> {
+        let mut drain = self.drain.clone();
+        let secured = tokio::select! {
+            secured = secure(socket, peer.ip(), tls, &self.handshakes) => secured,
+            end = place.ends(&mut drain) => {
+                tracing::debug!(%peer, ?end, "connection closed within the TLS handshake");
+                return None;
+            }
+        };
+        let secured = secured.map_err(|failure| tls.failed(peer, &failure)).ok()?;
+        if let Some(VerifiedClient { names, chain }) = secured.client {
+            peer.proven = Some(Proven::Certificate(names));
+            let judge = move || chain.judge().map_err(|rejection| Status::unauthenticated(rejection.to_string()));
+            place.set_judged(self.judged.enter(Box::new(judge)));
+        }
+        Some(ClientStream::Tls(Box::new(secured.stream)))
     }
 
     fn respond(
@@ -170,14 +230,16 @@ impl Downstream {
     fn answer(self, request: Request<Incoming>, peer: Arc<Peer>, place: &Place, inbound: Arc<Inbound>) -> Answer {
         match self.refuse(&request, place) {
             Some(refusal) => Answer::Now(refused(request, refusal)),
-            None if is_grpc(&request) => Answer::Now(self.call(request, peer, inbound, place.quota())),
+            None if is_grpc(&request) => Answer::Now(self.call(request, peer, inbound, place)),
             None => Answer::Later(Box::pin(self.poll(request, peer, inbound, place.quota()))),
         }
     }
 
     /// Returns the limit that a request is beyond. A health check is answered all the same, or a full relay would count as a broken one.
     fn refuse(&self, request: &Request<Incoming>, place: &Place) -> Option<Refusal> {
-        let refusal = place.refuse(); // also ends the connection
+        let judged = place.judged();
+        let verdict = judged.as_ref().and_then(|client| client.verdict());
+        let refusal = place.refuse().or_else(|| verdict.map(Refusal::judged)); // the first also ends the connection
         if is_health_check(request) {
             return None;
         }
@@ -206,16 +268,16 @@ impl Downstream {
         request: Request<Incoming>,
         peer: Arc<Peer>,
         inbound: Arc<Inbound>,
-        quota: Arc<ViewQuota>,
+        place: &Place,
     ) -> Response<AnyBody> {
         let path = request.uri().path().to_owned();
         let frames = Frames::new(request.into_body(), self.message_bytes, inbound);
         if let Some(inquiry) = Inquiry::of_path(&path) {
-            return self.health(inquiry, frames);
+            return self.health(inquiry, frames, place.judged());
         }
         let of_loads = path == LOADS_PATH || path == LOADS_PATH_V2 && self.v2;
         if of_loads && self.loads.are_served() {
-            return self.loads(frames, peer);
+            return self.loads(frames, peer, place.judged());
         }
         let Some(method) = Method::of_path(&path).filter(|method| self.v2 || !method.v2) else {
             tracing::debug!(%peer, path, "method not served");
@@ -226,30 +288,39 @@ impl Downstream {
         let pace = Pace::per_second(self.connections.limits().requests_per_second);
         let names_pace =
             Pace::with_burst(self.new_names_per_second, self.new_names_per_second.saturating_mul(NAMES_AT_ONCE));
-        let call = Call { method, views, drain, limits, peer, quota, pace, names_pace };
+        let (quota, judged) = (place.quota(), place.judged());
+        let call = Call { method, views, drain, limits, peer, quota, judged, pace, names_pace };
         tokio::spawn(read(frames, slot.clone(), call));
         let single = method.shape == Shape::Fetch;
         grpc_response(AnyBody::Session(Box::new(SessionBody::new(slot, self.shared.clone(), single))))
     }
 
-    fn health(&self, inquiry: Inquiry, frames: Frames) -> Response<AnyBody> {
+    fn health(&self, inquiry: Inquiry, frames: Frames, judged: Option<Arc<JudgedClient>>) -> Response<AnyBody> {
         let (out, messages) = mpsc::channel(2);
         let (status, end) = oneshot::channel();
         let (readiness, drain) = (self.views.readiness().clone(), self.drain.clone());
         let health = Health { readiness, drain, v2: self.v2 };
         tokio::spawn(async move {
-            let _ = status.send(health.answer(inquiry, frames, out).await); // the client may have disconnected
+            let end = tokio::select! {
+                end = health.answer(inquiry, frames, out) => end,
+                end = judged_clients::ends(judged) => end,
+            };
+            let _ = status.send(end); // the client may have disconnected
         });
         grpc_response(AnyBody::Messages(messages, Some(end)))
     }
 
-    fn loads(&self, mut frames: Frames, peer: Arc<Peer>) -> Response<AnyBody> {
+    fn loads(&self, mut frames: Frames, peer: Arc<Peer>, judged: Option<Arc<JudgedClient>>) -> Response<AnyBody> {
         let (answers, messages) = mpsc::channel(1);
         let (status, end) = oneshot::channel();
         let (limits, counters) = (self.request_limits, self.views.counters().limits.clone());
         let call = LoadsCall { loads: self.loads.clone(), limits, counters, drain: self.drain.clone(), peer };
         tokio::spawn(async move {
-            let _ = status.send(loads::serve(&mut frames, call, answers).await); // the client may have disconnected
+            let end = tokio::select! {
+                end = loads::serve(&mut frames, call, answers) => end,
+                end = judged_clients::ends(judged) => end,
+            };
+            let _ = status.send(end); // the client may have disconnected
             let _ = tokio::time::timeout(LINGER, frames.drain()).await;
         });
         grpc_response(AnyBody::Messages(messages, Some(end)))

@@ -108,6 +108,10 @@ impl Status {
         Self { code: code::PERMISSION_DENIED, message: message.into() }
     }
 
+    pub(crate) fn unauthenticated(message: impl Into<String>) -> Self {
+        Self { code: code::UNAUTHENTICATED, message: message.into() }
+    }
+
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self { code: code::UNAVAILABLE, message: message.into() }
     }

@@ -1,6 +1,7 @@
 //! One gRPC discovery call: the task that reads its requests.
 
-use std::pin::pin;
+use std::future::pending;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 
 use super::drain::Drain;
 use super::frames::Frames;
+use super::judged_clients::JudgedClient;
 use super::pace::Pace;
 use super::request_limits::{self, RequestLimits};
 use super::slot::{Slot, Status};
@@ -28,6 +30,8 @@ pub(super) struct Call {
     pub(crate) limits: RequestLimits,
     pub(crate) peer: Arc<Peer>,
     pub(crate) quota: Arc<ViewQuota>,
+    /// The client, if it was judged.
+    pub(crate) judged: Option<Arc<JudgedClient>>,
     /// The rate of requests, if it is limited.
     pub(crate) pace: Option<Pace>,
     /// The rate of new names, if it is limited.
@@ -37,11 +41,13 @@ pub(super) struct Call {
 /// Reads requests for as long as the stream lives, whether or not its replies get anywhere. Futures that are awaited once are boxed:
 /// the task would keep room for the largest of them, and most streams are idle.
 pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl Future<Output = ()> + Send {
-    let mut drain = call.drain.clone();
+    let (mut drain, judged) = (call.drain.clone(), call.judged.clone());
     async move {
+        let mut judged = judged.map(|client| Box::pin(async move { client.ends().await }));
         let end = tokio::select! {
             end = converse(&mut frames, &slot, &mut call) => end,
             () = slot.over.notified() => None,
+            end = until_judged(&mut judged) => Some(end),
             () = drain_turn(&mut drain, &slot) => Some(Status::unavailable("the relay is shutting down; reconnect")),
         };
         if let Some(status) = end {
@@ -165,6 +171,14 @@ async fn sit(request: Request, slot: &Slot, call: &Call) -> Result<Box<Request>,
             Ok(Box::new(request))
         }
         Err(rejected) => Err(rejected.into()),
+    }
+}
+
+/// Waits until the client has to end, if it was judged.
+async fn until_judged(ends: &mut Option<Pin<Box<impl Future<Output = Status>>>>) -> Status {
+    match ends {
+        Some(ends) => ends.await,
+        None => pending().await,
     }
 }
 

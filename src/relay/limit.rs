@@ -45,6 +45,12 @@ pub(crate) enum Limit {
     NewConnectionsPerSecond,
     /// The time to the first request of a connection.
     FirstRequestTimeout,
+    /// TLS handshakes that are worked on at a time; the others wait.
+    Handshakes,
+    /// The time that a TLS handshake may wait for its client.
+    HandshakeTimeout,
+    /// TLS handshakes of one address at a time.
+    HandshakesPerAddress,
     /// Open streams of one connection.
     StreamsPerConnection,
     /// New streams and polls of one connection in a second, which wait.
@@ -66,7 +72,7 @@ pub(crate) enum Limit {
 pub(crate) struct LimitCounters([AtomicU64; Limit::ALL.len()]);
 
 impl Limit {
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 30] = [
         Self::MessageBytes,
         Self::RequestEntries,
         Self::NameBytes,
@@ -87,6 +93,9 @@ impl Limit {
         Self::ConnectionsPerAddress,
         Self::NewConnectionsPerSecond,
         Self::FirstRequestTimeout,
+        Self::Handshakes,
+        Self::HandshakeTimeout,
+        Self::HandshakesPerAddress,
         Self::StreamsPerConnection,
         Self::NewStreamsPerSecond,
         Self::Streams,
@@ -119,6 +128,9 @@ impl Limit {
             Self::ConnectionsPerAddress => "limits.connections_per_address",
             Self::NewConnectionsPerSecond => "limits.new_connections_per_second",
             Self::FirstRequestTimeout => "limits.first_request_timeout",
+            Self::Handshakes => "limits.handshakes",
+            Self::HandshakeTimeout => "limits.handshake_timeout",
+            Self::HandshakesPerAddress => "limits.handshakes_per_address",
             Self::StreamsPerConnection => "limits.streams_per_connection",
             Self::NewStreamsPerSecond => "limits.new_streams_per_second",
             Self::Streams => "limits.streams",

@@ -6,6 +6,7 @@
 mod labels;
 mod log;
 mod process;
+mod tls;
 mod views;
 
 use std::future::Future;
@@ -21,6 +22,7 @@ use self::labels::Labelled;
 pub use self::log::{LogControl, LogFilter, LogFormat};
 use self::views::ViewFamilies;
 use crate::relay::{Incidents, Loads, ProcessCounters, ViewMetrics, Views};
+use crate::tls::{ListenerTls, TlsReport};
 use crate::upstream::{FilesReport, FilesSource};
 
 /// The state of one relay at one moment.
@@ -41,15 +43,21 @@ struct MetricsSnapshot<'a> {
     connections: Vec<(String, usize)>,
     servers: Vec<String>,
     files: Vec<FilesReport>,
+    tls: Vec<TlsReport>,
 }
 
 /// Writes the current metrics as OpenMetrics text.
 pub(crate) type Exposition = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
 
 /// Returns the metrics endpoint of the admin address.
-pub(crate) fn exposition(views: Arc<Views>, loads: Arc<Loads>, files: Arc<[FilesSource]>) -> Exposition {
+pub(crate) fn exposition(
+    views: Arc<Views>,
+    loads: Arc<Loads>,
+    files: Arc<[FilesSource]>,
+    tls: Arc<[Arc<ListenerTls>]>,
+) -> Exposition {
     Arc::new(move || {
-        let (views, loads, files) = (views.clone(), loads.clone(), files.clone());
+        let (views, loads, files, tls) = (views.clone(), loads.clone(), files.clone(), tls.clone());
         Box::pin(async move {
             let (view_count, metrics) = views.metrics().await;
             text(&MetricsSnapshot {
@@ -65,6 +73,7 @@ pub(crate) fn exposition(views: Arc<Views>, loads: Arc<Loads>, files: Arc<[Files
                 connections: views.upstream_connections().collect(),
                 servers: views.servers().collect(),
                 files: files.iter().map(FilesSource::report).collect(),
+                tls: tls.iter().map(|tls| tls.report()).collect(),
             })
         })
     })
@@ -76,6 +85,7 @@ fn text(snapshot: &MetricsSnapshot<'_>) -> String {
     register_clients(weir, snapshot);
     register_servers(weir, snapshot);
     register_relay(weir, snapshot);
+    tls::register(weir, &snapshot.tls);
     let families = ViewFamilies::register(weir);
     snapshot.views.iter().for_each(|view| families.add(view));
     process::register(&mut registry);

@@ -61,6 +61,13 @@ fn written(views: &[ViewMetrics]) -> String {
             load_seconds: None,
             errors: Vec::new(),
         }],
+        tls: vec![TlsReport {
+            listener: "[::]:18000".into(),
+            reload_failures: 2,
+            is_outdated: true,
+            expires: std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_900_000_000),
+            failures: vec![("expired", 3)],
+        }],
     })
 }
 
@@ -99,6 +106,10 @@ fn a_ladder_says_which_server_serves_and_how_often_that_changed() {
         "weir_upstream_liveness_calls_unanswered_total{server=\"http://two\"} 8",
         "weir_upstream_connections{server=\"http://one\"} 3",
         "weir_resource_files{source=\"a,b.json\"} 3",
+        "weir_tls_certificate_expires_timestamp_seconds{listener=\"[::]:18000\"} 1900000000",
+        "weir_tls_reload_failures_total{listener=\"[::]:18000\"} 2",
+        "weir_tls_files_outdated{listener=\"[::]:18000\"} 1",
+        "weir_tls_handshakes_failed_total{listener=\"[::]:18000\",reason=\"expired\"} 3",
         "weir_resource_file_errors{source=\"a,b.json\"} 0",
     ] {
         assert!(text.lines().any(|written| written == line), "{line} is missing in:\n{text}");

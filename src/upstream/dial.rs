@@ -20,7 +20,7 @@ use tonic::codegen::Service;
 use super::AdsServer;
 use super::observed_socket::{CLOSED, ConnectionState, ObservedSocket, Socket};
 use super::server::TlsFiles;
-use super::tls::FilesError;
+use crate::tls::TlsFileError;
 
 /// Makes the one connection of a channel. A balancer could route a second one to another server, whose answers are no evidence
 /// about the streams on the first.
@@ -50,7 +50,7 @@ pub(super) enum DialError {
     #[error("{host} has no address")]
     NoAddress { host: String },
     #[error(transparent)]
-    Files(#[from] FilesError),
+    Files(#[from] TlsFileError),
     #[error("{}", failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Failed { failures: Vec<AttemptError> },
     #[error("{CLOSED}")]

@@ -9,6 +9,7 @@ use rustls::pki_types::ServerName;
 
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{BackoffTimes, ServerQuirks};
+use crate::tls::OwnCertificate;
 
 /// Equal servers are one, and share connections (BOOT-9).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,13 +71,6 @@ pub(crate) struct TlsFiles {
     pub(crate) own: Option<OwnCertificate>,
     /// The name that the server's certificate must be for.
     pub(crate) server_name: ServerName<'static>,
-}
-
-/// The certificate that the relay presents to the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct OwnCertificate {
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
 }
 
 impl AdsServer {

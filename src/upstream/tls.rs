@@ -1,65 +1,34 @@
 //! The TLS settings for one server, from files that are read for each connection, and explanations of TLS errors.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{AlertDescription, CertificateError, ClientConfig, InconsistentKeys, RootCertStore};
 
-use super::server::{OwnCertificate, TlsFiles};
-
-/// An error of the relay's own TLS files.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum FilesError {
-    #[error("cannot read {}", path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("{} is no PEM file", path.display())]
-    Pem {
-        path: PathBuf,
-        #[source]
-        source: pem::Error,
-    },
-    #[error("there is no certificate in {}", .0.display())]
-    NoCertificate(PathBuf),
-    #[error("there is no private key in {}", .0.display())]
-    NoKey(PathBuf),
-    #[error("a certificate in {} cannot be used", path.display())]
-    Unusable {
-        path: PathBuf,
-        #[source]
-        source: rustls::Error,
-    },
-    #[error("the key in {} does not belong to the certificate in {}", .0.key.display(), .0.certificate.display())]
-    OtherKey(OwnCertificate),
-    #[error("the system has no certificates that it trusts; say tls.ca")]
-    NoSystemRoots,
-    #[error("aws-lc offers no TLS")]
-    Provider(#[source] rustls::Error),
-}
+use super::server::TlsFiles;
+use crate::tls::{self, TlsFileError};
 
 impl TlsFiles {
-    pub(super) async fn read(&self, alpn: &[u8]) -> Result<ClientConfig, FilesError> {
+    pub(super) async fn read(&self, alpn: &[u8]) -> Result<ClientConfig, TlsFileError> {
         let roots = match &self.ca {
             Some(path) => roots_in(path).await?,
             None => system_roots().await?,
         };
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let builder = builder.map_err(FilesError::Provider)?.with_root_certificates(roots);
+        let builder = builder.map_err(TlsFileError::Provider)?.with_root_certificates(roots);
         let mut config = match &self.own {
             None => builder.with_no_client_auth(),
             Some(own) => {
                 let (chain, key) = (certificates(&own.certificate).await?, private_key(&own.key).await?);
                 builder.with_client_auth_cert(chain, key).map_err(|source| match source {
-                    rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => FilesError::OtherKey(own.clone()),
-                    source => FilesError::Unusable { path: own.certificate.clone(), source },
+                    rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                        TlsFileError::OtherKey(own.clone())
+                    }
+                    source => TlsFileError::Unusable { path: own.certificate.clone(), source },
                 })?
             }
         };
@@ -108,35 +77,25 @@ impl TlsFiles {
     }
 }
 
-async fn roots_in(path: &Path) -> Result<RootCertStore, FilesError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path).await? {
-        roots.add(certificate).map_err(|source| FilesError::Unusable { path: path.into(), source })?;
-    }
-    Ok(roots)
+async fn roots_in(path: &Path) -> Result<RootCertStore, TlsFileError> {
+    tls::roots(path, &read(path).await?)
 }
 
-async fn system_roots() -> Result<RootCertStore, FilesError> {
+async fn system_roots() -> Result<RootCertStore, TlsFileError> {
     let found = tokio::task::spawn_blocking(rustls_native_certs::load_native_certs).await;
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.map(|found| found.certs).unwrap_or_default());
-    if roots.is_empty() { Err(FilesError::NoSystemRoots) } else { Ok(roots) }
+    if roots.is_empty() { Err(TlsFileError::NoSystemRoots) } else { Ok(roots) }
 }
 
-async fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FilesError> {
-    let bytes = read(path).await?;
-    let all = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
-    let all = all.map_err(|source| FilesError::Pem { path: path.into(), source })?;
-    if all.is_empty() { Err(FilesError::NoCertificate(path.into())) } else { Ok(all) }
+async fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+    tls::certificates(path, &read(path).await?)
 }
 
-async fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, FilesError> {
-    PrivateKeyDer::from_pem_slice(&read(path).await?).map_err(|source| match source {
-        pem::Error::NoItemsFound => FilesError::NoKey(path.into()),
-        source => FilesError::Pem { path: path.into(), source },
-    })
+async fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
+    tls::private_key(path, &read(path).await?)
 }
 
-async fn read(path: &Path) -> Result<Vec<u8>, FilesError> {
-    tokio::fs::read(path).await.map_err(|source| FilesError::Read { path: path.into(), source })
+async fn read(path: &Path) -> Result<Vec<u8>, TlsFileError> {
+    tokio::fs::read(path).await.map_err(|source| TlsFileError::Read { path: path.into(), source })
 }

@@ -17,7 +17,8 @@ use super::json::{JsonReader, Object};
 use super::plain_server::{name_in, plain_server, rule};
 use crate::protocol::ladder::Rule;
 use crate::protocol::upstream::{OnResourceTimeout, ServerQuirks};
-use crate::upstream::{AdsServer, Lists, OwnCertificate, SourcePlan, TlsFiles};
+use crate::tls::OwnCertificate;
+use crate::upstream::{AdsServer, Lists, SourcePlan, TlsFiles};
 use crate::xds::authority_of_template;
 
 /// What a bootstrap file says, and files that it names and that cannot be used now. These are looked at only if `opens_files`.

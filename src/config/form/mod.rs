@@ -22,7 +22,7 @@ pub(super) use reader::{Form, Reader};
 pub(crate) use scalar::ValueError;
 pub(super) use scalar::words;
 pub(super) use section::section;
-pub(super) use text::{FilePath, Name};
+pub(super) use text::{FilePath, Name, TrustDomainName};
 
 pub(crate) use network::server_uri;
 pub use network::{admin_address, listen_address};

@@ -6,11 +6,16 @@ use serde_json::json;
 
 use super::scalar::{ValueError, scalar_form, text_like};
 use crate::config::yaml::Scalar;
+use crate::tls::is_trust_domain;
 use crate::xds::KeyField;
 
 /// Text that is not empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) struct Name(pub(crate) String);
+
+/// The name of a SPIFFE trust domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::config) struct TrustDomainName(pub(crate) String);
 
 /// The path of a file or folder, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +33,19 @@ scalar_form!(
     FilePath,
     |scalar| filled("path", scalar).map(|text| FilePath(text.into())),
     json!({ "type": "string", "minLength": 1 })
+);
+
+scalar_form!(
+    TrustDomainName,
+    |scalar| {
+        let name = text("trust domain", scalar)?;
+        let expected = "a name such as prod.example: small letters, digits, points, hyphens and underscores";
+        match is_trust_domain(name) {
+            true => Ok(TrustDomainName(name.into())),
+            false => Err(ValueError::new("trust domain", scalar, expected)),
+        }
+    },
+    text_like("[a-z0-9._-]{1,255}")
 );
 
 scalar_form!(

@@ -58,6 +58,12 @@ section! {
         new_connections_per_second: Option<Located<Count>> = 0;
         /// A connection without a request is closed after this long; 0s: never.
         first_request_timeout: Option<Located<Interval>> = "1m";
+        /// TLS handshakes that are worked on at a time; the others wait in order. One that waits for its client does not count.
+        handshakes: Option<Located<Positive>> = 16;
+        /// How long a TLS handshake may wait for its client.
+        handshake_timeout: Option<Located<Pause>> = "10s";
+        /// TLS handshakes of one address at a time; further connections are closed. 0: no limit, as balancers and NAT need it.
+        handshakes_per_address: Option<Located<Count>> = 0;
         /// Open streams of one connection, as HTTP/2 announces it; the client waits with more.
         streams_per_connection: Option<Located<Positive>> = 4096;
         /// New streams and polls of one connection in a second; the relay reads those above it later. 0: no limit.

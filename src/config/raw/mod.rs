@@ -3,6 +3,7 @@
 mod access;
 mod clients;
 mod limits;
+mod listen;
 mod permissions;
 mod root;
 mod server;
@@ -11,6 +12,7 @@ mod upstream;
 pub(super) use access::{AccessEntry, TypeEntry};
 pub(super) use clients::{LoadReports, LoadsMode, Rest, VhdsWildcard, Views};
 pub(super) use limits::Drain;
+pub(super) use listen::{ClientAuth, Listen, ListenTls};
 pub(super) use permissions::{IdentityEntry, PermissionEntry};
 pub(super) use root::Root;
 pub(super) use server::{Backoff, InitialSet, Probe, Server, Tls, Variant};

@@ -3,14 +3,15 @@
 use super::access::{AccessEntry, TypeEntry};
 use super::clients::{Clients, LoadReports, Rest, Views};
 use super::limits::{Drain, Limits};
+use super::listen::Listen;
 use super::permissions::PermissionEntry;
 use super::upstream::Upstream;
-use crate::config::form::{AdminAddress, ListenAddress, Located, Needed, NonEmpty, section};
+use crate::config::form::{AdminAddress, Located, Needed, NonEmpty, section};
 
 section! {
     /// Configuration of a Weir relay.
     Root {
-        /// Where clients connect: gRPC without TLS, and REST-JSON.
+        /// Where clients connect: gRPC and REST-JSON.
         listen: Needed<NonEmpty<Listen>>;
         /// Where operators and probes connect, without authentication. Without it there is no admin API and there are no metrics.
         admin: Option<Located<Admin>>;
@@ -34,14 +35,6 @@ section! {
         load_reports: Located<LoadReports>;
         /// Clients that poll in JSON over HTTP.
         rest: Located<Rest>;
-    }
-}
-
-section! {
-    /// One address for clients.
-    Listen {
-        /// IP address and port; `:18000` is that port on all addresses.
-        address: Needed<ListenAddress>;
     }
 }
 

@@ -22,7 +22,17 @@ const EXAMPLES: [&str; 6] = [
 
 /// A file with every key, including keys that exclude one another.
 const ALL: &str = "
-listen: [{address: '127.0.0.1:18000'}, {address: ':18001'}, {address: 18002}]
+listen:
+- address: '127.0.0.1:18000'
+  tls:
+    certificate: c.pem
+    key: k.pem
+    client_auth: required
+    client_ca: ca.pem
+    crl: ca.crl
+    trust_domains: [{name: prod.example, bundle: prod.pem}]
+- {address: ':18001'}
+- {address: 18002}
 admin: {address: :19000}
 upstream:
   servers:
@@ -98,6 +108,9 @@ limits:
   connections_per_address: 0
   new_connections_per_second: 500
   first_request_timeout: 0s
+  handshakes: 8
+  handshake_timeout: 5s
+  handshakes_per_address: 4
   streams_per_connection: 4096
   new_streams_per_second: 500
   views_per_connection: 10

@@ -4,7 +4,8 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::protocol::ladder::{FallbackTimers, Rule};
 use crate::protocol::upstream::{BackoffTimes, InitialSet, OnResourceTimeout};
-use crate::upstream::{Keepalive, LifeTimes, OwnCertificate, Plan, RestServer, SourcePlan};
+use crate::tls::OwnCertificate;
+use crate::upstream::{Keepalive, LifeTimes, Plan, RestServer, SourcePlan};
 
 fn parse_at(path: &Path, upstream: &str) -> Result<Plan, String> {
     let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream:\n  {upstream}\n");

@@ -5,7 +5,8 @@ use crate::config::files::{look_at_cas, look_at_certificates, look_at_key, look_
 use crate::config::form::{Located, ServerUri};
 use crate::config::plain_server::name_in;
 use crate::config::raw::{Server, Tls};
-use crate::upstream::{OwnCertificate, TlsFiles};
+use crate::tls::OwnCertificate;
+use crate::upstream::TlsFiles;
 
 impl Checker<'_> {
     pub(super) fn tls(&mut self, raw: Option<&Located<Tls>>, uri: &Located<ServerUri>) -> Option<TlsFiles> {

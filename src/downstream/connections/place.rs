@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit};
 use tokio::time::{Instant, sleep, timeout};
@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::unused::{Turn, Use};
 use super::{Connections, FromAddress};
 use crate::downstream::drain::Drain;
+use crate::downstream::judged_clients::{self, Entered, JudgedClient};
 use crate::downstream::pace::Pace;
 use crate::downstream::refusal::Refusal;
 use crate::relay::{Limit, ViewQuota};
@@ -27,6 +28,8 @@ pub(in crate::downstream) struct Place {
     quota: Arc<ViewQuota>,
     first: Notify,
     leave: Arc<Notify>,
+    /// Its client, if that was judged.
+    judged: OnceLock<Entered>,
     _address: Option<FromAddress>,
 }
 
@@ -62,6 +65,8 @@ pub(in crate::downstream) enum End {
     Late,
     /// Its request was refused.
     Refused,
+    /// Its client was judged again, and has to end.
+    Judged,
 }
 
 impl Place {
@@ -83,6 +88,7 @@ impl Place {
             quota: Arc::default(),
             first: Notify::new(),
             leave: Arc::default(),
+            judged: OnceLock::new(),
             _address: address,
         };
         place.connections.open.fetch_add(1, Ordering::Relaxed);
@@ -101,6 +107,16 @@ impl Place {
 
     pub(in crate::downstream) fn quota(&self) -> Arc<ViewQuota> {
         self.quota.clone()
+    }
+
+    /// Notes that the client was judged, before anything is served.
+    pub(in crate::downstream) fn set_judged(&self, client: Entered) {
+        let _ = self.judged.set(client); // once for each connection
+    }
+
+    /// Returns the client, if it was judged.
+    pub(in crate::downstream) fn judged(&self) -> Option<Arc<JudgedClient>> {
+        self.judged.get().map(|entered| entered.client.clone())
     }
 
     /// Counts a stream until the result is dropped.
@@ -209,6 +225,7 @@ impl Place {
         tokio::select! {
             end = self.is_closed() => end,
             () = self.is_late() => End::Late,
+            _ = judged_clients::ends(self.judged()) => End::Judged,
         }
     }
 
@@ -251,7 +268,7 @@ impl Place {
             ended = &mut serving => return Some(ended),
             () = sleep(self.connections.times.end) => {}
         }
-        let has_streams = !self.is_refused() && !self.is_idle();
+        let has_streams = end != End::Judged && !self.is_refused() && !self.is_idle();
         if has_streams { Some(serving.await) } else { None }
     }
 

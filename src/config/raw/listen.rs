@@ -1,0 +1,47 @@
+//! Addresses for clients.
+
+use crate::config::form::{FilePath, ListenAddress, Located, Needed, NonEmpty, TrustDomainName, section, words};
+
+section! {
+    /// One address for clients.
+    Listen {
+        /// IP address and port; `:18000` is that port on all addresses.
+        address: Needed<ListenAddress>;
+        /// Certificates. Without it, connections are in plain text.
+        tls: Option<Located<ListenTls>>;
+    }
+}
+
+section! {
+    /// TLS towards clients. Files are read again when they change.
+    ListenTls {
+        /// PEM file of the certificate that clients are shown, with its chain.
+        certificate: Needed<FilePath>;
+        /// PEM file of its private key.
+        key: Needed<FilePath>;
+        /// Whether clients show a certificate. One that is not valid is refused also where it is optional. The default is required where
+        /// there is client_ca or trust_domains, and none elsewhere.
+        client_auth: Option<Located<ClientAuth>>;
+        /// PEM file of the CAs that sign clients' certificates with DNS and URI names.
+        client_ca: Option<Located<FilePath>>;
+        /// PEM file of revocation lists, one for each CA that has one.
+        crl: Option<Located<FilePath>>;
+        /// SPIFFE trust domains. With any, a certificate with a SPIFFE id counts by that id alone.
+        trust_domains: Option<Located<NonEmpty<TrustDomain>>>;
+    }
+}
+
+section! {
+    /// A SPIFFE trust domain, whose ids only its own CAs can vouch for.
+    TrustDomain {
+        /// Its name, such as prod.example.
+        name: Needed<TrustDomainName>;
+        /// PEM file of its CAs.
+        bundle: Needed<FilePath>;
+    }
+}
+
+words! {
+    /// Whether clients show a certificate.
+    ClientAuth { None = "none", Optional = "optional", Required = "required" }
+}

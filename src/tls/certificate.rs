@@ -1,0 +1,111 @@
+//! What a certificate says of itself: names, validity, and whether it may sign others. Nothing here is verified.
+
+use std::ops::Range;
+use std::time::{Duration, SystemTime};
+
+use rustls::pki_types::CertificateDer;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::oid_registry::OID_X509_EXT_BASIC_CONSTRAINTS;
+use x509_parser::prelude::FromDer;
+use x509_parser::revocation_list::CertificateRevocationList;
+use x509_parser::time::ASN1Time;
+
+/// What is read of a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CertificateContent {
+    /// Every URI, also those that are not valid.
+    pub(super) uris: Vec<String>,
+    /// The DNS names that are names of one host, in lower case.
+    pub(super) dns: Vec<String>,
+    /// Whether it may sign certificates or revocation lists.
+    pub(super) is_issuer: bool,
+    pub(super) validity: Validity,
+}
+
+/// From when until when a certificate is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Validity {
+    pub(crate) from: SystemTime,
+    pub(crate) until: SystemTime,
+}
+
+/// Reads a certificate. None if any part of interest cannot be read: it could mean another thing to others.
+pub(super) fn read(der: &[u8]) -> Option<CertificateContent> {
+    let (_, certificate) = X509Certificate::from_der(der).ok().filter(|(rest, _)| rest.is_empty())?;
+    let (mut uris, mut dns) = (Vec::new(), Vec::new());
+    if let Some(names) = certificate.subject_alternative_name().ok()? {
+        for name in &names.value.general_names {
+            match name {
+                GeneralName::URI(uri) => uris.push(uri.to_string()),
+                GeneralName::DNSName(name) => dns.extend(host(name)),
+                GeneralName::Invalid(..) => return None,
+                _ => {}
+            }
+        }
+    }
+    let is_ca = match certificate.get_extension_unique(&OID_X509_EXT_BASIC_CONSTRAINTS).ok()? {
+        None => false,
+        Some(extension) => match extension.parsed_extension() {
+            ParsedExtension::BasicConstraints(constraints) => constraints.ca,
+            _ => return None,
+        },
+    };
+    let usage = certificate.key_usage().ok()?;
+    let signs = usage.is_some_and(|usage| usage.value.key_cert_sign() || usage.value.crl_sign());
+    let validity = certificate.validity();
+    let validity = Validity { from: time(validity.not_before), until: time(validity.not_after) };
+    Some(CertificateContent { uris, dns, is_issuer: is_ca || signs, validity })
+}
+
+/// What is read of a revocation list.
+pub(super) struct ListContent {
+    pub(super) issuer: Vec<u8>,
+    pub(super) issuer_text: String,
+    /// When the next list is due.
+    pub(super) due: Option<SystemTime>,
+}
+
+pub(super) fn read_list(der: &[u8]) -> Option<ListContent> {
+    let (_, list) = CertificateRevocationList::from_der(der).ok().filter(|(rest, _)| rest.is_empty())?;
+    let issuer = list.issuer();
+    let due = list.next_update().map(time);
+    Some(ListContent { issuer: issuer.as_raw().to_vec(), issuer_text: issuer.to_string(), due })
+}
+
+/// Returns the time in which all certificates of a chain are valid.
+pub(crate) fn of_chain(chain: &[CertificateDer<'_>]) -> Option<Validity> {
+    let all = chain.iter().map(|der| read(der).map(|content| content.validity));
+    let common =
+        |one: Validity, other: Validity| Validity { from: one.from.max(other.from), until: one.until.min(other.until) };
+    all.collect::<Option<Vec<_>>>()?.into_iter().reduce(common)
+}
+
+/// Returns the name in lower case if it is the name of one host. A wildcard names none.
+fn host(name: &str) -> Option<String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let labels = name.split('.').all(|label| !label.is_empty() && label.bytes().all(plain));
+    (labels && name.len() <= LONGEST_HOST).then(|| name.to_ascii_lowercase())
+}
+
+/// Whether a URI has none but visible ASCII letters, as URIs do.
+pub(super) fn is_plain(uri: &str) -> bool {
+    !uri.is_empty() && uri.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn time(time: ASN1Time) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(time.timestamp()).unwrap_or(0))
+}
+
+impl Validity {
+    /// Returns the time before the end in which a renewal is late: the last third of its life, and thirty days at most.
+    pub(crate) fn late(&self) -> Range<SystemTime> {
+        let life = self.until.duration_since(self.from).unwrap_or_default();
+        let late = (life / 3).min(LATE);
+        self.until.checked_sub(late).unwrap_or(self.until)..self.until
+    }
+}
+
+/// What DNS allows.
+const LONGEST_HOST: usize = 253;
+const LATE: Duration = Duration::from_secs(30 * 24 * 3600);

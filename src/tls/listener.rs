@@ -1,0 +1,332 @@
+//! TLS of one listener: its own certificate and whom it trusts, as the files now are.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateDer;
+use rustls::sign::CertifiedKey;
+
+use super::accept::{Accepting, with_client, without_clients};
+use super::certificate::{self, Validity};
+use super::failures::{Failure, Failures};
+use super::lists::Lists;
+use super::options::{ClientAuth, ListenTls};
+use super::pem::{self, OwnCertificate, TlsFileError, provider};
+use super::trust::{Rejection, Roots, Trust};
+use super::watched::{Look, Watched};
+use crate::relay::LogPace;
+
+/// The state of one listener's TLS. Its files are followed: see [`Self::follow`].
+pub(crate) struct ListenerTls {
+    name: String,
+    client_auth: ClientAuth,
+    provider: Arc<CryptoProvider>,
+    files: Mutex<Files>,
+    current: Mutex<Arc<Current>>,
+    pub(crate) failures: Failures,
+    reload_failures: AtomicU64,
+    is_outdated: AtomicBool,
+    unusable: LogPace,
+}
+
+/// What new handshakes use.
+struct Current {
+    own: Own,
+    /// For clients that are not asked for a certificate.
+    without_clients: Option<Arc<ServerConfig>>,
+    trust: Option<Arc<Trust>>,
+    /// Which state of the trust this is.
+    number: u64,
+}
+
+/// Each of them has its own last good version.
+struct Files {
+    own: Watched<Own>,
+    client_ca: Option<Watched<Roots>>,
+    domains: BTreeMap<Box<str>, Watched<Roots>>,
+    lists: Option<Watched<Lists>>,
+}
+
+#[derive(Debug, Clone)]
+struct Own {
+    pair: Arc<CertifiedKey>,
+    validity: Validity,
+}
+
+/// What metrics show of a listener's TLS.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsReport {
+    pub(crate) listener: String,
+    pub(crate) reload_failures: u64,
+    /// Whether files cannot be used as they are, and earlier versions are in use.
+    pub(crate) is_outdated: bool,
+    /// When the listener's own certificate ends.
+    pub(crate) expires: SystemTime,
+    pub(crate) failures: Vec<(&'static str, u64)>,
+}
+
+impl ListenerTls {
+    /// Reads the files of a listener. `name` is its address.
+    pub(crate) fn load(name: String, options: &ListenTls) -> Result<Self, TlsFileError> {
+        let (files, provider) = (Files::read(options)?, provider());
+        let trust = files.trust()?.map(Arc::new);
+        let current = Mutex::new(Arc::new(Current::new(&provider, files.own.good().clone(), trust, 0)?));
+        Ok(Self {
+            name,
+            client_auth: options.client_auth.clone(),
+            provider,
+            files: Mutex::new(files),
+            current,
+            failures: Failures::default(),
+            reload_failures: AtomicU64::new(0),
+            is_outdated: AtomicBool::new(false),
+            unusable: LogPace::once_a_minute(),
+        })
+    }
+
+    /// Begins a handshake.
+    pub(crate) fn accept(&self) -> Result<Accepting, TlsFileError> {
+        let current = self.current();
+        match (&current.without_clients, &current.trust) {
+            (Some(config), _) => Ok(Accepting { config: config.clone(), trust: current.number, verifier: None }),
+            (None, Some(trust)) => {
+                let is_mandatory = matches!(self.client_auth, ClientAuth::Required(_));
+                let own = current.own.pair.clone();
+                with_client(self.provider.clone(), own, (trust.clone(), current.number), is_mandatory)
+            }
+            (None, None) => Err(TlsFileError::NoCertificate(PathBuf::new())), // a configuration has one of them
+        }
+    }
+
+    /// Returns which state of the trust is current.
+    pub(super) fn trust_number(&self) -> u64 {
+        self.current().number
+    }
+
+    /// Judges a chain by the current trust.
+    pub(super) fn judge(&self, chain: &[CertificateDer<'static>]) -> Result<(), Rejection> {
+        match (&self.current().trust, chain) {
+            (Some(trust), [leaf, others @ ..]) => trust.judge(leaf, others, SystemTime::now()).map(|_| ()),
+            _ => Err(Rejection::Unreadable),
+        }
+    }
+
+    pub(crate) fn report(&self) -> TlsReport {
+        TlsReport {
+            listener: self.name.clone(),
+            reload_failures: self.reload_failures.load(Ordering::Relaxed),
+            is_outdated: self.is_outdated.load(Ordering::Relaxed),
+            expires: self.current().own.validity.until,
+            failures: self.failures.counts(),
+        }
+    }
+
+    /// Counts a handshake that has failed, and logs it if there are not too many.
+    pub(crate) fn failed(&self, peer: &dyn std::fmt::Display, failure: &Failure) {
+        self.failures.count(failure);
+        tracing::debug!(%peer, listener = self.name, %failure, "TLS handshake failed");
+        if let Some(unlogged) = self.failures.line(Instant::now()) {
+            tracing::warn!(%peer, listener = self.name, %failure, unlogged, "TLS handshake failed");
+        }
+    }
+
+    /// Follows the files until the future is dropped, and calls `judge_again` when the trust has changed.
+    pub(crate) async fn follow(self: Arc<Self>, judge_again: impl Fn()) {
+        let mut reminders = Reminders::default();
+        loop {
+            reminders.look(&self.name, &self.current().own, self.lists_due());
+            tokio::time::sleep(LOOK).await;
+            let of_look = self.clone();
+            match tokio::task::spawn_blocking(move || of_look.look()).await {
+                Ok(true) => judge_again(),
+                Ok(false) | Err(_) => {}
+            }
+        }
+    }
+
+    /// Looks at the files, and takes over those that have changed. Returns whether the trust is another one.
+    fn look(&self) -> bool {
+        let mut files = self.files();
+        let own = self.judge_look(files.own.look());
+        let others = files.look_at_trust();
+        let mut trust = false;
+        for look in others {
+            trust |= self.judge_look(look);
+        }
+        if own || trust {
+            match self.take_over(&files, trust) {
+                Ok(()) => tracing::info!(listener = self.name, "renewed TLS files are in use"),
+                Err(error) => drop(self.judge_look(Look::Failed { error, is_news: true })),
+            }
+        }
+        self.is_outdated.store(files.has_failed(), Ordering::Relaxed);
+        trust
+    }
+
+    fn take_over(&self, files: &Files, is_other_trust: bool) -> Result<(), TlsFileError> {
+        let before = self.current();
+        let (trust, number) = match is_other_trust {
+            true => (files.trust()?.map(Arc::new), before.number + 1),
+            false => (before.trust.clone(), before.number),
+        };
+        let current = Current::new(&self.provider, files.own.good().clone(), trust, number)?;
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
+        Ok(())
+    }
+
+    fn judge_look(&self, look: Look) -> bool {
+        match look {
+            Look::Same => false,
+            Look::Renewed => true,
+            Look::Failed { error, is_news } => {
+                if is_news {
+                    self.reload_failures.fetch_add(1, Ordering::Relaxed);
+                }
+                let unlogged = self.unusable.line(Instant::now());
+                if is_news || unlogged.is_some() {
+                    let error = anyhow::Error::from(error);
+                    let error = format_args!("{error:#}");
+                    tracing::error!(listener = self.name, %error, "cannot use TLS files; the earlier ones stay in use");
+                }
+                false
+            }
+        }
+    }
+
+    fn lists_due(&self) -> Option<(PathBuf, SystemTime)> {
+        let files = self.files();
+        let lists = files.lists.as_ref()?.good();
+        Some((lists.path.clone(), lists.due?))
+    }
+
+    fn current(&self) -> Arc<Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Locked for a look at the files, in a thread for blocking calls.
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Current {
+    fn new(
+        provider: &Arc<CryptoProvider>,
+        own: Own,
+        trust: Option<Arc<Trust>>,
+        number: u64,
+    ) -> Result<Self, TlsFileError> {
+        let pair = own.pair.clone();
+        let without_clients = trust.is_none().then(|| without_clients(provider.clone(), pair)).transpose()?;
+        Ok(Self { own, without_clients, trust, number })
+    }
+}
+
+impl Files {
+    fn read(options: &ListenTls) -> Result<Self, TlsFileError> {
+        let own = options.own.clone();
+        let paths = vec![own.certificate.clone(), own.key.clone()];
+        let own = Watched::read(paths, Box::new(move |contents| read_own(&own, contents)))?;
+        let Some(trust) = options.trust() else {
+            return Ok(Self { own, client_ca: None, domains: BTreeMap::new(), lists: None });
+        };
+        let roots = |path: &PathBuf| {
+            let of_parse = path.clone();
+            let parse = move |contents: &[Vec<u8>]| {
+                let certificates = Arc::new(pem::roots(&of_parse, first(contents))?);
+                Ok(Roots { path: of_parse.clone(), certificates })
+            };
+            Watched::read(vec![path.clone()], Box::new(parse))
+        };
+        let domains = trust.domains.iter().map(|domain| Ok((domain.name.clone(), roots(&domain.bundle)?)));
+        let lists = |path: &PathBuf| {
+            let of_parse = path.clone();
+            Watched::read(vec![path.clone()], Box::new(move |contents| Lists::read(&of_parse, first(contents))))
+        };
+        Ok(Self {
+            own,
+            client_ca: trust.client_ca.as_ref().map(roots).transpose()?,
+            domains: domains.collect::<Result<_, TlsFileError>>()?,
+            lists: trust.crl.as_ref().map(lists).transpose()?,
+        })
+    }
+
+    /// Makes the trust of the last good versions. There is none where clients are not asked for certificates.
+    fn trust(&self) -> Result<Option<Trust>, TlsFileError> {
+        if self.client_ca.is_none() && self.domains.is_empty() {
+            return Ok(None);
+        }
+        let domains = self.domains.iter().map(|(name, roots)| (name.clone(), roots.good().clone())).collect();
+        let lists = self.lists.as_ref().map(Watched::good);
+        let (all, path) = (lists.map_or(&[][..], |lists| &lists.all), lists.map(|lists| lists.path.as_path()));
+        Trust::new(self.client_ca.as_ref().map(Watched::good), &domains, all, path).map(Some)
+    }
+
+    fn look_at_trust(&mut self) -> Vec<Look> {
+        let roots = self.client_ca.iter_mut().chain(self.domains.values_mut()).map(Watched::look);
+        roots.chain(self.lists.iter_mut().map(Watched::look)).collect()
+    }
+
+    fn has_failed(&self) -> bool {
+        let mut roots = self.client_ca.iter().chain(self.domains.values());
+        self.own.has_failed() || roots.any(Watched::has_failed) || self.lists.as_ref().is_some_and(Watched::has_failed)
+    }
+}
+
+fn read_own(own: &OwnCertificate, contents: &[Vec<u8>]) -> Result<Own, TlsFileError> {
+    let [certificate, key] = contents else { return Err(TlsFileError::NoKey(own.key.clone())) };
+    let pair = Arc::new(pem::pair(own, certificate, key)?);
+    let validity = certificate::of_chain(&pair.cert);
+    let validity = validity.ok_or_else(|| TlsFileError::NoCertificate(own.certificate.clone()))?;
+    Ok(Own { pair, validity })
+}
+
+fn first(contents: &[Vec<u8>]) -> &[u8] {
+    contents.first().map_or(&[], |content| content)
+}
+
+/// Warns of what expires, once a day.
+#[derive(Default)]
+struct Reminders {
+    own: Option<Instant>,
+    lists: Option<Instant>,
+}
+
+impl Reminders {
+    fn look(&mut self, listener: &str, own: &Own, lists_due: Option<(PathBuf, SystemTime)>) {
+        let now = SystemTime::now();
+        let Validity { from, until } = own.validity;
+        if (now < from || now >= own.validity.late().start) && is_due(&mut self.own) {
+            let expires = humantime::format_rfc3339_seconds(until);
+            match own.validity.late().contains(&now) {
+                true => tracing::warn!(listener, %expires, "the listener's certificate expires soon; renew it"),
+                false if now < from => tracing::error!(listener, "the listener's certificate is not valid yet"),
+                false => {
+                    tracing::error!(listener, %expires, "the listener's certificate has expired; clients refuse it")
+                }
+            }
+        }
+        let Some((path, due)) = lists_due.filter(|(_, due)| *due <= now) else { return };
+        if is_due(&mut self.lists) {
+            let (file, expired) = (path.display(), humantime::format_rfc3339_seconds(due));
+            tracing::error!(listener, %file, %expired, "a revocation list has expired; it stays in use");
+        }
+    }
+}
+
+fn is_due(last: &mut Option<Instant>) -> bool {
+    let is_due = last.is_none_or(|last| last.elapsed() >= DAY);
+    if is_due {
+        *last = Some(Instant::now());
+    }
+    is_due
+}
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(24 * 3600);

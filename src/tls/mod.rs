@@ -1,0 +1,22 @@
+//! TLS of both edges: certificates, keys and trust, from files. What is towards servers alone is in `upstream`; the rest is for clients.
+
+mod accept;
+mod certificate;
+mod client_chain;
+mod failures;
+mod listener;
+mod lists;
+mod options;
+mod pem;
+mod spiffe;
+mod trust;
+mod watched;
+
+pub(crate) use certificate::{Validity, of_chain};
+pub(crate) use client_chain::ClientChain;
+pub(crate) use failures::Failure;
+pub(crate) use listener::{ListenerTls, TlsReport};
+pub(crate) use lists::check_lists;
+pub(crate) use options::{ClientAuth, ListenTls, TrustDomain, TrustFiles};
+pub(crate) use pem::{OwnCertificate, TlsFileError, certificates, private_key, roots};
+pub(crate) use spiffe::is_trust_domain;
