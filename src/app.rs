@@ -1,16 +1,18 @@
 //! Assembly: builds everything, binds the listeners, and runs.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::admin::{self, Shown};
-use crate::config::Config;
-use crate::downstream::{self, Connections, Downstream, Drain, DrainTrigger, Listener, Rest};
+use crate::admin::{self, AdminSocket, Shown};
+use crate::config::{AdminOptions, Config, ListenAddress};
+use crate::downstream::{
+    self, BACKLOG, Connections, Downstream, Drain, DrainTrigger, Listener, Rest, UnixOptions, UnixSocket,
+};
 use crate::open_files::{self, Shares, Spare};
 use crate::relay::{HubConnector, Loads, SharedConnector, Views, ViewsOptions};
 use crate::telemetry::{self, LogControl};
@@ -24,7 +26,8 @@ use crate::upstream::{
 pub struct App {
     listeners: Vec<Listener>,
     tls: Arc<[Arc<ListenerTls>]>,
-    admin: Option<TcpListener>,
+    admin: Vec<AdminSocket>,
+    admin_options: AdminOptions,
     spare: Arc<Spare>,
     downstream: Downstream,
     connections: Arc<Connections>,
@@ -52,19 +55,16 @@ impl App {
         let loads = Arc::new(Loads::new(config.loads, views.clone(), Arc::new(LoadsConnector::new(takers))));
         let mut listeners = Vec::new();
         for options in config.listen {
-            let address = options.address;
+            let address = options.address.clone();
             listeners.push(Listener::open(options).with_context(|| format!("cannot listen on {address}"))?);
         }
-        let admin = match config.admin {
-            Some(address) => Some(bind(address)?),
-            None => None,
-        };
+        let admin = admin_sockets(&config.admin)?;
         let (switch, drain) = Drain::new(config.drain);
         let name = config.downstream.control_plane.clone();
         let rest = config.rest.map(|options| Arc::new(Rest::new(options, descriptors, &name)));
         let limits = config.downstream.connections.clone();
         let shares = Shares::of(open_files::limit());
-        let spare = Spare::new(if admin.is_some() { SPARE_FILES } else { 0 });
+        let spare = Spare::new(if admin.is_empty() { 0 } else { SPARE_FILES });
         if let Some(configured) = limits.connections.filter(|configured| *configured > shares.clients) {
             let lowered = shares.clients;
             tracing::warn!(configured, lowered, "limits.connections lowered to what the limit of open files allows");
@@ -79,6 +79,7 @@ impl App {
             listeners,
             tls,
             admin,
+            admin_options: config.admin,
             spare,
             downstream,
             connections,
@@ -103,14 +104,24 @@ impl App {
         self.views.servers().collect()
     }
 
-    /// Returns the addresses for clients, with the ports that were chosen for port 0.
+    /// Returns the addresses for clients, with the ports that were chosen for port 0. Unix sockets have none.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+        self.listens_at().iter().filter_map(ListenAddress::tcp).collect()
+    }
+
+    /// Returns where clients connect, Unix sockets included.
+    pub fn listens_at(&self) -> Vec<ListenAddress> {
+        self.listeners.iter().map(Listener::address).collect()
     }
 
     /// Returns the address for operators, with the port that was chosen for `:0`.
     pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin.as_ref()?.local_addr().ok()
+        self.admin.iter().find_map(AdminSocket::address)
+    }
+
+    /// Returns the path of the Unix socket for operators.
+    pub fn admin_socket(&self) -> Option<&Path> {
+        self.admin_options.socket.as_deref()
     }
 
     /// Returns how many connections of clients are served at a time.
@@ -135,10 +146,13 @@ impl App {
         beside.spawn(async move { judged.run().await });
         let (views, idle) = (self.views.clone(), self.views_idle);
         beside.spawn(async move { views.retire_idle(idle).await });
-        if let Some(listener) = self.admin {
+        if !self.admin.is_empty() {
             let metrics = telemetry::exposition(self.views.clone(), self.loads.clone(), self.files.clone(), self.tls);
-            let shown = Shown { views: self.views, files: self.files, rest: self.rest, metrics, log: self.log };
-            beside.spawn(admin::serve(listener, self.spare, shown));
+            let AdminOptions { hosts, socket, .. } = self.admin_options;
+            let (hosts, socket) = (hosts.into(), socket.map(Arc::from));
+            let (views, files, rest, log) = (self.views, self.files, self.rest, self.log);
+            let shown = Shown { views, files, rest, metrics, log, hosts, socket };
+            beside.spawn(admin::serve(self.admin, self.spare, shown));
         }
         stop.await;
         readiness.drain();
@@ -221,6 +235,19 @@ const SPARE_FILES: usize = 4;
 /// How long to wait for the last bytes of streams that have ended.
 const LAST_BYTES: Duration = Duration::from_secs(2);
 
-fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    downstream::listen(address).with_context(|| format!("cannot listen on {address}"))
+fn admin_sockets(options: &AdminOptions) -> anyhow::Result<Vec<AdminSocket>> {
+    let mut sockets = Vec::new();
+    if let Some(address) = options.address {
+        let listener = downstream::listen(address).with_context(|| format!("cannot listen on {address}"))?;
+        sockets.push(AdminSocket::Tcp(listener));
+    }
+    if let Some(path) = &options.socket {
+        let unix = UnixOptions { path: path.clone(), mode: OWN_USER, owner: None, group: None };
+        let socket = UnixSocket::listen(&unix, BACKLOG);
+        sockets.push(AdminSocket::Unix(socket.with_context(|| format!("cannot listen on unix:{}", path.display()))?));
+    }
+    Ok(sockets)
 }
+
+/// The mode of the admin socket.
+const OWN_USER: u32 = 0o600;

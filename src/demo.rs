@@ -229,7 +229,7 @@ mod tests {
             admin: Some("0.0.0.0:18000".parse().unwrap()), // the two defaults swapped
         };
         let demo = Demo::new(places).unwrap();
-        assert_eq!((demo.config.listen[0].address, demo.config.admin), (places.listen.unwrap(), places.admin));
+        assert_eq!((demo.config.listen[0].address.tcp(), demo.config.admin.address), (places.listen, places.admin));
         let read = |name: &str| std::fs::read_to_string(demo.folder.join(name)).unwrap();
         assert!(read("resources/endpoints.yaml").contains("address: \"127.0.0.1\", port_value: 18000"));
         assert!(read("envoy.yaml").contains("port_value: 19000") && !read("envoy.yaml").contains("18000"));

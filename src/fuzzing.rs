@@ -18,6 +18,7 @@ pub struct Target {
 /// All targets.
 pub const TARGETS: &[Target] = &[
     target("client_requests", downstream::fuzzing::client_requests, [1 << 16, 128]),
+    target("proxy_header", downstream::fuzzing::proxy_header, [1 << 14, 8]),
     target("server_responses", protocol::upstream::fuzzing::server_responses, [1 << 16, 256]),
     target("names", xds::fuzzing::names, [1 << 16, 128]),
     target("sharing_keys", xds::fuzzing::sharing_keys, [1 << 16, 256]),

@@ -14,7 +14,7 @@ use clap_complete::Shell;
 use tokio::signal::unix::{SignalKind, signal};
 use weir::app::App;
 use weir::cli::{get::Get, note, show, watch::Watch};
-use weir::config::{Config, Diagnostic, admin_address, listen_address};
+use weir::config::{Config, Diagnostic, ListenAddress, admin_address, listen_address};
 use weir::demo::{Demo, Places};
 use weir::open_files::{self, Raised};
 use weir::telemetry::{LogControl, LogFilter, LogFormat};
@@ -172,10 +172,10 @@ fn with_places(mut config: Config, places: Places) -> Config {
     if let Some(listen) = places.listen {
         config.listen.truncate(1); // what its connections have to bring still holds
         if let Some(options) = config.listen.first_mut() {
-            options.address = listen;
+            options.address = ListenAddress::Tcp(listen);
         }
     }
-    config.admin = places.admin.or(config.admin);
+    config.admin.address = places.admin.or(config.admin.address);
     config
 }
 
@@ -245,14 +245,26 @@ fn look_at(path: &Path) {
 }
 
 fn log_start(app: &App, config: Option<&Path>) {
-    let listen = app.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let listen = app.listens_at().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let admin = app.admin_address().map(tracing::field::display);
+    let admin_socket = app.admin_socket().map(|path| path.display().to_string());
     let config = config.map_or_else(|| "example resources".into(), |path| path.display().to_string());
     let servers = app.servers().join(" ");
     let workers = tokio::runtime::Handle::current().metrics().num_workers();
     let version = env!("CARGO_PKG_VERSION");
     let (open_files, max_connections) = (open_files::limit(), app.max_connections());
-    tracing::info!(version, config, listen, admin, servers, workers, open_files, max_connections, "weir started");
+    tracing::info!(
+        version,
+        config,
+        listen,
+        admin,
+        admin_socket,
+        servers,
+        workers,
+        open_files,
+        max_connections,
+        "weir started"
+    );
     for reason in weir::app::system_warnings() {
         tracing::warn!(reason, "system setting");
     }

@@ -30,7 +30,7 @@ const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 async fn admin(program: &Program, path: &str) -> (String, String) {
     let answering = async {
         let mut socket = TcpStream::connect(&program.admin).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         socket.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).await.unwrap();

@@ -1,7 +1,8 @@
 //! The built program: its reaction to signals.
 
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -124,4 +125,34 @@ types:
     program.says("waiting for the drain delay; still accepting clients delay=10ms");
     program.says("closing listeners and ending client streams");
     assert!(program.child.wait().unwrap().success());
+}
+
+/// Returns the answer to a request over a Unix socket.
+fn ask(socket: &Path, line: &str) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    write!(stream, "{line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn the_log_filter_is_changed_over_the_admin_socket_which_goes_with_the_program() {
+    let configuration = "listen: [{address: 'unix:weir.sock'}]
+admin: {socket: admin.sock}
+upstream: {servers: [{uri: 'http://127.0.0.1:1'}]}
+drain: {grace: 0s, spread: 0s}
+";
+    let mut program = Program::start(configuration);
+    program.says("weir started");
+    let [admin, clients] = ["admin.sock", "weir.sock"].map(|name| program.folder.join(name));
+    assert!(ask(&admin, "GET /log").ends_with("\r\n\r\ninfo\n"));
+    assert!(ask(&admin, "POST /log?filter=warn,weir::admin=info").starts_with("HTTP/1.1 200"));
+    program.says("log filter changed");
+    let changed = ask(&admin, "GET /log");
+    assert!(changed.contains("weir::admin=info") && changed.contains("warn"), "{changed}");
+    assert!(clients.exists());
+    program.signal("-TERM");
+    assert!(program.child.wait().unwrap().success());
+    assert!(!clients.exists() && !admin.exists());
 }

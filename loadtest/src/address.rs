@@ -1,7 +1,6 @@
-//! Server addresses on command lines and in files: `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`.
+//! Server addresses on command lines and in files: `HOST:PORT`, `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -10,7 +9,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::link::Tls;
+use crate::link::{Target, Tls};
 
 /// TLS towards a server with an `https://` address.
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args, serde::Deserialize)]
@@ -20,7 +19,7 @@ pub struct TlsOptions {
     #[arg(long = "tls-ca")]
     pub ca: Option<PathBuf>,
     /// PEM file of the client's certificate.
-    #[arg(long = "tls-certificate", requires = "key")]
+    #[arg(long = "tls-certificate", alias = "tls-cert", requires = "key")]
     pub certificate: Option<PathBuf>,
     /// PEM file of the client's key.
     #[arg(long = "tls-key", id = "key", requires = "certificate")]
@@ -31,24 +30,29 @@ pub struct TlsOptions {
 }
 
 /// Resolves the address, and reads the TLS files if its scheme needs them.
-pub async fn resolve(server: &str, tls: &TlsOptions) -> anyhow::Result<(SocketAddr, Option<Tls>)> {
+pub async fn resolve(server: &str, tls: &TlsOptions) -> anyhow::Result<(Target, Option<Tls>)> {
+    if let Some(path) = server.strip_prefix("unix:") {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        return Ok((Target::Unix(Path::new(path).into()), None));
+    }
     let (scheme, authority) = server.split_once("://").unwrap_or(("http", server));
     let authority = authority.trim_end_matches('/');
     let mut found = tokio::net::lookup_host(authority).await.with_context(|| {
-        format!("invalid address {server:?}: expected HOST:PORT, http://HOST:PORT or https://HOST:PORT")
+        format!("invalid address {server:?}: expected HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH")
     })?;
-    let address = found.next().with_context(|| format!("{server:?} has no address"))?;
+    let address: Target = found.next().with_context(|| format!("{server:?} has no address"))?.into();
     match scheme {
         "http" => Ok((address, None)),
         "https" => {
             let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
-            Ok((address, Some(config(tls, tls.server_name.as_deref().unwrap_or(host))?)))
+            Ok((address, Some(client_tls(tls, tls.server_name.as_deref().unwrap_or(host))?)))
         }
-        _ => bail!("invalid scheme {scheme:?}: expected http or https"),
+        _ => bail!("invalid scheme {scheme:?}: expected http, https or unix"),
     }
 }
 
-fn config(options: &TlsOptions, name: &str) -> anyhow::Result<Tls> {
+/// Reads the files of a client that connects to a server of this name.
+pub fn client_tls(options: &TlsOptions, name: &str) -> anyhow::Result<Tls> {
     let ca = options.ca.as_ref().context("https:// requires the CAs of the server's certificate (--tls-ca, tls.ca)")?;
     let mut roots = RootCertStore::empty();
     for certificate in certificates(ca)? {

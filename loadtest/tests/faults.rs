@@ -22,7 +22,7 @@ async fn violations(fault: Option<Fault>, behaviours: &[Behaviour], limit: Durat
         ..Group::new(*behaviour, 3)
     });
     let options = FleetOptions {
-        targets: vec![origin.address],
+        targets: vec![origin.address.into()],
         tls: None,
         groups: groups.collect(),
         checks: Check::ALL.into(),

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -138,6 +138,20 @@ async fn tls_trusts_the_given_authority_and_no_other() {
         let Event::Message(_, message) = next(&mut link).await else { panic!("no message") };
         assert_eq!(message.into_bytes(), vec![7; 100_000]);
     }
+}
+
+#[tokio::test]
+async fn a_server_may_be_at_a_unix_socket() {
+    let path = std::env::temp_dir().join(format!("weir-loadtest-{}.sock", std::process::id()));
+    let listener = UnixListener::bind(&path).unwrap();
+    tokio::spawn(async move { serve(listener.accept().await.unwrap().0).await });
+    let (target, tls) = resolve(&format!("unix:{}", path.display()), &TlsOptions::default()).await.unwrap();
+    let mut link = Link::open(target, &LinkOptions { tls, ..LinkOptions::default() }).await.unwrap();
+    std::fs::remove_file(path).unwrap();
+    let stream = link.start(ADS_DELTA);
+    link.send(stream, vec![7; 100_000]);
+    let Event::Message(_, message) = next(&mut link).await else { panic!("no message") };
+    assert_eq!(message.into_bytes(), vec![7; 100_000]);
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ async fn is_the_same_again(behaviour: Behaviour) {
     let shared = Shared { names: Arc::new(Names::default()), truth: None, checks: Arc::default() };
     let client = Client::new(1, behaviour, None, NodeTemplate::default().encode(1), &[], shared);
     let recording = record(
-        (origin.address, None),
+        (origin.address.into(), None),
         client,
         behaviour.variant(None),
         Duration::from_millis(1500),
@@ -38,7 +38,7 @@ async fn is_the_same_again(behaviour: Behaviour) {
     // A client at the replay ends with what the origin has: the recording has all of its last versions.
     let replay = Replay::start("127.0.0.1:0".parse().unwrap(), path.clone(), 0.0).await.unwrap();
     let options = FleetOptions {
-        targets: vec![replay.address],
+        targets: vec![replay.address.into()],
         tls: None,
         groups: vec![Group::new(behaviour, 3)],
         checks: Check::ALL.into_iter().filter(|check| *check != Check::Completeness).collect(),

@@ -1,9 +1,11 @@
-//! The admin address: plain HTTP, for operators and probes.
+//! The admin address and the admin socket: plain HTTP, for operators and probes.
 
+mod guard;
 mod listener;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +18,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use percent_encoding::percent_decode_str;
-use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
+use self::guard::{Guard, Via};
+pub(crate) use self::listener::AdminSocket;
 use self::listener::Listener;
 use crate::downstream::{Rest, WriteTimeout};
 use crate::open_files::Spare;
@@ -35,12 +39,23 @@ pub(crate) struct Shown {
     pub(crate) rest: Option<Arc<Rest>>,
     pub(crate) metrics: Exposition,
     pub(crate) log: LogControl,
+    /// Names in the Host header that may lead here, besides addresses and localhost.
+    pub(crate) hosts: Arc<[Box<str>]>,
+    /// Where changes are sent.
+    pub(crate) socket: Option<Arc<Path>>,
 }
 
 /// Serves for ever. Dropping the future closes all connections.
-pub(crate) async fn serve(listener: TcpListener, spare: Arc<Spare>, shown: Shown) {
-    let mut listener = Listener::new(listener, CONNECTIONS, spare);
-    let mut connections = tokio::task::JoinSet::new();
+pub(crate) async fn serve(sockets: Vec<AdminSocket>, spare: Arc<Spare>, shown: Shown) {
+    let listeners = sockets.into_iter().map(|socket| {
+        let via = socket.via();
+        serve_one(Listener::new(socket, CONNECTIONS, spare.clone()), via, shown.clone())
+    });
+    listeners.collect::<JoinSet<_>>().join_all().await;
+}
+
+async fn serve_one(mut listener: Listener, via: Via, shown: Shown) {
+    let mut connections = JoinSet::new();
     loop {
         let (stream, place) = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -51,7 +66,7 @@ pub(crate) async fn serve(listener: TcpListener, spare: Arc<Spare>, shown: Shown
             let _place = place;
             let service = service_fn(move |request| {
                 let shown = shown.clone();
-                async move { Ok::<_, Infallible>(answer(request, &shown).await) }
+                async move { Ok::<_, Infallible>(answer(request, via, &shown).await) }
             });
             let io = TokioIo::new(WriteTimeout::new(stream, STALL));
             let _ = http1::Builder::new().timer(TokioTimer::new()).serve_connection(io, service).await;
@@ -59,7 +74,11 @@ pub(crate) async fn serve(listener: TcpListener, spare: Arc<Spare>, shown: Shown
     }
 }
 
-async fn answer(request: Request<Incoming>, shown: &Shown) -> Response<Full<Bytes>> {
+async fn answer(request: Request<Incoming>, via: Via, shown: &Shown) -> Response<Full<Bytes>> {
+    let guard = Guard { hosts: &shown.hosts, socket: shown.socket.as_deref() };
+    if let Err((status, reason)) = guard.check(&request, via) {
+        return text(status, &reason);
+    }
     let (path, query) = (request.uri().path(), Query::of(request.uri()));
     match (request.method(), path) {
         (&Method::GET, _) => get(path, &query, shown).await,
@@ -76,7 +95,7 @@ async fn answer(request: Request<Incoming>, shown: &Shown) -> Response<Full<Byte
 }
 
 async fn get(path: &str, query: &Query, shown: &Shown) -> Response<Full<Bytes>> {
-    let Shown { views, files, rest, metrics, log } = shown;
+    let Shown { views, files, rest, metrics, log, hosts: _, socket: _ } = shown;
     match path {
         "/" => text(StatusCode::OK, INDEX),
         "/healthz" => text(StatusCode::OK, "ok"),
@@ -103,7 +122,7 @@ const INDEX: &str = "\
 /files      resource files and their errors
 /rest       counts of REST polls
 /metrics    OpenMetrics
-/log        log filter; POST /log?filter=debug changes it";
+/log        log filter; POST /log?filter=debug over the Unix socket changes it";
 
 /// The parameters of a request.
 struct Query(BTreeMap<String, String>);
@@ -130,7 +149,11 @@ fn set_log(query: &Query, log: &LogControl) -> Response<Full<Bytes>> {
         return text(StatusCode::BAD_REQUEST, "filter missing: expected POST /log?filter=debug");
     };
     match filter.parse::<LogFilter>() {
-        Ok(filter) if log.set(&filter) => text(StatusCode::OK, &log.current().unwrap_or_default()),
+        Ok(filter) if log.set(&filter) => {
+            let current = log.current().unwrap_or_default();
+            tracing::info!(filter = current, "log filter changed");
+            text(StatusCode::OK, &current)
+        }
         Ok(_) => text(StatusCode::NOT_FOUND, "this process has no log of its own"),
         Err(error) => text(StatusCode::BAD_REQUEST, &error.to_string()),
     }
@@ -151,7 +174,7 @@ fn ready(query: &Query, readiness: &Readiness) -> Response<Full<Bytes>> {
 }
 
 const MAX_REASONS: usize = 100;
-/// Operators and probes that are connected at a time. Others wait.
+/// Operators and probes that are connected at a time, to the address and to the socket. Others wait.
 const CONNECTIONS: usize = 32;
 /// How long a peer may read nothing of a response.
 const STALL: Duration = Duration::from_secs(30);

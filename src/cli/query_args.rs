@@ -16,7 +16,7 @@ use crate::config::{MESSAGE_BYTES, ValueError, name_in, plain_server, server_uri
 use crate::protocol::session::Variant;
 use crate::tls::OwnCertificate;
 use crate::transcode::{TranscodeError, Transcoder};
-use crate::upstream::{AdsServer, TlsFiles};
+use crate::upstream::{AdsServer, TlsFiles, TlsWords};
 use crate::xds::{ERRORS_FEATURE, NameFault, TypeTable, UnknownType, Xdstp};
 
 #[derive(Debug, Args)]
@@ -27,20 +27,20 @@ pub(super) struct QueryArgs {
     /// Resource names [default: all resources that the server has for the node]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// xDS server
+    /// xDS server: HOST:PORT, http://HOST:PORT, https://HOST:PORT, or unix:PATH for a Unix socket
     #[arg(long, value_name = "URI", default_value = "http://127.0.0.1:18000")]
     server: String,
     /// CAs that may sign the server certificate, PEM [default: the system's]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, alias = "tls-ca", value_name = "FILE")]
     ca: Option<PathBuf>,
     /// Client certificate, PEM; requires --key
-    #[arg(long, value_name = "FILE", requires = "key")]
+    #[arg(long, alias = "tls-cert", value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
     /// Private key of the client certificate, PEM
-    #[arg(long, value_name = "FILE", requires = "cert")]
+    #[arg(long, alias = "tls-key", value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
     /// Name expected in the server certificate [default: host of --server]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, alias = "tls-server-name", value_name = "NAME")]
     server_name: Option<String>,
     /// JSON web token to send; TLS only
     #[arg(long, value_name = "FILE")]
@@ -102,6 +102,8 @@ pub(super) enum ArgumentError {
     Server(ValueError),
     #[error("invalid --server-name {0:?}: expected a host name or an address")]
     ServerName(String),
+    #[error("--server: expected the path of a socket after unix:, such as unix:/run/weir.sock")]
+    NoPath,
     #[error("--server has no host for a certificate; use --server-name")]
     NoHost,
     #[error("{0} requires TLS: expected --server https://…")]
@@ -155,6 +157,19 @@ impl QueryArgs {
     }
 
     fn server(&self, faults: &mut Vec<ArgumentError>) -> Option<AdsServer> {
+        let variant = self.variant.map(|protocol| match protocol {
+            VariantArg::Delta => Variant::Delta,
+            VariantArg::Sotw => Variant::Sotw,
+        });
+        if let Some(path) = self.server.strip_prefix("unix:") {
+            self.without_tls(faults);
+            let path = path.strip_prefix("//").unwrap_or(path); // as gRPC writes absolute paths
+            if path.is_empty() || path.starts_with('@') {
+                faults.push(ArgumentError::NoPath);
+            }
+            let uri = Uri::from_static("http://localhost");
+            return Some(AdsServer { socket: Some(path.into()), variant, ..plain_server(uri, MESSAGE_BYTES) });
+        }
         let text = match self.server.contains("://") {
             true => self.server.clone(),
             false => format!("http://{}", self.server),
@@ -167,10 +182,6 @@ impl QueryArgs {
                 None
             }
         };
-        let variant = self.variant.map(|protocol| match protocol {
-            VariantArg::Delta => Variant::Delta,
-            VariantArg::Sotw => Variant::Sotw,
-        });
         let tokens = self.token_file.iter().cloned().collect();
         Some(AdsServer { tls, tokens, variant, ..plain_server(uri, MESSAGE_BYTES) })
     }
@@ -182,7 +193,7 @@ impl QueryArgs {
         };
         let own = self.cert.clone().zip(self.key.clone());
         let own = own.map(|(certificate, key)| OwnCertificate { certificate, key });
-        Ok(TlsFiles { ca: self.ca.clone(), own, server_name })
+        Ok(TlsFiles { ca: self.ca.clone(), own, server_name, words: WORDS })
     }
 
     fn without_tls(&self, faults: &mut Vec<ArgumentError>) {
@@ -240,6 +251,9 @@ impl QueryArgs {
     }
 }
 
+const WORDS: TlsWords =
+    TlsWords { client: "the client", ca: "--ca", certificate: "--cert", server_name: "--server-name" };
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -288,6 +302,16 @@ mod tests {
         assert_eq!((tls.server_name.to_str(), tls.ca), ("cp".into(), Some("ca.pem".into())));
         assert!(tls.own.is_some() && server.tokens == [PathBuf::from("t")]);
         assert_eq!(check("sds --server cp:1").unwrap().server.name(), "http://cp:1");
+    }
+
+    #[test]
+    fn a_server_may_be_at_a_unix_socket() {
+        for text in ["unix:/run/weir.sock", "unix:///run/weir.sock"] {
+            let server = check(&format!("cds --server {text}")).unwrap().server;
+            assert_eq!((server.name().as_str(), server.tls), ("unix:/run/weir.sock", None), "{text}");
+        }
+        assert!(check("cds --server unix:").err().unwrap().contains("expected the path of a socket"));
+        assert!(check("cds --server unix:/a --ca ca.pem").err().unwrap().contains("--ca requires TLS"));
     }
 
     #[test]

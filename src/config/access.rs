@@ -41,7 +41,7 @@ impl Checker<'_> {
     }
 
     /// Reports networks that no client is in.
-    fn network(&mut self, network: &Located<Network>) -> Network {
+    pub(super) fn network(&mut self, network: &Located<Network>) -> Network {
         if let Some(v4) = network.value.as_mapped() {
             self.fault(&network.place, format!("invalid network {}: expected its IPv4 form {v4}", network.value));
         }

@@ -1,44 +1,64 @@
-//! The addresses that the relay listens on.
+//! The addresses and sockets that the relay listens on.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
+use super::checked::AdminOptions;
 use super::checker::Checker;
 use super::diagnostic::Place;
+use super::form::Located;
 use super::raw;
-use crate::downstream::ListenOptions;
+use crate::downstream::{ListenAddress, ListenOptions};
 
 impl Checker<'_> {
-    /// Returns the addresses for clients, and the one for operators.
-    pub(crate) fn addresses(&mut self, raw: &raw::Root) -> (Vec<ListenOptions>, Option<SocketAddr>) {
-        let listeners: Vec<_> = raw.listen.0.iter().flat_map(|listen| &listen.0).collect();
-        let listen = listeners.iter().filter_map(|listen| listen.address.0.as_ref());
-        let listen: Vec<_> = listen.map(|address| (address.0, &address.place)).collect();
-        let admin = raw.admin.as_ref().and_then(|admin| admin.address.0.as_ref());
-        let admin = admin.map(|address| (address.0, &address.place));
-        let all: Vec<_> = listen.iter().copied().chain(admin).collect();
-        for (number, (address, place)) in all.iter().enumerate() {
-            let taken = all[..number].iter().find(|(other, _)| overlap(*other, *address));
-            if let Some((other, at)) = taken {
-                self.taken(*address, place, *other, at);
+    /// Returns what clients connect to, and what operators do.
+    pub(crate) fn addresses(&mut self, raw: &raw::Root) -> (Vec<ListenOptions>, AdminOptions) {
+        let (mut listen, mut all) = (Vec::new(), Vec::new());
+        for raw in raw.listen.0.iter().flat_map(|listen| &listen.0) {
+            if let (Some(options), Some(address)) = (self.listener(raw), &raw.address.0) {
+                all.push((options.address.clone(), &address.place));
+                listen.push(options);
             }
         }
-        let options = listeners.into_iter().filter_map(|listener| self.listener(listener)).collect();
-        (options, admin.map(|(address, _)| address))
-    }
-
-    fn listener(&mut self, raw: &raw::Listen) -> Option<ListenOptions> {
-        let address = raw.address.0.as_ref()?;
-        if raw.tls.is_none() && !address.0.ip().is_loopback() {
-            let reason = "no TLS: whoever reaches this address gets what any client gets, private keys too; expected tls beside it, \
-                          or an address on this machine";
-            self.found.warn(&address.place, reason);
+        let admin = raw.admin.as_ref().map(|admin| self.admin(admin)).unwrap_or_default();
+        if let Some(raw) = &raw.admin {
+            let address = admin.address.zip(raw.address.as_ref());
+            all.extend(address.map(|(address, raw)| (ListenAddress::Tcp(address), &raw.place)));
         }
-        let tls = raw.tls.as_ref().map(|tls| self.listen_tls(tls));
-        Some(ListenOptions { address: address.0, tls: tls.unwrap_or_default() })
+        self.found_twice(&all);
+        if let Some((path, raw)) = admin.socket.as_ref().zip(raw.admin.as_ref().and_then(|raw| raw.socket.as_ref())) {
+            let taken = all.iter().find(|(address, _)| path_of(address) == Some(path));
+            if let Some((_, at)) = taken {
+                let (path, at, line) = (path.display(), &at.path, at.line);
+                self.fault(&raw.place, format!("duplicate socket {path}: already {at} in line {line}"));
+            }
+        }
+        (listen, admin)
     }
 
-    fn taken(&mut self, address: SocketAddr, place: &Place, other: SocketAddr, at: &Place) {
-        let reason = match address == other {
+    fn admin(&mut self, raw: &Located<raw::Admin>) -> AdminOptions {
+        if raw.address.is_none() && raw.socket.is_none() {
+            self.found.lacks(&raw.place, "missing address: expected address, socket or both");
+        }
+        let hosts = raw.hosts.iter().flat_map(|hosts| &hosts.0);
+        AdminOptions {
+            address: raw.address.as_ref().map(|address| address.0),
+            socket: raw.socket.as_ref().map(|socket| self.socket_path(&socket.place, &socket.value)),
+            hosts: hosts.map(|host| host.0.to_str().into()).collect(),
+        }
+    }
+
+    fn found_twice(&mut self, all: &[(ListenAddress, &Place)]) {
+        for (number, (address, place)) in all.iter().enumerate() {
+            let taken = all[..number].iter().find(|(other, _)| overlap(other, address));
+            if let Some((other, at)) = taken {
+                self.taken(address, place, other, at);
+            }
+        }
+    }
+
+    fn taken(&mut self, address: &ListenAddress, place: &Place, other: &ListenAddress, at: &Place) {
+        let reason = match address == other || path_of(address).is_some() {
             true => format!("duplicate address {address}: already {} in line {}", at.path, at.line),
             false => format!("address {address} overlaps {other}, which is {} in line {}", at.path, at.line),
         };
@@ -46,8 +66,22 @@ impl Checker<'_> {
     }
 }
 
+fn path_of(address: &ListenAddress) -> Option<&PathBuf> {
+    match address {
+        ListenAddress::Tcp(_) => None,
+        ListenAddress::Unix(unix) => Some(&unix.path),
+    }
+}
+
 /// Whether the system would refuse to listen on both. It chooses a different port for each 0.
-fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+fn overlap(one: &ListenAddress, other: &ListenAddress) -> bool {
+    match (one, other) {
+        (ListenAddress::Tcp(one), ListenAddress::Tcp(other)) => ports_overlap(*one, *other),
+        (one, other) => path_of(one).is_some() && path_of(one) == path_of(other),
+    }
+}
+
+fn ports_overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let covers = |all: SocketAddr, one: SocketAddr| all.ip().is_unspecified() && (all.is_ipv6() || one.is_ipv4());
     one.port() != 0
         && one.port() == other.port()

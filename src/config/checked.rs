@@ -1,6 +1,7 @@
 //! The configuration in types that cannot be invalid.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,13 +11,24 @@ use crate::relay::{LoadsMode, ViewsOptions};
 use crate::transcode::Transcoder;
 use crate::upstream::Plan;
 
+/// Where operators connect. Without an address and a socket they do not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AdminOptions {
+    /// For reading.
+    pub address: Option<SocketAddr>,
+    /// A Unix socket, for reading and for changes.
+    pub socket: Option<PathBuf>,
+    /// Names that may lead to the address.
+    pub hosts: Vec<Box<str>>,
+}
+
 /// Everything that a relay needs to start.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Addresses for clients.
     pub listen: Vec<ListenOptions>,
-    /// The address for operators, if there is one.
-    pub admin: Option<SocketAddr>,
+    /// Where operators connect.
+    pub admin: AdminOptions,
     /// The servers, and the lists of each authority.
     pub upstream: Plan,
     /// The transcoder with an operator's descriptors. None means the embedded ones, which may never be needed.

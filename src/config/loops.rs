@@ -6,6 +6,7 @@ use http::Uri;
 
 use super::checker::Checker;
 use super::diagnostic::Place;
+use super::form::ListenPlace;
 use super::raw;
 use crate::upstream::{Plan, SourcePlan};
 
@@ -42,9 +43,12 @@ impl Checker<'_> {
 
 fn own_addresses(raw: &raw::Root) -> Vec<(SocketAddr, &Place)> {
     let listen = raw.listen.0.iter().flat_map(|listen| &listen.0);
-    let listen = listen.filter_map(|listen| listen.address.0.as_ref()).map(|address| (address.0, &address.place));
-    let admin =
-        raw.admin.as_ref().and_then(|admin| admin.address.0.as_ref()).map(|address| (address.0, &address.place));
+    let listen = listen.filter_map(|listen| listen.address.0.as_ref()).filter_map(|address| match address.value {
+        ListenPlace::Tcp(tcp) => Some((tcp, &address.place)),
+        ListenPlace::Unix(_) => None,
+    });
+    let admin = raw.admin.as_ref().and_then(|admin| admin.address.as_ref());
+    let admin = admin.map(|address| (address.0, &address.place));
     listen.chain(admin).collect()
 }
 

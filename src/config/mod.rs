@@ -19,6 +19,7 @@ mod access;
 mod addresses;
 mod consistency;
 mod limits;
+mod listen;
 mod listen_tls;
 mod permissions;
 mod rest;
@@ -47,8 +48,8 @@ mod yaml;
 
 mod diagnostic;
 
-pub use crate::downstream::ListenOptions;
-pub use checked::Config;
+pub use crate::downstream::{Account, ListenAddress, ListenOptions, UnixOptions};
+pub use checked::{AdminOptions, Config};
 pub use diagnostic::Diagnostic;
 pub use form::{admin_address, listen_address};
 pub(crate) use load::Review;

@@ -14,6 +14,7 @@ use crate::upstream::{AdsServer, Keepalive, LifeTimes};
 pub(crate) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
     AdsServer {
         uri,
+        socket: None,
         tls: None,
         tokens: Vec::new(),
         variant: None,

@@ -4,13 +4,14 @@ use std::future::Future;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
 use super::connections::Connections;
 use super::drain::Drain;
-use super::listener::Listener;
+use super::listener::{ListenOptions, Listener};
 use super::socket::Socket;
 
 /// A new connection, with the spare place that it has so far.
@@ -19,6 +20,8 @@ pub(super) struct Accepted {
     /// Its address, if it has one.
     pub(crate) address: Option<SocketAddr>,
     pub(crate) spare: OwnedSemaphorePermit,
+    /// What the listener expects.
+    pub(crate) options: Arc<ListenOptions>,
 }
 
 /// Accepts connections until the relay drains, and returns when the last one is closed. Dropping the future closes the listener and every
@@ -54,7 +57,7 @@ async fn next(listener: &Listener, connections: &Connections) -> Accepted {
         match listener.accept().await {
             Ok((socket, address)) => {
                 connections.keep_pace().await;
-                return Accepted { socket, address, spare };
+                return Accepted { socket, address, spare, options: listener.options.clone() };
             }
             // The client is gone already.
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}

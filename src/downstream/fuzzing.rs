@@ -1,6 +1,7 @@
-//! Fuzz target: the requests of a client stream, from its bytes to decoded messages.
+//! Fuzz targets: the requests of a client stream, from its bytes to decoded messages; the header of the PROXY protocol.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ pub(crate) use super::rest::fuzzing::poll;
 
 use super::frames::Frames;
 use super::incomplete::IncompleteRequests;
+use super::proxy_header::{self, Header, LONGEST, Origin};
 use super::report_limits;
 use super::request_limits::{self, RequestLimits};
 use super::slot::Status;
@@ -109,6 +111,40 @@ fn check_entries<'a>(
     assert!(names.all(|name| name.len() <= LIMITS.name_bytes), "a long name");
     assert!(locators.iter().all(|locator| locator.name.len() <= LIMITS.name_bytes), "a long name in a locator");
     assert!(node.is_none_or(|node| node.len() <= LIMITS.node_bytes), "a large node");
+}
+
+/// The first bytes of a connection. As soon as they are a header, or are none, further bytes change nothing. No more bytes than a header may
+/// have are waited for, and an address that is read comes back from a header that states it.
+pub(crate) fn proxy_header(data: &[u8]) {
+    let judged = (0..=data.len()).map(|end| (end, proxy_header::parse(&data[..end])));
+    let judged = judged.skip_while(|(_, parsed)| *parsed == Ok(Header::Incomplete));
+    let first = judged.clone().next();
+    let Some((end, parsed)) = first else { return assert!(data.len() < LONGEST, "{} bytes awaited", data.len()) };
+    for (more, other) in judged.take(64) {
+        assert_eq!(other, parsed, "after {end} and after {more} bytes");
+    }
+    let Ok(Header::Complete { origin, length }) = parsed else { return };
+    assert!(length == end && length <= LONGEST, "{length} bytes of {end}");
+    let Origin::Client(client) = origin else { return };
+    for stated in [line(client), binary(client)] {
+        let length = stated.len();
+        assert_eq!(proxy_header::parse(&stated), Ok(Header::Complete { origin, length }), "{stated:?}");
+    }
+}
+
+fn line(client: SocketAddr) -> Vec<u8> {
+    let (family, address) = (if client.is_ipv4() { "TCP4" } else { "TCP6" }, client.ip());
+    format!("PROXY {family} {address} {address} {} 0\r\n", client.port()).into_bytes()
+}
+
+fn binary(client: SocketAddr) -> Vec<u8> {
+    let (family, address) = match client {
+        SocketAddr::V4(address) => (0x11, address.ip().octets().to_vec()),
+        SocketAddr::V6(address) => (0x21, address.ip().octets().to_vec()),
+    };
+    let ports = [client.port().to_be_bytes(), [0, 0]].concat();
+    let length = (2 * address.len() + ports.len()) as u8;
+    [b"\r\n\r\n\0\r\nQUIT\n\x21".as_slice(), &[family, 0, length], &address, &address, &ports].concat()
 }
 
 /// Small, so that short inputs reach them.

@@ -13,12 +13,12 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    socket.listen(BACKLOG as u32)
 }
 
 /// Connections that wait to be accepted. The kernel lowers it to `net.core.somaxconn`, which is 4096 on Linux; with a higher value here,
 /// operators need to raise only that.
-const BACKLOG: u32 = 65_535;
+pub(crate) const BACKLOG: i32 = 65_535;
 
 /// Reports a kernel that lets fewer clients wait than it does by default.
 pub(crate) fn short_queue() -> Option<String> {

@@ -1,10 +1,11 @@
 //! Accepts connections and routes requests.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -17,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::accept::{Accepted, accept};
 use super::body::{Piece, ReadStalled, SessionBody, Shared, trailers};
 use super::buffered_body::BufferedBody;
+use super::client_address::{AddressError, AddressSource};
 use super::client_stream::ClientStream;
 use super::connection::{self, ConnectionTimeouts};
 use super::connections::{ConnectionLimits, Connections, Place};
@@ -39,7 +41,7 @@ use super::socket::Socket;
 use super::stream::{Call, LINGER, read};
 use super::turns::Turns;
 use super::unfinished_replies::UnfinishedReplies;
-use crate::relay::{Loads, ViewQuota, Views};
+use crate::relay::{Loads, LogPace, ViewQuota, Views};
 use crate::tls::ListenerTls;
 use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Peer, Proven, Shape};
 
@@ -79,6 +81,7 @@ pub(crate) struct Downstream {
     v2: bool,
     drain: Drain,
     rest: Option<Arc<Rest>>,
+    proxy_faults: Arc<LogPace>,
 }
 
 impl Downstream {
@@ -121,6 +124,7 @@ impl Downstream {
             v2,
             drain,
             rest: None,
+            proxy_faults: Arc::new(LogPace::once_a_minute()),
         }
     }
 
@@ -151,17 +155,19 @@ impl Downstream {
         self.judged.clone()
     }
 
-    async fn connection(self, Accepted { socket, address, spare }: Accepted, tls: Option<Arc<ListenerTls>>) {
+    async fn connection(self, accepted: Accepted, tls: Option<Arc<ListenerTls>>) {
+        let Accepted { mut socket, address, spare, options } = accepted;
         socket.prepare();
-        let Some(place) = self.connections.admit(address, spare) else {
-            tracing::debug!(peer = ?address, "too many connections from one address; closing it");
-            return;
-        };
-        let patience = ConnectionTimeouts::default();
-        let mut peer = Peer { connection: place.number(), address, proven: None };
+        let (source, patience) = (AddressSource::of(&options, address), ConnectionTimeouts::default());
+        let Some(place) = self.connections.admit(source.known(), spare) else { return log_crowded(address) };
+        let mut peer = Peer { connection: place.number(), address, proven: socket.process() };
         if !connection::has_spoken(&socket, &peer, patience, &place).await {
             return;
         }
+        peer.address = match self.find_address(source, &mut socket, &place, patience.first_word).await {
+            Some(address) => address,
+            None => return,
+        };
         let stream = match tls {
             None => ClientStream::Plain(socket),
             Some(tls) => match self.secure(socket, &tls, &mut peer, &place).await {
@@ -176,6 +182,38 @@ impl Downstream {
         let of_call = peer.clone();
         let call = move |request| self.clone().respond(request, of_call.clone(), &answering, inbound.clone());
         connection::serve(stream, &peer, drain, patience, place, call).await;
+    }
+
+    /// Finds out whose connection it is. Returns `None` if it must be closed.
+    async fn find_address(
+        &self,
+        source: AddressSource,
+        socket: &mut Socket,
+        place: &Place,
+        limit: Duration,
+    ) -> Option<Option<SocketAddr>> {
+        let mut drain = self.drain.clone();
+        let found = tokio::select! {
+            biased;
+            found = source.find(socket, limit) => found,
+            end = place.ends(&mut drain) => Err(AddressError::Ended(end)),
+        };
+        let address = found.map_err(|error| self.log_unknown(source, &error)).ok()?;
+        if source.known() != address && !place.count_address(address) {
+            log_crowded(address);
+            return None;
+        }
+        Some(address)
+    }
+
+    /// Reports that it is not known whose connection it is.
+    fn log_unknown(&self, source: AddressSource, error: &AddressError) {
+        let peer = source.peer().map(tracing::field::display);
+        let Some(fault) = error.fault() else { return tracing::debug!(peer, %error, "connection closed") };
+        self.views.counters().proxy_faults.found(fault);
+        if let Some(unlogged) = self.proxy_faults.line(Instant::now()) {
+            tracing::warn!(peer, %error, unlogged, "connection closed: PROXY header expected from balancers alone");
+        }
     }
 
     /// Does the TLS handshake. What the client proves by its certificate is its peer's.
@@ -340,6 +378,11 @@ impl Answer {
             Self::Later(response) => response.await,
         }
     }
+}
+
+fn log_crowded(address: Option<SocketAddr>) {
+    let peer = address.map(tracing::field::display);
+    tracing::debug!(peer, "too many connections from one address; closing it");
 }
 
 /// The kinds of response bodies.

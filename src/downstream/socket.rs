@@ -9,9 +9,10 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::xds::Proven;
+
 #[derive(Debug)]
-#[allow(dead_code)]
-pub(super) enum Socket {
+pub(crate) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
@@ -27,6 +28,17 @@ macro_rules! of_either {
 }
 
 impl Socket {
+    /// Returns the process at the other end, if the system says which it is.
+    pub(crate) fn process(&self) -> Option<Proven> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Unix(stream) => {
+                let process = stream.peer_cred().ok()?;
+                Some(Proven::Process { uid: process.uid(), gid: process.gid() })
+            }
+        }
+    }
+
     /// Sets socket options. A socket that rejects one works without it.
     pub(crate) fn prepare(&self) {
         if let Self::Tcp(stream) = self {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::admission::AdmissionError;
 use super::limit::LimitCounters;
+use super::proxy_faults::ProxyFaultCounters;
 use crate::protocol::session::Variant;
 use crate::xds::{Type, TypeTable};
 
@@ -19,6 +20,7 @@ pub(crate) struct ProcessCounters {
     names_refused: AtomicU64,
     lost_load_reports: AtomicU64,
     pub(crate) limits: Arc<LimitCounters>,
+    pub(crate) proxy_faults: ProxyFaultCounters,
     /// Open connections of clients.
     pub(crate) open_connections: Arc<AtomicUsize>,
     /// Large replies that wait for their turn.
@@ -30,7 +32,8 @@ impl ProcessCounters {
         let (streams, rejected) = Default::default();
         let nacks = table.names().chain([OTHER]).map(|name| (name.to_owned(), 0)).collect();
         let nacks = Mutex::new(nacks);
-        let (names_refused, lost_load_reports, limits, open_connections, waiting_replies) = Default::default();
+        let (names_refused, lost_load_reports, limits, proxy_faults) = Default::default();
+        let (open_connections, waiting_replies) = Default::default();
         Self {
             table,
             streams,
@@ -39,6 +42,7 @@ impl ProcessCounters {
             names_refused,
             lost_load_reports,
             limits,
+            proxy_faults,
             open_connections,
             waiting_replies,
         }

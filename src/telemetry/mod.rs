@@ -133,6 +133,11 @@ fn register_clients(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
     for (limit, count) in counters.limits.counts() {
         limits.at(&[("limit", limit)]).inc_by(count);
     }
+    let help = "Connections closed for their PROXY header, or for having none";
+    let faults = Labelled::<Counter>::register(registry, "proxy_headers_refused", help);
+    for (reason, count) in counters.proxy_faults.counts() {
+        faults.at(&[("reason", reason)]).inc_by(count);
+    }
     let nacks = Labelled::<Counter>::register(registry, "client_nacks", "Responses that clients NACKed");
     for (kind, count) in counters.nacks() {
         nacks.at(&[("type", &kind)]).inc_by(count);

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -11,7 +12,7 @@ use http::Uri;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -41,6 +42,8 @@ impl Dial {
 pub(super) enum DialError {
     #[error("{0} names no host")]
     NoHost(Uri),
+    #[error("{}: {error}", path.display())]
+    Unix { path: PathBuf, error: io::Error },
     #[error("cannot find an address of {host}")]
     Resolve {
         host: String,
@@ -104,6 +107,10 @@ pub(super) async fn dial(server: &AdsServer, alpn: &[u8]) -> Result<Box<dyn Sock
 }
 
 async fn connect(server: &AdsServer, alpn: &[u8]) -> Result<Box<dyn Socket>, DialError> {
+    if let Some(path) = &server.socket {
+        let stream = UnixStream::connect(path).await;
+        return Ok(Box::new(stream.map_err(|error| DialError::Unix { path: path.clone(), error })?));
+    }
     let host = server.uri.host().ok_or_else(|| DialError::NoHost(server.uri.clone()))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port = server.uri.port_u16().unwrap_or(if server.tls.is_some() { 443 } else { 80 });

@@ -17,6 +17,8 @@ pub struct AdsServer {
     /// A scheme, a host and an optional port, without a path.
     pub(crate) uri: Uri,
     /// Present if and only if the scheme is https.
+    /// A Unix socket that is connected to instead of the host of the URI.
+    pub(crate) socket: Option<PathBuf>,
     pub(crate) tls: Option<TlsFiles>,
     /// Each of these files has a token that is sent with each stream, over TLS alone (BOOT-7).
     pub(crate) tokens: Vec<PathBuf>,
@@ -71,6 +73,22 @@ pub(crate) struct TlsFiles {
     pub(crate) own: Option<OwnCertificate>,
     /// The name that the server's certificate must be for.
     pub(crate) server_name: ServerName<'static>,
+    pub(crate) words: TlsWords,
+}
+
+/// How errors name what could be given instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TlsWords {
+    /// Who connects.
+    pub(crate) client: &'static str,
+    pub(crate) ca: &'static str,
+    pub(crate) certificate: &'static str,
+    pub(crate) server_name: &'static str,
+}
+
+impl TlsWords {
+    pub(crate) const CONFIGURATION: Self =
+        Self { client: "the relay", ca: "tls.ca", certificate: "tls.certificate", server_name: "tls.server_name" };
 }
 
 impl AdsServer {
@@ -82,7 +100,10 @@ impl AdsServer {
 
     /// Returns the URI without the trailing slash that its type appends.
     pub(crate) fn name(&self) -> String {
-        self.uri.to_string().trim_end_matches('/').into()
+        match &self.socket {
+            Some(path) => format!("unix:{}", path.display()),
+            None => self.uri.to_string().trim_end_matches('/').into(),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{AlertDescription, CertificateError, ClientConfig, InconsistentKeys, RootCertStore};
 
-use super::server::TlsFiles;
+use super::server::{TlsFiles, TlsWords};
 use crate::tls::{self, TlsFileError};
 
 impl TlsFiles {
@@ -51,10 +51,13 @@ impl TlsFiles {
             // A bad signature comes from another CA of the same name.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => match &self.ca {
                 Some(ca) => format!("certificate not signed by any CA in {}", ca.display()),
-                None => "certificate not signed by any CA that the system trusts; tls.ca is not set".into(),
+                None => {
+                    format!("certificate not signed by any CA that the system trusts; {} is not given", self.words.ca)
+                }
             },
             CertificateError::NotValidForNameContext { presented, .. } => {
-                format!("its certificate is for {}, and not for {}", presented.join(", "), self.server_name.to_str())
+                let (names, expected) = (presented.join(", "), self.server_name.to_str());
+                format!("its certificate is for {names}, and not for {expected} ({})", self.words.server_name)
             }
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                 format!("its certificate has expired ({reason})")
@@ -69,7 +72,8 @@ impl TlsFiles {
                 "server did not negotiate the required ALPN protocol".into()
             }
             (AlertDescription::CertificateRequired, _) | (AlertDescription::HandshakeFailure, None) => {
-                format!("it wants a certificate from the relay, and tls.certificate is not given ({alert:?})")
+                let TlsWords { client, certificate, .. } = self.words;
+                format!("it wants a certificate from {client}, and {certificate} is not given ({alert:?})")
             }
             (alert, Some(own)) => format!("it refuses {} ({alert:?})", own.certificate.display()),
             (alert, None) => format!("it ends the handshake ({alert:?})"),

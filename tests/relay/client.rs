@@ -1,12 +1,17 @@
 //! A scripted xDS client over real gRPC, and text forms of what it receives.
 
+use std::future::{Ready, ready};
 use std::net::SocketAddr;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper_util::rt::TokioIo;
 use prost::Message;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::client::Grpc;
+use tonic::codegen::Service;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request as Call, Status, Streaming};
@@ -41,6 +46,28 @@ pub fn node(cluster: &str) -> Option<bytes::Bytes> {
     Some(Node { id: "test".into(), cluster: cluster.into(), ..Node::default() }.encode_to_vec().into())
 }
 
+/// Any connection.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
+
+/// Gives a connection once.
+struct Connected<S>(Option<TokioIo<S>>);
+
+impl<S: Io> Service<http::Uri> for Connected<S> {
+    type Response = TokioIo<S>;
+    type Error = std::io::Error;
+    type Future = Ready<std::io::Result<TokioIo<S>>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: http::Uri) -> Self::Future {
+        ready(self.0.take().ok_or_else(|| std::io::Error::other("there was one connection")))
+    }
+}
+
 impl Client {
     pub async fn connect(address: SocketAddr, variant: Variant) -> Self {
         Self::try_connect(address, variant).await.expect("no stream")
@@ -57,6 +84,17 @@ impl Client {
     pub async fn connect_to(address: SocketAddr, variant: Variant, path: &str) -> Option<Self> {
         let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.ok()?;
         Self::stream(channel, variant, path).await
+    }
+
+    /// Opens an aggregated stream on a connection that exists.
+    pub async fn over_as(io: impl Io, variant: Variant) -> Option<Self> {
+        let endpoint = Endpoint::from_static("http://relay");
+        let channel = endpoint.connect_with_connector(Connected(Some(TokioIo::new(io)))).await.ok()?;
+        let method = match variant {
+            Variant::Sotw => "StreamAggregatedResources",
+            Variant::Delta => "DeltaAggregatedResources",
+        };
+        Self::stream(channel, variant, &format!("{PREFIX}{method}")).await
     }
 
     /// Opens several aggregated delta streams on one connection.

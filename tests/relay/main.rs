@@ -1,5 +1,6 @@
 //! The program in-process, between a scripted control plane and scripted clients, over real connections.
 
+mod admin_access;
 mod asking;
 mod client;
 mod connections;
@@ -32,6 +33,7 @@ mod partition;
 mod pieces;
 mod plane;
 mod poller;
+mod proxy_protocol;
 mod readiness;
 mod request_size;
 mod rest;
@@ -49,6 +51,7 @@ mod tiers;
 mod tls;
 mod translations;
 mod types;
+mod unix;
 mod upstream_connections;
 mod upstream_lost;
 mod variants;
@@ -203,7 +206,7 @@ async fn get(address: SocketAddr, path: &str) -> String {
 async fn probe(address: SocketAddr, path: &str) -> (u16, String) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     socket.write_all(request.as_bytes()).await.unwrap();
     let mut response = String::new();
     socket.read_to_string(&mut response).await.unwrap();

@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::client::PATIENCE;
+use crate::client::{Io, PATIENCE};
 
 pub enum Poller {
     Http1(http1::SendRequest<Full<Bytes>>),
@@ -37,8 +37,12 @@ impl Poller {
     pub async fn connect_from(own: Ipv4Addr, address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((own, 0).into()).unwrap();
-        let stream = TokioIo::new(socket.connect(address).await.unwrap());
-        let (sender, connection) = http1::handshake(stream).await.unwrap();
+        Self::on(socket.connect(address).await.unwrap()).await
+    }
+
+    /// Polls on a connection that exists.
+    pub async fn over(io: impl Io) -> Self {
+        let (sender, connection) = http1::handshake(TokioIo::new(io)).await.unwrap();
         tokio::spawn(connection);
         Self::Http1(sender)
     }

@@ -199,7 +199,7 @@ async fn admin(relay: &Relay, method: &str, path: &str) -> (http::StatusCode, ht
     let (mut send, connection) =
         hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
-    let request = http::Request::builder().method(method).uri(path).header("host", "weir");
+    let request = http::Request::builder().method(method).uri(path).header("host", "localhost");
     let response =
         send.send_request(request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap()).await.unwrap();
     let (head, body) = response.into_parts();

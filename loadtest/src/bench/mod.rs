@@ -4,6 +4,7 @@ mod arrival;
 mod clients;
 mod command;
 mod encode;
+mod encrypted;
 mod fanout;
 mod gate;
 mod idle;

@@ -100,7 +100,8 @@ impl Reconnect {
 
 /// Returns what a client with these options holds once it is synced. The server gives all clients the same versions.
 pub(super) async fn held(options: &ClientOptions, resources: usize) -> anyhow::Result<CachedVersions> {
-    let mut link = Link::open(options.address, &LinkOptions::default()).await?;
+    let mut link =
+        Link::open(options.target.clone(), &LinkOptions { tls: options.tls.clone(), ..LinkOptions::default() }).await?;
     let node = scan::node("probe", &options.cluster);
     let (url, is_sotw) = (options.kind.type_url(), options.variant == Variant::Sotw);
     let stream = link.start(if is_sotw { ADS_SOTW } else { ADS_DELTA });

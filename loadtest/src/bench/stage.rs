@@ -40,7 +40,8 @@ impl Stage {
     /// Returns options for clients of all resources, with one stream on each connection.
     pub fn clients(&self, connections: usize) -> ClientOptions {
         ClientOptions {
-            address: self.server.address,
+            target: self.server.target.clone(),
+            tls: self.server.tls.clone(),
             variant: self.setting.variant,
             kind: self.setting.resources.kind,
             connections,

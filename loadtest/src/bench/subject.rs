@@ -11,6 +11,8 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use super::Resources;
+use super::encrypted::certificates;
+use crate::link::{Target, Tls};
 use crate::measure::Process;
 use crate::wire::Variant;
 
@@ -21,6 +23,10 @@ pub enum Subject {
     Relay,
     /// Another build of the relay, given by --weir-b
     RelayB,
+    /// The relay over TLS, with certificates on both sides
+    RelayTls,
+    /// The relay over a Unix socket
+    RelayUnix,
     /// Frames that were made before, without the logic of HTTP/2
     Floor,
     /// A server on tonic that encodes for each client
@@ -37,6 +43,10 @@ pub enum Subject {
 }
 
 impl Subject {
+    fn is_relay(self) -> bool {
+        matches!(self, Self::Relay | Self::RelayB | Self::RelayTls | Self::RelayUnix)
+    }
+
     pub fn is_peer(self) -> bool {
         matches!(self, Self::Linear | Self::Snapshot)
     }
@@ -47,6 +57,8 @@ impl std::fmt::Display for Subject {
         out.write_str(match self {
             Self::Relay => "relay",
             Self::RelayB => "relay-b",
+            Self::RelayTls => "relay-tls",
+            Self::RelayUnix => "relay-unix",
             Self::Floor => "floor",
             Self::PlainTonic => "plain-tonic",
             Self::Linear => "linear",
@@ -93,16 +105,31 @@ impl Setting {
 /// A running subject.
 pub struct Server {
     pub subject: Subject,
-    pub address: SocketAddr,
+    pub target: Target,
+    /// For clients, if they need it.
+    pub tls: Option<Tls>,
     pub process: Process,
     child: Child,
 }
 
 impl Server {
     pub fn start(subject: Subject, setting: &Setting, programs: &Programs) -> anyhow::Result<Self> {
+        let (mut listener, mut tls) = (String::from("address: '127.0.0.1:0'"), None);
         let mut command = match subject {
-            Subject::Relay => relay(&programs.weir, setting, programs)?,
-            Subject::RelayB => relay(programs.weir_b.as_deref().context("--weir-b is missing")?, setting, programs)?,
+            Subject::Relay => relay(&programs.weir, &listener, setting, programs)?,
+            Subject::RelayB => {
+                relay(programs.weir_b.as_deref().context("--weir-b is missing")?, &listener, setting, programs)?
+            }
+            Subject::RelayTls => {
+                let (encrypted, of_clients) = certificates(&programs.folder)?;
+                tls = Some(of_clients);
+                listener = format!("{listener}, {encrypted}");
+                relay(&programs.weir, &listener, setting, programs)?
+            }
+            Subject::RelayUnix => {
+                listener = format!("address: 'unix:{}'", programs.folder.join("relay.sock").display());
+                relay(&programs.weir, &listener, setting, programs)?
+            }
             Subject::Floor => floor(setting)?,
             Subject::PlainTonic => plain_tonic(setting)?,
             Subject::Reader => reader(setting)?,
@@ -110,7 +137,7 @@ impl Server {
             Subject::Linear => peer("linear", setting, programs)?,
             Subject::Snapshot => peer("snapshot", setting, programs)?,
         };
-        let is_relay = matches!(subject, Subject::Relay | Subject::RelayB);
+        let is_relay = subject.is_relay();
         command.stdin(Stdio::piped());
         match is_relay {
             true => command.stderr(Stdio::piped()).stdout(Stdio::null()),
@@ -123,8 +150,8 @@ impl Server {
         };
         let process = Process::new(child.id());
         // From here on the child is killed with its handle.
-        let mut server = Self { subject, address: setting.origin, process: process?, child };
-        server.address = address(output).with_context(|| format!("{subject} does not say where it listens"))?;
+        let mut server = Self { subject, target: setting.origin.into(), tls, process: process?, child };
+        server.target = address(output).with_context(|| format!("{subject} does not say where it listens"))?;
         Ok(server)
     }
 
@@ -143,7 +170,7 @@ impl Drop for Server {
 }
 
 /// Finds the address in the program's output, and keeps reading the output.
-fn address(output: Box<dyn Read + Send>) -> anyhow::Result<SocketAddr> {
+fn address(output: Box<dyn Read + Send>) -> anyhow::Result<Target> {
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -162,18 +189,22 @@ fn address(output: Box<dyn Read + Send>) -> anyhow::Result<SocketAddr> {
     }
 }
 
-fn address_in(line: &str) -> Option<SocketAddr> {
+fn address_in(line: &str) -> Option<Target> {
     let rest = line.strip_prefix("listening ").or_else(|| {
         let (_, started) = line.split_once("weir started")?;
         started.split_once("listen=\"")?.1.split(['"', ' ']).next()
     });
-    rest?.trim().parse().ok()
+    let place = rest?.trim();
+    match place.strip_prefix("unix:") {
+        Some(path) => Some(Target::Unix(Path::new(path).into())),
+        None => place.parse().ok().map(Target::Tcp),
+    }
 }
 
-fn relay(program: &Path, setting: &Setting, programs: &Programs) -> anyhow::Result<Command> {
+fn relay(program: &Path, listener: &str, setting: &Setting, programs: &Programs) -> anyhow::Result<Command> {
     let path = programs.folder.join("relay.yaml");
     let config = format!(
-        "listen: [{{address: '127.0.0.1:0'}}]\n\
+        "listen: [{{{listener}}}]\n\
          upstream: {{servers: [{{uri: 'http://{}', variant: {}, initial_set: one_response}}]}}\n\
          views: {{key: [cluster]}}\n\
          {}\n",
@@ -230,8 +261,11 @@ mod tests {
     fn addresses_are_found_in_what_programs_print() {
         let log =
             "2026-11-21T10:00:00Z  INFO weir: weir started version=\"0.1.0\" listen=\"127.0.0.1:4011\" admin=\"\"";
-        assert_eq!(address_in(log), "127.0.0.1:4011".parse().ok());
-        assert_eq!(address_in("listening 127.0.0.1:7"), "127.0.0.1:7".parse().ok());
+        let tcp = |text: &str| text.parse().ok().map(Target::Tcp);
+        assert_eq!(address_in(log), tcp("127.0.0.1:4011"));
+        assert_eq!(address_in("listening 127.0.0.1:7"), tcp("127.0.0.1:7"));
+        let unix = Some(Target::Unix(Path::new("/tmp/relay.sock").into()));
+        assert_eq!(address_in("weir: weir started listen=\"unix:/tmp/relay.sock\""), unix);
         assert_eq!(address_in("INFO weir: view created"), None);
     }
 }

@@ -12,7 +12,7 @@ use crate::wire::Variant;
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Server under test: HOST:PORT, http://HOST:PORT or https://HOST:PORT.
+    /// Server under test: HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH.
     pub target: String,
     /// Clients of a behaviour, as BEHAVIOUR=COUNT; may be repeated.
     #[arg(long = "clients", value_name = "BEHAVIOUR=COUNT", default_value = "envoy-ads-delta=100", value_parser = group)]

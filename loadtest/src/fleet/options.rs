@@ -1,19 +1,18 @@
 //! The clients of a fleet.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::behaviour::Behaviour;
 use super::node::NodeTemplate;
 use crate::checks::Check;
-use crate::link::Tls;
+use crate::link::{Target, Tls};
 use crate::wire::Variant;
 
 #[derive(Clone)]
 pub struct FleetOptions {
     /// Servers over which the connections are spread. A connection that is lost is opened again to the next one.
-    pub targets: Vec<SocketAddr>,
+    pub targets: Vec<Target>,
     pub tls: Option<Tls>,
     pub groups: Vec<Group>,
     pub checks: BTreeSet<Check>,

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::future::pending;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use super::behaviour::Behaviour;
 use super::client::{Action, Client, StreamKey};
 use super::counters::Counters;
 use crate::bodies::unix_nanos;
-use crate::link::{Event, Link, LinkOptions, StreamId};
+use crate::link::{Event, Link, LinkOptions, StreamId, Target};
 use crate::observe::Observer;
 
 /// What all connections do now.
@@ -31,7 +30,7 @@ pub enum Phase {
 /// What all connections share.
 #[derive(Clone)]
 pub struct Context {
-    pub targets: Arc<[SocketAddr]>,
+    pub targets: Arc<[Target]>,
     pub link: LinkOptions,
     pub period: Duration,
     pub started: Instant,
@@ -158,7 +157,7 @@ async fn connect(context: &Context, target: usize) -> Result<Link, String> {
     let target = target.checked_rem(context.targets.len()).and_then(|place| context.targets.get(place));
     let target = target.ok_or("no server")?;
     let _permit = context.handshakes.acquire().await;
-    match timeout(CONNECT_TIMEOUT, Link::open(*target, &context.link)).await {
+    match timeout(CONNECT_TIMEOUT, Link::open(target.clone(), &context.link)).await {
         Ok(Ok(link)) => Ok(link),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("connect timed out".into()),

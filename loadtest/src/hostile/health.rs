@@ -41,7 +41,7 @@ fn limits_in(metrics: &str) -> BTreeMap<String, u64> {
 
 async fn get(admin: SocketAddr, path: &str) -> anyhow::Result<String> {
     let mut socket = TcpStream::connect(admin).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: weir\r\nconnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     socket.write_all(request.as_bytes()).await?;
     let mut response = Vec::new();
     socket.read_to_end(&mut response).await?;

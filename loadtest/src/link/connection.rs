@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -14,7 +13,7 @@ use http::{HeaderValue, Method, Request, Uri, Version, header};
 use super::StreamId;
 use super::message::{Message, framed};
 use super::options::{LinkError, LinkOptions};
-use super::socket::Socket;
+use super::socket::{Socket, Target};
 use super::stream::{Status, Stream};
 
 #[derive(Debug)]
@@ -54,8 +53,9 @@ impl Wake for StreamWaker {
 }
 
 impl Link {
-    pub async fn open(address: SocketAddr, options: &LinkOptions) -> Result<Self, LinkError> {
-        let socket = Socket::connect(address, options).await?;
+    pub async fn open(target: impl Into<Target>, options: &LinkOptions) -> Result<Self, LinkError> {
+        let target = target.into();
+        let socket = Socket::connect(&target, options).await?;
         let (sender, connection) = client::Builder::new()
             .initial_window_size(options.window)
             .initial_connection_window_size(options.window)
@@ -69,7 +69,10 @@ impl Link {
         Ok(Self {
             connection,
             sender,
-            base: format!("{scheme}://{address}"),
+            base: match target {
+                Target::Tcp(address) => format!("{scheme}://{address}"),
+                Target::Unix(_) => "http://localhost".into(),
+            },
             max_message: options.max_message,
             streams: Vec::new(),
             unopened: VecDeque::new(),

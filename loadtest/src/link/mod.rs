@@ -4,7 +4,8 @@
 //! # async fn example() -> Result<(), weir_loadtest::link::LinkError> {
 //! use weir_loadtest::link::{Event, Link, LinkOptions, scan, ADS_DELTA};
 //!
-//! let mut link = Link::open("127.0.0.1:18000".parse().unwrap(), &LinkOptions::default()).await?;
+//! let address: std::net::SocketAddr = "127.0.0.1:18000".parse().unwrap();
+//! let mut link = Link::open(address, &LinkOptions::default()).await?;
 //! let stream = link.start(ADS_DELTA);
 //! link.send(stream, scan::delta_subscribe("type.googleapis.com/envoy.config.cluster.v3.Cluster", None, &["*"]));
 //! loop {
@@ -35,6 +36,7 @@ mod stream;
 pub use connection::{Event, Link};
 pub use message::{Message, Reader};
 pub use options::{LinkError, LinkOptions, Tls};
+pub use socket::Target;
 pub use stream::Status;
 
 pub const ADS_SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";

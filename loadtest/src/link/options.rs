@@ -4,8 +4,8 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{self, AlertDescription, CertificateError, ClientConfig};
 
 #[derive(Debug, Clone)]
 pub struct LinkOptions {
@@ -44,12 +44,30 @@ pub struct Tls {
 
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    #[error("cannot connect")]
-    Connect(#[source] io::Error),
-    #[error("TLS handshake failed")]
-    Tls(#[source] io::Error),
-    #[error("HTTP/2 handshake failed")]
-    Http2(#[source] h2::Error),
+    #[error("cannot connect: {0}")]
+    Connect(io::Error),
+    #[error("TLS handshake failed: {}", explained(.0))]
+    Tls(io::Error),
+    #[error("HTTP/2 handshake failed: {0}")]
+    Http2(h2::Error),
+}
+
+/// Says what to give where the reason is known.
+fn explained(error: &io::Error) -> String {
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match cause {
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
+            "the server's certificate is not signed by a CA of --tls-ca".into()
+        }
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        )) => format!("{error}; --tls-server-name gives another name"),
+        Some(rustls::Error::AlertReceived(AlertDescription::CertificateRequired)) => {
+            "the server requires a client certificate (--tls-certificate, --tls-key)".into()
+        }
+        Some(rustls::Error::AlertReceived(alert)) => format!("the server refuses ({alert:?})"),
+        _ => error.to_string(),
+    }
 }
 
 pub const MAX_WINDOW: u32 = (1 << 31) - 1;

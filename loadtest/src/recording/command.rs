@@ -14,7 +14,7 @@ use crate::fleet::{Behaviour, Client, NodeTemplate};
 
 #[derive(Debug, clap::Args)]
 pub struct RecordOptions {
-    /// Server to record: HOST:PORT, http://HOST:PORT or https://HOST:PORT.
+    /// Server to record: HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH.
     pub target: String,
     /// File to write.
     pub file: PathBuf,

@@ -1,6 +1,5 @@
 //! Records what a control plane sends to one client.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,14 +8,14 @@ use bytes::Bytes;
 
 use super::file::{Recorded, Writer};
 use crate::fleet::{Action, Client, Shared};
-use crate::link::{Event, Link, LinkOptions, StreamId, Tls};
+use crate::link::{Event, Link, LinkOptions, StreamId, Target, Tls};
 use crate::subscription::Names;
 use crate::wire::Variant;
 
 /// Connects a client, and writes everything that it sends and receives until the time is over or the stream ends. Returns the number of
 /// responses.
 pub async fn record(
-    target: (SocketAddr, Option<Tls>),
+    target: (Target, Option<Tls>),
     mut client: Client,
     variant: Variant,
     duration: Duration,

@@ -33,8 +33,8 @@ pub async fn run(scenario: &Scenario, relay: Option<&Path>, observer: Arc<dyn Ob
     }
     let (targets, tls) = match &scenario.target {
         Some(target) => resolve(target, &scenario.tls).await.map(|(address, tls)| (vec![address], tls))?,
-        None if !stage.relays.is_empty() => (stage.relays.iter().map(|relay| relay.address).collect(), None),
-        None => (stage.origin.iter().map(|origin| origin.address).collect(), None),
+        None if !stage.relays.is_empty() => (stage.relays.iter().map(|relay| relay.address.into()).collect(), None),
+        None => (stage.origin.iter().map(|origin| origin.address.into()).collect(), None),
     };
     let checks_off = stage.checks_off();
     let checks = Check::ALL.into_iter().filter(|check| !checks_off.contains(check)).collect();

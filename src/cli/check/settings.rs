@@ -43,9 +43,13 @@ fn section(out: &mut String, title: &str, rows: Vec<Row>) {
 
 fn addresses(config: &Config) -> Vec<Row> {
     let clients = config.listen.iter().map(|listen| ("clients".to_owned(), listen.address.to_string()));
-    let admin =
-        config.admin.map_or_else(|| "none: no reports, probes and metrics".to_owned(), |admin| admin.to_string());
-    clients.chain([("operators".to_owned(), admin)]).collect()
+    let address = config.admin.address.map(|address| address.to_string());
+    let socket = config.admin.socket.as_ref().map(|path| format!("unix:{}", path.display()));
+    let mut operators: Vec<_> = address.into_iter().chain(socket).collect();
+    if operators.is_empty() {
+        operators.push("none: no reports, probes and metrics".to_owned());
+    }
+    clients.chain(operators.into_iter().map(|place| ("operators".to_owned(), place))).collect()
 }
 
 fn views(config: &Config) -> Vec<Row> {

@@ -18,7 +18,7 @@ use super::plain_server::{name_in, plain_server, rule};
 use crate::protocol::ladder::Rule;
 use crate::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 use crate::tls::OwnCertificate;
-use crate::upstream::{AdsServer, Lists, SourcePlan, TlsFiles};
+use crate::upstream::{AdsServer, Lists, SourcePlan, TlsFiles, TlsWords};
 use crate::xds::authority_of_template;
 
 /// What a bootstrap file says, and files that it names and that cannot be used now. These are looked at only if `opens_files`.
@@ -100,7 +100,7 @@ impl JsonReader {
         let tls = match channel {
             Channel::Insecure => None,
             Channel::Tls { ca, own } => match name_in(&uri) {
-                Some(server_name) => Some(TlsFiles { ca, own, server_name }),
+                Some(server_name) => Some(TlsFiles { ca, own, server_name, words: TlsWords::CONFIGURATION }),
                 None => {
                     self.fault(server.place("server_uri"), "the host cannot be the name in a certificate");
                     return None;

@@ -3,6 +3,7 @@
 //!
 //! `section` declares the keys of a mapping. Every other form is a scalar, or built from forms.
 
+mod account;
 mod collection;
 mod homes;
 mod located;
@@ -13,9 +14,10 @@ pub(super) mod scalar;
 pub(super) mod section;
 mod text;
 
+pub(super) use account::FileMode;
 pub(super) use collection::{Names, NonEmpty, OneOrMore};
 pub(super) use located::{Located, Needed};
-pub(super) use network::{AdminAddress, HostName, ListenAddress, ServerUri};
+pub(super) use network::{AdminAddress, HostName, ListenPlace, ServerUri};
 pub(crate) use number::size_text;
 pub(super) use number::{Count, Factor, FieldNumber, Interval, Jitter, Pause, Positive, Size, UserNumber, Wait};
 pub(super) use reader::{Form, Reader};

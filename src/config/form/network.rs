@@ -7,13 +7,16 @@ use rustls::pki_types::ServerName;
 use serde_json::{Value as Json, json};
 
 use super::scalar::{ValueError, or_text, scalar_form, text_like};
-use super::text::text;
+use super::text::{FilePath, text};
 use crate::config::yaml::Scalar;
 use crate::xds::Network;
 
-/// An address for clients. A port alone means all addresses of this machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) struct ListenAddress(pub(crate) SocketAddr);
+/// Where clients connect. A port alone means all addresses of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::config) enum ListenPlace {
+    Tcp(SocketAddr),
+    Unix(FilePath),
+}
 
 /// An address for operators. A port alone means this machine only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +30,14 @@ pub(in crate::config) struct ServerUri(pub(crate) Uri);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) struct HostName(pub(crate) ServerName<'static>);
 
-scalar_form!(ListenAddress, |scalar| listen(scalar).map(ListenAddress), address_schema());
+scalar_form!(
+    ListenPlace,
+    |scalar| match scalar {
+        Scalar::Text(text) if text.starts_with(UNIX) => socket(scalar, &text[UNIX.len()..]).map(ListenPlace::Unix),
+        scalar => listen(scalar).map(ListenPlace::Tcp),
+    },
+    or_text(json!({ "type": "integer", "minimum": 0, "maximum": u16::MAX }), "unix:[^@].*|(.+:|:?)[0-9]+")
+);
 
 scalar_form!(AdminAddress, |scalar| admin(scalar).map(AdminAddress), address_schema());
 
@@ -72,6 +82,14 @@ fn listen(scalar: &Scalar) -> Result<SocketAddr, ValueError> {
     address(scalar, all).ok_or_else(|| ValueError::new("address", scalar, expected))
 }
 
+fn socket(scalar: &Scalar, path: &str) -> Result<FilePath, ValueError> {
+    match path {
+        "" => Err(ValueError::new("address", scalar, "the path of a socket, such as unix:/run/weir/weir.sock")),
+        path if path.starts_with('@') => Err(ValueError::new("address", scalar, ABSTRACT)),
+        path => Ok(FilePath(path.into())),
+    }
+}
+
 fn admin(scalar: &Scalar) -> Result<SocketAddr, ValueError> {
     let own = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let expected = "an IP address and a port, such as 0.0.0.0:19000, or :19000 for 127.0.0.1";
@@ -93,6 +111,9 @@ fn address(scalar: &Scalar, of_port: IpAddr) -> Option<SocketAddr> {
 fn address_schema() -> Json {
     or_text(json!({ "type": "integer", "minimum": 0, "maximum": u16::MAX }), "(.+:|:?)[0-9]+")
 }
+
+const UNIX: &str = "unix:";
+const ABSTRACT: &str = "the path of a file: anybody can take a name that begins with @, and nobody can protect it";
 
 fn uri(scalar: &Scalar) -> Result<Uri, ValueError> {
     let uri = text("URI", scalar)?.parse().ok().filter(|uri: &Uri| {

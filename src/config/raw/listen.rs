@@ -1,12 +1,24 @@
 //! Addresses for clients.
 
-use crate::config::form::{FilePath, ListenAddress, Located, Needed, NonEmpty, TrustDomainName, section, words};
+use crate::config::form::{
+    FileMode, FilePath, ListenPlace, Located, Needed, NonEmpty, TrustDomainName, section, words,
+};
+use crate::downstream::Account;
+use crate::xds::Network;
 
 section! {
     /// One address for clients.
     Listen {
-        /// IP address and port; `:18000` is that port on all addresses.
-        address: Needed<ListenAddress>;
+        /// IP address and port; `:18000` is that port on all addresses. Or unix: and the path of a Unix socket.
+        address: Needed<ListenPlace>;
+        /// Permissions of a Unix socket, octal: who may write may connect. Without it 0600: the relay's own user.
+        mode: Option<Located<FileMode>>;
+        /// User that a Unix socket belongs to, by name or number. Without it the relay's own.
+        owner: Option<Located<Account>>;
+        /// Group that a Unix socket belongs to, by name or number. Without it the relay's own.
+        group: Option<Located<Account>>;
+        /// Balancers that send a PROXY header with the client's address. Connections of others must not have one.
+        proxy_protocol_from: Option<Located<NonEmpty<Network>>>;
         /// Certificates. Without it, connections are in plain text.
         tls: Option<Located<ListenTls>>;
     }

@@ -14,6 +14,6 @@ pub(super) use clients::{LoadReports, LoadsMode, Rest, VhdsWildcard, Views};
 pub(super) use limits::Drain;
 pub(super) use listen::{ClientAuth, Listen, ListenTls};
 pub(super) use permissions::{IdentityEntry, PermissionEntry};
-pub(super) use root::Root;
+pub(super) use root::{Admin, Root};
 pub(super) use server::{Backoff, InitialSet, Probe, Server, Tls, Variant};
 pub(super) use upstream::{Authority, OnMissing, Upstream};

@@ -6,14 +6,14 @@ use super::limits::{Drain, Limits};
 use super::listen::Listen;
 use super::permissions::PermissionEntry;
 use super::upstream::Upstream;
-use crate::config::form::{AdminAddress, Located, Needed, NonEmpty, section};
+use crate::config::form::{AdminAddress, FilePath, HostName, Located, Needed, NonEmpty, section};
 
 section! {
     /// Configuration of a Weir relay.
     Root {
         /// Where clients connect: gRPC and REST-JSON.
         listen: Needed<NonEmpty<Listen>>;
-        /// Where operators and probes connect, without authentication. Without it there is no admin API and there are no metrics.
+        /// Where operators and probes connect. Without it there is no admin API and there are no metrics.
         admin: Option<Located<Admin>>;
         /// Control planes, or files in their place.
         upstream: Needed<Upstream>;
@@ -39,9 +39,13 @@ section! {
 }
 
 section! {
-    /// The address for operators.
+    /// The address and the socket for operators. At least one of them is needed.
     Admin {
-        /// IP address and port; `:19000` is that port on 127.0.0.1.
-        address: Needed<AdminAddress>;
+        /// Reads: IP address and port; `:19000` is that port on 127.0.0.1.
+        address: Option<Located<AdminAddress>>;
+        /// Reads and changes: path of a Unix socket for the relay's own user and root.
+        socket: Option<Located<FilePath>>;
+        /// Names in the Host header under which address may be asked, besides IP addresses and localhost.
+        hosts: Option<Located<NonEmpty<HostName>>>;
     }
 }

@@ -24,6 +24,7 @@ const EXAMPLES: [&str; 6] = [
 const ALL: &str = "
 listen:
 - address: '127.0.0.1:18000'
+  proxy_protocol_from: [10.0.0.0/8]
   tls:
     certificate: c.pem
     key: k.pem
@@ -33,7 +34,8 @@ listen:
     trust_domains: [{name: prod.example, bundle: prod.pem}]
 - {address: ':18001'}
 - {address: 18002}
-admin: {address: :19000}
+- {address: 'unix:/run/weir.sock', mode: '0660', owner: weir, group: 1000}
+admin: {address: :19000, socket: admin.sock, hosts: [weir.example]}
 upstream:
   servers:
   - uri: http://cp:1

@@ -206,7 +206,7 @@ admin: {}
         "7:5: upstream.servers[3]: missing source: expected uri, rest or files",
         "8:21: rest.cache_bytes: invalid size \"x\"",
         "9:1: limts: unknown key \"limts\": expected limits",
-        "10:8: admin: missing key \"address\"",
+        "10:8: admin: missing address: expected address, socket or both",
     ];
     assert_eq!(found.len(), expected.len(), "{}", found.join("\n"));
     for (fault, expected) in found.iter().zip(expected) {

@@ -6,7 +6,7 @@ use crate::config::form::{Located, ServerUri};
 use crate::config::plain_server::name_in;
 use crate::config::raw::{Server, Tls};
 use crate::tls::OwnCertificate;
-use crate::upstream::TlsFiles;
+use crate::upstream::{TlsFiles, TlsWords};
 
 impl Checker<'_> {
     pub(super) fn tls(&mut self, raw: Option<&Located<Tls>>, uri: &Located<ServerUri>) -> Option<TlsFiles> {
@@ -17,7 +17,7 @@ impl Checker<'_> {
         }
         let own = raw.and_then(|raw| self.own_certificate(raw));
         let ca = raw.and_then(|raw| raw.ca.as_ref()).map(|ca| self.file(ca, look_at_cas));
-        Some(TlsFiles { ca, own, server_name: server_name? })
+        Some(TlsFiles { ca, own, server_name: server_name?, words: TlsWords::CONFIGURATION })
     }
 
     fn own_certificate(&mut self, raw: &Located<Tls>) -> Option<OwnCertificate> {

@@ -190,13 +190,9 @@ impl Connections {
         address: Option<SocketAddr>,
         spare: OwnedSemaphorePermit,
     ) -> Option<Arc<Place>> {
-        let (address, count) = self.count_address(address.map(|address| address.ip().to_canonical()));
-        let limit = self.limits.per_address;
-        if count > limit {
-            self.counters.reached(Limit::ConnectionsPerAddress);
-            let refusal = Refusal::too_many_from_address(limit);
-            return (count <= limit + REFUSALS_PER_ADDRESS)
-                .then(|| self.place(address, spare, Some(Decision::Refused(refusal))));
+        let (address, count) = self.count_address(address);
+        if let Some(refusal) = self.refuse_address(count).ok()? {
+            return Some(self.place(address, spare, Some(Decision::Refused(refusal))));
         }
         if let Ok(place) = self.places.clone().try_acquire_owned() {
             return Some(self.place(address, place, Some(Decision::Served)));
@@ -255,9 +251,20 @@ impl Connections {
         Arc::new(Place::new(self.clone(), number, decision, address, permit))
     }
 
+    /// Returns why a connection is refused that is one of so many of its address; `Err`: it must be closed.
+    fn refuse_address(&self, count: usize) -> Result<Option<Refusal>, ()> {
+        let limit = self.limits.per_address;
+        if count <= limit {
+            return Ok(None);
+        }
+        self.counters.reached(Limit::ConnectionsPerAddress);
+        if count > limit + REFUSALS_PER_ADDRESS { Err(()) } else { Ok(Some(Refusal::too_many_from_address(limit))) }
+    }
+
     /// Returns how many connections the address has, this one included; 0 if that is not limited, or there is no address.
-    fn count_address(self: &Arc<Self>, address: Option<IpAddr>) -> (Option<FromAddress>, usize) {
+    fn count_address(self: &Arc<Self>, address: Option<SocketAddr>) -> (Option<FromAddress>, usize) {
         let Some(address) = address.filter(|_| self.limits.per_address != 0) else { return (None, 0) };
+        let address = address.ip().to_canonical();
         let mut state = self.lock();
         let count = state.addresses.entry(address).or_default();
         *count += 1;

@@ -1,6 +1,7 @@
 //! The place of one connection among all: its streams, and when it has to end.
 
 use std::future::pending;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -22,6 +23,8 @@ pub(in crate::downstream) struct Place {
     accepted: Instant,
     /// With a spare place, the first request decides.
     decision: OnceCell<Decision>,
+    /// Why its requests are refused all the same, if its address turned out to have too many connections.
+    crowded: OnceLock<Refusal>,
     streams: Mutex<Streams>,
     pace: Option<Pace>,
     /// The views that this connection makes.
@@ -30,7 +33,7 @@ pub(in crate::downstream) struct Place {
     leave: Arc<Notify>,
     /// Its client, if that was judged.
     judged: OnceLock<Entered>,
-    _address: Option<FromAddress>,
+    address: OnceLock<FromAddress>,
 }
 
 /// Whether the requests of a connection are served.
@@ -83,13 +86,14 @@ impl Place {
             number,
             accepted: Instant::now(),
             decision: OnceCell::new_with(decision),
+            crowded: OnceLock::new(),
             streams: Mutex::new(Streams { open: 0, usage: Use::Nothing, turn: None, permit, unread_until: None }),
             pace,
             quota: Arc::default(),
             first: Notify::new(),
             leave: Arc::default(),
             judged: OnceLock::new(),
-            _address: address,
+            address: address.map(OnceLock::from).unwrap_or_default(),
         };
         place.connections.open.fetch_add(1, Ordering::Relaxed);
         place.note_unused(&mut place.lock());
@@ -198,7 +202,11 @@ impl Place {
 
     /// Returns why the requests of this connection are refused. The connection ends after that.
     pub(in crate::downstream) fn refuse(&self) -> Option<Refusal> {
-        let Some(Decision::Refused(refusal)) = self.decision.get() else { return None };
+        let decided = match self.decision.get() {
+            Some(Decision::Refused(refusal)) => Some(refusal),
+            _ => None,
+        };
+        let refusal = self.crowded.get().or(decided)?;
         self.leave.notify_one();
         Some(refusal.clone())
     }
@@ -209,7 +217,7 @@ impl Place {
     }
 
     fn is_refused(&self) -> bool {
-        matches!(self.decision.get(), Some(Decision::Refused(_)))
+        self.crowded.get().is_some() || matches!(self.decision.get(), Some(Decision::Refused(_)))
     }
 
     /// Waits until the connection has to end, also because the relay drains.
@@ -270,6 +278,23 @@ impl Place {
         }
         let has_streams = end != End::Judged && !self.is_refused() && !self.is_idle();
         if has_streams { Some(serving.await) } else { None }
+    }
+
+    /// Counts the connection of an address that is known only now. Returns false if it must be closed.
+    pub(in crate::downstream) fn count_address(&self, address: Option<SocketAddr>) -> bool {
+        let (address, count) = self.connections.count_address(address);
+        if let Some(address) = address {
+            let _ = self.address.set(address); // there is none: it was not known
+        }
+        match self.connections.refuse_address(count) {
+            Ok(refusal) => {
+                if let Some(refusal) = refusal {
+                    let _ = self.crowded.set(refusal); // one reason is enough
+                }
+                true
+            }
+            Err(()) => false,
+        }
     }
 
     fn is_idle(&self) -> bool {

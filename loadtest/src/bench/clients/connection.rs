@@ -34,8 +34,9 @@ pub async fn run(
     let mut unsynced = Some(syncing.acquire_owned().await?);
     let permit = connecting.acquire().await?;
     let receive_buffer = (connection < shared.options.small).then_some(SMALL_BUFFER);
-    let options = LinkOptions { max_message: 1 << 30, receive_buffer, ..LinkOptions::default() };
-    let mut link = Link::open(shared.options.address, &options).await?;
+    let tls = shared.options.tls.clone();
+    let options = LinkOptions { max_message: 1 << 30, receive_buffer, tls, ..LinkOptions::default() };
+    let mut link = Link::open(shared.options.target.clone(), &options).await?;
     drop(permit);
     {
         let mut progress = shared.lock();

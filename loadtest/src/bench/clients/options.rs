@@ -1,20 +1,20 @@
 //! The options of clients, and their first requests.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use prost::Message;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 
 use super::super::Kind;
-use crate::link::{ADS_DELTA, ADS_SOTW, scan};
+use crate::link::{ADS_DELTA, ADS_SOTW, Target, Tls, scan};
 use crate::wire::Variant;
 
 /// Where clients connect, and what they subscribe to.
 #[derive(Clone)]
 pub struct ClientOptions {
-    pub address: SocketAddr,
+    pub target: Target,
+    pub tls: Option<Tls>,
     pub variant: Variant,
     pub kind: Kind,
     pub connections: usize,

@@ -1,0 +1,406 @@
+//! Unix sockets: opened in a folder that is private, and moved to their place when mode and owner are set, so that nobody connects before.
+
+use std::fs::{self, DirBuilder, File, Metadata, Permissions, TryLockError};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, lchown};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::unistd::{Group, User};
+use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::net::UnixListener;
+
+/// A Unix socket, as it is configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnixOptions {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The permissions: who may write may connect.
+    pub mode: u32,
+    /// By default the user of this process.
+    pub owner: Option<Account>,
+    /// By default the group of this process.
+    pub group: Option<Account>,
+}
+
+/// A user or a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Account {
+    /// As the system knows it.
+    Number(u32),
+    /// As people know it.
+    Name(Box<str>),
+}
+
+/// A socket that clients can connect to. Its file goes with it, unless another one has taken the place.
+#[derive(Debug)]
+pub(crate) struct UnixSocket {
+    _file: SocketFile, // goes first: a socket of a dead process is not left behind
+    listener: UnixListener,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UnixSocketError {
+    #[error("cannot {what} {}: {error}", path.display())]
+    System { what: &'static str, path: PathBuf, error: io::Error },
+    #[error(
+        "folder {} is writable by everybody: expected one in which only its owner can replace the socket",
+        .0.display()
+    )]
+    OpenFolder(PathBuf),
+    #[error("{} is in use: a process accepts connections there", .0.display())]
+    InUse(PathBuf),
+    #[error("{} is no socket: expected nothing there, or a socket", .0.display())]
+    Other(PathBuf),
+    #[error("path too long for a socket: {}; expected at most {LONGEST_FOLDER} bytes for its folder", .0.display())]
+    TooLong(PathBuf),
+    #[error("another process is opening a socket in {}", .0.display())]
+    Busy(PathBuf),
+    #[error("unknown {kind} {name:?}")]
+    Unknown { kind: &'static str, name: Box<str> },
+}
+
+/// A socket that is not yet in its place.
+struct Prepared {
+    socket: Socket,
+    folder: PrivateFolder,
+}
+
+/// A folder that only this user may enter. It is removed with what is in it.
+struct PrivateFolder(PathBuf);
+
+/// The file of a socket of this process.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    is: FileIdentity,
+}
+
+/// What tells a file from another one that takes its place. The time is needed where numbers are used again.
+#[derive(Debug, PartialEq, Eq)]
+struct FileIdentity {
+    device: u64,
+    number: u64,
+    modified: (i64, i64),
+}
+
+impl UnixSocket {
+    /// Listens, with a queue of this length.
+    pub(crate) fn listen(options: &UnixOptions, backlog: i32) -> Result<Self, UnixSocketError> {
+        let path = &options.path;
+        let prepared = Prepared::new(options, backlog)?;
+        let _lock = lock(folder_of(path))?;
+        check_place(path)?;
+        prepared.publish(path)
+    }
+
+    pub(crate) fn listener(&self) -> &UnixListener {
+        &self.listener
+    }
+}
+
+impl Prepared {
+    fn new(options: &UnixOptions, backlog: i32) -> Result<Self, UnixSocketError> {
+        let path = &options.path;
+        check_folder(folder_of(path))?;
+        let (owner, group) = (user(&options.owner)?, group(&options.group)?);
+        let folder = PrivateFolder::beside(path)?;
+        let place = folder.socket();
+        let fail = |what| move |error| UnixSocketError::System { what, path: path.clone(), error };
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(fail("open"))?;
+        socket.bind(&SockAddr::unix(&place).map_err(fail("open"))?).map_err(fail("open"))?;
+        fs::set_permissions(&place, Permissions::from_mode(options.mode)).map_err(fail("set the mode of"))?;
+        if owner.is_some() || group.is_some() {
+            lchown(&place, owner, group).map_err(fail("set owner and group of"))?;
+        }
+        socket.listen(backlog).map_err(fail("listen on"))?;
+        socket.set_nonblocking(true).map_err(fail("open"))?;
+        Ok(Self { socket, folder })
+    }
+
+    fn publish(self, path: &Path) -> Result<UnixSocket, UnixSocketError> {
+        let fail = |error| UnixSocketError::System { what: "open", path: path.into(), error };
+        let is = FileIdentity::of(&fs::symlink_metadata(self.folder.socket()).map_err(fail)?);
+        let listener = UnixListener::from_std(self.socket.into()).map_err(fail)?;
+        fs::rename(self.folder.socket(), path).map_err(fail)?;
+        Ok(UnixSocket { _file: SocketFile { path: path.into(), is }, listener })
+    }
+}
+
+impl PrivateFolder {
+    fn beside(path: &Path) -> Result<Self, UnixSocketError> {
+        let number = RandomState::new().hash_one(std::process::id()) as u32;
+        let own = folder_of(path).join(format!(".w{number:08x}"));
+        if own.as_os_str().len() + "/s".len() > LONGEST_PATH || path.as_os_str().len() > LONGEST_PATH {
+            return Err(UnixSocketError::TooLong(path.into()));
+        }
+        let made = DirBuilder::new().mode(0o700).create(&own);
+        made.map_err(|error| UnixSocketError::System { what: "make a folder beside", path: path.into(), error })?;
+        Ok(Self(own))
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("s")
+    }
+}
+
+impl Drop for PrivateFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.socket()); // it was moved, unless something failed
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+impl FileIdentity {
+    fn of(found: &Metadata) -> Self {
+        Self { device: found.dev(), number: found.ino(), modified: (found.mtime(), found.mtime_nsec()) }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let is_own = fs::symlink_metadata(&self.path).is_ok_and(|found| FileIdentity::of(&found) == self.is);
+        if is_own && let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the socket; the next start replaces it");
+        }
+    }
+}
+
+/// Checks that not everybody can put another socket into the place of this one.
+pub(crate) fn check_folder(folder: &Path) -> Result<(), UnixSocketError> {
+    let found = fs::metadata(folder);
+    let found = found.map_err(|error| UnixSocketError::System { what: "use folder", path: folder.into(), error })?;
+    match found.mode() & (WRITABLE_BY_ALL | STICKY) {
+        WRITABLE_BY_ALL => Err(UnixSocketError::OpenFolder(folder.into())),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that nobody uses the place of a socket. One that a dead process has left may be replaced.
+fn check_place(path: &Path) -> Result<(), UnixSocketError> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => return Err(UnixSocketError::Other(path.into())),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(UnixSocketError::System { what: "look at", path: path.into(), error }),
+    }
+    let connect = || {
+        let client = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        client.set_nonblocking(true)?; // one whose queue is full would let this wait
+        client.connect(&SockAddr::unix(path)?)
+    };
+    match connect() {
+        Ok(()) => Err(UnixSocketError::InUse(path.into())),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(UnixSocketError::InUse(path.into())),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        Err(error) => Err(UnixSocketError::System { what: "find out who uses", path: path.into(), error }),
+    }
+}
+
+/// Lets one process after the other look at the folder and put its socket there.
+fn lock(folder: &Path) -> Result<File, UnixSocketError> {
+    let fail = |error| UnixSocketError::System { what: "lock folder", path: folder.into(), error };
+    let (file, begun) = (File::open(folder).map_err(fail)?, Instant::now());
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK => std::thread::sleep(Duration::from_millis(10)),
+            Err(TryLockError::WouldBlock) => return Err(UnixSocketError::Busy(folder.into())),
+            Err(TryLockError::Error(error)) => return Err(fail(error)),
+        }
+    }
+}
+
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Checks that owner and group exist.
+pub(crate) fn check_accounts(options: &UnixOptions) -> Result<(), UnixSocketError> {
+    user(&options.owner).and_then(|_| group(&options.group)).map(|_| ())
+}
+
+/// Returns the number of a user.
+fn user(account: &Option<Account>) -> Result<Option<u32>, UnixSocketError> {
+    let find = |name: &str| User::from_name(name).ok().flatten().map(|user| user.uid.as_raw());
+    number(account, "user", find)
+}
+
+/// Returns the number of a group.
+fn group(account: &Option<Account>) -> Result<Option<u32>, UnixSocketError> {
+    let find = |name: &str| Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw());
+    number(account, "group", find)
+}
+
+fn number(
+    account: &Option<Account>,
+    kind: &'static str,
+    find: impl Fn(&str) -> Option<u32>,
+) -> Result<Option<u32>, UnixSocketError> {
+    match account {
+        None => Ok(None),
+        Some(Account::Number(number)) => Ok(Some(*number)),
+        Some(Account::Name(name)) => {
+            find(name).map(Some).ok_or_else(|| UnixSocketError::Unknown { kind, name: name.clone() })
+        }
+    }
+}
+
+const WRITABLE_BY_ALL: u32 = 0o002;
+const STICKY: u32 = 0o1000;
+/// What the system has room for, with a zero at its end.
+const LONGEST_PATH: usize = 107;
+/// Leaves room for the private folder.
+pub(crate) const LONGEST_FOLDER: usize = LONGEST_PATH - "/.w00000000/s".len();
+/// How long to wait for another process that opens a socket in the same folder.
+const LOCK: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener as StdListener;
+
+    use nix::unistd::{Gid, Uid};
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("weir-unix-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn options(&self, mode: u32) -> UnixOptions {
+            UnixOptions { path: self.0.join("weir.sock"), mode, owner: None, group: None }
+        }
+
+        fn entries(&self) -> Vec<PathBuf> {
+            let mut entries: Vec<_> = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path()).collect();
+            entries.sort();
+            entries
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn listen(options: &UnixOptions) -> Result<UnixSocket, String> {
+        UnixSocket::listen(options, 16).map_err(|error| error.to_string())
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().mode() & 0o7777
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_in_its_place_with_its_mode_and_goes_with_the_listener() {
+        let folder = Folder::new("place");
+        for expected in [0o600, 0o660, 0o777] {
+            let options = folder.options(expected);
+            let socket = listen(&options).unwrap();
+            assert_eq!((folder.entries(), mode(&options.path)), (vec![options.path.clone()], expected));
+            let (client, accepted) = tokio::join!(UnixStream::connect(&options.path), socket.listener().accept());
+            let own = accepted.unwrap().0.peer_cred().unwrap();
+            assert_eq!((own.uid(), own.gid()), (Uid::current().as_raw(), Gid::current().as_raw()));
+            drop((client.unwrap(), socket));
+            assert_eq!(folder.entries(), [PathBuf::new(); 0]);
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_else_reaches_a_socket_before_its_mode_and_owner_are_set() {
+        let folder = Folder::new("private");
+        let own = Uid::current().as_raw();
+        let options = UnixOptions {
+            owner: Some(Account::Number(own)),
+            group: Some(Account::Number(Gid::current().as_raw())),
+            ..folder.options(0o666)
+        };
+        let prepared = Prepared::new(&options, 16).unwrap();
+        let [private] = folder.entries().try_into().unwrap();
+        assert_eq!((mode(&private), fs::metadata(&private).unwrap().uid()), (0o700, own));
+        assert_eq!(mode(&private.join("s")), 0o666, "before it is moved");
+        drop(prepared);
+        assert_eq!(folder.entries(), [PathBuf::new(); 0], "what failed leaves nothing");
+    }
+
+    #[tokio::test]
+    async fn the_socket_of_a_dead_process_is_replaced_and_that_of_a_live_one_is_not() {
+        let folder = Folder::new("stale");
+        let options = folder.options(0o600);
+        drop(StdListener::bind(&options.path).unwrap());
+        assert!(options.path.exists(), "the file stays");
+        let socket = listen(&options).unwrap();
+        let again = listen(&options).unwrap_err();
+        assert!(again.ends_with("weir.sock is in use: a process accepts connections there"), "{again}");
+        drop(socket);
+        let live = StdListener::bind(&options.path).unwrap();
+        assert!(listen(&options).unwrap_err().contains("is in use"));
+        live.set_nonblocking(true).unwrap();
+        let waiting: Vec<_> = std::iter::repeat_with(|| {
+            let client = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            client.set_nonblocking(true).unwrap();
+            let connected = client.connect(&SockAddr::unix(&options.path).unwrap());
+            connected.map(|()| client)
+        })
+        .take(5_000)
+        .take_while(Result::is_ok)
+        .collect();
+        assert!(listen(&options).unwrap_err().contains("is in use"), "with {} in its queue", waiting.len());
+    }
+
+    #[tokio::test]
+    async fn what_is_no_socket_and_what_another_process_put_there_stays() {
+        let folder = Folder::new("other");
+        let options = folder.options(0o600);
+        fs::write(&options.path, "text").unwrap();
+        assert!(listen(&options).unwrap_err().ends_with("is no socket: expected nothing there, or a socket"));
+        fs::remove_file(&options.path).unwrap();
+        let socket = listen(&options).unwrap();
+        fs::remove_file(&options.path).unwrap();
+        let other = StdListener::bind(&options.path).unwrap();
+        drop(socket);
+        assert!(options.path.exists(), "it is another one's");
+        drop(other);
+    }
+
+    #[tokio::test]
+    async fn a_folder_in_which_everybody_could_replace_the_socket_is_an_error() {
+        let folder = Folder::new("open");
+        for (mode, usable) in [(0o777, false), (0o1777, true), (0o775, true), (0o702, false)] {
+            fs::set_permissions(&folder.0, Permissions::from_mode(mode)).unwrap();
+            let listened = listen(&folder.options(0o600));
+            assert_eq!(listened.is_ok(), usable, "{mode:o}: {listened:?}");
+            if let Err(error) = listened {
+                assert!(error.contains("is writable by everybody: expected one"), "{error}");
+            }
+        }
+        let nowhere = UnixOptions { path: folder.0.join("none/weir.sock"), ..folder.options(0o600) };
+        assert!(listen(&nowhere).unwrap_err().starts_with("cannot use folder "));
+    }
+
+    #[tokio::test]
+    async fn names_that_nobody_has_and_paths_that_are_too_long_are_errors() {
+        let folder = Folder::new("names");
+        let nobody = Some(Account::Name("no such account".into()));
+        let options = folder.options(0o600);
+        let owner = UnixOptions { owner: nobody.clone(), ..options.clone() };
+        assert_eq!(listen(&owner).unwrap_err(), "unknown user \"no such account\"");
+        let group = UnixOptions { group: nobody, ..options.clone() };
+        assert_eq!(listen(&group).unwrap_err(), "unknown group \"no such account\"");
+        let long = UnixOptions { path: folder.0.join("a".repeat(100)), ..options };
+        assert!(listen(&long).unwrap_err().starts_with("path too long for a socket: "));
+        assert_eq!(folder.entries(), [PathBuf::new(); 0]);
+    }
+}

@@ -1,0 +1,151 @@
+//! Clients on Unix sockets: processes of this machine, known by their user and group.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+
+use nix::unistd::{Gid, Uid};
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+
+use super::asking::Weir;
+use super::poller::{CLUSTERS, Poller};
+use super::*;
+
+/// A folder for sockets, and what is in it, until this is dropped.
+pub(super) struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        Self(path)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.0.join("weir.sock")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(folder: &Folder, plane: SocketAddr, keys: &str, rest: &str) -> String {
+    let socket = folder.socket();
+    format!(
+        "listen: [{{address: 'unix:{}'{keys}}}, {{address: '127.0.0.1:0'}}]
+admin: {{address: '127.0.0.1:0'}}
+upstream: {{servers: [{{uri: 'http://{plane}', variant: delta}}]}}
+views: {{key: [cluster]}}
+{rest}",
+        socket.display()
+    )
+}
+
+async fn app(folder: &Folder, plane: SocketAddr, keys: &str, rest: &str) -> anyhow::Result<App> {
+    App::bind(Config::parse(Path::new("test.yaml"), &text(folder, plane, keys, rest)).unwrap()).await
+}
+
+async fn client(folder: &Folder, variant: Variant) -> Client {
+    Client::over_as(UnixStream::connect(folder.socket()).await.unwrap(), variant).await.unwrap()
+}
+
+#[tokio::test]
+async fn clients_of_both_variants_and_pollers_are_served_and_shown_by_their_user() {
+    let folder = Folder::new("served");
+    let mut plane = Plane::start(&BOTH).await;
+    let limits = "limits: {connections_per_address: 1}\n"; // they have no address
+    let relay = run(app(&folder, plane.address, "", limits).await.unwrap(), std::future::pending());
+    let mut clients = Vec::new();
+    for variant in BOTH {
+        let client = client(&folder, variant).await;
+        client.ask(CDS, &[], Some("web"));
+        clients.push(client);
+    }
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    for client in &mut clients {
+        assert_eq!(client.sent().await.set, ["a", "b"]);
+    }
+    let mut poller = Poller::over(UnixStream::connect(folder.socket()).await.unwrap()).await;
+    let answer = poller.polled(CLUSTERS, "web", serde_json::json!({})).await;
+    assert_eq!(answer.status.as_u16(), 200);
+    let report = get(relay.admin, "/clients").await;
+    let peer = format!("\"peer\": \"unix (uid:{})\"", Uid::effective());
+    assert_eq!(report.matches(&peer).count(), 2, "{report}");
+}
+
+#[tokio::test]
+async fn the_socket_has_the_mode_and_owner_of_the_configuration() {
+    let folder = Folder::new("mode");
+    let plane = Plane::start(&BOTH).await;
+    let (user, group) = (Uid::effective(), Gid::effective());
+    for (keys, mode) in [
+        (String::new(), 0o600),
+        (", mode: '0666'".to_owned(), 0o666),
+        (format!(", mode: '660', owner: {user}, group: '{group}'"), 0o660),
+    ] {
+        let app = app(&folder, plane.address, &keys, "").await.unwrap();
+        let found = fs::symlink_metadata(folder.socket()).unwrap();
+        assert!(found.file_type().is_socket());
+        assert_eq!((found.mode() & 0o7777, found.uid(), found.gid()), (mode, user.as_raw(), group.as_raw()), "{keys}");
+        drop(app);
+        assert!(!folder.socket().exists());
+    }
+}
+
+#[tokio::test]
+async fn a_socket_in_use_is_an_error_and_one_in_an_open_folder_too() {
+    let folder = Folder::new("in-use");
+    let plane = Plane::start(&BOTH).await;
+    let first = run(app(&folder, plane.address, "", "").await.unwrap(), std::future::pending());
+    let fails = async || format!("{:#}", app(&folder, plane.address, "", "").await.err().unwrap());
+    let second = fails().await;
+    assert!(second.contains("cannot listen on unix:") && second.contains("is in use"), "{second}");
+    let mut still = client(&folder, Variant::Delta).await;
+    still.ask(CDS, &[], Some("web"));
+    still.hears_nothing(Duration::from_millis(20)).await;
+    drop(first);
+    until("the socket is gone", async || !folder.socket().exists()).await;
+    fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o777)).unwrap();
+    let open = fails().await;
+    assert!(open.contains("is writable by everybody"), "{open}");
+}
+
+#[tokio::test]
+async fn a_relay_that_drains_removes_the_socket_and_ends_streams_in_order() {
+    let folder = Folder::new("drain");
+    let mut plane = Plane::start(&BOTH).await;
+    let (stop, stopped) = oneshot::channel();
+    let stopped = async move { drop(stopped.await) };
+    let drain = "drain: {grace: 0s, spread: 0s}\n";
+    let relay = run(app(&folder, plane.address, "", drain).await.unwrap(), stopped);
+    let mut client = client(&folder, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    say(&plane.stream().await, "1", &TWO, &TWO, &[]);
+    assert_eq!(client.sent().await.set, ["a", "b"]);
+    stop.send(()).unwrap();
+    assert_eq!(client.ended().await, Code::Ok);
+    until("the socket is gone", async || !folder.socket().exists()).await;
+    drop(relay);
+}
+
+#[tokio::test]
+async fn weir_get_asks_over_a_unix_socket() {
+    let folder = Folder::new("get");
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = run(app(&folder, plane.address, "", "").await.unwrap(), std::future::pending());
+    let server = format!("unix:{}", folder.socket().display());
+    let asking = Weir::start_at(&server, "get clusters --cluster web -o names");
+    say(&plane.stream().await, "1", &TWO, &TWO, &[]);
+    assert_eq!(asking.end().await, (0, "a\nb\n".into(), String::new()));
+    drop(relay);
+    until("the socket is gone", async || !folder.socket().exists()).await;
+    let (code, _, error) = Weir::start_at(&server, "get clusters").end().await;
+    assert!(code == 2 && error.contains("weir.sock: No such file or directory"), "{code}: {error}");
+}
