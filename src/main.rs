@@ -12,7 +12,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use tokio::signal::unix::{SignalKind, signal};
-use weir::app::App;
+use weir::app::{App, PermissionsControl};
 use weir::cli::{get::Get, note, show, watch::Watch};
 use weir::config::{Config, Diagnostic, ListenAddress, admin_address, listen_address};
 use weir::demo::{Demo, Places};
@@ -229,13 +229,18 @@ fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
     show(&weir::cli::key::report(&config.views.rule, &text)?).context("cannot write")
 }
 
-/// The file is read when the program starts. A restart loses nothing: clients that reconnect get only what changed. Until then this reports
-/// whether the relay would start with the file as it is (BOOT-26).
-fn look_at(path: &Path) {
+/// Applies the permissions in the file. The rest of it is read when the program starts. A restart loses nothing: clients that reconnect get
+/// only what changed. Until then this reports whether the relay would start with the file as it is (BOOT-26).
+fn look_at(path: &Path, permissions: &PermissionsControl) {
     match Config::from_file(path) {
         Ok(config) => {
             log_warnings(&config);
-            tracing::info!(file = %path.display(), "configuration is valid; restart to apply it")
+            match permissions.replace(config.views.permissions) {
+                Ok(true) => tracing::info!("permissions applied; clients whose rule has changed reconnect"),
+                Ok(false) => {}
+                Err(error) => tracing::error!(%error, "permissions not applied"),
+            }
+            tracing::info!(file = %path.display(), "configuration is valid; restart to apply what is not in permissions")
         }
         Err(error) => {
             let error = anyhow::Error::from(error);
@@ -282,10 +287,11 @@ async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<
         terminate.recv().await;
         tracing::info!("SIGTERM received; draining");
     };
+    let permissions = app.permissions();
     let looks = async {
         let (Some(path), Some(hang_up)) = (config, &mut hang_up) else { return std::future::pending().await };
         while hang_up.recv().await.is_some() {
-            look_at(path);
+            look_at(path, &permissions);
         }
     };
     tokio::select! {
