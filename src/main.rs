@@ -13,7 +13,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use tokio::signal::unix::{SignalKind, signal};
 use weir::app::{App, PermissionsControl};
-use weir::cli::{get::Get, note, show, watch::Watch};
+use weir::cli::{check::AsClient, get::Get, note, show, watch::Watch};
 use weir::config::{Config, Diagnostic, ListenAddress, admin_address, listen_address};
 use weir::demo::{Demo, Places};
 use weir::open_files::{self, Raised};
@@ -53,7 +53,12 @@ enum Task {
     /// sharing key, access rules, limits.
     ///
     /// Exits with 0 if the relay can use it, with 1 if there are faults. Warnings are shown, and do not count.
-    Check(ConfigFile),
+    Check {
+        #[command(flatten)]
+        config: ConfigFile,
+        #[command(flatten)]
+        client: AsClient,
+    },
     /// Shows which sharing key nodes have, what made it, and how a fleet splits.
     Key {
         #[command(flatten)]
@@ -82,7 +87,7 @@ struct ConfigFile {
 async fn main() -> ExitCode {
     let Arguments { config, listen, admin, log, log_format, task } = Arguments::parse();
     let usual = match (&task, &config) {
-        (Some(Task::Check(_)), _) => "error", // the check prints its result itself
+        (Some(Task::Check { .. }), _) => "error", // the check prints its result itself
         (None, Some(_)) => "info",
         _ => "warn",
     };
@@ -105,7 +110,8 @@ impl Task {
     async fn run(self, before: Option<PathBuf>) -> ExitCode {
         let name = self.name();
         match self {
-            Self::Check(ConfigFile { path }) => match path.or(before) {
+            Self::Check { config: ConfigFile { path }, client } => match path.or(before) {
+                Some(path) if client.is_given() => ExitCode::from(weir::cli::check::run_as(&path, &client)),
                 Some(path) => ExitCode::from(weir::cli::check::run(&path).await),
                 None => refuse(WHICH_FILE),
             },
@@ -130,7 +136,7 @@ impl Task {
 
     fn name(&self) -> &'static str {
         match self {
-            Self::Check(_) => "check",
+            Self::Check { .. } => "check",
             Self::Key { .. } => "key",
             Self::Get(_) => "get",
             Self::Watch(_) => "watch",
