@@ -11,16 +11,17 @@ use tokio::task::JoinSet;
 use crate::admin::{self, AdminSocket, Shown};
 use crate::config::{AdminOptions, Config, ListenAddress};
 use crate::downstream::{
-    self, BACKLOG, Connections, Downstream, Drain, DrainTrigger, Listener, Rest, UnixOptions, UnixSocket,
+    self, BACKLOG, Connections, Downstream, Drain, DrainTrigger, JudgedClients, Listener, Rest, UnixOptions, UnixSocket,
 };
 use crate::open_files::{self, Shares, Spare};
-use crate::relay::{HubConnector, Loads, SharedConnector, Views, ViewsOptions};
+use crate::relay::{HubConnector, Loads, NeedsRestart, SharedConnector, Views, ViewsOptions};
 use crate::telemetry::{self, LogControl};
 use crate::tls::ListenerTls;
 use crate::transcode::{Descriptors, Transcoder};
 use crate::upstream::{
     AdsConnector, FilesConnector, FilesServer, FilesSource, LoadsConnector, Parser, RestConnector, SourcePlan,
 };
+use crate::xds::Permissions;
 
 /// A relay that is bound and not yet running.
 pub struct App {
@@ -124,6 +125,11 @@ impl App {
         self.admin_options.socket.as_deref()
     }
 
+    /// Returns what changes the permissions while the relay runs.
+    pub fn permissions(&self) -> PermissionsControl {
+        PermissionsControl { views: self.views.clone(), judged: self.downstream.judged_clients() }
+    }
+
     /// Returns how many connections of clients are served at a time.
     pub fn max_connections(&self) -> usize {
         self.connections.max()
@@ -177,6 +183,24 @@ impl App {
     /// Serves until the future is dropped.
     pub async fn run(self) {
         self.run_until(std::future::pending()).await;
+    }
+}
+
+/// Changes the permissions of a running relay.
+pub struct PermissionsControl {
+    views: Arc<Views>,
+    judged: Arc<JudgedClients>,
+}
+
+impl PermissionsControl {
+    /// Puts other permissions in force. Clients whose rule is another now are ended, spread over some seconds, and come back under it. Returns
+    /// whether anything differs.
+    pub fn replace(&self, permissions: Permissions) -> Result<bool, NeedsRestart> {
+        let differ = self.views.permissions().replace(permissions)?;
+        if differ {
+            self.judged.judge_again();
+        }
+        Ok(differ)
     }
 }
 

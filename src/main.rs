@@ -12,8 +12,8 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use tokio::signal::unix::{SignalKind, signal};
-use weir::app::App;
-use weir::cli::{get::Get, note, show, watch::Watch};
+use weir::app::{App, PermissionsControl};
+use weir::cli::{check::AsClient, get::Get, note, show, watch::Watch};
 use weir::config::{Config, Diagnostic, ListenAddress, admin_address, listen_address};
 use weir::demo::{Demo, Places};
 use weir::open_files::{self, Raised};
@@ -53,7 +53,12 @@ enum Task {
     /// sharing key, access rules, limits.
     ///
     /// Exits with 0 if the relay can use it, with 1 if there are faults. Warnings are shown, and do not count.
-    Check(ConfigFile),
+    Check {
+        #[command(flatten)]
+        config: ConfigFile,
+        #[command(flatten)]
+        client: AsClient,
+    },
     /// Shows which sharing key nodes have, what made it, and how a fleet splits.
     Key {
         #[command(flatten)]
@@ -82,7 +87,7 @@ struct ConfigFile {
 async fn main() -> ExitCode {
     let Arguments { config, listen, admin, log, log_format, task } = Arguments::parse();
     let usual = match (&task, &config) {
-        (Some(Task::Check(_)), _) => "error", // the check prints its result itself
+        (Some(Task::Check { .. }), _) => "error", // the check prints its result itself
         (None, Some(_)) => "info",
         _ => "warn",
     };
@@ -105,7 +110,8 @@ impl Task {
     async fn run(self, before: Option<PathBuf>) -> ExitCode {
         let name = self.name();
         match self {
-            Self::Check(ConfigFile { path }) => match path.or(before) {
+            Self::Check { config: ConfigFile { path }, client } => match path.or(before) {
+                Some(path) if client.is_given() => ExitCode::from(weir::cli::check::run_as(&path, &client)),
                 Some(path) => ExitCode::from(weir::cli::check::run(&path).await),
                 None => refuse(WHICH_FILE),
             },
@@ -130,7 +136,7 @@ impl Task {
 
     fn name(&self) -> &'static str {
         match self {
-            Self::Check(_) => "check",
+            Self::Check { .. } => "check",
             Self::Key { .. } => "key",
             Self::Get(_) => "get",
             Self::Watch(_) => "watch",
@@ -229,13 +235,18 @@ fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
     show(&weir::cli::key::report(&config.views.rule, &text)?).context("cannot write")
 }
 
-/// The file is read when the program starts. A restart loses nothing: clients that reconnect get only what changed. Until then this reports
-/// whether the relay would start with the file as it is (BOOT-26).
-fn look_at(path: &Path) {
+/// Applies the permissions in the file. The rest of it is read when the program starts. A restart loses nothing: clients that reconnect get
+/// only what changed. Until then this reports whether the relay would start with the file as it is (BOOT-26).
+fn look_at(path: &Path, permissions: &PermissionsControl) {
     match Config::from_file(path) {
         Ok(config) => {
             log_warnings(&config);
-            tracing::info!(file = %path.display(), "configuration is valid; restart to apply it")
+            match permissions.replace(config.views.permissions) {
+                Ok(true) => tracing::info!("permissions applied; clients whose rule has changed reconnect"),
+                Ok(false) => {}
+                Err(error) => tracing::error!(%error, "permissions not applied"),
+            }
+            tracing::info!(file = %path.display(), "configuration is valid; restart to apply what is not in permissions")
         }
         Err(error) => {
             let error = anyhow::Error::from(error);
@@ -282,10 +293,11 @@ async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<
         terminate.recv().await;
         tracing::info!("SIGTERM received; draining");
     };
+    let permissions = app.permissions();
     let looks = async {
         let (Some(path), Some(hang_up)) = (config, &mut hang_up) else { return std::future::pending().await };
         while hang_up.recv().await.is_some() {
-            look_at(path);
+            look_at(path, &permissions);
         }
     };
     tokio::select! {

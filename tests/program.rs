@@ -100,7 +100,7 @@ fn boot_26_sighup_says_whether_the_relay_could_start_and_changes_nothing() {
     let mut program = Program::start(configuration);
     program.says("weir started");
     program.signal("-HUP");
-    program.says("configuration is valid; restart to apply it");
+    program.says("configuration is valid; restart to apply what is not in permissions");
     std::fs::write(program.folder.join("relay.yaml"), "listen: []\n").unwrap();
     program.signal("-HUP");
     program.says("a restart would fail");

@@ -31,6 +31,15 @@ impl Checker<'_> {
         {
             self.fault(&tenant.place, "requires permissions: they say whose a client is");
         }
+        if !key.fields().contains(&KeyField::Tenant) {
+            let servers = raw.upstream.0.iter().flat_map(|upstream| upstream.all_servers());
+            for tenants in servers.filter_map(|server| server.tenants.as_ref()) {
+                self.fault(
+                    &tenants.place,
+                    "requires tenant in views.key: without it, clients of all tenants share views",
+                );
+            }
+        }
         Permissions::of(rules)
     }
 

@@ -17,6 +17,7 @@ pub(crate) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
         socket: None,
         tls: None,
         tokens: Vec::new(),
+        tenants: Vec::new(),
         variant: None,
         quirks: ServerQuirks::default(),
         features: BTreeSet::new(),

@@ -52,7 +52,7 @@ async fn converse(frames: &mut Frames, call: &LoadsCall, answers: mpsc::Sender<B
     }
     let (reports, taken) = mpsc::channel(1);
     tokio::select! {
-        end = call.loads.serve(&call.peer, LoadLink { first, reports: taken, answers }) => end.into(),
+        end = call.loads.serve(&call.peer, LoadLink { tenant: None, first, reports: taken, answers }) => end.into(),
         status = read(frames, call, reports) => status,
     }
 }

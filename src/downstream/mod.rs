@@ -1,6 +1,8 @@
 //! The edge towards clients: accepts connections, passes on requests and replies, and decides nothing.
 
 mod accept;
+mod any_body;
+mod arrival;
 mod body;
 mod buffered_body;
 mod client_address;
@@ -42,6 +44,7 @@ mod write_timeout;
 pub(crate) use connections::{ConnectionLimits, Connections};
 pub(crate) use drain::{Drain, DrainTimes, DrainTrigger};
 pub(crate) use handshakes::HandshakeLimits;
+pub(crate) use judged_clients::JudgedClients;
 pub(crate) use listen::{BACKLOG, listen, short_queue};
 pub(crate) use listener::Listener;
 pub use listener::{ListenAddress, ListenOptions};

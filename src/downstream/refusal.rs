@@ -43,8 +43,11 @@ impl Refusal {
 
     /// The client was judged again, and has to end.
     pub(crate) fn judged(verdict: &Status) -> Self {
-        let status =
-            if verdict.code == code::UNAUTHENTICATED { StatusCode::UNAUTHORIZED } else { StatusCode::FORBIDDEN };
+        let status = match verdict.code {
+            code::UNAUTHENTICATED => StatusCode::UNAUTHORIZED,
+            code::UNAVAILABLE => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::FORBIDDEN,
+        };
         Self { status, grpc: verdict.code, message: verdict.message.clone() }
     }
 

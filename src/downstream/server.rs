@@ -1,31 +1,24 @@
 //! Accepts connections and routes requests.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
-use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
 
-use super::accept::{Accepted, accept};
-use super::body::{Piece, ReadStalled, SessionBody, Shared, trailers};
+use super::accept::accept;
+use super::any_body::{AnyBody, grpc_response, refuse};
+use super::body::{SessionBody, Shared};
 use super::buffered_body::BufferedBody;
-use super::client_address::{AddressError, AddressSource};
-use super::client_stream::ClientStream;
-use super::connection::{self, ConnectionTimeouts};
 use super::connections::{ConnectionLimits, Connections, Place};
 use super::drain::Drain;
 use super::encode::SharedMessages;
-use super::frames::{Frames, framed};
-use super::handshake::{VerifiedClient, secure};
+use super::frames::Frames;
 use super::handshakes::{HandshakeLimits, Handshakes};
 use super::health::{Health, Inquiry};
 use super::incomplete::{Inbound, IncompleteRequests};
@@ -37,13 +30,11 @@ use super::refusal::Refusal;
 use super::request_limits::RequestLimits;
 use super::rest::{Poll as RestPoll, Rest};
 use super::slot::{Slot, Status};
-use super::socket::Socket;
 use super::stream::{Call, LINGER, read};
 use super::turns::Turns;
 use super::unfinished_replies::UnfinishedReplies;
 use crate::relay::{Loads, LogPace, ViewQuota, Views};
-use crate::tls::ListenerTls;
-use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Peer, Proven, Shape};
+use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Peer, Shape};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
@@ -68,20 +59,20 @@ pub(crate) struct Options {
 
 #[derive(Clone)]
 pub(crate) struct Downstream {
-    views: Arc<Views>,
-    loads: Arc<Loads>,
-    connections: Arc<Connections>,
-    handshakes: Arc<Handshakes>,
-    judged: Arc<JudgedClients>,
-    incomplete: Arc<IncompleteRequests>,
-    request_limits: RequestLimits,
-    new_names_per_second: usize,
-    message_bytes: usize,
-    shared: Arc<Shared>,
-    v2: bool,
-    drain: Drain,
-    rest: Option<Arc<Rest>>,
-    proxy_faults: Arc<LogPace>,
+    pub(super) views: Arc<Views>,
+    pub(super) loads: Arc<Loads>,
+    pub(super) connections: Arc<Connections>,
+    pub(super) handshakes: Arc<Handshakes>,
+    pub(super) judged: Arc<JudgedClients>,
+    pub(super) incomplete: Arc<IncompleteRequests>,
+    pub(super) request_limits: RequestLimits,
+    pub(super) new_names_per_second: usize,
+    pub(super) message_bytes: usize,
+    pub(super) shared: Arc<Shared>,
+    pub(super) v2: bool,
+    pub(super) drain: Drain,
+    pub(super) rest: Option<Arc<Rest>>,
+    pub(super) proxy_faults: Arc<LogPace>,
 }
 
 impl Downstream {
@@ -155,93 +146,7 @@ impl Downstream {
         self.judged.clone()
     }
 
-    async fn connection(self, accepted: Accepted, tls: Option<Arc<ListenerTls>>) {
-        let Accepted { mut socket, address, spare, options } = accepted;
-        socket.prepare();
-        let (source, patience) = (AddressSource::of(&options, address), ConnectionTimeouts::default());
-        let Some(place) = self.connections.admit(source.known(), spare) else { return log_crowded(address) };
-        let mut peer = Peer { connection: place.number(), address, proven: socket.process() };
-        if !connection::has_spoken(&socket, &peer, patience, &place).await {
-            return;
-        }
-        peer.address = match self.find_address(source, &mut socket, &place, patience.first_word).await {
-            Some(address) => address,
-            None => return,
-        };
-        let stream = match tls {
-            None => ClientStream::Plain(socket),
-            Some(tls) => match self.secure(socket, &tls, &mut peer, &place).await {
-                Some(stream) => stream,
-                None => return,
-            },
-        };
-        let peer = Arc::new(peer);
-        let drain = self.drain.clone();
-        let inbound = self.incomplete.connection();
-        let answering = place.clone();
-        let of_call = peer.clone();
-        let call = move |request| self.clone().respond(request, of_call.clone(), &answering, inbound.clone());
-        connection::serve(stream, &peer, drain, patience, place, call).await;
-    }
-
-    /// Finds out whose connection it is. Returns `None` if it must be closed.
-    async fn find_address(
-        &self,
-        source: AddressSource,
-        socket: &mut Socket,
-        place: &Place,
-        limit: Duration,
-    ) -> Option<Option<SocketAddr>> {
-        let mut drain = self.drain.clone();
-        let found = tokio::select! {
-            biased;
-            found = source.find(socket, limit) => found,
-            end = place.ends(&mut drain) => Err(AddressError::Ended(end)),
-        };
-        let address = found.map_err(|error| self.log_unknown(source, &error)).ok()?;
-        if source.known() != address && !place.count_address(address) {
-            log_crowded(address);
-            return None;
-        }
-        Some(address)
-    }
-
-    /// Reports that it is not known whose connection it is.
-    fn log_unknown(&self, source: AddressSource, error: &AddressError) {
-        let peer = source.peer().map(tracing::field::display);
-        let Some(fault) = error.fault() else { return tracing::debug!(peer, %error, "connection closed") };
-        self.views.counters().proxy_faults.found(fault);
-        if let Some(unlogged) = self.proxy_faults.line(Instant::now()) {
-            tracing::warn!(peer, %error, unlogged, "connection closed: PROXY header expected from balancers alone");
-        }
-    }
-
-    /// Does the TLS handshake. What the client proves by its certificate is its peer's.
-    async fn secure(
-        &self,
-        socket: Socket,
-        tls: &Arc<ListenerTls>,
-        peer: &mut Peer,
-        place: &Place,
-    ) -> Option<ClientStream> {
-        let mut drain = self.drain.clone();
-        let secured = tokio::select! {
-            secured = secure(socket, peer.ip(), tls, &self.handshakes) => secured,
-            end = place.ends(&mut drain) => {
-                tracing::debug!(%peer, ?end, "connection closed within the TLS handshake");
-                return None;
-            }
-        };
-        let secured = secured.map_err(|failure| tls.failed(peer, &failure)).ok()?;
-        if let Some(VerifiedClient { names, chain }) = secured.client {
-            peer.proven = Some(Proven::Certificate(names));
-            let judge = move || chain.judge().map_err(|rejection| Status::unauthenticated(rejection.to_string()));
-            place.set_judged(self.judged.enter(Box::new(judge)));
-        }
-        Some(ClientStream::Tls(Box::new(secured.stream)))
-    }
-
-    fn respond(
+    pub(super) fn respond(
         self,
         request: Request<Incoming>,
         peer: Arc<Peer>,
@@ -380,20 +285,6 @@ impl Answer {
     }
 }
 
-fn log_crowded(address: Option<SocketAddr>) {
-    let peer = address.map(tracing::field::display);
-    tracing::debug!(peer, "too many connections from one address; closing it");
-}
-
-/// The kinds of response bodies.
-enum AnyBody {
-    Session(Box<SessionBody>),
-    /// Messages of another task, and the final status.
-    Messages(mpsc::Receiver<Bytes>, Option<oneshot::Receiver<Status>>),
-    Whole(BufferedBody),
-    Empty,
-}
-
 fn is_health_check(request: &Request<Incoming>) -> bool {
     Inquiry::of_path(request.uri().path()) == Some(Inquiry::Check)
 }
@@ -403,43 +294,6 @@ fn is_grpc(request: &Request<Incoming>) -> bool {
     let rest = ["/v3/", "/v2/"].into_iter().any(|version| request.uri().path().starts_with(version));
     let json = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/json");
     request.version() == Version::HTTP_2 && !rest && !request.headers().get(CONTENT_TYPE).is_some_and(json)
-}
-
-impl Body for AnyBody {
-    type Data = Piece;
-    type Error = ReadStalled;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, ReadStalled>>> {
-        match &mut *self {
-            Self::Session(body) => Pin::new(body.as_mut()).poll_frame(cx),
-            Self::Messages(messages, end) => {
-                if let Some(message) = ready!(messages.poll_recv(cx)) {
-                    return Poll::Ready(Some(Ok(Frame::data(framed(&message).into()))));
-                }
-                let Some(waiting) = end else { return Poll::Ready(None) };
-                let status = ready!(Pin::new(waiting).poll(cx))
-                    .unwrap_or_else(|_| Status::unavailable("the relay is shutting down"));
-                *end = None;
-                Poll::Ready(Some(Ok(Frame::trailers(trailers(&status)))))
-            }
-            Self::Whole(body) => Pin::new(body).poll_frame(cx),
-            Self::Empty => Poll::Ready(None),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Whole(body) => body.is_end_stream(),
-            other => matches!(other, Self::Empty),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(body) => body.size_hint(),
-            _ => SizeHint::default(),
-        }
-    }
 }
 
 /// Answers a request with the limit that it is beyond. What the client still sends is read and dropped: otherwise the answer could be lost
@@ -452,19 +306,6 @@ fn refused(request: Request<Incoming>, refusal: Refusal) -> Response<AnyBody> {
         true => refuse(&refusal.grpc()),
         false => refusal.rest().map(|body| AnyBody::Whole(BufferedBody::new(body, UNTAKEN))),
     }
-}
-
-fn refuse(status: &Status) -> Response<AnyBody> {
-    let mut response = grpc_response(AnyBody::Empty);
-    response.headers_mut().extend(trailers(status));
-    response
-}
-
-fn grpc_response(body: AnyBody) -> Response<AnyBody> {
-    let mut response = Response::new(body);
-    let grpc = http::HeaderValue::from_static("application/grpc");
-    response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
-    response
 }
 
 /// A stream may begin with the names of so many seconds: by default with the clusters and the endpoints of 100,000 clusters.

@@ -29,6 +29,8 @@ pub struct Link {
     pub id: LinkId,
     /// The variant to begin with. If the server does not support it, the other one is used.
     pub variant: Option<Variant>,
+    /// Whose view it is for, if views have tenants. It decides which credentials the server is shown.
+    pub tenant: Option<Arc<str>>,
     /// Where events are sent. The link ends when the receiver is dropped.
     pub reports: mpsc::Sender<LinkReport>,
     /// Reads responses for the view. Without it, they are reported unread.

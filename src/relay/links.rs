@@ -27,6 +27,7 @@ pub(super) struct Links {
     pub(crate) reports: mpsc::Receiver<LinkReport>,
     report_to: mpsc::Sender<LinkReport>,
     readers: ResponseReaders,
+    tenant: Option<Arc<str>>,
 }
 
 pub(super) struct OpenLink {
@@ -45,10 +46,10 @@ pub(super) struct OpenLink {
 }
 
 impl Links {
-    pub(crate) fn none(readers: ResponseReaders) -> Self {
+    pub(crate) fn none(readers: ResponseReaders, tenant: Option<Arc<str>>) -> Self {
         // The channel is short, so that a stream reads as fast as the view task applies.
         let (report_to, reports) = mpsc::channel(4);
-        Self { open: BTreeMap::new(), totals: BTreeMap::new(), serial: 0, reports, report_to, readers }
+        Self { open: BTreeMap::new(), totals: BTreeMap::new(), serial: 0, reports, report_to, readers, tenant }
     }
 
     /// Returns the link that a report is from, unless that link has been given up.
@@ -117,7 +118,8 @@ impl Links {
                 let connector = &connectors[stream.server];
                 let variant: Option<Variant> = connector.variant();
                 let reader = Some(self.readers.reader());
-                let task = connector.start(Link { id: LinkId { stream, serial }, variant, reports, reader });
+                let (id, tenant) = (LinkId { stream, serial }, self.tenant.clone());
+                let task = connector.start(Link { id, variant, tenant, reports, reader });
                 let link = OpenLink {
                     serial,
                     task,

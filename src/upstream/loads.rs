@@ -31,7 +31,7 @@ impl LoadsConnector {
 
 impl LoadConnector for LoadsConnector {
     fn carry(&self, server: usize, link: LoadLink) -> Pin<Box<dyn Future<Output = LoadEnd> + Send>> {
-        let server = self.servers[server].clone();
+        let server = self.servers[server].as_ref().map(|server| server.of_tenant(link.tenant.as_deref()).clone());
         Box::pin(async move {
             let carried = match server {
                 Some(server) => carry(server, link).await,
@@ -57,7 +57,7 @@ async fn listen_to_nothing(mut link: LoadLink) -> Result<(), Status> {
 }
 
 async fn carry(server: AdsConnector, link: LoadLink) -> Result<(), Status> {
-    let LoadLink { first, reports, answers } = link;
+    let LoadLink { tenant: _, first, reports, answers } = link;
     let Connected { slot, served: _served, channel, metadata } = server.connect_for_loads().await?;
     let until_sent = slot.clone();
     let mut grpc = server.limited(channel);

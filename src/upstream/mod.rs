@@ -23,4 +23,4 @@ pub use rest::RestConnector;
 pub(crate) use rest::RestServer;
 #[cfg(feature = "fuzzing")]
 pub(crate) use rest::fuzzing;
-pub(crate) use server::{AdsServer, Keepalive, LifeTimes, TlsFiles, TlsWords};
+pub(crate) use server::{AdsServer, Keepalive, LifeTimes, TenantCredentials, TlsFiles, TlsWords};

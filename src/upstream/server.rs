@@ -10,18 +10,21 @@ use rustls::pki_types::ServerName;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{BackoffTimes, ServerQuirks};
 use crate::tls::OwnCertificate;
+use crate::xds::NamePattern;
 
 /// Equal servers are one, and share connections (BOOT-9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdsServer {
     /// A scheme, a host and an optional port, without a path.
     pub(crate) uri: Uri,
-    /// Present if and only if the scheme is https.
     /// A Unix socket that is connected to instead of the host of the URI.
     pub(crate) socket: Option<PathBuf>,
+    /// Present if and only if the scheme is https.
     pub(crate) tls: Option<TlsFiles>,
     /// Each of these files has a token that is sent with each stream, over TLS alone (BOOT-7).
     pub(crate) tokens: Vec<PathBuf>,
+    /// What the server is shown for clients of some tenants, instead of its own certificate and tokens. The first that is for one counts.
+    pub(crate) tenants: Vec<TenantCredentials>,
     /// The variant used from the start. Without it delta is tried, then SotW if the server does not support delta.
     pub(crate) variant: Option<Variant>,
     pub(crate) quirks: ServerQuirks,
@@ -34,6 +37,14 @@ pub struct AdsServer {
     pub(crate) message_bytes: usize,
     /// How many streams share a connection, at most.
     pub(crate) max_streams_per_connection: usize,
+}
+
+/// What a server is shown for clients of some tenants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TenantCredentials {
+    pub(crate) tenants: Vec<NamePattern>,
+    pub(crate) own: Option<OwnCertificate>,
+    pub(crate) tokens: Vec<PathBuf>,
 }
 
 /// When liveness calls are made.
@@ -96,6 +107,13 @@ impl AdsServer {
     /// a hung program (FB-32).
     pub(super) fn first_words_timeout(&self) -> Duration {
         self.connect_timeout.min(FIRST_WORDS)
+    }
+
+    /// Returns the server as clients of some tenants have it.
+    pub(super) fn with_credentials(&self, credentials: &TenantCredentials) -> Self {
+        let TenantCredentials { tenants: _, own, tokens } = credentials.clone();
+        let tls = self.tls.clone().map(|tls| TlsFiles { own, ..tls });
+        Self { tls, tokens, tenants: Vec::new(), ..self.clone() }
     }
 
     /// Returns the URI without the trailing slash that its type appends.

@@ -116,7 +116,7 @@ impl NamePattern {
         }
     }
 
-    pub(super) fn matches(&self, name: &str) -> bool {
+    pub(crate) fn matches(&self, name: &str) -> bool {
         match self {
             Self::Exactly(text) => **text == *name,
             Self::Under(start) => name.starts_with(&**start),

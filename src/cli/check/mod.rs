@@ -1,5 +1,6 @@
 //! `weir check`: whether a configuration is valid, and what it means.
 
+mod as_client;
 mod servers;
 mod settings;
 
@@ -7,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::as_client::AsClient;
 use super::{note, show};
 use crate::config::{Config, Review};
 use crate::upstream::{FilesOptions, FilesServer, FilesSource, Parser, SourcePlan};
@@ -32,6 +34,22 @@ pub async fn run(path: &Path) -> u8 {
     crate::app::system_warnings().iter().for_each(|warning| note(&format!("warning: {warning}")));
     faults.iter().for_each(|fault| note(&format!("error: {fault}")));
     if faults.is_empty() { 0 } else { FAULTY }
+}
+
+/// Answers what a configuration means for one client. Returns the exit code: 0 if it is served, 1 if it is not, or if there are faults.
+pub fn run_as(path: &Path, client: &AsClient) -> u8 {
+    let answer = match Config::from_file(path) {
+        Ok(config) => client.answer(&config).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    match answer.and_then(|(text, is_served)| show(&text).map(|()| is_served).map_err(|error| error.to_string())) {
+        Ok(true) => 0,
+        Ok(false) => FAULTY,
+        Err(error) => {
+            note(&error);
+            FAULTY
+        }
+    }
 }
 
 /// Reads all resource files, as the relay does when it starts.

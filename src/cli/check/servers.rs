@@ -6,7 +6,7 @@ use crate::config::{Config, MAX_STREAMS_PER_CONNECTION};
 use crate::protocol::ladder::Rule;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{OnResourceTimeout, ServerQuirks};
-use crate::upstream::{AdsServer, FilesServer, Plan, RestServer, SourcePlan};
+use crate::upstream::{AdsServer, FilesServer, Plan, RestServer, SourcePlan, TenantCredentials};
 
 /// Returns the ladder of the top level and of each authority.
 pub(super) fn report(config: &Config) -> String {
@@ -69,6 +69,13 @@ fn credentials(server: &AdsServer) -> Option<String> {
     for token in &server.tokens {
         let never = if server.tls.is_none() { ", never sent without TLS" } else { "" };
         let _ = write!(text, ", token from {}{never}", token.display());
+    }
+    for TenantCredentials { tenants, own, tokens } in &server.tenants {
+        let names: Vec<_> = tenants.iter().map(ToString::to_string).collect();
+        let own = own.iter().map(|own| format!("certificate {}", own.certificate.display()));
+        let shown: Vec<_> = own.chain(tokens.iter().map(|token| format!("token from {}", token.display()))).collect();
+        let shown = if shown.is_empty() { "nothing".into() } else { shown.join(", ") };
+        let _ = write!(text, "; for {}: {shown}", names.join(", "));
     }
     Some(text)
 }

@@ -1,8 +1,8 @@
 //! One control plane.
 
 use crate::config::form::{
-    Factor, FilePath, HostName, Interval, Jitter, Located, OneOrMore, Pause, Positive, ServerUri, Size, Wait, section,
-    words,
+    Factor, FilePath, HostName, Interval, Jitter, Located, Name, Needed, NonEmpty, OneOrMore, Pause, Positive,
+    ServerUri, Size, Wait, section, words,
 };
 
 section! {
@@ -22,6 +22,8 @@ section! {
         tls: Option<Located<Tls>>;
         /// JSON web token, sent with each stream or poll, over TLS only; read each time.
         token_file: Option<Located<FilePath>>;
+        /// What the server is shown for clients of some tenants, instead of tls.certificate and token_file. The first that is for one counts.
+        tenants: Option<Located<NonEmpty<TenantEntry>>>;
         /// Without it delta is tried, and SotW if the server does not implement delta.
         variant: Option<Located<Variant>>;
         /// For name resolution, TCP and TLS. With rest the default is request_timeout.
@@ -50,6 +52,20 @@ section! {
         resource_timer_is_transient_error: Option<Located<bool>> = false;
         /// If true, clients lose a resource that the server reports as PERMISSION_DENIED (gRFC A88).
         fail_on_data_errors: Option<Located<bool>> = false;
+    }
+}
+
+section! {
+    /// What a server is shown for clients of some tenants. Connections are not shared with other tenants.
+    TenantEntry {
+        /// Tenants; a * at the end matches any rest.
+        names: Needed<NonEmpty<Name>>;
+        /// PEM file of the certificate, with its chain. Requires key.
+        certificate: Option<Located<FilePath>>;
+        /// PEM file of its private key. Requires certificate.
+        key: Option<Located<FilePath>>;
+        /// JSON web token.
+        token_file: Option<Located<FilePath>>;
     }
 }
 

@@ -45,6 +45,7 @@ upstream:
     request_timeout: 10s
     tls: {ca: ca.pem, certificate: c.pem, key: k.pem, server_name: cp.example}
     token_file: token
+    tenants: [{names: [a], certificate: c.pem, key: k.pem, token_file: t}]
     variant: delta
     connect_timeout: 20s
     liveness: {interval: 0s, timeout: 5s}

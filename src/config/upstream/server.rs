@@ -83,6 +83,7 @@ impl Checker<'_> {
         Some(AdsServer {
             tls,
             tokens: raw.token_file.iter().map(|file| self.file(file, files::look_at_token)).collect(),
+            tenants: self.tenants(raw),
             variant: raw.variant.as_ref().map(|variant| variant.value.into()),
             quirks: quirks(raw),
             connect_timeout: or(&raw.connect_timeout, Pause(CONNECT_TIMEOUT)).0,
@@ -125,9 +126,10 @@ fn polled_keys(raw: &Server) -> [Option<&Place>; 2] {
 }
 
 /// Keys for streams and connections.
-fn streamed_keys(raw: &Server) -> [Option<&Place>; 9] {
+fn streamed_keys(raw: &Server) -> [Option<&Place>; 10] {
     [
         place(&raw.variant),
+        place(&raw.tenants),
         place(&raw.liveness),
         place(&raw.keepalive),
         place(&raw.node_in_every_request),

@@ -1,12 +1,14 @@
 //! TLS to a server.
 
 use crate::config::checker::Checker;
-use crate::config::files::{look_at_cas, look_at_certificates, look_at_key, look_at_pair};
-use crate::config::form::{Located, ServerUri};
+use crate::config::diagnostic::Place;
+use crate::config::files::{look_at_cas, look_at_certificates, look_at_key, look_at_pair, look_at_token};
+use crate::config::form::{FilePath, Located, ServerUri};
 use crate::config::plain_server::name_in;
 use crate::config::raw::{Server, Tls};
 use crate::tls::OwnCertificate;
-use crate::upstream::{TlsFiles, TlsWords};
+use crate::upstream::{TenantCredentials, TlsFiles, TlsWords};
+use crate::xds::NamePattern;
 
 impl Checker<'_> {
     pub(super) fn tls(&mut self, raw: Option<&Located<Tls>>, uri: &Located<ServerUri>) -> Option<TlsFiles> {
@@ -15,18 +17,23 @@ impl Checker<'_> {
         if server_name.is_none() {
             self.fault(&uri.place, "the host cannot be the name in a certificate: expected tls.server_name beside it");
         }
-        let own = raw.and_then(|raw| self.own_certificate(raw));
+        let own = raw.and_then(|raw| self.own_certificate(&raw.place, &raw.certificate, &raw.key));
         let ca = raw.and_then(|raw| raw.ca.as_ref()).map(|ca| self.file(ca, look_at_cas));
         Some(TlsFiles { ca, own, server_name: server_name?, words: TlsWords::CONFIGURATION })
     }
 
-    fn own_certificate(&mut self, raw: &Located<Tls>) -> Option<OwnCertificate> {
+    fn own_certificate(
+        &mut self,
+        section: &Place,
+        certificate: &Option<Located<FilePath>>,
+        key: &Option<Located<FilePath>>,
+    ) -> Option<OwnCertificate> {
         let mut lonely = |there: &Located<_>, other: &str| {
-            if !self.found.has_fault_within(&raw.place.key(other)) {
+            if !self.found.has_fault_within(&section.key(other)) {
                 self.found.fault(&there.place, format!("missing {other}: certificate and key go together"));
             }
         };
-        match (&raw.certificate, &raw.key) {
+        match (certificate, key) {
             (Some(certificate), Some(key)) => {
                 let place = &key.place;
                 let (certificate, key) = (self.file(certificate, look_at_certificates), self.file(key, look_at_key));
@@ -44,10 +51,28 @@ impl Checker<'_> {
         None
     }
 
+    /// Returns what the server is shown for each tenant.
+    pub(super) fn tenants(&mut self, raw: &Server) -> Vec<TenantCredentials> {
+        let entries = raw.tenants.iter().flat_map(|entries| &entries.0);
+        let credentials = entries.map(|entry| {
+            let names = entry.names.0.iter().flat_map(|names| &names.0);
+            let own = self.own_certificate(&entry.place, &entry.certificate, &entry.key);
+            TenantCredentials {
+                tenants: names.map(|name| NamePattern::parse(&name.0)).collect(),
+                own,
+                tokens: entry.token_file.iter().map(|file| self.file(file, look_at_token)).collect(),
+            }
+        });
+        credentials.collect()
+    }
+
     /// Reports keys that have no effect, or must not be used, without TLS.
     pub(super) fn without_tls(&mut self, raw: &Server) {
         if let Some(tls) = &raw.tls {
             self.fault(&tls.place, "requires an https:// URI");
+        }
+        if let Some(tenants) = &raw.tenants {
+            self.fault(&tenants.place, "requires an https:// URI: certificates and tokens are for TLS");
         }
         if let Some(token) = &raw.token_file {
             self.fault(&token.place, "requires an https:// URI: a token is never sent without TLS");

@@ -35,6 +35,8 @@ pub(crate) enum LoadsMode {
 /// One stream of load reports: the first message from downstream, the following ones, and the channel for responses. Both
 /// directions are bounded, so that a slow reader slows its sender.
 pub(crate) struct LoadLink {
+    /// Whose reports these are, if views have tenants.
+    pub(crate) tenant: Option<Arc<str>>,
     pub(crate) first: Bytes,
     pub(crate) reports: mpsc::Receiver<Bytes>,
     pub(crate) answers: mpsc::Sender<Bytes>,
@@ -155,6 +157,7 @@ impl Loads {
     /// Ends the client's stream when another server becomes active for the key, so that the client starts again there (FB-19): an order of
     /// the old server does not hold for the new one.
     async fn pass_through(&self, key: &SharingKey, link: LoadLink) -> LoadEnd {
+        let link = LoadLink { tenant: key.tenant(), ..link };
         let server = self.views.active_server(key);
         tokio::select! {
             end = self.connector.carry(server, link) => end,

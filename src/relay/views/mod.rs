@@ -30,6 +30,7 @@ use super::command::Command;
 use super::counters::ProcessCounters;
 use super::incidents::Incidents;
 use super::link::SharedConnector;
+use super::live_permissions::LivePermissions;
 use super::member::Member;
 use super::metric_labels::MetricLabels;
 use super::reachability::SharedReachability;
@@ -43,14 +44,14 @@ use crate::protocol::session::{Authorities, Client, Identity, IdentityError, Ses
 use crate::protocol::sources::Plan;
 use crate::protocol::view::{Class, ResourceTable, SessionId};
 use crate::xds::{
-    Access, BodyStore, Clearance, KeyRule, Name, Peer, Permissions, Permit, SharingKey, StatedVersionsStore, TypeTable,
+    Access, BodyStore, Clearance, KeyRule, Name, Peer, Permit, SharingKey, StatedVersionsStore, TypeTable,
 };
 
 pub(crate) struct Views {
     rule: Arc<KeyRule>,
     accept_missing_node: bool,
     access: Access,
-    permissions: Permissions,
+    permissions: Arc<LivePermissions>,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
     plan: Arc<Plan>,
@@ -103,7 +104,7 @@ impl Views {
             rule: Arc::new(rule),
             accept_missing_node,
             access,
-            permissions,
+            permissions: Arc::new(LivePermissions::new(permissions)),
             counters: Arc::new(ProcessCounters::new(table.clone())),
             table,
             limits: Arc::new(limits),
@@ -233,7 +234,7 @@ impl Views {
     pub(super) fn identify(&self, peer: &Arc<Peer>, node: Option<&Bytes>) -> Result<Identity, AdmissionError> {
         let nobody = Bytes::new();
         let node = node.or(self.accept_missing_node.then_some(&nobody)).ok_or(AdmissionError::NoNode)?;
-        Identity::of(self.rule.clone(), self.permissions.clone(), peer.clone(), node).map_err(|error| match error {
+        Identity::of(self.rule.clone(), self.permissions.current(), peer.clone(), node).map_err(|error| match error {
             IdentityError::Node(_) => AdmissionError::BadNode,
             IdentityError::Denied(denied) => AdmissionError::Denied(Box::new(denied)),
         })
@@ -241,7 +242,12 @@ impl Views {
 
     /// Whether there are rules for who may be which client.
     pub(super) fn are_judged(&self) -> bool {
-        !self.permissions.rules().is_empty()
+        !self.permissions.current().rules().is_empty()
+    }
+
+    /// Returns who may be which client.
+    pub(crate) fn permissions(&self) -> &Arc<LivePermissions> {
+        &self.permissions
     }
 
     /// Returns what a client may have, by the permissions and by the access rules.

@@ -22,7 +22,7 @@ pub struct ViewsOptions {
     pub(crate) max_in_metrics: usize,
     pub(crate) table: TypeTable,
     pub(crate) access: Access,
-    pub(crate) permissions: Permissions,
+    pub permissions: Permissions,
     pub limits: Limits,
     /// Memory for what all clients state that they hold, until it is judged.
     pub(crate) stated_versions_bytes: usize,

@@ -60,7 +60,7 @@ impl Views {
             active: active.clone(),
             active_server_changes: self.active_server_changes.clone(),
             sessions: HashMap::new(),
-            links: Links::none(self.readers.clone()),
+            links: Links::none(self.readers.clone(), key.tenant()),
             interest_applied: Vec::new(),
             faults: self.limits.faults,
         };

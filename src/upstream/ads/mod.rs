@@ -24,6 +24,7 @@ use super::token;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{Backoff, BackoffTimes};
 use crate::relay::{Connector, Link, LinkEvent, LinkReport};
+use crate::xds::NamePattern;
 
 /// Opens streams to one control plane, on connections that they share.
 #[derive(Debug, Clone)]
@@ -35,15 +36,36 @@ pub struct AdsConnector {
     load_pool: Arc<ConnectionPool>,
     /// State shared by all streams to the server.
     shared: Arc<Shared>,
+    /// The same server with the credentials of some tenants. Connections are never shared with them: what a connection may be shown is
+    /// decided by who opened it.
+    of_tenants: Arc<[(Vec<NamePattern>, AdsConnector)]>,
 }
 
 impl AdsConnector {
     /// Prepares connections to a server; none is opened before a stream is started.
     pub fn new(server: AdsServer) -> Self {
         let shared = Arc::new(Shared::new(server.life));
+        let of_tenants = server
+            .tenants
+            .iter()
+            .map(|credentials| (credentials.tenants.clone(), Self::new(server.with_credentials(credentials))));
+        let of_tenants = of_tenants.collect();
         let server = Arc::new(server);
         let pool = || Arc::new(ConnectionPool::new(server.clone()));
-        Self { pool: pool(), load_pool: pool(), server, shared }
+        Self { pool: pool(), load_pool: pool(), server, shared, of_tenants }
+    }
+
+    /// Returns the connector with the credentials for a tenant.
+    pub(super) fn of_tenant(&self, tenant: Option<&str>) -> &Self {
+        let is_for = |patterns: &[NamePattern]| {
+            tenant.is_some_and(|tenant| patterns.iter().any(|pattern| pattern.matches(tenant)))
+        };
+        self.of_tenants.iter().find(|(patterns, _)| is_for(patterns)).map_or(self, |(_, connector)| connector)
+    }
+
+    /// Returns all connectors to the server.
+    fn with_tenants(&self) -> impl Iterator<Item = &Self> {
+        self.of_tenants.iter().map(|(_, connector)| connector).chain([self])
     }
 
     /// Returns a slot for a stream of load reports, and what else it needs.
@@ -92,7 +114,7 @@ pub(super) struct Connected {
 
 impl Connector for AdsConnector {
     fn start(&self, link: Link) -> JoinHandle<()> {
-        let this = self.clone();
+        let this = self.of_tenant(link.tenant.as_deref()).clone();
         tokio::spawn(async move { this.keep_open(link).await })
     }
 
@@ -105,11 +127,11 @@ impl Connector for AdsConnector {
     }
 
     fn connections(&self) -> Option<usize> {
-        Some(self.pool.len() + self.load_pool.len())
+        Some(self.with_tenants().map(|this| this.pool.len() + this.load_pool.len()).sum())
     }
 
     fn unanswered_calls(&self) -> Option<u64> {
-        Some(self.shared.unanswered_calls())
+        Some(self.with_tenants().map(|this| this.shared.unanswered_calls()).sum())
     }
 }
 

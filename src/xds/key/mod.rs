@@ -156,6 +156,14 @@ impl SharingKey {
     }
 }
 
+impl SharingKey {
+    /// Returns whose clients these are, if that is in the key.
+    pub(crate) fn tenant(&self) -> Option<Arc<str>> {
+        let node = Node::decode(&*self.canonical).ok()?;
+        claimed_tenant(&node).map(Arc::from)
+    }
+}
+
 impl fmt::Display for SharingKey {
     /// A short hash: keys appear in logs and file names, node metadata does not (KEY-19).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

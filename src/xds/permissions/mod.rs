@@ -101,6 +101,11 @@ impl Permissions {
         Ok(Some(rule.permit(&captures, tenant)))
     }
 
+    /// Whether both treat a client alike: by equal rules, or by none.
+    pub(crate) fn treat_alike(&self, other: &Self, peer: &Peer) -> bool {
+        Arc::ptr_eq(&self.rules, &other.rules) || self.rule_for(peer) == other.rule_for(peer)
+    }
+
     fn rule_for(&self, peer: &Peer) -> Option<(&PermissionRule, Captures)> {
         self.rules.iter().find_map(|rule| Some((rule, rule.captures(peer)?)))
     }

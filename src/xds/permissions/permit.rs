@@ -27,6 +27,21 @@ impl Permit {
         Self { rule: "shared".into(), tenant: None, types: None, names: Vec::new(), secrets: Vec::new() }
     }
 
+    /// Returns the types that may be requested; without them all.
+    pub(crate) fn types(&self) -> Option<&[Box<str>]> {
+        self.types.as_deref()
+    }
+
+    /// Returns names of resources other than secrets; none means all.
+    pub(crate) fn names(&self) -> &[NamePattern] {
+        &self.names
+    }
+
+    /// Returns names of secrets.
+    pub(crate) fn secrets(&self) -> &[NamePattern] {
+        &self.secrets
+    }
+
     /// Whether any resource of a type may be requested.
     pub fn allows_type(&self, kind: &Type) -> bool {
         let listed = |types: &Arc<[Box<str>]>| types.iter().any(|name| kind.is_called(name));

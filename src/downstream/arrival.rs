@@ -1,0 +1,129 @@
+//! From an accepted socket to a client that is known: whose address it is, TLS, what the client has proved, and who judges it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::accept::Accepted;
+use super::client_address::{AddressError, AddressSource};
+use super::client_stream::ClientStream;
+use super::connection::{self, ConnectionTimeouts};
+use super::connections::Place;
+use super::handshake::{VerifiedClient, secure};
+use super::judged_clients::Judge;
+use super::server::Downstream;
+use super::slot::Status;
+use super::socket::Socket;
+use crate::tls::{ClientChain, ListenerTls};
+use crate::xds::{Peer, Proven};
+
+impl Downstream {
+    pub(super) async fn connection(self, accepted: Accepted, tls: Option<Arc<ListenerTls>>) {
+        let Accepted { mut socket, address, spare, options } = accepted;
+        socket.prepare();
+        let (source, patience) = (AddressSource::of(&options, address), ConnectionTimeouts::default());
+        let Some(place) = self.connections.admit(source.known(), spare) else { return log_crowded(address) };
+        let mut peer = Peer { connection: place.number(), address, proven: socket.process() };
+        if !connection::has_spoken(&socket, &peer, patience, &place).await {
+            return;
+        }
+        peer.address = match self.find_address(source, &mut socket, &place, patience.first_word).await {
+            Some(address) => address,
+            None => return,
+        };
+        let (stream, chain) = match tls {
+            None => (ClientStream::Plain(socket), None),
+            Some(tls) => match self.secure(socket, &tls, &mut peer, &place).await {
+                Some(secured) => secured,
+                None => return,
+            },
+        };
+        let peer = Arc::new(peer);
+        if let Some(judge) = self.judge(&peer, chain) {
+            place.set_judged(self.judged.enter(judge));
+        }
+        let drain = self.drain.clone();
+        let inbound = self.incomplete.connection();
+        let answering = place.clone();
+        let of_call = peer.clone();
+        let call = move |request| self.clone().respond(request, of_call.clone(), &answering, inbound.clone());
+        connection::serve(stream, &peer, drain, patience, place, call).await;
+    }
+
+    /// Finds out whose connection it is. Returns `None` if it must be closed.
+    async fn find_address(
+        &self,
+        source: AddressSource,
+        socket: &mut Socket,
+        place: &Place,
+        limit: Duration,
+    ) -> Option<Option<SocketAddr>> {
+        let mut drain = self.drain.clone();
+        let found = tokio::select! {
+            biased;
+            found = source.find(socket, limit) => found,
+            end = place.ends(&mut drain) => Err(AddressError::Ended(end)),
+        };
+        let address = found.map_err(|error| self.log_unknown(source, &error)).ok()?;
+        if source.known() != address && !place.count_address(address) {
+            log_crowded(address);
+            return None;
+        }
+        Some(address)
+    }
+
+    /// Reports that it is not known whose connection it is.
+    fn log_unknown(&self, source: AddressSource, error: &AddressError) {
+        let peer = source.peer().map(tracing::field::display);
+        let Some(fault) = error.fault() else { return tracing::debug!(peer, %error, "connection closed") };
+        self.views.counters().proxy_faults.found(fault);
+        if let Some(unlogged) = self.proxy_faults.line(Instant::now()) {
+            tracing::warn!(peer, %error, unlogged, "connection closed: PROXY header expected from balancers alone");
+        }
+    }
+
+    /// Does the TLS handshake. What the client proves by its certificate is its peer's.
+    async fn secure(
+        &self,
+        socket: Socket,
+        tls: &Arc<ListenerTls>,
+        peer: &mut Peer,
+        place: &Place,
+    ) -> Option<(ClientStream, Option<ClientChain>)> {
+        let mut drain = self.drain.clone();
+        let secured = tokio::select! {
+            secured = secure(socket, peer.ip(), tls, &self.handshakes) => secured,
+            end = place.ends(&mut drain) => {
+                tracing::debug!(%peer, ?end, "connection closed within the TLS handshake");
+                return None;
+            }
+        };
+        let secured = secured.map_err(|failure| tls.failed(peer, &failure)).ok()?;
+        let chain = secured.client.map(|VerifiedClient { names, chain }| {
+            peer.proven = Some(Proven::Certificate(names));
+            chain
+        });
+        Some((ClientStream::Tls(Box::new(secured.stream)), chain))
+    }
+
+    /// Returns what tells whether the client may stay, if anything can change that: its certificate, or the rule that it came under.
+    fn judge(&self, peer: &Arc<Peer>, chain: Option<ClientChain>) -> Option<Judge> {
+        let (permissions, peer) = (self.views.permissions().clone(), peer.clone());
+        let earlier = permissions.current();
+        if chain.is_none() && earlier.rules().is_empty() {
+            return None;
+        }
+        Some(Box::new(move || {
+            if !permissions.still_treat(&peer, &earlier) {
+                return Err(Status::unavailable("the rule of permissions for this client has changed; reconnect"));
+            }
+            let Some(chain) = &chain else { return Ok(None) };
+            chain.judge().map_err(|rejection| Status::unauthenticated(rejection.to_string()))
+        }))
+    }
+}
+
+fn log_crowded(address: Option<SocketAddr>) {
+    let peer = address.map(tracing::field::display);
+    tracing::debug!(peer, "too many connections from one address; closing it");
+}
