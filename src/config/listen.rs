@@ -77,7 +77,7 @@ fn place<T>(given: &Option<Located<T>>) -> Option<&Place> {
     given.as_ref().map(|given| &given.place)
 }
 
-const UNPROTECTED: &str = "no TLS: whoever reaches this address gets what any client gets, private keys too; expected tls beside it, \
+const UNPROTECTED: &str = "no TLS: every machine that reaches this address gets what any client gets, private keys too; expected tls beside it, \
                            or an address on this machine";
 /// The mode of a socket that is for the relay's own user.
 const OWN_USER: u32 = 0o600;
@@ -132,7 +132,7 @@ mod tests {
             ("- {address: 'unix:/a', mode: '1660'}", "invalid mode \"1660\": expected three octal digits in quotes"),
             ("- {address: 'unix:/a', owner: -1}", "invalid account -1: expected a name, or a number"),
             ("- {address: 'unix:'}", "invalid address \"unix:\": expected the path of a socket"),
-            ("- {address: 'unix:@weir'}", "expected the path of a file: anybody can take a name that begins with @"),
+            ("- {address: 'unix:@weir'}", "expected the path of a file: names that begin with @ have no permissions"),
             (&long, "listen[0].address: path too long for a socket: expected at most"),
             (
                 "- {address: 'unix:/a'}\n- {address: 'unix:/a'}",

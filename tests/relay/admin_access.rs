@@ -49,6 +49,8 @@ async fn the_address_reads_and_the_socket_reads_and_changes() {
     assert!(status == 403 && why.contains("curl --unix-socket") && why.contains("weir.sock"), "{status}: {why}");
     // The relay of this test has no log of its own. Until there it came.
     assert_eq!(over_unix(&[change, "host: localhost"]).await, (404, "this process has no log of its own\n".into()));
+    let (status, why) = over_unix(&["POST /log?filter=verbose HTTP/1.1", "host: localhost"]).await;
+    assert!(status == 400 && why.contains("expected error, warn, info"), "{why}");
     assert_eq!(over_unix(&["GET /log?filter=debug HTTP/1.1", "host: localhost"]).await, (200, "off\n".into()));
     assert_eq!(over_unix(&[change, "host: localhost", "origin: http://evil.example"]).await.0, 403);
     assert_eq!(over_unix(&["DELETE /clients HTTP/1.1", "host: localhost"]).await.0, 405);
@@ -82,7 +84,7 @@ async fn a_relay_may_have_the_socket_alone() {
     assert_eq!((app.admin_address(), app.admin_socket()), (None, Some(folder.socket().as_path())));
     let serving = tokio::spawn(app.run());
     let stream = UnixStream::connect(folder.socket()).await.unwrap();
-    assert_eq!(ask(stream, &["GET /ready HTTP/1.1", "host: localhost"]).await.0, 503);
+    assert_eq!(ask(stream, &["GET /healthz HTTP/1.1", "host: localhost"]).await, (200, "ok\n".into()));
     serving.abort();
     until("the socket is gone", async || !folder.socket().exists()).await;
 }

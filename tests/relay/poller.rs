@@ -37,7 +37,7 @@ impl Poller {
     pub async fn connect_from(own: Ipv4Addr, address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((own, 0).into()).unwrap();
-        Self::on(socket.connect(address).await.unwrap()).await
+        Self::over(socket.connect(address).await.unwrap()).await
     }
 
     /// Polls on a connection that exists.

@@ -130,7 +130,7 @@ async fn a_relay_that_drains_removes_the_socket_and_ends_streams_in_order() {
     say(&plane.stream().await, "1", &TWO, &TWO, &[]);
     assert_eq!(client.sent().await.set, ["a", "b"]);
     stop.send(()).unwrap();
-    assert_eq!(client.ended().await, Code::Ok);
+    assert_eq!(client.ended().await, Code::Unavailable);
     until("the socket is gone", async || !folder.socket().exists()).await;
     drop(relay);
 }

@@ -113,7 +113,7 @@ fn address_schema() -> Json {
 }
 
 const UNIX: &str = "unix:";
-const ABSTRACT: &str = "the path of a file: anybody can take a name that begins with @, and nobody can protect it";
+const ABSTRACT: &str = "the path of a file: names that begin with @ have no permissions";
 
 fn uri(scalar: &Scalar) -> Result<Uri, ValueError> {
     let uri = text("URI", scalar)?.parse().ok().filter(|uri: &Uri| {
