@@ -171,7 +171,7 @@ mod tests {
     fn versions_that_another_stream_has_stated_meanwhile_are_shared() {
         let mut ledger = Ledger::default();
         let [one, other] = [(); 2].map(|()| {
-            let holder = Holder { peer: peer(1), refused: Arc::default(), on_refusal: Box::new(|| {}) };
+            let holder = Holder { connection: 1, refused: Arc::default(), on_refusal: Box::new(|| {}) };
             ledger.hold(7, Arc::new(entries(&map(0..2, 1)).into_versions()), holder)
         });
         assert!(Arc::ptr_eq(&one.1, &other.1));
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn i8_of_the_copies_of_one_connection_the_costliest_goes() {
         let store = store(1);
-        let hold = |names: std::ops::Range<usize>, from| store.hold(entries(&map(names, 1)), peer(from), || {});
+        let hold = |names: std::ops::Range<usize>, from| store.hold(entries(&map(names, 1)), from, || {});
         let [small, large] = [hold(0..30, 2).unwrap(), hold(100..190, 2).unwrap()];
         let other = hold(200..260, 1).unwrap();
         assert!(large.refused_above().is_some());
