@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::checker::Checker;
 use super::diagnostic::Place;
-use super::form::{Located, Name, NonEmpty};
+use super::form::{ListenPlace, Located, Name, NonEmpty};
 use super::raw;
 use crate::xds::{
     IdentityPattern, KeyField, KeyRule, NamePattern, NodeField, PatternFault, PermissionRule, Permissions,
@@ -31,6 +31,7 @@ impl Checker<'_> {
         {
             self.fault(&tenant.place, "requires permissions: they say whose a client is");
         }
+        self.identities_are_proved(raw);
         if !key.fields().contains(&KeyField::Tenant) {
             let servers = raw.upstream.0.iter().flat_map(|upstream| upstream.all_servers());
             for tenants in servers.filter_map(|server| server.tenants.as_ref()) {
@@ -41,6 +42,39 @@ impl Checker<'_> {
             }
         }
         Permissions::of(rules)
+    }
+
+    /// Warns of rules for identities that no listener finds out, and of certificates that no rule uses.
+    fn identities_are_proved(&mut self, raw: &raw::Root) {
+        let listeners = || raw.listen.0.iter().flat_map(|listen| &listen.0);
+        let tls = || listeners().filter_map(|listener| listener.tls.as_ref());
+        let has_domains = tls().any(|tls| tls.trust_domains.is_some());
+        let has_ca = tls().any(|tls| tls.client_ca.is_some());
+        let is_socket = |listener: &raw::Listen| {
+            listener.address.0.as_ref().is_some_and(|address| matches!(address.value, ListenPlace::Unix(_)))
+        };
+        let has_sockets = listeners().any(|listener| is_socket(listener));
+        let rules = raw.permissions.value.iter();
+        for entry in rules.flat_map(|rule| rule.identities.0.iter()).flat_map(|identities| &identities.0) {
+            let raw::IdentityEntry { spiffe, uri, dns, uid, gid, network: _ } = &entry.value;
+            let place = |name: &Option<Located<Name>>| name.as_ref().map(|name| name.place.clone());
+            let process = uid.as_ref().or(gid.as_ref()).map(|number| number.place.clone());
+            let unproved = [
+                (place(spiffe).filter(|_| !has_domains), "trust_domains"),
+                (place(uri).or(place(dns)).filter(|_| !has_ca), "client_ca"),
+                (process.filter(|_| !has_sockets), "a Unix socket as its address"),
+            ];
+            for (place, lacking) in unproved.into_iter().filter_map(|(place, lacking)| Some((place?, lacking))) {
+                self.found.warn(&place, format!("no client can prove this: no listener has {lacking}"));
+            }
+        }
+        if raw.permissions.value.is_empty() {
+            for tls in tls().filter(|tls| tls.trust_domains.is_some() || tls.client_ca.is_some()) {
+                let reason =
+                    "clients show certificates, and each of them gets everything: permissions say who may have what";
+                self.found.warn(&tls.place, reason);
+            }
+        }
     }
 
     fn permission(

@@ -96,6 +96,45 @@ fn rules_that_protect_less_than_they_seem_to_are_faults() {
 }
 
 #[test]
+fn identities_that_nobody_can_prove_and_certificates_without_rules_are_warnings() {
+    let warnings = |listen: &str, rest: &str| {
+        let text = format!("listen: [{{address: {listen}}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\n{rest}");
+        let review = review(Path::new("relay.yaml"), &text, &|_| None, false);
+        assert!(review.faults.is_empty(), "{:?}", review.faults);
+        review.warnings.iter().map(|warning| format!("{}: {}", warning.at, warning.reason)).collect::<Vec<_>>()
+    };
+    let tls = |trust: &str| format!("':1', tls: {{certificate: c, key: k, {trust}}}");
+    let rule = |identity: &str| {
+        format!(
+            "views: {{key: [cluster]}}\npermissions: [{{name: a, identities: [{{{identity}}}], free: [cluster]}}]\n"
+        )
+    };
+    let (ca, domains) = (tls("client_ca: ca"), tls("trust_domains: [{name: a, bundle: b}]"));
+    let spiffe = rule("spiffe: 'spiffe://a/b'");
+    assert_eq!(warnings(&domains, &spiffe), [""; 0]);
+    assert_eq!(
+        warnings(&ca, &spiffe),
+        ["permissions[0].identities[0].spiffe: no client can prove this: no listener has trust_domains"]
+    );
+    assert_eq!(warnings(&ca, &rule("dns: a.b")), [""; 0]);
+    assert_eq!(
+        warnings(&domains, &rule("dns: a.b")),
+        ["permissions[0].identities[0].dns: no client can prove this: no listener has client_ca"]
+    );
+    assert_eq!(
+        warnings("'127.0.0.1:1'", &rule("uid: 1")),
+        ["permissions[0].identities[0].uid: no client can prove this: no listener has a Unix socket as its address"]
+    );
+    assert_eq!(warnings("'unix:/run/weir/a'", &rule("uid: 1")), [""; 0]);
+    assert_eq!(
+        warnings(&ca, ""),
+        [
+            "listen[0].tls: clients show certificates, and each of them gets everything: permissions say who may have what"
+        ]
+    );
+}
+
+#[test]
 fn tenants_need_rules_and_a_key_with_them() {
     let faults = |text: &str| {
         let review = review(Path::new("relay.yaml"), &format!("{START}{text}"), &|_| None, false);
