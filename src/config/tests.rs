@@ -2,6 +2,7 @@ mod agreement;
 mod contradictions;
 mod faults;
 mod json_schema;
+mod listen_tls;
 mod permissions;
 
 use std::path::Path;

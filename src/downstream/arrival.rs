@@ -24,7 +24,11 @@ impl Downstream {
         let (source, patience) = (AddressSource::of(&options, address), ConnectionTimeouts::default());
         let Some(place) = self.connections.admit(source.known(), spare) else { return log_crowded(address) };
         let mut peer = Peer { connection: place.number(), address, proven: socket.process() };
-        if !connection::has_spoken(&socket, &peer, patience, &place).await {
+        let mut of_first_bytes = patience;
+        if tls.is_some() {
+            of_first_bytes.first_word = patience.first_word.min(self.handshakes.timeout());
+        }
+        if !connection::has_spoken(&socket, &peer, of_first_bytes, &place).await {
             return;
         }
         peer.address = match self.find_address(source, &mut socket, &place, patience.first_word).await {
@@ -92,13 +96,12 @@ impl Downstream {
     ) -> Option<(ClientStream, Option<ClientChain>)> {
         let mut drain = self.drain.clone();
         let secured = tokio::select! {
-            secured = secure(socket, peer.ip(), tls, &self.handshakes) => secured,
+            secured = secure(socket, peer, tls, &self.handshakes) => secured?,
             end = place.ends(&mut drain) => {
                 tracing::debug!(%peer, ?end, "connection closed within the TLS handshake");
                 return None;
             }
         };
-        let secured = secured.map_err(|failure| tls.failed(peer, &failure)).ok()?;
         let chain = secured.client.map(|VerifiedClient { names, chain }| {
             peer.proven = Some(Proven::Certificate(names));
             chain

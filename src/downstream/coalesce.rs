@@ -38,6 +38,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Coalesced<T> {
         Self(Arc::new(Mutex::new(Inner { io, buffer: Vec::new(), sent: 0, blocked: false, error: None })))
     }
 
+    /// Returns the connection, if this is its only handle.
+    #[cfg(test)]
+    pub(crate) fn into_inner(self) -> Option<T> {
+        Some(Arc::into_inner(self.0)?.into_inner().unwrap_or_else(PoisonError::into_inner).io)
+    }
+
     /// Returns another handle of the connection, for its reader and writer.
     pub(crate) fn share(&self) -> Self {
         Self(self.0.clone())
@@ -260,6 +266,59 @@ mod tests {
             io.lock().io.room = 10_000;
         }
         assert!(io.lock().io.taken == bytes, "in order, and nothing twice");
+    }
+
+    /// Takes what is written, and passes it on when it is flushed, as TLS may.
+    struct Buffering {
+        taken: Vec<u8>,
+        socket: Socket,
+    }
+
+    impl AsyncWrite for Buffering {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            self.taken.extend_from_slice(bytes);
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            while !self.taken.is_empty() {
+                let bytes = self.taken.clone();
+                let sent = ready!(Pin::new(&mut self.socket).poll_write(cx, &bytes))?;
+                self.taken.drain(..sent);
+            }
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.poll_flush(cx)
+        }
+    }
+
+    impl AsyncRead for Buffering {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_layer_below_has_taken_and_not_sent_is_sent_when_there_is_room() {
+        let socket = Socket { room: 300, taken: Vec::new(), writes: 0 };
+        let io = Coalesced::new(Buffering { taken: Vec::new(), socket });
+        let mut writer = io.share();
+        let mut writing = pin!(async {
+            writer.write_all(&[7; 1000]).await.unwrap();
+            writer.flush().await.unwrap(); // the poll that writes ends after this
+            std::future::pending::<()>().await
+        });
+        let mut poll = async || {
+            std::future::poll_fn(|cx| Poll::Ready(pin!(io.drive(writing.as_mut())).poll(cx).is_pending())).await
+        };
+        for sent in [300, 600, 900, 1000] {
+            assert!(poll().await);
+            let mut inner = io.lock();
+            assert_eq!(inner.io.socket.taken.len(), sent);
+            inner.io.socket.room = 300;
+        }
     }
 
     #[tokio::test]

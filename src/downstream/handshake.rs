@@ -1,6 +1,5 @@
 //! The TLS handshake of one connection.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use tokio_rustls::server::TlsStream;
 use super::coalesce::BUFFER;
 use super::handshakes::Handshakes;
 use crate::tls::{ClientChain, Failure, ListenerTls};
-use crate::xds::CertificateNames;
+use crate::xds::{CertificateNames, Peer};
 
 /// A connection after its handshake.
 pub(super) struct Secured<S> {
@@ -25,29 +24,33 @@ pub(super) struct VerifiedClient {
     pub(crate) chain: ClientChain,
 }
 
-/// Does the handshake. A client that is refused is told why by an alert, as far as TLS has one.
+/// Does the handshake. A client that is refused is told why by an alert, as far as TLS has one; the whole reason is logged.
 pub(super) async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
-    address: Option<IpAddr>,
+    peer: &Peer,
     tls: &Arc<ListenerTls>,
     handshakes: &Handshakes,
-) -> Result<Secured<S>, Failure> {
-    let _of_address = handshakes.enter(address).map_err(Failure::TooManyOfAddress)?;
-    let accepting = tls.accept().map_err(|error| Failure::Other(error.to_string()))?;
+) -> Option<Secured<S>> {
+    let failed = |failure| tls.failed(peer, &failure);
+    let _of_address = handshakes.enter(peer.ip()).map_err(|limit| failed(Failure::TooManyOfAddress(limit))).ok()?;
+    let accepting = tls.accept().map_err(|error| failed(Failure::Other(error.to_string()))).ok()?;
     // The TLS library encrypts and sends no more at a time than it may buffer.
     let has_room_for_a_write = |session: &mut rustls::ServerConnection| session.set_buffer_limit(Some(BUFFER));
     let handshake = TlsAcceptor::from(accepting.config.clone()).accept_with(stream, has_room_for_a_write);
     let mut stream = match handshakes.run(handshake.into_fallible()).await {
         Some(Ok(stream)) => stream,
         Some(Err((error, stream))) => {
-            let failure = match accepting.judgement() {
+            failed(match accepting.judgement() {
                 Some(Err(rejection)) => Failure::Rejected(rejection),
                 _ => Failure::of(&error),
-            };
+            });
             let _ = tokio::time::timeout(LINGER, close(stream)).await;
-            return Err(failure);
+            return None;
         }
-        None => return Err(Failure::TimedOut),
+        None => {
+            failed(Failure::TimedOut);
+            return None;
+        }
     };
     let session = stream.get_mut().1;
     let client = match (session.peer_certificates(), accepting.judgement()) {
@@ -56,9 +59,12 @@ pub(super) async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
             Some(VerifiedClient { names, chain: ClientChain::new(tls.clone(), chain, accepting.trust) })
         }
         // A chain that was not judged in this handshake.
-        _ => return Err(Failure::Other("the client certificate was not verified".into())),
+        _ => {
+            failed(Failure::Other("the client certificate was not verified".into()));
+            return None;
+        }
     };
-    Ok(Secured { stream, client })
+    Some(Secured { stream, client })
 }
 
 /// Ends a connection so that its last bytes arrive: with bytes unread, the system would drop those on their way.
@@ -70,3 +76,108 @@ async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
 
 /// How long a client that is refused has to read why.
 const LINGER: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, IoSlice};
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll};
+
+    use rcgen::generate_simple_self_signed;
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::{ClientConfig, RootCertStore};
+    use tokio::io::{DuplexStream, ReadBuf};
+    use tokio_rustls::TlsConnector;
+
+    use super::*;
+    use crate::downstream::coalesce::Coalesced;
+    use crate::downstream::handshakes::HandshakeLimits;
+    use crate::tls::{ClientAuth, ListenTls, OwnCertificate};
+
+    /// Counts the calls that write.
+    struct Counting {
+        socket: DuplexStream,
+        writes: usize,
+    }
+
+    impl AsyncRead for Counting {
+        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.socket).poll_read(cx, buffer)
+        }
+    }
+
+    impl AsyncWrite for Counting {
+        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            self.writes += 1;
+            Pin::new(&mut self.socket).poll_write(cx, bytes)
+        }
+
+        /// Takes all pieces, as a socket does.
+        fn poll_write_vectored(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            pieces: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            self.writes += 1;
+            let all = pieces.iter().flat_map(|piece| piece.iter().copied()).collect::<Vec<_>>();
+            Pin::new(&mut self.socket).poll_write(cx, &all)
+        }
+
+        fn is_write_vectored(&self) -> bool {
+            true
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.socket).poll_flush(cx)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.socket).poll_shutdown(cx)
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_poll_writes_leaves_in_one_call_also_over_tls() {
+        let folder = std::env::temp_dir().join(format!("weir-handshake-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let own = OwnCertificate { certificate: folder.join("c.pem"), key: folder.join("k.pem") };
+        std::fs::write(&own.certificate, made.cert.pem()).unwrap();
+        std::fs::write(&own.key, made.signing_key.serialize_pem()).unwrap();
+        let options = ListenTls { own, client_auth: ClientAuth::None };
+        let tls = Arc::new(ListenerTls::load("test".into(), &options).ok().unwrap());
+        std::fs::remove_dir_all(folder).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(made.cert.pem().as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = config.with_root_certificates(roots).with_no_client_auth();
+        let (near, far) = tokio::io::duplex(1 << 20);
+        let reading = tokio::spawn(async move {
+            let connector = TlsConnector::from(Arc::new(config));
+            let mut far = connector.connect("localhost".try_into().unwrap(), far).await.unwrap();
+            let mut read = vec![0; BUFFER];
+            far.read_exact(&mut read).await.unwrap();
+            read
+        });
+        let limits = HandshakeLimits { at_a_time: 1, timeout: Duration::from_secs(20), per_address: 0 };
+        let handshakes = Handshakes::new(limits, Arc::default());
+        let near = Counting { socket: near, writes: 0 };
+        let mut stream = secure(near, &Peer::at(([127, 0, 0, 1], 1).into()), &tls, &handshakes).await.unwrap().stream;
+        stream.get_mut().0.writes = 0;
+        let io = Coalesced::new(stream);
+        {
+            let mut writer = io.share();
+            let frames = pin!(async {
+                for _ in 0..BUFFER >> 14 {
+                    writer.write_all(&[7; 16 << 10]).await.unwrap();
+                    writer.flush().await.unwrap();
+                }
+            });
+            io.drive(frames).await;
+        }
+        assert!(reading.await.unwrap().iter().all(|byte| *byte == 7));
+        assert_eq!(io.into_inner().unwrap().get_ref().0.writes, 1);
+    }
+}

@@ -44,6 +44,11 @@ impl Handshakes {
         Self { limits, turns, addresses: Mutex::default(), counters }
     }
 
+    /// Returns how long a handshake may wait for its client.
+    pub(super) fn timeout(&self) -> Duration {
+        self.limits.timeout
+    }
+
     /// Counts a handshake. An error is the limit, if the address has too many.
     pub(super) fn enter(&self, address: Option<IpAddr>) -> Result<OfAddress<'_>, usize> {
         let limit = self.limits.per_address;

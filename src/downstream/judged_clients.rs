@@ -15,10 +15,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::slot::Status;
 
 /// All clients that were judged.
-#[derive(Default)]
 pub(crate) struct JudgedClients {
     state: Mutex<State>,
     again: Notify,
+    /// Clients that fail together end within this time.
+    spread: Duration,
 }
 
 #[derive(Default)]
@@ -55,6 +56,12 @@ pub(super) struct Entered {
     pub(super) client: Arc<JudgedClient>,
 }
 
+impl Default for JudgedClients {
+    fn default() -> Self {
+        Self { state: Mutex::default(), again: Notify::new(), spread: SPREAD }
+    }
+}
+
 impl JudgedClients {
     /// Enters a client. It is judged at once: things may have changed since it was admitted.
     pub(super) fn enter(self: &Arc<Self>, judge: Judge) -> Entered {
@@ -82,7 +89,7 @@ impl JudgedClients {
             tokio::select! {
                 () = self.again.notified() => {
                     let all = self.lock().clients.clone();
-                    self.judge_each(all.into_iter(), SPREAD).await;
+                    self.judge_each(all.into_iter(), self.spread).await;
                 }
                 () = sleep(LOOK) => {
                     let overdue = self.take_overdue();
@@ -180,7 +187,120 @@ impl Drop for Entered {
     }
 }
 
-/// Clients that fail together end within this time.
 const SPREAD: Duration = Duration::from_secs(10);
 /// How often it is looked whether a client is due.
 const LOOK: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// Clients that are judged by whether they are among the first so many.
+    struct Court {
+        clients: Arc<JudgedClients>,
+        admitted: Arc<AtomicUsize>,
+        running: tokio::task::JoinHandle<()>,
+    }
+
+    impl Court {
+        fn new(spread: Duration) -> Self {
+            let clients = Arc::new(JudgedClients { spread, ..JudgedClients::default() });
+            let running = tokio::spawn({
+                let clients = clients.clone();
+                async move { clients.run().await }
+            });
+            Self { clients, admitted: Arc::new(AtomicUsize::new(usize::MAX)), running }
+        }
+
+        fn enter(&self, number: usize) -> Entered {
+            let admitted = self.admitted.clone();
+            self.clients.enter(Box::new(move || match admitted.load(Ordering::SeqCst) {
+                limit if number < limit => Ok(None),
+                limit => Err(Status::unauthenticated(format!("above {limit}"))),
+            }))
+        }
+    }
+
+    impl Drop for Court {
+        fn drop(&mut self) {
+            self.running.abort();
+        }
+    }
+
+    #[tokio::test]
+    async fn clients_that_fail_end_within_the_spread_and_not_all_at_once_and_the_others_stay() {
+        let spread = Duration::from_secs(2);
+        let court = Court::new(spread);
+        let entered: Vec<_> = (0..40).map(|number| court.enter(number)).collect();
+        court.clients.judge_again();
+        assert!(timeout(SHORT, entered[39].client.ends()).await.is_err(), "nothing has changed");
+        court.admitted.store(20, Ordering::SeqCst);
+        court.clients.judge_again();
+        let began = Instant::now();
+        let mut ended = tokio::task::JoinSet::new();
+        for entered in &entered[20..] {
+            let client = entered.client.clone();
+            ended.spawn(async move { (client.ends().await, began.elapsed()) });
+        }
+        let ended = timeout(LONG, ended.join_all()).await.expect("some stay");
+        assert!(ended.iter().all(|(status, _)| *status == Status::unauthenticated("above 20")));
+        let (first, last) = (ended.first().unwrap().1, ended.last().unwrap().1);
+        assert!(first < spread / 2 && last > spread / 2 && last < spread + LONG / 4, "{first:?} to {last:?}");
+        let stay = entered[..20].iter().all(|entered| entered.client.verdict().is_none());
+        assert!(stay && timeout(SHORT, entered[0].client.ends()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_was_admitted_before_a_change_and_enters_after_it_ends_at_once_and_gets_nothing_new() {
+        let court = Court::new(LONG);
+        court.admitted.store(0, Ordering::SeqCst);
+        let entered = court.enter(0);
+        assert_eq!(entered.client.verdict(), Some(&Status::unauthenticated("above 0")));
+        assert!(timeout(SHORT, entered.client.ends()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_client_is_told_at_once_that_it_gets_nothing_new_and_ends_later() {
+        let court = Court::new(LONG * 1000);
+        let entered = court.enter(0);
+        court.admitted.store(0, Ordering::SeqCst);
+        court.clients.judge_again();
+        let told = async {
+            while entered.client.verdict().is_none() {
+                tokio::time::sleep(SHORT / 10).await;
+            }
+        };
+        timeout(LONG, told).await.unwrap();
+        assert!(timeout(SHORT, entered.client.ends()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_is_due_is_judged_without_being_asked_for_and_one_that_has_gone_is_not() {
+        let court = Court::new(LONG);
+        let due = SystemTime::now() + SHORT;
+        let judged = Arc::new(AtomicUsize::new(0));
+        let judge = |judged: &Arc<AtomicUsize>| -> Judge {
+            let judged = judged.clone();
+            Box::new(move || {
+                judged.fetch_add(1, Ordering::SeqCst);
+                if SystemTime::now() < due { Ok(Some(due)) } else { Err(Status::unauthenticated("due")) }
+            })
+        };
+        let (gone, of_gone) = (court.clients.enter(judge(&judged)), judged.clone());
+        let of_stays = Arc::new(AtomicUsize::new(0));
+        let stays = court.clients.enter(judge(&of_stays));
+        drop(gone);
+        assert_eq!(timeout(LONG, stays.client.ends()).await, Ok(Status::unauthenticated("due")));
+        assert_eq!((of_gone.load(Ordering::SeqCst), of_stays.load(Ordering::SeqCst)), (1, 2));
+        drop(stays);
+        let state = court.clients.lock();
+        assert!(state.clients.is_empty() && state.due.is_empty() && state.due_of.is_empty());
+    }
+}

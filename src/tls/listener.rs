@@ -150,7 +150,7 @@ impl ListenerTls {
     }
 
     /// Looks at the files, and takes over those that have changed. Returns whether the trust is another one.
-    fn look(&self) -> bool {
+    pub(super) fn look(&self) -> bool {
         let mut files = self.files();
         let own = self.judge_look(files.own.look());
         let others = files.look_at_trust();

@@ -12,6 +12,9 @@ mod spiffe;
 mod trust;
 mod watched;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use certificate::{Validity, of_chain};
 pub(crate) use client_chain::ClientChain;
 pub(crate) use failures::Failure;

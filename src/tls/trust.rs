@@ -122,7 +122,7 @@ impl Trust {
         }
         let issuers = self.by_ca.as_ref().ok_or(Rejection::NoSpiffeId)?;
         issuers.verify(leaf, others, now).map_err(|error| match error {
-            CertificateError::UnknownIssuer => Rejection::OtherCa(issuers.path.clone()),
+            error if is_of_another_ca(&error) => Rejection::OtherCa(issuers.path.clone()),
             error => error.into(),
         })?;
         let CertificateContent { uris, dns, .. } = content;
@@ -148,7 +148,7 @@ impl Trust {
             return Err(Rejection::Issuer);
         }
         issuers.verify(leaf, others, now).map_err(|error| match error {
-            CertificateError::UnknownIssuer => Rejection::OtherDomain(uri.clone(), issuers.path.clone()),
+            error if is_of_another_ca(&error) => Rejection::OtherDomain(uri.clone(), issuers.path.clone()),
             error => error.into(),
         })?;
         // Its DNS names do not count: each trust domain could make up those of others.
@@ -170,6 +170,11 @@ impl Issuers {
             Err(error) => Err(CertificateError::Other(OtherError(Arc::new(error)))),
         }
     }
+}
+
+/// A bad signature comes from another CA of the same name.
+fn is_of_another_ca(error: &CertificateError) -> bool {
+    matches!(error, CertificateError::UnknownIssuer | CertificateError::BadSignature)
 }
 
 /// Returns when the first certificate of a chain that is still valid ends: then it has to be judged again.
