@@ -13,7 +13,7 @@ const VIEWS: usize = 30;
 
 /// Stores the lines from level info on, each with its level.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
+pub(super) struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
 
 struct Text(String);
 
@@ -45,7 +45,7 @@ impl Subscriber for Lines {
 }
 
 impl Lines {
-    fn with(&self, part: &str) -> Vec<(Level, String)> {
+    pub(super) fn with(&self, part: &str) -> Vec<(Level, String)> {
         self.0.lock().unwrap().iter().filter(|(_, line)| line.contains(part)).cloned().collect()
     }
 }

@@ -2,7 +2,11 @@
 
 mod admin_access;
 mod asking;
+mod certificates;
 mod client;
+mod client_tls;
+mod client_tls_files;
+mod client_tls_limits;
 mod connections;
 #[path = "../model/content.rs"]
 #[allow(dead_code)] // the model uses the rest

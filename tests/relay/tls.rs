@@ -1,14 +1,12 @@
 //! TLS and tokens towards a control plane: which clients are accepted, the messages for those that are not, and files that are renewed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 use tokio::sync::mpsc;
@@ -21,49 +19,12 @@ use weir::transcode::Transcoder;
 use weir::upstream::{AdsConnector, RestConnector, SourcePlan};
 
 use crate::asking::Weir;
+use crate::certificates::{Authority, Folder, Identity, certificate, write_identity};
 use crate::client::{Client, PATIENCE};
 use crate::plane::{Plane, Stream};
 use crate::poller::CLUSTERS;
 use crate::rest_plane::RestPlane;
 use crate::{BOTH, CDS};
-
-/// A certificate authority.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
-
-/// A certificate and its key, in PEM.
-struct Identity {
-    certificate: String,
-    key: String,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new([]).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key).unwrap().pem();
-        Self { issuer: Issuer::new(params, key), pem }
-    }
-
-    fn sign(&self, name: &str) -> Identity {
-        self.sign_until(name, 2100)
-    }
-
-    fn sign_until(&self, name: &str, year: i32) -> Identity {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
-        params.not_after = rcgen::date_time_ymd(year, 1, 1);
-        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
-        Identity { certificate, key: key.serialize_pem() }
-    }
-}
-
-fn certificate(pem: &str) -> CertificateDer<'static> {
-    CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
-}
 
 /// A control plane with this certificate, which accepts clients with a certificate of this authority, or all clients.
 async fn plane(identity: &Identity, clients: Option<&Authority>) -> Plane {
@@ -99,34 +60,6 @@ fn server_config(
     let mut config = builder.with_single_cert(vec![certificate(&identity.certificate)], key).unwrap();
     config.alpn_protocols = vec![alpn.to_vec()];
     config
-}
-
-/// A folder with the relay's files, deleted at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("weir-tls-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.0.join(name), text).unwrap();
-    }
-
-    fn write_identity(&self, identity: &Identity) {
-        self.write("weir.pem", &identity.certificate);
-        self.write("weir.key", &identity.key);
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
 }
 
 /// One link, kept open by the edge, and its events.
@@ -256,9 +189,9 @@ async fn a_server_that_wants_a_certificate_is_shown_it_and_says_what_it_misses()
         let mut plane = plane_that_speaks(&[version], &authority.sign("localhost"), Some(&authority)).await;
         let to = |tls: &str| Opened::to(&format!("uri: 'https://localhost:{}', {tls}", plane.address.port()), &folder);
         to(CA).refused_for(&["it wants a certificate from the relay, and tls.certificate is not given"]).await;
-        folder.write_identity(&stranger.sign("weir"));
+        write_identity(&folder, &stranger.sign("weir"));
         to(BOTH_SIDES).refused_for(&["it refuses", "weir.pem"]).await;
-        folder.write_identity(&authority.sign("weir"));
+        write_identity(&folder, &authority.sign("weir"));
         let _opened = to(BOTH_SIDES);
         stream(&mut plane).await;
     }
@@ -269,12 +202,12 @@ async fn boot_8_files_that_were_renewed_count_for_the_next_connection_and_live_s
     let (authority, old, folder) = (Authority::new(), Authority::new(), Folder::new());
     let mut plane = plane(&authority.sign("localhost"), Some(&authority)).await;
     folder.write("ca.pem", &old.pem);
-    folder.write_identity(&old.sign("weir"));
+    write_identity(&folder, &old.sign("weir"));
     let mut opened = Opened::to(&format!("uri: 'https://localhost:{}', {BOTH_SIDES}", plane.address.port()), &folder);
     opened.refused_for(&["certificate not signed by any CA in"]).await;
     folder.write("ca.pem", &authority.pem);
     opened.refused_for(&["it refuses", "weir.pem"]).await; // the new authority is used
-    folder.write_identity(&authority.sign("weir"));
+    write_identity(&folder, &authority.sign("weir"));
     let mut live = stream(&mut plane).await;
     folder.write("ca.pem", "gone");
     let silent = tokio::time::timeout(Duration::from_millis(300), live.requests.recv()).await;
@@ -290,7 +223,7 @@ async fn files_that_make_no_sense_are_named() {
     folder.write("ca.pem", "nothing of the kind");
     opened.refused_for(&["there is no certificate in", "ca.pem"]).await;
     folder.write("ca.pem", &authority.pem);
-    folder.write_identity(&authority.sign("weir"));
+    write_identity(&folder, &authority.sign("weir"));
     folder.write("weir.key", &authority.sign("weir").key);
     opened.refused_for(&["the key in", "weir.key", "does not belong to the certificate in", "weir.pem"]).await;
     folder.write("weir.key", "");
@@ -364,7 +297,7 @@ async fn boot_7_a_token_is_never_sent_over_plain_text() {
 async fn boot_6_and_boot_8_a_server_that_is_polled_is_shown_the_same_and_trusted_no_more() {
     let (authority, folder) = (Authority::new(), Folder::new());
     folder.write("ca.pem", &authority.pem);
-    folder.write_identity(&authority.sign("weir.example"));
+    write_identity(&folder, &authority.sign("weir.example"));
     folder.write("token", &token(3_000));
     let [known, stranger] = [authority.sign("localhost"), Authority::new().sign("localhost")];
     let config = |identity: &Identity| server_config(&[&version::TLS13], identity, Some(&authority), b"http/1.1");
@@ -403,7 +336,7 @@ async fn weir_get_shows_certificate_and_token_and_says_what_is_wrong() {
         ["ca.pem", "weir.pem", "weir.key", "token"].map(|name| folder.0.join(name).display().to_string());
     folder.write("ca.pem", &authority.pem);
     folder.write("token", &token(3_000));
-    folder.write_identity(&authority.sign("weir"));
+    write_identity(&folder, &authority.sign("weir"));
     let mut plane = plane(&authority.sign("localhost"), Some(&authority)).await;
     let server = format!("https://localhost:{}", plane.address.port());
     let without = Weir::start_at(&server, &format!("get eds none --ca {ca}")).end().await;
