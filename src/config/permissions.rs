@@ -9,7 +9,7 @@ use super::form::{Located, Name, NonEmpty};
 use super::raw;
 use crate::xds::{
     IdentityPattern, KeyField, KeyRule, NamePattern, NodeField, PatternFault, PermissionRule, Permissions,
-    SegmentPattern, Template, TypeTable,
+    SegmentPattern, TENANT, Template, TypeTable,
 };
 
 impl Checker<'_> {
@@ -53,6 +53,8 @@ impl Checker<'_> {
         let listed = entry.identities.0.iter().flat_map(|identities| &identities.0);
         let identities: Vec<_> = listed.filter_map(|identity| self.identity(identity)).collect();
         let known = Captured::by(&identities);
+        let tenant = entry.tenant.as_ref().and_then(|tenant| self.tenant(tenant, &known));
+        let known = known.with_tenant();
         let node = entry.node.0.iter().filter_map(|(field, values)| {
             let field = self.node_field(field, &values.place)?;
             let values = values.value.0.iter().filter_map(|value| self.template(value, &known)).collect();
@@ -72,7 +74,6 @@ impl Checker<'_> {
             let reason = format!("requires identities that are proved: {network} is whoever connects from there");
             self.fault(place, reason);
         }
-        let tenant = entry.tenant.as_ref().and_then(|tenant| self.tenant(tenant, &known));
         if let Some(relays) = &entry.relays_for
             && !key.fields().contains(&KeyField::Tenant)
         {
@@ -159,6 +160,9 @@ impl Checker<'_> {
     }
 
     fn tenant(&mut self, text: &Located<Name>, known: &Captured) -> Option<Template> {
+        if known.0.contains(TENANT) {
+            self.fault(&text.place, "the identities have a segment {tenant}, which says it: expected one of both");
+        }
         let template = self.template(text, known)?;
         if template.is_open() {
             self.fault(&text.place, format!("invalid tenant {:?}: expected no *", text.value.0));
@@ -179,7 +183,10 @@ impl Checker<'_> {
             }
         };
         if let Some(name) = template.references().find(|name| !known.0.contains(*name)) {
-            let reason = format!("{{{name}}} in {:?} is not a segment of every identity of the rule", text.value.0);
+            let reason = format!(
+                "{{{name}}} in {:?} is neither a segment of every identity of the rule nor tenant",
+                text.value.0
+            );
             self.fault(&text.place, reason);
         }
         Some(template)
@@ -194,5 +201,11 @@ impl Captured {
         let of = |identity: &IdentityPattern| identity.names().into_iter().map(String::from).collect::<BTreeSet<_>>();
         let all = identities.iter().map(of).reduce(|one, other| &one & &other);
         Self(all.unwrap_or_default())
+    }
+
+    /// Whose a client is has a name in each rule.
+    fn with_tenant(mut self) -> Self {
+        self.0.insert(TENANT.into());
+        self
     }
 }

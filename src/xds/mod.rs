@@ -33,6 +33,7 @@ pub use name::Name;
 pub(crate) use name::WILDCARD;
 pub(crate) use nearest::nearest;
 pub use peer::{CertificateNames, Peer, Proven};
+pub(crate) use permissions::TENANT;
 pub use permissions::{
     Denied, IdentityPattern, NodeField, PatternFault, PermissionRule, Permissions, Permit, SegmentPattern, Template,
 };

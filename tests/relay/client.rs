@@ -68,6 +68,12 @@ impl<S: Io> Service<http::Uri> for Connected<S> {
     }
 }
 
+/// Returns a channel on a connection that exists.
+pub async fn channel_over(io: impl Io) -> Option<Channel> {
+    let endpoint = Endpoint::from_static("http://relay");
+    endpoint.connect_with_connector(Connected(Some(TokioIo::new(io)))).await.ok()
+}
+
 impl Client {
     pub async fn connect(address: SocketAddr, variant: Variant) -> Self {
         Self::try_connect(address, variant).await.expect("no stream")
@@ -88,13 +94,16 @@ impl Client {
 
     /// Opens an aggregated stream on a connection that exists.
     pub async fn over_as(io: impl Io, variant: Variant) -> Option<Self> {
-        let endpoint = Endpoint::from_static("http://relay");
-        let channel = endpoint.connect_with_connector(Connected(Some(TokioIo::new(io)))).await.ok()?;
         let method = match variant {
             Variant::Sotw => "StreamAggregatedResources",
             Variant::Delta => "DeltaAggregatedResources",
         };
-        Self::stream(channel, variant, &format!("{PREFIX}{method}")).await
+        Self::over_at(io, variant, &format!("{PREFIX}{method}")).await
+    }
+
+    /// Opens a stream of any method on a connection that exists.
+    pub async fn over_at(io: impl Io, variant: Variant, path: &str) -> Option<Self> {
+        Self::stream(channel_over(io).await?, variant, path).await
     }
 
     /// Opens several aggregated delta streams on one connection.
@@ -196,9 +205,14 @@ impl Client {
     }
 
     pub async fn ended(&mut self) -> Code {
+        self.end().await.0
+    }
+
+    /// Waits for the end, and returns its status.
+    pub async fn end(&mut self) -> (Code, String) {
         match self.next().await {
-            Err(status) => status.code(),
-            Ok(None) => Code::Ok,
+            Err(status) => (status.code(), status.message().to_owned()),
+            Ok(None) => (Code::Ok, String::new()),
             Ok(Some(sent)) => panic!("told {sent:?} instead of being ended"),
         }
     }

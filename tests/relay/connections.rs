@@ -326,6 +326,20 @@ async fn new_names_of_one_stream_beyond_the_rate_are_read_later() {
 }
 
 #[tokio::test]
+async fn names_that_a_stream_lists_again_are_not_new() {
+    let mut world = World::with("new_names_per_second: 1").await;
+    let mut client = Client::connect(world.relay.address, Variant::Sotw).await;
+    let names: Vec<_> = (0..30).map(|name| format!("made-up-{name}")).collect();
+    for _ in 0..50 {
+        client.ask(EDS, &names.iter().map(String::as_str).collect::<Vec<_>>(), Some("web"));
+    }
+    client.ask(CDS, &[], None);
+    assert_eq!(client.sent().await.set, ["a"], "40 new names are allowed at once");
+    assert_eq!(world.counted("new_names_per_second").await, 0);
+    world.neighbour_goes_on().await;
+}
+
+#[tokio::test]
 async fn streams_of_all_clients_beyond_the_limit_are_answered_with_it() {
     let mut world = World::with("streams: 2").await;
     let channel = world.channel().await;

@@ -22,14 +22,14 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 use weir::proto::loads::{LoadStatsRequest, LoadStatsResponse};
 use weir::xds::LOADS_PATH;
 
 use self::raw::Raw;
 
-use super::client::PATIENCE;
+use super::client::{Io, PATIENCE, channel_over};
 
 pub struct LoadPlane {
     pub address: SocketAddr,
@@ -159,6 +159,15 @@ impl LoadClient {
 
     pub async fn try_connect_to(address: SocketAddr, path: &'static str) -> Result<Self, Status> {
         let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        Self::on(channel, path).await
+    }
+
+    /// Opens a stream on a connection that exists.
+    pub async fn over(io: impl Io) -> Self {
+        Self::on(channel_over(io).await.unwrap(), LOADS_PATH).await.expect("no stream")
+    }
+
+    async fn on(channel: Channel, path: &'static str) -> Result<Self, Status> {
         let mut grpc = Grpc::new(channel);
         grpc.ready().await.unwrap();
         let (reports, stream) = mpsc::channel(1);

@@ -158,7 +158,7 @@ impl Opened {
         };
         let (sender, reports) = mpsc::channel(64);
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
-        Self { task: connector.start(Link { id, variant: None, reports: sender, reader: None }), reports }
+        Self { task: connector.start(Link { id, variant: None, tenant: None, reports: sender, reader: None }), reports }
     }
 
     /// Returns why the next attempt failed.

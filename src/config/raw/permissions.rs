@@ -10,7 +10,7 @@ section! {
         name: Needed<Name>;
         /// For whom the rule is: any of these.
         identities: Needed<NonEmpty<IdentityEntry>>;
-        /// What their nodes may be: permitted values by node field. {name} is what the identity has there; a * at the end matches any rest.
+        /// What their nodes may be: permitted values by node field. {name} is what the identity has there, {tenant} whose they are; a * at the end matches any rest.
         node: Located<Names<OneOrMore<Name>>>;
         /// Fields of views.key that may have any value.
         free: Located<Vec<Located<KeyField>>>;
@@ -20,7 +20,7 @@ section! {
         names: Option<Located<NonEmpty<Name>>>;
         /// Names of secrets that they may have. Without it none.
         secrets: Option<Located<NonEmpty<Name>>>;
-        /// Whose they are, for views.key with tenant. Without it each identity is a tenant of its own.
+        /// Whose they are, for views.key with tenant. Without it the segment {tenant} of the identity says it, or each identity is a tenant of its own.
         tenant: Option<Located<Name>>;
         /// If they are relays: tenants that they may state for their clients; a * at the end matches any rest.
         relays_for: Option<Located<NonEmpty<Name>>>;

@@ -81,7 +81,8 @@ fn rules_that_protect_less_than_they_seem_to_are_faults() {
     );
     says(
         "name: a, identities: [{spiffe: 'spiffe://p/{ns}/a'}, {uid: 1}], node: {cluster: '{ns}'}",
-        &["permissions[0].node.cluster: {ns} in \"{ns}\" is not a segment of every identity of the rule"],
+        &["permissions[0].node.cluster: {ns} in \"{ns}\" is neither a segment of every identity of the rule \
+           nor tenant"],
     );
     says(
         "name: a, identities: [{uid: 1}], node: {cluster: 'a*b', locality: x}",

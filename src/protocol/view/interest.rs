@@ -370,3 +370,6 @@ fn note_absent(counts: &mut HashMap<SessionId, usize>, session: SessionId, more:
         counts.remove(&session);
     }
 }
+
+#[cfg(test)]
+mod tests;

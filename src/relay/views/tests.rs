@@ -22,7 +22,7 @@ fn views_of(max_views: usize, max_views_per_connection: usize) -> Views {
         max_in_metrics: 1,
         table: TypeTable::new(),
         access: Access::default(),
-        permissions: Permissions::default(),
+        permissions: crate::xds::Permissions::default(),
         limits: Limits::default(),
         stated_versions_bytes: 1 << 20,
         plan: Plan::single(Variant::Delta, ServerQuirks::default()),

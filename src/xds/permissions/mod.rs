@@ -12,6 +12,7 @@ use std::sync::Arc;
 use prost::Message;
 
 use self::pattern::Captures;
+pub(crate) use self::pattern::TENANT;
 pub use self::pattern::{PatternFault, SegmentPattern, Template};
 pub use self::permit::Permit;
 pub use self::rule::{IdentityPattern, NodeField, PermissionRule};
@@ -93,11 +94,12 @@ impl Permissions {
             .rule_for(peer)
             .ok_or_else(|| Denied::NoRule { peer: peer.to_string(), proved: peer.proven.is_some() })?;
         let node = Node::decode(encoded_node).map_err(|_| Denied::Node(NodeError))?;
-        rule.judge_node(&node, &captures)?;
         let tenant = match claimed_tenant(&node) {
             Some(tenant) => Some(rule.judge_tenant(&tenant)?),
             None => rule.tenant(peer, &captures),
         };
+        let captures = captures.with_tenant(tenant.as_deref());
+        rule.judge_node(&node, &captures)?;
         Ok(Some(rule.permit(&captures, tenant)))
     }
 

@@ -57,6 +57,19 @@ pub enum PatternFault {
     Twice,
 }
 
+impl Captures {
+    /// Adds whose a client is, so that texts can refer to it: also for clients of relays, whose own identity does not say it.
+    pub(super) fn with_tenant(mut self, tenant: Option<&str>) -> Self {
+        self.0.retain(|(name, _)| **name != *TENANT);
+        self.0.extend(tenant.map(|tenant| (TENANT.into(), tenant.into())));
+        self
+    }
+
+    pub(super) fn tenant(&self) -> Option<&str> {
+        self.0.iter().find(|(name, _)| **name == *TENANT).map(|(_, text)| &**text)
+    }
+}
+
 impl SegmentPattern {
     /// Reads a pattern of DNS names. Their case does not count.
     pub fn dns(text: &str) -> Result<Self, PatternFault> {
@@ -193,6 +206,8 @@ impl fmt::Display for Template {
     }
 }
 
+/// The name by which texts refer to the tenant.
+pub(crate) const TENANT: &str = "tenant";
 /// `scheme://owner/`: what comes after that belongs to the owner.
 const OWNER_SLASHES: usize = 3;
 

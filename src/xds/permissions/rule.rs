@@ -52,7 +52,7 @@ pub struct PermissionRule {
     pub names: Vec<Template>,
     /// Names of secrets. None are given beside these.
     pub secrets: Vec<Template>,
-    /// Whose they are; without it each identity is a tenant of its own.
+    /// Whose they are; without it the segment `{tenant}` of the identity says it, or else each identity is a tenant of its own.
     pub tenant: Option<Template>,
     /// If they are relays: the tenants that they may state in the nodes that they send.
     pub relays_for: Vec<NamePattern>,
@@ -128,7 +128,7 @@ impl PermissionRule {
     pub(super) fn tenant(&self, peer: &Peer, captures: &Captures) -> Option<Arc<str>> {
         match &self.tenant {
             Some(template) => template.fill(captures),
-            None => peer.identity(),
+            None => captures.tenant().map(String::from).or_else(|| peer.identity()),
         }
         .map(Arc::from)
     }

@@ -97,13 +97,16 @@ fn only_a_relay_states_a_tenant_and_only_its_own() {
         relays_for: vec![NamePattern::parse("pay"), NamePattern::parse("team-*")],
         ..by_namespace()
     };
-    let relay = PermissionRule { tenant: None, secrets: Vec::new(), ..relay };
+    let relay = PermissionRule { tenant: None, secrets: templates(&["{tenant}/*"]), ..relay };
     let permissions = Permissions::of(vec![by_namespace(), relay]);
     let of = |tenant: &str| node("pay/web", &[("weir.tenant", tenant)]);
     let peer = spiffe("spiffe://prod/relay");
     assert_eq!(permit(&permissions, &peer, &of("pay")).tenant.as_deref(), Some("pay"));
     assert_eq!(permit(&permissions, &peer, &of("team-7")).tenant.as_deref(), Some("team-7"));
     assert_eq!(permit(&permissions, &peer, &node("x", &[])).tenant.as_deref(), Some("spiffe://prod/relay"));
+    let secret = TypeTable::new().resolve("envoy.extensions.transport_sockets.tls.v3.Secret");
+    let may = |tenant: &str, name: &str| permit(&permissions, &peer, &of(tenant)).allows(&secret, &Name::from(name));
+    assert!(may("pay", "pay/key") && !may("pay", "team-7/key") && may("team-7", "team-7/key"), "those of the tenant");
     let refused = permissions.judge(&peer, &of("billing")).unwrap_err().to_string();
     assert_eq!(
         refused,
@@ -186,4 +189,18 @@ proptest! {
         let kind = TypeTable::new().resolve("envoy.extensions.transport_sockets.tls.v3.Secret");
         prop_assert_eq!(permit.allows(&kind, &Name::from(secret.as_str())), secret.starts_with(&prefix));
     }
+}
+
+#[test]
+fn a_segment_tenant_says_whose_a_client_is() {
+    let rule = PermissionRule {
+        identities: vec![IdentityPattern::Spiffe(SegmentPattern::uri("spiffe://prod/ns/{tenant}/*").unwrap())],
+        node: vec![NodeField { field: KeyField::Cluster, values: templates(&["{tenant}/*"]) }],
+        tenant: None,
+        ..by_namespace()
+    };
+    let permissions = Permissions::of(vec![rule]);
+    let peer = spiffe("spiffe://prod/ns/pay/web");
+    assert_eq!(permit(&permissions, &peer, &node("pay/web", &[])).tenant.as_deref(), Some("pay"));
+    assert!(permissions.judge(&peer, &node("bill/web", &[])).is_err());
 }

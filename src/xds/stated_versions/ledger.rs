@@ -130,6 +130,11 @@ impl Ledger {
     }
 
     #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.copies.is_empty() && self.by_sum.is_empty() && self.holds.is_empty() && self.bytes == 0
+    }
+
+    #[cfg(test)]
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.copies.len(), self.holds.len())
     }

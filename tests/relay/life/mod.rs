@@ -50,7 +50,8 @@ impl View {
     pub fn of(connector: &AdsConnector) -> Self {
         let (sender, reports) = mpsc::channel(4);
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
-        let task = connector.start(Link { id, variant: Some(Variant::Delta), reports: sender, reader: None });
+        let task =
+            connector.start(Link { id, variant: Some(Variant::Delta), tenant: None, reports: sender, reader: None });
         Self { task, reports, life: Arc::default(), requests: None }
     }
 

@@ -1,0 +1,131 @@
+use std::time::Duration;
+
+use super::*;
+use crate::xds::TypeTable;
+
+const ONE: SessionId = SessionId(1);
+const OTHER: SessionId = SessionId(2);
+const NAMES: usize = 1000;
+/// An eighth of it is for four sessions and more as much as each may have in any case.
+const LIST: usize = 256 << 10;
+
+/// One type of a view, with a limit for its names, or for the bytes of a list of them.
+struct World {
+    interest: Interest,
+    kind: Type,
+    now: Moment,
+}
+
+impl World {
+    fn with_names() -> Self {
+        let limits = Limits { names_per_view: NAMES, ..Limits::default() };
+        let kind = TypeTable::new().resolve("type.googleapis.com/own.Type");
+        Self { interest: Interest::new(Arc::new(limits)), kind, now: Moment::START }
+    }
+
+    fn with_list() -> Self {
+        let mut world = Self { interest: Interest::new(Arc::default()), ..Self::with_names() };
+        world.interest.set_list_limit(Some(LIST));
+        world
+    }
+
+    fn subscribe(&mut self, session: SessionId, name: &str) -> Result<(), NoRoom> {
+        self.interest.subscribe(session, &self.kind, &Selector::Name(name.into()))
+    }
+
+    fn unsubscribe(&mut self, session: SessionId, name: &str) {
+        self.interest.unsubscribe(session, &self.kind, &Selector::Name(name.into()), false, self.now);
+    }
+
+    /// Subscribes to so many new names, or to those that there is room for. Returns their number.
+    fn fill(&mut self, session: SessionId, prefix: &str, count: usize) -> usize {
+        (0..count).take_while(|number| self.subscribe(session, &name(prefix, *number)).is_ok()).count()
+    }
+
+    /// Ends what `fill` began, and with it the session.
+    fn leave(&mut self, session: SessionId, prefix: &str, count: usize) {
+        (0..count).for_each(|number| self.unsubscribe(session, &name(prefix, number)));
+        self.interest.on_left(session);
+    }
+
+    fn later(&mut self) -> usize {
+        self.now = self.now + self.interest.limits.linger;
+        self.interest.expire(self.now).len()
+    }
+}
+
+fn name(prefix: &str, number: usize) -> String {
+    format!("{prefix}-{number:06}")
+}
+
+#[test]
+fn sessions_that_left_take_no_part_in_the_shares() {
+    for world in [World::with_names, World::with_list] {
+        let shares = |ghosts: u64| {
+            let mut world = world();
+            for ghost in 0..ghosts {
+                let session = SessionId(100 + ghost);
+                world.subscribe(session, "shared").unwrap();
+                world.unsubscribe(session, "shared");
+                world.interest.on_left(session);
+            }
+            world.later();
+            [ONE, OTHER].map(|session| world.fill(session, &session.0.to_string(), usize::MAX))
+        };
+        assert_eq!(shares(50), shares(0));
+    }
+}
+
+#[test]
+fn a_session_that_gave_names_back_has_its_whole_share_again() {
+    for world in [World::with_names, World::with_list] {
+        let shares = |is_given_back: bool| {
+            let mut world = world();
+            if is_given_back {
+                let count = world.fill(OTHER, "before", 300);
+                (0..count).for_each(|number| world.unsubscribe(OTHER, &name("before", number)));
+                world.later();
+            }
+            [ONE, OTHER].map(|session| world.fill(session, &session.0.to_string(), usize::MAX))
+        };
+        assert_eq!(shares(true), shares(false));
+    }
+}
+
+#[test]
+fn names_that_ended_make_as_much_room_as_they_took() {
+    for world in [World::with_names, World::with_list] {
+        let mut world = world();
+        let first = world.fill(ONE, "round-0", usize::MAX);
+        assert!((100..20_000).contains(&first), "{first}");
+        world.leave(ONE, "round-0", first);
+        assert_eq!(world.later(), first);
+        for round in 1..5 {
+            let prefix = format!("round-{round}");
+            assert_eq!(world.fill(ONE, &prefix, usize::MAX), first);
+            // Some linger and are subscribed to again.
+            (0..50).for_each(|number| world.unsubscribe(ONE, &name(&prefix, number)));
+            (0..50).for_each(|number| world.subscribe(ONE, &name(&prefix, number)).unwrap());
+            assert_eq!(world.fill(ONE, "new", usize::MAX), 0, "there is no more room than before");
+            world.leave(ONE, &prefix, first);
+            assert_eq!(world.later(), first);
+        }
+    }
+}
+
+#[test]
+fn with_a_full_cache_new_names_have_no_room_and_nothing_lingers() {
+    let mut world = World::with_names();
+    world.subscribe(ONE, "cached").unwrap();
+    world.interest.set_full_cache(Some(7));
+    assert!(matches!(world.subscribe(ONE, "new"), Err(NoRoom::InCache(7))));
+    world.subscribe(OTHER, "cached").unwrap();
+    world.unsubscribe(ONE, "cached");
+    assert_eq!(world.interest.expire(world.now), []);
+    world.unsubscribe(OTHER, "cached");
+    assert_eq!(world.interest.expire(world.now).len(), 1);
+    world.interest.set_full_cache(None);
+    world.subscribe(ONE, "new").unwrap();
+    world.unsubscribe(ONE, "new");
+    assert_eq!(world.interest.expire(world.now + Duration::from_secs(1)), [], "it lingers again");
+}
