@@ -51,6 +51,7 @@ mod shown;
 mod silence;
 mod storm;
 mod strict_plane;
+mod tenants;
 mod tiers;
 mod tls;
 mod translations;

@@ -1,0 +1,312 @@
+//! Tenants that share a relay: what one of them tries, on every surface and with every lie, gets it nothing of another's.
+
+use std::time::Duration;
+
+use prost_types::{Struct, Value, value::Kind};
+use weir::app::App;
+use weir::config::Config;
+use weir::proto::loads::LoadStatsRequest;
+use weir::proto::node::Node;
+
+use super::certificates::{Authority, Folder, Identity, NOTHING};
+use super::client_tls::{Connecting, VERSIONS, write_server};
+use super::load_plane::{LoadClient, LoadPlane};
+use super::poller::Poller;
+use super::*;
+
+const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+const SECRETS: &str = "/v3/discovery:secrets";
+const PER_TYPE: &str = "/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets";
+
+const RESOURCES: &str = "
+resources:
+- {'@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret, name: pay/key, generic_secret: {secret: {inline_string: a}}}
+- {'@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret, name: bill/key, generic_secret: {secret: {inline_string: b}}}
+- {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: pay-a}
+- {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: bill-a}
+";
+
+/// Workloads are of the tenant of their namespace; a relay may speak for `pay`.
+const RULES: &str = "views: {key: [cluster, tenant]}
+permissions:
+- name: workloads
+  identities: [{spiffe: 'spiffe://prod/ns/{tenant}/*'}]
+  node: {cluster: '{tenant}-*'}
+  names: ['{tenant}-*']
+  secrets: ['{tenant}/*']
+- name: relays
+  identities: [{spiffe: 'spiffe://prod/relay'}]
+  node: {cluster: '{tenant}-*'}
+  names: ['{tenant}-*']
+  secrets: ['{tenant}/*']
+  relays_for: [pay]
+";
+
+/// A relay in front of files or servers, and who signs.
+struct World {
+    relay: Relay,
+    folder: Folder,
+    own: Authority,
+    prod: Authority,
+}
+
+impl World {
+    async fn start(upstream: &str) -> Self {
+        Self::start_beside(Folder::new(), Authority::named("own"), Authority::named("prod"), upstream, RULES).await.0
+    }
+
+    async fn start_beside(
+        folder: Folder,
+        own: Authority,
+        prod: Authority,
+        upstream: &str,
+        rules: &str,
+    ) -> (Self, weir::app::PermissionsControl) {
+        folder.write("resources.yaml", RESOURCES);
+        folder.write("prod.pem", &prod.pem);
+        write_server(&folder, &own.sign("localhost"));
+        let config = text(upstream, rules);
+        let config = Config::parse(&folder.0.join("relay.yaml"), &config).unwrap_or_else(|error| panic!("{error}"));
+        let app = App::bind(config).await.unwrap();
+        let permissions = app.permissions();
+        (Self { relay: run(app, std::future::pending()), folder, own, prod }, permissions)
+    }
+
+    fn workload(&self, tenant: &str) -> Identity {
+        self.prod.sign_uris(&[&format!("spiffe://prod/ns/{tenant}/web")], NOTHING)
+    }
+
+    async fn connection(&self, identity: Option<&Identity>) -> tokio_rustls::client::TlsStream<tokio::net::TcpStream> {
+        let roots = self.own.pem.clone();
+        let connecting = Connecting { roots, identity: identity.cloned(), versions: VERSIONS.to_vec(), alpn: "h2" };
+        connecting.connect_to(self.relay.address).await.unwrap()
+    }
+
+    async fn poller(&self, identity: &Identity) -> Poller {
+        let roots = self.own.pem.clone();
+        let identity = Some(identity.clone());
+        let connecting = Connecting { roots, identity, versions: VERSIONS.to_vec(), alpn: "http/1.1" };
+        Poller::over(connecting.connect_to(self.relay.address).await.unwrap()).await
+    }
+
+    /// Opens a stream of either variant.
+    async fn client(&self, identity: Option<&Identity>, variant: Variant) -> Client {
+        Client::over_as(self.connection(identity).await, variant).await.expect("no stream")
+    }
+}
+
+fn text(upstream: &str, rules: &str) -> String {
+    let tls = "{certificate: server.pem, key: server.key, client_auth: optional, \
+               trust_domains: [{name: prod, bundle: prod.pem}]}";
+    format!(
+        "listen: [{{address: '127.0.0.1:0', tls: {tls}}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
+         upstream: {{{upstream}}}\nlimits: {{resource_timer: 200ms}}\n{rules}"
+    )
+}
+
+fn stating(cluster: &str, tenant: &str) -> Node {
+    let value = Value { kind: Some(Kind::StringValue(tenant.into())) };
+    let metadata = Struct { fields: [("weir.tenant".to_owned(), value)].into_iter().collect() };
+    Node { id: "test".into(), cluster: cluster.into(), metadata: Some(metadata), ..Node::default() }
+}
+
+/// Everything that the stream is sent until it has been quiet for a while.
+async fn heard(client: &mut Client) -> Vec<String> {
+    let mut names = Vec::new();
+    while let Ok(told) = tokio::time::timeout(Duration::from_millis(500), client.sent()).await {
+        names.extend(told.set);
+    }
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn a_tenant_gets_its_own_on_every_surface_and_nothing_of_another() {
+    let world = World::start("files: resources.yaml").await;
+    for (own, other) in [("pay", "bill"), ("bill", "pay")] {
+        let identity = world.workload(own);
+        let cluster = format!("{own}-web");
+        let secrets = [format!("{own}/key"), format!("{other}/key")];
+        let wanted: Vec<_> = secrets.iter().map(String::as_str).collect();
+        for variant in BOTH {
+            let mut client = world.client(Some(&identity), variant).await;
+            client.ask(SDS, &wanted, Some(&cluster));
+            assert_eq!(heard(&mut client).await, [secrets[0].clone()], "{variant:?}");
+            let mut client = world.client(Some(&identity), variant).await;
+            client.ask(CDS, &[], Some(&cluster));
+            assert_eq!(heard(&mut client).await, [format!("{own}-a")], "{variant:?}, of a wildcard");
+        }
+        let mut client =
+            Client::over_at(world.connection(Some(&identity)).await, Variant::Delta, PER_TYPE).await.unwrap();
+        client.ask(SDS, &wanted, Some(&cluster));
+        assert_eq!(heard(&mut client).await, [secrets[0].clone()]);
+        let mut poller = world.poller(&identity).await;
+        let names = |names: &[&str]| serde_json::json!({"resource_names": names});
+        let answer = poller.polled(SECRETS, &cluster, names(&[&secrets[0]])).await;
+        assert_eq!(answer.status, 200);
+        let answer = poller.poll(SECRETS, &cluster, names(&wanted)).await;
+        let body = String::from_utf8_lossy(&answer.body);
+        assert!(!body.contains(&secrets[1]), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_lie_in_the_first_node_or_in_a_later_one_ends_the_stream_and_names_the_field() {
+    let world = World::start("files: resources.yaml").await;
+    let pay = world.workload("pay");
+    for variant in BOTH {
+        let mut client = world.client(Some(&pay), variant).await;
+        client.ask(SDS, &["bill/key"], Some("bill-web"));
+        let (code, message) = client.end().await;
+        assert_eq!(code, Code::PermissionDenied, "{message}");
+        let expected = r#"node.cluster is "bill-web": rule workloads of permissions permits "pay-*""#;
+        assert_eq!(message, expected);
+
+        let mut client = world.client(Some(&pay), variant).await;
+        client.ask(SDS, &["pay/key"], Some("pay-web"));
+        assert_eq!(client.sent().await.set, ["pay/key"]);
+        client.ask(SDS, &["pay/key", "bill/key"], Some("bill-web"));
+        assert_eq!(client.end().await, (Code::PermissionDenied, expected.into()), "later");
+
+        let mut client = world.client(Some(&pay), variant).await;
+        client.ask_as(&stating("pay-web", "bill"), SDS, &["bill/key"]);
+        let (code, message) = client.end().await;
+        assert_eq!(code, Code::PermissionDenied);
+        assert!(message.starts_with(r#"node.metadata.weir.tenant is "bill": only a relay may"#), "{message}");
+
+        let mut client = world.client(None, variant).await;
+        client.ask(SDS, &["pay/key"], Some("pay-web"));
+        let (code, message) = client.end().await;
+        assert_eq!(code, Code::Unauthenticated);
+        assert!(message.starts_with("no rule of permissions is for 127.0.0.1:"), "{message}");
+    }
+    let answer = world.poller(&pay).await.poll(SECRETS, "bill-web", serde_json::json!({})).await;
+    assert_eq!(answer.status, 403);
+    assert!(String::from_utf8_lossy(&answer.body).contains("node.cluster is"));
+    let metrics = get(world.relay.admin, "/metrics").await;
+    let denied = metrics.lines().find(|line| line.contains("reason=\"denied\"")).unwrap();
+    assert!(denied.ends_with(" 7"), "{denied}");
+}
+
+#[tokio::test]
+async fn load_reports_are_judged_as_streams_are_also_those_that_pass_undecoded() {
+    let mut plane = LoadPlane::start().await;
+    let world = World::start(&format!("servers: [{{uri: 'http://{}'}}]", plane.address)).await;
+    let pay = world.workload("pay");
+    let report = |node: Option<Node>| LoadStatsRequest {
+        node: node.map(|node| prost::Message::encode_to_vec(&node).into()),
+        ..Default::default()
+    };
+    let of = |cluster: &str| Some(Node { cluster: cluster.into(), ..Node::default() });
+    let mut client = LoadClient::over(world.connection(Some(&pay)).await).await;
+    client.report(&report(of("bill-web"))).await;
+    assert_eq!(client.ended().await.code(), Code::PermissionDenied);
+
+    // Decoders merge a node that is given twice.
+    let mut client = LoadClient::over(world.connection(Some(&pay)).await).await;
+    let parts = [report(of("bill-web")), report(of("")), report(of("pay-web"))];
+    let [lie, empty, truth] = parts.map(|part| prost::Message::encode_to_vec(&part));
+    client.send(&[lie.clone(), empty].concat()).await;
+    assert_eq!(client.ended().await.code(), Code::PermissionDenied);
+
+    let mut client = LoadClient::over(world.connection(Some(&pay)).await).await;
+    client.send(&truth).await;
+    let mut stream = plane.stream().await;
+    stream.message().await.unwrap();
+    client.send(&lie).await;
+    assert_eq!(client.ended().await.code(), Code::PermissionDenied, "later");
+}
+
+#[tokio::test]
+async fn a_changed_rule_ends_those_whom_it_concerns_and_no_others() {
+    let world = World::start_beside(
+        Folder::new(),
+        Authority::named("own"),
+        Authority::named("prod"),
+        "files: resources.yaml",
+        RULES,
+    );
+    let (world, permissions) = world.await;
+    let (pay, relay) = (world.workload("pay"), world.prod.sign_uris(&["spiffe://prod/relay"], NOTHING));
+    let mut of_pay = world.client(Some(&pay), Variant::Delta).await;
+    of_pay.ask(SDS, &["pay/key"], Some("pay-web"));
+    assert_eq!(of_pay.sent().await.set, ["pay/key"]);
+    let mut of_relay = world.client(Some(&relay), Variant::Delta).await;
+    of_relay.ask_as(&stating("pay-web", "pay"), CDS, &[]);
+    assert_eq!(of_relay.sent().await.set, ["pay-a"]);
+
+    let narrowed = RULES.replacen("  secrets: ['{tenant}/*']\n", "", 1);
+    let config = Config::parse(&world.folder.0.join("relay.yaml"), &text("files: resources.yaml", &narrowed)).unwrap();
+    assert_eq!(permissions.replace(config.views.permissions), Ok(true));
+    let (code, message) = of_pay.end().await;
+    assert_eq!(
+        (code, &*message),
+        (Code::Unavailable, "the rule of permissions for this client has changed; reconnect")
+    );
+    let mut back = world.client(Some(&pay), Variant::Delta).await;
+    back.ask(SDS, &["pay/key"], Some("pay-web"));
+    assert_eq!(heard(&mut back).await, [""; 0], "it comes back under the new rule");
+    of_relay.hears_nothing(Duration::from_millis(100)).await;
+    of_relay.ask(SDS, &["pay/key"], None);
+    assert_eq!(of_relay.sent().await.set, ["pay/key"], "its rule is the same");
+}
+
+#[tokio::test]
+async fn through_a_tier_a_tenant_gets_its_own_and_the_lower_relay_trusts_the_upper_for_its_tenants_alone() {
+    let lower = World::start("files: resources.yaml").await;
+    // The upper relay would let `bill` in, and has a certificate that speaks for `pay` alone.
+    let (folder, own) = (Folder::new(), Authority::named("own"));
+    let certificate = lower.prod.sign_uris(&["spiffe://prod/relay"], NOTHING);
+    folder.write("lower.pem", &lower.own.pem);
+    folder.write("relay.pem", &certificate.certificate);
+    folder.write("relay.key", &certificate.key);
+    let port = lower.relay.address.port();
+    let tls = "{ca: lower.pem, certificate: relay.pem, key: relay.key}";
+    let upstream = format!("servers: [{{uri: 'https://localhost:{port}', variant: delta, tls: {tls}}}]");
+    let prod = Authority::named("prod");
+    let (upper, _) = World::start_beside(folder, own, prod, &upstream, RULES).await;
+    for variant in BOTH {
+        let mut client = upper.client(Some(&upper.workload("pay")), variant).await;
+        client.ask(SDS, &["pay/key", "bill/key"], Some("pay-web"));
+        assert_eq!(heard(&mut client).await, ["pay/key"], "{variant:?}");
+        let mut client = upper.client(Some(&upper.workload("bill")), variant).await;
+        client.ask(SDS, &["bill/key", "pay/key"], Some("bill-web"));
+        assert_eq!(heard(&mut client).await, [""; 0], "{variant:?}");
+    }
+    until("the reason is shown", async || {
+        get(upper.relay.admin, "/upstreams").await.contains("rule relays of permissions relays for")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_is_shown_each_tenants_credentials_on_connections_of_their_own() {
+    let lower = World::start("files: resources.yaml").await;
+    let (folder, own) = (Folder::new(), Authority::named("own"));
+    folder.write("lower.pem", &lower.own.pem);
+    for tenant in ["pay", "bill"] {
+        let certificate = lower.workload(tenant);
+        folder.write(&format!("{tenant}.pem"), &certificate.certificate);
+        folder.write(&format!("{tenant}.key"), &certificate.key);
+    }
+    let port = lower.relay.address.port();
+    let tenants =
+        "[{names: [pay], certificate: pay.pem, key: pay.key}, {names: ['bil*'], certificate: bill.pem, key: bill.key}]";
+    let upstream = format!(
+        "servers: [{{uri: 'https://localhost:{port}', variant: delta, tls: {{ca: lower.pem}}, tenants: {tenants}}}]"
+    );
+    let (upper, _) = World::start_beside(folder, own, Authority::named("prod"), &upstream, RULES).await;
+    // Workloads may not state a tenant: the lower relay sees who is who by the credentials, once the upper relay states none.
+    for tenant in ["pay", "bill", "else"] {
+        let identity = upper.workload(tenant);
+        let mut client = upper.client(Some(&identity), Variant::Delta).await;
+        client.ask(SDS, &[&format!("{tenant}/key")], Some(&format!("{tenant}-web")));
+        heard(&mut client).await;
+    }
+    let shown = get(upper.relay.admin, "/upstreams").await;
+    for tenant in ["pay", "bill"] {
+        let expected = format!("node.metadata.weir.tenant is \\\"{tenant}\\\": only a relay may state a tenant");
+        assert!(shown.contains(&expected), "{shown}");
+    }
+    assert!(shown.contains("no rule of permissions is for"), "the third has no credentials: {shown}");
+}
