@@ -30,11 +30,16 @@ def grpc_backend(name):
 
 
 class Client:
-    """Remembers all that it was told. `authorities` are those whose listeners it asks the relay for."""
+    """Remembers all that it was told. `authorities` are those whose listeners it asks the relay for; `files` are its certificate,
+    its key, and who signs for the relay."""
 
-    def __init__(self, world, authorities=(), node="grpc-1"):
-        servers = [{"server_uri": f"127.0.0.1:{world.relay.port}",
-                    "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}]
+    def __init__(self, world, authorities=(), node="grpc-1", at=None, files=None):
+        credentials = {"type": "insecure"}
+        if files:
+            keys = ["certificate_file", "private_key_file", "ca_certificate_file"]
+            credentials = {"type": "tls", "config": dict(zip(keys, files))}
+        servers = [{"server_uri": at or f"127.0.0.1:{world.relay.port}",
+                    "channel_creds": [credentials], "server_features": ["xds_v3"]}]
         template = f"xdstp://{{}}/{Listener.DESCRIPTOR.full_name}/%s"
         bootstrap = {"xds_servers": servers, "node": {"id": node, "cluster": "interop"},
                      "authorities": {name: {"xds_servers": servers,

@@ -14,6 +14,7 @@ import failover
 import federation
 import first_minute
 import grpc_by_xds
+import identity
 import leds
 import loads
 import on_demand
@@ -53,6 +54,13 @@ def scenarios():
         if source.delta:
             yield f"evidence, stopped control plane, {source}", evidence.run_stopped, (source,)
     yield "evidence, stopped control plane, gRPC", evidence.run_stopped_grpc, ()
+    for source in SOURCES:
+        yield f"identity, TLS, {source}", identity.run_tls, (source,)
+    for source in SOURCES:
+        if source.aggregated:
+            yield f"identity, Unix socket, {source}", identity.run_unix, (source,)
+            yield f"identity, balancer, {source}", identity.run_balancer, (source, "V2" if source.delta else "V1")
+    yield "identity, TLS, gRPC", identity.run_grpc, ()
     for mode in ["pass_through", "aggregate"]:
         yield f"loads, gRPC, {mode}", loads.run, ("delta", mode)
 

@@ -63,16 +63,17 @@ class Processes:
 class Relay:
     """`authorities` are names, each with the control plane that is asked for what it is the authority of."""
 
-    def __init__(self, processes, program, planes, upstream, log, authorities, more):
+    def __init__(self, processes, program, planes, upstream, log, authorities, more, listen):
         self.port, self.admin = free_port(), free_port()
         config = processes.folder / "weir.yaml"
 
         def servers(planes):
             return json.dumps([{"uri": f"http://127.0.0.1:{plane.port}", "variant": upstream} for plane in planes])
 
+        listeners = [{"address": f"127.0.0.1:{self.port}"}, *(listen(processes.folder) if listen else [])]
         others = ", ".join(f"{name}: {{servers: {servers([plane])}}}" for name, plane in authorities.items())
         config.write_text(f"""
-listen: [{{address: '127.0.0.1:{self.port}'}}]
+listen: {json.dumps(listeners)}
 admin: {{address: '127.0.0.1:{self.admin}'}}
 upstream: {{servers: {servers(planes)}, authorities: {{{others}}}}}
 views: {{key: [cluster]}}
@@ -98,13 +99,12 @@ views: {{key: [cluster]}}
 
 
 class Envoy:
-    def __init__(self, processes, program, name, source, relay):
+    def __init__(self, processes, program, name, source, relay, reach=None):
         self.processes, self.admin = processes, free_port()
         path = processes.folder / f"{name}.json"
-        path.write_text(json_format.MessageToJson(bootstrap(name, source, self.admin, relay.port)))
-        base = str(1000 + free_port() % 30000)
+        path.write_text(json_format.MessageToJson(bootstrap(name, source, self.admin, relay.port, reach)))
         self.process = processes.start(
-            name, program, "-c", str(path), "--base-id", base, "--concurrency", "1", "-l", "warning")
+            name, program, "-c", str(path), "--base-id", base_id(), "--concurrency", "1", "-l", "warning")
 
     def stop(self):
         self.processes.stop(self.process)
@@ -123,7 +123,12 @@ class Envoy:
         return f"{cluster}::127.0.0.1" in get(self.admin, "/clusters").body
 
 
-def bootstrap(name, source, admin, relay_port):
+def base_id():
+    """Envoys of one machine need different ones."""
+    return str(1000 + free_port() % 30000)
+
+
+def bootstrap(name, source, admin, relay_port, reach=None):
     http2 = http_protocol_options_pb2.HttpProtocolOptions()
     http2.explicit_http_config.http2_protocol_options.CopyFrom(protocol_pb2.Http2ProtocolOptions())
     relay = cluster_pb2.Cluster(
@@ -131,6 +136,8 @@ def bootstrap(name, source, admin, relay_port):
         load_assignment=endpoints("relay", relay_port))
     if not source.polls:
         relay.typed_extension_protocol_options[http2.DESCRIPTOR.full_name].CopyFrom(packed(http2))
+    if reach:
+        reach(relay)
     made = bootstrap_pb2.Bootstrap()
     made.node.id, made.node.cluster = name, "interop"
     made.admin.address.CopyFrom(address(admin))

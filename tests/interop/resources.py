@@ -84,6 +84,20 @@ def address(port):
     return address_pb2.Address(socket_address=address_pb2.SocketAddress(address="127.0.0.1", port_value=port))
 
 
+def pipe(path):
+    return address_pb2.Address(pipe=address_pb2.Pipe(path=path))
+
+
+def proves(cluster, certificate, key, ca):
+    """A cluster shows this certificate to its servers, which this authority signs for. All are paths."""
+    def file(path):
+        return base_pb2.DataSource(filename=path)
+    shown = common_pb2.TlsCertificate(certificate_chain=file(certificate), private_key=file(key))
+    context = tls_pb2.UpstreamTlsContext(common_tls_context=tls_pb2.CommonTlsContext(
+        tls_certificates=[shown], validation_context=common_pb2.CertificateValidationContext(trusted_ca=file(ca))))
+    cluster.transport_socket.CopyFrom(base_pb2.TransportSocket(name="tls", typed_config=packed(context)))
+
+
 def cluster(source, name, timeout=1, trusts=None):
     """`trusts` names the secret by which the servers of a cluster are known, which are spoken to by TLS then."""
     made = cluster_pb2.Cluster(

@@ -22,12 +22,13 @@ class World:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, options, source, upstream="delta", planes=1, authorities=(), more=""):
+    def open(cls, options, source, upstream="delta", planes=1, authorities=(), more="", listen=None):
         """With a relay in it that speaks this variant to the control planes, of which it prefers the first, and each authority
-        has one of its own; `planes` are so many or these, `more` is for its configuration. Nothing is left of it in the end."""
+        has one of its own; `planes` are so many or these, `more` is for its configuration, `listen` makes more
+        listeners for a folder. Nothing is left of it in the end."""
         world = cls(options, source, planes, authorities)
         try:
-            world.relay = Relay(world.processes, options.weir, world.planes, upstream, options.log, world.authorities, more)
+            world.relay = Relay(world.processes, options.weir, world.planes, upstream, options.log, world.authorities, more, listen)
             yield world
         except BaseException:
             world.processes.show_logs()
@@ -45,8 +46,9 @@ class World:
         self.check()
         self.planes[0] = self.plane.back(*changes, slowly=slowly)
 
-    def envoy(self, name):
-        return Envoy(self.processes, self.options.envoy, name, self.source, self.relay)
+    def envoy(self, name, reach=None):
+        """`reach` changes its cluster of the relay."""
+        return Envoy(self.processes, self.options.envoy, name, self.source, self.relay, reach)
 
     def traffic(self, *asks):
         traffic = Traffic(*asks)
