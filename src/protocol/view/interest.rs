@@ -273,8 +273,9 @@ impl Interest {
         if absent
             && !watchers.expected
             && !watchers.may_return
-            && let Some(until) = watchers.until.replace(Moment::default())
+            && let Some(until) = watchers.until
         {
+            watchers.until = Some(Moment::default());
             let wanted = Selector::Name(name.clone());
             self.lingering.remove(&(until, kind.clone(), wanted.clone()));
             self.lingering.insert((Moment::default(), kind.clone(), wanted));
