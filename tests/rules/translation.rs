@@ -54,8 +54,11 @@ fn xlat_31_a_name_that_is_known_to_be_absent_does_not_linger() {
     bench.delta(one, EDS, &["absent", "unknown", "here"], &[]);
     bench.delta(two, EDS, &["absent"], &[]);
     bench.remove(EDS, "absent");
+    bench.remove(EDS, "absent");
     bench.set(EDS, &[("here", "1")]);
     bench.asked_upstream();
+    bench.later(0);
+    assert_eq!(bench.asked_upstream(), [""; 0], "it is reported again, and clients subscribe to it");
     bench.delta(one, EDS, &[], &["absent", "unknown", "here"]);
     bench.later(0);
     assert_eq!(bench.asked_upstream(), [""; 0], "another client subscribes to it");

@@ -273,8 +273,9 @@ impl Interest {
         if absent
             && !watchers.expected
             && !watchers.may_return
-            && let Some(until) = watchers.until.replace(Moment::default())
+            && let Some(until) = watchers.until
         {
+            watchers.until = Some(Moment::default());
             let wanted = Selector::Name(name.clone());
             self.lingering.remove(&(until, kind.clone(), wanted.clone()));
             self.lingering.insert((Moment::default(), kind.clone(), wanted));
@@ -290,13 +291,14 @@ impl Interest {
         self.lingering.first().map(|(until, ..)| *until)
     }
 
-    /// Removes and returns the interest that has lingered long enough, and the oldest if too much lingers.
+    /// Removes and returns interest that has lingered long enough, and the oldest if too much lingers. Of what one client left there may be
+    /// much: it ends in parts, between which others are served.
     pub(crate) fn expire(&mut self, now: Moment) -> Vec<(Type, Selector)> {
         let mut expired = Vec::new();
         while self.lingering.len() > self.limits.lingering
             || self.room.is_above(self.limits.names_per_view)
             || self.full_cache.is_some()
-            || self.lingering.first().is_some_and(|(until, ..)| *until <= now)
+            || expired.len() < ENDS_AT_ONCE && self.next_deadline().is_some_and(|until| until <= now)
         {
             let Some((_, kind, wanted)) = self.lingering.pop_first() else { break };
             if let Some(of) = self.types.get_mut(&kind) {
@@ -362,6 +364,8 @@ fn listed_bytes(name: &Name) -> usize {
 }
 
 const TAG_AND_LENGTH: usize = 3;
+/// How many names end at a time.
+const ENDS_AT_ONCE: usize = 1000;
 
 fn note_absent(counts: &mut HashMap<SessionId, usize>, session: SessionId, more: bool) {
     let count = counts.entry(session).or_default();

@@ -139,6 +139,24 @@ mod tests {
     }
 
     #[test]
+    fn i8_each_session_may_have_some_however_many_there_are() {
+        for (shares, cost) in [(Shares::of_names(10_000), 1), (Shares::of_list(1 << 20), 100)] {
+            let mut room = NameRoom::default();
+            for number in 0..1000 {
+                room.on_subscribed(SessionId(number), Some(GREEDY), 3, 1); // what others have too
+            }
+            room.on_new_name(shares.limit - shares.reserved);
+            let mut own = 0;
+            while room.admits(HONEST, 0, &shares) {
+                room.on_new_name(cost);
+                room.on_subscribed(HONEST, None, 1, cost);
+                own += cost;
+            }
+            assert!((shares.least..shares.least + cost).contains(&own), "{own}");
+        }
+    }
+
+    #[test]
     fn a_name_that_others_have_too_is_not_its_own() {
         let mut room = NameRoom::default();
         with_names_of(&mut room, GREEDY, 2);

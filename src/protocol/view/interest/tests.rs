@@ -48,9 +48,16 @@ impl World {
         self.interest.on_left(session);
     }
 
+    /// Returns how many names have ended.
     fn later(&mut self) -> usize {
         self.now = self.now + self.interest.limits.linger;
-        self.interest.expire(self.now).len()
+        let mut count = 0;
+        while self.interest.next_deadline().is_some_and(|deadline| deadline <= self.now) {
+            let ended = self.interest.expire(self.now).len();
+            assert!((1..=ENDS_AT_ONCE).contains(&ended), "{ended} at a time");
+            count += ended;
+        }
+        count
     }
 }
 
