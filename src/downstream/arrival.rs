@@ -65,7 +65,7 @@ impl Downstream {
             end = place.ends(&mut drain) => Err(AddressError::Ended(end)),
         };
         let address = found.map_err(|error| self.log_unknown(source, &error)).ok()?;
-        if source.known() != address && !place.count_address(address) {
+        if source.known() != address && place.count_address(address).is_err() {
             log_crowded(address);
             return None;
         }

@@ -65,7 +65,7 @@ fn is_unused(connections: &Connections) -> bool {
     let free = (connections.places.available_permits(), connections.spare.available_permits());
     state.unused.is_empty()
         && state.unused_spare.is_empty()
-        && state.addresses.is_empty()
+        && connections.addresses.is_empty()
         && connections.streams.load(Ordering::Relaxed) == 0
         && free == (connections.max, REFUSALS)
 }
