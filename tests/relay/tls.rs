@@ -28,19 +28,19 @@ use crate::rest_plane::RestPlane;
 use crate::{BOTH, CDS};
 
 /// A certificate authority.
-struct Authority {
+pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    pem: String,
+    pub pem: String,
 }
 
 /// A certificate and its key, in PEM.
-struct Identity {
-    certificate: String,
-    key: String,
+pub(super) struct Identity {
+    pub certificate: String,
+    pub key: String,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -48,7 +48,7 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    fn sign(&self, name: &str) -> Identity {
+    pub fn sign(&self, name: &str) -> Identity {
         self.sign_until(name, 2100)
     }
 
@@ -102,10 +102,10 @@ fn server_config(
 }
 
 /// A folder with the relay's files, deleted at the end.
-struct Folder(PathBuf);
+pub(super) struct Folder(pub PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub fn new() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("weir-tls-{}-{number}", std::process::id()));
@@ -113,7 +113,7 @@ impl Folder {
         Self(path)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub fn write(&self, name: &str, text: &str) {
         std::fs::write(self.0.join(name), text).unwrap();
     }
 

@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 pub(super) use self::ending::End;
-use self::groups::{Groups, InGroup};
+use self::groups::{GroupLimits, Groups, InGroup};
 use self::place::Decision;
 pub(super) use self::place::{OpenStream, Place};
 use self::unused::{Unused, UnusedTimes};
@@ -37,12 +37,16 @@ pub(crate) struct ConnectionLimits {
     pub(crate) connections: Option<usize>,
     /// `connections_per_address`; 0: no limit.
     pub(crate) per_address: usize,
+    /// `connections_per_identity`; 0: no limit.
+    pub(crate) per_identity: usize,
     /// `new_connections_per_second`; 0: no limit.
     pub(crate) new_per_second: usize,
     /// `first_request_timeout`; zero: no limit.
     pub(crate) first_request: Duration,
     /// `streams_per_connection`.
     pub(crate) streams_per_connection: u32,
+    /// `streams_per_identity`; 0: no limit.
+    pub(crate) streams_per_identity: usize,
     /// `new_streams_per_second` of one connection; 0: no limit.
     pub(crate) new_streams_per_second: usize,
     /// `streams`, over all connections.
@@ -66,6 +70,7 @@ pub(crate) struct Connections {
     open: Arc<AtomicUsize>,
     state: Mutex<State>,
     addresses: Arc<Groups<IpAddr>>,
+    identities: Arc<Groups<Arc<str>>>,
     counters: Arc<LimitCounters>,
     /// What the admin address has in reserve. Clients do not get it.
     reserve: Arc<Spare>,
@@ -129,7 +134,11 @@ impl Connections {
             places: Arc::new(Semaphore::new(max)),
             spare: Arc::new(Semaphore::new(shares.refusals.max(2 * listeners))),
             pace: Pace::per_second(limits.new_per_second),
-            addresses: Groups::limited_to(limits.per_address),
+            addresses: Groups::new(GroupLimits { connections: limits.per_address, streams: 0 }),
+            identities: Groups::new(GroupLimits {
+                connections: limits.per_identity,
+                streams: limits.streams_per_identity,
+            }),
             limits,
             streams: AtomicUsize::new(0),
             open,
@@ -262,6 +271,12 @@ impl Connections {
         self.enter(&self.addresses, address, Limit::ConnectionsPerAddress, refusal)
     }
 
+    /// Counts a connection of an identity, if it has one.
+    fn enter_identity(&self, identity: Option<&str>) -> Entered<Arc<str>> {
+        let refusal = || Refusal::too_many_of_identity(self.limits.per_identity);
+        self.enter(&self.identities, identity.map(Arc::from), Limit::ConnectionsPerIdentity, refusal)
+    }
+
     fn enter<K: Clone + Eq + Hash>(
         &self,
         groups: &Arc<Groups<K>>,
@@ -290,6 +305,12 @@ impl Connections {
         }
         self.counters.reached(Limit::Streams);
         Some(Refusal::too_many_streams(self.limits.streams))
+    }
+
+    /// Refuses a stream that is one too many of its identity.
+    pub(super) fn refuse_stream_of_identity(&self) -> Refusal {
+        self.counters.reached(Limit::StreamsPerIdentity);
+        Refusal::too_many_streams_of_identity(self.limits.streams_per_identity)
     }
 
     /// Whether the headers of a request are too large, as HTTP/2 counts them.

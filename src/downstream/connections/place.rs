@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit};
 use tokio::time::Instant;
 
-use super::groups::InGroup;
+use super::groups::{GroupStream, InGroup, TooManyStreams};
 use super::unused::{Turn, Use};
 use super::{Closed, Connections};
 use crate::downstream::judged_clients::{Entered, JudgedClient};
@@ -27,12 +27,13 @@ pub(in crate::downstream) struct Place {
     streams: Mutex<Streams>,
     pace: Option<Pace>,
     /// The views that this connection makes.
-    quota: Arc<ViewQuota>,
+    quota: OnceLock<Arc<ViewQuota>>,
     pub(super) first: Notify,
     pub(super) leave: Arc<Notify>,
     /// Its client, if that was judged.
     judged: OnceLock<Entered>,
     address: OnceLock<InGroup<IpAddr>>,
+    identity: OnceLock<InGroup<Arc<str>>>,
 }
 
 /// Whether the requests of a connection are served.
@@ -54,7 +55,11 @@ struct Streams {
 }
 
 /// Counts a stream for as long as it exists.
-pub(in crate::downstream) struct OpenStream(Arc<Place>);
+pub(in crate::downstream) struct OpenStream {
+    place: Arc<Place>,
+    /// Its part in the streams of the client's identity, if that counts them.
+    of_identity: Result<Option<GroupStream>, TooManyStreams>,
+}
 
 impl Place {
     pub(super) fn new(
@@ -73,11 +78,12 @@ impl Place {
             crowded: OnceLock::new(),
             streams: Mutex::new(Streams { open: 0, usage: Use::Nothing, turn: None, permit, unread_until: None }),
             pace,
-            quota: Arc::default(),
+            quota: OnceLock::new(),
             first: Notify::new(),
             leave: Arc::default(),
             judged: OnceLock::new(),
             address: address.map(OnceLock::from).unwrap_or_default(),
+            identity: OnceLock::new(),
         };
         place.connections.open.fetch_add(1, Ordering::Relaxed);
         place.note_unused(&mut place.lock());
@@ -94,7 +100,12 @@ impl Place {
     }
 
     pub(in crate::downstream) fn quota(&self) -> Arc<ViewQuota> {
-        self.quota.clone()
+        self.quota.get_or_init(Arc::default).clone()
+    }
+
+    /// Sets what counts the views that the client makes, before anything is served.
+    pub(in crate::downstream) fn set_quota(&self, quota: Arc<ViewQuota>) {
+        let _ = self.quota.set(quota); // once for each connection
     }
 
     /// Notes that the client was judged, before anything is served.
@@ -120,7 +131,9 @@ impl Place {
         }
         self.keep_pace(&mut streams);
         self.connections.streams.fetch_add(1, Ordering::Relaxed);
-        OpenStream(self.clone())
+        let identity = self.identity.get().filter(|identity| identity.is_served());
+        let of_identity = identity.map(InGroup::open_stream).transpose();
+        OpenStream { place: self.clone(), of_identity }
     }
 
     /// Returns when the connection is read again, if that is later.
@@ -216,6 +229,16 @@ impl Place {
         Ok(())
     }
 
+    /// Counts the connection for the identity of its client, before anything is served. `Err`: it must be closed.
+    pub(in crate::downstream) fn count_identity(&self, identity: Option<&str>) -> Result<(), Closed> {
+        if self.is_refused() {
+            return Ok(()); // it has its answer already, and no streams
+        }
+        let (identity, refusal) = self.connections.enter_identity(identity)?;
+        self.join(&self.identity, identity, refusal);
+        Ok(())
+    }
+
     /// Notes a group that the connection is one of, and why it is refused if there are too many of them.
     fn join<K: Eq + Hash>(&self, group: &OnceLock<InGroup<K>>, own: Option<InGroup<K>>, refusal: Option<Refusal>) {
         if let Some(own) = own {
@@ -266,9 +289,16 @@ impl Drop for Place {
     }
 }
 
+impl OpenStream {
+    /// Whether the client's identity has too many streams. This one is not counted among them.
+    pub(in crate::downstream) fn is_beyond_identity(&self) -> bool {
+        self.of_identity.is_err()
+    }
+}
+
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        let place = &self.0;
+        let place = &self.place;
         place.connections.streams.fetch_sub(1, Ordering::Relaxed);
         let mut streams = place.lock();
         streams.open -= 1;
