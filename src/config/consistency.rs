@@ -34,25 +34,32 @@ impl Checker<'_> {
         let of_connection = limits.streams_per_connection as usize;
         let of_connection =
             Setting::number("limits.streams_per_connection", of_connection, &given.streams_per_connection);
-        self.is_share_of(&of_connection, &Setting::number("limits.streams", limits.streams, &given.streams));
-        if let Some(connections) = limits.connections {
-            let of_address = &given.connections_per_address;
-            self.is_share_of(
-                &Setting::number("limits.connections_per_address", limits.per_address, of_address),
-                &Setting::number("limits.connections", connections, &given.connections),
-            );
-        }
+        let of_identity = &given.streams_per_identity;
+        let of_identity = Setting::number("limits.streams_per_identity", limits.streams_per_identity, of_identity);
+        let all = Setting::number("limits.streams", limits.streams, &given.streams);
+        self.is_share_of(&of_connection, &all);
+        self.is_share_of(&of_identity, &all);
+        let Some(connections) = limits.connections else { return };
+        let all = Setting::number("limits.connections", connections, &given.connections);
+        let of_address = &given.connections_per_address;
+        let of_address = Setting::number("limits.connections_per_address", limits.per_address, of_address);
+        let of_identity = &given.connections_per_identity;
+        let of_identity = Setting::number("limits.connections_per_identity", limits.per_identity, of_identity);
+        self.is_share_of(&of_address, &all);
+        self.is_share_of(&of_identity, &all);
     }
 
-    /// Checks the views of one connection.
+    /// Checks the views of one connection, and of one identity.
     pub(crate) fn views_fit(&mut self, raw: &raw::Root) {
-        let Some((of_connection, all)) = raw.limits.views_per_connection.as_ref().zip(raw.views.max.as_ref()) else {
-            return;
-        };
-        self.is_share_of(
-            &Setting::number("limits.views_per_connection", of_connection.0, &raw.limits.views_per_connection),
-            &Setting::number("views.max", all.0, &raw.views.max),
-        );
+        let Some(all) = &raw.views.max else { return };
+        let all = Setting::number("views.max", all.0, &raw.views.max);
+        for (key, share) in [
+            ("limits.views_per_connection", &raw.limits.views_per_connection),
+            ("limits.views_per_identity", &raw.limits.views_per_identity),
+        ] {
+            let value = share.as_ref().map_or(0, |share| share.0);
+            self.is_share_of(&Setting::number(key, value, share), &all);
+        }
     }
 
     /// Checks that the node of a client, which each server is sent, has room in a request to any of them.

@@ -49,10 +49,12 @@ impl Checker<'_> {
         ConnectionLimits {
             connections: raw.connections.as_ref().map(|given| given.value.0),
             per_address: or(&raw.connections_per_address, Count(0)).0,
+            per_identity: or(&raw.connections_per_identity, Count(0)).0,
             new_per_second: or(&raw.new_connections_per_second, Count(0)).0,
             new_streams_per_second: or(&raw.new_streams_per_second, Count(NEW_STREAMS_PER_SECOND)).0,
             first_request: or(&raw.first_request_timeout, Interval(Some(FIRST_REQUEST))).0.unwrap_or_default(),
             streams_per_connection: streams_per_connection.min(MOST_STREAMS) as u32,
+            streams_per_identity: or(&raw.streams_per_identity, Count(0)).0,
             streams: or(&raw.streams, Positive(STREAMS)).0,
             requests_per_second: or(&raw.requests_per_second, Count(0)).0,
             header_bytes,

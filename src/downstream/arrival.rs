@@ -8,7 +8,7 @@ use super::accept::Accepted;
 use super::client_address::{AddressError, AddressSource};
 use super::client_stream::ClientStream;
 use super::connection::{self, ConnectionTimeouts};
-use super::connections::Place;
+use super::connections::{OpenStream, Place};
 use super::handshake::{VerifiedClient, secure};
 use super::judged_clients::Judge;
 use super::server::Downstream;
@@ -42,6 +42,9 @@ impl Downstream {
                 None => return,
             },
         };
+        if !self.count_identity(&peer, &place) {
+            return;
+        }
         let peer = Arc::new(peer);
         if let Some(judge) = self.judge(&peer, chain) {
             place.set_judged(self.judged.enter(judge));
@@ -50,7 +53,9 @@ impl Downstream {
         let inbound = self.incomplete.connection();
         let answering = place.clone();
         let of_call = peer.clone();
-        let call = move |request| self.clone().respond(request, of_call.clone(), &answering, inbound.clone());
+        let call = move |request, open: &OpenStream| {
+            self.clone().respond(request, open, of_call.clone(), &answering, inbound.clone())
+        };
         connection::serve(stream, &peer, drain, patience, place, call).await;
     }
 
@@ -69,7 +74,7 @@ impl Downstream {
             end = place.ends(&mut drain) => Err(AddressError::Ended(end)),
         };
         let address = found.map_err(|error| self.log_unknown(source, &error)).ok()?;
-        if source.known() != address && !place.count_address(address) {
+        if source.known() != address && place.count_address(address).is_err() {
             log_crowded(address);
             return None;
         }
@@ -107,6 +112,17 @@ impl Downstream {
             chain
         });
         Some((ClientStream::Tls(Box::new(secured.stream)), chain))
+    }
+
+    /// Counts the connection, and the views that it makes, for the identity of its client. Returns false if it must be closed.
+    fn count_identity(&self, peer: &Peer, place: &Place) -> bool {
+        let identity = peer.identity();
+        place.set_quota(self.views.quota(identity.as_deref()));
+        let counted = place.count_identity(identity.as_deref());
+        if counted.is_err() {
+            tracing::debug!(%peer, "too many connections of one identity; closing it");
+        }
+        counted.is_ok()
     }
 
     /// Returns what tells whether the client may stay, if anything can change that: its certificate, or the rule that it came under.

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::coalesce::Coalesced;
-use super::connections::{ConnectionLimits, End, Place};
+use super::connections::{ConnectionLimits, End, OpenStream, Place};
 use super::counted::Counted;
 use super::drain::Drain;
 use super::paced_reads::PacedReads;
@@ -69,7 +69,7 @@ pub(super) async fn serve<F, B>(
     mut drain: Drain,
     patience: ConnectionTimeouts,
     place: Arc<Place>,
-    call: impl Fn(Request<Incoming>) -> F,
+    call: impl Fn(Request<Incoming>, &OpenStream) -> F,
 ) where
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
@@ -85,7 +85,7 @@ pub(super) async fn serve<F, B>(
     let io = PacedReads::new(Unread::new(first, stream), place.clone());
     let service = service_fn(|request| {
         let open = place.open_stream();
-        let response = call(request);
+        let response = call(request, &open);
         async move { Ok::<_, Infallible>(response.await.map(|body| Counted::new(body, open))) }
     });
     let limits = place.connections().limits();
@@ -191,8 +191,8 @@ mod tests {
         (far, serving)
     }
 
-    fn answer(body: Bytes) -> impl Fn(Request<Incoming>) -> std::future::Ready<Response<Full<Bytes>>> {
-        move |_| std::future::ready(Response::new(Full::new(body.clone())))
+    fn answer(body: Bytes) -> impl Fn(Request<Incoming>, &OpenStream) -> std::future::Ready<Response<Full<Bytes>>> {
+        move |_, _| std::future::ready(Response::new(Full::new(body.clone())))
     }
 
     /// Serves a connection as the listener does.

@@ -29,6 +29,18 @@ impl Refusal {
         Self { grpc: EXHAUSTED, status: StatusCode::TOO_MANY_REQUESTS, message }
     }
 
+    pub(crate) fn too_many_of_identity(limit: usize) -> Self {
+        let key = Limit::ConnectionsPerIdentity.key();
+        let message = format!("too many connections of one identity: the limit is {limit} ({key}); close some");
+        Self { grpc: EXHAUSTED, status: StatusCode::TOO_MANY_REQUESTS, message }
+    }
+
+    pub(crate) fn too_many_streams_of_identity(limit: usize) -> Self {
+        let key = Limit::StreamsPerIdentity.key();
+        let message = format!("too many streams of one identity: the limit is {limit} ({key}); close some");
+        Self { grpc: EXHAUSTED, status: StatusCode::TOO_MANY_REQUESTS, message }
+    }
+
     pub(crate) fn too_many_streams(limit: usize) -> Self {
         let key = Limit::Streams.key();
         let message = format!("too many streams: the limit for all clients is {limit} ({key}); retry later");

@@ -15,7 +15,7 @@ use super::accept::accept;
 use super::any_body::{AnyBody, grpc_response, refuse};
 use super::body::{SessionBody, Shared};
 use super::buffered_body::BufferedBody;
-use super::connections::{ConnectionLimits, Connections, Place};
+use super::connections::{ConnectionLimits, Connections, OpenStream, Place};
 use super::drain::Drain;
 use super::encode::SharedMessages;
 use super::frames::Frames;
@@ -149,6 +149,7 @@ impl Downstream {
     pub(super) fn respond(
         self,
         request: Request<Incoming>,
+        open: &OpenStream,
         peer: Arc<Peer>,
         place: &Arc<Place>,
         inbound: Arc<Inbound>,
@@ -156,13 +157,14 @@ impl Downstream {
         if is_health_check(&request) {
             place.decide_now();
         }
+        let is_beyond = open.is_beyond_identity();
         let response = match place.is_decided() {
-            true => self.answer(request, peer, place, inbound),
+            true => self.answer(request, is_beyond, peer, place, inbound),
             false => Answer::Later(Box::pin({
                 let place = place.clone();
                 async move {
                     place.decide().await;
-                    self.answer(request, peer, &place, inbound).get().await
+                    self.answer(request, is_beyond, peer, &place, inbound).get().await
                 }
             })),
         };
@@ -170,8 +172,15 @@ impl Downstream {
     }
 
     /// A gRPC call is answered at once, and its stream goes on in tasks of its own: they keep no room for the request.
-    fn answer(self, request: Request<Incoming>, peer: Arc<Peer>, place: &Place, inbound: Arc<Inbound>) -> Answer {
-        match self.refuse(&request, place) {
+    fn answer(
+        self,
+        request: Request<Incoming>,
+        is_beyond: bool,
+        peer: Arc<Peer>,
+        place: &Place,
+        inbound: Arc<Inbound>,
+    ) -> Answer {
+        match self.refuse(&request, is_beyond, place) {
             Some(refusal) => Answer::Now(refused(request, refusal)),
             None if is_grpc(&request) => Answer::Now(self.call(request, peer, inbound, place)),
             None => Answer::Later(Box::pin(self.poll(request, peer, inbound, place.quota()))),
@@ -179,14 +188,17 @@ impl Downstream {
     }
 
     /// Returns the limit that a request is beyond. A health check is answered all the same, or a full relay would count as a broken one.
-    fn refuse(&self, request: &Request<Incoming>, place: &Place) -> Option<Refusal> {
+    fn refuse(&self, request: &Request<Incoming>, is_beyond: bool, place: &Place) -> Option<Refusal> {
         let judged = place.judged();
         let verdict = judged.as_ref().and_then(|client| client.verdict());
         let refusal = place.refuse().or_else(|| verdict.map(Refusal::judged)); // the first also ends the connection
         if is_health_check(request) {
             return None;
         }
-        refusal.or_else(|| self.connections.refuse_headers(request)).or_else(|| self.connections.refuse_stream())
+        refusal
+            .or_else(|| self.connections.refuse_headers(request))
+            .or_else(|| is_beyond.then(|| self.connections.refuse_stream_of_identity()))
+            .or_else(|| self.connections.refuse_stream())
     }
 
     async fn poll(

@@ -143,9 +143,9 @@ impl From<AdmissionError> for Status {
         let text = rejected.to_string();
         match rejected {
             AdmissionError::NoNode | AdmissionError::BadNode => Self::invalid(text),
-            AdmissionError::TooManyViews { .. } | AdmissionError::TooManyViewsOfConnection { .. } => {
-                Self::exhausted(text)
-            }
+            AdmissionError::TooManyViews { .. }
+            | AdmissionError::TooManyViewsOfConnection { .. }
+            | AdmissionError::TooManyViewsOfIdentity { .. } => Self::exhausted(text),
             AdmissionError::Denied(denied) => denial(&denied, text),
             AdmissionError::Stopping => Self::unavailable(text),
         }

@@ -14,6 +14,8 @@ pub(crate) enum AdmissionError {
     TooManyViews { limit: usize, split: Option<Split> },
     #[error("too many views of one connection: the limit is {limit} (limits.views_per_connection){}", beside(.split))]
     TooManyViewsOfConnection { limit: usize, split: Option<Split> },
+    #[error("too many views of one identity: the limit is {limit} (limits.views_per_identity){}", beside(.split))]
+    TooManyViewsOfIdentity { limit: usize, split: Option<Split> },
     #[error("{0}")]
     Denied(Box<Denied>),
     #[error("the relay is shutting down")]
@@ -22,8 +24,15 @@ pub(crate) enum AdmissionError {
 
 impl AdmissionError {
     /// Metric labels, in the order of `place`.
-    pub(crate) const REASONS: [&str; 6] =
-        ["no_node", "bad_node", "too_many_views", "too_many_views_of_connection", "stopping", "denied"];
+    pub(crate) const REASONS: [&str; 7] = [
+        "no_node",
+        "bad_node",
+        "too_many_views",
+        "too_many_views_of_connection",
+        "stopping",
+        "denied",
+        "too_many_views_of_identity",
+    ];
 
     pub(in crate::relay) fn place(&self) -> usize {
         match self {
@@ -33,6 +42,7 @@ impl AdmissionError {
             Self::TooManyViewsOfConnection { .. } => 3,
             Self::Stopping => 4,
             Self::Denied(_) => 5,
+            Self::TooManyViewsOfIdentity { .. } => 6,
         }
     }
 
@@ -40,6 +50,7 @@ impl AdmissionError {
         match self {
             Self::TooManyViews { .. } => Some(Limit::Views),
             Self::TooManyViewsOfConnection { .. } => Some(Limit::ViewsPerConnection),
+            Self::TooManyViewsOfIdentity { .. } => Some(Limit::ViewsPerIdentity),
             Self::NoNode | Self::BadNode | Self::Denied(_) | Self::Stopping => None,
         }
     }

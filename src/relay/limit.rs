@@ -35,12 +35,16 @@ pub(crate) enum Limit {
     Views,
     /// The views that exist because of one connection.
     ViewsPerConnection,
+    /// The views that exist because of one identity.
+    ViewsPerIdentity,
     /// The bytes of one request to a server.
     MaxRequestBytes,
     /// Connections of clients.
     Connections,
     /// Connections from one address.
     ConnectionsPerAddress,
+    /// Connections of one identity.
+    ConnectionsPerIdentity,
     /// New connections in a second, which wait.
     NewConnectionsPerSecond,
     /// The time to the first request of a connection.
@@ -53,6 +57,8 @@ pub(crate) enum Limit {
     HandshakesPerAddress,
     /// Open streams of one connection.
     StreamsPerConnection,
+    /// Open streams and polls of one identity.
+    StreamsPerIdentity,
     /// New streams and polls of one connection in a second, which wait.
     NewStreamsPerSecond,
     /// Open streams and polls, over all clients.
@@ -68,11 +74,11 @@ pub(crate) enum Limit {
 }
 
 /// How often each limit was reached.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LimitCounters([AtomicU64; Limit::ALL.len()]);
 
 impl Limit {
-    pub(crate) const ALL: [Self; 30] = [
+    pub(crate) const ALL: [Self; 33] = [
         Self::MessageBytes,
         Self::RequestEntries,
         Self::NameBytes,
@@ -88,15 +94,18 @@ impl Limit {
         Self::CachedBytes,
         Self::Views,
         Self::ViewsPerConnection,
+        Self::ViewsPerIdentity,
         Self::MaxRequestBytes,
         Self::Connections,
         Self::ConnectionsPerAddress,
+        Self::ConnectionsPerIdentity,
         Self::NewConnectionsPerSecond,
         Self::FirstRequestTimeout,
         Self::Handshakes,
         Self::HandshakeTimeout,
         Self::HandshakesPerAddress,
         Self::StreamsPerConnection,
+        Self::StreamsPerIdentity,
         Self::NewStreamsPerSecond,
         Self::Streams,
         Self::RequestsPerSecond,
@@ -123,15 +132,18 @@ impl Limit {
             Self::Views => "views.max",
             Self::CachedBytes => "limits.cached_bytes",
             Self::ViewsPerConnection => "limits.views_per_connection",
+            Self::ViewsPerIdentity => "limits.views_per_identity",
             Self::MaxRequestBytes => "upstream.servers.max_request_bytes",
             Self::Connections => "limits.connections",
             Self::ConnectionsPerAddress => "limits.connections_per_address",
+            Self::ConnectionsPerIdentity => "limits.connections_per_identity",
             Self::NewConnectionsPerSecond => "limits.new_connections_per_second",
             Self::FirstRequestTimeout => "limits.first_request_timeout",
             Self::Handshakes => "limits.handshakes",
             Self::HandshakeTimeout => "limits.handshake_timeout",
             Self::HandshakesPerAddress => "limits.handshakes_per_address",
             Self::StreamsPerConnection => "limits.streams_per_connection",
+            Self::StreamsPerIdentity => "limits.streams_per_identity",
             Self::NewStreamsPerSecond => "limits.new_streams_per_second",
             Self::Streams => "limits.streams",
             Self::RequestsPerSecond => "limits.requests_per_second",
@@ -139,6 +151,12 @@ impl Limit {
             Self::HeaderBytes => "limits.header_bytes",
             Self::OpenFiles => "open_files",
         }
+    }
+}
+
+impl Default for LimitCounters {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::default()))
     }
 }
 

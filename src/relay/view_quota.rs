@@ -1,21 +1,120 @@
-//! How many views may exist because of one connection.
+//! How many views may exist because of one connection, and because of one identity.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::xds::SharingKey;
 
-/// The views that one connection made, joined by other clients or not, for as long as they exist.
-///
-/// Clients without an authenticated identity are bounded by connection. A client with one would bring the quota of its identity instead.
+/// Counts the views of a client, joined by other clients or not, for as long as they exist: for its connection, and for its identity.
 #[derive(Debug, Default)]
 pub(crate) struct ViewQuota {
+    of_connection: MadeViews,
+    /// What all connections of the client's identity share, if it has one and that is limited.
+    of_identity: Option<Arc<IdentityQuota>>,
+}
+
+/// Views that one connection or identity made.
+#[derive(Debug, Default)]
+pub(super) struct MadeViews {
     /// Changed only under the lock of the views.
-    made: Mutex<HashSet<SharingKey>>,
+    keys: Mutex<HashSet<SharingKey>>,
+}
+
+/// The quota of one identity, for as long as it has a connection or a view.
+#[derive(Debug)]
+struct IdentityQuota {
+    made: MadeViews,
+    identity: Arc<str>,
+    all: Arc<IdentityQuotas>,
+}
+
+/// The quotas of all identities that have one.
+#[derive(Debug, Default)]
+pub(super) struct IdentityQuotas {
+    quotas: Mutex<HashMap<Arc<str>, Weak<IdentityQuota>>>,
 }
 
 impl ViewQuota {
-    pub(super) fn made(&self) -> MutexGuard<'_, HashSet<SharingKey>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn of_connection(&self) -> &MadeViews {
+        &self.of_connection
+    }
+
+    pub(super) fn of_identity(&self) -> Option<&MadeViews> {
+        self.of_identity.as_ref().map(|quota| &quota.made)
+    }
+
+    pub(super) fn add(&self, key: &SharingKey) {
+        for made in self.made() {
+            made.keys().insert(key.clone());
+        }
+    }
+
+    pub(super) fn remove(&self, key: &SharingKey) {
+        for made in self.made() {
+            made.keys().remove(key);
+        }
+    }
+
+    fn made(&self) -> impl Iterator<Item = &MadeViews> {
+        [Some(&self.of_connection), self.of_identity()].into_iter().flatten()
+    }
+}
+
+impl MadeViews {
+    pub(super) fn count(&self) -> usize {
+        self.keys().len()
+    }
+
+    pub(super) fn keys(&self) -> MutexGuard<'_, HashSet<SharingKey>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl IdentityQuotas {
+    /// Returns the quota of a new connection of this identity.
+    pub(super) fn quota(self: &Arc<Self>, identity: &str) -> ViewQuota {
+        let mut quotas = self.lock();
+        let existing = quotas.get(identity).and_then(Weak::upgrade);
+        let of_identity = existing.unwrap_or_else(|| {
+            let identity = Arc::<str>::from(identity);
+            let quota =
+                Arc::new(IdentityQuota { made: MadeViews::default(), identity: identity.clone(), all: self.clone() });
+            quotas.insert(identity, Arc::downgrade(&quota));
+            quota
+        });
+        ViewQuota { of_connection: MadeViews::default(), of_identity: Some(of_identity) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Weak<IdentityQuota>>> {
+        self.quotas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for IdentityQuota {
+    fn drop(&mut self) {
+        let mut quotas = self.all.lock();
+        // A connection that came meanwhile has made another one.
+        if quotas.get(&self.identity).is_some_and(|quota| quota.strong_count() == 0) {
+            quotas.remove(&self.identity);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_one_identity_share_its_quota_and_the_last_one_takes_it_along() {
+        let all = Arc::<IdentityQuotas>::default();
+        let [one, two, other] = ["a", "a", "b"].map(|identity| all.quota(identity));
+        let shared =
+            |one: &ViewQuota, two: &ViewQuota| std::ptr::eq(one.of_identity().unwrap(), two.of_identity().unwrap());
+        assert!(shared(&one, &two) && !shared(&one, &other));
+        assert!(!std::ptr::eq(one.of_connection(), two.of_connection()));
+        drop(one);
+        assert!(shared(&two, &all.quota("a")), "it stays as long as one is left");
+        drop((two, other));
+        assert!(all.lock().is_empty());
     }
 }

@@ -63,8 +63,8 @@ impl World {
     }
 }
 
-type Requests = mpsc::UnboundedSender<DeltaDiscoveryRequest>;
-type Responses = Streaming<DeltaDiscoveryResponse>;
+pub(super) type Requests = mpsc::UnboundedSender<DeltaDiscoveryRequest>;
+pub(super) type Responses = Streaming<DeltaDiscoveryResponse>;
 
 /// Opens a stream, with this header beside those of gRPC.
 async fn open_with(channel: &Channel, header: Option<String>) -> Result<(Requests, Responses), Status> {
@@ -80,19 +80,28 @@ async fn open_with(channel: &Channel, header: Option<String>) -> Result<(Request
     Ok((requests, grpc.streaming(call, path, codec).await?.into_inner()))
 }
 
-async fn open(channel: &Channel) -> Result<(Requests, Responses), Status> {
+pub(super) async fn open(channel: &Channel) -> Result<(Requests, Responses), Status> {
     tokio::time::timeout(PATIENCE, open_with(channel, None)).await.expect("a stream without an answer")
 }
 
 /// The stream is served: its client gets the cluster.
-async fn is_served((_requests, mut responses): (Requests, Responses)) {
+pub(super) async fn is_served((_requests, mut responses): (Requests, Responses)) {
     let response = tokio::time::timeout(PATIENCE, responses.message()).await.expect("no response").unwrap().unwrap();
     assert_eq!(response.resources[0].name, "a");
 }
 
-fn names(status: Status, texts: &[&str]) {
+pub(super) fn names(status: Status, texts: &[&str]) {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     assert!(texts.iter().all(|text| status.message().contains(text)), "{status}");
+}
+
+/// A health check is answered.
+pub(super) async fn is_healthy(channel: &Channel) {
+    let mut grpc = Grpc::new(channel.clone());
+    grpc.ready().await.unwrap();
+    let codec: ProstCodec<(), ()> = ProstCodec::default();
+    let path = "/grpc.health.v1.Health/Check".parse().unwrap();
+    grpc.unary(Call::new(()), path, codec).await.unwrap();
 }
 
 /// Waits until a new client is served, one connection at a time.
@@ -142,11 +151,7 @@ async fn a_full_relay_is_healthy() {
     let path = "/grpc.health.v1.Health/Watch".parse().unwrap();
     let watching = grpc.unary(Call::new(()), path, codec).await.unwrap_err();
     names(watching, &["limits.connections"]);
-    let mut grpc = Grpc::new(world.channel().await);
-    grpc.ready().await.unwrap();
-    let codec: ProstCodec<(), ()> = ProstCodec::default();
-    let path = "/grpc.health.v1.Health/Check".parse().unwrap();
-    grpc.unary(Call::new(()), path, codec).await.unwrap();
+    is_healthy(&world.channel().await).await;
     assert_eq!(probe(world.relay.admin, "/healthz").await.0, 200);
 }
 

@@ -23,6 +23,7 @@ mod files;
 mod flock;
 mod holder;
 mod identity;
+mod identity_limits;
 mod ladder;
 mod large;
 mod life;

@@ -149,3 +149,29 @@ async fn weir_get_asks_over_a_unix_socket() {
     let (code, _, error) = Weir::start_at(&server, "get clusters").end().await;
     assert!(code == 2 && error.contains("weir.sock: No such file or directory"), "{code}: {error}");
 }
+
+#[tokio::test]
+async fn processes_of_one_user_are_one_identity_for_limits_and_clients_without_one_are_not_concerned() {
+    let folder = Folder::new("identity");
+    let mut plane = Plane::start(&BOTH).await;
+    let limits = "limits: {connections_per_identity: 1}\n";
+    let relay = run(app(&folder, plane.address, "", limits).await.unwrap(), std::future::pending());
+    let mut first = client(&folder, Variant::Delta).await;
+    first.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    assert_eq!(first.sent().await.set, ["a", "b"]);
+    let mut second = Poller::over(UnixStream::connect(folder.socket()).await.unwrap()).await;
+    let answer = second.poll(CLUSTERS, "web", serde_json::json!({})).await;
+    assert_eq!(answer.status.as_u16(), 429, "{answer:?}");
+    assert!(answer.nack().1.contains(" is 1 (limits.connections_per_identity)"), "{answer:?}");
+    say(&stream, "2", &[("a", "2")], &[("a", "2")], &[]);
+    assert_eq!(first.sent().await.set, ["a"]);
+    drop(first);
+    until("it is served", async || {
+        let mut again = Poller::over(UnixStream::connect(folder.socket()).await.unwrap()).await;
+        again.poll(CLUSTERS, "web", serde_json::json!({})).await.status == 200
+    })
+    .await;
+    drop(relay);
+}

@@ -54,6 +54,8 @@ section! {
         connections: Option<Located<Positive>>;
         /// Connections from one address; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit, as balancers and NAT need it.
         connections_per_address: Option<Located<Count>> = 0;
+        /// Connections of one identity; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit, as whole fleets may have one.
+        connections_per_identity: Option<Located<Count>> = 0;
         /// New connections in a second; those above it wait. 0: no limit.
         new_connections_per_second: Option<Located<Count>> = 0;
         /// A connection without a request is closed after this long; 0s: never.
@@ -66,10 +68,14 @@ section! {
         handshakes_per_address: Option<Located<Count>> = 0;
         /// Open streams of one connection, as HTTP/2 announces it; the client waits with more.
         streams_per_connection: Option<Located<Positive>> = 4096;
+        /// Open streams and polls of one identity; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit.
+        streams_per_identity: Option<Located<Count>> = 0;
         /// New streams and polls of one connection in a second; the relay reads those above it later. 0: no limit.
         new_streams_per_second: Option<Located<Count>> = 2000;
         /// Views that exist because of one connection; a client that would need one more gets RESOURCE_EXHAUSTED or 429. 0: no limit.
         views_per_connection: Option<Located<Count>> = 100;
+        /// Views that exist because of one identity; a client that would need one more gets RESOURCE_EXHAUSTED or 429. 0: no limit.
+        views_per_identity: Option<Located<Count>> = 0;
         /// Open streams and polls of all clients; above it, new ones get RESOURCE_EXHAUSTED or 503.
         streams: Option<Located<Positive>> = 1000000;
         /// Requests of one stream in a second; the relay reads those above it later. 0: no limit.

@@ -109,14 +109,17 @@ limits:
   file_bytes: 64MB
   connections: 10000
   connections_per_address: 0
+  connections_per_identity: 100
   new_connections_per_second: 500
   first_request_timeout: 0s
   handshakes: 8
   handshake_timeout: 5s
   handshakes_per_address: 4
   streams_per_connection: 4096
+  streams_per_identity: 1000
   new_streams_per_second: 500
   views_per_connection: 10
+  views_per_identity: 20
   streams: 100000
   requests_per_second: 0
   new_names_per_second: 100
@@ -264,12 +267,13 @@ fn the_defaults_that_the_schema_states_are_those_that_count() {
 /// Everything except the table of types, whose entries have no fixed order.
 fn shown(config: &Config) -> Vec<String> {
     let Config { upstream, views, views_idle, downstream, drain, loads, rest, .. } = config;
-    let parts: [&dyn std::fmt::Debug; 15] = [
+    let parts: [&dyn std::fmt::Debug; 16] = [
         upstream,
         &views.rule,
         &views.accept_missing_node,
         &views.max_views,
         &views.max_views_per_connection,
+        &views.max_views_per_identity,
         &views.max_in_metrics,
         &views.access,
         &views.permissions,

@@ -104,6 +104,18 @@ fn numbers_that_do_not_fit_one_another_are_faults_at_the_one_that_was_set() {
             "limits.connections_per_address: invalid number 11: expected at most 10, which is limits.connections",
         ),
         (
+            "limits: {connections_per_identity: 11, connections: 10}",
+            "limits.connections_per_identity: invalid number 11: expected at most 10, which is limits.connections",
+        ),
+        (
+            "limits: {streams_per_identity: 11, streams: 10}",
+            "limits.streams_per_identity: invalid number 11: expected at most 10, which is limits.streams",
+        ),
+        (
+            "views: {max: 10}\nlimits: {views_per_identity: 11}",
+            "limits.views_per_identity: invalid number 11: expected at most 10, which is views.max",
+        ),
+        (
             "views: {max: 10}\nlimits: {views_per_connection: 11}",
             "limits.views_per_connection: invalid number 11: expected at most 10, which is views.max",
         ),

@@ -4,10 +4,12 @@
 //! their first request they get the place of a connection without streams, or the request is refused. While all spare places are taken,
 //! further clients wait in the queue of the listener, and spare places without a request are vacated.
 
+mod ending;
+mod groups;
 mod place;
 mod unused;
 
-use std::collections::HashMap;
+use std::hash::Hash;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
@@ -18,8 +20,10 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+pub(super) use self::ending::End;
+use self::groups::{GroupLimits, Groups, InGroup};
 use self::place::Decision;
-pub(super) use self::place::{End, OpenStream, Place};
+pub(super) use self::place::{OpenStream, Place};
 use self::unused::{Unused, UnusedTimes};
 use super::pace::Pace;
 use super::refusal::Refusal;
@@ -33,12 +37,16 @@ pub(crate) struct ConnectionLimits {
     pub(crate) connections: Option<usize>,
     /// `connections_per_address`; 0: no limit.
     pub(crate) per_address: usize,
+    /// `connections_per_identity`; 0: no limit.
+    pub(crate) per_identity: usize,
     /// `new_connections_per_second`; 0: no limit.
     pub(crate) new_per_second: usize,
     /// `first_request_timeout`; zero: no limit.
     pub(crate) first_request: Duration,
     /// `streams_per_connection`.
     pub(crate) streams_per_connection: u32,
+    /// `streams_per_identity`; 0: no limit.
+    pub(crate) streams_per_identity: usize,
     /// `new_streams_per_second` of one connection; 0: no limit.
     pub(crate) new_streams_per_second: usize,
     /// `streams`, over all connections.
@@ -61,6 +69,8 @@ pub(crate) struct Connections {
     /// Open connections, those included whose requests are refused.
     open: Arc<AtomicUsize>,
     state: Mutex<State>,
+    addresses: Arc<Groups<IpAddr>>,
+    identities: Arc<Groups<Arc<str>>>,
     counters: Arc<LimitCounters>,
     /// What the admin address has in reserve. Clients do not get it.
     reserve: Arc<Spare>,
@@ -77,8 +87,6 @@ struct State {
     unused: Unused,
     /// Those with a spare place, and without a stream.
     unused_spare: Unused,
-    /// How many connections an address has, if that is limited.
-    addresses: HashMap<IpAddr, usize>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -92,11 +100,11 @@ pub(super) struct Times {
     first_request: Duration,
 }
 
-/// Counts a connection of an address for as long as it exists.
-struct FromAddress {
-    connections: Arc<Connections>,
-    address: IpAddr,
-}
+/// Whether a connection is one of a group, and why it is refused if there are too many of them. `Err`: it must be closed instead.
+type Entered<K> = Result<(Option<InGroup<K>>, Option<Refusal>), Closed>;
+
+/// A connection must be closed: there are too many of its kind, and refusals for some of them already.
+pub(super) struct Closed;
 
 impl Connections {
     /// `listeners` is how many listeners accept at the same time.
@@ -126,6 +134,11 @@ impl Connections {
             places: Arc::new(Semaphore::new(max)),
             spare: Arc::new(Semaphore::new(shares.refusals.max(2 * listeners))),
             pace: Pace::per_second(limits.new_per_second),
+            addresses: Groups::new(GroupLimits { connections: limits.per_address, streams: 0 }),
+            identities: Groups::new(GroupLimits {
+                connections: limits.per_identity,
+                streams: limits.streams_per_identity,
+            }),
             limits,
             streams: AtomicUsize::new(0),
             open,
@@ -190,8 +203,8 @@ impl Connections {
         address: Option<SocketAddr>,
         spare: OwnedSemaphorePermit,
     ) -> Option<Arc<Place>> {
-        let (address, count) = self.count_address(address);
-        if let Some(refusal) = self.refuse_address(count).ok()? {
+        let (address, refusal) = self.enter_address(address).ok()?;
+        if let Some(refusal) = refusal {
             return Some(self.place(address, spare, Some(Decision::Refused(refusal))));
         }
         if let Ok(place) = self.places.clone().try_acquire_owned() {
@@ -239,7 +252,7 @@ impl Connections {
 
     fn place(
         self: &Arc<Self>,
-        address: Option<FromAddress>,
+        address: Option<InGroup<IpAddr>>,
         permit: OwnedSemaphorePermit,
         decision: Option<Decision>,
     ) -> Arc<Place> {
@@ -251,24 +264,33 @@ impl Connections {
         Arc::new(Place::new(self.clone(), number, decision, address, permit))
     }
 
-    /// Returns why a connection is refused that is one of so many of its address; `Err`: it must be closed.
-    fn refuse_address(&self, count: usize) -> Result<Option<Refusal>, ()> {
-        let limit = self.limits.per_address;
-        if count <= limit {
-            return Ok(None);
-        }
-        self.counters.reached(Limit::ConnectionsPerAddress);
-        if count > limit + REFUSALS_PER_ADDRESS { Err(()) } else { Ok(Some(Refusal::too_many_from_address(limit))) }
+    /// Counts a connection of an address, if it has one.
+    fn enter_address(&self, address: Option<SocketAddr>) -> Entered<IpAddr> {
+        let address = address.map(|address| address.ip().to_canonical());
+        let refusal = || Refusal::too_many_from_address(self.limits.per_address);
+        self.enter(&self.addresses, address, Limit::ConnectionsPerAddress, refusal)
     }
 
-    /// Returns how many connections the address has, this one included; 0 if that is not limited, or there is no address.
-    fn count_address(self: &Arc<Self>, address: Option<SocketAddr>) -> (Option<FromAddress>, usize) {
-        let Some(address) = address.filter(|_| self.limits.per_address != 0) else { return (None, 0) };
-        let address = address.ip().to_canonical();
-        let mut state = self.lock();
-        let count = state.addresses.entry(address).or_default();
-        *count += 1;
-        (Some(FromAddress { connections: self.clone(), address }), *count)
+    /// Counts a connection of an identity, if it has one.
+    fn enter_identity(&self, identity: Option<&str>) -> Entered<Arc<str>> {
+        let refusal = || Refusal::too_many_of_identity(self.limits.per_identity);
+        self.enter(&self.identities, identity.map(Arc::from), Limit::ConnectionsPerIdentity, refusal)
+    }
+
+    fn enter<K: Clone + Eq + Hash>(
+        &self,
+        groups: &Arc<Groups<K>>,
+        key: Option<K>,
+        limit: Limit,
+        refusal: impl FnOnce() -> Refusal,
+    ) -> Entered<K> {
+        let Some(key) = key.filter(|_| groups.are_limited()) else { return Ok((None, None)) };
+        let entered = groups.enter(key);
+        if entered.as_ref().is_some_and(InGroup::is_served) {
+            return Ok((entered, None));
+        }
+        self.counters.reached(limit);
+        if entered.is_some() { Ok((entered, Some(refusal()))) } else { Err(Closed) }
     }
 
     /// Closes a connection without a stream, if there is one that may be closed.
@@ -283,6 +305,12 @@ impl Connections {
         }
         self.counters.reached(Limit::Streams);
         Some(Refusal::too_many_streams(self.limits.streams))
+    }
+
+    /// Refuses a stream that is one too many of its identity.
+    pub(super) fn refuse_stream_of_identity(&self) -> Refusal {
+        self.counters.reached(Limit::StreamsPerIdentity);
+        Refusal::too_many_streams_of_identity(self.limits.streams_per_identity)
     }
 
     /// Whether the headers of a request are too large, as HTTP/2 counts them.
@@ -302,17 +330,6 @@ impl Connections {
     }
 }
 
-impl Drop for FromAddress {
-    fn drop(&mut self) {
-        let mut state = self.connections.lock();
-        let Some(count) = state.addresses.get_mut(&self.address) else { return };
-        *count -= 1;
-        if *count == 0 {
-            state.addresses.remove(&self.address);
-        }
-    }
-}
-
 const TIMES: Times = Times {
     unused: UnusedTimes {
         // What a client sends first follows its last packet of the handshake. After that it may wait for what the relay sends first.
@@ -324,8 +341,6 @@ const TIMES: Times = Times {
     room: Duration::from_secs(4),
     first_request: Duration::from_secs(5),
 };
-/// How many connections an address may have beyond its limit, for refusals.
-const REFUSALS_PER_ADDRESS: usize = 2;
 /// How often spare places are looked at while none is free.
 const LOOK: Duration = Duration::from_millis(10);
 /// The pause after a connection could not be accepted.

@@ -1,39 +1,39 @@
 //! The place of one connection among all: its streams, and when it has to end.
 
-use std::future::pending;
-use std::net::SocketAddr;
-use std::pin::pin;
+use std::hash::Hash;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 
+use super::groups::{GroupStream, InGroup, TooManyStreams};
 use super::unused::{Turn, Use};
-use super::{Connections, FromAddress};
-use crate::downstream::drain::Drain;
-use crate::downstream::judged_clients::{self, Entered, JudgedClient};
+use super::{Closed, Connections};
+use crate::downstream::judged_clients::{Entered, JudgedClient};
 use crate::downstream::pace::Pace;
 use crate::downstream::refusal::Refusal;
 use crate::relay::{Limit, ViewQuota};
 
 pub(in crate::downstream) struct Place {
-    connections: Arc<Connections>,
+    pub(super) connections: Arc<Connections>,
     number: u64,
-    accepted: Instant,
+    pub(super) accepted: Instant,
     /// With a spare place, the first request decides.
     decision: OnceCell<Decision>,
-    /// Why its requests are refused all the same, if its address turned out to have too many connections.
+    /// Why its requests are refused all the same, if it turned out to be one of too many of its kind.
     crowded: OnceLock<Refusal>,
     streams: Mutex<Streams>,
     pace: Option<Pace>,
     /// The views that this connection makes.
-    quota: Arc<ViewQuota>,
-    first: Notify,
-    leave: Arc<Notify>,
+    quota: OnceLock<Arc<ViewQuota>>,
+    pub(super) first: Notify,
+    pub(super) leave: Arc<Notify>,
     /// Its client, if that was judged.
     judged: OnceLock<Entered>,
-    address: OnceLock<FromAddress>,
+    address: OnceLock<InGroup<IpAddr>>,
+    identity: OnceLock<InGroup<Arc<str>>>,
 }
 
 /// Whether the requests of a connection are served.
@@ -55,21 +55,10 @@ struct Streams {
 }
 
 /// Counts a stream for as long as it exists.
-pub(in crate::downstream) struct OpenStream(Arc<Place>);
-
-/// Why a connection ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::downstream) enum End {
-    /// The relay drains.
-    Drain,
-    /// Another connection needs its place, and it has no stream.
-    Unused,
-    /// Its first request is late.
-    Late,
-    /// Its request was refused.
-    Refused,
-    /// Its client was judged again, and has to end.
-    Judged,
+pub(in crate::downstream) struct OpenStream {
+    place: Arc<Place>,
+    /// Its part in the streams of the client's identity, if that counts them.
+    of_identity: Result<Option<GroupStream>, TooManyStreams>,
 }
 
 impl Place {
@@ -77,7 +66,7 @@ impl Place {
         connections: Arc<Connections>,
         number: u64,
         decision: Option<Decision>,
-        address: Option<FromAddress>,
+        address: Option<InGroup<IpAddr>>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let pace = Pace::per_second(connections.limits.new_streams_per_second);
@@ -89,11 +78,12 @@ impl Place {
             crowded: OnceLock::new(),
             streams: Mutex::new(Streams { open: 0, usage: Use::Nothing, turn: None, permit, unread_until: None }),
             pace,
-            quota: Arc::default(),
+            quota: OnceLock::new(),
             first: Notify::new(),
             leave: Arc::default(),
             judged: OnceLock::new(),
             address: address.map(OnceLock::from).unwrap_or_default(),
+            identity: OnceLock::new(),
         };
         place.connections.open.fetch_add(1, Ordering::Relaxed);
         place.note_unused(&mut place.lock());
@@ -110,7 +100,12 @@ impl Place {
     }
 
     pub(in crate::downstream) fn quota(&self) -> Arc<ViewQuota> {
-        self.quota.clone()
+        self.quota.get_or_init(Arc::default).clone()
+    }
+
+    /// Sets what counts the views that the client makes, before anything is served.
+    pub(in crate::downstream) fn set_quota(&self, quota: Arc<ViewQuota>) {
+        let _ = self.quota.set(quota); // once for each connection
     }
 
     /// Notes that the client was judged, before anything is served.
@@ -136,7 +131,9 @@ impl Place {
         }
         self.keep_pace(&mut streams);
         self.connections.streams.fetch_add(1, Ordering::Relaxed);
-        OpenStream(self.clone())
+        let identity = self.identity.get().filter(|identity| identity.is_served());
+        let of_identity = identity.map(InGroup::open_stream).transpose();
+        OpenStream { place: self.clone(), of_identity }
     }
 
     /// Returns when the connection is read again, if that is later.
@@ -175,7 +172,7 @@ impl Place {
 
     /// Whether it is known if the requests of this connection are served.
     pub(in crate::downstream) fn is_decided(&self) -> bool {
-        self.decision.initialized()
+        self.crowded.get().is_some() || self.decision.initialized()
     }
 
     /// Finds a place for a connection that has a request, or else refuses its requests.
@@ -211,93 +208,48 @@ impl Place {
         Some(refusal.clone())
     }
 
-    /// Whether its requests are served.
+    /// Whether it has one of the places for connections that are served.
     fn has_place(&self) -> bool {
         matches!(self.decision.get(), Some(Decision::Served))
     }
 
-    fn is_refused(&self) -> bool {
+    /// Whether its requests are served, and not refused because of a group that it is in.
+    pub(super) fn is_served(&self) -> bool {
+        self.has_place() && self.crowded.get().is_none()
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
         self.crowded.get().is_some() || matches!(self.decision.get(), Some(Decision::Refused(_)))
     }
 
-    /// Waits until the connection has to end, also because the relay drains.
-    pub(in crate::downstream) async fn ends(&self, drain: &mut Drain) -> End {
-        tokio::select! {
-            () = drain.begins() => End::Drain,
-            end = self.closes() => end,
+    /// Counts the connection of an address that is known only now. `Err`: it must be closed.
+    pub(in crate::downstream) fn count_address(&self, address: Option<SocketAddr>) -> Result<(), Closed> {
+        let (address, refusal) = self.connections.enter_address(address)?;
+        self.join(&self.address, address, refusal);
+        Ok(())
+    }
+
+    /// Counts the connection for the identity of its client, before anything is served. `Err`: it must be closed.
+    pub(in crate::downstream) fn count_identity(&self, identity: Option<&str>) -> Result<(), Closed> {
+        if self.is_refused() {
+            return Ok(()); // it has its answer already, and no streams
+        }
+        let (identity, refusal) = self.connections.enter_identity(identity)?;
+        self.join(&self.identity, identity, refusal);
+        Ok(())
+    }
+
+    /// Notes a group that the connection is one of, and why it is refused if there are too many of them.
+    fn join<K: Eq + Hash>(&self, group: &OnceLock<InGroup<K>>, own: Option<InGroup<K>>, refusal: Option<Refusal>) {
+        if let Some(own) = own {
+            let _ = group.set(own); // there is none: it was not known
+        }
+        if let Some(refusal) = refusal {
+            let _ = self.crowded.set(refusal); // one reason is enough
         }
     }
 
-    /// Waits until the connection has to end while the relay does not drain.
-    pub(in crate::downstream) async fn closes(&self) -> End {
-        tokio::select! {
-            end = self.is_closed() => end,
-            () = self.is_late() => End::Late,
-            _ = judged_clients::ends(self.judged()) => End::Judged,
-        }
-    }
-
-    async fn is_closed(&self) -> End {
-        loop {
-            self.leave.notified().await;
-            if self.is_refused() {
-                return End::Refused;
-            }
-            if self.is_idle() {
-                return End::Unused;
-            }
-            self.stay(); // it has a stream again
-        }
-    }
-
-    /// Waits until the first request is late. That may never be.
-    async fn is_late(&self) {
-        let limit = match self.has_place() {
-            true => self.connections.limits.first_request,
-            false => self.connections.times.first_request,
-        };
-        let left = limit.saturating_sub(self.accepted.elapsed());
-        // Boxed, since most connections outlive this.
-        if limit.is_zero() || Box::pin(timeout(left, self.first.notified())).await.is_ok() {
-            pending::<()>().await;
-        }
-        if self.has_place() {
-            self.connections.counters.reached(Limit::FirstRequestTimeout);
-        }
-    }
-
-    /// Lets a connection end that was told to. Without streams it has little time for that. Returns `None` if it took longer.
-    pub(in crate::downstream) async fn finish<T>(&self, end: End, serving: impl Future<Output = T>) -> Option<T> {
-        let mut serving = pin!(serving);
-        if end == End::Drain {
-            return Some(serving.await);
-        }
-        tokio::select! {
-            ended = &mut serving => return Some(ended),
-            () = sleep(self.connections.times.end) => {}
-        }
-        let has_streams = end != End::Judged && !self.is_refused() && !self.is_idle();
-        if has_streams { Some(serving.await) } else { None }
-    }
-
-    /// Counts the connection of an address that is known only now. Returns false if it must be closed.
-    pub(in crate::downstream) fn count_address(&self, address: Option<SocketAddr>) -> bool {
-        let (address, count) = self.connections.count_address(address);
-        if let Some(address) = address {
-            let _ = self.address.set(address); // there is none: it was not known
-        }
-        match self.connections.refuse_address(count) {
-            Ok(refusal) => {
-                if let Some(refusal) = refusal {
-                    let _ = self.crowded.set(refusal); // one reason is enough
-                }
-                true
-            }
-            Err(()) => false,
-        }
-    }
-
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.lock().open == 0
     }
 
@@ -337,9 +289,16 @@ impl Drop for Place {
     }
 }
 
+impl OpenStream {
+    /// Whether the client's identity has too many streams. This one is not counted among them.
+    pub(in crate::downstream) fn is_beyond_identity(&self) -> bool {
+        self.of_identity.is_err()
+    }
+}
+
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        let place = &self.0;
+        let place = &self.place;
         place.connections.streams.fetch_sub(1, Ordering::Relaxed);
         let mut streams = place.lock();
         streams.open -= 1;

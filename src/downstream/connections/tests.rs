@@ -5,9 +5,11 @@ use super::*;
 const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: None,
     per_address: 0,
+    per_identity: 0,
     new_per_second: 0,
     first_request: Duration::from_secs(60),
     streams_per_connection: 100,
+    streams_per_identity: 0,
     new_streams_per_second: 0,
     streams: 1000,
     requests_per_second: 0,
@@ -65,7 +67,8 @@ fn is_unused(connections: &Connections) -> bool {
     let free = (connections.places.available_permits(), connections.spare.available_permits());
     state.unused.is_empty()
         && state.unused_spare.is_empty()
-        && state.addresses.is_empty()
+        && connections.addresses.is_empty()
+        && connections.identities.is_empty()
         && connections.streams.load(Ordering::Relaxed) == 0
         && free == (connections.max, REFUSALS)
 }

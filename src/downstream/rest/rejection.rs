@@ -34,7 +34,9 @@ impl From<AdmissionError> for Rejection {
         match rejected {
             AdmissionError::NoNode | AdmissionError::BadNode => Self::bad_request(text),
             AdmissionError::Denied(denied) => Self::new(denial(&denied), text),
-            AdmissionError::TooManyViewsOfConnection { .. } => Self::new(StatusCode::TOO_MANY_REQUESTS, text),
+            AdmissionError::TooManyViewsOfConnection { .. } | AdmissionError::TooManyViewsOfIdentity { .. } => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, text)
+            }
             AdmissionError::TooManyViews { .. } | AdmissionError::Stopping => Self::unavailable(text),
         }
     }
@@ -68,6 +70,7 @@ mod tests {
     fn a_client_that_has_its_share_of_views_is_told_so_and_others_are_not_to_blame() {
         let status = |rejected: AdmissionError| Rejection::from(rejected).status.as_u16();
         assert_eq!(status(AdmissionError::TooManyViewsOfConnection { limit: 2, split: None }), 429);
+        assert_eq!(status(AdmissionError::TooManyViewsOfIdentity { limit: 2, split: None }), 429);
         assert_eq!(status(AdmissionError::TooManyViews { limit: 2, split: None }), 503);
         assert_eq!(status(AdmissionError::NoNode), 400);
     }

@@ -23,7 +23,7 @@ pub(super) struct ViewHandle {
     pub(crate) stay: Stay,
     /// The values of the fields of its key.
     pub(crate) values: ViewValues,
-    /// The connection because of which it was created.
+    /// What counts it for the client because of which it was created.
     pub(crate) maker: Arc<ViewQuota>,
     /// Whether a relay was its first client. A relay has a view for each of its own, so that such views say nothing of how clients share.
     pub(crate) of_relay: bool,

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::field_values::FieldValues;
 use super::handles::ViewHandle;
-use crate::relay::view_quota::ViewQuota;
+use crate::relay::view_quota::MadeViews;
 use crate::xds::SharingKey;
 
 #[derive(Default)]
@@ -36,14 +36,14 @@ impl ViewMap {
     pub(crate) fn insert(&mut self, key: SharingKey, view: ViewHandle) {
         self.remove(&key);
         self.values.add(&view.values);
-        view.maker.made().insert(key.clone());
+        view.maker.add(&key);
         self.views.insert(key, view);
     }
 
     pub(crate) fn remove(&mut self, key: &SharingKey) {
         if let Some(view) = self.views.remove(key) {
             self.values.remove(&view.values);
-            view.maker.made().remove(key);
+            view.maker.remove(key);
         }
     }
 
@@ -70,20 +70,20 @@ impl ViewMap {
         self.evict(shortest);
     }
 
-    /// The same among the views that one connection made.
-    pub(crate) fn make_room_of(&mut self, maker: &ViewQuota) {
+    /// The same among the views that one connection or identity made.
+    pub(crate) fn make_room_of(&mut self, made: &MadeViews) {
         let now = Instant::now();
-        let made = maker.made();
-        let unused = made.iter().filter_map(|key| Some((key, self.views.get(key).filter(|view| view.stay.is_last())?)));
+        let keys = made.keys();
+        let unused = keys.iter().filter_map(|key| Some((key, self.views.get(key).filter(|view| view.stay.is_last())?)));
         let shortest = unused.min_by_key(|(_, view)| view.usage.used(now)).map(|(key, _)| key.clone());
-        drop(made);
+        drop(keys);
         self.evict(shortest);
     }
 
-    /// Returns how the fields of the views differ that one connection made. They are few.
-    pub(crate) fn values_of(&self, maker: &ViewQuota) -> FieldValues {
+    /// Returns how the fields of the views differ that one connection or identity made. They are few.
+    pub(crate) fn values_of(&self, made: &MadeViews) -> FieldValues {
         let mut values = FieldValues::default();
-        maker.made().iter().filter_map(|key| self.views.get(key)).for_each(|view| values.add(&view.values));
+        made.keys().iter().filter_map(|key| self.views.get(key)).for_each(|view| values.add(&view.values));
         values
     }
 

@@ -4,6 +4,7 @@ mod field_values;
 mod handles;
 mod map;
 mod options;
+mod quotas;
 mod reports;
 mod split;
 mod split_watch;
@@ -38,6 +39,7 @@ use super::readiness::Readiness;
 use super::response_reader::ResponseReaders;
 use super::server_log::ServerLog;
 use super::session_handle::{SessionHandle, SessionParts};
+use super::view_quota::IdentityQuotas;
 use crate::proto::Request;
 use crate::protocol::limits::Limits;
 use crate::protocol::session::{Authorities, Client, Identity, IdentityError, Session};
@@ -75,6 +77,9 @@ pub(crate) struct Views {
     max_views: usize,
     /// The largest number of views that one connection may have made; 0: no limit.
     max_views_per_connection: usize,
+    /// The same of one identity.
+    max_views_per_identity: usize,
+    identity_quotas: Arc<IdentityQuotas>,
     split_watch: SplitWatch,
     metric_labels: Arc<MetricLabels>,
     next_session: AtomicU64,
@@ -90,6 +95,7 @@ impl Views {
             accept_missing_node,
             max_views,
             max_views_per_connection,
+            max_views_per_identity,
             max_in_metrics,
             table,
             access,
@@ -125,6 +131,8 @@ impl Views {
             clock: Clock::starting_now(),
             max_views,
             max_views_per_connection,
+            max_views_per_identity,
+            identity_quotas: Arc::default(),
             split_watch: SplitWatch::default(),
             metric_labels: MetricLabels::new(max_in_metrics),
             next_session: AtomicU64::new(1),
@@ -306,15 +314,7 @@ impl Views {
             return Ok(view.enter());
         }
         views.remove(key); // its task has panicked
-        let limit = self.max_views_per_connection;
-        let is_full = || limit > 0 && by.quota.made().len() >= limit;
-        if is_full() {
-            views.make_room_of(&by.quota);
-        }
-        if is_full() {
-            let split = self.widest(&views.values_of(&by.quota));
-            return Err(AdmissionError::TooManyViewsOfConnection { limit, split });
-        }
+        self.check_quota(&mut views, by)?;
         let limit = self.max_views;
         if views.len() >= limit {
             views.make_room();

@@ -18,6 +18,8 @@ pub struct ViewsOptions {
     pub(crate) max_views: usize,
     /// The largest number of views that one connection may have made; 0: no limit.
     pub(crate) max_views_per_connection: usize,
+    /// The largest number of views that the connections of one identity may have made; 0: no limit.
+    pub(crate) max_views_per_identity: usize,
     /// The largest number of views with series of their own in the metrics.
     pub(crate) max_in_metrics: usize,
     pub(crate) table: TypeTable,
@@ -36,6 +38,6 @@ pub(crate) struct ClientInfo {
     /// The type of a stream that serves only one.
     pub(crate) only: Option<&'static str>,
     pub(crate) peer: Arc<Peer>,
-    /// What counts the views that its connection makes.
+    /// What counts the views that it makes.
     pub(crate) quota: Arc<ViewQuota>,
 }

@@ -19,6 +19,7 @@ fn views_of(max_views: usize, max_views_per_connection: usize) -> Views {
         accept_missing_node: false,
         max_views,
         max_views_per_connection,
+        max_views_per_identity: 2,
         max_in_metrics: 1,
         table: TypeTable::new(),
         access: Access::default(),
@@ -127,7 +128,35 @@ async fn a_view_too_many_is_refused_with_the_field_that_splits_and_unused_ones_m
     let _next = views.try_enter("d", &[], &one).unwrap();
     assert_eq!(views.lock().len(), 3, "it has the place of the first");
     assert_eq!(views.values_by_field()[0], ("cluster".into(), 3));
-    assert_eq!((one.quota.made().len(), two.quota.made().len()), (2, 1));
+    assert_eq!([one, two].map(|client| client.quota.of_connection().count()), [2, 1]);
+}
+
+#[tokio::test]
+async fn connections_of_one_identity_share_its_views_and_later_ones_inherit_those_that_are_left() {
+    let views = views_of(10, 0);
+    let client = |identity| ClientInfo { quota: views.quota(identity), ..visit() };
+    let (one, two, other) = (client(Some("a")), client(Some("a")), client(Some("b")));
+    let first = views.try_enter("1", &[], &one).unwrap();
+    let _second = views.try_enter("2", &[], &two).unwrap();
+    let split = Some(Split { field: "cluster".into(), values: 2 });
+    let too_many = Some(AdmissionError::TooManyViewsOfIdentity { limit: 2, split });
+    assert!([&one, &two].iter().all(|client| views.try_enter("3", &[], client).err() == too_many));
+    let _of_other = views.try_enter("3", &[], &other).unwrap();
+    let _joined = views.try_enter("3", &[], &one).unwrap();
+    let of_nobody: Vec<_> = ["4", "5", "6"].map(|name| views.try_enter(name, &[], &client(None)).unwrap()).into();
+    assert_eq!((of_nobody.len(), views.lock().len()), (3, 6), "whoever has no identity has no such limit");
+
+    drop((one, two));
+    let late = client(Some("a"));
+    assert_eq!(views.try_enter("7", &[], &late).err(), too_many, "both views are left");
+    drop(first);
+    let _next = views.try_enter("7", &[], &late).unwrap();
+    assert!(views.lock().get(views.identify(&late.peer, request_of("1", &[]).node()).unwrap().key()).is_none());
+    assert_eq!(
+        (late.quota.of_identity().unwrap().count(), views.lock().len()),
+        (2, 6),
+        "it has the place of the first"
+    );
 }
 
 #[tokio::test]

@@ -1,0 +1,88 @@
+//! When a connection has to end, and how.
+
+use std::future::pending;
+use std::pin::pin;
+
+use tokio::time::{sleep, timeout};
+
+use super::place::Place;
+use crate::downstream::drain::Drain;
+use crate::downstream::judged_clients;
+use crate::relay::Limit;
+
+/// Why a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::downstream) enum End {
+    /// The relay drains.
+    Drain,
+    /// Another connection needs its place, and it has no stream.
+    Unused,
+    /// Its first request is late.
+    Late,
+    /// Its request was refused.
+    Refused,
+    /// Its client was judged again, and has to end.
+    Judged,
+}
+
+impl Place {
+    /// Waits until the connection has to end, also because the relay drains.
+    pub(in crate::downstream) async fn ends(&self, drain: &mut Drain) -> End {
+        tokio::select! {
+            () = drain.begins() => End::Drain,
+            end = self.closes() => end,
+        }
+    }
+
+    /// Waits until the connection has to end while the relay does not drain.
+    pub(in crate::downstream) async fn closes(&self) -> End {
+        tokio::select! {
+            end = self.is_closed() => end,
+            () = self.is_late() => End::Late,
+            _ = judged_clients::ends(self.judged()) => End::Judged,
+        }
+    }
+
+    async fn is_closed(&self) -> End {
+        loop {
+            self.leave.notified().await;
+            if self.is_refused() {
+                return End::Refused;
+            }
+            if self.is_idle() {
+                return End::Unused;
+            }
+            self.stay(); // it has a stream again
+        }
+    }
+
+    /// Waits until the first request is late. That may never be.
+    async fn is_late(&self) {
+        let limit = match self.is_served() {
+            true => self.connections.limits.first_request,
+            false => self.connections.times.first_request,
+        };
+        let left = limit.saturating_sub(self.accepted.elapsed());
+        // Boxed, since most connections outlive this.
+        if limit.is_zero() || Box::pin(timeout(left, self.first.notified())).await.is_ok() {
+            pending::<()>().await;
+        }
+        if self.is_served() {
+            self.connections.counters.reached(Limit::FirstRequestTimeout);
+        }
+    }
+
+    /// Lets a connection end that was told to. Without streams it has little time for that. Returns `None` if it took longer.
+    pub(in crate::downstream) async fn finish<T>(&self, end: End, serving: impl Future<Output = T>) -> Option<T> {
+        let mut serving = pin!(serving);
+        if end == End::Drain {
+            return Some(serving.await);
+        }
+        tokio::select! {
+            ended = &mut serving => return Some(ended),
+            () = sleep(self.connections.times.end) => {}
+        }
+        let has_streams = end != End::Judged && !self.is_refused() && !self.is_idle();
+        if has_streams { Some(serving.await) } else { None }
+    }
+}
