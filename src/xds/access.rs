@@ -2,30 +2,14 @@
 //!
 //! A resource that no rule covers is open to all. The others are open to the clients that their rules list.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::name::Name;
+use super::name_pattern::NamePattern;
+use super::network::Network;
 use super::permissions::Permit;
 use super::types::Type;
-
-/// A range of addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
-    address: IpAddr,
-    /// The length of the prefix.
-    bits: u8,
-}
-
-/// A name, or a prefix with `*` at its end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NamePattern {
-    /// Exactly this name.
-    Exactly(Box<str>),
-    /// All names that begin with this.
-    Under(Box<str>),
-}
 
 /// Resources that are limited to some clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,76 +36,6 @@ pub struct Clearance {
     named: Arc<[bool]>,
     /// What it may have by the permissions. Both must allow a resource.
     permit: Option<Arc<Permit>>,
-}
-
-impl Network {
-    /// `10.0.0.0/8`, `::1/128`, or a single address.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
-        let address: IpAddr = address.parse().ok()?;
-        let limit = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Some(limit), |bits| bits.parse().ok()).filter(|bits| *bits <= limit)?;
-        Some(Self { address, bits })
-    }
-
-    pub(crate) fn contains(&self, peer: IpAddr) -> bool {
-        match (self.address, peer.to_canonical()) {
-            (IpAddr::V4(own), IpAddr::V4(peer)) => {
-                let shift = 32 - u32::from(self.bits);
-                u64::from(u32::from(own)) >> shift == u64::from(u32::from(peer)) >> shift
-            }
-            (IpAddr::V6(own), IpAddr::V6(peer)) => {
-                let differs = u128::from(own) ^ u128::from(peer);
-                differs.leading_zeros() >= u32::from(self.bits)
-            }
-            _ => false,
-        }
-    }
-}
-
-impl Network {
-    /// Returns the IPv4 form of IPv4 addresses that are written as IPv6. Clients never have those: they count as IPv4.
-    pub(crate) fn as_mapped(&self) -> Option<Self> {
-        let IpAddr::V6(address) = self.address else { return None };
-        let bits = self.bits.checked_sub(96)?;
-        address.to_ipv4_mapped().map(|address| Self { address: address.into(), bits })
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = if self.address.is_ipv4() { 32 } else { 128 };
-        match self.bits {
-            bits if bits == all => self.address.fmt(f),
-            bits => write!(f, "{}/{bits}", self.address),
-        }
-    }
-}
-
-impl fmt::Display for NamePattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exactly(text) => f.write_str(text),
-            Self::Under(start) => write!(f, "{start}*"),
-        }
-    }
-}
-
-impl NamePattern {
-    /// Reads a pattern; a `*` at its end means any rest.
-    pub fn parse(text: &str) -> Self {
-        match text.strip_suffix('*') {
-            Some(start) => Self::Under(start.into()),
-            None => Self::Exactly(text.into()),
-        }
-    }
-
-    pub(crate) fn matches(&self, name: &str) -> bool {
-        match self {
-            Self::Exactly(text) => **text == *name,
-            Self::Under(start) => name.starts_with(&**start),
-        }
-    }
 }
 
 impl Access {
@@ -177,18 +91,6 @@ impl Clearance {
 mod tests {
     use super::*;
     use crate::xds::TypeTable;
-
-    #[test]
-    fn networks_are_compared_by_their_leading_bits() {
-        let within = |network: &str, peer: &str| Network::parse(network).unwrap().contains(peer.parse().unwrap());
-        assert!(within("10.0.0.0/8", "10.255.0.1") && !within("10.0.0.0/8", "11.0.0.1"));
-        assert!(within("0.0.0.0/0", "1.2.3.4") && !within("0.0.0.0/0", "::1"));
-        assert!(within("10.0.0.7", "::ffff:10.0.0.7"), "an IPv4 peer on an IPv6 socket");
-        assert!(within("fd00::/8", "fd12::1") && within("::/0", "fd12::1") && !within("fd00::/8", "fe80::1"));
-        for text in ["10.0.0.0/33", "10.0.0/8", "", "::/129", "10.0.0.0/x"] {
-            assert_eq!(Network::parse(text), None, "{text}");
-        }
-    }
 
     #[test]
     fn key_11_what_a_rule_is_about_is_for_those_it_names() {

@@ -8,7 +8,9 @@ pub(crate) mod fuzzing;
 mod key;
 mod metadata;
 mod name;
+mod name_pattern;
 mod nearest;
+mod network;
 mod peer;
 mod permissions;
 mod references;
@@ -24,14 +26,16 @@ pub mod wire;
 mod xdstp;
 
 pub(crate) use access::Clearance;
-pub use access::{Access, AccessRule, NamePattern, Network};
+pub use access::{Access, AccessRule};
 pub use authority::Authority;
 pub use body::Body;
 pub(crate) use key::{ERRORS_FEATURE, NodeError, RELAY_MARKER};
 pub use key::{KeyField, KeyRule, SharingKey};
 pub use name::Name;
 pub(crate) use name::WILDCARD;
+pub use name_pattern::NamePattern;
 pub(crate) use nearest::nearest;
+pub use network::Network;
 pub use peer::{CertificateNames, Peer, Proven};
 pub(crate) use permissions::TENANT;
 pub use permissions::{

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::xds::access::NamePattern;
 use crate::xds::name::Name;
+use crate::xds::name_pattern::NamePattern;
 use crate::xds::types::Type;
 
 /// What one client may have, by its rule.

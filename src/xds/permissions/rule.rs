@@ -7,8 +7,9 @@ use super::Denied;
 use super::pattern::{Captures, SegmentPattern, Template};
 use super::permit::Permit;
 use crate::proto::node::Node;
-use crate::xds::access::{NamePattern, Network};
 use crate::xds::key::KeyField;
+use crate::xds::name_pattern::NamePattern;
+use crate::xds::network::Network;
 use crate::xds::peer::{Peer, Proven};
 
 /// Identities that a rule is for.

@@ -3,7 +3,8 @@ use prost::Message;
 use prost_types::{Struct, Value, value::Kind};
 
 use super::*;
-use crate::xds::access::{NamePattern, Network};
+use crate::xds::name_pattern::NamePattern;
+use crate::xds::network::Network;
 use crate::xds::peer::{CertificateNames, Proven};
 use crate::xds::{Name, TypeTable};
 
