@@ -142,9 +142,8 @@ impl ListenerTls {
             reminders.look(&self.name, &self.current().own, self.lists_due());
             tokio::time::sleep(LOOK).await;
             let of_look = self.clone();
-            match tokio::task::spawn_blocking(move || of_look.look()).await {
-                Ok(true) => judge_again(),
-                Ok(false) | Err(_) => {}
+            if let Ok(true) = tokio::task::spawn_blocking(move || of_look.look()).await {
+                judge_again();
             }
         }
     }

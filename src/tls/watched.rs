@@ -114,7 +114,9 @@ mod tests {
         versions.iter().for_each(|version| std::fs::create_dir_all(version).unwrap());
         let write =
             |version: usize, name: &str, text: &str| std::fs::write(versions[version].join(name), text).unwrap();
-        (write(0, "one", "1"), write(0, "two", "2"), write(1, "one", "3"), write(1, "two", "4"));
+        for (version, name, text) in [(0, "one", "1"), (0, "two", "2"), (1, "one", "3"), (1, "two", "4")] {
+            write(version, name, text);
+        }
         let link = folder.join("now");
         std::os::unix::fs::symlink(&versions[0], &link).unwrap();
         let paths = ["one", "two"].map(|name| link.join(name)).to_vec();

@@ -139,7 +139,7 @@ impl Crowd {
     }
 
     /// Checks that those concerned end for a reason within the bound, and the others are served.
-    async fn is_parted(mut self, world: &World, reason: &str) {
+    async fn part(mut self, world: &World, reason: &str) {
         let began = Instant::now();
         let mut ends = Vec::new();
         for client in &mut self.concerned {
@@ -175,7 +175,7 @@ async fn clients_of_a_ca_that_is_removed_end_and_no_others() {
     let crowd = Crowd::new(&mut world, &concerned, &other, true).await;
     world.folder.write("clients.pem", &staying.pem);
     let ca = world.folder.0.join("clients.pem");
-    crowd.is_parted(&world, &format!("client certificate not signed by any CA in {}", ca.display())).await;
+    crowd.part(&world, &format!("client certificate not signed by any CA in {}", ca.display())).await;
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn clients_whose_certificate_is_revoked_end_and_no_others() {
     let (concerned, other) = (clients.sign("a"), clients.sign("b"));
     let crowd = Crowd::new(&mut world, &concerned, &other, false).await;
     world.folder.write("clients.crl", &clients.revoke(&[concerned.serial], 2100));
-    crowd.is_parted(&world, "client certificate revoked").await;
+    crowd.part(&world, "client certificate revoked").await;
 }
 
 #[tokio::test]
@@ -205,7 +205,7 @@ async fn clients_of_a_bundle_that_is_changed_end_and_those_of_other_domains_do_n
     world.folder.write("prod.pem", &next.pem);
     let bundle = world.folder.0.join("prod.pem");
     let reason = "client certificate of spiffe://prod.example/a not signed by any CA of its trust domain, in";
-    crowd.is_parted(&world, &format!("{reason} {}", bundle.display())).await;
+    crowd.part(&world, &format!("{reason} {}", bundle.display())).await;
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn a_client_ends_with_its_certificate_and_no_other_does() {
     let mut world = World::with(folder, "client_ca: clients.pem", "").await;
     let (concerned, other) = (clients.sign_for("a", Duration::from_secs(8)), clients.sign("b"));
     let crowd = Crowd::new(&mut world, &concerned, &other, false).await;
-    crowd.is_parted(&world, "client certificate expired").await;
+    crowd.part(&world, "client certificate expired").await;
 }
 
 #[tokio::test]
@@ -232,6 +232,6 @@ async fn files_that_cannot_be_used_do_not_end_clients_and_do_not_keep_others_fro
     world.folder.write("server.key", "none");
     until("both are counted", async || world.metric("weir_tls_reload_failures_total").await == 2).await;
     world.folder.write("clients.crl", &clients.revoke(&[concerned.serial], 2100));
-    crowd.is_parted(&world, "client certificate revoked").await;
+    crowd.part(&world, "client certificate revoked").await;
     assert_eq!(world.metric("weir_tls_files_outdated").await, 1);
 }
