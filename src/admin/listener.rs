@@ -91,7 +91,7 @@ impl Listener {
         let user = stream.peer_cred().map(|own| Uid::from_raw(own.uid())).ok();
         let is_own = user.is_some_and(|user| user == Uid::effective() || user.is_root());
         if !is_own && let Some(unlogged) = self.refused.line(Instant::now()) {
-            let user = user.map(|user| tracing::field::display(user));
+            let user = user.map(tracing::field::display);
             tracing::warn!(user, unlogged, "admin connection of another user refused");
         }
         is_own

@@ -105,7 +105,8 @@ impl Checker<'_> {
         if let Some(place) = entry.secrets.as_ref().map(|secrets| &secrets.place)
             && let Some(network) = identities.iter().find(|identity| !identity.is_proof())
         {
-            let reason = format!("requires identities that are proved: {network} is whoever connects from there");
+            let reason =
+                format!("requires identities that are proved: {network} is any client that connects from there");
             self.fault(place, reason);
         }
         if let Some(relays) = &entry.relays_for

@@ -314,7 +314,7 @@ mod tests {
             let own = accepted.unwrap().0.peer_cred().unwrap();
             assert_eq!((own.uid(), own.gid()), (Uid::current().as_raw(), Gid::current().as_raw()));
             drop((client.unwrap(), socket));
-            assert_eq!(folder.entries(), [PathBuf::new(); 0]);
+            assert_eq!(folder.entries(), Vec::<PathBuf>::new());
         }
     }
 
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!((mode(&private), fs::metadata(&private).unwrap().uid()), (0o700, own));
         assert_eq!(mode(&private.join("s")), 0o666, "before it is moved");
         drop(prepared);
-        assert_eq!(folder.entries(), [PathBuf::new(); 0], "what failed leaves nothing");
+        assert_eq!(folder.entries(), Vec::<PathBuf>::new(), "what failed leaves nothing");
     }
 
     #[tokio::test]
@@ -401,6 +401,6 @@ mod tests {
         assert_eq!(listen(&group).unwrap_err(), "unknown group \"no such account\"");
         let long = UnixOptions { path: folder.0.join("a".repeat(100)), ..options };
         assert!(listen(&long).unwrap_err().starts_with("path too long for a socket: "));
-        assert_eq!(folder.entries(), [PathBuf::new(); 0]);
+        assert_eq!(folder.entries(), Vec::<PathBuf>::new());
     }
 }

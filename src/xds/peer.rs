@@ -50,12 +50,14 @@ impl Peer {
         self.address.map(|address| address.ip().to_canonical())
     }
 
-    /// Returns its identity as text, by which limits count and tenants are named.
+    /// Returns its identity as text, by which limits count and tenants are named. No kind of identity can look like another.
     pub fn identity(&self) -> Option<String> {
         match self.proven.as_ref()? {
             Proven::Certificate(names) => {
                 let CertificateNames { spiffe, uris, dns } = names;
-                spiffe.as_ref().or(uris.first()).or(dns.first()).map(|name| name.to_string())
+                let uri = || uris.first().map(|uri| format!("uri:{uri}"));
+                let name = || dns.first().map(|name| format!("dns:{name}"));
+                spiffe.as_ref().map(|id| id.to_string()).or_else(uri).or_else(name)
             }
             Proven::Process { uid, .. } => Some(format!("uid:{uid}")),
         }
@@ -93,7 +95,7 @@ mod tests {
         let spiffe = Proven::Certificate(names(Some("spiffe://prod.example/ns/pay"), &["a.example"]));
         assert_eq!(shown(Some(address), Some(spiffe)), "10.0.0.1:4711 (spiffe://prod.example/ns/pay)");
         let dns = Proven::Certificate(names(None, &["a.example", "b.example"]));
-        assert_eq!(shown(Some(address), Some(dns)), "10.0.0.1:4711 (a.example)");
+        assert_eq!(shown(Some(address), Some(dns)), "10.0.0.1:4711 (dns:a.example)");
         assert_eq!(shown(None, Some(Proven::Process { uid: 1000, gid: 7 })), "unix (uid:1000)");
         assert_eq!(shown(Some(address), Some(Proven::Certificate(names(None, &[])))), "10.0.0.1:4711");
     }

@@ -344,7 +344,7 @@ async fn a_client_is_known_by_the_names_that_its_certificate_proves() {
             Some(below.sign_uris(&["spiffe://prod.example/ns/below"], NOTHING).with_chain(&below)),
             " (spiffe://prod.example/ns/below)",
         ),
-        (Some(clients.sign("Pay.Example")), " (pay.example)"),
+        (Some(clients.sign("Pay.Example")), " (dns:pay.example)"),
         (Some(clients.sign_uris(&["https://pay.example/x"], NOTHING)), " (https://pay.example/x)"),
         (Some(clients.sign("*.example")), ""),
         (None, ""),

@@ -40,7 +40,7 @@ section! {
         uid: Option<Located<UserNumber>>;
         /// Processes of this group on a Unix socket.
         gid: Option<Located<UserNumber>>;
-        /// Whoever connects from this network. It proves nothing, so that such a rule gives no secrets.
+        /// All clients that connect from this network. It proves nothing, so that such a rule gives no secrets.
         network: Option<Located<Network>>;
     }
 }

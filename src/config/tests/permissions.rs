@@ -52,7 +52,7 @@ fn rules_that_protect_less_than_they_seem_to_are_faults() {
     says(
         "name: a, identities: [{network: 10.0.0.0/8}], free: [cluster], secrets: [x]",
         &[
-            "permissions[0].secrets: requires identities that are proved: network:10.0.0.0/8 is whoever connects from there",
+            "permissions[0].secrets: requires identities that are proved: network:10.0.0.0/8 is any client that connects from there",
         ],
     );
     says(
