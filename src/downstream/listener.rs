@@ -9,7 +9,8 @@ use tokio::net::TcpListener;
 
 use super::listen::{BACKLOG, listen};
 use super::socket::Socket;
-use super::unix_socket::{UnixOptions, UnixSocket, UnixSocketError};
+use super::unix_options::{UnixOptions, UnixSocketError};
+use super::unix_socket::UnixSocket;
 use crate::tls::{ListenTls, ListenerTls, TlsFileError};
 use crate::xds::Network;
 

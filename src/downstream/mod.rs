@@ -38,6 +38,7 @@ mod socket;
 mod stream;
 mod turns;
 mod unfinished_replies;
+mod unix_options;
 mod unix_socket;
 mod write_timeout;
 
@@ -52,6 +53,7 @@ pub(crate) use request_limits::RequestLimits;
 pub(crate) use rest::{Rest, RestOptions};
 pub(crate) use server::{Downstream, Options};
 pub(crate) use socket::Socket;
-pub use unix_socket::{Account, UnixOptions};
-pub(crate) use unix_socket::{LONGEST_FOLDER, UnixSocket, check_accounts, check_folder, folder_of};
+pub use unix_options::{Account, UnixOptions};
+pub(crate) use unix_options::{LONGEST_FOLDER, check_accounts, check_folder, folder_of};
+pub(crate) use unix_socket::UnixSocket;
 pub(crate) use write_timeout::WriteTimeout;

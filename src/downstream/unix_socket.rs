@@ -7,58 +7,16 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt,
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nix::unistd::{Group, User};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::UnixListener;
 
-/// A Unix socket, as it is configured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnixOptions {
-    /// Where it is.
-    pub path: PathBuf,
-    /// The permissions: who may write may connect.
-    pub mode: u32,
-    /// By default the user of this process.
-    pub owner: Option<Account>,
-    /// By default the group of this process.
-    pub group: Option<Account>,
-}
-
-/// A user or a group.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Account {
-    /// As the system knows it.
-    Number(u32),
-    /// As people know it.
-    Name(Box<str>),
-}
+use super::unix_options::{LONGEST_PATH, UnixOptions, UnixSocketError, check_folder, folder_of, group, user};
 
 /// A socket that clients can connect to. Its file goes with it, unless another one has taken the place.
 #[derive(Debug)]
 pub(crate) struct UnixSocket {
     _file: SocketFile, // goes first: a socket of a dead process is not left behind
     listener: UnixListener,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum UnixSocketError {
-    #[error("cannot {what} {}: {error}", path.display())]
-    System { what: &'static str, path: PathBuf, error: io::Error },
-    #[error(
-        "folder {} is writable by everybody: expected one in which only its owner can replace the socket",
-        .0.display()
-    )]
-    OpenFolder(PathBuf),
-    #[error("{} is in use: a process accepts connections there", .0.display())]
-    InUse(PathBuf),
-    #[error("{} is no socket: expected nothing there, or a socket", .0.display())]
-    Other(PathBuf),
-    #[error("path too long for a socket: {}; expected at most {LONGEST_FOLDER} bytes for its folder", .0.display())]
-    TooLong(PathBuf),
-    #[error("another process is opening a socket in {}", .0.display())]
-    Busy(PathBuf),
-    #[error("unknown {kind} {name:?}")]
-    Unknown { kind: &'static str, name: Box<str> },
 }
 
 /// A socket that is not yet in its place.
@@ -167,16 +125,6 @@ impl Drop for SocketFile {
     }
 }
 
-/// Checks that not everybody can put another socket into the place of this one.
-pub(crate) fn check_folder(folder: &Path) -> Result<(), UnixSocketError> {
-    let found = fs::metadata(folder);
-    let found = found.map_err(|error| UnixSocketError::System { what: "use folder", path: folder.into(), error })?;
-    match found.mode() & (WRITABLE_BY_ALL | STICKY) {
-        WRITABLE_BY_ALL => Err(UnixSocketError::OpenFolder(folder.into())),
-        _ => Ok(()),
-    }
-}
-
 /// Checks that nobody uses the place of a socket. One that a dead process has left may be replaced.
 fn check_place(path: &Path) -> Result<(), UnixSocketError> {
     match fs::symlink_metadata(path) {
@@ -212,50 +160,6 @@ fn lock(folder: &Path) -> Result<File, UnixSocketError> {
     }
 }
 
-pub(crate) fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
-}
-
-/// Checks that owner and group exist.
-pub(crate) fn check_accounts(options: &UnixOptions) -> Result<(), UnixSocketError> {
-    user(&options.owner).and_then(|_| group(&options.group)).map(|_| ())
-}
-
-/// Returns the number of a user.
-fn user(account: &Option<Account>) -> Result<Option<u32>, UnixSocketError> {
-    let find = |name: &str| User::from_name(name).ok().flatten().map(|user| user.uid.as_raw());
-    number(account, "user", find)
-}
-
-/// Returns the number of a group.
-fn group(account: &Option<Account>) -> Result<Option<u32>, UnixSocketError> {
-    let find = |name: &str| Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw());
-    number(account, "group", find)
-}
-
-fn number(
-    account: &Option<Account>,
-    kind: &'static str,
-    find: impl Fn(&str) -> Option<u32>,
-) -> Result<Option<u32>, UnixSocketError> {
-    match account {
-        None => Ok(None),
-        Some(Account::Number(number)) => Ok(Some(*number)),
-        Some(Account::Name(name)) => {
-            find(name).map(Some).ok_or_else(|| UnixSocketError::Unknown { kind, name: name.clone() })
-        }
-    }
-}
-
-const WRITABLE_BY_ALL: u32 = 0o002;
-const STICKY: u32 = 0o1000;
-/// What the system has room for, with a zero at its end.
-const LONGEST_PATH: usize = 107;
-/// Leaves room for the private folder.
-pub(crate) const LONGEST_FOLDER: usize = LONGEST_PATH - "/.w00000000/s".len();
 /// How long to wait for another process that opens a socket in the same folder.
 const LOCK: Duration = Duration::from_secs(2);
 
@@ -267,6 +171,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
+    use crate::downstream::unix_options::Account;
 
     struct Folder(PathBuf);
 

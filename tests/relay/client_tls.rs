@@ -345,7 +345,7 @@ async fn a_client_is_known_by_the_names_that_its_certificate_proves() {
             " (spiffe://prod.example/ns/below)",
         ),
         (Some(clients.sign("Pay.Example")), " (dns:pay.example)"),
-        (Some(clients.sign_uris(&["https://pay.example/x"], NOTHING)), " (https://pay.example/x)"),
+        (Some(clients.sign_uris(&["https://pay.example/x"], NOTHING)), " (uri:https://pay.example/x)"),
         (Some(clients.sign("*.example")), ""),
         (None, ""),
     ];
@@ -368,7 +368,7 @@ async fn a_certificate_without_a_trust_domain_that_is_known_here_is_no_spiffe_id
     let mut world = World::with(folder, BY_CA, "").await;
     let _client = world.served(Some(&clients.sign_uris(&["spiffe://prod.example/ns/pay"], WITH_DNS))).await;
     let text = get(world.relay.admin, "/clients").await;
-    assert!(text.contains("(pay.example)") && !text.contains("spiffe"), "{text}");
+    assert!(text.contains("(dns:pay.example)") && !text.contains("spiffe"), "{text}");
 }
 
 /// Connects twice with a client that keeps sessions, and returns how the second handshake went.

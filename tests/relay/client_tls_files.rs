@@ -30,7 +30,7 @@ async fn shown(world: &World, roots: &Authority) -> Option<Vec<u8>> {
 async fn a_renewed_certificate_is_for_new_clients_and_ends_no_stream() {
     let mut world = World::with(Folder::new(), "", "").await;
     let mut clients = Vec::new();
-    for _ in 0..40 {
+    for _ in 0..1_000 {
         clients.push(world.served(None).await);
     }
     let before = shown(&world, &world.own).await.unwrap();
