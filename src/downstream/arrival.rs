@@ -19,36 +19,8 @@ use crate::xds::{Peer, Proven};
 
 impl Downstream {
     pub(super) async fn connection(self, accepted: Accepted, tls: Option<Arc<ListenerTls>>) {
-        let Accepted { mut socket, address, spare, options } = accepted;
-        socket.prepare();
-        let (source, patience) = (AddressSource::of(&options, address), ConnectionTimeouts::default());
-        let Some(place) = self.connections.admit(source.known(), spare) else { return log_crowded(address) };
-        let mut peer = Peer { connection: place.number(), address, proven: socket.process() };
-        let mut of_first_bytes = patience;
-        if tls.is_some() {
-            of_first_bytes.first_word = patience.first_word.min(self.handshakes.timeout());
-        }
-        if !connection::has_spoken(&socket, &peer, of_first_bytes, &place).await {
-            return;
-        }
-        peer.address = match self.find_address(source, &mut socket, &place, patience.first_word).await {
-            Some(address) => address,
-            None => return,
-        };
-        let (stream, chain) = match tls {
-            None => (ClientStream::Plain(socket), None),
-            Some(tls) => match self.secure(socket, &tls, &mut peer, &place).await {
-                Some(secured) => secured,
-                None => return,
-            },
-        };
-        if !self.count_identity(&peer, &place) {
-            return;
-        }
-        let peer = Arc::new(peer);
-        if let Some(judge) = self.judge(&peer, chain) {
-            place.set_judged(self.judged.enter(judge));
-        }
+        // Boxed, since the task would keep room for a handshake as long as the connection lives.
+        let Some((stream, peer, place)) = Box::pin(self.arrive(accepted, tls)).await else { return };
         let drain = self.drain.clone();
         let inbound = self.incomplete.connection();
         let answering = place.clone();
@@ -56,7 +28,43 @@ impl Downstream {
         let call = move |request, open: &OpenStream| {
             self.clone().respond(request, open, of_call.clone(), &answering, inbound.clone())
         };
-        connection::serve(stream, &peer, drain, patience, place, call).await;
+        connection::serve(stream, &peer, drain, ConnectionTimeouts::default(), place, call).await;
+    }
+
+    /// Finds out who the client is. Returns `None` if the connection must be closed.
+    async fn arrive(
+        &self,
+        accepted: Accepted,
+        tls: Option<Arc<ListenerTls>>,
+    ) -> Option<(ClientStream, Arc<Peer>, Arc<Place>)> {
+        let Accepted { mut socket, address, spare, options } = accepted;
+        socket.prepare();
+        let (source, patience) = (AddressSource::of(&options, address), ConnectionTimeouts::default());
+        let Some(place) = self.connections.admit(source.known(), spare) else {
+            log_crowded(address);
+            return None;
+        };
+        let mut peer = Peer { connection: place.number(), address, proven: socket.process() };
+        let mut of_first_bytes = patience;
+        if tls.is_some() {
+            of_first_bytes.first_word = patience.first_word.min(self.handshakes.timeout());
+        }
+        if !connection::has_spoken(&socket, &peer, of_first_bytes, &place).await {
+            return None;
+        }
+        peer.address = self.find_address(source, &mut socket, &place, patience.first_word).await?;
+        let (stream, chain) = match tls {
+            None => (ClientStream::Plain(socket), None),
+            Some(tls) => self.secure(socket, &tls, &mut peer, &place).await?,
+        };
+        if !self.count_identity(&peer, &place) {
+            return None;
+        }
+        let peer = Arc::new(peer);
+        if let Some(judge) = self.judge(&peer, chain) {
+            place.set_judged(self.judged.enter(judge));
+        }
+        Some((stream, peer, place))
     }
 
     /// Finds out whose connection it is. Returns `None` if it must be closed.

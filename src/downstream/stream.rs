@@ -65,13 +65,19 @@ pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl 
 async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Option<Status> {
     let shape = call.method.shape;
     loop {
-        let (request, stated) = match next_request(frames, slot, call).await {
-            Ok(Some(request)) => request,
+        let message = match frames.next().await {
+            Ok(Some(message)) => message,
             Ok(None) => return Some(Status::ok()),
-            Err(status) => {
-                call.views.log_rejected_request(&call.peer, &status.message);
-                return Some(status);
-            }
+            Err(status) => return Some(rejected(call, status)),
+        };
+        let counters = &call.views.counters().limits;
+        if let Err(status) = request_limits::check(&message, variant_of(shape), call.limits, counters) {
+            return Some(rejected(call, status));
+        }
+        keep_pace(call.pace.as_ref(), 1, Limit::RequestsPerSecond, counters, frames).await;
+        let (request, stated) = match decode_stating(message, slot, call) {
+            Ok(request) => request,
+            Err(status) => return Some(rejected(call, status)),
         };
         let request = match slot.handle() {
             Some(_) => request,
@@ -89,7 +95,6 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
                 forwarded.await
             }
         };
-        let counters = &call.views.counters().limits;
         keep_pace(call.names_pace.as_ref(), new_names, Limit::NewNamesPerSecond, counters, frames).await;
         if shape == Shape::Fetch {
             return Some(match Box::pin(handle.fetch(handle.fetch_timeout())).await {
@@ -104,19 +109,17 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
     }
 }
 
-/// Reads a request that is within the limits, at the rate that is allowed. The versions that it states are apart from it.
-async fn next_request(
-    frames: &mut Frames,
-    slot: &Arc<Slot>,
-    call: &Call,
-) -> Result<Option<(Request, Option<HeldVersions>)>, Status> {
-    let Some(message) = frames.next().await? else { return Ok(None) };
-    let (shape, counters) = (call.method.shape, &call.views.counters().limits);
-    request_limits::check(&message, variant_of(shape), call.limits, counters)?;
-    keep_pace(call.pace.as_ref(), 1, Limit::RequestsPerSecond, counters, frames).await;
+/// Decodes a request. The versions that it states are apart from it.
+fn decode_stating(message: Bytes, slot: &Arc<Slot>, call: &Call) -> Result<(Request, Option<HeldVersions>), Status> {
     let (message, stated) = take_stated(message, slot, call)?;
-    let request = decode(message, shape).map_err(|_| request_limits::unreadable())?;
-    Ok(Some((request, stated)))
+    let request = decode(message, call.method.shape).map_err(|_| request_limits::unreadable())?;
+    Ok((request, stated))
+}
+
+/// Logs why a request ends its stream.
+fn rejected(call: &Call, status: Status) -> Status {
+    call.views.log_rejected_request(&call.peer, &status.message);
+    status
 }
 
 /// Waits if there is more than the rate allows. Nothing is read meanwhile.
