@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::config::{Config, schema, size_text};
+use crate::config::{Config, ListenOptions, schema, size_text};
+use crate::tls::ClientAuth;
 use crate::xds::{AccessRule, NodeField, PermissionRule};
 
 pub(super) fn report(config: &Config) -> String {
@@ -42,7 +43,11 @@ fn section(out: &mut String, title: &str, rows: Vec<Row>) {
 }
 
 fn addresses(config: &Config) -> Vec<Row> {
-    let clients = config.listen.iter().map(|listen| ("clients".to_owned(), listen.address.to_string()));
+    let place = |listen: &ListenOptions| match &listen.tls {
+        Some(tls) => format!("{}, TLS; {}", listen.address, certificates(&tls.client_auth)),
+        None => listen.address.to_string(),
+    };
+    let clients = config.listen.iter().map(|listen| ("clients".to_owned(), place(listen)));
     let address = config.admin.address.map(|address| address.to_string());
     let socket = config.admin.socket.as_ref().map(|path| format!("unix:{}", path.display()));
     let mut operators: Vec<_> = address.into_iter().chain(socket).collect();
@@ -50,6 +55,18 @@ fn addresses(config: &Config) -> Vec<Row> {
         operators.push("none: no reports, probes and metrics".to_owned());
     }
     clients.chain(operators.into_iter().map(|place| ("operators".to_owned(), place))).collect()
+}
+
+/// Returns which certificates clients show.
+fn certificates(auth: &ClientAuth) -> String {
+    let (word, trust) = match auth {
+        ClientAuth::None => return "clients show no certificates".into(),
+        ClientAuth::Optional(trust) => ("may", trust),
+        ClientAuth::Required(trust) => ("must", trust),
+    };
+    let ca = trust.client_ca.iter().map(|ca| format!("by a CA in {}", ca.display()));
+    let domains = trust.domains.iter().map(|domain| format!("of spiffe://{}", domain.name));
+    format!("clients {word} show certificates {}", ca.chain(domains).collect::<Vec<_>>().join(" or "))
 }
 
 fn views(config: &Config) -> Vec<Row> {
@@ -217,6 +234,25 @@ limits
         ] {
             assert!(report.contains(row), "{row} is missing in {report}");
         }
+    }
+
+    #[test]
+    fn an_address_with_tls_is_shown_with_the_certificates_that_clients_show() {
+        let shown = |keys: &str| {
+            let text = format!(
+                "listen: [{{address: '127.0.0.1:1', tls: {{certificate: c, key: k{keys}}}}}]\nupstream: {{files: x}}\n"
+            );
+            let report = report(&Config::parse(std::path::Path::new("relay.yaml"), &text).unwrap());
+            report.lines().find_map(|line| line.trim().strip_prefix("clients")).unwrap().trim().to_owned()
+        };
+        assert_eq!(shown(""), "127.0.0.1:1, TLS; clients show no certificates");
+        assert_eq!(
+            shown(", client_ca: ca, trust_domains: [{name: a.b, bundle: b}]"),
+            "127.0.0.1:1, TLS; clients must show certificates by a CA in ca or of spiffe://a.b"
+        );
+        assert!(
+            shown(", client_auth: optional, client_ca: ca").contains("clients may show certificates by a CA in ca")
+        );
     }
 
     const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";

@@ -114,4 +114,6 @@ impl Permissions {
 }
 
 #[cfg(test)]
+mod random_rules;
+#[cfg(test)]
 mod tests;
