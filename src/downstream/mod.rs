@@ -11,6 +11,7 @@ mod coalesce;
 mod connection;
 mod connections;
 mod counted;
+mod delegate_io;
 mod drain;
 mod encode;
 mod frames;

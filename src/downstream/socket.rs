@@ -9,6 +9,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::delegate_io::delegate_io;
 use crate::xds::Proven;
 
 #[derive(Debug)]
@@ -63,37 +64,7 @@ fn peek(socket: &SockRef<'_>) -> io::Result<usize> {
     socket.peek(&mut [MaybeUninit::uninit()])
 }
 
-impl AsyncRead for Socket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        of_either!(self.get_mut(), stream => Pin::new(stream).poll_read(cx, buffer))
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        of_either!(self.get_mut(), stream => Pin::new(stream).poll_write(cx, bytes))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        of_either!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(cx, pieces))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        of_either!(self, stream => stream.is_write_vectored())
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        of_either!(self.get_mut(), stream => Pin::new(stream).poll_flush(cx))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        of_either!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(cx))
-    }
-}
+delegate_io!(Socket { Tcp, Unix });
 
 /// The bytes that the kernel buffers for a connection beyond those in flight. Without a bound it buffers up to 4 MiB for each client that
 /// stops reading.
