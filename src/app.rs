@@ -15,6 +15,7 @@ use crate::downstream::{
 };
 use crate::open_files::{self, Shares, Spare};
 use crate::relay::{HubConnector, Loads, NeedsRestart, SharedConnector, Views, ViewsOptions};
+use crate::state::StateWriter;
 use crate::telemetry::{self, LogControl};
 use crate::tls::ListenerTls;
 use crate::transcode::{Descriptors, Transcoder};
@@ -39,6 +40,7 @@ pub struct App {
     switch: DrainTrigger,
     drain: Drain,
     rest: Option<Arc<Rest>>,
+    state: Option<StateWriter>,
     log: LogControl,
 }
 
@@ -54,6 +56,7 @@ impl App {
         let views = Arc::new(views(config.views, config.hub, streams));
         let takers = sources.into_iter().map(|source| source.loads).collect();
         let loads = Arc::new(Loads::new(config.loads, views.clone(), Arc::new(LoadsConnector::new(takers))));
+        let state = config.state.map(|options| StateWriter::start(options, &views)).transpose()?;
         let mut listeners = Vec::new();
         for options in config.listen {
             let address = options.address.clone();
@@ -91,6 +94,7 @@ impl App {
             switch,
             drain,
             rest,
+            state,
             log: LogControl::none(),
         })
     }
@@ -153,7 +157,9 @@ impl App {
         let (views, idle) = (self.views.clone(), self.views_idle);
         beside.spawn(async move { views.retire_idle(idle).await });
         if !self.admin.is_empty() {
-            let metrics = telemetry::exposition(self.views.clone(), self.loads.clone(), self.files.clone(), self.tls);
+            let state = self.state.as_ref().map(StateWriter::counters);
+            let (views, loads, files) = (self.views.clone(), self.loads.clone(), self.files.clone());
+            let metrics = telemetry::exposition(views, loads, files, self.tls, state);
             let AdminOptions { hosts, socket, .. } = self.admin_options;
             let (hosts, socket) = (hosts.into(), socket.map(Arc::from));
             let (views, files, rest, log) = (self.views, self.files, self.rest, self.log);
@@ -162,6 +168,13 @@ impl App {
         }
         stop.await;
         readiness.drain();
+        // What clients leave while they are sent away is no loss of the next process, which can open the file from here on.
+        if let Some(state) = self.state {
+            let finished = tokio::task::spawn_blocking(move || state.finish());
+            if tokio::time::timeout(LAST_WRITE, finished).await.is_err() {
+                tracing::warn!("the last state could not be written in time");
+            }
+        }
         let delay = self.drain.delay();
         if !delay.is_zero() {
             let delay_text = humantime::format_duration(delay);
@@ -258,6 +271,8 @@ impl Openers {
 const SPARE_FILES: usize = 4;
 /// How long to wait for the last bytes of streams that have ended.
 const LAST_BYTES: Duration = Duration::from_secs(2);
+/// How long to wait for the last write of the state.
+const LAST_WRITE: Duration = Duration::from_secs(5);
 
 fn admin_sockets(options: &AdminOptions) -> anyhow::Result<Vec<AdminSocket>> {
     let mut sockets = Vec::new();

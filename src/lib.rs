@@ -14,6 +14,7 @@ pub mod telemetry;
 
 pub(crate) mod admin;
 pub(crate) mod downstream;
+pub(crate) mod state;
 pub(crate) mod tls;
 pub mod upstream;
 

@@ -25,7 +25,7 @@ pub(crate) use self::listener::AdminSocket;
 use self::listener::Listener;
 use crate::downstream::{Rest, WriteTimeout};
 use crate::open_files::Spare;
-use crate::relay::{Readiness, ResourceQuery, Views};
+use crate::relay::{ResourceQuery, Views};
 use crate::telemetry::{Exposition, LogControl, LogFilter};
 use crate::upstream::FilesSource;
 use crate::xds::Name;
@@ -99,7 +99,7 @@ async fn get(path: &str, query: &Query, shown: &Shown) -> Response<Full<Bytes>> 
     match path {
         "/" => text(StatusCode::OK, INDEX),
         "/healthz" => text(StatusCode::OK, "ok"),
-        "/ready" => ready(query, views.readiness()),
+        "/ready" => ready(query, views),
         "/clients" => json(&views.report().await.into_iter().flat_map(|(_, clients)| clients).collect::<Vec<_>>()),
         "/upstreams" => json(&views.report().await.into_iter().map(|(view, _)| view).collect::<Vec<_>>()),
         "/files" => json(&files.iter().map(FilesSource::report).collect::<Vec<_>>()),
@@ -160,11 +160,14 @@ fn set_log(query: &Query, log: &LogControl) -> Response<Full<Bytes>> {
 }
 
 /// Returns 503 with a reason on each line while the relay is not ready.
-fn ready(query: &Query, readiness: &Readiness) -> Response<Full<Bytes>> {
+fn ready(query: &Query, views: &Views) -> Response<Full<Bytes>> {
     let strict = matches!(query.get("strict"), Some("" | "true" | "1"));
-    let (reasons, count) = readiness.reasons(strict, MAX_REASONS);
+    let (reasons, count) = views.readiness().reasons(strict, MAX_REASONS);
     if count == 0 {
-        return text(StatusCode::OK, "ready");
+        return match views.from_disk() {
+            0 => text(StatusCode::OK, "ready"),
+            views => text(StatusCode::OK, &format!("ready\nfrom disk, not confirmed by a server: {views} views")),
+        };
     }
     let mut lines: Vec<_> = reasons.iter().map(ToString::to_string).collect();
     if count > reasons.len() {

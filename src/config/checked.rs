@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::diagnostic::Diagnostic;
 use crate::downstream::{self, DrainTimes, ListenOptions, RestOptions};
 use crate::relay::{LoadsMode, ViewsOptions};
+use crate::state::StateOptions;
 use crate::transcode::Transcoder;
 use crate::upstream::Plan;
 
@@ -45,6 +46,8 @@ pub struct Config {
     pub(crate) loads: LoadsMode,
     /// None if REST is not served.
     pub(crate) rest: Option<RestOptions>,
+    /// None if nothing is kept.
+    pub(crate) state: Option<StateOptions>,
     /// What is valid, but probably not intended.
     pub warnings: Vec<Diagnostic>,
 }

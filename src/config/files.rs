@@ -9,6 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 
+use crate::state::SealingKey;
 use crate::tls::{self, Validity};
 
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +36,18 @@ pub(super) fn bytes(path: &Path) -> Result<Vec<u8>, FileFault> {
 pub(super) fn look_at_certificates(path: &Path) -> Result<(), FileFault> {
     let expected = "certificates in PEM";
     if certificates(path)?.is_empty() { Err(FileFault::Content { path: path.into(), expected }) } else { Ok(()) }
+}
+
+/// Checks the folder of a file that the relay writes.
+pub(super) fn look_at_folder(path: &Path) -> Result<(), FileFault> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::read_dir(folder).map(drop).map_err(|error| FileFault::Unreadable { path: folder.into(), error })
+}
+
+/// Checks the key of the state file.
+pub(super) fn look_at_sealing_key(path: &Path) -> Result<(), FileFault> {
+    let expected = "32 bytes, or those in base64 or hexadecimal";
+    SealingKey::parse(&bytes(path)?).map(drop).map_err(|_| FileFault::Content { path: path.into(), expected })
 }
 
 /// Checks a PEM file of CAs.

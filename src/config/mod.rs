@@ -23,6 +23,7 @@ mod listen;
 mod listen_tls;
 mod permissions;
 mod rest;
+mod state;
 mod types;
 mod upstream;
 

@@ -36,6 +36,8 @@ impl Checker<'_> {
         let connections = self.connections(raw);
         let loads = self.loads(&raw.load_reports);
         let rest = self.rest(&raw.rest);
+        let views_idle = or(&raw.views.idle_timeout, Wait(VIEWS_IDLE)).0;
+        let state = self.state(&raw.state, views_idle);
         let downstream = clients(raw, limits.message_bytes, connections, self.handshakes(raw));
         self.fit_one_another(raw, &views_limits, &downstream);
         self.views_fit(raw);
@@ -64,11 +66,12 @@ impl Checker<'_> {
             transcoder,
             views,
             file_bytes: limits.file_bytes as usize,
-            views_idle: or(&raw.views.idle_timeout, Wait(VIEWS_IDLE)).0,
+            views_idle,
             downstream,
             drain: drain(&raw.drain),
             loads,
             rest,
+            state,
             warnings: Vec::new(),
         })
     }

@@ -85,6 +85,10 @@ pub enum Fault {
     NeverReturn,
     /// FB-28: an unanswered name is reported as absent while no server is reachable.
     AbsentWhileDown,
+    /// I3: what was loaded from disk is sent to clients that may hold something newer.
+    DiskOverridesClients,
+    /// What was loaded from disk counts as complete.
+    DiskIsComplete,
     /// A view task panics when a client requests the name `panic`.
     OwnerPanics,
 }

@@ -129,6 +129,11 @@ pub trait Connector: Send + Sync {
     /// Returns the configured variant of the server, if there is one.
     fn variant(&self) -> Option<Variant>;
 
+    /// Whether it can give everything again after a restart, so that nothing of it is worth saving.
+    fn is_local(&self) -> bool {
+        false
+    }
+
     /// Returns how many connections to the server there are, if streams share them.
     fn connections(&self) -> Option<usize> {
         None

@@ -46,4 +46,4 @@ pub(crate) use report::{LadderMetrics, ResourceQuery, ServerMetrics, ViewMetrics
 pub use response_reader::{ResponseReader, Turn};
 pub(crate) use session_handle::{SessionGuard, SessionHandle};
 pub(crate) use view_quota::ViewQuota;
-pub(crate) use views::{ClientInfo, Views, ViewsOptions};
+pub(crate) use views::{ClientInfo, SavedView, ViewToSave, Views, ViewsOptions};

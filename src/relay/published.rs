@@ -13,11 +13,24 @@ pub(super) struct Published {
     pub(super) waiting: AtomicUsize,
     newest: Mutex<Arc<Snapshot>>,
     leases: Mutex<Leases>,
+    /// Places of the servers that have responded on a stream of this view which stands.
+    responding: Mutex<Vec<u16>>,
 }
 
 impl Published {
     pub(super) fn new(limits: Arc<Limits>) -> Self {
-        Self { waiting: AtomicUsize::new(0), newest: Mutex::default(), leases: Mutex::new(Leases::new(limits)) }
+        let (newest, responding) = Default::default();
+        Self { waiting: AtomicUsize::new(0), newest, leases: Mutex::new(Leases::new(limits)), responding }
+    }
+
+    pub(super) fn note_responding(&self, servers: impl Iterator<Item = u16>) {
+        let mut known = self.responding.lock().unwrap_or_else(PoisonError::into_inner);
+        known.clear();
+        known.extend(servers);
+    }
+
+    pub(super) fn responding(&self) -> Vec<u16> {
+        self.responding.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn replace(&self, snapshot: &Arc<Snapshot>) {

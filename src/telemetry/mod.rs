@@ -6,6 +6,7 @@
 mod labels;
 mod log;
 mod process;
+mod state;
 mod tls;
 mod views;
 
@@ -22,6 +23,7 @@ use self::labels::Labelled;
 pub use self::log::{LogControl, LogFilter, LogFormat};
 use self::views::ViewFamilies;
 use crate::relay::{Incidents, Loads, ProcessCounters, ViewMetrics, Views};
+use crate::state::StateCounters;
 use crate::tls::{ListenerTls, TlsReport};
 use crate::upstream::{FilesReport, FilesSource};
 
@@ -44,6 +46,7 @@ struct MetricsSnapshot<'a> {
     servers: Vec<String>,
     files: Vec<FilesReport>,
     tls: Vec<TlsReport>,
+    state: Option<&'a StateCounters>,
 }
 
 /// Writes the current metrics as OpenMetrics text.
@@ -55,9 +58,11 @@ pub(crate) fn exposition(
     loads: Arc<Loads>,
     files: Arc<[FilesSource]>,
     tls: Arc<[Arc<ListenerTls>]>,
+    state: Option<Arc<StateCounters>>,
 ) -> Exposition {
     Arc::new(move || {
         let (views, loads, files, tls) = (views.clone(), loads.clone(), files.clone(), tls.clone());
+        let state = state.clone();
         Box::pin(async move {
             let (view_count, metrics) = views.metrics().await;
             text(&MetricsSnapshot {
@@ -74,6 +79,7 @@ pub(crate) fn exposition(
                 servers: views.servers().collect(),
                 files: files.iter().map(FilesSource::report).collect(),
                 tls: tls.iter().map(|tls| tls.report()).collect(),
+                state: state.as_deref(),
             })
         })
     })
@@ -86,6 +92,7 @@ fn text(snapshot: &MetricsSnapshot<'_>) -> String {
     register_servers(weir, snapshot);
     register_relay(weir, snapshot);
     tls::register(weir, &snapshot.tls);
+    state::register(weir, snapshot.state);
     let families = ViewFamilies::register(weir);
     snapshot.views.iter().for_each(|view| families.add(view));
     process::register(&mut registry);

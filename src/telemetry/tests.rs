@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::protocol::ladder::Switches;
 use crate::relay::report::{LadderMetrics, OrderMetrics, ServerMetrics, Totals};
+use crate::state::StateCounters;
 use crate::xds::TypeTable;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -24,6 +25,7 @@ fn view() -> ViewMetrics {
         blocked: 2,
         over_absent_limit: 1,
         cached: 6,
+        from_disk: 2,
         ladders: vec![ladder],
         servers: vec![server],
         dangling: 3,
@@ -68,6 +70,7 @@ fn written(views: &[ViewMetrics]) -> String {
             expires: std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_900_000_000),
             failures: vec![("expired", 3)],
         }],
+        state: Some(&StateCounters::default()),
     })
 }
 

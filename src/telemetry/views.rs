@@ -16,6 +16,7 @@ pub(super) struct ViewFamilies {
     blocked: Labelled<Gauge>,
     over_absent_limit: Labelled<Gauge>,
     resources: Labelled<Gauge>,
+    from_disk: Labelled<Gauge>,
     active: Labelled<Gauge>,
     state: Labelled<Gauge>,
     state_since: Labelled<Gauge>,
@@ -40,6 +41,7 @@ impl ViewFamilies {
             blocked: Labelled::register(registry, "client_streams_blocked", "Client streams blocked until a resource set is complete"),
             over_absent_limit: Labelled::register(registry, "client_streams_over_absent_limit", "Client streams that request more absent names than limits.absent_names_per_stream"),
             resources: Labelled::register(registry, "resources", "Cached resources"),
+            from_disk: Labelled::register(registry, "resources_from_disk", "Cached resources that were loaded from the state file and that no server has confirmed"),
             active: Labelled::register(registry, "ladder_active", "1 for the active server of the ladder, 0 for the others"),
             state: Labelled::register(registry, "ladder_state", "1 for the state of the ladder, 0 for the others"),
             state_since: Labelled::register(registry, "ladder_state_timestamp_seconds", "Unix time of the last state change of the ladder"),
@@ -66,6 +68,7 @@ impl ViewFamilies {
             (&self.blocked, view.blocked),
             (&self.over_absent_limit, view.over_absent_limit),
             (&self.resources, view.cached),
+            (&self.from_disk, view.from_disk),
             (&self.clusters_missing, view.dangling),
         ] {
             family.at(labels).inc_by(integer(count));

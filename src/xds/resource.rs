@@ -105,6 +105,24 @@ impl Resource {
         self.beside.as_ref().is_some_and(|beside| beside.do_not_cache)
     }
 
+    /// Returns the wrapper that it would have in a delta response, without body and version. [`Self::from_wrapper`] reads it.
+    pub(crate) fn wrapper_without_body(&self) -> discovery::Resource {
+        let name = self.name.as_str().to_owned();
+        let constraints = self.constraints().map(|bytes| discovery::ResourceName {
+            name: name.clone(),
+            dynamic_parameter_constraints: Some(bytes.to_vec().into()),
+        });
+        discovery::Resource {
+            aliases: self.aliases().iter().map(|alias| alias.as_str().to_owned()).collect(),
+            ttl: self.ttl.and_then(|ttl| prost_types::Duration::try_from(ttl).ok()),
+            cache_control: self.do_not_cache().then_some(discovery::resource::CacheControl { do_not_cache: true }),
+            resource_name: constraints,
+            metadata: self.metadata().cloned(),
+            name,
+            ..Default::default()
+        }
+    }
+
     /// Reads one entry of a SotW response, with or without a wrapper (UP-29, XLAT-25).
     pub(crate) fn from_sotw(index: usize, any: Any, kind: &Type, store: &BodyStore) -> Result<Self, Malformed> {
         if Type::message_name(&any.type_url) == WRAPPER_TYPE {

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use xxhash_rust::xxh3::xxh3_64;
+
 /// The wrapper that carries a name beside a resource in SotW (SOTW-48, UP-29).
 pub const WRAPPER_TYPE: &str = "envoy.service.discovery.v3.Resource";
 
@@ -161,6 +163,13 @@ pub struct TypeTable {
 }
 
 impl TypeTable {
+    /// Returns a hash of everything in the table.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut rows: Vec<_> = self.by_name.iter().map(|(name, kind)| format!("{name}={:?}", kind.info())).collect();
+        rows.sort_unstable();
+        xxh3_64(rows.join("\n").as_bytes())
+    }
+
     /// Returns the table of the built-in types.
     pub fn new() -> Self {
         Self::with(Vec::new())

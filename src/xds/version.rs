@@ -47,6 +47,14 @@ fn update_delimited(hasher: &mut Xxh3, part: &[u8]) {
 pub(crate) type VersionText = [u8; 24];
 
 impl ContentHash {
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+
+    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(bytes))
+    }
+
     /// Returns the version without an allocation.
     pub fn text(self) -> VersionText {
         version_text(self.0)
@@ -95,6 +103,14 @@ impl SetVersion {
 
     pub(crate) fn is_empty(self) -> bool {
         self == Self::EMPTY
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+
+    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(bytes))
     }
 
     pub(crate) fn plus(self, share: Self) -> Self {

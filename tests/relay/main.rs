@@ -62,6 +62,7 @@ mod upstream_connections;
 mod upstream_lost;
 mod variants;
 mod void;
+mod warm_start;
 
 use std::net::SocketAddr;
 use std::path::Path;

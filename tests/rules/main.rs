@@ -15,6 +15,7 @@ mod translation;
 mod transport;
 mod virtual_hosts;
 mod void;
+mod warm_start;
 
 use support::{Bench, CDS, EDS, LDS, RDS};
 use weir::protocol::session::Variant;

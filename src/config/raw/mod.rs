@@ -7,6 +7,7 @@ mod listen;
 mod permissions;
 mod root;
 mod server;
+mod state;
 mod upstream;
 
 pub(super) use access::{AccessEntry, TypeEntry};
@@ -16,4 +17,5 @@ pub(super) use listen::{ClientAuth, Listen, ListenTls};
 pub(super) use permissions::{IdentityEntry, PermissionEntry};
 pub(super) use root::{Admin, Root};
 pub(super) use server::{Backoff, InitialSet, Probe, Server, Tls, Variant};
+pub(super) use state::{State, WhenOlder};
 pub(super) use upstream::{Authority, OnMissing, Upstream};

@@ -5,6 +5,7 @@ use super::clients::{Clients, LoadReports, Rest, Views};
 use super::limits::{Drain, Limits};
 use super::listen::Listen;
 use super::permissions::PermissionEntry;
+use super::state::State;
 use super::upstream::Upstream;
 use crate::config::form::{AdminAddress, FilePath, HostName, Located, Needed, NonEmpty, section};
 
@@ -35,6 +36,8 @@ section! {
         load_reports: Located<LoadReports>;
         /// Clients that poll in JSON over HTTP.
         rest: Located<Rest>;
+        /// A file from which the relay serves after a restart. Without it nothing is kept.
+        state: Option<Located<State>>;
     }
 }
 

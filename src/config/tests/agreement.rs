@@ -127,6 +127,7 @@ limits:
 drain: {delay: 0s, grace: 10s, spread: 5s}
 load_reports: {mode: aggregate, max_outage: 5m, bytes_per_view: 64MiB, bytes_total: 256MiB}
 rest: {enabled: false, timeout: 800ms, long_poll: 0s, cache_bytes: 64MiB, response_bytes: 256MiB}
+state: {path: weir.state, key: state.key, max_age: 24h, when_older: refuse, serve_without_secrets: true}
 ";
 
 fn faults(text: &str) -> Vec<String> {
@@ -266,8 +267,8 @@ fn the_defaults_that_the_schema_states_are_those_that_count() {
 
 /// Everything except the table of types, whose entries have no fixed order.
 fn shown(config: &Config) -> Vec<String> {
-    let Config { upstream, views, views_idle, downstream, drain, loads, rest, .. } = config;
-    let parts: [&dyn std::fmt::Debug; 16] = [
+    let Config { upstream, views, views_idle, downstream, drain, loads, rest, state, .. } = config;
+    let parts: [&dyn std::fmt::Debug; 17] = [
         upstream,
         &views.rule,
         &views.accept_missing_node,
@@ -284,6 +285,7 @@ fn shown(config: &Config) -> Vec<String> {
         drain,
         loads,
         rest,
+        state,
     ];
     parts.iter().map(|part| format!("{part:?}")).collect()
 }

@@ -56,6 +56,9 @@ impl Subscription {
 
     /// Whether a set is still coming in. For a client that stated some of it, more than the first response may matter.
     fn more_is_to_come(&self, kind: &Type, view: &ReplyContext) -> bool {
+        if self.may_hold_newer(kind, view) {
+            return true;
+        }
         let stated = |wildcard: &Wildcard| wildcard.initial_versions.is_some();
         let enough = |wildcard| if stated(wildcard) { Completeness::Settled } else { Completeness::FirstResponse };
         self.wildcard.as_ref().is_some_and(|wildcard| self.wildcard_completeness(kind, view) < enough(wildcard))
@@ -262,7 +265,7 @@ impl Subscription {
     }
 
     fn add_of_wildcard(&mut self, kind: &Type, view: &ReplyContext, may: SendScope, whole: bool, round: &mut Round) {
-        if self.add_batch(kind, view, may, round) {
+        if self.may_hold_newer(kind, view) || self.add_batch(kind, view, may, round) {
             return;
         }
         let Self { wildcard: Some(wildcard), names, pending, .. } = self else { return };

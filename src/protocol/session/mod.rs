@@ -27,6 +27,7 @@ mod removals;
 pub(crate) mod reply;
 mod requested_names;
 mod requests;
+mod restored;
 mod subscription;
 
 use std::collections::BTreeMap;

@@ -132,12 +132,14 @@ impl Subscription {
     fn judge_stated(&mut self, kind: &Type, view: &ReplyContext, draft: &mut Draft, said: &HashSet<Name>) -> bool {
         let completeness = self.wildcard_completeness(kind, view);
         let hasty = view.limits.faults.has(Fault::JudgeStatedWhileCold);
+        let waits = self.may_hold_newer(kind, view);
         let whole = completeness == Completeness::Complete || hasty;
         let Some(wildcard) = &mut self.wildcard else { return false };
         let Some(mut stated) = wildcard.initial_versions.take() else { return false };
         let table = view.state.resources(kind, Class::Wildcard);
         let nothing_new = stated.judged_at == Some((view.state.revision, completeness));
-        if !hasty && (completeness < Completeness::Settled || table.is_none() || nothing_new)
+        if waits
+            || !hasty && (completeness < Completeness::Settled || table.is_none() || nothing_new)
             || draft.bytes >= view.limits.reply_bytes
         {
             wildcard.initial_versions = Some(stated);
@@ -180,6 +182,7 @@ impl Subscription {
     fn has_empty_answer_due(&mut self, kind: &Type, view: &ReplyContext) -> bool {
         if !self.wildcard.as_ref().is_some_and(|wildcard| wildcard.first)
             || self.wildcard_completeness(kind, view) < Completeness::FirstResponse
+            || self.may_hold_newer(kind, view)
         {
             return false;
         }

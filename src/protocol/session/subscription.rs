@@ -282,7 +282,8 @@ impl Subscription {
         if !view.client.clearance.allows(kind, name) {
             return Lookup::Absent(None);
         }
-        let named = self.names.get(name).map(|sent| match view.state.lookup(kind, Class::Named, name) {
+        let sent = self.names.get(name);
+        let named = sent.map(|sent| match Self::looked_up(kind, Class::Named, name, Some(sent), view) {
             Lookup::Unknown if self.is_no_member(kind, name, *sent, view) => Lookup::Absent(None),
             Lookup::Absent(_) if !self.is_absent_for_client(kind, name, *sent, view) => Lookup::Unknown,
             known => known,
@@ -290,7 +291,7 @@ impl Subscription {
         if let Some(Lookup::Present(_)) = named {
             return named.unwrap_or(Lookup::Unknown);
         }
-        let among_all = self.wildcard.as_ref().map(|_| view.state.lookup(kind, Class::Wildcard, name));
+        let among_all = self.wildcard.as_ref().map(|_| Self::looked_up(kind, Class::Wildcard, name, sent, view));
         match (named, among_all) {
             (_, Some(Lookup::Present(resource))) => Lookup::Present(resource),
             (Some(named), _) => named,
@@ -331,7 +332,7 @@ impl Subscription {
         table.completeness == Completeness::Complete && table.is_readable()
     }
 
-    fn has_past_version(&self, table: &ResourceTable, view: &ReplyContext) -> bool {
+    pub(super) fn has_past_version(&self, table: &ResourceTable, view: &ReplyContext) -> bool {
         let known = |version: &String| table.knows_version(version);
         view.client.variant == Variant::Sotw && self.initial_version.as_ref().is_some_and(known)
     }

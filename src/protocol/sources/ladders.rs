@@ -116,6 +116,7 @@ impl Sources {
             server: u16::try_from(server).unwrap_or(u16::MAX),
             rank: u8::try_from(rank).unwrap_or(u8::MAX),
             holds_missing: self.plan.holds_missing,
+            from_disk: false,
         })
     }
 
@@ -209,6 +210,9 @@ impl Sources {
             .get_or_insert_with(|| Upstream::new(plan.variant, node, plan.quirks.clone(), table, limits));
         for (kind, wanted, cached) in view.wanted().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
             upstream.want(InterestChange { kind: kind.clone(), selector: wanted, on: true }, cached);
+        }
+        for (kind, class, name) in view.unconfirmed_from_disk(server, authority) {
+            upstream.note_given_earlier(kind, class, name);
         }
     }
 

@@ -141,6 +141,14 @@ impl Sources {
         self.servers.iter().map(|server| server.reachability)
     }
 
+    /// Returns the places of the servers that have responded since they were last out of reach.
+    pub(crate) fn responding(&self) -> impl Iterator<Item = u16> {
+        let responding = |(at, server): (usize, &Server)| {
+            (server.reachability == Some(Reachability::Responded)).then(|| u16::try_from(at).ok()).flatten()
+        };
+        self.servers.iter().enumerate().filter_map(responding)
+    }
+
     /// Applies a change of interest. No server has names of an authority that is not in the plan (BOOT-16).
     pub fn want(&mut self, change: InterestChange, view: &View, now: Moment) {
         let authority = authority_of(&change.selector);

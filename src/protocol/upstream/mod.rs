@@ -47,7 +47,7 @@ use super::faults::Fault;
 use super::limits::Limits;
 use super::session::Variant;
 use super::view::{Class, InterestChange, Origin, Selector, View};
-use crate::xds::{Type, TypeTable};
+use crate::xds::{Name, Type, TypeTable};
 
 /// What a stream needs of its view to judge the server's silence.
 pub struct ViewContext<'a> {
@@ -103,6 +103,12 @@ impl Upstream {
         };
         let at = self.place(&change.kind, class);
         self.streams[at].want(change, held);
+    }
+
+    /// The server gave this to an earlier process.
+    pub(crate) fn note_given_earlier(&mut self, kind: &Type, class: Class, name: &Name) {
+        let at = self.place(kind, class);
+        self.streams[at].note_given_earlier(kind, name);
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Stream> {

@@ -19,6 +19,10 @@ impl TypeSubscription {
         if !rules.supports_initial_resource_versions {
             return Default::default();
         }
+        let given_earlier = std::mem::take(&mut self.given_earlier).into_iter();
+        let is_wanted = |name: &Name| self.wildcard || self.names.contains(name) || self.globs.of(name).is_some();
+        let given_earlier: Vec<_> = given_earlier.filter(is_wanted).collect();
+        self.second_request.names.extend(given_earlier);
         let stands_for_others = |name: &Name| self.globs.has(name) || self.aliases.contains_key(name);
         let mut sets = self.names.iter().filter(|name| stands_for_others(name)).cloned().collect();
         let mut subscribed = room.take_names(&mut sets);

@@ -54,6 +54,8 @@ pub(super) struct TypeSubscription {
     /// Another view has seen the server send this type in pieces.
     pub(crate) in_pieces_for_others: bool,
     pub(crate) second_request: SecondRequest,
+    /// What this server gave to an earlier process, until a request states it under a version that no server gives.
+    pub(crate) given_earlier: BTreeSet<Name>,
     pub(crate) rejected: Rejected,
     /// The last error that the server reported for a wanted name on this opening, if it has sent nothing else for the name since.
     pub(crate) errors: BTreeMap<Name, Arc<NamedError>>,
@@ -113,6 +115,7 @@ impl TypeSubscription {
             deliveries: Vec::new(),
             in_pieces_for_others: false,
             second_request: SecondRequest::default(),
+            given_earlier: BTreeSet::new(),
             rejected: Rejected::default(),
             errors: BTreeMap::new(),
             wire: Wire::default(),

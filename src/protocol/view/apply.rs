@@ -196,7 +196,7 @@ impl View {
         if member_only && !sought {
             // No session subscribes to it by itself. Those that were sent it as a member know it, and need no tombstone.
             if table.get(key).is_some() {
-                table.forget(key);
+                table.forget_at(key, revision);
                 self.note_change(kind, class, key, old.as_ref(), now);
                 self.changed(kind, class, key.clone(), revision);
             }

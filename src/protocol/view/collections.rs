@@ -28,6 +28,11 @@ impl Collections {
         self.followed.is_empty()
     }
 
+    /// Returns the collections that were complete once.
+    pub(crate) fn settled(&self) -> impl Iterator<Item = &Name> {
+        self.followed.iter().filter(|(_, of)| of.completeness >= Completeness::Settled).map(|(glob, _)| glob)
+    }
+
     pub(crate) fn get(&self, glob: &Name) -> Option<&Collection> {
         self.followed.get(glob)
     }

@@ -185,14 +185,17 @@ impl Interest {
 
     /// Requests a name that sessions are expected to subscribe to shortly. It is dropped if none does.
     pub(crate) fn prefetch(&mut self, kind: &Type, name: &Name, now: Moment) {
-        let until = now + self.limits.linger;
-        let wanted = Selector::Name(name.clone());
-        let watchers = self.watchers_or_ask(kind, &wanted);
+        self.expect(kind, &Selector::Name(name.clone()), now + self.limits.linger);
+    }
+
+    /// Requests what sessions are expected to subscribe to. It is dropped at a moment if none has.
+    pub(crate) fn expect(&mut self, kind: &Type, wanted: &Selector, until: Moment) {
+        let watchers = self.watchers_or_ask(kind, wanted);
         watchers.expected = watchers.sessions.is_empty();
         if watchers.sessions.is_empty() && watchers.until.is_none() {
             watchers.until = Some(until);
-            self.note_lingering(kind, &wanted, true);
-            self.lingering.insert((until, kind.clone(), wanted));
+            self.note_lingering(kind, wanted, true);
+            self.lingering.insert((until, kind.clone(), wanted.clone()));
         }
     }
 

@@ -21,6 +21,7 @@ mod order;
 mod ordering;
 mod resource_table;
 mod revision;
+mod saved;
 mod session_id;
 mod snapshot;
 mod update;
@@ -40,6 +41,7 @@ pub use order::OrderLosses;
 pub use resource_table::{AbsenceEvidence, Presence};
 pub(crate) use resource_table::{Entry, ResourceTable};
 pub use revision::Revision;
+pub use saved::{SavedResource, SavedSet};
 pub use session_id::SessionId;
 pub use snapshot::{Lookup, Snapshot};
 pub(crate) use update::Origin;
@@ -343,9 +345,11 @@ impl View {
                 let is_member = self.interest.collection(kind, name).is_some() && self.held_by_name(kind, name);
                 let alone = Some(name).filter(|_| !is_member);
                 let forgotten: Vec<_> = members.chain(alone).cloned().collect();
+                self.revision = self.revision.next();
+                let revision = self.revision;
                 for name in &forgotten {
                     let old = self.in_table(kind, Class::Named, name);
-                    self.resources(kind, Class::Named).forget(name);
+                    self.resources(kind, Class::Named).forget_at(name, revision);
                     self.forget_order(kind, Class::Named, name, old.as_ref(), now);
                 }
                 if self.resources(kind, Class::Named).is_empty() {
@@ -373,9 +377,10 @@ impl View {
     }
 
     fn resources(&mut self, kind: &Type, class: Class) -> &mut ResourceTable {
+        let (made, forgotten) = (self.revision, self.forgotten);
         let new = || match class {
-            Class::Wildcard => ResourceTable::empty_after(self.forgotten),
-            Class::Named => ResourceTable::default(),
+            Class::Wildcard => ResourceTable::empty_at(made, forgotten),
+            Class::Named => ResourceTable::empty_at(made, Revision::ZERO),
         };
         self.tables.entry((kind.clone(), class)).or_insert_with(new)
     }

@@ -27,7 +27,7 @@ use crate::xds::{Name, Resource, SetVersion};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Applied {
     Unchanged,
-    /// Its TTL was extended or removed. Only clients that run TTLs themselves need to know.
+    /// Its TTL was extended or removed, or a server has confirmed what was loaded from disk. Only some clients need to know.
     Refreshed,
     Changed,
 }
@@ -64,6 +64,12 @@ pub struct ResourceTable {
     body_bytes: usize,
     /// How many of what is present came from each server, by its place in the plan.
     by_server: Arc<BTreeMap<u16, usize>>,
+    /// How many of what is present were loaded from disk, and not confirmed by a server since.
+    from_disk: usize,
+    /// How many of what is present no later client may be sent from a cache.
+    pub(super) uncacheable: usize,
+    /// When something present was last forgotten without a tombstone, or the table was made.
+    forgotten_at: Revision,
 }
 
 #[derive(Debug, Clone)]
@@ -103,6 +109,23 @@ impl ResourceTable {
                 Presence::Absent(_) | Presence::Unknown => None,
             }
         })
+    }
+
+    /// Returns the names of present resources that changed after a revision, in the order of change.
+    pub(crate) fn changed_since(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
+        let names = self.additions.range((Excluded(after), Unbounded)).map(|(_, name)| name);
+        names.filter_map(|name| Some((name, self.entries.get(name)?)))
+    }
+
+    /// Returns the names of present resources whose TTL was extended after a revision.
+    pub(crate) fn refreshed_since(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
+        let names = self.refreshes.range((Excluded(after), Unbounded)).map(|(_, name)| name);
+        names.filter_map(|name| Some((name, self.entries.get(name)?)))
+    }
+
+    /// Returns the servers that gave what is present, by their places in the plan.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = u16> {
+        self.by_server.keys().copied()
     }
 
     /// Returns the names that were removed after a revision, in the order of removal.
@@ -155,6 +178,36 @@ impl ResourceTable {
             [bodies, all].into_iter().any(|known| known.to_string() == version)
         };
         known(&(self.content, self.full)) || self.past.iter().rev().any(known)
+    }
+
+    /// Whether the set of everything that a delta client sees has had this sum.
+    pub(crate) fn knows_sum(&self, sum: SetVersion) -> bool {
+        self.full == sum || self.past.iter().any(|(_, all)| *all == sum)
+    }
+
+    /// Whether everything that left since a revision is among the removals: nothing was forgotten meanwhile.
+    pub(crate) fn remembers_since(&self, revision: Revision, forgotten_at: Revision) -> bool {
+        self.forgotten_at == forgotten_at && self.horizon <= revision
+    }
+
+    /// Returns when something present was last forgotten without a tombstone.
+    pub(crate) fn forgotten_at(&self) -> Revision {
+        self.forgotten_at
+    }
+
+    /// Whether a resource has expired since upstream last sent something of the set.
+    pub(crate) fn has_expired(&self) -> bool {
+        self.has_expired
+    }
+
+    /// Returns the remembered versions, the last one last.
+    pub(crate) fn past_versions(&self) -> &[(SetVersion, SetVersion)] {
+        &self.past
+    }
+
+    /// Remembers versions that an earlier process gave out.
+    pub(super) fn restore_past_versions(&mut self, past: Vec<(SetVersion, SetVersion)>) {
+        self.past = past.into();
     }
 
     /// Remembers the version that is published.
@@ -219,8 +272,14 @@ impl ResourceTable {
         self.collections.begin(glob, &self.in_folders)
     }
 
-    pub(super) fn empty_after(horizon: Revision) -> Self {
-        Self { horizon, ..Self::default() }
+    /// Returns an empty table, made at a revision.
+    pub(super) fn empty_at(made: Revision, horizon: Revision) -> Self {
+        Self { horizon, forgotten_at: made, ..Self::default() }
+    }
+
+    /// Returns how many of the present resources were loaded from disk, and not confirmed by a server since.
+    pub(crate) fn from_disk(&self) -> usize {
+        self.from_disk
     }
 
     pub(super) fn next_deadline(&self, limits: &Limits) -> Option<Moment> {

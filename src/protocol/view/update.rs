@@ -79,6 +79,8 @@ pub struct Origin {
     pub(crate) rank: u8,
     /// Resources from a server of higher rank are not deleted because this one lacks them.
     pub(crate) holds_missing: bool,
+    /// It was loaded from disk, and no server has confirmed it since.
+    pub(crate) from_disk: bool,
 }
 
 /// Resources that a complete set does not delete although it lacks them.

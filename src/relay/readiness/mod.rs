@@ -66,12 +66,11 @@ pub(super) struct ViewReadiness {
 }
 
 impl Readiness {
-    /// Starts the part of a new view. A view that started with state from an earlier process would have its ladders in `answered` from the
-    /// beginning, because it can serve before a control plane does.
-    pub(super) fn view(self: &Arc<Self>, key: &str) -> ViewReadiness {
+    /// Starts the part of a new view. What it has from an earlier process counts as answered, because it can serve that before a control
+    /// plane responds.
+    pub(super) fn view(self: &Arc<Self>, key: &str, answered: BTreeSet<Authority>) -> ViewReadiness {
         let number = self.next_view.fetch_add(1, Ordering::Relaxed);
-        let (answered, reported) = Default::default();
-        ViewReadiness { readiness: self.clone(), number, key: key.into(), answered, reported }
+        ViewReadiness { readiness: self.clone(), number, key: key.into(), answered, reported: Reports::new() }
     }
 
     /// Makes the relay not ready for the rest of its life.

@@ -153,7 +153,7 @@ fn draining_is_for_good_and_reasons_are_counted_where_they_are_too_many() {
 #[tokio::test]
 async fn what_a_view_reports_goes_with_it_and_a_waiter_is_woken_by_a_change() {
     let readiness: Arc<Readiness> = Arc::default();
-    let mut view = readiness.view("v");
+    let mut view = readiness.view("v", BTreeSet::new());
     view.update(false, [(Authority::TopLevel, report(false, false))].into());
     tokio::time::timeout(Duration::from_secs(20), readiness.changed_from(true)).await.expect("it is ready still");
     assert!(!readiness.is_ready());

@@ -14,6 +14,8 @@ pub(crate) struct ViewMetrics {
     pub(crate) over_absent_limit: usize,
     /// Cached resources, counted once for the wildcard set and once for names.
     pub(crate) cached: usize,
+    /// Those that were loaded from disk, and not confirmed by a server since.
+    pub(crate) from_disk: usize,
     pub(crate) ladders: Vec<LadderMetrics>,
     pub(crate) servers: Vec<ServerMetrics>,
     /// Clusters that routing leads to and that do not exist.
@@ -67,11 +69,23 @@ pub(crate) struct Totals {
 impl ViewMetrics {
     /// Adds the metrics of another view.
     pub(crate) fn absorb(&mut self, other: Self) {
-        let Self { label: _, sessions, blocked, over_absent_limit, cached, ladders, servers, dangling, order } = other;
+        let Self {
+            label: _,
+            sessions,
+            blocked,
+            over_absent_limit,
+            cached,
+            from_disk,
+            ladders,
+            servers,
+            dangling,
+            order,
+        } = other;
         self.sessions += sessions;
         self.blocked += blocked;
         self.over_absent_limit += over_absent_limit;
         self.cached += cached;
+        self.from_disk += from_disk;
         self.dangling += dangling;
         self.order.removals += order.removals;
         self.order.waits += order.waits;

@@ -10,4 +10,6 @@ pub(crate) use clients::{ClientReport, ClientTypeReport};
 pub(crate) use dangling::{Dangling, DanglingClusters};
 pub(crate) use lookup::{ResourcePage, ResourceQuery, ViewSnapshot};
 pub(crate) use metrics::{LadderMetrics, OrderMetrics, ServerMetrics, Totals, ViewMetrics};
-pub(crate) use upstreams::{AuthorityReport, MissingReport, RejectedReport, StreamReport, TypeReport, ViewReport};
+pub(crate) use upstreams::{
+    AuthorityReport, FromDiskReport, MissingReport, RejectedReport, StreamReport, TypeReport, ViewReport,
+};

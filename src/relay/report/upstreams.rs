@@ -12,8 +12,20 @@ pub(crate) struct ViewReport {
     pub(crate) clients: usize,
     /// How many cached resources came from each server.
     pub(crate) cached: BTreeMap<String, usize>,
+    /// What was loaded from disk, while no server has confirmed all of it.
+    pub(crate) from_disk: Option<FromDiskReport>,
     pub(crate) authorities: Vec<AuthorityReport>,
     pub(crate) streams: Vec<StreamReport>,
+}
+
+/// Resources of an earlier process that no server has confirmed.
+#[derive(Debug, Serialize)]
+pub(crate) struct FromDiskReport {
+    pub(crate) resources: usize,
+    /// Since when they are served.
+    pub(crate) seconds: u64,
+    /// For how long their servers had not been heard when they were loaded; null if that is not known.
+    pub(crate) unheard_seconds: Option<u64>,
 }
 
 /// The active server of an authority, and since when.

@@ -35,6 +35,7 @@ impl ViewTask {
             blocked: waiting,
             over_absent_limit: guessing,
             cached: held,
+            from_disk: self.view.from_disk(),
             ladders,
             servers,
             dangling,

@@ -32,6 +32,7 @@ use super::readiness::ViewReadiness;
 use super::report::OrderMetrics;
 use super::server_log::{LadderChange, ServerLog};
 use super::view_usage::ViewUsage;
+use super::views::FromDisk;
 use crate::protocol::faults::Faults;
 use crate::protocol::ladder::LadderState;
 use crate::protocol::moment::{Moment, earliest};
@@ -56,6 +57,8 @@ pub(super) struct ViewTask {
     pub(crate) left_out_lines: LogPace,
     pub(crate) server_log: Arc<ServerLog>,
     pub(crate) readiness: ViewReadiness,
+    /// What was loaded for it from disk.
+    pub(crate) from_disk: FromDisk,
     /// The state of each ladder when it was last reported.
     pub(crate) ladder_states: BTreeMap<Authority, LadderState>,
     /// Cases in which the order of changes could not be kept.
@@ -300,6 +303,7 @@ impl ViewTask {
         }
         self.sources.close_unused(&self.view, now);
         self.reachability.replace(self.sources.reachability());
+        self.published.note_responding(self.sources.responding());
         self.publish_active_server();
         let down = self.sources.down();
         self.report_readiness(&down);

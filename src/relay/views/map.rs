@@ -33,6 +33,11 @@ impl ViewMap {
         self.views.values()
     }
 
+    /// Returns the views whose tasks are running.
+    pub(crate) fn running(&self) -> impl Iterator<Item = (&SharingKey, &ViewHandle)> {
+        self.views.iter().filter(|(_, view)| view.is_running())
+    }
+
     pub(crate) fn insert(&mut self, key: SharingKey, view: ViewHandle) {
         self.remove(&key);
         self.values.add(&view.values);

@@ -6,6 +6,7 @@ mod map;
 mod options;
 mod quotas;
 mod reports;
+mod saved;
 mod split;
 mod split_watch;
 mod start;
@@ -23,6 +24,8 @@ pub(crate) use self::field_values::Split;
 use self::handles::Entrance;
 use self::map::ViewMap;
 pub(crate) use self::options::{ClientInfo, ViewsOptions};
+use self::saved::WaitingViews;
+pub(crate) use self::saved::{FromDisk, SavedView, ViewToSave};
 use self::split_watch::SplitWatch;
 use super::admission::AdmissionError;
 use super::client_log::ClientLog;
@@ -83,6 +86,8 @@ pub(crate) struct Views {
     split_watch: SplitWatch,
     metric_labels: Arc<MetricLabels>,
     next_session: AtomicU64,
+    /// Views of an earlier process that no client has asked for yet.
+    waiting: WaitingViews,
     /// Guards only the map.
     views: Mutex<ViewMap>,
 }
@@ -136,6 +141,7 @@ impl Views {
             split_watch: SplitWatch::default(),
             metric_labels: MetricLabels::new(max_in_metrics),
             next_session: AtomicU64::new(1),
+            waiting: WaitingViews::default(),
             views: Mutex::default(),
         }
     }
@@ -353,6 +359,7 @@ impl Views {
             ticks.tick().await;
             for views in [Some(self), self.hub.as_deref()].into_iter().flatten() {
                 views.lock().retire(after);
+                views.waiting.retire(after);
             }
             self.watch_split();
         }

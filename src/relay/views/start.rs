@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::field_values::view_values;
 use super::handles::ViewHandle;
+use super::saved::{FromDisk, WaitingView};
 use super::{ClientInfo, Views};
 use crate::proto::Request;
 use crate::protocol::session::Client;
@@ -33,14 +34,20 @@ impl Views {
         let published = Arc::new(Published::new(limits.clone()));
         let (sender, commands) = mpsc::channel(1024);
         let active = Arc::new(AtomicUsize::new(self.plan.top.servers.first().copied().unwrap_or_default()));
+        let WaitingView { view, from_disk } = self.waiting.take(key).unwrap_or_else(|| WaitingView {
+            view: View::new(table.clone(), limits.clone()),
+            from_disk: FromDisk::default(),
+        });
+        published.replace(view.snapshot());
         let usage = Arc::new(ViewUsage::new(Instant::now()));
         let name = if self.is_hub { "shared".into() } else { key.to_string() };
         let owner = ViewTask {
-            readiness: self.readiness.view(&name),
+            readiness: self.readiness.view(&name, from_disk.answered.clone()),
+            from_disk,
             metric_label: self.metric_labels.assign(&name),
             view_id: name,
             made_from: fields.into_iter().collect(),
-            view: View::new(table.clone(), limits.clone()),
+            view,
             sources: Sources::new(self.plan.clone(), key.upstream_node(), table.clone(), limits),
             connectors: self.connectors.clone(),
             reachability: ViewReachability::none(self.reachability.clone()),

@@ -125,6 +125,10 @@ impl Connector for FilesConnector {
     fn variant(&self) -> Option<Variant> {
         Some(Variant::Delta)
     }
+
+    fn is_local(&self) -> bool {
+        true
+    }
 }
 
 /// Returns None if the view task has ended.

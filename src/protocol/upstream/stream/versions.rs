@@ -3,7 +3,7 @@
 use super::Stream;
 use crate::protocol::upstream::type_subscription::TypeSubscription;
 use crate::protocol::view::{Class, Selector};
-use crate::xds::Type;
+use crate::xds::{Name, Type};
 
 impl Stream {
     /// Other servers have sent other content meanwhile: makes the server send again what it has.
@@ -15,6 +15,14 @@ impl Stream {
                 Class::Wildcard => {}
                 Class::Named => subscription.clear_versions(|name| of(&Selector::Name(name.clone()))),
             }
+        }
+    }
+
+    /// The server gave this to an earlier process. The first delta request states it under a version that no server gives, so that the server
+    /// sends it again or removes it.
+    pub(crate) fn note_given_earlier(&mut self, kind: &Type, name: &Name) {
+        if let Some(subscription) = self.types.get_mut(kind).filter(|subscription| !subscription.wire.opened) {
+            subscription.given_earlier.insert(name.clone());
         }
     }
 

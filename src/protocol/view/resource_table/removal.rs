@@ -68,6 +68,12 @@ impl ResourceTable {
         }
     }
 
+    /// Forgets a name that no session subscribes to any more.
+    pub(crate) fn forget_at(&mut self, name: &Name, revision: Revision) {
+        self.forgotten_at = revision;
+        self.forget(name);
+    }
+
     /// Forgets all that is known of a name.
     pub(crate) fn forget(&mut self, name: &Name) {
         self.unindex(name);

@@ -39,7 +39,9 @@ impl ResourceTable {
                     self.count_origin(before, false);
                     self.count_origin(source, true);
                     self.entries.insert_mut(name.clone(), entry);
-                    return self.set(class, name, resource, source, revision, now);
+                    let applied = self.set(class, name, resource, source, revision, now);
+                    let is_confirmed = before.from_disk && applied == Applied::Unchanged;
+                    return if is_confirmed { Applied::Refreshed } else { applied };
                 }
                 if held.full == resource.full && !wanted_again {
                     let mortal = held.ttl.is_some() || resource.ttl.is_some();
@@ -58,6 +60,7 @@ impl ResourceTable {
         self.unindex(&name);
         self.count(&name, &resource, SetVersion::plus);
         self.bytes += resource.body.bytes().len();
+        self.uncacheable += usize::from(resource.do_not_cache());
         self.count_origin(source, true);
         self.additions.insert_mut(revision, name.clone());
         self.collections.note(&name, true);
@@ -143,6 +146,7 @@ impl ResourceTable {
                 self.in_folders.remove_mut(name);
                 self.count(name, held, SetVersion::minus);
                 self.bytes = self.bytes.saturating_sub(held.body.bytes().len());
+                self.uncacheable = self.uncacheable.saturating_sub(usize::from(held.do_not_cache()));
                 self.count_origin(entry.origin, false);
                 self.unschedule(name, &entry);
             }
@@ -152,6 +156,9 @@ impl ResourceTable {
     }
 
     pub(super) fn count_origin(&mut self, origin: Origin, more: bool) {
+        if origin.from_disk {
+            self.from_disk = if more { self.from_disk + 1 } else { self.from_disk.saturating_sub(1) };
+        }
         let counts = Arc::make_mut(&mut self.by_server);
         let count = counts.entry(origin.server).or_default();
         *count = if more { *count + 1 } else { count.saturating_sub(1) };

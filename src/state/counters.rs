@@ -1,0 +1,63 @@
+//! What is counted of the state file, for metrics and the admin address.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Read while the file is written.
+#[derive(Debug, Default)]
+pub(crate) struct StateCounters {
+    commits: AtomicU64,
+    failures: AtomicU64,
+    /// When what is in the file was current, in milliseconds since 1970; 0 if it never was.
+    current_at: AtomicU64,
+    loaded_views: AtomicU64,
+    loaded_resources: AtomicU64,
+    /// Why the file is not being written, if it is not.
+    fault: Mutex<Option<String>>,
+}
+
+impl StateCounters {
+    pub(super) fn loaded(&self, views: usize, resources: usize) {
+        self.loaded_views.fetch_add(views as u64, Ordering::Relaxed);
+        self.loaded_resources.fetch_add(resources as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn committed(&self) {
+        self.commits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn current(&self, at: u64) {
+        self.current_at.store(at, Ordering::Relaxed);
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Returns whether the fault is another than before.
+    pub(super) fn failed(&self, fault: &str) -> bool {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        let mut known = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = known.as_deref() != Some(fault);
+        *known = Some(fault.into());
+        is_news
+    }
+
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Returns when what is in the file was current, in seconds since 1970.
+    pub(crate) fn current_at(&self) -> f64 {
+        self.current_at.load(Ordering::Relaxed) as f64 / 1000.0
+    }
+
+    pub(crate) fn loaded_views(&self) -> u64 {
+        self.loaded_views.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn loaded_resources(&self) -> u64 {
+        self.loaded_resources.load(Ordering::Relaxed)
+    }
+}

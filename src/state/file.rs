@@ -1,0 +1,163 @@
+//! The file of the state: opening it, setting a bad one aside, and its tables.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use redb::backends::FileBackend;
+use redb::{Builder, Database, ReadableDatabase, StorageBackend, TableDefinition, TableError};
+
+use super::records::{Damaged, FORMAT, stamped, verified};
+
+/// What the file says of itself.
+pub(super) const ABOUT: TableDefinition<&str, &[u8]> = TableDefinition::new("about");
+/// Views, by their numbers.
+pub(super) const VIEWS: TableDefinition<u32, &[u8]> = TableDefinition::new("views");
+/// Resources of views, by [`super::records::resource_key`].
+pub(super) const RESOURCES: TableDefinition<&[u8], &[u8]> = TableDefinition::new("resources");
+/// Bodies, by the hash of type and body.
+pub(super) const BODIES: TableDefinition<&[u8], &[u8]> = TableDefinition::new("bodies");
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FileFault {
+    /// Another process has it open, perhaps the one that this one replaces.
+    #[error("another process has it open")]
+    InUse,
+    /// It is not what a relay of this version has written.
+    #[error("{0}")]
+    Unusable(String),
+    /// The disk, or the rights to it.
+    #[error("{0}")]
+    Disk(String),
+}
+
+/// Opens the file, or makes a new one. Nothing of what is in it is trusted yet but its structure.
+pub(super) fn open(path: &Path, is_sealed: bool) -> Result<Database, FileFault> {
+    let file = open_for_own_user(path).map_err(|error| FileFault::Disk(error.to_string()))?;
+    let backend = FileBackend::new(file)?;
+    open_on(backend, is_sealed)
+}
+
+/// Opens a database on any storage.
+pub(super) fn open_on(backend: impl StorageBackend, is_sealed: bool) -> Result<Database, FileFault> {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE).set_check_integrity_on_open(true);
+    let opened = guarded(|| Ok(builder.create_with_backend(backend)?))?;
+    guarded(|| check_format(&opened, is_sealed))?;
+    Ok(opened)
+}
+
+/// Runs what reads the file. A damaged file may make the database panic.
+pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T, FileFault>) -> Result<T, FileFault> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(run))
+        .unwrap_or_else(|_| Err(FileFault::Unusable("it is damaged".into())))
+}
+
+/// Writes the format into a new file, and compares it in an old one.
+fn check_format(database: &Database, is_sealed: bool) -> Result<(), FileFault> {
+    let reading = database.begin_read()?;
+    let known = match reading.open_table(ABOUT) {
+        Ok(about) => about.get(FORMAT_KEY)?.map(|format| format.value().to_vec()),
+        Err(TableError::TableDoesNotExist(_)) => None,
+        Err(error) => return Err(error.into()),
+    };
+    drop(reading);
+    match known {
+        Some(record) => {
+            let record = verified(FORMAT_KEY.as_bytes(), &record)?;
+            let (format, sealed) = record.split_first_chunk().ok_or(Damaged)?;
+            let format = u32::from_le_bytes(*format);
+            match (sealed == [1], is_sealed) {
+                _ if format != FORMAT => Err(FileFault::Unusable(format!("its format is {format}, and not {FORMAT}"))),
+                (true, false) => Err(FileFault::Unusable("it is encrypted, and state.key is not set".into())),
+                (false, true) => Err(FileFault::Unusable("it is not encrypted, and state.key is set".into())),
+                _ => Ok(()),
+            }
+        }
+        None => {
+            let writing = database.begin_write()?;
+            let is_foreign = writing.list_tables()?.next().is_some();
+            if is_foreign {
+                return Err(FileFault::Unusable("another program has written it".into()));
+            }
+            let about = [&FORMAT.to_le_bytes()[..], &[u8::from(is_sealed)]].concat();
+            let record = stamped(FORMAT_KEY.as_bytes(), about);
+            writing.open_table(ABOUT)?.insert(FORMAT_KEY, &*record)?;
+            writing.open_table(VIEWS)?;
+            writing.open_table(RESOURCES)?;
+            writing.open_table(BODIES)?;
+            writing.commit()?;
+            Ok(())
+        }
+    }
+}
+
+/// Opens a file that nobody else may read. A link is not followed: it could lead to a file that others read.
+fn open_for_own_user(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(OWN_USER).custom_flags(libc::O_NOFOLLOW);
+    let file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    file.set_permissions(Permissions::from_mode(OWN_USER))?;
+    Ok(file)
+}
+
+/// Renames an unusable file, so that it can be looked at. A few are kept.
+pub(super) fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let number = |aside: &Path| -> Option<u64> {
+        aside.file_name()?.to_str()?.strip_prefix(&name)?.strip_prefix(ASIDE)?.parse().ok()
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut known: Vec<_> = std::fs::read_dir(folder)?
+        .filter_map(|entry| Some((number(&entry.as_ref().ok()?.path())?, entry.ok()?.path())))
+        .collect();
+    known.sort();
+    let next = known.last().map_or(1, |(last, _)| last + 1);
+    let aside = path.with_file_name(format!("{name}{ASIDE}{next}"));
+    std::fs::rename(path, &aside)?;
+    let old = known.len().saturating_sub(KEPT_ASIDE - 1);
+    known[..old].iter().try_for_each(|(_, path)| std::fs::remove_file(path))?;
+    Ok(aside)
+}
+
+impl From<redb::Error> for FileFault {
+    fn from(error: redb::Error) -> Self {
+        let is_of_content =
+            |error: &io::Error| matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof);
+        match error {
+            redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => Self::InUse,
+            redb::Error::Io(error) if !is_of_content(&error) => Self::Disk(error.to_string()),
+            error => Self::Unusable(error.to_string()),
+        }
+    }
+}
+
+macro_rules! from_errors {
+    ($($error:ty),*) => {$(
+        impl From<$error> for FileFault {
+            fn from(error: $error) -> Self {
+                redb::Error::from(error).into()
+            }
+        }
+    )*};
+}
+
+from_errors!(redb::DatabaseError, redb::TransactionError, redb::TableError, redb::StorageError, redb::CommitError);
+
+impl From<Damaged> for FileFault {
+    fn from(damaged: Damaged) -> Self {
+        Self::Unusable(damaged.to_string())
+    }
+}
+
+const FORMAT_KEY: &str = "format";
+const OWN_USER: u32 = 0o600;
+const ASIDE: &str = ".unusable-";
+const KEPT_ASIDE: usize = 3;
+/// Memory for pages of the file. It is read once, and written where something changes.
+const CACHE: usize = 16 << 20;

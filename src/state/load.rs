@@ -1,0 +1,230 @@
+//! Reads the file: everything is compared with its hash, and what does not fit this relay is left out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use redb::{Database, ReadableDatabase, ReadableTable};
+
+use super::file::{BODIES, FileFault, RESOURCES, VIEWS};
+use super::records::{ContentRecord, Damaged, ResourceRecord, SetRecord, ViewRecord, parts_of_key, place_of, verified};
+use super::save::{Contents, ViewId, Written, WrittenSet};
+use super::sealing::SealingKey;
+use crate::proto::{Any, discovery};
+use crate::protocol::view::{Class, SavedResource, SavedSet};
+use crate::relay::Views;
+use crate::xds::{ContentHash, Name, Resource};
+
+/// A view as it is in the file.
+pub(super) struct StoredView {
+    pub(crate) number: u32,
+    pub(crate) record: ViewRecord,
+    /// By the numbers of their sets.
+    resources: BTreeMap<u32, Vec<StoredResource>>,
+}
+
+struct StoredResource {
+    name: Name,
+    record: ResourceRecord,
+    content: ContentRecord,
+}
+
+/// All of the file.
+pub(super) struct Stored {
+    pub(crate) views: Vec<StoredView>,
+    bodies: HashMap<[u8; 16], Bytes>,
+}
+
+/// Why a view of the file is not used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub(super) enum NotUsed {
+    #[error("the fields of views.key, or types, are others now")]
+    OtherKey,
+    #[error("its secrets are not in the file (state.key, state.serve_without_secrets)")]
+    LacksSecrets,
+    #[error("its servers were not heard for longer than state.max_age")]
+    TooOld,
+    #[error("nothing of it came from a server that is still configured")]
+    Nothing,
+}
+
+impl Stored {
+    /// Reads everything. A damaged record makes all of it unusable: what is left could be a part of a set.
+    pub(crate) fn read(database: &Database, key: Option<&SealingKey>) -> Result<Self, FileFault> {
+        let reading = database.begin_read()?;
+        let mut views = BTreeMap::new();
+        for entry in reading.open_table(VIEWS)?.iter()? {
+            let (number, record) = entry?;
+            let record = verified(&number.value().to_be_bytes(), record.value())?;
+            let record = ViewRecord::decode(record).map_err(|_| Damaged)?;
+            views.insert(number.value(), StoredView { number: number.value(), record, resources: BTreeMap::new() });
+        }
+        for entry in reading.open_table(RESOURCES)?.iter()? {
+            let (at, record) = entry?;
+            let record = ResourceRecord::decode(verified(at.value(), record.value())?).map_err(|_| Damaged)?;
+            let (view, set, name) = parts_of_key(at.value())?;
+            let view = views.get_mut(&view).ok_or(Damaged)?;
+            let of = view.record.sets.iter().find(|known| known.number == set).ok_or(Damaged)?;
+            let server = view.record.servers.get(record.server as usize).ok_or(Damaged)?;
+            let place = || place_of(&view.record, &server.name, of, name);
+            let content = opened(key, place, &record.content)?;
+            let content = ContentRecord::decode(&*content).map_err(|_| Damaged)?;
+            if content.body != record.body {
+                return Err(Damaged.into());
+            }
+            view.resources.entry(set).or_default().push(StoredResource { name: name.into(), record, content });
+        }
+        let mut bodies = HashMap::new();
+        for entry in reading.open_table(BODIES)?.iter()? {
+            let (hash, body) = entry?;
+            let hash = <[u8; 16]>::try_from(hash.value()).map_err(|_| Damaged)?;
+            bodies.insert(hash, Bytes::from(opened(key, || hash.to_vec(), body.value())?));
+        }
+        let views: Vec<_> = views.into_values().collect();
+        for view in &views {
+            let count = |set: &SetRecord| view.resources.get(&set.number).map_or(0, Vec::len);
+            if view.record.sets.iter().any(|set| count(set) != set.count as usize) {
+                return Err(Damaged.into());
+            }
+        }
+        Ok(Self { views, bodies })
+    }
+
+    /// Returns the resources of a view: set, requested name and body.
+    #[cfg(test)]
+    pub(super) fn resources<'a>(
+        &'a self,
+        view: &'a StoredView,
+    ) -> impl Iterator<Item = (&'a SetRecord, String, Vec<u8>)> {
+        view.record.sets.iter().flat_map(move |set| {
+            let of = view.resources.get(&set.number).into_iter().flatten();
+            let body = |hash: &[u8]| self.bodies.get(hash).map(|body| body.to_vec()).unwrap_or_default();
+            of.map(move |stored| (set, stored.name.to_string(), body(&stored.record.body)))
+        })
+    }
+
+    /// Returns what the file has, so that later only changes are written.
+    pub(crate) fn contents(&self) -> Contents {
+        let next_view = self.views.iter().map(|view| view.number + 1).max().unwrap_or_default();
+        let mut bodies = HashMap::new();
+        for hash in self.bodies.keys() {
+            bodies.insert(ContentHash::from_bytes(*hash), 0);
+        }
+        for resource in self.views.iter().flat_map(|view| view.resources.values()).flatten() {
+            if let Ok(hash) = <[u8; 16]>::try_from(&*resource.record.body) {
+                *bodies.entry(ContentHash::from_bytes(hash)).or_default() += 1;
+            }
+        }
+        Contents { bodies, next_view, ..Contents::default() }
+    }
+
+    /// Makes the sets of a view. A set of `*` of which a part cannot be used is left out whole.
+    pub(crate) fn sets_of(
+        &self,
+        view: &StoredView,
+        views: &Views,
+        clock: &WallClock,
+    ) -> Result<Vec<SavedSet>, Damaged> {
+        let servers = views.saved_servers();
+        let place_of = |name: &str| servers.iter().find(|(_, known)| *known == name).map(|(at, _)| *at);
+        let places: Vec<_> = view.record.servers.iter().map(|server| place_of(&server.name)).collect();
+        let mut sets = Vec::new();
+        for set in &view.record.sets {
+            let (kind, class) = (views.types().resolve(&set.type_name), set.class());
+            let mut saved = SavedSet {
+                kind: kind.clone(),
+                class,
+                settled: set.collections.iter().map(|name| Name::from(&**name)).collect(),
+                past: versions(&set.past)?,
+                has_expired: set.has_expired,
+                resources: Vec::with_capacity(set.count as usize),
+            };
+            let mut left_out = 0;
+            for StoredResource { name, record, content } in view.resources.get(&set.number).into_iter().flatten() {
+                let server = places.get(record.server as usize).copied().flatten();
+                let Some((server, rank)) = server.and_then(|at| Some((at, views.rank_of(at, class, name)?))) else {
+                    left_out += 1;
+                    continue;
+                };
+                let Some(ttl) = clock.time_left(record.expires) else {
+                    saved.has_expired = true; // as if it had expired here: it may still exist
+                    continue;
+                };
+                let hash = <[u8; 16]>::try_from(&*record.body).map_err(|_| Damaged)?;
+                let body = self.bodies.get(&hash).ok_or(Damaged)?.clone();
+                let mut wrapper = discovery::Resource::decode(&*content.wrapper).map_err(|_| Damaged)?;
+                wrapper.resource = Some(Any { type_url: kind.name().into(), value: body });
+                let resource = Resource::from_wrapper(0, wrapper, &kind, views.bodies()).map_err(|_| Damaged)?;
+                if resource.content().to_bytes() != hash {
+                    return Err(Damaged);
+                }
+                let resource = if ttl.is_some() { resource.with_ttl(ttl) } else { resource };
+                saved.resources.push(SavedResource { key: name.clone(), resource: resource.into(), server, rank });
+            }
+            let usable = class == Class::Named || left_out == 0;
+            sets.extend(usable.then_some(saved));
+        }
+        Ok(sets)
+    }
+}
+
+/// What is remembered of a restored view, so that only changes are written from now on. Nothing is remembered of one that was restored in part.
+pub(super) fn written(view: &StoredView, restored: &crate::protocol::view::Snapshot, views: &Views) -> Written {
+    let mut sets = BTreeMap::new();
+    for set in &view.record.sets {
+        let (kind, class) = (views.types().resolve(&set.type_name), set.class());
+        let table = restored.resources(&kind, class);
+        if let Some(table) = table.filter(|table| table.present_names().count() == set.count as usize) {
+            let known = WrittenSet { number: set.number, count: set.count, forgotten_at: table.forgotten_at() };
+            sets.insert((kind, class), known);
+        }
+    }
+    let next_set = view.record.sets.iter().map(|set| set.number + 1).max().unwrap_or_default();
+    let servers = view.record.servers.clone();
+    Written { number: view.number, revision: restored.revision, sets, next_set, servers, at: view.record.written }
+}
+
+pub(super) fn id_of(record: &ViewRecord, views: &Views) -> Option<ViewId> {
+    views.key_of_own_node(&record.node).map(|key| ViewId { shared: record.shared, key })
+}
+
+fn opened(key: Option<&SealingKey>, place: impl FnOnce() -> Vec<u8>, bytes: &[u8]) -> Result<Vec<u8>, FileFault> {
+    match key {
+        Some(key) => key.open(&place(), bytes).map_err(|_| FileFault::Unusable("state.key does not open it".into())),
+        None => Ok(bytes.to_vec()),
+    }
+}
+
+fn versions(bytes: &[u8]) -> Result<Vec<(crate::xds::SetVersion, crate::xds::SetVersion)>, Damaged> {
+    let (pairs, rest) = bytes.as_chunks::<32>();
+    if !rest.is_empty() {
+        return Err(Damaged);
+    }
+    let half = |half: &[u8]| half.try_into().map(crate::xds::SetVersion::from_bytes).map_err(|_| Damaged);
+    pairs.iter().map(|pair| Ok((half(&pair[..16])?, half(&pair[16..])?))).collect()
+}
+
+/// The time of day, which may have been set wrong since the file was written.
+pub(super) struct WallClock {
+    /// In milliseconds since 1970.
+    pub(crate) now: u64,
+    /// It is not before anything that the file says.
+    pub(crate) is_plausible: bool,
+}
+
+impl WallClock {
+    /// Returns how long it has been since a moment, if that can be known.
+    pub(crate) fn since(&self, moment: u64) -> Option<Duration> {
+        (self.is_plausible && moment > 0).then(|| Duration::from_millis(self.now.saturating_sub(moment)))
+    }
+
+    /// Returns how long a resource has left: none if it has expired or that cannot be known, and no time if it does not expire.
+    fn time_left(&self, expires: u64) -> Option<Option<Duration>> {
+        match expires {
+            0 => Some(None),
+            _ if !self.is_plausible || expires <= self.now => None,
+            expires => Some(Some(Duration::from_millis(expires - self.now))),
+        }
+    }
+}

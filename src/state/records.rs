@@ -1,0 +1,195 @@
+//! What the state file consists of. Each record ends in a hash of its key and itself, which is compared when it is read.
+
+use prost::Message;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::protocol::view::Class;
+
+/// Grows with each change after which an older program cannot read the file.
+pub(super) const FORMAT: u32 = 1;
+
+/// A view: which clients it is for, and what is known of its sets and servers.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ViewRecord {
+    /// The fields of the sharing key, and what was known of types: with others, the view may be for other clients.
+    #[prost(string, tag = "1")]
+    pub(crate) key_fields: String,
+    #[prost(fixed64, tag = "2")]
+    pub(crate) types: u64,
+    /// The view of the shared authorities.
+    #[prost(bool, tag = "3")]
+    pub(crate) shared: bool,
+    /// The node that servers are shown for it. A key is made from it.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub(crate) node: bytes::Bytes,
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) servers: Vec<ServerRecord>,
+    #[prost(message, repeated, tag = "6")]
+    pub(crate) sets: Vec<SetRecord>,
+    /// Its clients have secrets, which are not in the file.
+    #[prost(bool, tag = "7")]
+    pub(crate) lacks_secrets: bool,
+    /// When it was written, in milliseconds since 1970.
+    #[prost(uint64, tag = "8")]
+    pub(crate) written: u64,
+}
+
+/// A server that gave something of a view.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ServerRecord {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    /// When the view last had a stream that the server had responded on, in milliseconds since 1970; 0 if that is not known.
+    #[prost(uint64, tag = "2")]
+    pub(crate) heard: u64,
+}
+
+/// The resources of one type and class.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SetRecord {
+    #[prost(string, tag = "1")]
+    pub(crate) type_name: String,
+    #[prost(bool, tag = "2")]
+    pub(crate) wildcard: bool,
+    /// The number of the set in the keys of its resources.
+    #[prost(uint32, tag = "3")]
+    pub(crate) number: u32,
+    #[prost(uint32, tag = "4")]
+    pub(crate) count: u32,
+    #[prost(string, repeated, tag = "5")]
+    pub(crate) collections: Vec<String>,
+    /// Versions that were given out, two of 16 bytes each, the last one last.
+    #[prost(bytes = "vec", tag = "6")]
+    pub(crate) past: Vec<u8>,
+    #[prost(bool, tag = "7")]
+    pub(crate) has_expired: bool,
+}
+
+/// A resource without its body.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ResourceRecord {
+    /// The server's place in the list of the view.
+    #[prost(uint32, tag = "1")]
+    pub(crate) server: u32,
+    /// When it expires, in milliseconds since 1970; 0 if it does not.
+    #[prost(uint64, tag = "2")]
+    pub(crate) expires: u64,
+    /// The hash of type and body.
+    #[prost(bytes = "vec", tag = "3")]
+    pub(crate) body: Vec<u8>,
+    /// A [`ContentRecord`], encrypted if there is a key.
+    #[prost(bytes = "vec", tag = "4")]
+    pub(crate) content: Vec<u8>,
+}
+
+/// What clients see of a resource. Bodies are apart, since views share them.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ContentRecord {
+    /// The wrapper that it would have in a delta response, without body and version.
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) wrapper: Vec<u8>,
+    /// The hash of type and body once more: encrypted, it binds the body to the place of the resource.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) body: Vec<u8>,
+}
+
+/// Returns what encryption binds a resource to.
+pub(super) fn place_of(view: &ViewRecord, server: &str, set: &SetRecord, name: &str) -> Vec<u8> {
+    let parts: [&[u8]; 6] = [
+        view.key_fields.as_bytes(),
+        &view.node,
+        server.as_bytes(),
+        set.type_name.as_bytes(),
+        &[u8::from(set.wildcard), u8::from(view.shared)],
+        name.as_bytes(),
+    ];
+    parts.iter().flat_map(|part| (part.len() as u64).to_le_bytes().into_iter().chain(part.iter().copied())).collect()
+}
+
+impl SetRecord {
+    pub(crate) fn class(&self) -> Class {
+        if self.wildcard { Class::Wildcard } else { Class::Named }
+    }
+}
+
+/// A record that is not what was written under its key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a record is damaged")]
+pub(super) struct Damaged;
+
+/// Returns the bytes of a record with their hash.
+pub(super) fn stamped(key: &[u8], mut record: Vec<u8>) -> Vec<u8> {
+    let hash = hash_of(key, &record);
+    record.extend(hash);
+    record
+}
+
+/// Returns the bytes of a record if the hash is that of its key and its bytes.
+pub(super) fn verified<'a>(key: &[u8], record: &'a [u8]) -> Result<&'a [u8], Damaged> {
+    let (record, hash) = record.split_last_chunk::<HASH>().ok_or(Damaged)?;
+    if hash_of(key, record) == *hash { Ok(record) } else { Err(Damaged) }
+}
+
+fn hash_of(key: &[u8], record: &[u8]) -> [u8; HASH] {
+    xxh3_64_with_seed(record, xxh3_64_with_seed(key, key.len() as u64)).to_le_bytes()
+}
+
+const HASH: usize = 8;
+
+/// Returns the key of a resource: the numbers of its view and set, and the name that it was requested under.
+pub(super) fn resource_key(view: u32, set: u32, name: &str) -> Vec<u8> {
+    [&view.to_be_bytes(), &set.to_be_bytes(), name.as_bytes()].concat()
+}
+
+/// Returns the range of the keys of a set.
+pub(super) fn keys_of_set(view: u32, set: u32) -> std::ops::Range<[u8; 8]> {
+    let at = u64::from(view) << 32 | u64::from(set);
+    at.to_be_bytes()..at.saturating_add(1).to_be_bytes()
+}
+
+/// Returns the range of the keys of a view.
+pub(super) fn keys_of_view(view: u32) -> std::ops::Range<[u8; 8]> {
+    let at = u64::from(view) << 32;
+    at.to_be_bytes()..at.saturating_add(1 << 32).to_be_bytes()
+}
+
+/// Splits the key of a resource.
+pub(super) fn parts_of_key(key: &[u8]) -> Result<(u32, u32, &str), Damaged> {
+    let (view, rest) = key.split_first_chunk().ok_or(Damaged)?;
+    let (set, name) = rest.split_first_chunk().ok_or(Damaged)?;
+    let name = std::str::from_utf8(name).map_err(|_| Damaged)?;
+    Ok((u32::from_be_bytes(*view), u32::from_be_bytes(*set), name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_damaged_if_a_bit_of_it_or_of_its_key_is_another() {
+        let key = resource_key(1, 2, "name");
+        let good = stamped(&key, b"a record".to_vec());
+        assert_eq!(verified(&key, &good).unwrap(), b"a record");
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(verified(&key, &bad), Err(Damaged), "bit {bit}");
+        }
+        for length in 0..good.len() {
+            assert_eq!(verified(&key, &good[..length]), Err(Damaged), "{length} bytes");
+        }
+        assert_eq!(verified(&resource_key(1, 2, "other"), &good), Err(Damaged), "moved to another key");
+    }
+
+    #[test]
+    fn the_keys_of_a_set_are_in_its_range_and_in_no_other() {
+        for (view, set) in [(0, 0), (1, 0), (1, 7), (u32::MAX - 1, u32::MAX)] {
+            let key = resource_key(view, set, "some name");
+            assert_eq!(parts_of_key(&key).unwrap(), (view, set, "some name"));
+            let within = |range: std::ops::Range<[u8; 8]>| range.start[..] <= key[..] && key[..] < range.end[..];
+            assert!(within(keys_of_set(view, set)) && within(keys_of_view(view)));
+            assert!(!within(keys_of_set(view, set.wrapping_add(1))) && !within(keys_of_view(view.wrapping_add(1))));
+        }
+        assert_eq!(parts_of_key(b"short"), Err(Damaged));
+    }
+}

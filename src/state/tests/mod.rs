@@ -1,0 +1,159 @@
+//! The file under churn, loss of power and damage.
+
+mod disk;
+mod world;
+
+use redb::Database;
+
+use self::disk::Disk;
+use self::world::{SECRETS, Shown, World, shown};
+use super::file::{self, FileFault};
+use super::load::Stored;
+use super::save::Contents;
+use super::sealing::SealingKey;
+
+fn opened(disk: &Disk, key: Option<&SealingKey>) -> Result<(Database, Contents, Shown), FileFault> {
+    let database = file::open_on(disk.clone(), key.is_some())?;
+    let stored = file::guarded(|| Stored::read(&database, key))?;
+    let contents = stored.contents();
+    Ok((database, contents, shown(&stored)))
+}
+
+fn key(byte: u8) -> SealingKey {
+    SealingKey::parse(&[byte; 32]).unwrap()
+}
+
+#[test]
+fn the_file_has_what_was_published_after_every_write() {
+    for seed in 1..=20 {
+        let key = (seed % 2 == 0).then(|| key(1));
+        let mut world = World::of(seed, 3);
+        let disk = Disk::default();
+        let (database, mut contents, _) = opened(&disk, key.as_ref()).unwrap();
+        for step in 0..60 {
+            (0..=world.below(4)).for_each(|_| world.step());
+            match step {
+                30 => drop(world.views.remove(1)),
+                40 => world.add_view(7),
+                _ => {}
+            }
+            world.save(&mut contents, &database, key.as_ref()).unwrap();
+            let stored = Stored::read(&database, key.as_ref()).unwrap();
+            assert_eq!(shown(&stored), world.expected(key.is_some()), "seed {seed}, step {step}");
+            let used: std::collections::HashSet<_> =
+                stored.contents().bodies.into_iter().filter(|(_, count)| *count > 0).collect();
+            assert_eq!(used, contents.bodies.clone().into_iter().collect(), "bodies: seed {seed}, step {step}");
+        }
+        assert_eq!(
+            shown(&Stored::read(&database, key.as_ref()).unwrap()).keys().any(|(_, kind, ..)| kind == SECRETS),
+            key.is_some()
+        );
+    }
+}
+
+#[test]
+fn after_a_loss_of_power_the_file_has_the_last_write_or_the_one_that_was_under_way() {
+    for seed in 1..=200 {
+        let key = (seed % 3 == 0).then(|| key(1));
+        let mut world = World::of(seed, 2);
+        let mut disk = Disk::default();
+        let (mut database, mut contents, _) = opened(&disk, key.as_ref()).unwrap();
+        let mut last = Shown::new();
+        for _ in 0..4 {
+            let losing_power = world.below(6);
+            for step in 0..=losing_power {
+                (0..=world.below(5)).for_each(|_| world.step());
+                if step == losing_power {
+                    disk.fail_after(world.below(12));
+                }
+                match world.save(&mut contents, &database, key.as_ref()) {
+                    Ok(()) => last = world.expected(key.is_some()),
+                    Err(_) => break,
+                }
+            }
+            let under_way = world.expected(key.is_some());
+            drop(database);
+            let bytes = disk.after_power_loss(|length| world.below(2 * length + 1).saturating_sub(length / 2));
+            disk = Disk::holding(bytes);
+            let (reopened, loaded, found) =
+                opened(&disk, key.as_ref()).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+            assert!(found == last || found == under_way, "seed {seed}");
+            (database, contents) = (reopened, loaded);
+            // The next process knows of nothing in the file, and starts over.
+            contents.orphans = (0..contents.next_view).collect();
+            world.save(&mut contents, &database, key.as_ref()).unwrap();
+            last = world.expected(key.is_some());
+            assert_eq!(shown(&Stored::read(&database, key.as_ref()).unwrap()), last, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_file_is_unusable_or_whole_and_nothing_panics() {
+    let mut world = World::of(3, 2);
+    (0..80).for_each(|_| world.step());
+    let disk = Disk::default();
+    let (database, mut contents, _) = opened(&disk, None).unwrap();
+    world.save(&mut contents, &database, None).unwrap();
+    drop(database);
+    let (good, expected) = (disk.bytes(), world.expected(false));
+    assert_eq!(opened(&Disk::holding(good.clone()), None).unwrap().2, expected);
+    let mut unusable = 0;
+    let mut check = |bytes: Vec<u8>, what: &str| match opened(&Disk::holding(bytes), None) {
+        Ok((_, _, found)) => assert!(found == expected || found.is_empty() && what == "nothing", "{what}"),
+        Err(FileFault::Unusable(_)) => unusable += 1,
+        Err(fault) => panic!("{what}: {fault}"),
+    };
+    let used = good.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    for length in (1..used).step_by(used / 400) {
+        check(good[..length].to_vec(), &format!("{length} bytes"));
+    }
+    check(Vec::new(), "nothing");
+    for _ in 0..600 {
+        let bit = world.below(used * 8);
+        let mut bytes = good.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        check(bytes, &format!("bit {bit}"));
+    }
+    for start in (0..used).step_by(used / 100) {
+        let mut bytes = good.clone();
+        let end = (start + 512).min(used);
+        bytes[start..end].fill(0xff);
+        check(bytes, &format!("a block at {start}"));
+    }
+    check(b"some text that another program has written".repeat(1000), "text");
+    assert!(unusable > 300, "{unusable}");
+}
+
+#[test]
+fn a_file_belongs_to_its_key_and_to_one_process() {
+    let folder = std::env::temp_dir().join(format!("weir-state-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("state");
+    let mut world = World::of(5, 1);
+    (0..40).for_each(|_| world.step());
+    let database = file::open(&path, true).unwrap();
+    world.save(&mut Contents::default(), &database, Some(&key(1))).unwrap();
+    assert!(matches!(file::open(&path, true), Err(FileFault::InUse)));
+    assert!(
+        !std::fs::read(&path).unwrap().windows(4).any(|bytes| bytes == b"v1xy" || bytes == b"v0xy" || bytes == b"v2xy")
+    );
+    drop(database);
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let other = file::open(&path, true).unwrap();
+    assert!(matches!(Stored::read(&other, Some(&key(2))), Err(FileFault::Unusable(_))));
+    drop(other);
+    assert!(matches!(file::open(&path, false), Err(FileFault::Unusable(reason)) if reason.contains("encrypted")));
+    let link = folder.join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert!(matches!(file::open(&link, true), Err(FileFault::Disk(_))), "a link is not followed");
+    let kept: Vec<_> = (0..5)
+        .map(|_| {
+            std::fs::write(&path, "x").unwrap();
+            file::set_aside(&path).unwrap()
+        })
+        .collect();
+    assert_eq!(kept.iter().filter(|path| path.exists()).count(), 3, "a few are kept");
+    std::fs::remove_dir_all(&folder).unwrap();
+}

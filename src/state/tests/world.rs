@@ -1,0 +1,164 @@
+//! Views that change at random, and what the file should have of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use redb::Database;
+
+use super::super::file::FileFault;
+use super::super::load::Stored;
+use super::super::records::ViewRecord;
+use super::super::save::{Contents, Current, Form, ViewId};
+use super::super::sealing::SealingKey;
+use crate::proto::{Any, discovery};
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::Moment;
+use crate::protocol::view::{Class, Completeness, Evidence, InterestChange, Retain, Selector, SessionId, Update, View};
+use crate::xds::{BodyStore, KeyRule, Name, Resource, Type, TypeTable};
+
+pub(super) const CDS: &str = "envoy.config.cluster.v3.Cluster";
+pub(super) const EDS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
+pub(super) const SECRETS: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
+
+/// What the file has: by view, type, class and name, the body of each resource.
+pub(super) type Shown = BTreeMap<(Bytes, String, bool, String), Vec<u8>>;
+
+pub(super) struct World {
+    pub(super) table: Arc<TypeTable>,
+    store: BodyStore,
+    pub(super) views: Vec<(ViewId, View)>,
+    random: u64,
+    pub(super) now: u64,
+}
+
+impl World {
+    pub(super) fn of(seed: u64, count: usize) -> Self {
+        let table = Arc::new(TypeTable::new());
+        let mut world =
+            Self { table, store: BodyStore::default(), views: Vec::new(), random: seed * 2 + 1, now: 1_000_000 };
+        (0..count).for_each(|number| world.add_view(number));
+        world
+    }
+
+    pub(super) fn add_view(&mut self, number: usize) {
+        let node = crate::proto::node::Node { cluster: format!("cluster {number}"), ..Default::default() };
+        let key = KeyRule::default().key(&prost::Message::encode_to_vec(&node)).unwrap();
+        let limits = Limits { tombstones: 3, ..Limits::default() };
+        let mut view = View::new(self.table.clone(), Arc::new(limits));
+        for kind in [CDS, EDS, SECRETS] {
+            let kind = self.table.resolve(kind);
+            view.change_interest(SessionId(1), on(&kind, Selector::Wildcard, true), Moment::START);
+            for name in NAMES {
+                view.change_interest(SessionId(1), on(&kind, Selector::Name((*name).into()), true), Moment::START);
+            }
+        }
+        self.views.push((ViewId { shared: false, key }, view));
+    }
+
+    /// A number below `end`, from a xorshift generator.
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % end as u64) as usize
+    }
+
+    /// One change of one view, of any kind that the server or the clients can cause.
+    pub(super) fn step(&mut self) {
+        let at = self.below(self.views.len());
+        let kind = [CDS, EDS, SECRETS][self.below(3)];
+        let kind = self.table.resolve(kind);
+        let name: Name = NAMES[self.below(NAMES.len())].into();
+        let class = [Class::Wildcard, Class::Named][self.below(2)];
+        let now = Moment::START + std::time::Duration::from_millis(self.now);
+        let content = self.below(3);
+        let resource = self.resource(&kind, &name, content);
+        let choice = self.below(10);
+        let whole: Vec<_> = NAMES.iter().filter(|name| (name.len() + content) % 2 == 0).copied().collect();
+        let resources = whole.iter().map(|name| self.resource(&kind, &(*name).into(), content)).collect();
+        let view = &mut self.views[at].1;
+        let updates = match choice {
+            0..=4 => vec![Update::Upsert { kind, class, key: name, resource }],
+            5 | 6 => vec![Update::Absent { kind, class, key: name, evidence: Evidence::Reported }],
+            7 => vec![Update::FullSet { kind, resources, retain: Retain::nothing() }],
+            8 => vec![Update::Progress { kind, of: Selector::Wildcard, completeness: Completeness::Settled }],
+            _ => {
+                // A name that nobody wants for a while leaves no trace.
+                view.change_interest(SessionId(1), on(&kind, Selector::Name(name.clone()), false), Moment::START);
+                view.on_time(now);
+                view.change_interest(SessionId(1), on(&kind, Selector::Name(name), true), now);
+                Vec::new()
+            }
+        };
+        view.apply(updates, now);
+        view.publish();
+        self.now += 60_000;
+    }
+
+    pub(super) fn resource(&self, kind: &Type, name: &Name, content: usize) -> Arc<Resource> {
+        let mut body = vec![0x0a, name.as_str().len() as u8];
+        body.extend(name.as_str().bytes());
+        body.extend([0xc2, 0x3e, 4, b'v', b'0' + content as u8, b'x', b'y']);
+        let any = Any { type_url: kind.name().into(), value: body.into() };
+        let wrapper = discovery::Resource { name: name.to_string(), resource: Some(any), ..Default::default() };
+        Arc::new(Resource::from_wrapper(0, wrapper, kind, &self.store).unwrap())
+    }
+
+    pub(super) fn current(&self) -> Vec<Current> {
+        let servers = Arc::new(BTreeMap::from([(0, "http://server".to_owned())]));
+        let current = |(id, view): &(ViewId, View)| Current {
+            id: id.clone(),
+            snapshot: view.snapshot().clone(),
+            record: ViewRecord { node: id.key.upstream_node(), ..ViewRecord::default() },
+            servers: servers.clone(),
+            responding: vec![0],
+        };
+        self.views.iter().map(current).collect()
+    }
+
+    /// Saves every view, and removes those that are no more.
+    pub(super) fn save(
+        &self,
+        contents: &mut Contents,
+        database: &Database,
+        key: Option<&SealingKey>,
+    ) -> Result<(), FileFault> {
+        let form = Form { key, wall_time: &|_| 0, now: self.now };
+        let keeps = |id: &ViewId| self.views.iter().any(|(known, _)| known == id);
+        contents.save(database, &self.current(), keeps, &form).map(drop)
+    }
+
+    /// What the file should have.
+    pub(super) fn expected(&self, has_key: bool) -> Shown {
+        let mut shown = Shown::new();
+        for (id, view) in &self.views {
+            let sets = view.snapshot().to_save();
+            for set in sets.iter().filter(|set| has_key || set.kind.name() != SECRETS) {
+                for saved in &set.resources {
+                    let class = set.class == Class::Wildcard;
+                    let at = (id.key.upstream_node(), set.kind.name().to_owned(), class, saved.key.to_string());
+                    shown.insert(at, saved.resource.body.bytes().to_vec());
+                }
+            }
+        }
+        shown
+    }
+}
+
+/// What the file has.
+pub(super) fn shown(stored: &Stored) -> Shown {
+    let mut shown = Shown::new();
+    for view in &stored.views {
+        for (set, name, body) in stored.resources(view) {
+            shown.insert((view.record.node.clone(), set.type_name.clone(), set.wildcard, name), body);
+        }
+    }
+    shown
+}
+
+fn on(kind: &Type, selector: Selector, on: bool) -> InterestChange {
+    InterestChange { kind: kind.clone(), selector, on }
+}
+
+const NAMES: &[&str] = &["a", "bb", "ccc", "dddd", "eeeee", "ffffff", "ggggggg", "hhhhhhhh"];

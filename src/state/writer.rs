@@ -1,0 +1,289 @@
+//! The thread that owns the file: it loads views into a relay that starts, and then writes what changes.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use redb::Database;
+
+use super::counters::StateCounters;
+use super::file::{self, FileFault};
+use super::load::{NotUsed, Stored, StoredView, WallClock, id_of, written};
+use super::records::ViewRecord;
+use super::save::{Contents, Current, Form, Saved, ViewId, Written, WrittenSet};
+use super::sealing::SealingKey;
+use super::{StateOptions, WhenOlder};
+use crate::protocol::view::Revision;
+use crate::relay::{SavedView, ViewToSave, Views};
+
+/// Writes the state until it is told to stop.
+pub(crate) struct StateWriter {
+    counters: Arc<StateCounters>,
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl StateWriter {
+    /// Loads what the file has into the views, which nobody has asked for yet, and starts to write.
+    pub(crate) fn start(options: StateOptions, views: &Arc<Views>) -> anyhow::Result<Self> {
+        let counters = Arc::<StateCounters>::default();
+        let mut work = Work {
+            path: options.path.clone(),
+            key: options.key.as_deref().map(SealingKey::read).transpose().context("state.key")?,
+            options,
+            views: Arc::downgrade(views),
+            counters: counters.clone(),
+            open: None,
+            unused: HashSet::new(),
+            started: Instant::now(),
+        };
+        work.open(views);
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("weir-state".into()).spawn(move || work.run(&stopped))?;
+        Ok(Self { counters, stop, thread })
+    }
+
+    pub(crate) fn counters(&self) -> Arc<StateCounters> {
+        self.counters.clone()
+    }
+
+    /// Writes what has changed last, and waits for that.
+    pub(crate) fn finish(self) {
+        drop(self.stop);
+        let _ = self.thread.join(); // if it has panicked, that was logged
+    }
+}
+
+struct Work {
+    options: StateOptions,
+    path: PathBuf,
+    key: Option<SealingKey>,
+    views: Weak<Views>,
+    counters: Arc<StateCounters>,
+    open: Option<(Database, Contents)>,
+    /// Views of the file that are kept for a while although they are not used.
+    unused: HashSet<ViewId>,
+    started: Instant,
+}
+
+impl Work {
+    fn run(mut self, stopped: &Receiver<()>) {
+        loop {
+            let pause = if self.open.is_some() { PAUSE } else { RETRY };
+            let is_last = !matches!(stopped.recv_timeout(pause), Err(RecvTimeoutError::Timeout));
+            let Some(views) = self.views.upgrade() else { return };
+            self.open(&views);
+            self.write(&views);
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    /// Opens the file if it is not open, and loads what it has. An unusable file is set aside.
+    fn open(&mut self, views: &Views) {
+        if self.open.is_some() {
+            return;
+        }
+        let begun = Instant::now();
+        match self.open_and_load(views) {
+            Ok(contents) => self.open = Some(contents),
+            Err(fault @ FileFault::Unusable(_)) => {
+                let path = self.path.display();
+                match file::set_aside(&self.path) {
+                    Ok(aside) => {
+                        tracing::error!(%path, error = %fault, aside = %aside.display(), "state file unusable; renamed, starting without it");
+                        self.open = self.open_and_load(views).map_err(|fault| self.on_fault(&fault)).ok();
+                    }
+                    Err(error) => self.on_fault(&FileFault::Disk(format!("{fault}, and cannot be renamed: {error}"))),
+                }
+            }
+            Err(fault) => self.on_fault(&fault),
+        }
+        let took = begun.elapsed();
+        if took > SLOW {
+            tracing::warn!(path = %self.path.display(), ?took, "state file took long to open");
+        }
+    }
+
+    fn open_and_load(&mut self, views: &Views) -> Result<(Database, Contents), FileFault> {
+        let begun = Instant::now();
+        let database = file::open(&self.path, self.key.is_some())?;
+        let stored = file::guarded(|| Stored::read(&database, self.key.as_ref()))?;
+        let mut contents = stored.contents();
+        let clock = clock_of(&stored);
+        let (mut loaded, mut resources, mut not_used) = (0, 0, Vec::new());
+        for view in &stored.views {
+            match self.restore(&stored, view, views, &clock)? {
+                Ok((id, written, count)) => {
+                    (loaded, resources) = (loaded + 1, resources + count);
+                    contents.views.insert(id, written);
+                }
+                Err((why, id)) => {
+                    not_used.push(why);
+                    match id {
+                        Some(id) => {
+                            contents.views.insert(id.clone(), unwritten(view, views));
+                            self.unused.insert(id);
+                        }
+                        None => contents.orphans.push(view.number),
+                    }
+                }
+            }
+        }
+        self.counters.loaded(loaded, resources);
+        let (path, took) = (self.path.display(), begun.elapsed());
+        if loaded > 0 {
+            tracing::info!(%path, views = loaded, resources, ?took, "state loaded; it is served until servers have spoken");
+        }
+        not_used.sort_unstable();
+        for why in not_used.chunk_by(|one, other| one == other) {
+            tracing::warn!(%path, views = why.len(), reason = %why[0], "views of the state file are not used");
+        }
+        if !clock.is_plausible && !stored.views.is_empty() {
+            tracing::warn!(%path, "the clock is before the time at which the state was written; its age is unknown");
+        }
+        Ok((database, contents))
+    }
+
+    /// Puts a view back. The outer error is a fault of the file.
+    fn restore(
+        &self,
+        stored: &Stored,
+        view: &StoredView,
+        views: &Views,
+        clock: &WallClock,
+    ) -> Result<Result<(ViewId, Written, usize), (NotUsed, Option<ViewId>)>, FileFault> {
+        let of = if view.record.shared { views.hub().map(|hub| &**hub) } else { Some(views) };
+        let Some((of, id)) = of.and_then(|of| Some((of, id_of(&view.record, of)?))) else {
+            return Ok(Err((NotUsed::OtherKey, None)));
+        };
+        let now = record_of(of, &id);
+        if (now.key_fields, now.types) != (view.record.key_fields.clone(), view.record.types) {
+            return Ok(Err((NotUsed::OtherKey, None)));
+        }
+        if view.record.lacks_secrets && !self.options.serve_without_secrets {
+            return Ok(Err((NotUsed::LacksSecrets, Some(id))));
+        }
+        let sets = stored.sets_of(view, of, clock)?;
+        let given = |set: &crate::protocol::view::SavedSet| set.resources.len();
+        let count = sets.iter().map(given).sum();
+        if sets.is_empty() {
+            return Ok(Err((NotUsed::Nothing, None)));
+        }
+        let heard = view.record.servers.iter().map(|server| server.heard).max().unwrap_or_default();
+        let age = clock.since(heard);
+        let is_old = self.options.max_age.is_some_and(|max| age.is_some_and(|age| age > max));
+        if is_old && self.options.when_older == WhenOlder::Refuse {
+            return Ok(Err((NotUsed::TooOld, Some(id))));
+        }
+        let counts_for_readiness = !(is_old && self.options.when_older == WhenOlder::NotReady);
+        let saved = SavedView { key: id.key.clone(), sets, counts_for_readiness, age };
+        match of.restore(saved, self.options.keep) {
+            Some(snapshot) => Ok(Ok((id, written(view, &snapshot, of), count))),
+            None => Ok(Ok((id, unwritten(view, of), 0))), // it is running already
+        }
+    }
+
+    fn write(&mut self, views: &Views) {
+        let Some((database, contents)) = &mut self.open else { return };
+        if self.started.elapsed() > self.options.keep {
+            self.unused.clear();
+        }
+        let begun = Instant::now();
+        let now = wall_time();
+        let (mut present, mut changed) = (self.unused.clone(), Vec::new());
+        for of in std::iter::once(views).chain(views.hub().map(|hub| &**hub)) {
+            let shared = !std::ptr::eq(of, views);
+            let servers = Arc::new(of.saved_servers());
+            for ViewToSave { key, snapshot, responding } in of.to_save() {
+                let id = ViewId { shared, key };
+                present.insert(id.clone());
+                let Some(snapshot) = snapshot else { continue };
+                let known = contents.views.get(&id);
+                let is_current = known.is_some_and(|known| {
+                    known.revision == snapshot.revision && (responding.is_empty() || now < known.at + HEARD_EVERY)
+                });
+                if is_current || known.is_none() && snapshot.revision == Revision::ZERO {
+                    continue;
+                }
+                let record = record_of(of, &id);
+                changed.push(Current { id, snapshot, record, servers: servers.clone(), responding });
+            }
+        }
+        let wall_time = |moment| now + u64::try_from(views.time_until(moment).as_millis()).unwrap_or(u64::MAX / 2);
+        let form = Form { key: self.key.as_ref(), wall_time: &wall_time, now };
+        match file::guarded(|| contents.save(database, &changed, |id| present.contains(id), &form)) {
+            Ok(saved) => {
+                if !changed.is_empty() || saved != Saved::default() {
+                    self.counters.committed();
+                }
+                self.counters.current(now);
+                let took = begun.elapsed();
+                if took > SLOW {
+                    tracing::warn!(path = %self.path.display(), ?took, "state file took long to write");
+                }
+            }
+            Err(fault) => {
+                self.on_fault(&fault);
+                self.open = None; // a database that could not write has to be opened again
+            }
+        }
+    }
+
+    fn on_fault(&self, fault: &FileFault) {
+        let text = fault.to_string();
+        if self.counters.failed(&text) {
+            tracing::warn!(path = %self.path.display(), error = text, "state is not being saved; everything else goes on");
+        }
+    }
+}
+
+/// Returns the record of a view without what changes.
+fn record_of(views: &Views, id: &ViewId) -> ViewRecord {
+    let fields: Vec<_> = views.key_rule().fields().iter().map(ToString::to_string).collect();
+    ViewRecord {
+        key_fields: fields.join(" "),
+        types: views.types().fingerprint(),
+        shared: id.shared,
+        node: id.key.upstream_node(),
+        ..ViewRecord::default()
+    }
+}
+
+/// A view that is in the file, of which nothing was loaded: if it is written, then as a whole.
+fn unwritten(view: &StoredView, views: &Views) -> Written {
+    let sets = view.record.sets.iter().map(|set| {
+        let known = WrittenSet { number: set.number, count: set.count, forgotten_at: Revision::ZERO };
+        ((views.types().resolve(&set.type_name), set.class()), known)
+    });
+    let next_set = view.record.sets.iter().map(|set| set.number + 1).max().unwrap_or_default();
+    Written { number: view.number, sets: sets.collect(), next_set, ..Written::default() }
+}
+
+fn clock_of(stored: &Stored) -> WallClock {
+    let latest = stored.views.iter().map(|view| view.record.written).max().unwrap_or_default();
+    let now = wall_time();
+    WallClock { now, is_plausible: now + CLOCK_ERROR >= latest }
+}
+
+/// Returns the milliseconds since 1970.
+fn wall_time() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or_default()
+}
+
+/// Between two writes.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Between two attempts to open the file.
+const RETRY: Duration = Duration::from_secs(5);
+/// A read or write that takes longer is worth a warning.
+const SLOW: Duration = Duration::from_secs(5);
+/// How often it is written that servers respond, if nothing else changes, in milliseconds.
+const HEARD_EVERY: u64 = 30_000;
+/// By how much clocks may be corrected, in milliseconds.
+const CLOCK_ERROR: u64 = 60_000;

@@ -1,0 +1,350 @@
+//! A relay that starts again with what it had, while its control plane is away, back, or other than before.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use tokio::sync::oneshot;
+
+use super::client::PATIENCE;
+use super::*;
+
+const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+const UNKNOWN: &str = "weir-unknown";
+
+/// A folder for one test's state.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn state(&self, more: &str) -> String {
+        format!("views: {{key: [cluster]}}\nstate: {{path: {}{more}}}\n", self.0.join("state").display())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+/// A relay that can be stopped as by SIGTERM.
+struct Stoppable(Relay, oneshot::Sender<()>);
+
+impl Stoppable {
+    async fn start(plane: SocketAddr, protocol: &str, rest: &str) -> Self {
+        let app = App::bind(config(plane, protocol, rest)).await.unwrap();
+        let (stop, stopped) = oneshot::channel();
+        Self(run(app, async move { drop(stopped.await) }), stop)
+    }
+
+    async fn stop(mut self) {
+        self.1.send(()).unwrap();
+        tokio::time::timeout(PATIENCE, &mut self.0.task).await.expect("the relay does not stop").unwrap();
+    }
+}
+
+/// The contents of the next reply, by name.
+async fn contents(client: &mut Client) -> BTreeMap<String, String> {
+    let bodies: Vec<Any> = match client {
+        Client::Sotw(_, replies) => replies.message().await.unwrap().unwrap().resources,
+        Client::Delta(_, replies) => {
+            let wrapped = replies.message().await.unwrap().unwrap().resources;
+            wrapped.into_iter().filter_map(|wrapper| wrapper.resource).collect()
+        }
+    };
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let parts = |body: &Any| {
+        let (name, rest) = body.value[2..].split_at(body.value[1].into());
+        (text(name), text(&rest[3..]))
+    };
+    bodies.iter().map(parts).collect()
+}
+
+fn of(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, content)| (name.to_string(), content.to_string())).collect()
+}
+
+async fn is_saved(relay: &Relay) {
+    until("everything is saved", async || {
+        let metrics = get(relay.admin, "/metrics").await;
+        let line = metrics.lines().find(|line| line.starts_with("weir_state_writes_total"));
+        line.is_some_and(|line| line != "weir_state_writes_total 0")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_relay_that_starts_without_a_control_plane_serves_what_it_had_and_then_what_is_new() {
+    each_translation(|up, down| async move {
+        let folder = Folder::new(&format!("warm-{up:?}-{down:?}"));
+        let rest = folder.state("");
+        let mut plane = Plane::start(&BOTH).await;
+        let first = Stoppable::start(plane.address, protocol_of(up), &rest).await;
+        let mut client = Client::connect(first.0.address, down).await;
+        client.ask(CDS, &[], Some("web"));
+        let stream = plane.stream().await;
+        say(&stream, "5", &TWO, &TWO, &[]);
+        assert_eq!(contents(&mut client).await, of(&TWO));
+        is_saved(&first.0).await;
+        first.stop().await;
+        let address = plane.kill().await;
+
+        let second = Stoppable::start(address, protocol_of(up), &rest).await;
+        assert_eq!(get(second.0.admin, "/ready").await, "ready\nfrom disk, not confirmed by a server: 1 views\n");
+        let mut client = Client::connect(second.0.address, down).await;
+        client.ask(CDS, &[], Some("web"));
+        assert_eq!(contents(&mut client).await, of(&TWO), "the control plane is away");
+        let upstreams = get(second.0.admin, "/upstreams").await;
+        assert!(upstreams.contains("\"from_disk\":{\"resources\":2,"), "{upstreams}");
+        let mut stranger = Client::connect(second.0.address, down).await;
+        stranger.ask(CDS, &[], Some("other"));
+        stranger.hears_nothing(Duration::from_millis(100)).await;
+
+        // It comes back, and has used the same version for something else.
+        let mut plane = Plane::start_at(address, &BOTH).await;
+        let mut stream = plane.stream().await;
+        let mut request = stream.request().await;
+        if !matches!(&request, Request::Sotw(_) | Request::Delta(_) if node_of(&request).contains("web")) {
+            stream = plane.stream().await;
+            request = stream.request().await;
+        }
+        match &request {
+            Request::Sotw(request) => assert_eq!(request.version_info, ""),
+            Request::Delta(request) => {
+                let stated: Vec<_> = request.initial_resource_versions.iter().map(|(n, v)| (&**n, &**v)).collect();
+                assert_eq!(stated, [("a", UNKNOWN), ("b", UNKNOWN)], "under a version that no server gives");
+            }
+        }
+        let news = [("a", "2"), ("b", "1")];
+        say(&stream, "5", &news, &news, &[]);
+        let changed = contents(&mut client).await;
+        assert_eq!(changed.get("a").map(String::as_str), Some("2"));
+        until("all of it is confirmed", async || !get(second.0.admin, "/upstreams").await.contains("from_disk\":{"))
+            .await;
+        assert!(!get(second.0.admin, "/metrics").await.contains("weir_state_failures_total 1"));
+    })
+    .await;
+}
+
+fn node_of(request: &Request) -> String {
+    request.node().map(|node| String::from_utf8_lossy(node).into_owned()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn what_the_control_plane_has_dropped_meanwhile_goes_by_its_word() {
+    for up in BOTH {
+        let folder = Folder::new(&format!("dropped-{up:?}"));
+        let rest = folder.state("");
+        let mut plane = Plane::start(&BOTH).await;
+        let first = Stoppable::start(plane.address, protocol_of(up), &rest).await;
+        let mut client = Client::connect(first.0.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some("web"));
+        say(&plane.stream().await, "1", &TWO, &TWO, &[]);
+        client.sent().await;
+        is_saved(&first.0).await;
+        first.stop().await;
+        let second = Stoppable::start(plane.address, protocol_of(up), &rest).await;
+        let mut client = Client::connect(second.0.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some("web"));
+        assert_eq!(client.sent().await.set, ["a", "b"]);
+        let mut stream = plane.stream().await;
+        stream.request().await;
+        say(&stream, "1", &[("a", "1")], &[("a", "1")], &["b"]);
+        assert_eq!(client.sent().await.removed, ["b"]);
+        second.stop().await;
+        // Nothing of it comes back.
+        let address = plane.kill().await;
+        let third = Stoppable::start(address, protocol_of(up), &rest).await;
+        let mut client = Client::connect(third.0.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some("web"));
+        assert_eq!(client.sent().await.set, ["a"]);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_may_hold_something_newer_waits_for_the_control_plane() {
+    let folder = Folder::new("newer");
+    let rest = folder.state("");
+    let mut plane = Plane::start(&BOTH).await;
+    let first = Stoppable::start(plane.address, "", &rest).await;
+    let mut client = Client::connect(first.0.address, Variant::Sotw).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    let current = client.sent().await.version;
+    is_saved(&first.0).await;
+    first.stop().await;
+    let address = plane.kill().await;
+    let second = Stoppable::start(address, "", &rest).await;
+    let returns = async |version: &str| {
+        let client = Client::connect(second.0.address, Variant::Sotw).await;
+        let Client::Sotw(requests, _) = &client else { unreachable!() };
+        let request = DiscoveryRequest {
+            node: client::node("web"),
+            type_url: CDS.into(),
+            version_info: version.into(),
+            ..Default::default()
+        };
+        requests.send(request).unwrap();
+        client
+    };
+    let (mut same, mut newer) = (returns(&current).await, returns("1.of-another-replica").await);
+    newer.hears_nothing(Duration::from_millis(300)).await;
+    let mut plane = Plane::start_at(address, &BOTH).await;
+    let mut stream = plane.stream().await;
+    stream.request().await;
+    let news = [("a", "9")];
+    say(&stream, "1", &news, &news, &["b"]);
+    let mut told = newer.sent().await;
+    while told.set != ["a"] {
+        told = newer.sent().await; // a set that says what is gone comes last
+    }
+    while same.sent().await.set != ["a"] {}
+}
+
+#[tokio::test]
+async fn a_file_that_another_process_has_is_left_alone_and_taken_over_later() {
+    let folder = Folder::new("two");
+    let rest = folder.state("");
+    let mut plane = Plane::start(&BOTH).await;
+    let first = Stoppable::start(plane.address, "", &rest).await;
+    let mut client = Client::connect(first.0.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    say(&plane.stream().await, "1", &TWO, &TWO, &[]);
+    client.sent().await;
+    is_saved(&first.0).await;
+    let second = Stoppable::start(plane.address, "", &rest).await;
+    assert_eq!(get(second.0.admin, "/ready").await, "ready\n", "it starts without");
+    assert!(get(second.0.admin, "/metrics").await.contains("weir_state_failures_total 1"));
+    assert!(folder.0.join("state").exists());
+    first.stop().await;
+    until("the second has the file", async || {
+        get(second.0.admin, "/metrics").await.contains("weir_state_views_loaded_total 1")
+    })
+    .await;
+    let address = plane.kill().await;
+    let mut client = Client::connect(second.0.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    assert_eq!(client.sent().await.set, ["a", "b"], "{address} is away");
+}
+
+#[tokio::test]
+async fn an_unusable_file_is_renamed_and_the_relay_starts_without_it() {
+    let folder = Folder::new("unusable");
+    let state = folder.0.join("state");
+    std::fs::write(&state, "not a state file".repeat(100)).unwrap();
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = Stoppable::start(plane.address, "", &folder.state("")).await;
+    let mut client = Client::connect(relay.0.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    say(&plane.stream().await, "1", &TWO, &TWO, &[]);
+    client.sent().await;
+    is_saved(&relay.0).await;
+    let aside = std::fs::read_to_string(folder.0.join("state.unusable-1")).unwrap();
+    assert!(aside.starts_with("not a state file"));
+}
+
+#[tokio::test]
+async fn a_disk_that_cannot_be_written_costs_the_state_and_nothing_else() {
+    let folder = Folder::new("readonly");
+    let rest = format!("views: {{key: [cluster]}}\nstate: {{path: {}}}\n", folder.0.join("missing/state").display());
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = Stoppable::start(plane.address, "", &rest).await;
+    let mut client = Client::connect(relay.0.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    say(&plane.stream().await, "1", &TWO, &TWO, &[]);
+    assert_eq!(client.sent().await.set, ["a", "b"]);
+    assert!(get(relay.0.admin, "/metrics").await.contains("weir_state_failures_total 1"));
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn secrets_are_written_only_with_a_key_and_a_view_that_lacks_its_secrets_is_not_used() {
+    let folder = Folder::new("secrets");
+    std::fs::write(folder.0.join("key"), [5; 32]).unwrap();
+    let with_key = format!(", key: {}", folder.0.join("key").display());
+    for (more, is_served) in [("", false), (", serve_without_secrets: true", true), (&with_key, true)] {
+        let _ = std::fs::remove_file(folder.0.join("state"));
+        let rest = folder.state(more);
+        let mut plane = Plane::start(&BOTH).await;
+        let first = Stoppable::start(plane.address, ", variant: sotw", &rest).await;
+        let mut client = Client::connect(first.0.address, Variant::Sotw).await;
+        client.ask(CDS, &[], Some("web"));
+        let mut stream = plane.stream().await;
+        say(&stream, "1", &TWO, &TWO, &[]);
+        client.sent().await;
+        client.ask(SECRETS, &["certificate"], None);
+        while !matches!(stream.request().await, Request::Sotw(request) if request.type_url == SECRETS) {}
+        say_any(&stream, SECRETS, &["certificate"]);
+        assert_eq!(client.sent().await.set, ["certificate"]);
+        is_saved(&first.0).await;
+        first.stop().await;
+        let file = std::fs::read(folder.0.join("state")).unwrap();
+        assert!(!file.windows(11).any(|bytes| bytes == b"certificate\xc2"), "{more}");
+        let address = plane.kill().await;
+        let second = Stoppable::start(address, ", variant: sotw", &rest).await;
+        let mut client = Client::connect(second.0.address, Variant::Sotw).await;
+        client.ask(CDS, &[], Some("web"));
+        match is_served {
+            true => assert_eq!(client.sent().await.set, ["a", "b"], "{more}"),
+            false => client.hears_nothing(Duration::from_millis(200)).await,
+        }
+        client.ask(SECRETS, &["certificate"], None);
+        match more == with_key {
+            true => assert_eq!(client.sent().await.set, ["certificate"], "{more}"),
+            false => client.hears_nothing(Duration::from_millis(200)).await,
+        }
+        second.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_view_that_is_too_old_is_served_without_readiness_or_not_at_all() {
+    for (policy, ready, is_served) in [("serve", 200, true), ("not_ready", 503, true), ("refuse", 503, false)] {
+        let folder = Folder::new(&format!("old-{policy}"));
+        let rest = folder.state(&format!(", max_age: 10ms, when_older: {policy}"));
+        let mut plane = Plane::start(&BOTH).await;
+        let first = Stoppable::start(plane.address, "", &rest).await;
+        let mut client = Client::connect(first.0.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some("web"));
+        say(&plane.stream().await, "1", &TWO, &TWO, &[]);
+        client.sent().await;
+        is_saved(&first.0).await;
+        first.stop().await;
+        let address = plane.kill().await;
+        tokio::time::sleep(Duration::from_millis(20)).await; // so that the view is older than that
+        let second = Stoppable::start(address, "", &rest).await;
+        let mut client = Client::connect(second.0.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some("web"));
+        match is_served {
+            true => assert_eq!(client.sent().await.set, ["a", "b"], "{policy}"),
+            false => client.hears_nothing(Duration::from_millis(200)).await,
+        }
+        until(policy, async || probe(second.0.admin, "/ready").await.0 == ready).await;
+    }
+}
+
+#[tokio::test]
+async fn another_key_of_views_makes_other_views() {
+    let folder = Folder::new("other-key");
+    let rest = folder.state("");
+    let mut plane = Plane::start(&BOTH).await;
+    let first = Stoppable::start(plane.address, "", &rest).await;
+    let mut client = Client::connect(first.0.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    say(&plane.stream().await, "1", &TWO, &TWO, &[]);
+    client.sent().await;
+    is_saved(&first.0).await;
+    first.stop().await;
+    let address = plane.kill().await;
+    let rest = rest.replace("[cluster]", "[cluster, locality]");
+    let second = Stoppable::start(address, "", &rest).await;
+    let mut client = Client::connect(second.0.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    client.hears_nothing(Duration::from_millis(200)).await;
+}
