@@ -13,7 +13,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use tokio::signal::unix::{SignalKind, signal};
 use weir::app::{App, PermissionsControl};
-use weir::cli::{check::AsClient, get::Get, note, show, watch::Watch};
+use weir::cli::{check::AsClient, get::Get, note, show, snapshot::Snapshot, watch::Watch};
 use weir::config::{Config, Diagnostic, ListenAddress, admin_address, listen_address};
 use weir::demo::{Demo, Places};
 use weir::open_files::{self, Raised};
@@ -68,6 +68,7 @@ enum Task {
     },
     Get(Get),
     Watch(Watch),
+    Snapshot(Snapshot),
     /// Prints the JSON schema of the configuration, for editors and other tools.
     Schema,
     /// Prints a completion script for a shell.
@@ -122,6 +123,7 @@ impl Task {
             _ if before.is_some() => refuse(&format!("--config has no effect on {name}")),
             Self::Get(get) => get.run().await,
             Self::Watch(watch) => watch.run().await,
+            Self::Snapshot(snapshot) => weir::cli::snapshot::run(&snapshot),
             Self::Schema => {
                 let schema = format!("{:#}\n", weir::config::schema());
                 ended(show(&schema).context("cannot write"))
@@ -138,6 +140,7 @@ impl Task {
         match self {
             Self::Check { .. } => "check",
             Self::Key { .. } => "key",
+            Self::Snapshot(_) => "snapshot",
             Self::Get(_) => "get",
             Self::Watch(_) => "watch",
             Self::Schema => "schema",

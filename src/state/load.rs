@@ -24,10 +24,17 @@ pub(super) struct StoredView {
     resources: BTreeMap<u32, Vec<StoredResource>>,
 }
 
-struct StoredResource {
-    name: Name,
-    record: ResourceRecord,
-    content: ContentRecord,
+pub(super) struct StoredResource {
+    pub(crate) name: Name,
+    pub(crate) record: ResourceRecord,
+    pub(crate) content: ContentRecord,
+}
+
+impl StoredView {
+    /// Returns the resources of a set, by its number.
+    pub(super) fn of_set(&self, set: u32) -> impl Iterator<Item = &StoredResource> {
+        self.resources.get(&set).into_iter().flatten()
+    }
 }
 
 /// All of the file.
@@ -83,12 +90,17 @@ impl Stored {
         }
         let views: Vec<_> = views.into_values().collect();
         for view in &views {
-            let count = |set: &SetRecord| view.resources.get(&set.number).map_or(0, Vec::len);
+            let count = |set: &SetRecord| view.of_set(set.number).count();
             if view.record.sets.iter().any(|set| count(set) != set.count as usize) {
                 return Err(Damaged.into());
             }
         }
         Ok(Self { views, bodies })
+    }
+
+    /// Returns a body by its hash.
+    pub(super) fn body(&self, hash: &[u8]) -> Option<&Bytes> {
+        self.bodies.get(hash)
     }
 
     /// Returns the resources of a view: set, requested name and body.
@@ -98,9 +110,8 @@ impl Stored {
         view: &'a StoredView,
     ) -> impl Iterator<Item = (&'a SetRecord, String, Vec<u8>)> {
         view.record.sets.iter().flat_map(move |set| {
-            let of = view.resources.get(&set.number).into_iter().flatten();
-            let body = |hash: &[u8]| self.bodies.get(hash).map(|body| body.to_vec()).unwrap_or_default();
-            of.map(move |stored| (set, stored.name.to_string(), body(&stored.record.body)))
+            let body = |hash: &[u8]| self.body(hash).map(|body| body.to_vec()).unwrap_or_default();
+            view.of_set(set.number).map(move |stored| (set, stored.name.to_string(), body(&stored.record.body)))
         })
     }
 
@@ -141,7 +152,7 @@ impl Stored {
                 resources: Vec::with_capacity(set.count as usize),
             };
             let mut left_out = 0;
-            for StoredResource { name, record, content } in view.resources.get(&set.number).into_iter().flatten() {
+            for StoredResource { name, record, content } in view.of_set(set.number) {
                 let server = places.get(record.server as usize).copied().flatten();
                 let Some((server, rank)) = server.and_then(|at| Some((at, views.rank_of(at, class, name)?))) else {
                     left_out += 1;

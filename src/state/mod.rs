@@ -6,6 +6,8 @@
 mod counters;
 mod file;
 mod load;
+pub(crate) mod offline;
+mod portable;
 mod records;
 mod save;
 mod sealing;

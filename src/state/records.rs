@@ -4,6 +4,7 @@ use prost::Message;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::protocol::view::Class;
+use crate::xds::TypeTable;
 
 /// Grows with each change after which an older program cannot read the file.
 pub(super) const FORMAT: u32 = 1;
@@ -107,6 +108,11 @@ pub(super) fn place_of(view: &ViewRecord, server: &str, set: &SetRecord, name: &
 }
 
 impl SetRecord {
+    /// Whether its resources are private keys, passwords and the like.
+    pub(crate) fn is_secret(&self) -> bool {
+        TypeTable::new().resolve(&self.type_name).is_secret()
+    }
+
     pub(crate) fn class(&self) -> Class {
         if self.wildcard { Class::Wildcard } else { Class::Named }
     }

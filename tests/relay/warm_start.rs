@@ -69,11 +69,18 @@ fn of(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, content)| (name.to_string(), content.to_string())).collect()
 }
 
+/// Waits until the file has everything that is known now, once the set is settled.
 async fn is_saved(relay: &Relay) {
+    until("the set is settled", async || {
+        let upstreams = get(relay.admin, "/upstreams").await;
+        ["settled", "complete"].iter().any(|known| upstreams.contains(&format!("\"completeness\": \"{known}\"")))
+    })
+    .await;
+    let settled = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
     until("everything is saved", async || {
         let metrics = get(relay.admin, "/metrics").await;
-        let line = metrics.lines().find(|line| line.starts_with("weir_state_writes_total"));
-        line.is_some_and(|line| line != "weir_state_writes_total 0")
+        let current = metrics.lines().find_map(|line| line.strip_prefix("weir_state_current_timestamp_seconds "));
+        current.is_some_and(|at| at.parse::<f64>().unwrap() > settled)
     })
     .await;
 }
@@ -100,7 +107,7 @@ async fn a_relay_that_starts_without_a_control_plane_serves_what_it_had_and_then
         client.ask(CDS, &[], Some("web"));
         assert_eq!(contents(&mut client).await, of(&TWO), "the control plane is away");
         let upstreams = get(second.0.admin, "/upstreams").await;
-        assert!(upstreams.contains("\"from_disk\":{\"resources\":2,"), "{upstreams}");
+        assert!(upstreams.contains("\"from_disk\": {\n      \"resources\": 2,"), "{upstreams}");
         let mut stranger = Client::connect(second.0.address, down).await;
         stranger.ask(CDS, &[], Some("other"));
         stranger.hears_nothing(Duration::from_millis(100)).await;
@@ -124,7 +131,7 @@ async fn a_relay_that_starts_without_a_control_plane_serves_what_it_had_and_then
         say(&stream, "5", &news, &news, &[]);
         let changed = contents(&mut client).await;
         assert_eq!(changed.get("a").map(String::as_str), Some("2"));
-        until("all of it is confirmed", async || !get(second.0.admin, "/upstreams").await.contains("from_disk\":{"))
+        until("all of it is confirmed", async || !get(second.0.admin, "/upstreams").await.contains("from_disk\": {"))
             .await;
         assert!(!get(second.0.admin, "/metrics").await.contains("weir_state_failures_total 1"));
     })
@@ -144,7 +151,8 @@ async fn what_the_control_plane_has_dropped_meanwhile_goes_by_its_word() {
         let first = Stoppable::start(plane.address, protocol_of(up), &rest).await;
         let mut client = Client::connect(first.0.address, Variant::Delta).await;
         client.ask(CDS, &[], Some("web"));
-        say(&plane.stream().await, "1", &TWO, &TWO, &[]);
+        let stream = plane.stream().await;
+        say(&stream, "1", &TWO, &TWO, &[]);
         client.sent().await;
         is_saved(&first.0).await;
         first.stop().await;
@@ -171,7 +179,7 @@ async fn a_client_that_may_hold_something_newer_waits_for_the_control_plane() {
     let folder = Folder::new("newer");
     let rest = folder.state("");
     let mut plane = Plane::start(&BOTH).await;
-    let first = Stoppable::start(plane.address, "", &rest).await;
+    let first = Stoppable::start(plane.address, ", variant: sotw", &rest).await;
     let mut client = Client::connect(first.0.address, Variant::Sotw).await;
     client.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;
@@ -180,7 +188,7 @@ async fn a_client_that_may_hold_something_newer_waits_for_the_control_plane() {
     is_saved(&first.0).await;
     first.stop().await;
     let address = plane.kill().await;
-    let second = Stoppable::start(address, "", &rest).await;
+    let second = Stoppable::start(address, ", variant: sotw", &rest).await;
     let returns = async |version: &str| {
         let client = Client::connect(second.0.address, Variant::Sotw).await;
         let Client::Sotw(requests, _) = &client else { unreachable!() };
@@ -215,7 +223,8 @@ async fn a_file_that_another_process_has_is_left_alone_and_taken_over_later() {
     let first = Stoppable::start(plane.address, "", &rest).await;
     let mut client = Client::connect(first.0.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
-    say(&plane.stream().await, "1", &TWO, &TWO, &[]);
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
     client.sent().await;
     is_saved(&first.0).await;
     let second = Stoppable::start(plane.address, "", &rest).await;
@@ -242,7 +251,8 @@ async fn an_unusable_file_is_renamed_and_the_relay_starts_without_it() {
     let relay = Stoppable::start(plane.address, "", &folder.state("")).await;
     let mut client = Client::connect(relay.0.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
-    say(&plane.stream().await, "1", &TWO, &TWO, &[]);
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
     client.sent().await;
     is_saved(&relay.0).await;
     let aside = std::fs::read_to_string(folder.0.join("state.unusable-1")).unwrap();
@@ -257,7 +267,8 @@ async fn a_disk_that_cannot_be_written_costs_the_state_and_nothing_else() {
     let relay = Stoppable::start(plane.address, "", &rest).await;
     let mut client = Client::connect(relay.0.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
-    say(&plane.stream().await, "1", &TWO, &TWO, &[]);
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
     assert_eq!(client.sent().await.set, ["a", "b"]);
     assert!(get(relay.0.admin, "/metrics").await.contains("weir_state_failures_total 1"));
     relay.stop().await;
@@ -312,7 +323,8 @@ async fn a_view_that_is_too_old_is_served_without_readiness_or_not_at_all() {
         let first = Stoppable::start(plane.address, "", &rest).await;
         let mut client = Client::connect(first.0.address, Variant::Delta).await;
         client.ask(CDS, &[], Some("web"));
-        say(&plane.stream().await, "1", &TWO, &TWO, &[]);
+        let stream = plane.stream().await;
+        say(&stream, "1", &TWO, &TWO, &[]);
         client.sent().await;
         is_saved(&first.0).await;
         first.stop().await;
@@ -337,7 +349,8 @@ async fn another_key_of_views_makes_other_views() {
     let first = Stoppable::start(plane.address, "", &rest).await;
     let mut client = Client::connect(first.0.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
-    say(&plane.stream().await, "1", &TWO, &TWO, &[]);
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
     client.sent().await;
     is_saved(&first.0).await;
     first.stop().await;
@@ -347,4 +360,51 @@ async fn another_key_of_views_makes_other_views() {
     let mut client = Client::connect(second.0.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     client.hears_nothing(Duration::from_millis(200)).await;
+}
+
+#[tokio::test]
+async fn names_of_a_shared_authority_come_back_too_once_for_all_views() {
+    let folder = Folder::new("shared");
+    let name = "xdstp://x/envoy.config.cluster.v3.Cluster/a";
+    let mut plane = Plane::start(&BOTH).await;
+    let start = async |address: SocketAddr| {
+        let upstream = format!(
+            "upstream: {{servers: [{{uri: 'http://{address}'}}], authorities: {{x: {{}}}}, shared_authorities: [x]}}"
+        );
+        let text = format!(
+            "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n{upstream}\n{}",
+            folder.state("")
+        );
+        let app = App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
+        let (stop, stopped) = oneshot::channel();
+        Stoppable(run(app, async move { drop(stopped.await) }), stop)
+    };
+    let first = start(plane.address).await;
+    for cluster in ["one", "other"] {
+        let mut client = Client::connect(first.0.address, Variant::Delta).await;
+        client.ask(CDS, &[name], Some(cluster));
+        if cluster == "one" {
+            let mut stream = plane.stream().await;
+            stream.request().await;
+            say(&stream, "1", &[], &[(name, "1")], &[]);
+            // Kept for as long as the test runs.
+            tokio::spawn(async move { while stream.requests.recv().await.is_some() {} });
+        }
+        assert_eq!(client.sent().await.set, [name]);
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+        until("it is saved", async || {
+            let metrics = get(first.0.admin, "/metrics").await;
+            let current = metrics.lines().find_map(|line| line.strip_prefix("weir_state_current_timestamp_seconds "));
+            current.is_some_and(|at| at.parse::<f64>().unwrap() > now)
+        })
+        .await;
+    }
+    first.stop().await;
+    let second = start(plane.kill().await).await;
+    assert!(get(second.0.admin, "/metrics").await.contains("weir_state_views_loaded_total 3"), "two and the hub");
+    for cluster in ["one", "other", "a new one"] {
+        let mut client = Client::connect(second.0.address, Variant::Delta).await;
+        client.ask(CDS, &[name], Some(cluster));
+        assert_eq!(client.sent().await.set, [name], "{cluster}");
+    }
 }

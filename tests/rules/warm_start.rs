@@ -1,11 +1,15 @@
 //! A view that was loaded from disk: it serves, and proves nothing.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::panic::catch_unwind;
 use std::time::Duration;
 
 use weir::proto::Request;
 use weir::proto::discovery::resource::CacheControl;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir::protocol::faults::{Fault, Faults};
+use weir::protocol::limits::Limits;
 use weir::protocol::session::{Fetched, Variant};
 use weir::protocol::view::{Class, Completeness, Selector, SessionId, Update};
 
@@ -14,9 +18,15 @@ use super::{THREE, warm};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
+thread_local! {
+    /// What is broken on purpose.
+    static FAULTS: Cell<Faults> = const { Cell::new(Faults::NONE) };
+}
+
 /// The same view in another process, which no server has spoken to.
 fn restarted(before: &Bench) -> Bench {
-    let mut after = Bench::new();
+    let limits = Limits { reference_hold: Duration::ZERO, faults: FAULTS.get(), ..Limits::default() };
+    let mut after = Bench::with(limits);
     let saved = before.view.snapshot().to_save();
     after.view.restore(saved, after.now + HOUR, after.now);
     after
@@ -252,4 +262,17 @@ fn what_nobody_asks_for_is_forgotten_in_the_end_and_all_of_it_is_requested_befor
     assert_eq!(bench.view.from_disk(), 24);
     bench.later(2_000);
     assert_eq!(bench.view.from_disk(), 1);
+}
+
+#[test]
+fn broken_rules_of_the_disk_are_noticed() {
+    let noticed = |fault: Fault, test: fn()| {
+        FAULTS.set(Faults::planted(fault));
+        let passed = catch_unwind(test).is_ok();
+        FAULTS.set(Faults::NONE);
+        assert!(!passed, "{fault:?}");
+    };
+    noticed(Fault::DiskOverridesClients, what_a_delta_client_states_is_answered_if_it_is_a_set_that_was_given_out);
+    noticed(Fault::DiskOverridesClients, a_name_that_a_client_holds_waits_for_a_server_and_other_names_do_not);
+    noticed(Fault::DiskIsComplete, a_version_that_was_given_out_is_answered_and_any_other_waits_for_a_server);
 }

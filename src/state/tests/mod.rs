@@ -1,6 +1,7 @@
 //! The file under churn, loss of power and damage.
 
 mod disk;
+mod pace;
 mod world;
 
 use redb::Database;
@@ -9,6 +10,7 @@ use self::disk::Disk;
 use self::world::{SECRETS, Shown, World, shown};
 use super::file::{self, FileFault};
 use super::load::Stored;
+use super::portable::{self, SnapshotFault};
 use super::save::Contents;
 use super::sealing::SealingKey;
 
@@ -156,4 +158,37 @@ fn a_file_belongs_to_its_key_and_to_one_process() {
         .collect();
     assert_eq!(kept.iter().filter(|path| path.exists()).count(), 3, "a few are kept");
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_snapshot_has_everything_and_becomes_a_state_file_of_any_key() {
+    let mut world = World::of(11, 3);
+    (0..120).for_each(|_| world.step());
+    let (database, mut contents, _) = opened(&Disk::default(), Some(&key(1))).unwrap();
+    world.save(&mut contents, &database, Some(&key(1))).unwrap();
+    let stored = Stored::read(&database, Some(&key(1))).unwrap();
+    assert!(shown(&stored).keys().any(|(_, kind, ..)| kind == SECRETS));
+    for with_secrets in [false, true] {
+        let mut snapshot = Vec::new();
+        portable::write(&stored, with_secrets, &mut snapshot).unwrap();
+        for key in [None, Some(key(2))] {
+            let disk = Disk::default();
+            let (database, ..) = opened(&disk, key.as_ref()).unwrap();
+            portable::read(&mut &*snapshot, &database, key.as_ref()).unwrap();
+            let read = Stored::read(&database, key.as_ref()).unwrap();
+            assert_eq!(shown(&read), world.expected(with_secrets && key.is_some()));
+            assert!(read.views.iter().all(|view| view.record.lacks_secrets != (with_secrets && key.is_some())));
+        }
+        let refused = |bytes: &[u8]| {
+            let (database, ..) = opened(&Disk::default(), None).unwrap();
+            let fault = portable::read(&mut &*bytes, &database, None).unwrap_err();
+            assert!(matches!(fault, SnapshotFault::Damaged | SnapshotFault::Foreign), "{fault}");
+        };
+        for at in (0..snapshot.len()).step_by(snapshot.len() / 60) {
+            refused(&snapshot[..at]);
+            let mut bad = snapshot.clone();
+            bad[at] ^= 4;
+            refused(&bad);
+        }
+    }
 }

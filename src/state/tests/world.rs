@@ -105,6 +105,19 @@ impl World {
         Arc::new(Resource::from_wrapper(0, wrapper, kind, &self.store).unwrap())
     }
 
+    /// A resource of about so many bytes.
+    pub(super) fn large(&self, kind: &Type, name: &str, bytes: usize, content: u64) -> Arc<Resource> {
+        let mut body = vec![0x0a, name.len() as u8];
+        body.extend(name.bytes());
+        body.extend([0xc2, 0x3e, (bytes & 0x7f) as u8 | 0x80, (bytes >> 7) as u8]);
+        let mut filler = content.to_le_bytes().repeat(bytes / 8 + 1);
+        filler.truncate(bytes);
+        body.extend(filler);
+        let any = Any { type_url: kind.name().into(), value: body.into() };
+        let wrapper = discovery::Resource { name: name.into(), resource: Some(any), ..Default::default() };
+        Arc::new(Resource::from_wrapper(0, wrapper, kind, &self.store).unwrap())
+    }
+
     pub(super) fn current(&self) -> Vec<Current> {
         let servers = Arc::new(BTreeMap::from([(0, "http://server".to_owned())]));
         let current = |(id, view): &(ViewId, View)| Current {
