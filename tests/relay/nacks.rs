@@ -263,6 +263,33 @@ async fn i8_reasons_of_hostile_clients_are_bounded_escaped_and_redacted_and_floo
 }
 
 #[tokio::test]
+async fn lists_of_names_have_versions_of_their_own_of_which_a_bounded_number_is_shown() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = start(&plane).await;
+    let names: Vec<_> = (0..20).map(|number| format!("name-{number}")).collect();
+    let mut clients = Vec::new();
+    for (number, name) in names.iter().enumerate() {
+        let client = Client::connect(relay.address, BOTH[number % 2]).await;
+        client.ask_as(&envoy(number, "1"), CDS, &[name]);
+        clients.push(client);
+    }
+    let stream = plane.stream().await;
+    let news: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    let received = push(&stream, "1", &news, &mut clients).await;
+    for ((name, client), sent) in names.iter().zip(&clients).zip(&received) {
+        match name.as_str() {
+            "name-7" => client.refuse_for(CDS, &[name], sent, "name-7: no, like name-8: and name-70:"),
+            _ => client.ack(CDS, &[name], sent),
+        }
+    }
+    let type_row = first_type(&relay, "all have answered", |row| counts(row) == [19, 1, 0]).await;
+    let versions = type_row["versions"].as_array().unwrap();
+    assert_eq!((versions.len(), &type_row["other_versions"]), (16, &4.into()));
+    assert_eq!((counts(&versions[0]), counts(&versions[1])), ([0, 1, 0], [1, 0, 0]));
+    assert_eq!(versions[0]["suspected"], serde_json::json!([{"name": "name-7", "clients": 1}]));
+}
+
+#[tokio::test]
 async fn the_page_is_filtered_and_its_parameters_are_checked() {
     let mut plane = Plane::start(&BOTH).await;
     let relay = start(&plane).await;

@@ -180,7 +180,7 @@ impl TypeCounts {
         version.nacked += 1;
         version.since = Some(version.since.map_or(nack.at, |since| since.min(nack.at)));
         if version.nodes.len() < MOST_NODES {
-            version.nodes.push(node.to_owned());
+            version.nodes.push(truncate(node, NODE_BYTES));
         }
         if !count_one(&mut version.reasons, &nack.reason, MOST_REASONS) {
             version.other_reasons += 1;
@@ -285,3 +285,4 @@ const MOST_REASONS: usize = 8;
 const REASON_BYTES: usize = 512;
 const MOST_SUSPECTED: usize = 16;
 const MOST_NODES: usize = 10;
+const NODE_BYTES: usize = 256;
