@@ -171,6 +171,29 @@ async fn a_client_that_leaves_is_no_longer_shown_and_stays_counted() {
 }
 
 #[tokio::test]
+async fn the_removal_of_a_suspected_resource_ends_the_nack_once_it_is_accepted() {
+    for variant in BOTH {
+        let mut plane = Plane::start(&BOTH).await;
+        let relay = start(&plane).await;
+        let mut client = Client::connect(relay.address, variant).await;
+        client.ask_as(&envoy(0, "1"), CDS, &[]);
+        let stream = plane.stream().await;
+        say(&stream, "1", &[], &[("a", "1"), ("bad", "1")], &[]);
+        let sent = client.sent().await;
+        client.refuse_for(CDS, &[], &sent, ENVOY);
+        nacking(&relay, 1).await;
+        say(&stream, "2", &[], &[], &["bad"]);
+        let sent = client.sent().await;
+        assert_eq!(
+            (sent.set.contains(&"bad".into()), sent.removed.len()),
+            (false, usize::from(variant == Variant::Delta))
+        );
+        client.ack(CDS, &[], &sent);
+        nacking(&relay, 0).await;
+    }
+}
+
+#[tokio::test]
 async fn a_name_is_suspected_only_by_clients_that_want_it_and_ends_with_the_subscription() {
     for variant in BOTH {
         let mut plane = Plane::start(&BOTH).await;
