@@ -25,7 +25,7 @@ pub(crate) use self::listener::AdminSocket;
 use self::listener::Listener;
 use crate::downstream::{Rest, WriteTimeout};
 use crate::open_files::Spare;
-use crate::relay::{ResourceQuery, Views};
+use crate::relay::{NackQuery, ResourceQuery, Views};
 use crate::telemetry::{Exposition, LogControl, LogFilter};
 use crate::upstream::FilesSource;
 use crate::xds::Name;
@@ -104,6 +104,7 @@ async fn get(path: &str, query: &Query, shown: &Shown) -> Response<Full<Bytes>> 
         "/upstreams" => json(&views.report().await.into_iter().map(|(view, _)| view).collect::<Vec<_>>()),
         "/files" => json(&files.iter().map(FilesSource::report).collect::<Vec<_>>()),
         "/resources" => resources(query, views).await,
+        "/nacks" => nacks(query, views).await,
         "/dangling" => json(&views.dangling().await),
         "/rest" => json(&rest.as_ref().map(|rest| rest.report())),
         "/log" => text(StatusCode::OK, &log.current().unwrap_or_else(|| "off".into())),
@@ -118,6 +119,7 @@ const INDEX: &str = "\
 /clients    client streams
 /upstreams  views: ladders, upstream streams, rejected resources
 /resources  cached resources: ?type=clusters &name= &contains= &view= &limit= &after=
+/nacks      versions that clients ACK and NACK: ?type=clusters &view= &nacked &limit=
 /dangling   clusters that routing refers to and that do not exist
 /files      resource files and their errors
 /rest       counts of REST polls
@@ -182,6 +184,24 @@ const CONNECTIONS: usize = 32;
 /// How long a peer may read nothing of a response.
 const STALL: Duration = Duration::from_secs(30);
 
+/// Returns how clients answer, by view and type.
+async fn nacks(query: &Query, views: &Views) -> Response<Full<Bytes>> {
+    let kind = match query.get("type").map(|text| views.type_of(text)).transpose() {
+        Ok(kind) => kind,
+        Err(error) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
+    let limit = match query.get("limit").map_or(Ok(PAGE), str::parse) {
+        Ok(limit @ 1..=MAX_NACK_ROWS) => limit,
+        _ => {
+            let reason = format!("invalid limit: expected a number from 1 to {MAX_NACK_ROWS}");
+            return text(StatusCode::BAD_REQUEST, &reason);
+        }
+    };
+    let nacked = matches!(query.get("nacked"), Some("" | "true" | "1"));
+    let view = query.get("view").map(str::to_owned);
+    json(&views.nacks(NackQuery { kind, view, nacked, limit }).await)
+}
+
 /// Returns the resources of the views, page by page.
 async fn resources(query: &Query, views: &Views) -> Response<Full<Bytes>> {
     let kind = match query.get("type").map(|text| views.type_of(text)).transpose() {
@@ -200,6 +220,7 @@ async fn resources(query: &Query, views: &Views) -> Response<Full<Bytes>> {
 
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 10_000;
+const MAX_NACK_ROWS: usize = 1_000;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

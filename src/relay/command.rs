@@ -1,8 +1,12 @@
 //! The commands that sessions and reporters send to a view task, and the interface of a session to that task.
 
+use std::sync::Arc;
+
 use tokio::sync::oneshot;
 
-use super::report::{ClientReport, DanglingClusters, ViewMetrics, ViewReport, ViewSnapshot};
+use super::report::{
+    AnswersSource, ClientReport, DanglingClusters, ViewMetrics, ViewReport, ViewSessions, ViewSnapshot,
+};
 use crate::protocol::view::{Claim, InterestChange, NameChanged, RefusedName, SessionId};
 
 /// A command of a session or a reporter to a view task.
@@ -18,12 +22,15 @@ pub(super) enum Command {
     Measure(oneshot::Sender<ViewMetrics>),
     Snapshot(oneshot::Sender<ViewSnapshot>),
     Dangling(oneshot::Sender<DanglingClusters>),
+    Sessions(oneshot::Sender<ViewSessions>),
 }
 
 /// A session, as its view task uses it.
 pub(super) trait Subscriber: Send {
     fn id(&self) -> SessionId;
     fn report(&self) -> ClientReport;
+    /// Returns the session, to count its client's answers outside of the task.
+    fn answers(&self) -> Arc<dyn AnswersSource>;
     fn on_names_changed(&self, changes: &[NameChanged]);
     /// Notifies it of names that the view has no room for.
     fn on_names_refused(&self, names: Vec<RefusedName>);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::command::Subscriber;
-use super::report::ClientReport;
+use super::report::{AnswersSource, ClientReport};
 use super::session_handle::SessionHandle;
 use super::stay::Stay;
 use crate::protocol::view::{NameChanged, RefusedName, SessionId};
@@ -30,6 +30,10 @@ impl Subscriber for Member {
 
     fn report(&self) -> ClientReport {
         self.session.report()
+    }
+
+    fn answers(&self) -> Arc<dyn AnswersSource> {
+        self.session.clone()
     }
 
     fn on_names_changed(&self, changes: &[NameChanged]) {

@@ -10,6 +10,7 @@ mod state;
 mod tls;
 mod views;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -43,6 +44,8 @@ struct MetricsSnapshot<'a> {
     unanswered: Vec<(String, u64)>,
     /// Connections to servers.
     connections: Vec<(String, usize)>,
+    /// Client streams that NACK a version, by type.
+    nacking: BTreeMap<String, usize>,
     servers: Vec<String>,
     files: Vec<FilesReport>,
     tls: Vec<TlsReport>,
@@ -76,6 +79,7 @@ pub(crate) fn exposition(
                 cached_bytes: views.cached_bytes(),
                 unanswered: views.unanswered_calls().collect(),
                 connections: views.upstream_connections().collect(),
+                nacking: views.nacking_streams(),
                 servers: views.servers().collect(),
                 files: files.iter().map(FilesSource::report).collect(),
                 tls: tls.iter().map(|tls| tls.report()).collect(),
@@ -148,6 +152,11 @@ fn register_clients(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
     let nacks = Labelled::<Counter>::register(registry, "client_nacks", "Responses that clients NACKed");
     for (kind, count) in counters.nacks() {
         nacks.at(&[("type", &kind)]).inc_by(count);
+    }
+    let help = "Client streams that NACKed a version and accepted nothing newer";
+    let nacking = Labelled::<Gauge>::register(registry, "client_streams_nacking", help);
+    for (kind, count) in &snapshot.nacking {
+        nacking.at(&[("type", kind)]).set(integer(*count));
     }
     let help = "Requested names that are malformed, of another type, or of an authority without servers";
     counter(registry, "client_names_rejected", help, counters.rejected_names());

@@ -52,6 +52,7 @@ fn written(views: &[ViewMetrics]) -> String {
         cached_bytes: 13,
         unanswered: vec![("http://two".into(), 8)],
         connections: vec![("http://one".into(), 3)],
+        nacking: [("other".into(), 17)].into(),
         servers: vec!["http://one".into(), "http://two".into()],
         files: vec![FilesReport {
             paths: vec!["a".into(), "b.json".into()],
@@ -94,6 +95,7 @@ fn a_ladder_says_which_server_serves_and_how_often_that_changed() {
         "weir_resources_not_scanned_total{view=\"abc\"} 6",
         "weir_client_names_rejected_total 0",
         "weir_client_nacks_total{type=\"other\"} 1",
+        "weir_client_streams_nacking{type=\"other\"} 17",
         "weir_client_nacks_total{type=\"envoy.config.cluster.v3.Cluster\"} 0",
         "weir_client_streams_rejected_total{reason=\"no_node\"} 0",
         "weir_upstream_resources_rejected_total{server=\"http://one\",type=\"envoy.config.cluster.v3.Cluster\"} 0",

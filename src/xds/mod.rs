@@ -51,5 +51,5 @@ pub use store::BodyStore;
 pub(crate) use type_words::UnknownType;
 pub(crate) use types::{EmptyFirst, References, Role};
 pub use types::{Type, TypeInfo, TypeTable, WRAPPER_TYPE};
-pub(crate) use version::{ContentHash, SetVersion};
+pub(crate) use version::{ContentHash, SetVersion, VersionText};
 pub(crate) use xdstp::{NameFault, Xdstp, authority_of_template};

@@ -179,11 +179,18 @@ impl Client {
     }
 
     pub fn refuse(&self, url: &str, sent: &Told) {
+        self.refuse_for(url, &[], sent, "no");
+    }
+
+    /// NACKs a response with a reason. A SotW client has to list the names that it wants.
+    pub fn refuse_for(&self, url: &str, names: &[&str], sent: &Told, reason: &str) {
         let (type_url, response_nonce) = (url.to_owned(), sent.nonce.clone());
-        let error_detail = Some(discovery::Status { code: 13, message: "no".into() });
+        let error_detail = Some(discovery::Status { code: 13, message: reason.into() });
         match self {
             Self::Sotw(requests, _) => {
-                let request = DiscoveryRequest { type_url, response_nonce, error_detail, ..Default::default() };
+                let resource_names = names.iter().map(ToString::to_string).collect();
+                let request =
+                    DiscoveryRequest { type_url, response_nonce, error_detail, resource_names, ..Default::default() };
                 requests.send(request).unwrap();
             }
             Self::Delta(requests, _) => {

@@ -30,6 +30,7 @@ mod life;
 mod load_plane;
 mod loads;
 mod log_lines;
+mod nacks;
 mod order_pace;
 #[path = "../model/origin.rs"]
 #[allow(dead_code)] // the model also reads what a response means, and requests repetitions

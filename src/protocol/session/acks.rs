@@ -1,10 +1,16 @@
 //! Which replies of one type are unanswered, and how the client answered the others.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use super::reply::Reply;
+use super::sent_reply::SentReply;
+use super::standing_nack::StandingNack;
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::view::Revision;
+use crate::xds::Name;
 
 /// How a request answers a reply. It counts for its own reply, stale or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,28 +38,30 @@ pub enum Ack {
 pub(crate) struct Nack {
     pub(crate) nonce: u64,
     pub(crate) code: i32,
-    pub(crate) message: String,
+    /// Redacted and escaped.
+    pub(crate) message: Arc<str>,
     pub(crate) at: Moment,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct AckTracker {
-    /// The nonces of the latest unanswered replies, oldest first.
-    sent: VecDeque<u64>,
-    last: Option<u64>,
+    /// The latest unanswered replies, oldest first.
+    sent: VecDeque<SentReply>,
+    last: Option<SentReply>,
     /// Until when the next reply waits for the ACK or NACK of the last one.
     deadline: Option<Moment>,
     last_nack: Option<Nack>,
-    accepted: Option<u64>,
+    accepted: Option<SentReply>,
+    standing: Option<Box<StandingNack>>,
 }
 
 impl AckTracker {
-    pub(crate) fn sent(&mut self, nonce: u64, now: Moment, limits: &Limits) {
+    pub(crate) fn sent(&mut self, reply: SentReply, now: Moment, limits: &Limits) {
         if self.sent.len() >= limits.answers && !limits.faults.has(Fault::KeepEveryNonce) {
             self.sent.pop_front();
         }
-        self.sent.push_back(nonce);
-        self.last = Some(nonce);
+        self.sent.push_back(reply);
+        self.last = Some(reply);
         // The time runs from the first unanswered reply: an ACK in between does not delay a change again.
         let running = self.deadline.filter(|until| now < *until);
         self.deadline = Some(running.unwrap_or(now + limits.ack_patience));
@@ -61,29 +69,81 @@ impl AckTracker {
 
     /// Records the ACK or NACK of `nonce`. Earlier nonces stay: some are never answered (SOTW-16), others late, and operators
     /// want to see a late NACK too.
-    pub(crate) fn answer(&mut self, nonce: &str, nack: Option<(i32, String)>, now: Moment) -> Ack {
-        let known = nonce.parse().ok().filter(|nonce| self.sent.contains(nonce) || self.last == Some(*nonce));
-        let Some(nonce) = known else { return Ack::UnknownNonce };
-        self.sent.retain(|sent| *sent != nonce);
-        let stale = self.last != Some(nonce);
+    pub(crate) fn answer(&mut self, nonce: &str, nack: Option<(i32, Arc<str>)>, now: Moment) -> Ack {
+        let nonce = nonce.parse().ok();
+        let known = self.sent.iter().chain(&self.last).find(|sent| Some(sent.nonce) == nonce);
+        let Some(reply) = known.copied() else { return Ack::UnknownNonce };
+        let nonce = reply.nonce;
+        self.sent.retain(|sent| sent.nonce != nonce);
+        let stale = self.last != Some(reply);
         if !stale {
             self.deadline = None;
         }
         match nack {
             None => {
-                self.accepted = self.accepted.max(Some(nonce));
+                // After a NACK, Envoy changes its names under the same nonce: that accepts nothing (SOTW-12).
+                if self.standing.as_ref().is_none_or(|nack| nack.reply.nonce != nonce) {
+                    self.accepted = self.accepted.filter(|accepted| accepted.nonce > nonce).or(Some(reply));
+                }
+                self.standing.take_if(|nack| !nack.stands_after(reply));
                 Ack::Ack { nonce, stale }
             }
             Some((code, message)) => {
+                if self.accepted.is_none_or(|accepted| accepted.nonce <= nonce) {
+                    let nack = StandingNack::new(reply, message.clone(), now);
+                    let nack = match self.standing.take() {
+                        Some(earlier) => nack.after(*earlier),
+                        None => nack,
+                    };
+                    self.standing = Some(Box::new(nack));
+                }
                 self.last_nack = Some(Nack { nonce, code, message, at: now });
                 Ack::Nack { nonce, stale }
             }
         }
     }
 
+    /// Suspects a resource that the reason of the standing NACK quotes, which last changed at a revision.
+    pub(crate) fn suspect(&mut self, name: &Name, changed: Revision) {
+        if let Some(nack) = &mut self.standing {
+            nack.suspect(name, changed, self.sent.iter().copied());
+        }
+    }
+
+    /// Notes what a reply has, if that may end the standing NACK.
+    pub(crate) fn note_content(&mut self, sent: SentReply, reply: &Reply, limits: &Limits) {
+        if let Some(nack) = &mut self.standing {
+            nack.note_sent(sent, reply, limits.answers);
+        }
+    }
+
+    /// Ends the standing NACK if it is about nothing that the client still wants.
+    pub(crate) fn settle(&mut self, wants_any: bool, wants: impl Fn(&Name) -> bool) {
+        self.standing.take_if(|nack| !wants_any || !nack.stands_for(wants));
+    }
+
+    /// Returns the NACK that stands: the client has accepted nothing newer.
+    pub(crate) fn standing(&self) -> Option<&StandingNack> {
+        self.standing.as_deref()
+    }
+
+    pub(super) fn end_standing(&mut self) -> Option<Box<StandingNack>> {
+        self.standing.take()
+    }
+
+    /// Returns the last reply, and whether it is unanswered.
+    pub(crate) fn newest(&self) -> Option<(SentReply, bool)> {
+        self.last.map(|last| (last, self.sent.contains(&last)))
+    }
+
+    /// Returns the newest reply that the client accepted.
+    pub(crate) fn accepted(&self) -> Option<SentReply> {
+        self.accepted
+    }
+
     /// Whether a nonce is from an earlier reply than the last.
     pub(crate) fn is_stale(&self, nonce: &str) -> bool {
-        nonce.parse().is_ok_and(|nonce: u64| self.last.is_some_and(|last| nonce < last))
+        nonce.parse().is_ok_and(|nonce: u64| self.last.is_some_and(|last| nonce < last.nonce))
     }
 
     /// Until when a change has to wait for the ACK or NACK of the last reply.
@@ -97,7 +157,7 @@ impl AckTracker {
 
     /// Whether the latest NACK still counts: the client has ACKed nothing that was sent after it.
     pub(crate) fn is_nacked(&self) -> bool {
-        self.last_nack.as_ref().is_some_and(|verdict| self.accepted < Some(verdict.nonce))
+        self.last_nack.as_ref().is_some_and(|nack| self.accepted.is_none_or(|accepted| accepted.nonce < nack.nonce))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -108,23 +168,34 @@ impl AckTracker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::xds::SetVersion;
+
+    fn reply(nonce: u64) -> SentReply {
+        SentReply { nonce, version: SetVersion::EMPTY, revision: Revision::ZERO, is_full_set: false }
+    }
+
+    fn no() -> Option<(i32, Arc<str>)> {
+        Some((3, "no".into()))
+    }
 
     #[test]
     fn an_answer_counts_for_its_own_reply() {
         let (mut answers, limits, now) = (AckTracker::default(), Limits::default(), Moment::START);
         for nonce in 1..=3 {
-            answers.sent(nonce, now, &limits);
+            answers.sent(reply(nonce), now, &limits);
         }
-        let rejected = Some((3, "no".to_owned()));
-        assert_eq!(answers.answer("2", rejected, now), Ack::Nack { nonce: 2, stale: true });
+        assert_eq!(answers.answer("2", no(), now), Ack::Nack { nonce: 2, stale: true });
         assert!(answers.waiting(now).is_some(), "the last one is still out");
         assert_eq!(answers.answer("3", None, now), Ack::Ack { nonce: 3, stale: false });
         assert_eq!(answers.waiting(now), None);
         assert_eq!(answers.last_nack().unwrap().nonce, 2);
-        assert!(!answers.is_nacked(), "the next one was accepted");
-        answers.sent(4, now, &limits);
-        answers.answer("4", Some((3, "no".to_owned())), now);
-        assert!(answers.is_nacked());
+        assert!(!answers.is_nacked() && answers.standing().is_none(), "the next one was accepted");
+        answers.sent(reply(4), now, &limits);
+        answers.answer("4", no(), now);
+        assert!(answers.is_nacked() && answers.standing().is_some());
+        assert_eq!(answers.answer("4", None, now), Ack::Ack { nonce: 4, stale: false });
+        assert!(answers.is_nacked() && answers.standing().is_some(), "SotW repeats the nonce to change names");
+        assert_eq!(answers.accepted(), Some(reply(3)));
     }
 
     #[test]
@@ -137,7 +208,7 @@ mod tests {
     #[test]
     fn what_is_remembered_of_a_silent_client_is_bounded() {
         let (mut answers, limits) = (AckTracker::default(), Limits::default());
-        (1..1000).for_each(|nonce| answers.sent(nonce, Moment::START, &limits));
+        (1..1000).for_each(|nonce| answers.sent(reply(nonce), Moment::START, &limits));
         assert_eq!(answers.len(), limits.answers);
     }
 }

@@ -26,11 +26,8 @@ impl Subscription {
         self.add_rejected(&mut round.draft);
         self.add_pending(kind, view, may, &mut round);
         self.add_of_wildcard(kind, view, may, whole, &mut round);
-        let wildcard = view.state.resources(kind, Class::Wildcard).filter(|_| self.wildcard.is_some());
-        // For a client that may not have everything this costs a look at every resource.
         if self.empty_answer_due || !round.draft.is_empty() || !round.longer_lives.is_empty() {
-            round.draft.version =
-                wildcard.map_or(self.sum, |table| self.sum.plus(Self::wildcard_version(kind, table, view)));
+            round.draft.version = self.version(kind, view);
         }
         self.add_longer_lives(kind, view, &mut round);
         let empty_answer_due = std::mem::take(&mut self.empty_answer_due);
@@ -52,6 +49,13 @@ impl Subscription {
             return Attempt::Unknown;
         }
         Attempt::Nothing
+    }
+
+    /// Returns the version of what the client has of the type with this snapshot. For a client that may not have everything this costs a look
+    /// at every resource.
+    pub(super) fn version(&self, kind: &Type, view: &ReplyContext) -> SetVersion {
+        let wildcard = view.state.resources(kind, Class::Wildcard).filter(|_| self.wildcard.is_some());
+        wildcard.map_or(self.sum, |table| self.sum.plus(Self::wildcard_version(kind, table, view)))
     }
 
     /// Whether a set is still coming in. For a client that stated some of it, more than the first response may matter.

@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
+use super::client::Variant;
 use super::hold::SentCluster;
 use super::reply::{Draft, Reply};
+use super::sent_reply::SentReply;
 use super::subscription::SentState;
 use super::{Attempt, ReplyContext, SendScope, Session};
 use crate::protocol::faults::Fault;
@@ -117,8 +119,11 @@ impl Session {
         }
         let mut reply = Reply::new(kind.clone(), nonce, state.revision, self.client.wrappers, draft);
         reply.progress = self.lease.as_ref().map(|lease| lease.progress().clone());
+        let is_full_set = self.client.variant == Variant::Sotw && kind.info().full_state;
         if let Some(subscription) = self.subscriptions.get_mut(kind) {
-            subscription.acks.sent(nonce, now, &self.limits);
+            let sent = SentReply { nonce, version: reply.version, revision: state.revision, is_full_set };
+            subscription.acks.sent(sent, now, &self.limits);
+            subscription.acks.note_content(sent, &reply, &self.limits);
             reply.spell(&subscription.spelling, &subscription.spellings);
         }
         reply

@@ -2,7 +2,9 @@
 
 use prost::Message;
 
-use crate::proto::node::Node;
+use super::nack_reason::escape;
+use crate::proto::node::node::UserAgentVersionType;
+use crate::proto::node::{Node, SemanticVersion};
 use crate::xds::{Clearance, ERRORS_FEATURE, RELAY_MARKER, Resource, Type};
 
 /// The variant of the protocol that a stream speaks.
@@ -84,6 +86,20 @@ impl Client {
         Node::decode(encoded).map(|node| node.id).unwrap_or_default()
     }
 
+    /// Returns the program that a client states, with its version, for reports only.
+    pub(crate) fn user_agent(encoded: &[u8]) -> Box<str> {
+        let node = Node::decode(encoded).unwrap_or_default();
+        let version = match node.user_agent_version_type {
+            Some(UserAgentVersionType::UserAgentVersion(text)) => text,
+            Some(UserAgentVersionType::UserAgentBuildVersion(build)) => {
+                let SemanticVersion { major_number, minor_number, patch } = build.version.unwrap_or_default();
+                format!("{major_number}.{minor_number}.{patch}")
+            }
+            None => String::new(),
+        };
+        escape(format!("{} {version}", node.user_agent_name).trim(), USER_AGENT_BYTES).into()
+    }
+
     pub(crate) fn is_aggregated(&self) -> bool {
         self.only.is_none()
     }
@@ -100,6 +116,8 @@ impl Client {
     }
 }
 
+/// How much of a user agent is kept.
+const USER_AGENT_BYTES: usize = 64;
 const WRAPPER_FEATURES: [&str; 3] =
     ["xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw", "envoy.config.resource-in-sotw"];
 const TTL_FEATURES: [&str; 2] = ["xds.config.supports-resource-ttl", "envoy.config.supports-resource-ttl"];

@@ -22,12 +22,16 @@ mod full_state;
 mod hold;
 mod identity;
 mod initial_versions;
+mod nack_reason;
+mod nacks;
 mod progress;
 mod removals;
 pub(crate) mod reply;
 mod requested_names;
 mod requests;
 mod restored;
+mod sent_reply;
+mod standing_nack;
 mod subscription;
 
 use std::collections::BTreeMap;
@@ -38,6 +42,7 @@ pub(crate) use acks::Nack;
 pub use client::{Client, Variant};
 pub(crate) use estimate::Estimate;
 pub use identity::{Identity, IdentityError};
+pub(crate) use nacks::{Answers, NackChange};
 pub use reply::{Heartbeat, Reply};
 pub(crate) use requested_names::Authorities;
 pub use requests::BadRequest;
@@ -81,6 +86,8 @@ pub struct Session {
     authorities: Authorities,
     /// How many names were rejected since the count was last taken.
     rejected_names: usize,
+    /// NACKs that began or ceased to stand since the last look.
+    nack_changes: Vec<NackChange>,
     /// The last poll left nothing that an ACK or NACK of the client could release.
     at_rest: bool,
     /// A reply waits until more is known (I3).
@@ -207,6 +214,7 @@ impl Session {
             end: None,
             authorities: Authorities::default(),
             rejected_names: 0,
+            nack_changes: Vec::new(),
             at_rest: false,
             waits: false,
             table,
@@ -375,6 +383,7 @@ impl Session {
     /// Ends every subscription. The session cannot be used afterwards.
     pub fn close(&mut self) {
         self.lease = None;
+        self.end_nacks();
         for (kind, subscription) in std::mem::take(&mut self.subscriptions) {
             let off = |wanted| InterestChange { kind: kind.clone(), selector: wanted, on: false };
             let wildcard = subscription.wildcard.is_some().then_some(Selector::Wildcard);

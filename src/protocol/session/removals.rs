@@ -30,6 +30,7 @@ impl Subscription {
         draft.set = mark;
         if !draft.is_empty() || empty_answer || sent_all && is_news {
             self.sent = Some(SetVersion::EMPTY); // delta has no version of a set; this records that the client holds something
+            draft.version = self.version(kind, view); // for reports
             return Attempt::Ready(draft.into());
         }
         if unjudged { Attempt::Unknown } else { Attempt::Nothing }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::acks::Ack;
 use super::client::Client;
 use super::initial_versions::InitialVersions;
+use super::nack_reason::clean;
 use super::requested_names::{NameParser, RequestedNames};
 use super::subscription::{Pending, SentState, Subscription, Wildcard};
 use super::{Session, Variant};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::truncate;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{InterestChange, Revision, Selector};
 use crate::xds::{EmptyFirst, HeldVersions, Name, References, Role, StatedEntries, Type};
@@ -79,7 +79,10 @@ impl Session {
         if self.subscriptions.len() >= self.limits.types && !self.subscriptions.contains_key(&kind) {
             return Err(BadRequest::TooManyTypes(self.limits.types));
         }
+        let before = self.nacked_version(&kind);
         let answer = self.apply_ack(&kind, nonce, error.as_ref(), now);
+        let is_nacked = before.is_some() || self.nacked_version(&kind).is_some();
+        let nacked = is_nacked.then(|| kind.clone());
         match (self.client.variant, request) {
             // Types that are not served at all, or not in SotW, are no reason to end the stream (TRN-3, TRN-15).
             _ if !self.table.serves(&kind) => self.unserved += 1,
@@ -87,6 +90,9 @@ impl Session {
             (Variant::Sotw, Request::Sotw(request)) => self.take_sotw(kind, &url, request),
             (Variant::Delta, Request::Delta(request)) => self.take_delta(kind, &url, request, stated),
             _ => return Err(BadRequest::Variant),
+        }
+        if let Some(kind) = nacked {
+            self.note_nack_change(kind, before);
         }
         let limit = self.limits.names;
         if self.subscriptions.values().any(|subscription| subscription.longest_list() > limit) {
@@ -129,7 +135,7 @@ impl Session {
         }
         let limit = self.limits.error_bytes;
         let subscription = self.subscriptions.get_mut(kind)?;
-        let nack = error.map(|status| (status.code, truncate(&status.message, limit)));
+        let nack = error.map(|status| (status.code, clean(&status.message, limit).into()));
         let answer = subscription.acks.answer(nonce, nack, now);
         if kind.is(Role::Clusters) {
             self.hold.answered(answer, now, &self.limits);

@@ -4,12 +4,14 @@ mod clients;
 mod dangling;
 mod lookup;
 mod metrics;
+mod nacks;
 mod upstreams;
 
 pub(crate) use clients::{ClientReport, ClientTypeReport};
 pub(crate) use dangling::{Dangling, DanglingClusters};
 pub(crate) use lookup::{ResourcePage, ResourceQuery, ViewSnapshot};
 pub(crate) use metrics::{LadderMetrics, OrderMetrics, ServerMetrics, Totals, ViewMetrics};
+pub(crate) use nacks::{AnswersSource, NackCounts, NackPage, NackQuery, NackReport, ViewSessions};
 pub(crate) use upstreams::{
     AuthorityReport, FromDiskReport, MissingReport, RejectedReport, StreamReport, TypeReport, ViewReport,
 };

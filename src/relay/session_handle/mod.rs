@@ -20,9 +20,10 @@ use super::clock::Clock;
 use super::command::Command;
 use super::counters::ProcessCounters;
 use super::limit::Limit;
+use super::nack_watch::NackWatch;
 use super::published::Published;
 use crate::proto::Request;
-use crate::protocol::session::{Ack, BadRequest, CloseReason, Estimate, Fetched, Session, Step, Variant};
+use crate::protocol::session::{Ack, BadRequest, CloseReason, Estimate, Fetched, NackChange, Session, Step, Variant};
 use crate::protocol::view::{Completeness, NameChanged, RefusedName, SessionId, Snapshot};
 use crate::xds::{Authority, HeldVersions, Name, Peer, Type};
 
@@ -31,6 +32,7 @@ pub(crate) struct SessionHandle {
     pub(crate) variant: Variant,
     /// The client, for logs and reports.
     pub(crate) node_id: String,
+    user_agent: Box<str>,
     pub(crate) key: String,
     pub(crate) peer: Arc<Peer>,
     /// Guards the session. Each of the three locks it for a short time.
@@ -47,6 +49,8 @@ pub(crate) struct SessionHandle {
     counters: Arc<ProcessCounters>,
     log: Arc<ClientLog>,
     nack_log: LogPace,
+    /// Which versions the clients of the view NACK.
+    nacks: Arc<NackWatch>,
 }
 
 /// A notice to a session, mostly of the view task.
@@ -76,6 +80,7 @@ pub(super) struct SessionParts {
     pub(crate) id: SessionId,
     pub(crate) variant: Variant,
     pub(crate) node_id: String,
+    pub(crate) user_agent: Box<str>,
     pub(crate) key: String,
     pub(crate) peer: Arc<Peer>,
     pub(crate) published: Arc<Published>,
@@ -83,16 +88,19 @@ pub(super) struct SessionParts {
     pub(crate) clock: Clock,
     pub(crate) tally: Arc<ProcessCounters>,
     pub(crate) log: Arc<ClientLog>,
+    pub(crate) nacks: Arc<NackWatch>,
 }
 
 impl SessionHandle {
     pub(super) fn new(place: SessionParts, session: Session) -> Arc<Self> {
-        let SessionParts { id, variant, node_id, key, peer, published, owner, clock, tally, log } = place;
+        let SessionParts { id, variant, node_id, user_agent, key, peer, published, owner, clock, tally, log, nacks } =
+            place;
         let session = Mutex::new(session);
         let handle = Arc::new(Self {
             id,
             variant,
             node_id,
+            user_agent,
             key,
             peer,
             session,
@@ -105,6 +113,7 @@ impl SessionHandle {
             counters: tally,
             log,
             nack_log: LogPace::of_client(),
+            nacks,
         });
         handle.log.stream_opened(handle.line());
         handle
@@ -157,10 +166,17 @@ impl SessionHandle {
     /// Returns whether the view needs an update, and whether no reply can follow from the request.
     fn apply_request(&self, request: Request, stated: Option<HeldVersions>) -> (bool, bool) {
         let kind = if request.is_nack() { request.type_url().to_owned() } else { String::new() };
+        // Before the session is locked: the reason may be long.
+        let quoted =
+            request.is_nack().then(|| (Session::quoted_names(&request, QUOTED_BYTES), self.published.newest()));
         let mut session = self.lock();
         let answer = session.on_request_stating(request, stated, self.clock.now());
         let follows = (session.has_news_for_view(), session.is_at_rest());
         self.counters.names_refused(session.take_rejected_names());
+        if let (Some(Ack::Nack { nonce, .. }), Some((quoted, state))) = (answer, &quoted) {
+            session.suspect(&kind, nonce, quoted, state);
+        }
+        self.note_nacks(session.take_nack_changes());
         let Some(Ack::Nack { nonce, stale }) = answer else { return follows };
         let rejected = session.nacks().find(|(_, verdict)| verdict.nonce == nonce);
         self.counters.nack(rejected.map(|(of, _)| of));
@@ -170,8 +186,15 @@ impl SessionHandle {
         follows
     }
 
+    fn note_nacks(&self, changes: Vec<NackChange>) {
+        if !changes.is_empty() {
+            self.nacks.apply(changes, std::time::Instant::now());
+        }
+    }
+
     /// Logs a NACK, unless this client or all together have sent many. No lock is held.
-    fn log_nack(&self, type_url: &str, nonce: u64, stale: bool, error: Option<String>) {
+    fn log_nack(&self, type_url: &str, nonce: u64, stale: bool, error: Option<Arc<str>>) {
+        let error = error.as_deref();
         let now = std::time::Instant::now();
         let Some(unlogged) = self.nack_log.line(now) else { return };
         let Some(of_others) = self.log.repeated.line(now) else { return };
@@ -324,6 +347,7 @@ impl SessionHandle {
         let interest = {
             let mut session = self.lock();
             session.close();
+            self.note_nacks(session.take_nack_changes());
             session.take_interest()
         };
         let _ = self.commands.send(Command::Leave(self.id, interest)).await;
@@ -401,5 +425,12 @@ impl SessionHandle {
 impl Drop for SessionHandle {
     fn drop(&mut self) {
         self.count_waiting(false);
+        let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner);
+        session.close(); // mostly done already
+        let changes = session.take_nack_changes();
+        self.note_nacks(changes);
     }
 }
+
+/// How much of a reason is searched for names.
+const QUOTED_BYTES: usize = 4096;

@@ -1,8 +1,8 @@
-//! The report of a session for the admin address.
+//! The reports of a session for the admin address.
 
 use super::SessionHandle;
 use crate::protocol::session::Summary;
-use crate::relay::report::{ClientReport, ClientTypeReport};
+use crate::relay::report::{AnswersSource, ClientReport, ClientTypeReport, NackCounts};
 
 impl SessionHandle {
     pub(crate) fn report(&self) -> ClientReport {
@@ -13,7 +13,7 @@ impl SessionHandle {
             names: summary.names,
             pending: summary.pending,
             nacked: summary.nacked,
-            last_nack: summary.last_nack.map(|verdict| verdict.message.clone()),
+            last_nack: summary.last_nack.map(|verdict| verdict.message.to_string()),
         };
         ClientReport {
             session: self.id.0,
@@ -24,5 +24,11 @@ impl SessionHandle {
             unsupported_requests: session.unsupported_requests(),
             types: session.summaries().map(of_type).collect(),
         }
+    }
+}
+
+impl AnswersSource for SessionHandle {
+    fn count(&self, into: &mut NackCounts) {
+        self.lock().answers().for_each(|answers| into.add(&answers, &self.node_id, &self.user_agent));
     }
 }

@@ -29,7 +29,7 @@ use super::metric_labels::MetricLabel;
 use super::published::Published;
 use super::reachability::ViewReachability;
 use super::readiness::ViewReadiness;
-use super::report::OrderMetrics;
+use super::report::{OrderMetrics, ViewSessions};
 use super::server_log::{LadderChange, ServerLog};
 use super::view_usage::ViewUsage;
 use super::views::FromDisk;
@@ -181,6 +181,10 @@ impl ViewTask {
             }
             Command::Measure(to) => {
                 let _ = to.send(self.metrics());
+            }
+            Command::Sessions(to) => {
+                let sessions = self.sessions.values().map(|session| session.answers()).collect();
+                let _ = to.send(ViewSessions { view: self.view_id.clone(), sessions, now });
             }
             Command::Dangling(to) => {
                 let _ = to.send(self.dangling());

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::field_values::ViewValues;
 use crate::relay::command::Command;
+use crate::relay::nack_watch::NackWatch;
 use crate::relay::published::Published;
 use crate::relay::stay::Stay;
 use crate::relay::view_quota::ViewQuota;
@@ -16,6 +17,7 @@ use crate::relay::view_usage::ViewUsage;
 
 pub(super) struct ViewHandle {
     pub(crate) published: Arc<Published>,
+    pub(crate) nacks: Arc<NackWatch>,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) usage: Arc<ViewUsage>,
     /// The server for `*` and old-style names, by its place in the plan.
@@ -32,6 +34,7 @@ pub(super) struct ViewHandle {
 /// What a session needs to join a view. The view stays until the session has left it, or did not join.
 pub(super) struct Entrance {
     pub(crate) published: Arc<Published>,
+    pub(crate) nacks: Arc<NackWatch>,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) stay: Stay,
 }
@@ -39,7 +42,7 @@ pub(super) struct Entrance {
 impl ViewHandle {
     pub(crate) fn enter(&self) -> Entrance {
         let (published, commands) = (self.published.clone(), self.commands.clone());
-        Entrance { published, commands, stay: self.stay.clone() }
+        Entrance { published, nacks: self.nacks.clone(), commands, stay: self.stay.clone() }
     }
 
     /// Whether the view task is running. It is not after a panic.

@@ -3,6 +3,7 @@
 mod field_values;
 mod handles;
 mod map;
+mod nacks;
 mod options;
 mod quotas;
 mod reports;
@@ -219,12 +220,13 @@ impl Views {
         visit: &ClientInfo,
     ) -> Option<Arc<SessionHandle>> {
         let ClientInfo { variant, only, ref peer, .. } = *visit;
-        let Entrance { published, commands, stay } = into;
+        let Entrance { published, nacks, commands, stay } = into;
         let node = first.node().map_or(&[][..], |node| node);
         let place = SessionParts {
             id: SessionId(self.next_session.fetch_add(1, Ordering::Relaxed)),
             variant,
             node_id: Client::node_id(node),
+            user_agent: Client::user_agent(node),
             key: identity.key().to_string(),
             peer: peer.clone(),
             published,
@@ -232,6 +234,7 @@ impl Views {
             clock: self.clock,
             tally: self.counters.clone(),
             log: self.client_log.clone(),
+            nacks,
         };
         let clearance = self.clearance(peer, &identity);
         let only = only.map(|name| self.table.resolve(name));
@@ -362,6 +365,7 @@ impl Views {
                 views.waiting.retire(after);
             }
             self.watch_split();
+            self.log_nacks().await;
         }
     }
 

@@ -64,7 +64,7 @@ impl Views {
         (measures.len(), self.metric_labels.merge(measures))
     }
 
-    fn owners(&self) -> Vec<mpsc::Sender<Command>> {
+    pub(super) fn owners(&self) -> Vec<mpsc::Sender<Command>> {
         let views = self.lock();
         let mut owners: Vec<_> = views.iter().map(|view| view.commands.clone()).collect();
         drop(views);

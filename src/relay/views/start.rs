@@ -73,6 +73,7 @@ impl Views {
         };
         tokio::spawn(owner.run_supervised());
         let (stay, maker) = (Stay::default(), by.quota.clone());
-        ViewHandle { published, commands: sender, usage, active, stay, values, maker, of_relay }
+        let nacks = Arc::default();
+        ViewHandle { published, nacks, commands: sender, usage, active, stay, values, maker, of_relay }
     }
 }

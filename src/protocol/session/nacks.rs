@@ -1,0 +1,101 @@
+//! What a session knows of its client's answers, for operators: which version of each type the client accepted, which it NACKed, and which
+//! it has yet to answer.
+
+use super::Session;
+use super::nack_reason::quoted_names;
+use super::sent_reply::SentReply;
+use super::standing_nack::StandingNack;
+use crate::proto::Request;
+use crate::protocol::view::{Class, Snapshot};
+use crate::xds::{Name, SetVersion, Type};
+
+/// How a client has answered the replies of one type.
+#[derive(Debug)]
+pub(crate) struct Answers<'a> {
+    pub(crate) kind: &'a Type,
+    pub(crate) newest: SentReply,
+    /// The newest reply is unanswered.
+    pub(crate) is_pending: bool,
+    /// The newest reply that the client accepted.
+    pub(crate) accepted: Option<SentReply>,
+    pub(crate) nack: Option<&'a StandingNack>,
+}
+
+/// A NACK of one type that ceased to stand, one that began to, or one in place of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NackChange {
+    pub(crate) kind: Type,
+    pub(crate) ended: Option<SetVersion>,
+    pub(crate) began: Option<SetVersion>,
+}
+
+impl Session {
+    /// Returns the names that a request quotes as the reason of a NACK. This needs no session.
+    pub(crate) fn quoted_names(request: &Request, limit: usize) -> Vec<Name> {
+        let error = match request {
+            Request::Sotw(request) => request.error_detail.as_ref(),
+            Request::Delta(request) => request.error_detail.as_ref(),
+        };
+        error.map(|status| quoted_names(&status.message, limit)).unwrap_or_default()
+    }
+
+    /// Suspects the resources among these names, which the NACK of a type quotes: those that the client subscribes to.
+    pub(crate) fn suspect(&mut self, type_url: &str, nonce: u64, quoted: &[Name], state: &Snapshot) {
+        let Ok((kind, _)) = self.meant(type_url) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(&kind) else { return };
+        if subscription.acks.standing().is_none_or(|nack| nack.reply.nonce != nonce) {
+            return; // a late one
+        }
+        for name in quoted.iter().filter(|name| self.client.clearance.allows(&kind, name)) {
+            let entry = |class| state.resources(&kind, class).and_then(|table| table.get(name));
+            let named = subscription.names.contains_key(name).then(|| entry(Class::Named));
+            let wildcard = subscription.wildcard.as_ref().and_then(|_| entry(Class::Wildcard));
+            if named.is_some() || wildcard.is_some() {
+                let changed = wildcard.or(named.flatten()).map(|entry| entry.changed).unwrap_or_default();
+                subscription.acks.suspect(name, changed);
+            }
+        }
+    }
+
+    /// Returns how the client has answered, by type, for types of which it was sent something. Clients that poll send no answers.
+    pub(crate) fn answers(&self) -> impl Iterator<Item = Answers<'_>> {
+        self.subscriptions().filter(|(_, subscription)| !subscription.asks_once).filter_map(|(kind, subscription)| {
+            let acks = &subscription.acks;
+            let (newest, is_pending) = acks.newest()?;
+            Some(Answers { kind, newest, is_pending, accepted: acks.accepted(), nack: acks.standing() })
+        })
+    }
+
+    /// Returns the NACKs that began or ceased to stand since the last call.
+    pub(crate) fn take_nack_changes(&mut self) -> Vec<NackChange> {
+        std::mem::take(&mut self.nack_changes)
+    }
+
+    pub(super) fn nacked_version(&self, kind: &Type) -> Option<SetVersion> {
+        Some(self.subscriptions.get(kind)?.acks.standing()?.reply.version)
+    }
+
+    /// Notes whether another version of a type is NACKed than before a request.
+    pub(super) fn note_nack_change(&mut self, kind: Type, before: Option<SetVersion>) {
+        let Some(subscription) = self.subscriptions.get_mut(&kind).filter(|of| of.acks.standing().is_some()) else {
+            return self.nack_changes.extend(before.map(|ended| NackChange { kind, ended: Some(ended), began: None }));
+        };
+        let (names, has_wildcard) = (&subscription.names, subscription.wildcard.is_some());
+        let has_any = has_wildcard || !names.is_empty();
+        subscription.acks.settle(has_any, |name| has_wildcard || names.contains_key(name));
+        let now = self.nacked_version(&kind);
+        if before != now {
+            self.nack_changes.push(NackChange { kind, ended: before, began: now });
+        }
+    }
+
+    /// Ends every NACK: the client leaves.
+    pub(super) fn end_nacks(&mut self) {
+        for (kind, subscription) in &mut self.subscriptions {
+            if let Some(nack) = subscription.acks.end_standing() {
+                let ended = Some(nack.reply.version);
+                self.nack_changes.push(NackChange { kind: kind.clone(), ended, began: None });
+            }
+        }
+    }
+}

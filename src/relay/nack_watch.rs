@@ -1,0 +1,216 @@
+//! Which versions of a view clients NACK, counted as that begins and ends, and when that is worth a log line.
+//!
+//! NACKs are rare, so the sessions of a view share one lock for them; an ACK takes it only if it ends a NACK.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::protocol::session::NackChange;
+use crate::xds::{Type, VersionText};
+
+#[derive(Debug, Default)]
+pub(super) struct NackWatch(Mutex<BTreeMap<Type, TypeWatch>>);
+
+#[derive(Debug, Default)]
+struct TypeWatch {
+    /// Streams that NACK a version, by version.
+    streams: BTreeMap<VersionText, usize>,
+    /// When a version was first NACKed that was not when the last line was written.
+    new_since: Option<Instant>,
+    /// The last line, until one says that it is over.
+    last: Option<Line>,
+    /// When lines about new versions were written, the latest few.
+    written: Vec<Instant>,
+}
+
+/// A line about a type: when it was due, and how many streams NACKed then.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    at: Instant,
+    streams: usize,
+}
+
+/// What a line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NackNews {
+    /// A version is NACKed that was not before.
+    Began,
+    /// More or fewer streams NACK than the last line had.
+    Changed,
+    /// No stream NACKs any more.
+    Over,
+}
+
+impl NackWatch {
+    pub(super) fn apply(&self, changes: Vec<NackChange>, now: Instant) {
+        let mut types = self.lock();
+        for NackChange { kind, ended, began } in changes {
+            let watch = types.entry(kind).or_default();
+            began.iter().for_each(|version| watch.begin(version.text(), now));
+            ended.iter().for_each(|version| watch.end(&version.text()));
+        }
+    }
+
+    /// Returns how many streams NACK, by type.
+    pub(super) fn streams(&self) -> Vec<(Type, usize)> {
+        self.lock().iter().map(|(kind, watch)| (kind.clone(), watch.total())).collect()
+    }
+
+    /// Returns the types that are worth a line now, at most `most`. Each counts as written.
+    pub(super) fn take_news(&self, now: Instant, most: usize) -> Vec<(Type, NackNews)> {
+        let mut types = self.lock();
+        let due = types.iter_mut().filter_map(|(kind, watch)| Some((kind, watch.news(now)?, watch)));
+        let news = due.take(most).map(|(kind, news, watch)| {
+            watch.written(news, now);
+            (kind.clone(), news)
+        });
+        let news = news.collect();
+        types.retain(|_, watch| !watch.is_over(now));
+        news
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Type, TypeWatch>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TypeWatch {
+    fn begin(&mut self, version: VersionText, now: Instant) {
+        let streams = self.streams.entry(version).or_default();
+        if *streams == 0 {
+            self.new_since.get_or_insert(now);
+        }
+        *streams += 1;
+    }
+
+    fn end(&mut self, version: &VersionText) {
+        if let Some(streams) = self.streams.get_mut(version) {
+            *streams -= 1;
+            if *streams == 0 {
+                self.streams.remove(version);
+            }
+        }
+        self.new_since = self.new_since.filter(|_| !self.streams.is_empty());
+    }
+
+    fn total(&self) -> usize {
+        self.streams.values().sum()
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.streams.is_empty() && self.last.is_none() && self.new_lines(now) == 0
+    }
+
+    fn new_lines(&self, now: Instant) -> usize {
+        self.written.iter().filter(|at| now.saturating_duration_since(**at) < MINUTE).count()
+    }
+
+    /// Whether a new version is NACKed for long enough that the line counts most clients of a push.
+    fn has_new(&self, now: Instant) -> bool {
+        let settled = self.new_since.is_some_and(|since| now.saturating_duration_since(since) >= SETTLE);
+        settled && !self.streams.is_empty()
+    }
+
+    fn news(&self, now: Instant) -> Option<NackNews> {
+        match self.last {
+            _ if self.has_new(now) && self.new_lines(now) < NEW_PER_MINUTE => Some(NackNews::Began),
+            Some(_) if self.streams.is_empty() => Some(NackNews::Over),
+            Some(line) => {
+                let is_due = now.saturating_duration_since(line.at) >= MINUTE && line.streams != self.total();
+                is_due.then_some(NackNews::Changed)
+            }
+            None => None,
+        }
+    }
+
+    fn written(&mut self, news: NackNews, now: Instant) {
+        if news == NackNews::Began {
+            self.written.retain(|at| now.saturating_duration_since(*at) < MINUTE);
+            self.written.push(now);
+        }
+        self.new_since = None;
+        self.last = (news != NackNews::Over).then(|| Line { at: now, streams: self.total() });
+    }
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// How long after the first NACK of a version its line is written.
+const SETTLE: Duration = Duration::from_secs(2);
+/// Lines a minute about versions that are newly NACKed, for each view and type.
+const NEW_PER_MINUTE: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xds::{ContentHash, SetVersion, TypeTable};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn version(number: u64) -> SetVersion {
+        SetVersion::of("a", ContentHash::of_body("t", &number.to_le_bytes()))
+    }
+
+    fn change(ended: Option<u64>, began: Option<u64>) -> Vec<NackChange> {
+        let kind = TypeTable::new().resolve("envoy.config.cluster.v3.Cluster");
+        vec![NackChange { kind, ended: ended.map(version), began: began.map(version) }]
+    }
+
+    fn news(watch: &NackWatch, now: Instant) -> Option<NackNews> {
+        watch.take_news(now, 10).first().map(|(_, news)| *news)
+    }
+
+    #[test]
+    fn a_version_is_news_once_and_then_its_count_each_minute_and_its_end() {
+        let (watch, start) = (NackWatch::default(), Instant::now());
+        assert_eq!(news(&watch, start), None);
+        watch.apply(change(None, Some(1)), start);
+        assert_eq!(news(&watch, start + SECOND), None, "others may follow");
+        (0..16).for_each(|_| watch.apply(change(None, Some(1)), start + SECOND));
+        assert_eq!(watch.streams()[0].1, 17);
+        let began = start + 2 * SECOND;
+        assert_eq!(news(&watch, began), Some(NackNews::Began));
+        watch.apply(change(None, Some(1)), began);
+        assert_eq!(news(&watch, began + 59 * SECOND), None, "once a minute");
+        assert_eq!(news(&watch, began + 60 * SECOND), Some(NackNews::Changed));
+        assert_eq!(news(&watch, began + 200 * SECOND), None, "nothing changed");
+        watch.apply(change(Some(1), Some(2)), began + 200 * SECOND);
+        assert_eq!(news(&watch, began + 202 * SECOND), Some(NackNews::Began), "another version");
+        watch.apply(change(Some(2), None), began);
+        (0..17).for_each(|_| watch.apply(change(Some(1), None), began));
+        assert_eq!(news(&watch, began + 203 * SECOND), Some(NackNews::Over));
+        assert_eq!(news(&watch, began + 300 * SECOND), None);
+        assert!(watch.lock().is_empty(), "nothing is kept");
+    }
+
+    #[test]
+    fn what_ended_before_a_line_was_due_has_none() {
+        let (watch, start) = (NackWatch::default(), Instant::now());
+        watch.apply(change(None, Some(1)), start);
+        watch.apply(change(Some(1), None), start);
+        assert_eq!(news(&watch, start + 2 * SECOND), None);
+        assert!(watch.lock().is_empty());
+    }
+
+    #[test]
+    fn a_client_that_nacks_and_acks_in_turn_has_a_few_lines_a_minute() {
+        let (watch, start) = (NackWatch::default(), Instant::now());
+        let mut lines = 0;
+        for round in 0..200 {
+            let (version, now) = (u64::from(round), start + 3 * round * SECOND);
+            watch.apply(change(None, Some(version)), now);
+            lines += usize::from(news(&watch, now + 2 * SECOND).is_some());
+            watch.apply(change(Some(version), None), now + 2 * SECOND);
+            lines += usize::from(news(&watch, now + 2 * SECOND).is_some());
+        }
+        assert!((50..=110).contains(&lines), "{lines} lines in ten minutes");
+    }
+
+    #[test]
+    fn types_that_have_no_room_have_their_line_the_next_time() {
+        let (watch, start) = (NackWatch::default(), Instant::now());
+        watch.apply(change(None, Some(1)), start);
+        assert!(watch.take_news(start + 2 * SECOND, 0).is_empty());
+        assert_eq!(news(&watch, start + 2 * SECOND), Some(NackNews::Began));
+    }
+}
