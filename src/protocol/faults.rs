@@ -85,6 +85,12 @@ pub enum Fault {
     NeverReturn,
     /// FB-28: an unanswered name is reported as absent while no server is reachable.
     AbsentWhileDown,
+    /// Each response that removes resources is judged by itself, so that a drip empties a set.
+    BrakeForgetsDrip,
+    /// A server agrees with a removal by stating it again on the same opening.
+    BrakeAgreesWithItself,
+    /// Each further removal makes all that is held wait from the beginning.
+    BrakeStartsOver,
     /// A view task panics when a client requests the name `panic`.
     OwnerPanics,
 }

@@ -116,6 +116,8 @@ impl Sources {
             server: u16::try_from(server).unwrap_or(u16::MAX),
             rank: u8::try_from(rank).unwrap_or(u8::MAX),
             holds_missing: self.plan.holds_missing,
+            skips_brakes: self.plan.servers.get(server)?.quirks.skips_brakes,
+            is_polled: self.plan.servers.get(server)?.quirks.per_type_liveness,
         })
     }
 
