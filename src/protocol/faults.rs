@@ -89,6 +89,12 @@ pub enum Fault {
     DiskOverridesClients,
     /// What was loaded from disk counts as complete.
     DiskIsComplete,
+    /// Each response that removes resources is judged by itself, so that a drip empties a set.
+    BrakeForgetsDrip,
+    /// A server agrees with a removal by stating it again on the same opening.
+    BrakeAgreesWithItself,
+    /// Each further removal makes all that is held wait from the beginning.
+    BrakeStartsOver,
     /// A view task panics when a client requests the name `panic`.
     OwnerPanics,
 }

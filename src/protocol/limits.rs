@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::faults::Faults;
+use super::view::BrakeRules;
 
 /// Bounds and timers of sessions, views and upstream streams.
 #[derive(Debug, Clone)]
@@ -74,6 +75,8 @@ pub struct Limits {
     /// Closes the stream of a new gRPC client when no server is reachable and the cache has nothing for it, so that the client tries its
     /// next server.
     pub grpc_fail_fast: bool,
+    /// Which removals are held, and for how long.
+    pub brakes: BrakeRules,
     /// Rules that tests break on purpose; none in the program.
     pub faults: Faults,
 }
@@ -113,6 +116,7 @@ impl Default for Limits {
             error_bytes: 4096,
             fetch_timeout: Duration::from_secs(5),
             grpc_fail_fast: true,
+            brakes: BrakeRules::default(),
             faults: Faults::NONE,
         }
     }

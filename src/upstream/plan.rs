@@ -76,6 +76,7 @@ impl Plan {
             quirks: ServerQuirks {
                 on_resource_timeout: OnResourceTimeout::Unknown,
                 signals_completion: true,
+                skips_brakes: true, // the hub's views have them
                 max_request_bytes: usize::MAX,
                 ..ServerQuirks::default()
             }
@@ -161,6 +162,7 @@ impl FilesServer {
             initial_set,
             on_resource_timeout: OnResourceTimeout::Unknown,
             ignore_deletions,
+            skips_brakes: true,
             max_request_bytes: usize::MAX,
             ..ServerQuirks::default()
         }

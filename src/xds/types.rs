@@ -110,6 +110,11 @@ impl Type {
         *self.0.name == *name || self.0.successor.as_deref() == Some(name)
     }
 
+    /// Whether resources with different names can exclude one another: listeners by their addresses, scopes by their keys.
+    pub(crate) fn can_conflict(&self) -> bool {
+        self.is_called(LISTENERS) || self.is_called(SCOPED_ROUTES)
+    }
+
     /// Whether its resources are private keys, passwords and the like.
     pub(crate) fn is_secret(&self) -> bool {
         self.is_called(SECRETS)
@@ -210,6 +215,11 @@ impl TypeTable {
         self.by_name.get(name).cloned().unwrap_or_else(|| Type(Arc::new(opaque(name))))
     }
 
+    /// Returns the full names of the types whose `*` sets are full state and have no v2 name.
+    pub fn full_state(&self) -> impl Iterator<Item = &str> {
+        self.by_name.values().filter(|kind| kind.info().full_state && !kind.is_v2()).map(Type::name)
+    }
+
     pub(crate) fn clusters(&self) -> Type {
         self.resolve(CLUSTERS)
     }
@@ -302,6 +312,7 @@ impl Row {
     }
 }
 
+const LISTENERS: &str = "envoy.config.listener.v3.Listener";
 const CLUSTERS: &str = "envoy.config.cluster.v3.Cluster";
 const ENDPOINTS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
 const ROUTES: &str = "envoy.config.route.v3.RouteConfiguration";
@@ -312,7 +323,7 @@ const LAST: u8 = u8::MAX - 1;
 
 /// v2 names and their successors. Other types have no v2 form.
 const V2: &[(&str, &str)] = &[
-    ("envoy.api.v2.Listener", "envoy.config.listener.v3.Listener"),
+    ("envoy.api.v2.Listener", LISTENERS),
     ("envoy.api.v2.Cluster", CLUSTERS),
     ("envoy.api.v2.RouteConfiguration", ROUTES),
     ("envoy.api.v2.ScopedRouteConfiguration", SCOPED_ROUTES),
@@ -334,7 +345,7 @@ const BUILT_IN: &[Row] = &[
     row(ENDPOINTS, 1, Sotw::Partial, 1, 5, Role::Endpoints),
     row("envoy.config.endpoint.v3.LbEndpoint", 0, Sotw::None, 2, 6, Role::Endpoints),
     row("envoy.config.endpoint.v3.LbEndpointCollection", 0, Sotw::Partial, 2, 6, Role::Endpoints),
-    row("envoy.config.listener.v3.Listener", 1, Sotw::Full, 3, 0, Role::Routing),
+    row(LISTENERS, 1, Sotw::Full, 3, 0, Role::Routing),
     row("envoy.config.listener.v3.ListenerCollection", 0, Sotw::Partial, 3, 0, Role::Routing),
     row("envoy.config.listener.v3.FilterChain", 7, Sotw::Partial, 3, 0, Role::Routing),
     row(ROUTES, 1, Sotw::Partial, 4, 2, Role::Routing),
@@ -364,7 +375,7 @@ mod tests {
         let mut full: Vec<_> = BUILT_IN.iter().map(Row::info).filter(|info| info.full_state).collect();
         full.sort_by_key(|info| info.rank);
         let names: Vec<_> = full.iter().map(|info| &*info.name).collect();
-        assert_eq!(names, [CLUSTERS, "envoy.config.listener.v3.Listener", SCOPED_ROUTES]);
+        assert_eq!(names, [CLUSTERS, LISTENERS, SCOPED_ROUTES]);
     }
 
     #[test]

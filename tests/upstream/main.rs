@@ -175,6 +175,7 @@ fn fact_text(update: &Update) -> String {
         }
         Update::Progress { of: Selector::Wildcard, completeness: fill, .. } => format!("{fill:?}"),
         Update::Progress { of: Selector::Name(glob), completeness: fill, .. } => format!("{fill:?} of {glob}"),
+        Update::Unchanged { .. } => "unchanged".into(),
         Update::Unreadable { names, .. } => {
             format!("unread {:?}", names.iter().map(ToString::to_string).collect::<Vec<_>>())
         }

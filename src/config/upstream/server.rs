@@ -113,6 +113,7 @@ fn quirks(raw: &Server) -> ServerQuirks {
         initial_set: or(&raw.initial_set, raw::InitialSet::Auto).into(),
         signals_completion: false,
         per_type_liveness: false,
+        skips_brakes: false,
     }
 }
 

@@ -58,6 +58,12 @@ impl Sources {
         self.authoritative_updates(id.server, updates)
     }
 
+    /// A polled server has given the same as before for a type.
+    pub(crate) fn on_unchanged(&mut self, id: StreamId, epoch: Epoch, url: &str, now: Moment) -> Vec<UpdateBatch> {
+        let update = self.stream(id).and_then(|stream| stream.on_unchanged(epoch, url, now));
+        self.authoritative_updates(id.server, update.into_iter().collect())
+    }
+
     /// A source within the process reports how much of a collection was sent.
     pub(crate) fn on_progress(
         &mut self,

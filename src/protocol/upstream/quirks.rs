@@ -22,6 +22,8 @@ pub struct ServerQuirks {
     pub signals_completion: bool,
     /// Each type is polled separately, so that a response for one is no evidence about another (REST).
     pub per_type_liveness: bool,
+    /// Brakes do not hold what it removes: its resources are files, or of a view that has brakes itself.
+    pub skips_brakes: bool,
     /// The longest request that it is sent.
     pub max_request_bytes: usize,
 }
@@ -62,6 +64,7 @@ impl Default for ServerQuirks {
             initial_set: InitialSet::Auto,
             signals_completion: false,
             per_type_liveness: false,
+            skips_brakes: false,
             max_request_bytes: MAX_REQUEST_BYTES,
         }
     }

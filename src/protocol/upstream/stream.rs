@@ -115,11 +115,11 @@ impl Stream {
     }
 
     /// A poll for a type was answered, without changes.
-    pub fn on_unchanged(&mut self, epoch: Epoch, url: &str, now: Moment) {
+    pub fn on_unchanged(&mut self, epoch: Epoch, url: &str, now: Moment) -> Option<Update> {
         let kind = self.table.resolve(url);
-        if let Some(subscription) = self.types.get_mut(&kind).filter(|_| epoch == self.epoch && self.open) {
-            subscription.on_poll(now);
-        }
+        let subscription = self.types.get_mut(&kind).filter(|_| epoch == self.epoch && self.open)?;
+        subscription.on_poll(now);
+        (subscription.class == Class::Wildcard).then_some(Update::Unchanged { kind })
     }
 
     /// A poll for a type failed. Until one is answered again, the server's silence about the type is no evidence.

@@ -56,6 +56,7 @@ impl View {
                 }
             }
             Update::Interrupted { kind, of } => self.interrupt(&kind, &of),
+            Update::Unchanged { .. } => {} // brakes alone depend on it
             Update::Unreadable { kind, of, names } => {
                 let table = self.resources(&kind, Class::Wildcard);
                 names.iter().for_each(|name| table.interrupt_one(name));
@@ -221,6 +222,7 @@ impl View {
     pub(super) fn expire(&mut self, kind: &Type, class: Class, name: Name, now: Moment) {
         let glob = self.interest.collection(kind, &name).filter(|_| class == Class::Named);
         self.remove_one(kind, class, &name, Evidence::Reported, now);
+        self.note_expired(kind, class, &name);
         self.resources(kind, class).record_expired(&name, glob.as_ref());
         let wanted = match class {
             Class::Wildcard => Some(Selector::Wildcard),

@@ -132,13 +132,13 @@ impl View {
         self.sought.sets.contains(kind)
     }
 
-    /// Returns the present resources of a type. A resource that upstream has removed, and that stays for a while, counts as
-    /// absent.
+    /// Returns the present resources of a type. A resource that upstream has removed, and that stays for a while or is held by a
+    /// brake, counts as absent.
     pub fn here<'a>(&'a self, kind: &'a Type, class: Class) -> impl Iterator<Item = (&'a Name, &'a Entry)> {
         let table = self.tables.get(&(kind.clone(), class));
         let all =
             table.into_iter().flat_map(|table| table.present_names().filter_map(|name| Some((name, table.get(name)?))));
-        all.filter(move |(name, _)| !self.is_doomed(kind, class, name))
+        all.filter(move |(name, _)| !self.is_doomed(kind, class, name) && !self.is_held_back(kind, class, name))
     }
 
     /// Returns what is known of a name, if anything is.

@@ -97,6 +97,10 @@ impl Collection {
         self.members.iter()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.members.size()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.members.is_empty()
     }

@@ -64,7 +64,13 @@ impl Gate {
         let Some(overlay) = self.shut.get_mut(kind) else { return Some(update) };
         match (key, update) {
             // Extended TTLs and errors change no content: they are not kept back.
-            (_, update @ (Update::Refresh { .. } | Update::Error { .. } | Update::Unreadable { .. })) => {
+            (
+                _,
+                update @ (Update::Refresh { .. }
+                | Update::Error { .. }
+                | Update::Unreadable { .. }
+                | Update::Unchanged { .. }),
+            ) => {
                 return Some(update);
             }
             (_, update @ Update::Interrupted { .. }) => {

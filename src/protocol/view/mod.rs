@@ -7,6 +7,8 @@
 
 mod apply;
 mod batch;
+mod brake;
+mod braking;
 mod claims;
 mod class;
 mod collections;
@@ -30,6 +32,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use batch::{Batch, BatchKey};
+pub use brake::{
+    BrakeEvent, BrakeReport, BrakeRules, BrakeState, Generations, HeldRemoval, NotReleased, ReleaseReason, SetState,
+};
 pub use claims::{Claim, Claimed};
 pub use class::Class;
 pub(crate) use gate::Gate;
@@ -47,6 +52,7 @@ pub use snapshot::{Lookup, Snapshot};
 pub(crate) use update::Origin;
 pub use update::{Completeness, Evidence, Retain, Update};
 
+use self::brake::Brakes;
 use self::claims::Sought;
 use self::interest::Interest;
 use self::order::Order;
@@ -87,6 +93,7 @@ pub struct View {
     origin: Origin,
     sought: Sought,
     order: Order,
+    brakes: Brakes,
     /// Upstream responds to a name that is requested again (UP-17).
     repeats: bool,
     /// Authorities without a reachable server.
@@ -122,6 +129,7 @@ impl View {
             origin: Origin::default(),
             sought: Sought::default(),
             order: Order::default(),
+            brakes: Brakes::default(),
             repeats: false,
             down: Arc::default(),
             clusters: table.clusters(),
@@ -138,16 +146,14 @@ impl View {
     /// Applies the updates of one response, except those that have to wait. [`View::publish`] makes them visible.
     pub fn apply_from(&mut self, source: Origin, updates: Vec<Update>, now: Moment) {
         self.origin = source;
-        for update in self.gate.pass(updates) {
-            self.apply_one(update, now);
-        }
+        let updates = self.gate.pass(updates);
+        self.apply_braked(updates, now);
     }
 
     /// Applies the updates of a type that the gate kept back.
     pub fn open_gate(&mut self, kind: &Type, now: Moment) {
-        for update in self.gate.open(kind) {
-            self.apply_one(update, now);
-        }
+        let updates = self.gate.open(kind);
+        self.apply_braked(updates, now);
     }
 
     /// Keeps back updates of a type until its set is complete, since another server has become active.
@@ -307,7 +313,8 @@ impl View {
     /// Returns when [`View::on_time`] has something to do next.
     pub fn next_deadline(&self) -> Option<Moment> {
         let tables = self.tables.values().filter_map(|table| table.next_deadline(&self.limits));
-        earliest(tables.min(), earliest(self.interest.next_deadline(), self.order.next_deadline()))
+        let waits = earliest(self.order.next_deadline(), self.brakes.next_deadline(&self.limits.brakes));
+        earliest(tables.min(), earliest(self.interest.next_deadline(), waits))
     }
 
     /// Handles expired timers: lingering interest ends, and old tombstones are forgotten.
@@ -315,6 +322,7 @@ impl View {
         for (kind, wanted) in self.interest.expire(now) {
             self.forget(&kind, &wanted, now);
         }
+        self.settle_brakes(now);
         self.settle_order(now);
         let expired = |((kind, class), table): (&(Type, Class), &ResourceTable)| {
             let names = table.expired(now).into_iter();
@@ -336,6 +344,7 @@ impl View {
         self.dirty = true;
         self.gate.forget(kind, wanted);
         self.sought.forget(kind, wanted);
+        self.brakes.forget(&(kind.clone(), wanted.clone()));
         match wanted {
             Selector::Name(name) => {
                 let ended = self.resources(kind, Class::Named).collections.end(name);

@@ -92,7 +92,7 @@ impl View {
         };
         for SavedSet { kind, class, settled, past, has_expired, resources } in sets {
             for SavedResource { key, resource, server, rank } in resources {
-                self.origin = Origin { server, rank, holds_missing: false, from_disk: true };
+                self.origin = Origin { server, rank, from_disk: true, ..Origin::default() };
                 self.set_resource(&kind, class, key, resource, now);
             }
             match class {

@@ -27,6 +27,8 @@ pub enum Update {
     Progress { kind: Type, of: Selector, completeness: Completeness },
     /// The source is lost, or another one has become active: a set is no longer known to be complete.
     Interrupted { kind: Type, of: Selector },
+    /// A polled server has given the same `*` set again.
+    Unchanged { kind: Type },
     /// The names of a set that came, cannot be read, and of which nothing is cached. It replaces the earlier list.
     Unreadable { kind: Type, of: Selector, names: BTreeSet<Name> },
 }
@@ -81,6 +83,10 @@ pub struct Origin {
     pub(crate) holds_missing: bool,
     /// It was loaded from disk, and no server has confirmed it since.
     pub(crate) from_disk: bool,
+    /// Brakes do not hold what it removes: it is a source within the process, or of files.
+    pub(crate) skips_brakes: bool,
+    /// Each of its full sets is the answer to another poll.
+    pub(crate) is_polled: bool,
 }
 
 /// Resources that a complete set does not delete although it lacks them.
@@ -106,7 +112,7 @@ impl Update {
                     Selector::Wildcard => (kind, None),
                 }
             }
-            Self::FullSet { kind, .. } => (kind, None),
+            Self::FullSet { kind, .. } | Self::Unchanged { kind } => (kind, None),
         }
     }
 }

@@ -219,10 +219,10 @@ impl ViewTask {
                 link.up.iter().for_each(|(_, epoch)| stream.on_receiving(*epoch));
                 Vec::new()
             }
-            LinkEvent::Unchanged { type_url } => {
-                link.up.iter().for_each(|(_, epoch)| stream.on_unchanged(*epoch, &type_url, now));
-                Vec::new()
-            }
+            LinkEvent::Unchanged { type_url } => match link.up {
+                Some((_, epoch)) => self.sources.on_unchanged(id, epoch, &type_url, now),
+                None => Vec::new(),
+            },
             LinkEvent::PollFailed { type_url } => {
                 link.up.iter().for_each(|(_, epoch)| stream.on_poll_failed(*epoch, &type_url));
                 Vec::new()

@@ -80,6 +80,12 @@ impl Order {
         !self.removable.is_empty() && self.removable.contains_key(key)
     }
 
+    /// Returns what stays for now of one type and class.
+    pub(crate) fn doomed(&self, of: &Type, class: Class) -> impl Iterator<Item = &Name> {
+        let all = self.removable.keys();
+        all.filter(move |(kind, own, _)| kind == of && *own == class).map(|(_, _, name)| name)
+    }
+
     pub(crate) fn has_doomed(&self) -> bool {
         !self.removable.is_empty()
     }

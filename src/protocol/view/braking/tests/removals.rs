@@ -1,0 +1,228 @@
+//! What is too much, and when it is let go.
+
+use super::*;
+
+#[test]
+fn an_empty_push_is_held_for_the_longer_time() {
+    let mut bench = Bench::new(CDS, 3);
+    bench.set([]);
+    assert_eq!((bench.count(), bench.held()), (3, 3));
+    bench.pass(EMPTY_GRACE - 1);
+    assert_eq!(bench.count(), 3);
+    bench.pass(1);
+    assert_eq!((bench.count(), bench.held()), (0, 0));
+    assert_eq!(bench.releases(), [(ReleaseReason::EmptyGrace, 3)]);
+}
+
+#[test]
+fn half_a_push_is_held_for_the_grace() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.set(0..50);
+    assert_eq!((bench.count(), bench.held()), (100, 50));
+    bench.pass(GRACE - 1);
+    assert_eq!(bench.count(), 100);
+    bench.pass(1);
+    assert_eq!((bench.count(), bench.held()), (50, 0));
+    assert_eq!(bench.releases(), [(ReleaseReason::Grace, 50)]);
+}
+
+#[test]
+fn ordinary_removals_pass() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.set(30..100);
+    assert_eq!((bench.count(), bench.held()), (70, 0));
+    let mut few = Bench::new(CDS, 12);
+    few.set(0..3);
+    assert_eq!(few.count(), 3, "most of it, but fewer than the count");
+}
+
+#[test]
+fn a_drip_counts_like_one_response() {
+    let mut bench = Bench::new(CDS, 100);
+    for number in 0..60 {
+        bench.remove([number]);
+        bench.pass(1);
+    }
+    assert_eq!((bench.count(), bench.held()), (70, 30));
+}
+
+#[test]
+fn a_drip_does_not_delay_what_is_held_longer() {
+    let mut bench = Bench::new(CDS, 400);
+    bench.remove(0..130);
+    for number in 130..170 {
+        bench.pass(GRACE / 10);
+        bench.remove([number]);
+    }
+    assert_eq!(bench.held(), 10, "each has its own time, and the last ten are younger than the grace");
+    bench.pass(GRACE);
+    assert_eq!((bench.count(), bench.held()), (230, 0));
+}
+
+#[test]
+fn what_left_before_the_window_does_not_count() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.remove(0..30);
+    bench.pass(620);
+    bench.remove(30..50);
+    assert_eq!((bench.count(), bench.held()), (50, 0), "20 of 70");
+}
+
+#[test]
+fn what_comes_back_counts_back() {
+    let mut bench = Bench::new(CDS, 100);
+    for number in 0..20 {
+        bench.remove([number]);
+        bench.send(number, "");
+    }
+    bench.remove(0..30);
+    assert_eq!((bench.count(), bench.held()), (70, 0));
+}
+
+#[test]
+fn as_many_others_are_no_loss() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.set(100..200);
+    assert_eq!((bench.present(), bench.held()), ((100..200).collect(), 0));
+}
+
+#[test]
+fn removals_before_as_many_additions_are_let_go_with_them() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.remove(0..100);
+    assert_eq!(bench.held(), 100);
+    (100..171).for_each(|number| bench.send(number, ""));
+    assert_eq!((bench.present(), bench.held()), ((100..171).collect(), 0), "the 70th makes it an ordinary loss");
+    assert_eq!(bench.releases(), [(ReleaseReason::Recovered, 100)]);
+}
+
+#[test]
+fn what_the_server_takes_back_is_cancelled() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.set([]);
+    bench.pass(10);
+    bench.set(0..100);
+    assert_eq!((bench.count(), bench.held()), (100, 0));
+    assert_eq!(bench.releases(), [(ReleaseReason::Recovered, 100)]);
+    bench.pass(2 * EMPTY_GRACE);
+    assert_eq!(bench.count(), 100);
+}
+
+#[test]
+fn additions_and_changes_pass() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.set((0..40).chain([1000]));
+    bench.send(1, "changed");
+    assert_eq!((bench.count(), bench.held()), (101, 60));
+    assert_eq!(bench.content(1).unwrap(), b"changed");
+}
+
+#[test]
+fn a_set_that_becomes_empty_by_a_drip_is_held() {
+    let mut bench = Bench::new(CDS, 3);
+    (0..3).for_each(|number| bench.remove([number]));
+    assert_eq!((bench.present(), bench.held()), ([2].into(), 1));
+    bench.pass(EMPTY_GRACE);
+    assert_eq!(bench.count(), 0);
+}
+
+#[test]
+fn one_resource_does_not_shorten_the_time_of_an_empty_set() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.set([]);
+    bench.pass(GRACE + 1);
+    bench.set([0]);
+    assert_eq!((bench.count(), bench.held()), (100, 99), "a server that begins to fill its set");
+    bench.pass(EMPTY_GRACE - GRACE);
+    assert_eq!(bench.count(), 1);
+}
+
+#[test]
+fn what_expires_is_neither_held_nor_counted() {
+    let mut bench = Bench::new(CDS, 100);
+    let names: Vec<_> = bench.view.wildcard_names(&bench.kind).take(60).cloned().collect();
+    let refresh = |key: &crate::xds::Name| Update::Refresh {
+        kind: bench.kind.clone(),
+        class: Class::Wildcard,
+        key: key.clone(),
+        ttl: Some(Duration::from_secs(5)),
+    };
+    let updates = names.iter().map(refresh).collect();
+    bench.apply(updates);
+    bench.pass(6);
+    assert_eq!((bench.count(), bench.held()), (40, 0));
+    let rest: Vec<_> = bench.present().into_iter().collect();
+    bench.remove(rest[..12].iter().copied());
+    assert_eq!((bench.count(), bench.held()), (28, 0), "12 of 40 are ordinary");
+}
+
+#[test]
+fn an_operator_lets_go_what_was_seen_and_nothing_later() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.remove(0..50);
+    let seen = bench.generation();
+    bench.remove(50..80);
+    assert_eq!(bench.held(), 80);
+    assert_eq!(bench.view.release_brakes(None, None, seen - 1, bench.now), Err(NotReleased::Later));
+    assert_eq!(bench.view.release_brakes(None, None, seen, bench.now), Ok(50));
+    assert_eq!((bench.count(), bench.held()), (50, 30));
+    assert_eq!(bench.view.release_brakes(None, None, seen, bench.now), Err(NotReleased::Later));
+    let later = bench.generation();
+    assert_eq!(
+        bench.view.release_brakes(None, Some(7), later, bench.now),
+        Err(NotReleased::NothingHeld),
+        "another server"
+    );
+    assert_eq!(bench.view.release_brakes(None, None, later, bench.now), Ok(30));
+    assert_eq!(bench.view.release_brakes(None, None, later, bench.now), Err(NotReleased::NothingHeld));
+}
+
+#[test]
+fn an_operator_lets_an_empty_set_go() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.set([]);
+    let (kind, generation) = (bench.kind.clone(), bench.generation());
+    let of = Some((&kind, &Selector::Wildcard));
+    assert_eq!(bench.view.release_brakes(of, Some(0), generation, bench.now), Ok(100));
+    assert_eq!((bench.count(), bench.held()), (0, 0));
+}
+
+#[test]
+fn after_a_release_the_window_starts_over() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.set(0..50);
+    bench.pass(GRACE);
+    bench.set(0..36);
+    assert_eq!((bench.count(), bench.held()), (36, 0), "14 of 50");
+    bench.set(0..25);
+    assert_eq!((bench.count(), bench.held()), (36, 11), "25 of 50");
+}
+
+#[test]
+fn files_and_views_within_the_process_have_no_brakes() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.set(0..50);
+    bench.origin.skips_brakes = true;
+    bench.set(0..20);
+    assert_eq!((bench.count(), bench.held()), (20, 0), "what another server removed too");
+}
+
+#[test]
+fn a_forgotten_set_has_no_brake() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.set(0..50);
+    let end = InterestChange { kind: bench.kind.clone(), selector: Selector::Wildcard, on: false };
+    bench.view.change_interest(SessionId(1), end, bench.now);
+    bench.pass(3600);
+    assert_eq!((bench.count(), bench.held()), (0, 0));
+}
+
+#[test]
+fn what_a_brake_holds_is_no_evidence_of_presence() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.set(0..50);
+    let here = |bench: &Bench| bench.view.here(&bench.kind, Class::Wildcard).count();
+    assert_eq!(here(&bench), 50);
+    bench.interrupt();
+    assert_eq!(here(&bench), 100, "the server is asked for it again on another opening");
+}
