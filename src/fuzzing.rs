@@ -2,7 +2,7 @@
 
 pub use crate::transcode::fuzzing::check_message;
 
-use crate::{config, downstream, protocol, transcode, upstream, xds};
+use crate::{config, downstream, protocol, state, transcode, upstream, xds};
 
 /// A function for any input.
 #[derive(Debug)]
@@ -29,6 +29,7 @@ pub const TARGETS: &[Target] = &[
     target("rest_answers", upstream::fuzzing::answer, [1 << 16, 256]),
     target("messages", transcode::fuzzing::messages, [1 << 17, 512]),
     target("resource_files", transcode::fuzzing::files, [1 << 17, 512]),
+    target("snapshots", state::fuzzing::snapshots, [16 << 20, 1024]),
     target("load_reports", protocol::loads::fuzzing::load_reports, [1 << 16, 128]),
 ];
 

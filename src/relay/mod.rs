@@ -42,6 +42,7 @@ pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 pub use live_permissions::NeedsRestart;
 pub(crate) use loads::{LoadConnector, LoadEnd, LoadLink, Loads, LoadsMode};
 pub(crate) use proxy_faults::ProxyFault;
+pub(crate) use published::NotedBrakes;
 pub(crate) use readiness::Readiness;
 pub(crate) use report::{LadderMetrics, NackQuery, ResourceQuery, ServerMetrics, ViewMetrics};
 pub use response_reader::{ResponseReader, Turn};

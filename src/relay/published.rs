@@ -3,8 +3,10 @@
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::time::Instant;
+
 use crate::protocol::limits::Limits;
-use crate::protocol::view::{LeaseAccess, Leases, Snapshot};
+use crate::protocol::view::{BrakeState, LeaseAccess, Leases, Snapshot};
 
 /// The newest snapshot of a view, and those that sessions have leased. No lock is held while a reply is made.
 #[derive(Debug)]
@@ -15,12 +17,37 @@ pub(super) struct Published {
     leases: Mutex<Leases>,
     /// Places of the servers that have responded on a stream of this view which stands.
     responding: Mutex<Vec<u16>>,
+    brakes: Mutex<NotedBrakes>,
+}
+
+/// What brakes held when it was noted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NotedBrakes {
+    pub(crate) state: Arc<BrakeState>,
+    pub(crate) at: Option<Instant>,
+    /// How often what is held has changed.
+    pub(crate) changes: u64,
 }
 
 impl Published {
     pub(super) fn new(limits: Arc<Limits>) -> Self {
-        let (newest, responding) = Default::default();
-        Self { waiting: AtomicUsize::new(0), newest, leases: Mutex::new(Leases::new(limits)), responding }
+        let (newest, responding, brakes) = Default::default();
+        Self { waiting: AtomicUsize::new(0), newest, leases: Mutex::new(Leases::new(limits)), responding, brakes }
+    }
+
+    /// Notes what brakes hold; `None` if nothing.
+    pub(super) fn note_brakes(&self, state: Option<BrakeState>) {
+        let mut known = self.brakes.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = match state {
+            None if known.state.sets.is_empty() => return,
+            state => state.unwrap_or_default(),
+        };
+        known.changes += u64::from(!state.holds_the_same(&known.state));
+        (known.state, known.at) = (state.into(), Some(Instant::now()));
+    }
+
+    pub(super) fn brakes(&self) -> NotedBrakes {
+        self.brakes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn note_responding(&self, servers: impl Iterator<Item = u16>) {

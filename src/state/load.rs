@@ -7,12 +7,13 @@ use bytes::Bytes;
 use prost::Message;
 use redb::{Database, ReadableDatabase, ReadableTable};
 
+use super::brakes;
 use super::file::{BODIES, FileFault, RESOURCES, VIEWS};
 use super::records::{ContentRecord, Damaged, ResourceRecord, SetRecord, ViewRecord, parts_of_key, place_of, verified};
 use super::save::{Contents, ViewId, Written, WrittenSet};
 use super::sealing::SealingKey;
 use crate::proto::{Any, discovery};
-use crate::protocol::view::{Class, SavedResource, SavedSet};
+use crate::protocol::view::{BrakeState, Class, SavedResource, SavedSet};
 use crate::relay::Views;
 use crate::xds::{ContentHash, Name, Resource};
 
@@ -117,7 +118,7 @@ impl Stored {
 
     /// Returns what the file has, so that later only changes are written.
     pub(crate) fn contents(&self) -> Contents {
-        let next_view = self.views.iter().map(|view| view.number + 1).max().unwrap_or_default();
+        let next_view = self.views.iter().map(|view| view.number.saturating_add(1)).max().unwrap_or_default();
         let mut bodies = HashMap::new();
         for hash in self.bodies.keys() {
             bodies.insert(ContentHash::from_bytes(*hash), 0);
@@ -130,6 +131,11 @@ impl Stored {
         Contents { bodies, next_view, ..Contents::default() }
     }
 
+    /// Returns what brakes held in a view.
+    pub(crate) fn brakes_of(view: &StoredView, views: &Views) -> BrakeState {
+        brakes::state_of(&view.record.brakes, &places(&view.record, views), views)
+    }
+
     /// Makes the sets of a view. A set of `*` of which a part cannot be used is left out whole.
     pub(crate) fn sets_of(
         &self,
@@ -137,9 +143,7 @@ impl Stored {
         views: &Views,
         clock: &WallClock,
     ) -> Result<Vec<SavedSet>, Damaged> {
-        let servers = views.saved_servers();
-        let place_of = |name: &str| servers.iter().find(|(_, known)| *known == name).map(|(at, _)| *at);
-        let places: Vec<_> = view.record.servers.iter().map(|server| place_of(&server.name)).collect();
+        let places = places(&view.record, views);
         let mut sets = Vec::new();
         for set in &view.record.sets {
             let (kind, class) = (views.types().resolve(&set.type_name), set.class());
@@ -180,6 +184,13 @@ impl Stored {
     }
 }
 
+/// Returns the places in the plan of the servers of a view, where they are still configured.
+fn places(record: &ViewRecord, views: &Views) -> Vec<Option<u16>> {
+    let servers = views.saved_servers();
+    let place_of = |name: &str| servers.iter().find(|(_, known)| *known == name).map(|(at, _)| *at);
+    record.servers.iter().map(|server| place_of(&server.name)).collect()
+}
+
 /// What is remembered of a restored view, so that only changes are written from now on. Nothing is remembered of one that was restored in part.
 pub(super) fn written(view: &StoredView, restored: &crate::protocol::view::Snapshot, views: &Views) -> Written {
     let mut sets = BTreeMap::new();
@@ -191,9 +202,17 @@ pub(super) fn written(view: &StoredView, restored: &crate::protocol::view::Snaps
             sets.insert((kind, class), known);
         }
     }
-    let next_set = view.record.sets.iter().map(|set| set.number + 1).max().unwrap_or_default();
+    let next_set = view.record.sets.iter().map(|set| set.number.saturating_add(1)).max().unwrap_or_default();
     let servers = view.record.servers.clone();
-    Written { number: view.number, revision: restored.revision, sets, next_set, servers, at: view.record.written }
+    Written {
+        number: view.number,
+        revision: restored.revision,
+        sets,
+        next_set,
+        servers,
+        at: view.record.written,
+        brake_changes: 0,
+    }
 }
 
 pub(super) fn id_of(record: &ViewRecord, views: &Views) -> Option<ViewId> {

@@ -3,8 +3,11 @@
 //! The edge to the disk. It reads a file once, before the first client, and then writes what changes from a thread of its own: a slow disk
 //! delays nothing but the file. What the loaded resources are worth is decided in `protocol` (`view/saved.rs`, `session/restored.rs`).
 
+mod brakes;
 mod counters;
 mod file;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod load;
 pub(crate) mod offline;
 mod portable;

@@ -160,4 +160,12 @@ impl<W: Write> Write for Hashed<'_, W> {
     }
 }
 
+/// Returns a stream with this content.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn with_frame(content: &[u8]) -> Vec<u8> {
+    let content = [HEADER, content].concat();
+    let hash = xxhash_rust::xxh3::xxh3_64(&content);
+    [&content[..], &[0; 4], &hash.to_le_bytes()].concat()
+}
+
 const HEADER: &[u8] = b"weir snapshot 1\n";

@@ -33,6 +33,40 @@ pub(super) struct ViewRecord {
     /// When it was written, in milliseconds since 1970.
     #[prost(uint64, tag = "8")]
     pub(crate) written: u64,
+    /// What brakes hold.
+    #[prost(message, repeated, tag = "9")]
+    pub(crate) brakes: Vec<BrakeRecord>,
+}
+
+/// What the brake of one set holds. Ages are in milliseconds.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct BrakeRecord {
+    #[prost(string, tag = "1")]
+    pub(crate) type_name: String,
+    /// The glob of a collection; without it, the set is that of `*`.
+    #[prost(string, optional, tag = "2")]
+    pub(crate) glob: Option<String>,
+    #[prost(uint64, tag = "3")]
+    pub(crate) start_size: u64,
+    #[prost(uint64, optional, tag = "4")]
+    pub(crate) empty_for: Option<u64>,
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) removals: Vec<HeldRecord>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct HeldRecord {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(uint64, tag = "2")]
+    pub(crate) age: u64,
+    #[prost(uint64, tag = "3")]
+    pub(crate) generation: u64,
+    #[prost(bool, tag = "4")]
+    pub(crate) emptied: bool,
+    /// The server's place in the list of the view.
+    #[prost(uint32, tag = "5")]
+    pub(crate) server: u32,
 }
 
 /// A server that gave something of a view.

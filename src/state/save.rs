@@ -10,6 +10,7 @@ use std::sync::Arc;
 use prost::Message;
 use redb::{Database, ReadableTable, Table};
 
+use super::brakes::records_of;
 use super::file::{BODIES, FileFault, RESOURCES, VIEWS};
 use super::records::{
     ContentRecord, ResourceRecord, ServerRecord, SetRecord, ViewRecord, keys_of_set, keys_of_view, place_of,
@@ -17,6 +18,7 @@ use super::records::{
 };
 use super::sealing::SealingKey;
 use crate::protocol::view::{Class, Entry, ResourceTable, Revision, Snapshot};
+use crate::relay::NotedBrakes;
 use crate::xds::{ContentHash, Name, Resource, SharingKey, Type};
 
 /// A view as the file knows it: of the hub, or by its key.
@@ -35,6 +37,7 @@ pub(super) struct Current {
     pub(crate) servers: Arc<BTreeMap<u16, String>>,
     /// The servers that respond now.
     pub(crate) responding: Vec<u16>,
+    pub(crate) brakes: NotedBrakes,
 }
 
 /// A view as it is in the file.
@@ -48,6 +51,8 @@ pub(super) struct Written {
     pub(crate) servers: Vec<ServerRecord>,
     /// When the view's record was written, in milliseconds since 1970.
     pub(crate) at: u64,
+    /// See [`NotedBrakes::changes`].
+    pub(crate) brake_changes: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -165,6 +170,7 @@ impl Writer<'_, '_> {
             let is_ours = *class == Class::Named || table.servers().all(|server| servers.contains_key(&server));
             table.may_be_saved(*class) && is_ours && (self.form.key.is_some() || !kind.is_secret())
         };
+        record.brakes = records_of(current, &record.servers);
         record.lacks_secrets = self.form.key.is_none() && snapshot.tables().any(|(kind, ..)| kind.is_secret());
         let tables: Vec<_> = snapshot.tables().filter(is_saved).collect();
         let is_there =
@@ -201,7 +207,7 @@ impl Writer<'_, '_> {
             written.sets.insert((kind.clone(), class), set);
         }
         written.revision = snapshot.revision;
-        written.at = self.form.now;
+        (written.at, written.brake_changes) = (self.form.now, current.brakes.changes);
         let record = stamped(&written.number.to_be_bytes(), record.encode_to_vec());
         self.views.insert(written.number, &*record)?;
         Ok(written)

@@ -182,7 +182,8 @@ impl Work {
             return Ok(Err((NotUsed::TooOld, Some(id))));
         }
         let counts_for_readiness = !(is_old && self.options.when_older == WhenOlder::NotReady);
-        let saved = SavedView { key: id.key.clone(), sets, counts_for_readiness, age };
+        let brakes = Stored::brakes_of(view, of);
+        let saved = SavedView { key: id.key.clone(), sets, brakes, counts_for_readiness, age };
         match of.restore(saved, self.options.keep) {
             Some(snapshot) => Ok(Ok((id, written(view, &snapshot, of), count))),
             None => Ok(Ok((id, unwritten(view, of), 0))), // it is running already
@@ -200,19 +201,20 @@ impl Work {
         for of in std::iter::once(views).chain(views.hub().map(|hub| &**hub)) {
             let shared = !std::ptr::eq(of, views);
             let servers = Arc::new(of.saved_servers());
-            for ViewToSave { key, snapshot, responding } in of.to_save() {
+            for ViewToSave { key, snapshot, responding, brakes } in of.to_save() {
                 let id = ViewId { shared, key };
                 present.insert(id.clone());
                 let Some(snapshot) = snapshot else { continue };
                 let known = contents.views.get(&id);
                 let is_current = known.is_some_and(|known| {
-                    known.revision == snapshot.revision && (responding.is_empty() || now < known.at + HEARD_EVERY)
+                    (known.revision, known.brake_changes) == (snapshot.revision, brakes.changes)
+                        && (responding.is_empty() || now < known.at + HEARD_EVERY)
                 });
                 if is_current || known.is_none() && snapshot.revision == Revision::ZERO {
                     continue;
                 }
                 let record = record_of(of, &id);
-                changed.push(Current { id, snapshot, record, servers: servers.clone(), responding });
+                changed.push(Current { id, snapshot, record, servers: servers.clone(), responding, brakes });
             }
         }
         let wall_time = |moment| now + u64::try_from(views.time_until(moment).as_millis()).unwrap_or(u64::MAX / 2);
@@ -261,7 +263,7 @@ fn unwritten(view: &StoredView, views: &Views) -> Written {
         let known = WrittenSet { number: set.number, count: set.count, forgotten_at: Revision::ZERO };
         ((views.types().resolve(&set.type_name), set.class()), known)
     });
-    let next_set = view.record.sets.iter().map(|set| set.number + 1).max().unwrap_or_default();
+    let next_set = view.record.sets.iter().map(|set| set.number.saturating_add(1)).max().unwrap_or_default();
     Written { number: view.number, sets: sets.collect(), next_set, ..Written::default() }
 }
 

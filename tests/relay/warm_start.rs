@@ -22,7 +22,11 @@ impl Folder {
     }
 
     fn state(&self, more: &str) -> String {
-        format!("views: {{key: [cluster]}}\nstate: {{path: {}{more}}}\n", self.0.join("state").display())
+        let path = self.0.join("state");
+        format!(
+            "views: {{key: [cluster]}}\ndrain: {{grace: 0s, spread: 0s}}\nstate: {{path: {}{more}}}\n",
+            path.display()
+        )
     }
 }
 

@@ -295,7 +295,7 @@ fn fill(value: &mut Value, schema: &Value) {
     for (key, schema) in schema["properties"].as_object().into_iter().flatten() {
         if let Some(default) = schema.get("default") {
             value[key] = default.clone();
-        } else if schema["properties"].is_object() {
+        } else if schema["properties"].is_object() && (value.get(key).is_some() || schema.get("required").is_none()) {
             let mut inner = value.get(key).cloned().unwrap_or_else(|| json!({}));
             fill(&mut inner, schema);
             if inner.as_object().is_some_and(|inner| !inner.is_empty()) {

@@ -188,6 +188,12 @@ impl View {
     }
 
     /// Returns the brakes as data that another process can go on with.
+    /// Whether anything is held.
+    pub(crate) fn is_braked(&self) -> bool {
+        self.brakes.is_any()
+    }
+
+    /// Returns what another process needs to go on with the brakes.
     pub fn brake_state(&self, now: Moment) -> BrakeState {
         self.brakes.state(&self.limits.brakes, now)
     }

@@ -9,14 +9,15 @@ use tokio::time::Instant;
 
 use super::Views;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::{Class, SavedSet, Snapshot, View};
-use crate::relay::published::Published;
+use crate::protocol::view::{BrakeState, Class, SavedSet, Snapshot, View};
+use crate::relay::published::{NotedBrakes, Published};
 use crate::xds::{Authority, BodyStore, KeyRule, Name, SharingKey, TypeTable};
 
 /// What an earlier process had of a view.
 pub(crate) struct SavedView {
     pub(crate) key: SharingKey,
     pub(crate) sets: Vec<SavedSet>,
+    pub(crate) brakes: BrakeState,
     /// Whether new clients may be sent here because of it.
     pub(crate) counts_for_readiness: bool,
     /// For how long its servers had not been heard when it was loaded, if that is known.
@@ -76,6 +77,7 @@ pub(crate) struct ViewToSave {
     pub(crate) snapshot: Option<Arc<Snapshot>>,
     /// Places of the servers that the view has a stream to on which they have responded.
     pub(crate) responding: Vec<u16>,
+    pub(crate) brakes: NotedBrakes,
 }
 
 impl Views {
@@ -83,10 +85,11 @@ impl Views {
     /// Returns what it publishes, if there is no such view yet.
     pub(crate) fn restore(&self, saved: SavedView, keep: Duration) -> Option<Arc<Snapshot>> {
         let now = self.clock.now();
-        let SavedView { key, sets, counts_for_readiness, age } = saved;
+        let SavedView { key, sets, brakes, counts_for_readiness, age } = saved;
         let answered = if counts_for_readiness { authorities_of(&sets) } else { BTreeSet::new() };
         let mut view = View::new(self.table.clone(), self.limits.clone());
         view.restore(sets, now + keep, now);
+        view.restore_brakes(&brakes, now);
         let from_disk = FromDisk { answered, age, loaded: Some(Instant::now()) };
         let snapshot = view.snapshot().clone();
         let views = self.lock();
@@ -112,9 +115,15 @@ impl Views {
             key,
             snapshot: Some(published.newest()),
             responding: published.responding(),
+            brakes: published.brakes(),
         });
         let waiting: Vec<_> = self.waiting.lock().keys().cloned().collect();
-        let of_waiting = waiting.into_iter().map(|key| ViewToSave { key, snapshot: None, responding: Vec::new() });
+        let of_waiting = waiting.into_iter().map(|key| ViewToSave {
+            key,
+            snapshot: None,
+            responding: Vec::new(),
+            brakes: NotedBrakes::default(),
+        });
         of_running.chain(of_waiting).collect()
     }
 

@@ -192,3 +192,18 @@ fn a_snapshot_has_everything_and_becomes_a_state_file_of_any_key() {
         }
     }
 }
+
+#[test]
+#[ignore = "writes a seed of the fuzz target"]
+fn write_the_seed_of_snapshots() {
+    let mut world = World::of(1, 1);
+    (0..20).for_each(|_| world.step());
+    let (database, mut contents, _) = opened(&Disk::default(), None).unwrap();
+    world.save(&mut contents, &database, None).unwrap();
+    let mut snapshot = Vec::new();
+    portable::write(&Stored::read(&database, None).unwrap(), true, &mut snapshot).unwrap();
+    let content = &snapshot[16..snapshot.len() - 12];
+    assert_eq!(portable::with_frame(content), snapshot);
+    std::fs::create_dir_all("fuzz/corpus/snapshots").unwrap();
+    std::fs::write("fuzz/corpus/snapshots/seed", content).unwrap();
+}

@@ -15,6 +15,7 @@ use crate::proto::{Any, discovery};
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{Class, Completeness, Evidence, InterestChange, Retain, Selector, SessionId, Update, View};
+use crate::relay::NotedBrakes;
 use crate::xds::{BodyStore, KeyRule, Name, Resource, Type, TypeTable};
 
 pub(super) const CDS: &str = "envoy.config.cluster.v3.Cluster";
@@ -126,6 +127,7 @@ impl World {
             record: ViewRecord { node: id.key.upstream_node(), ..ViewRecord::default() },
             servers: servers.clone(),
             responding: vec![0],
+            brakes: NotedBrakes::default(),
         };
         self.views.iter().map(current).collect()
     }

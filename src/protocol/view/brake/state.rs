@@ -51,6 +51,21 @@ pub struct HeldRemoval {
     pub rank: u8,
 }
 
+impl BrakeState {
+    /// Whether the same is held, for however long.
+    pub(crate) fn holds_the_same(&self, other: &Self) -> bool {
+        let held = |state: &Self| -> Vec<(String, Option<Name>, Name, u64)> {
+            let of_set = |set: &SetState| {
+                let held =
+                    |held: &HeldRemoval| (set.type_name.clone(), set.glob.clone(), held.name.clone(), held.generation);
+                set.removals.iter().map(held).collect::<Vec<_>>()
+            };
+            state.sets.iter().flat_map(of_set).collect()
+        };
+        held(self) == held(other)
+    }
+}
+
 impl Brakes {
     pub(crate) fn state(&self, rules: &BrakeRules, now: Moment) -> BrakeState {
         let of = |(set, of): (&super::SetKey, &SetBrake)| {

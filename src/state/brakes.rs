@@ -1,0 +1,64 @@
+//! What brakes hold, as records.
+
+use std::time::Duration;
+
+use super::records::{BrakeRecord, HeldRecord, ServerRecord};
+use super::save::Current;
+use crate::protocol::view::{BrakeState, Class, HeldRemoval, SetState};
+use crate::relay::Views;
+use crate::xds::Name;
+
+/// Returns the records of what is held in a view. `servers` are those of its record.
+pub(super) fn records_of(current: &Current, servers: &[ServerRecord]) -> Vec<BrakeRecord> {
+    let noted = &current.brakes;
+    // While its server responds, time goes on for what is held.
+    let since = noted.at.map(|at| at.elapsed()).filter(|_| !current.responding.is_empty()).unwrap_or_default();
+    let place = |server: u16| {
+        let name = current.servers.get(&server)?;
+        u32::try_from(servers.iter().position(|known| known.name == *name)?).ok()
+    };
+    let held = |held: &HeldRemoval| {
+        Some(HeldRecord {
+            name: held.name.to_string(),
+            age: milliseconds(held.age + since),
+            generation: held.generation,
+            emptied: held.emptied,
+            server: place(held.server)?,
+        })
+    };
+    let record = |set: &SetState| BrakeRecord {
+        type_name: set.type_name.clone(),
+        glob: set.glob.as_ref().map(Name::to_string),
+        start_size: set.start_size as u64,
+        empty_for: set.empty_for.map(|age| milliseconds(age + since)),
+        removals: set.removals.iter().filter_map(held).collect(),
+    };
+    noted.state.sets.iter().filter(|set| !set.removals.is_empty()).map(record).collect()
+}
+
+/// Returns what was held. `places` are the places in the plan of the servers of the view's record.
+pub(super) fn state_of(records: &[BrakeRecord], places: &[Option<u16>], views: &Views) -> BrakeState {
+    let set = |record: &BrakeRecord| {
+        let class = if record.glob.is_some() { Class::Named } else { Class::Wildcard };
+        let held = |held: &HeldRecord| {
+            let name = Name::from(&*held.name);
+            let server = places.get(held.server as usize).copied().flatten()?;
+            let rank = views.rank_of(server, class, &name)?;
+            let age = Duration::from_millis(held.age);
+            Some(HeldRemoval { name, age, generation: held.generation, emptied: held.emptied, server, rank })
+        };
+        SetState {
+            type_name: record.type_name.clone(),
+            glob: record.glob.as_deref().map(Name::from),
+            sizes: Vec::new(),
+            start_size: usize::try_from(record.start_size).unwrap_or(usize::MAX),
+            empty_for: record.empty_for.map(Duration::from_millis),
+            removals: record.removals.iter().filter_map(held).collect(),
+        }
+    };
+    BrakeState { sets: records.iter().map(set).collect() }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
