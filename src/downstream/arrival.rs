@@ -136,12 +136,12 @@ impl Downstream {
     /// Returns what tells whether the client may stay, if anything can change that: its certificate, or the rule that it came under.
     fn judge(&self, peer: &Arc<Peer>, chain: Option<ClientChain>) -> Option<Judge> {
         let (permissions, peer) = (self.views.permissions().clone(), peer.clone());
-        let earlier = permissions.current();
-        if chain.is_none() && earlier.rules().is_empty() {
+        let (judged, has_rules) = (permissions.judged_now(), !permissions.current().rules().is_empty());
+        if chain.is_none() && !has_rules {
             return None;
         }
         Some(Box::new(move || {
-            if !permissions.still_treat(&peer, &earlier) {
+            if !permissions.still_treat(&peer, &judged) {
                 return Err(Status::unavailable("the rule of permissions for this client has changed; reconnect"));
             }
             let Some(chain) = &chain else { return Ok(None) };

@@ -1,11 +1,26 @@
 //! The permissions in force, which may change while the relay runs.
 
-use std::sync::{PoisonError, RwLock};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use crate::xds::{Peer, Permissions};
 
-#[derive(Debug, Default)]
-pub(crate) struct LivePermissions(RwLock<Permissions>);
+#[derive(Debug)]
+pub(crate) struct LivePermissions(RwLock<Versions>);
+
+/// The permissions in force, and those before them: a client that was judged by earlier ones may have opened streams under any since.
+#[derive(Debug)]
+struct Versions {
+    /// The number of the newest.
+    number: u64,
+    /// The newest one last.
+    all: VecDeque<Permissions>,
+}
+
+/// The permissions that a client was last judged by.
+#[derive(Debug)]
+pub(crate) struct JudgedBy(AtomicU64);
 
 /// Rules may change, but not from none to some or back: clients that came without any were never judged, and a file that lost its rules by
 /// mistake must not open everything.
@@ -15,29 +30,57 @@ pub struct NeedsRestart;
 
 impl LivePermissions {
     pub(crate) fn new(permissions: Permissions) -> Self {
-        Self(RwLock::new(permissions))
+        Self(RwLock::new(Versions { number: 0, all: [permissions].into() }))
     }
 
     pub(crate) fn current(&self) -> Permissions {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.versions().all.back().cloned().unwrap_or_default() // there is always one
+    }
+
+    /// Returns what stands for the permissions in force.
+    pub(crate) fn judged_now(&self) -> JudgedBy {
+        JudgedBy(self.versions().number.into())
     }
 
     /// Puts other permissions in force, and returns whether they differ.
     pub(crate) fn replace(&self, permissions: Permissions) -> Result<bool, NeedsRestart> {
-        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if current.rules().is_empty() != permissions.rules().is_empty() {
+        let mut versions = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let current = versions.all.back();
+        if current.is_some_and(|current| current.rules().is_empty() != permissions.rules().is_empty()) {
             return Err(NeedsRestart);
         }
-        let differ = *current != permissions;
-        *current = permissions;
-        Ok(differ)
+        if current == Some(&permissions) {
+            return Ok(false);
+        }
+        versions.number += 1;
+        versions.all.push_back(permissions);
+        if versions.all.len() > KEPT {
+            versions.all.pop_front();
+        }
+        Ok(true)
     }
 
-    /// Whether a client is still treated as by these earlier permissions.
-    pub(crate) fn still_treat(&self, peer: &Peer, earlier: &Permissions) -> bool {
-        self.current().treat_alike(earlier, peer)
+    /// Whether a client has been treated by all permissions since as by those that it was judged by. If so, it was judged by the newest.
+    pub(crate) fn still_treat(&self, peer: &Peer, judged: &JudgedBy) -> bool {
+        let versions = self.versions();
+        let age = versions.number - judged.0.load(Ordering::Relaxed);
+        let since = usize::try_from(age).ok().and_then(|age| versions.all.len().checked_sub(age + 1));
+        let Some(since) = since else { return false };
+        let earlier = &versions.all[since];
+        let alike = versions.all.range(since + 1..).all(|later| later.treat_alike(earlier, peer));
+        if alike {
+            judged.0.store(versions.number, Ordering::Relaxed);
+        }
+        alike
+    }
+
+    fn versions(&self) -> RwLockReadGuard<'_, Versions> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Clients are judged after each change. Who has not been judged after so many is ended.
+const KEPT: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -63,14 +106,37 @@ mod tests {
         let (one, two) = (rule("one", "10.1.0.0/16"), rule("two", "10.2.0.0/16"));
         let earlier = of(&[one.clone(), two.clone()]);
         let live = LivePermissions::new(earlier.clone());
+        let (judged_one, judged_two) = (live.judged_now(), live.judged_now());
         let [of_one, of_two] = ["10.1.0.1:1", "10.2.0.1:1"].map(|address| Peer::at(address.parse().unwrap()));
         assert_eq!(live.replace(earlier.clone()), Ok(false));
         let narrowed = PermissionRule { types: Some(["a.B".into()].into()), ..one.clone() };
         assert_eq!(live.replace(of(&[narrowed, two.clone()])), Ok(true));
-        assert!(!live.still_treat(&of_one, &earlier) && live.still_treat(&of_two, &earlier));
+        assert!(!live.still_treat(&of_one, &judged_one) && live.still_treat(&of_two, &judged_two));
         assert_eq!(live.replace(of(&[two])), Ok(true));
-        assert!(!live.still_treat(&of_one, &earlier), "there is no rule for it");
-        assert!(live.still_treat(&of_two, &earlier), "its rule stands elsewhere, and is the same");
+        assert!(!live.still_treat(&of_one, &judged_one), "there is no rule for it");
+        assert!(live.still_treat(&of_two, &judged_two), "its rule stands elsewhere, and is the same");
+    }
+
+    #[test]
+    fn a_change_that_is_taken_back_concerns_those_who_may_have_come_under_it() {
+        let (one, two) = (rule("one", "10.1.0.0/16"), rule("two", "10.2.0.0/16"));
+        let first = Permissions::of(vec![one.clone(), two.clone()]);
+        let live = LivePermissions::new(first.clone());
+        let [of_one, of_two] = ["10.1.0.1:1", "10.2.0.1:1"].map(|address| Peer::at(address.parse().unwrap()));
+        let (judged_one, judged_two) = (live.judged_now(), live.judged_now());
+        let wider = PermissionRule { types: Some(["a.B".into()].into()), ..one };
+        for round in 0..3 * KEPT {
+            assert_eq!(live.replace(Permissions::of(vec![wider.clone(), two.clone()])), Ok(true));
+            assert_eq!(live.replace(first.clone()), Ok(true));
+            assert!(!live.still_treat(&of_one, &judged_one), "it may have opened a stream in between");
+            assert!(live.still_treat(&of_two, &judged_two), "however often that happens: {round}");
+        }
+        let unjudged = live.judged_now();
+        for _ in 0..KEPT {
+            live.replace(Permissions::of(vec![wider.clone(), two.clone()])).unwrap();
+            live.replace(first.clone()).unwrap();
+        }
+        assert!(!live.still_treat(&of_two, &unjudged), "what was in between is no longer known");
     }
 
     #[test]
@@ -78,6 +144,6 @@ mod tests {
         let live = LivePermissions::new(Permissions::of(vec![rule("one", "10.0.0.0/8")]));
         assert_eq!(live.replace(Permissions::default()), Err(NeedsRestart));
         assert!(!live.current().rules().is_empty());
-        assert_eq!(LivePermissions::default().replace(live.current()), Err(NeedsRestart));
+        assert_eq!(LivePermissions::new(Permissions::default()).replace(live.current()), Err(NeedsRestart));
     }
 }
