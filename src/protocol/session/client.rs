@@ -81,13 +81,8 @@ impl Client {
         Self::of_node(encoded, Variant::Delta, None).relay
     }
 
-    /// Returns the id that a client states, for logs and reports only.
-    pub(crate) fn node_id(encoded: &[u8]) -> String {
-        Node::decode(encoded).map(|node| node.id).unwrap_or_default()
-    }
-
-    /// Returns the program that a client states, with its version, for reports only.
-    pub(crate) fn user_agent(encoded: &[u8]) -> Box<str> {
+    /// Returns the id that a client states, and its program with the version, for logs and reports only.
+    pub(crate) fn id_and_user_agent(encoded: &[u8]) -> (String, Box<str>) {
         let node = Node::decode(encoded).unwrap_or_default();
         let version = match node.user_agent_version_type {
             Some(UserAgentVersionType::UserAgentVersion(text)) => text,
@@ -97,7 +92,8 @@ impl Client {
             }
             None => String::new(),
         };
-        escape(format!("{} {version}", node.user_agent_name).trim(), USER_AGENT_BYTES).into()
+        let user_agent = format!("{} {version}", node.user_agent_name);
+        (node.id, escape(user_agent.trim(), USER_AGENT_BYTES).into())
     }
 
     pub(crate) fn is_aggregated(&self) -> bool {
@@ -125,6 +121,7 @@ const TTL_FEATURES: [&str; 2] = ["xds.config.supports-resource-ttl", "envoy.conf
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::node::BuildVersion;
 
     fn of(agent: &str, features: &[&str]) -> Client {
         let client_features = features.iter().map(ToString::to_string).collect();
@@ -153,6 +150,21 @@ mod tests {
             assert_eq!((of("x", &[feature]).wrappers, of("x", &[feature]).ttl), (true, true), "{feature}");
         }
         assert!(!of("x", &["another"]).wrappers);
+    }
+
+    #[test]
+    fn a_user_agent_has_its_version_in_either_form_and_is_bounded() {
+        let of = |version| {
+            let node = Node { user_agent_name: "envoy".into(), user_agent_version_type: version, ..Node::default() };
+            Client::id_and_user_agent(&node.encode_to_vec()).1
+        };
+        let version = Some(SemanticVersion { major_number: 1, minor_number: 31, patch: 2 });
+        let build = BuildVersion { version, metadata: None };
+        assert_eq!(&*of(Some(UserAgentVersionType::UserAgentBuildVersion(build))), "envoy 1.31.2");
+        assert_eq!(&*of(Some(UserAgentVersionType::UserAgentVersion("dev\n".into()))), "envoy dev");
+        assert_eq!(&*of(None), "envoy");
+        assert_eq!(of(Some(UserAgentVersionType::UserAgentVersion("x".repeat(9000)))).len(), USER_AGENT_BYTES);
+        assert_eq!(Client::id_and_user_agent(&[0x0a, 9]), Default::default());
     }
 
     #[test]

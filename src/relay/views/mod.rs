@@ -222,11 +222,12 @@ impl Views {
         let ClientInfo { variant, only, ref peer, .. } = *visit;
         let Entrance { published, nacks, commands, stay } = into;
         let node = first.node().map_or(&[][..], |node| node);
+        let (node_id, user_agent) = Client::id_and_user_agent(node);
         let place = SessionParts {
             id: SessionId(self.next_session.fetch_add(1, Ordering::Relaxed)),
             variant,
-            node_id: Client::node_id(node),
-            user_agent: Client::user_agent(node),
+            node_id,
+            user_agent,
             key: identity.key().to_string(),
             peer: peer.clone(),
             published,
