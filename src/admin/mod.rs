@@ -166,7 +166,7 @@ fn ready(query: &Query, views: &Views) -> Response<Full<Bytes>> {
     let strict = matches!(query.get("strict"), Some("" | "true" | "1"));
     let (reasons, count) = views.readiness().reasons(strict, MAX_REASONS);
     if count == 0 {
-        return match views.from_disk() {
+        return match views.loaded_from_disk() {
             0 => text(StatusCode::OK, "ready"),
             views => text(StatusCode::OK, &format!("ready\nfrom disk, not confirmed by a server: {views} views")),
         };

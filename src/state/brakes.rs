@@ -1,20 +1,24 @@
 //! What brakes hold, as records.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::records::{BrakeRecord, HeldRecord, ServerRecord};
-use super::save::Current;
 use crate::protocol::view::{BrakeState, Class, HeldRemoval, SetState};
-use crate::relay::Views;
+use crate::relay::{NotedBrakes, Views};
 use crate::xds::Name;
 
-/// Returns the records of what is held in a view. `servers` are those of its record.
-pub(super) fn records_of(current: &Current, servers: &[ServerRecord]) -> Vec<BrakeRecord> {
-    let noted = &current.brakes;
-    // While its server responds, time goes on for what is held.
-    let since = noted.at.map(|at| at.elapsed()).filter(|_| !current.responding.is_empty()).unwrap_or_default();
+/// Returns the records of what is held in a view. `names` are the names of servers by their places in the plan, and `servers` the servers of the
+/// view's record. While a server responds, time goes on for what is held.
+pub(super) fn records_of(
+    noted: &NotedBrakes,
+    any_responds: bool,
+    names: &BTreeMap<u16, String>,
+    servers: &[ServerRecord],
+) -> Vec<BrakeRecord> {
+    let since = noted.at.map(|at| at.elapsed()).filter(|_| any_responds).unwrap_or_default();
     let place = |server: u16| {
-        let name = current.servers.get(&server)?;
+        let name = names.get(&server)?;
         u32::try_from(servers.iter().position(|known| known.name == *name)?).ok()
     };
     let held = |held: &HeldRemoval| {

@@ -170,7 +170,7 @@ impl Writer<'_, '_> {
             let is_ours = *class == Class::Named || table.servers().all(|server| servers.contains_key(&server));
             table.may_be_saved(*class) && is_ours && (self.form.key.is_some() || !kind.is_secret())
         };
-        record.brakes = records_of(current, &record.servers);
+        record.brakes = records_of(&current.brakes, !responding.is_empty(), servers, &record.servers);
         record.lacks_secrets = self.form.key.is_none() && snapshot.tables().any(|(kind, ..)| kind.is_secret());
         let tables: Vec<_> = snapshot.tables().filter(is_saved).collect();
         let is_there =

@@ -157,7 +157,7 @@ impl Work {
         view: &StoredView,
         views: &Views,
         clock: &WallClock,
-    ) -> Result<Result<(ViewId, Written, usize), (NotUsed, Option<ViewId>)>, FileFault> {
+    ) -> Result<Restored, FileFault> {
         let of = if view.record.shared { views.hub().map(|hub| &**hub) } else { Some(views) };
         let Some((of, id)) = of.and_then(|of| Some((of, id_of(&view.record, of)?))) else {
             return Ok(Err((NotUsed::OtherKey, None)));
@@ -244,6 +244,9 @@ impl Work {
         }
     }
 }
+
+/// A view that was put back, what is known of it in the file, and how many resources it has; or why it is not used.
+type Restored = Result<(ViewId, Written, usize), (NotUsed, Option<ViewId>)>;
 
 /// Returns the record of a view without what changes.
 fn record_of(views: &Views, id: &ViewId) -> ViewRecord {

@@ -13,7 +13,7 @@ impl Subscription {
     /// Whether `*` has resources that this client may hold in a newer version.
     pub(super) fn may_hold_newer(&self, kind: &Type, view: &ReplyContext) -> bool {
         let Some(wildcard) = self.wildcard.as_ref().filter(|_| self.stated) else { return false };
-        let table = view.state.resources(kind, Class::Wildcard).filter(|table| table.from_disk() > 0);
+        let table = view.state.resources(kind, Class::Wildcard).filter(|table| table.loaded_from_disk() > 0);
         table.is_some_and(|table| {
             let is_known = match &wildcard.initial_versions {
                 Some(stated) => stated.sum().is_some_and(|sum| table.knows_sum(sum)),

@@ -278,7 +278,7 @@ impl ResourceTable {
     }
 
     /// Returns how many of the present resources were loaded from disk, and not confirmed by a server since.
-    pub(crate) fn from_disk(&self) -> usize {
+    pub(crate) fn loaded_from_disk(&self) -> usize {
         self.from_disk
     }
 

@@ -128,8 +128,8 @@ impl View {
     }
 
     /// Returns how many of the present resources were loaded from disk, and not confirmed by a server since.
-    pub fn from_disk(&self) -> usize {
-        self.tables.values().map(|table| table.from_disk()).sum()
+    pub fn loaded_from_disk(&self) -> usize {
+        self.tables.values().map(|table| table.loaded_from_disk()).sum()
     }
 
     /// Returns the names of an authority that a server gave to an earlier process, and that no server has confirmed since.
@@ -138,7 +138,7 @@ impl View {
         server: usize,
         authority: &Authority,
     ) -> impl Iterator<Item = (&Type, Class, &Name)> {
-        let tables = self.tables.iter().filter(|(_, table)| table.from_disk() > 0);
+        let tables = self.tables.iter().filter(|(_, table)| table.loaded_from_disk() > 0);
         let names = tables.flat_map(|((kind, class), table)| {
             let restored = table.entries().filter(|(_, entry)| entry.resource().is_some() && entry.origin.from_disk);
             restored.map(move |(name, entry)| (kind, *class, name, usize::from(entry.origin.server)))

@@ -35,7 +35,7 @@ impl ViewTask {
             blocked: waiting,
             over_absent_limit: guessing,
             cached: held,
-            from_disk: self.view.from_disk(),
+            from_disk: self.view.loaded_from_disk(),
             ladders,
             servers,
             dangling,

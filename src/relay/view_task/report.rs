@@ -73,11 +73,12 @@ impl ViewTask {
         let (key, made_from) = (self.view_id.clone(), self.made_from.clone());
         let cached = self.view.cached_by_server().into_iter();
         let cached = cached.map(|(server, count)| (self.connectors[usize::from(server)].describe(), count)).collect();
-        let from_disk = self.from_disk.loaded.filter(|_| self.view.from_disk() > 0).map(|loaded| FromDiskReport {
-            resources: self.view.from_disk(),
-            seconds: loaded.elapsed().as_secs(),
-            unheard_seconds: self.from_disk.age.map(|age| age.as_secs()),
-        });
+        let from_disk =
+            self.from_disk.loaded.filter(|_| self.view.loaded_from_disk() > 0).map(|loaded| FromDiskReport {
+                resources: self.view.loaded_from_disk(),
+                seconds: loaded.elapsed().as_secs(),
+                unheard_seconds: self.from_disk.age.map(|age| age.as_secs()),
+            });
         let clients = self.sessions.len();
         ViewReport { view: key, key_fields: made_from, clients, cached, from_disk, authorities, streams }
     }

@@ -128,8 +128,9 @@ impl Views {
     }
 
     /// Returns how many views have something from disk that no server has confirmed, running or waiting for their first client.
-    pub(crate) fn from_disk(&self) -> usize {
-        let is_from_disk = |snapshot: Arc<Snapshot>| snapshot.tables().any(|(_, _, table)| table.from_disk() > 0);
+    pub(crate) fn loaded_from_disk(&self) -> usize {
+        let is_from_disk =
+            |snapshot: Arc<Snapshot>| snapshot.tables().any(|(_, _, table)| table.loaded_from_disk() > 0);
         let published: Vec<_> = self.lock().running().map(|(_, view)| view.published.clone()).collect();
         let running = published.iter().filter(|published| is_from_disk(published.newest())).count();
         running + self.waiting.lock().len()

@@ -76,7 +76,7 @@ impl World {
         let content = self.below(3);
         let resource = self.resource(&kind, &name, content);
         let choice = self.below(10);
-        let whole: Vec<_> = NAMES.iter().filter(|name| (name.len() + content) % 2 == 0).copied().collect();
+        let whole: Vec<_> = NAMES.iter().filter(|name| (name.len() + content).is_multiple_of(2)).copied().collect();
         let resources = whole.iter().map(|name| self.resource(&kind, &(*name).into(), content)).collect();
         let view = &mut self.views[at].1;
         let updates = match choice {
