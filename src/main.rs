@@ -13,7 +13,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use tokio::signal::unix::{SignalKind, signal};
 use weir::app::{App, PermissionsControl};
-use weir::cli::{check::AsClient, get::Get, note, show, watch::Watch};
+use weir::cli::{check::AsClient, get::Get, note, release::Release, show, watch::Watch};
 use weir::config::{Config, Diagnostic, ListenAddress, admin_address, listen_address};
 use weir::demo::{Demo, Places};
 use weir::open_files::{self, Raised};
@@ -68,6 +68,7 @@ enum Task {
     },
     Get(Get),
     Watch(Watch),
+    Release(Release),
     /// Prints the JSON schema of the configuration, for editors and other tools.
     Schema,
     /// Prints a completion script for a shell.
@@ -122,6 +123,7 @@ impl Task {
             _ if before.is_some() => refuse(&format!("--config has no effect on {name}")),
             Self::Get(get) => get.run().await,
             Self::Watch(watch) => watch.run().await,
+            Self::Release(release) => release.run().await,
             Self::Schema => {
                 let schema = format!("{:#}\n", weir::config::schema());
                 ended(show(&schema).context("cannot write"))
@@ -140,6 +142,7 @@ impl Task {
             Self::Key { .. } => "key",
             Self::Get(_) => "get",
             Self::Watch(_) => "watch",
+            Self::Release(_) => "release",
             Self::Schema => "schema",
             Self::Completions { .. } => "completions",
         }

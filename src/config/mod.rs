@@ -30,6 +30,7 @@ mod connection;
 mod loops;
 
 mod bounds;
+mod brakes;
 
 mod checker;
 

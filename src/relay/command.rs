@@ -2,7 +2,9 @@
 
 use tokio::sync::oneshot;
 
-use super::report::{ClientReport, DanglingClusters, ViewMetrics, ViewReport, ViewSnapshot};
+use super::report::{
+    ClientReport, DanglingClusters, ReleaseQuery, Released, SetBrakeReport, ViewMetrics, ViewReport, ViewSnapshot,
+};
 use crate::protocol::view::{Claim, InterestChange, NameChanged, RefusedName, SessionId};
 
 /// A command of a session or a reporter to a view task.
@@ -18,6 +20,8 @@ pub(super) enum Command {
     Measure(oneshot::Sender<ViewMetrics>),
     Snapshot(oneshot::Sender<ViewSnapshot>),
     Dangling(oneshot::Sender<DanglingClusters>),
+    Brakes(oneshot::Sender<Vec<SetBrakeReport>>),
+    Release(ReleaseQuery, oneshot::Sender<Released>),
 }
 
 /// A session, as its view task uses it.

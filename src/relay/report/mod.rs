@@ -1,11 +1,13 @@
 //! The reports of views and sessions, as plain data.
 
+mod brakes;
 mod clients;
 mod dangling;
 mod lookup;
 mod metrics;
 mod upstreams;
 
+pub(crate) use brakes::{BrakesReport, ReleaseQuery, Released, SetBrakeReport};
 pub(crate) use clients::{ClientReport, ClientTypeReport};
 pub(crate) use dangling::{Dangling, DanglingClusters};
 pub(crate) use lookup::{ResourcePage, ResourceQuery, ViewSnapshot};

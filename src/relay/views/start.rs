@@ -37,6 +37,7 @@ impl Views {
         let name = if self.is_hub { "shared".into() } else { key.to_string() };
         let owner = ViewTask {
             readiness: self.readiness.view(&name),
+            brakes: self.incidents.brakes.view(&name),
             metric_label: self.metric_labels.assign(&name),
             view_id: name,
             made_from: fields.into_iter().collect(),

@@ -120,6 +120,7 @@ impl Brakes {
                 hold.insert(removal.name.clone(), held, rules);
             }
             of.hold = Some(hold);
+            self.changes += 1;
         }
     }
 }
