@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use tokio::task::JoinSet;
@@ -47,6 +47,8 @@ pub struct App {
 impl App {
     /// Builds everything in the configuration and opens the listeners. Nothing is served before [`App::run_until`].
     pub async fn bind(config: Config) -> anyhow::Result<Self> {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        config.views.limits.brakes.generations.skip_to(u64::try_from(started.as_millis()).unwrap_or_default());
         let own = config.transcoder.clone();
         let descriptors: Descriptors = Arc::new(move || own.clone().unwrap_or_else(Transcoder::envoy));
         let parser = Parser { table: Arc::new(config.views.table.clone()), transcoder: config.transcoder };
@@ -152,6 +154,8 @@ impl App {
             let readiness = readiness.clone();
             async move { readiness.log_changes().await }
         });
+        let brakes = self.views.incidents().brakes.clone();
+        beside.spawn(async move { brakes.log().await });
         let judged = self.downstream.judged_clients();
         beside.spawn(async move { judged.run().await });
         let (views, idle) = (self.views.clone(), self.views_idle);

@@ -13,7 +13,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use tokio::signal::unix::{SignalKind, signal};
 use weir::app::{App, PermissionsControl};
-use weir::cli::{check::AsClient, get::Get, note, show, snapshot::Snapshot, watch::Watch};
+use weir::cli::{check::AsClient, get::Get, note, release::Release, show, snapshot::Snapshot, watch::Watch};
 use weir::config::{Config, Diagnostic, ListenAddress, admin_address, listen_address};
 use weir::demo::{Demo, Places};
 use weir::open_files::{self, Raised};
@@ -69,6 +69,7 @@ enum Task {
     Get(Get),
     Watch(Watch),
     Snapshot(Snapshot),
+    Release(Release),
     /// Prints the JSON schema of the configuration, for editors and other tools.
     Schema,
     /// Prints a completion script for a shell.
@@ -124,6 +125,7 @@ impl Task {
             Self::Get(get) => get.run().await,
             Self::Watch(watch) => watch.run().await,
             Self::Snapshot(snapshot) => weir::cli::snapshot::run(&snapshot),
+            Self::Release(release) => release.run().await,
             Self::Schema => {
                 let schema = format!("{:#}\n", weir::config::schema());
                 ended(show(&schema).context("cannot write"))
@@ -143,6 +145,7 @@ impl Task {
             Self::Snapshot(_) => "snapshot",
             Self::Get(_) => "get",
             Self::Watch(_) => "watch",
+            Self::Release(_) => "release",
             Self::Schema => "schema",
             Self::Completions { .. } => "completions",
         }

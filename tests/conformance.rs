@@ -19,7 +19,7 @@ fn config(plane: &Plane, upstream: Variant) -> String {
         "listen: [{{address: '127.0.0.1:0'}}]\n\
          upstream: {{servers: [{{uri: 'http://{}', variant: {upstream}, initial_set: pieces}}]}}\n\
          views: {{key: [cluster]}}\n\
-         limits: {{resource_timer: 2s}}\n",
+         limits: {{resource_timer: 2s}}\nbrakes: {{enabled: false}}\n",
         plane.address
     )
 }

@@ -25,7 +25,7 @@ pub(crate) use self::listener::AdminSocket;
 use self::listener::Listener;
 use crate::downstream::{Rest, WriteTimeout};
 use crate::open_files::Spare;
-use crate::relay::{NackQuery, ResourceQuery, Views};
+use crate::relay::{NackQuery, ReleaseQuery, Released, ResourceQuery, Views};
 use crate::telemetry::{Exposition, LogControl, LogFilter};
 use crate::upstream::FilesSource;
 use crate::xds::Name;
@@ -90,7 +90,11 @@ async fn answer(request: Request<Incoming>, via: Via, shown: &Shown) -> Response
             response
         }
         (&Method::POST, "/log") => set_log(&query, &shown.log),
-        _ => text(StatusCode::METHOD_NOT_ALLOWED, "invalid method: expected GET, HEAD, or POST to /log"),
+        (&Method::POST, "/brakes/release") => release(&query, &shown.views).await,
+        _ => text(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "invalid method: expected GET, HEAD, or POST to /log or /brakes/release",
+        ),
     }
 }
 
@@ -106,6 +110,7 @@ async fn get(path: &str, query: &Query, shown: &Shown) -> Response<Full<Bytes>> 
         "/resources" => resources(query, views).await,
         "/nacks" => nacks(query, views).await,
         "/dangling" => json(&views.dangling().await),
+        "/brakes" => json(&views.brakes().await),
         "/rest" => json(&rest.as_ref().map(|rest| rest.report())),
         "/log" => text(StatusCode::OK, &log.current().unwrap_or_else(|| "off".into())),
         "/metrics" => response(StatusCode::OK, OPENMETRICS, metrics().await.into()),
@@ -121,6 +126,7 @@ const INDEX: &str = "\
 /resources  cached resources: ?type=clusters &name= &contains= &view= &limit= &after=
 /nacks      versions that clients ACK and NACK: ?type=clusters &view= &nacked &limit=
 /dangling   clusters that routing refers to and that do not exist
+/brakes     removals that are held; POST /brakes/release?generation= with view= or server= over the Unix socket lets them go
 /files      resource files and their errors
 /rest       counts of REST polls
 /metrics    OpenMetrics
@@ -161,21 +167,60 @@ fn set_log(query: &Query, log: &LogControl) -> Response<Full<Bytes>> {
     }
 }
 
+/// Lets go removals that brakes hold: of one view, or of all that one server has removed.
+async fn release(query: &Query, views: &Views) -> Response<Full<Bytes>> {
+    let kind = match query.get("type").map(|text| views.type_of(text)).transpose() {
+        Ok(kind) => kind,
+        Err(error) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
+    let Some(Ok(generation)) = query.get("generation").map(str::parse) else {
+        return text(StatusCode::BAD_REQUEST, "generation missing or invalid: expected the number that /brakes shows");
+    };
+    let (view, server) = (query.get("view").map(str::to_owned), query.get("server").map(str::to_owned));
+    if view.is_some() == server.is_some() {
+        return text(StatusCode::BAD_REQUEST, "expected either view or server");
+    }
+    let query = ReleaseQuery { view, kind, server, generation };
+    let released = views.release(&query).await;
+    let (view, server) = (query.view.as_deref(), query.server.as_deref());
+    tracing::warn!(view, server, generation, removals = released.removals, "operator released held removals");
+    match released {
+        Released { removals: 0, later: 0, .. } => text(StatusCode::NOT_FOUND, "nothing is held there"),
+        Released { removals: 0, .. } => {
+            text(StatusCode::CONFLICT, "all that is held there was held later; /brakes shows the present generation")
+        }
+        Released { removals, views, .. } => {
+            text(StatusCode::OK, &format!("released {removals} removals in {views} views"))
+        }
+    }
+}
+
 /// Returns 503 with a reason on each line while the relay is not ready.
 fn ready(query: &Query, views: &Views) -> Response<Full<Bytes>> {
     let strict = matches!(query.get("strict"), Some("" | "true" | "1"));
     let (reasons, count) = views.readiness().reasons(strict, MAX_REASONS);
     if count == 0 {
-        return match views.loaded_from_disk() {
-            0 => text(StatusCode::OK, "ready"),
-            views => text(StatusCode::OK, &format!("ready\nfrom disk, not confirmed by a server: {views} views")),
-        };
+        return text(StatusCode::OK, &ready_with_notes(views));
     }
     let mut lines: Vec<_> = reasons.iter().map(ToString::to_string).collect();
     if count > reasons.len() {
         lines.push(format!("and {} more", count - reasons.len()));
     }
     text(StatusCode::SERVICE_UNAVAILABLE, &lines.join("\n"))
+}
+
+/// Returns what a relay that is ready says of what it serves.
+fn ready_with_notes(views: &Views) -> String {
+    let mut lines = vec!["ready".to_owned()];
+    let (from_disk, brakes) = (views.loaded_from_disk(), &views.incidents().brakes);
+    if from_disk > 0 {
+        lines.push(format!("note: {from_disk} views from disk, not confirmed by a server"));
+    }
+    if brakes.views() > 0 {
+        let held: usize = brakes.held().values().sum();
+        lines.push(format!("note: brakes hold {held} removals in {} views; see /brakes", brakes.views()));
+    }
+    lines.join("\n")
 }
 
 const MAX_REASONS: usize = 100;

@@ -8,6 +8,7 @@ mod node_json;
 mod printer;
 mod query_args;
 mod query_state;
+pub mod release;
 pub mod snapshot;
 pub mod watch;
 mod xds_client;

@@ -31,6 +31,7 @@ mod connection;
 mod loops;
 
 mod bounds;
+mod brakes;
 
 mod checker;
 

@@ -32,7 +32,7 @@ impl Checker<'_> {
         let access = self.access(&raw.access, &table);
         let rule = key_rule(&raw.views);
         let permissions = self.permissions(raw, &rule, &table);
-        let views_limits = self.limits(raw);
+        let views_limits = Limits { brakes: self.brakes(&raw.brakes, &table), ..self.limits(raw) };
         let connections = self.connections(raw);
         let loads = self.loads(&raw.load_reports);
         let rest = self.rest(&raw.rest);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::report::{
-    AnswersSource, ClientReport, DanglingClusters, ViewMetrics, ViewReport, ViewSessions, ViewSnapshot,
+    AnswersSource, ClientReport, DanglingClusters, ReleaseQuery, Released, SetBrakeReport, ViewMetrics, ViewReport,
+    ViewSessions, ViewSnapshot,
 };
 use crate::protocol::view::{Claim, InterestChange, NameChanged, RefusedName, SessionId};
 
@@ -23,6 +24,8 @@ pub(super) enum Command {
     Snapshot(oneshot::Sender<ViewSnapshot>),
     Dangling(oneshot::Sender<DanglingClusters>),
     Sessions(oneshot::Sender<ViewSessions>),
+    Brakes(oneshot::Sender<Vec<SetBrakeReport>>),
+    Release(ReleaseQuery, oneshot::Sender<Released>),
 }
 
 /// A session, as its view task uses it.

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use super::brakes::BrakeWatch;
 use crate::xds::{Type, TypeTable};
 
 /// One for the process, shared by the views and the hub.
@@ -12,9 +13,15 @@ pub(crate) struct Incidents {
     /// By server and type. Unknown types count as one, since peers can invent them.
     rejected: Mutex<BTreeMap<(String, String), u64>>,
     panics: AtomicU64,
+    pub(crate) brakes: Arc<BrakeWatch>,
 }
 
 impl Incidents {
+    /// Starts with the types that have brakes.
+    pub(crate) fn with_brakes<'a>(types: impl Iterator<Item = &'a str>) -> Self {
+        Self { brakes: Arc::new(BrakeWatch::new(types)), ..Self::default() }
+    }
+
     pub(crate) fn rejected(&self, server: &str, kind: &Type, table: &TypeTable, count: usize) {
         let kind = if table.knows(kind.name()) { kind.name() } else { "other" };
         let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,6 +3,7 @@
 //! A view task never waits for a client. It applies updates and changes of interest, publishes snapshots, and wakes the sessions concerned.
 
 mod admission;
+mod brakes;
 mod client_log;
 mod clock;
 mod command;
@@ -32,6 +33,7 @@ mod view_usage;
 mod views;
 
 pub(crate) use admission::AdmissionError;
+pub(crate) use brakes::BrakeWatch;
 pub(crate) use client_log::LogPace;
 pub(crate) use clock::Clock;
 pub(crate) use counters::ProcessCounters;
@@ -44,7 +46,7 @@ pub(crate) use loads::{LoadConnector, LoadEnd, LoadLink, Loads, LoadsMode};
 pub(crate) use proxy_faults::ProxyFault;
 pub(crate) use published::NotedBrakes;
 pub(crate) use readiness::Readiness;
-pub(crate) use report::{LadderMetrics, NackQuery, ResourceQuery, ServerMetrics, ViewMetrics};
+pub(crate) use report::{LadderMetrics, NackQuery, ReleaseQuery, Released, ResourceQuery, ServerMetrics, ViewMetrics};
 pub use response_reader::{ResponseReader, Turn};
 pub(crate) use session_handle::{SessionGuard, SessionHandle};
 pub(crate) use view_quota::ViewQuota;

@@ -23,7 +23,7 @@ use prometheus_client::registry::{Registry, Unit};
 use self::labels::Labelled;
 pub use self::log::{LogControl, LogFilter, LogFormat};
 use self::views::ViewFamilies;
-use crate::relay::{Incidents, Loads, ProcessCounters, ViewMetrics, Views};
+use crate::relay::{BrakeWatch, Incidents, Loads, ProcessCounters, ViewMetrics, Views};
 use crate::state::StateCounters;
 use crate::tls::{ListenerTls, TlsReport};
 use crate::upstream::{FilesReport, FilesSource};
@@ -117,6 +117,7 @@ fn register_relay(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
         values.at(&[("field", field)]).set(integer(*count));
     }
     counter(registry, "view_panics", "Views ended by an internal error (a bug)", snapshot.incidents.view_panics());
+    register_brakes(registry, &snapshot.incidents.brakes);
     let sources = Labelled::<Gauge>::register(registry, "resource_files", "Resource files of a file source");
     let errors =
         Labelled::<Gauge>::register(registry, "resource_file_errors", "Errors in the resource files of a file source");
@@ -124,6 +125,22 @@ fn register_relay(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
         let name = source.name();
         sources.at(&[("source", &name)]).set(integer(source.files));
         errors.at(&[("source", &name)]).set(integer(source.errors.len()));
+    }
+}
+
+fn register_brakes(registry: &mut Registry, brakes: &BrakeWatch) {
+    let held = Labelled::<Gauge>::register(registry, "brake_held_removals", "Removals that brakes hold now");
+    for (kind, count) in brakes.held() {
+        held.at(&[("type", &kind)]).set(integer(count));
+    }
+    let engaged = Labelled::<Counter>::register(registry, "brakes_engaged", "Times that a brake of a set has engaged");
+    for (kind, count) in brakes.engaged() {
+        engaged.at(&[("type", &kind)]).inc_by(count);
+    }
+    let help = "Held removals that were let go, or that their server took back";
+    let released = Labelled::<Counter>::register(registry, "brake_removals_released", help);
+    for ((kind, reason), count) in brakes.released() {
+        released.at(&[("type", &kind), ("reason", reason.name())]).inc_by(count);
     }
 }
 

@@ -35,7 +35,8 @@ fn view() -> ViewMetrics {
 
 fn written(views: &[ViewMetrics]) -> String {
     let table = Arc::new(TypeTable::new());
-    let (tally, incidents) = (ProcessCounters::new(table.clone()), Incidents::default());
+    let (tally, incidents) =
+        (ProcessCounters::new(table.clone()), Incidents::with_brakes(["envoy.config.cluster.v3.Cluster"].into_iter()));
     tally.nack(None);
     tally.open_connections.store(3, std::sync::atomic::Ordering::Relaxed);
     incidents.rejected("http://two", &table.resolve(CDS), &table, 2);
@@ -103,6 +104,9 @@ fn a_ladder_says_which_server_serves_and_how_often_that_changed() {
         "weir_upstream_resources_rejected_total{server=\"http://two\",type=\"other\"} 2",
         "weir_view_panics_total 0",
         "weir_views 1",
+        "weir_brake_held_removals{type=\"envoy.config.cluster.v3.Cluster\"} 0",
+        "weir_brakes_engaged_total{type=\"envoy.config.cluster.v3.Cluster\"} 0",
+        "weir_brake_removals_released_total{type=\"envoy.config.cluster.v3.Cluster\",reason=\"operator\"} 0",
         "weir_key_field_values{field=\"metadata\"} 12",
         "weir_client_connections 3",
         "weir_client_replies_waiting 0",

@@ -72,11 +72,13 @@ class Relay:
 
         listeners = [{"address": f"127.0.0.1:{self.port}"}, *(listen(processes.folder) if listen else [])]
         others = ", ".join(f"{name}: {{servers: {servers([plane])}}}" for name, plane in authorities.items())
+        brakes = "" if "brakes:" in more else "brakes: {enabled: false}"  # scenarios remove what they want to see go
         config.write_text(f"""
 listen: {json.dumps(listeners)}
 admin: {{address: '127.0.0.1:{self.admin}'}}
 upstream: {{servers: {servers(planes)}, authorities: {{{others}}}}}
 views: {{key: [cluster]}}
+{brakes}
 {more}
 """)
         self.processes, self.command = processes, [program, "--config", str(config), "--log", log]

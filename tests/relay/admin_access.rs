@@ -28,7 +28,7 @@ upstream: {{servers: [{{uri: 'http://{plane}'}}]}}
 ",
         socket.display()
     );
-    App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap()
+    crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap()
 }
 
 #[tokio::test]

@@ -14,7 +14,6 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tracing::subscriber::set_default;
-use weir::app::App;
 use weir::config::Config;
 use weir::protocol::session::Variant;
 
@@ -44,7 +43,7 @@ impl World {
         let (own, plane) = (Authority::named("own"), Plane::start(&BOTH).await);
         write_server(&folder, &own.sign("localhost"));
         let config = config(&folder, &plane, tls, rest);
-        let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+        let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
         Self { plane, relay, folder, own, stream: None }
     }
 

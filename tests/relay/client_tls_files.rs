@@ -7,7 +7,6 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 use tonic::Code;
-use weir::app::App;
 
 use crate::certificates::*;
 use crate::client::Client;
@@ -83,7 +82,7 @@ async fn a_pair_that_is_half_written_or_does_not_match_changes_nothing_and_is_co
 #[tokio::test]
 async fn a_relay_does_not_start_with_files_that_cannot_be_used() {
     let (folder, plane, own) = (Folder::new(), Plane::start(&BOTH).await, Authority::new());
-    let refused = async |tls: &str| match App::bind(config(&folder, &plane, tls, "")).await {
+    let refused = async |tls: &str| match crate::bind(config(&folder, &plane, tls, "")).await {
         Ok(_) => panic!("it starts with {tls}"),
         Err(error) => format!("{error:#}"),
     };
@@ -106,7 +105,7 @@ async fn a_relay_does_not_start_with_files_that_cannot_be_used() {
     folder.write("ca.crl", &(own.revoke(&[], 2100) + &own.revoke(&[1], 2100)));
     says(refused("client_ca: ca.pem, crl: ca.crl").await, &["two revocation lists", "of one issuer"]);
     folder.write("ca.crl", &own.revoke(&[], 2021)); // expired: loud, and in use
-    assert!(App::bind(config(&folder, &plane, "client_ca: ca.pem, crl: ca.crl", "")).await.is_ok());
+    assert!(crate::bind(config(&folder, &plane, "client_ca: ca.pem, crl: ca.crl", "")).await.is_ok());
 }
 
 /// Clients of each kind, by who has to go.

@@ -31,7 +31,7 @@ impl World {
         let mut plane = Plane::start(&BOTH).await;
         let rest = format!("views: {{key: [cluster]}}\nlimits: {{{limits}}}\n");
         let config = config(plane.address, ", variant: sotw", &rest);
-        let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+        let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
         let neighbour = Client::connect(relay.address, Variant::Delta).await;
         neighbour.ask(CDS, &[], Some("web"));
         let stream = plane.stream().await;

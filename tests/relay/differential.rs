@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::task::JoinHandle;
-use weir::app::App;
 use weir::config::Config;
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
@@ -284,7 +283,7 @@ async fn start_relay(listen: SocketAddr, plane: SocketAddr, up: Variant) -> (Soc
     );
     let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
     for _ in 0..100 {
-        if let Ok(app) = App::bind(config.clone()).await {
+        if let Ok(app) = crate::bind(config.clone()).await {
             return (app.addresses()[0], tokio::spawn(app.run()));
         }
         tokio::time::sleep(Duration::from_millis(50)).await; // the last one still releases the port

@@ -21,7 +21,7 @@ pub(super) async fn relay_with_limits(upstream: &str, rest: &str, change: impl F
     );
     let mut config = Config::parse(Path::new("test.yaml"), &text).unwrap();
     change(&mut config.views.limits);
-    run(App::bind(config).await.unwrap(), std::future::pending())
+    run(crate::bind(config).await.unwrap(), std::future::pending())
 }
 
 /// The servers, first choice first, each with further keys.

@@ -57,7 +57,7 @@ pub(super) async fn relay_over(upstream: &str) -> Relay {
          views: {{key: [cluster]}}\n"
     );
     let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    run(App::bind(config).await.unwrap(), std::future::pending())
+    run(crate::bind(config).await.unwrap(), std::future::pending())
 }
 
 pub(super) async fn content_of(client: &mut Client) -> Vec<String> {

@@ -61,7 +61,7 @@ async fn relay_of(upstream: &str) -> Relay {
     let mut config = Config::parse(Path::new("test.yaml"), &text).unwrap();
     let limits = &mut config.views.limits;
     (limits.settle_fresh, limits.settle_stated, limits.resource_timer) = (HOUR, HOUR, HOUR);
-    run(App::bind(config).await.unwrap(), std::future::pending())
+    run(crate::bind(config).await.unwrap(), std::future::pending())
 }
 
 async fn relay_over(folder: &Folder) -> Relay {

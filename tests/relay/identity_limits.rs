@@ -51,7 +51,7 @@ impl World {
             plane.address
         );
         let config = Config::parse(&folder.0.join("relay.yaml"), &text).unwrap();
-        let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+        let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
         let connection = connect(&relay, &authority, NEIGHBOUR).await;
         let neighbour = Client::over_as(connection, Variant::Delta).await.unwrap();
         neighbour.ask(CDS, &[], Some("web"));

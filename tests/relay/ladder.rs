@@ -252,7 +252,7 @@ async fn fb_11_row_17_fb_28_the_silence_of_a_server_that_has_answered_is_absence
          views: {{key: [cluster]}}\nlimits: {{resource_timer: 300ms}}\n"
     );
     let relay =
-        run(App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending());
+        run(crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending());
     let mut client = new_client(&relay, "a").await;
     one.sees("asked", |seen| seen.requested.contains("a")).await;
     client.hears_nothing(Duration::from_secs(1)).await; // it has never responded, and another server may know better
@@ -345,7 +345,7 @@ async fn fb_11_row_16_boot_11_with_nothing_wanted_any_more_connections_are_close
          views: {{key: [cluster]}}\nlimits: {{linger: 200ms}}\n"
     );
     let relay =
-        run(App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending());
+        run(crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending());
     assert_eq!((one.seen().opened, two.seen().opened), (0, 0), "nothing is opened before it is needed");
     for opened in 1..=2 {
         let mut client = new_client(&relay, "a").await;

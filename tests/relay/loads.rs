@@ -12,7 +12,7 @@ use weir::proto::node::Node;
 
 async fn loads_relay(plane: SocketAddr, rest: &str) -> Relay {
     let config = config(plane, "", &format!("views: {{key: [cluster]}}\n{rest}"));
-    run(App::bind(config).await.unwrap(), std::future::pending())
+    run(crate::bind(config).await.unwrap(), std::future::pending())
 }
 
 fn opening(cluster: &str) -> LoadStatsRequest {
@@ -137,7 +137,7 @@ async fn trn_19_streams_of_loads_end_when_the_relay_goes() {
     let mut plane = LoadPlane::start().await;
     let config = config(plane.address, "", "drain: {grace: 10s, spread: 100ms}\n");
     let (stop, stopped) = oneshot::channel::<()>();
-    let mut relay = run(App::bind(config).await.unwrap(), async move { drop(stopped.await) });
+    let mut relay = run(crate::bind(config).await.unwrap(), async move { drop(stopped.await) });
     let mut client = LoadClient::connect(relay.address).await;
     client.report(&opening("web")).await;
     let stream = plane.stream().await;
@@ -309,7 +309,7 @@ async fn up_34_a_control_plane_that_orders_loads_and_dies_is_tried_less_and_less
     let mut plane = LoadPlane::start().await;
     let backoff = ", backoff: {initial: 50ms, factor: 2, max: 10s, jitter: 0}";
     let config = config(plane.address, backoff, &format!("views: {{key: [cluster]}}\n{AGGREGATE}"));
-    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
     let mut client = LoadClient::connect(relay.address).await;
     client.report(&able("web", "one")).await;
     let mut begun = Vec::new();
@@ -353,7 +353,7 @@ async fn trn_19_what_was_counted_is_sent_before_the_relay_goes() {
     let text = format!("views: {{key: [cluster]}}\n{AGGREGATE}drain: {{grace: 10s, spread: 100ms}}\n");
     let config = config(plane.address, "", &text);
     let (stop, stopped) = oneshot::channel::<()>();
-    let mut relay = run(App::bind(config).await.unwrap(), async move { drop(stopped.await) });
+    let mut relay = run(crate::bind(config).await.unwrap(), async move { drop(stopped.await) });
     let (mut clients, mut stream) = two_clients(&relay, &mut plane).await;
     // Long enough for the relay's own report to be far off.
     let load_reporting_interval = Duration::from_secs(3600).try_into().ok();
@@ -388,7 +388,7 @@ async fn two_planes(rest: &str) -> Two {
         first.address, second.address
     );
     let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
     Two { relay, first, second }
 }
 

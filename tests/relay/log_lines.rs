@@ -89,7 +89,7 @@ async fn i8_rejected_requests_are_a_few_lines_that_say_why() {
     let plane = Plane::start(&BOTH).await;
     let limits = "views: {key: [cluster]}\nlimits: {name_bytes: 100}\n";
     let config = config(plane.address, ", variant: delta", limits);
-    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
     let (start, long) = (std::time::Instant::now(), "x".repeat(101));
     for mut client in Client::connect_many(relay.address, 300).await {
         client.ask(EDS, &[&long], Some("web"));

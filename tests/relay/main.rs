@@ -2,6 +2,7 @@
 
 mod admin_access;
 mod asking;
+mod brakes;
 mod certificates;
 mod client;
 mod client_tls;
@@ -80,6 +81,7 @@ use weir::proto::discovery::{
 use weir::proto::{Any, Request, Response};
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::session::Variant;
+use weir::protocol::view::BrakeRules;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -105,7 +107,7 @@ async fn relay(plane: SocketAddr, protocol: &str) -> Relay {
 async fn relay_with(plane: SocketAddr, protocol: &str, faults: Faults) -> Relay {
     let mut config = config(plane, protocol, "views: {key: [cluster]}\n");
     config.views.limits.faults = faults;
-    run(App::bind(config).await.unwrap(), std::future::pending())
+    run(crate::bind(config).await.unwrap(), std::future::pending())
 }
 
 fn config(plane: SocketAddr, protocol: &str, rest: &str) -> Config {
@@ -114,6 +116,12 @@ fn config(plane: SocketAddr, protocol: &str, rest: &str) -> Config {
          upstream: {{servers: [{{uri: 'http://{plane}'{protocol}}}]}}\n{rest}"
     );
     Config::parse(Path::new("test.yaml"), &text).unwrap()
+}
+
+/// Builds the program without brakes: most tests remove what they want, and want to see it go.
+async fn bind(mut config: Config) -> anyhow::Result<App> {
+    config.views.limits.brakes = BrakeRules::default();
+    App::bind(config).await
 }
 
 fn run(app: App, stop: impl Future<Output = ()> + Send + 'static) -> Relay {

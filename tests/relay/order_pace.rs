@@ -28,7 +28,7 @@ impl Pair {
         let mut plane = Plane::start(&[Variant::Delta]).await;
         let rest = format!("limits: {{reference_hold: {hold}}}");
         let config = config(plane.address, protocol_of(Variant::Delta), &rest);
-        let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+        let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
         let mut client = Client::connect(relay.address, Variant::Delta).await;
         client.ask(CDS, &[], Some("web"));
         let mut stream = plane.stream().await;

@@ -17,7 +17,7 @@ views: {{key: [cluster]}}
 {rest}",
         plane.address
     );
-    run(App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending())
+    run(crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending())
 }
 
 /// A connection that begins with these bytes.

@@ -117,7 +117,7 @@ async fn trn_19_a_relay_that_drains_is_not_ready_at_once_and_serves_until_the_de
     let mut plane = Plane::start(&BOTH).await;
     let drain = "views: {key: [cluster]}\ndrain: {delay: 4s, grace: 1s, spread: 10ms}\n";
     let (stop, stopped) = oneshot::channel::<()>();
-    let app = App::bind(config(plane.address, "", drain)).await.unwrap();
+    let app = crate::bind(config(plane.address, "", drain)).await.unwrap();
     let mut relay = run(app, async move { drop(stopped.await) });
     let mut early = Client::connect(relay.address, Variant::Delta).await;
     early.ask(CDS, &[], Some("web"));
@@ -147,7 +147,7 @@ async fn trn_19_a_relay_that_drains_is_not_ready_at_once_and_serves_until_the_de
 async fn health_is_not_serving_and_ends_where_there_is_no_delay() {
     let plane = Plane::start(&BOTH).await;
     let (stop, stopped) = oneshot::channel::<()>();
-    let app = App::bind(config(plane.address, "", "drain: {grace: 1s, spread: 10ms}\n")).await.unwrap();
+    let app = crate::bind(config(plane.address, "", "drain: {grace: 1s, spread: 10ms}\n")).await.unwrap();
     let relay = run(app, async move { drop(stopped.await) });
     let mut watched = Health::of(&relay).await.watch(ADS).await;
     assert_eq!(watched.next().await, Some(SERVING));

@@ -8,7 +8,6 @@ use http::Method;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use serde_json::{Value, json};
-use weir::app::App;
 use weir::proto::discovery::DiscoveryResponse;
 use weir::proto::{Any, Request, Response};
 use weir::protocol::session::Variant;
@@ -23,7 +22,7 @@ const VIEWS: &str = "views: {key: [cluster]}\n";
 
 async fn relay(plane: &Plane, rest: &str) -> Relay {
     run(
-        App::bind(config(plane.address, ", variant: sotw", &format!("{VIEWS}{rest}"))).await.unwrap(),
+        crate::bind(config(plane.address, ", variant: sotw", &format!("{VIEWS}{rest}"))).await.unwrap(),
         std::future::pending(),
     )
 }
@@ -400,7 +399,7 @@ async fn key_11_an_answer_to_one_peer_is_not_given_to_another_that_may_not_have_
 async fn i8_a_view_too_many_is_rejected() {
     let mut plane = Plane::start(&BOTH).await;
     let text = "views: {key: [cluster], max: 1}\n";
-    let relay = run(App::bind(config(plane.address, ", variant: sotw", text)).await.unwrap(), std::future::pending());
+    let relay = run(crate::bind(config(plane.address, ", variant: sotw", text)).await.unwrap(), std::future::pending());
     let mut poller = Poller::connect(relay.address).await;
     let mut held = Client::connect(relay.address, Variant::Delta).await;
     held.ask(CDS, &[], Some("web"));
@@ -430,7 +429,7 @@ async fn trn_19_a_poll_that_is_held_is_answered_when_the_relay_drains() {
     let mut plane = Plane::start(&BOTH).await;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let config = config(plane.address, ", variant: sotw", &format!("{VIEWS}rest: {{long_poll: 1m}}\n"));
-    let relay = run(App::bind(config).await.unwrap(), async { drop(stopped.await) });
+    let relay = run(crate::bind(config).await.unwrap(), async { drop(stopped.await) });
     let mut poller = Poller::connect(relay.address).await;
     poller.poll(CLUSTERS, "web", json!({})).await;
     let stream = plane.stream().await;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use serde_json::{Value, json};
-use weir::app::App;
 use weir::config::Config;
 use weir::protocol::session::Variant;
 
@@ -24,7 +23,7 @@ async fn relay(servers: &str, rest: &str) -> Relay {
          upstream: {{servers: [{servers}]}}\nviews: {{key: [cluster]}}\n{rest}"
     );
     let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    run(App::bind(config).await.unwrap(), std::future::pending())
+    run(crate::bind(config).await.unwrap(), std::future::pending())
 }
 
 async fn polling(plane: &RestPlane, rest: &str) -> Relay {

@@ -105,7 +105,7 @@ async fn trn_7_another_type_on_a_stream_of_one_is_an_invalid_argument() {
 async fn trn_8_trn_9_trn_10_v2_is_served_where_it_is_switched_on() {
     let plane = Plane::start(&BOTH).await;
     let config = config(plane.address, "", "views: {key: [cluster]}\nclients: {v2: true}\n");
-    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
     tokio::spawn(give_a(plane));
     let path = "/envoy.api.v2.EndpointDiscoveryService/DeltaEndpoints";
     let mut client = Client::connect_to(relay.address, Delta, path).await.unwrap();
@@ -121,7 +121,7 @@ async fn trn_8_trn_9_trn_10_v2_is_served_where_it_is_switched_on() {
 async fn trn_12_a_client_without_a_node_is_served_where_that_is_the_policy() {
     let plane = Plane::start(&BOTH).await;
     let config = config(plane.address, "", "views: {accept_missing_node: true}\n");
-    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
     tokio::spawn(give_a(plane));
     let mut client = Client::connect(relay.address, Delta).await;
     client.ask(EDS, &["a"], None);
@@ -176,7 +176,7 @@ async fn trn_13_streams_of_one_node_id_each_have_names_of_their_own() {
 async fn rest_12_a_fetch_of_what_is_not_known_is_unavailable() {
     let plane = Plane::start(&BOTH).await;
     let config = config(plane.address, "", "views: {key: [cluster]}\nlimits: {fetch_timeout: 100ms}\n");
-    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
     let request = DiscoveryRequest { node: node("web"), ..Default::default() };
     let path = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
     let status = fetch(&relay, path, request).await.unwrap_err();
@@ -258,7 +258,7 @@ async fn trn_19_whoever_was_accepted_is_answered_before_the_relay_goes() {
     let plane = Plane::start(&BOTH).await;
     let config = config(plane.address, "", "views: {key: [cluster]}\ndrain: {grace: 10s, spread: 50ms}\n");
     let (stop, stopped) = oneshot::channel::<()>();
-    let relay = run(App::bind(config).await.unwrap(), async move { drop(stopped.await) });
+    let relay = run(crate::bind(config).await.unwrap(), async move { drop(stopped.await) });
     let (give, given) = oneshot::channel::<()>();
     tokio::spawn(async move {
         given.await.unwrap();
@@ -294,7 +294,7 @@ async fn key_19_views_are_limited_and_those_that_nobody_uses_make_room() {
     let mut plane = Plane::start(&BOTH).await;
     let config =
         config(plane.address, "", "views: {key: [cluster], max: 1, idle_timeout: 1h}\nlimits: {linger: 1ms}\n");
-    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
     let first = Client::connect(relay.address, Delta).await;
     first.ask(CDS, &[], Some("web"));
     let mut stream = plane.stream().await;
@@ -320,7 +320,7 @@ async fn key_19_views_are_limited_and_those_that_nobody_uses_make_room() {
 async fn up_10_a_view_that_nobody_uses_gives_up_its_streams() {
     let mut plane = Plane::start(&BOTH).await;
     let config = config(plane.address, "", "views: {key: [cluster], idle_timeout: 100ms}\nlimits: {linger: 1ms}\n");
-    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
     let client = Client::connect(relay.address, Delta).await;
     client.ask(CDS, &[], Some("web"));
     let mut stream = plane.stream().await;

@@ -90,7 +90,7 @@ async fn name_20_what_nobody_wants_any_more_is_left_upstream_and_absence_is_sent
          views: {{key: [cluster]}}\nlimits: {{linger: 50ms}}\n"
     );
     let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
     let name = format!("xdstp://x/{KIND}/nobody");
     let mut clients = Vec::new();
     for cluster in ["one", "other"] {

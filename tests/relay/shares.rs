@@ -64,7 +64,7 @@ impl RawCall {
 async fn run_with(plane: &Plane, rest: &str) -> Relay {
     let views = if rest.contains("views:") { "" } else { "views: {key: [cluster]}\n" };
     let config = config(plane.address, "", &format!("{views}{rest}\n"));
-    run(App::bind(config).await.unwrap(), std::future::pending())
+    run(crate::bind(config).await.unwrap(), std::future::pending())
 }
 
 async fn reached(relay: &Relay, key: &str) -> u64 {

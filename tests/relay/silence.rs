@@ -5,7 +5,7 @@ use weir::proto::node::Node;
 
 async fn relay_of_little_patience(plane: SocketAddr) -> Relay {
     let config = config(plane, ", variant: delta", "views: {key: [cluster]}\nlimits: {resource_timer: 100ms}\n");
-    run(App::bind(config).await.unwrap(), std::future::pending())
+    run(crate::bind(config).await.unwrap(), std::future::pending())
 }
 
 #[tokio::test]

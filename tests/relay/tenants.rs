@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use prost_types::{Struct, Value, value::Kind};
-use weir::app::App;
 use weir::config::Config;
 use weir::proto::loads::LoadStatsRequest;
 use weir::proto::node::Node;
@@ -67,7 +66,7 @@ impl World {
         write_server(&folder, &own.sign("localhost"));
         let config = text(upstream, rules);
         let config = Config::parse(&folder.0.join("relay.yaml"), &config).unwrap_or_else(|error| panic!("{error}"));
-        let app = App::bind(config).await.unwrap();
+        let app = crate::bind(config).await.unwrap();
         let permissions = app.permissions();
         (Self { relay: run(app, std::future::pending()), folder, own, prod }, permissions)
     }

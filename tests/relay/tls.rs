@@ -11,7 +11,6 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use weir::app::App;
 use weir::config::Config;
 use weir::protocol::sources::StreamId;
 use weir::relay::{Link, LinkEvent, LinkId, LinkReport, SharedConnector};
@@ -318,7 +317,7 @@ async fn boot_6_and_boot_8_a_server_that_is_polled_is_shown_the_same_and_trusted
         "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{{}}}]}}\nviews: {{key: [cluster]}}\n",
         server(&plane)
     );
-    let app = App::bind(Config::parse(&folder.0.join("relay.yaml"), &text).unwrap()).await.unwrap();
+    let app = crate::bind(Config::parse(&folder.0.join("relay.yaml"), &text).unwrap()).await.unwrap();
     let address = app.addresses()[0];
     let task = tokio::spawn(app.run());
     let mut client = Client::connect(address, weir::protocol::session::Variant::Delta).await;

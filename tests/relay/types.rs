@@ -9,7 +9,7 @@ async fn type_7_a_built_in_type_that_is_only_moved_in_the_order_is_answered_and_
         let types = "views: {key: [cluster]}\ntypes:\n- name: envoy.config.cluster.v3.Cluster\n  \
                      order_with: envoy.config.endpoint.v3.ClusterLoadAssignment\n";
         let config = config(plane.address, protocol_of(up), types);
-        let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+        let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
         let mut client = Client::connect(relay.address, down).await;
         client.ask(CDS, &[], Some("web")); // the legacy wildcard
         let mut stream = plane.stream().await;

@@ -48,7 +48,7 @@ views: {{key: [cluster]}}
 }
 
 async fn app(folder: &Folder, plane: SocketAddr, keys: &str, rest: &str) -> anyhow::Result<App> {
-    App::bind(Config::parse(Path::new("test.yaml"), &text(folder, plane, keys, rest)).unwrap()).await
+    crate::bind(Config::parse(Path::new("test.yaml"), &text(folder, plane, keys, rest)).unwrap()).await
 }
 
 async fn client(folder: &Folder, variant: Variant) -> Client {

@@ -61,7 +61,7 @@ async fn a_type_that_nobody_knows_is_relayed_and_every_address_of_a_name_is_trie
         "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://localhost:{}'}}]}}\n",
         plane.address.port()
     );
-    let app = App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
+    let app = crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
     let address = app.addresses()[0];
     let task = tokio::spawn(app.run());
     let mut client = Client::connect(address, Variant::Delta).await;

@@ -73,6 +73,6 @@ async fn ord_1_a_route_waits_for_its_cluster_and_a_cluster_for_its_route_and_wha
 }
 
 async fn run_with(plane: &Plane, rest: &str) -> Relay {
-    let app = App::bind(config(plane.address, protocol_of(Variant::Delta), rest)).await.unwrap();
+    let app = crate::bind(config(plane.address, protocol_of(Variant::Delta), rest)).await.unwrap();
     run(app, std::future::pending())
 }

@@ -20,6 +20,7 @@ pub(super) fn report(config: &Config) -> String {
         section(&mut out, "permissions", config.views.permissions.rules().iter().map(permission).collect());
     }
     section(&mut out, "limits", limits(config));
+    section(&mut out, "brakes", brakes(config));
     out
 }
 
@@ -166,6 +167,26 @@ fn limits(config: &Config) -> Vec<Row> {
     rows.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
+fn brakes(config: &Config) -> Vec<Row> {
+    let rules = &config.views.limits.brakes;
+    let row = |(key, value): (&str, String)| (key.to_owned(), value);
+    if rules.types.is_empty() {
+        return [("enabled", "false".to_owned())].map(row).into();
+    }
+    let types: Vec<_> = rules.types.iter().map(|name| &**name).collect();
+    let rows = [
+        ("enabled", "true".into()),
+        ("types", types.join(", ")),
+        ("share", rules.share.to_string()),
+        ("count", rules.count.to_string()),
+        ("window", time(rules.window)),
+        ("grace", time(rules.grace)),
+        ("empty_grace", time(rules.empty_grace)),
+        ("agree_after", time(rules.agree_after)),
+    ];
+    rows.map(row).into()
+}
+
 fn time(time: Duration) -> String {
     humantime::format_duration(time).to_string()
 }
@@ -185,7 +206,7 @@ mod tests {
     #[test]
     fn every_key_of_the_limits_and_of_the_views_has_a_row() {
         let config = parsed("");
-        for (section, rows) in [("limits", limits(&config)), ("views", views(&config))] {
+        for (section, rows) in [("limits", limits(&config)), ("views", views(&config)), ("brakes", brakes(&config))] {
             let schema = schema();
             let keys = schema["properties"][section]["properties"].as_object().unwrap();
             let shown: BTreeSet<_> = rows.into_iter().map(|(key, _)| key).collect();

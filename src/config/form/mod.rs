@@ -19,7 +19,9 @@ pub(super) use collection::{Names, NonEmpty, OneOrMore};
 pub(super) use located::{Located, Needed};
 pub(super) use network::{AdminAddress, HostName, ListenPlace, ServerUri};
 pub(crate) use number::size_text;
-pub(super) use number::{Count, Factor, FieldNumber, Interval, Jitter, Pause, Positive, Size, UserNumber, Wait};
+pub(super) use number::{
+    Count, Factor, FieldNumber, Interval, Jitter, Pause, Percent, Positive, Size, UserNumber, Wait,
+};
 pub(super) use reader::{Form, Reader};
 pub(crate) use scalar::ValueError;
 pub(super) use scalar::words;

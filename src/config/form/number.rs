@@ -39,6 +39,10 @@ pub(in crate::config) struct Pause(pub(crate) Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct Interval(pub(crate) Option<Duration>);
 
+/// A share in hundredths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct Percent(pub(crate) u8);
+
 /// How many times longer each wait is than the one before.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::config) struct Factor(pub(crate) f64);
@@ -115,6 +119,17 @@ scalar_form!(
         time => Ok(Interval(Some(time))),
     },
     duration_schema()
+);
+
+scalar_form!(
+    Percent,
+    |scalar| {
+        let percent = whole(scalar).filter(|percent| (1..=100).contains(percent));
+        percent
+            .map(|percent| Percent(percent as u8))
+            .ok_or_else(|| ValueError::new("percentage", scalar, "a whole number from 1 to 100"))
+    },
+    or_text(json!({ "type": "integer", "minimum": 1, "maximum": 100 }), "[0-9]+")
 );
 
 scalar_form!(

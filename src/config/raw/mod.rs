@@ -1,6 +1,7 @@
 //! The configuration file as it is written: each key with its form, its default and what it is for.
 
 mod access;
+mod brakes;
 mod clients;
 mod limits;
 mod listen;
@@ -11,6 +12,7 @@ mod state;
 mod upstream;
 
 pub(super) use access::{AccessEntry, TypeEntry};
+pub(super) use brakes::Brakes;
 pub(super) use clients::{LoadReports, LoadsMode, Rest, VhdsWildcard, Views};
 pub(super) use limits::Drain;
 pub(super) use listen::{ClientAuth, Listen, ListenTls};

@@ -1,6 +1,7 @@
 //! The top of the file.
 
 use super::access::{AccessEntry, TypeEntry};
+use super::brakes::Brakes;
 use super::clients::{Clients, LoadReports, Rest, Views};
 use super::limits::{Drain, Limits};
 use super::listen::Listen;
@@ -30,6 +31,8 @@ section! {
         permissions: Located<Vec<Located<PermissionEntry>>>;
         /// Bounds on messages, names and waits.
         limits: Located<Limits>;
+        /// Removals that would take much of a set at once are held for a while.
+        brakes: Located<Brakes>;
         /// What happens on SIGTERM.
         drain: Located<Drain>;
         /// Load reports (LRS) of clients.

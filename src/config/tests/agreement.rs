@@ -124,6 +124,7 @@ limits:
   requests_per_second: 0
   new_names_per_second: 100
   header_bytes: 16KiB
+brakes: {enabled: true, types: [envoy.config.cluster.v3.Cluster], share: 40, count: 20, window: 1h, grace: 10m, empty_grace: 30m, agree_after: 0s}
 drain: {delay: 0s, grace: 10s, spread: 5s}
 load_reports: {mode: aggregate, max_outage: 5m, bytes_per_view: 64MiB, bytes_total: 256MiB}
 rest: {enabled: false, timeout: 800ms, long_poll: 0s, cache_bytes: 64MiB, response_bytes: 256MiB}

@@ -182,6 +182,11 @@ impl View {
         self.brakes.holds().map(|(set, hold)| BrakeReport::of(set, hold, rules, names)).collect()
     }
 
+    /// Returns a number that changes with what the brakes hold.
+    pub(crate) fn brake_changes(&self) -> u64 {
+        self.brakes.changes()
+    }
+
     /// Returns what has happened to brakes since the last call.
     pub fn take_brake_events(&mut self) -> Vec<BrakeEvent> {
         self.brakes.take_events()

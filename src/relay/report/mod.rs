@@ -1,5 +1,6 @@
 //! The reports of views and sessions, as plain data.
 
+mod brakes;
 mod clients;
 mod dangling;
 mod lookup;
@@ -7,6 +8,7 @@ mod metrics;
 mod nacks;
 mod upstreams;
 
+pub(crate) use brakes::{BrakesReport, ReleaseQuery, Released, SetBrakeReport};
 pub(crate) use clients::{ClientReport, ClientTypeReport};
 pub(crate) use dangling::{Dangling, DanglingClusters};
 pub(crate) use lookup::{ResourcePage, ResourceQuery, ViewSnapshot};

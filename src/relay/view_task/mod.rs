@@ -1,5 +1,6 @@
 //! The task that owns one view: it waits for an event, and then decides without waiting.
 
+mod brakes;
 mod dangling;
 mod left_out;
 mod lookup;
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use super::brakes::ViewBrakes;
 use super::client_log::LogPace;
 use super::clock::Clock;
 use super::command::{Command, Subscriber};
@@ -51,6 +53,7 @@ pub(super) struct ViewTask {
     /// By the servers' places in the plan.
     pub(crate) connectors: Arc<[SharedConnector]>,
     pub(crate) reachability: ViewReachability,
+    pub(crate) brakes: ViewBrakes,
     pub(crate) incidents: Arc<Incidents>,
     pub(crate) limits: Arc<LimitCounters>,
     /// For the log lines about names that were left out of requests.
@@ -186,6 +189,12 @@ impl ViewTask {
                 let sessions = self.sessions.values().map(|session| session.answers()).collect();
                 let _ = to.send(ViewSessions { view: self.view_id.clone(), sessions, now });
             }
+            Command::Brakes(to) => {
+                let _ = to.send(self.brake_reports());
+            }
+            Command::Release(query, to) => {
+                let _ = to.send(self.release_brakes(&query));
+            }
             Command::Dangling(to) => {
                 let _ = to.send(self.dangling());
             }
@@ -298,6 +307,7 @@ impl ViewTask {
         }
         self.view.on_time(now);
         self.report_dangling();
+        self.report_brakes();
         let health = self.reachability.health();
         health.record_deliveries(self.sources.take_deliveries());
         self.sources.on_shared_reachability(|server| health.is_unreachable(server));

@@ -5,7 +5,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::Views;
 use crate::relay::command::Command;
 use crate::relay::report::{
-    ClientReport, Dangling, DanglingClusters, ResourcePage, ResourceQuery, ViewMetrics, ViewReport,
+    BrakesReport, ClientReport, Dangling, DanglingClusters, ReleaseQuery, Released, ResourcePage, ResourceQuery,
+    ViewMetrics, ViewReport,
 };
 use crate::xds::{Type, UnknownType};
 
@@ -50,6 +51,37 @@ impl Views {
             }
         }
         dangling
+    }
+
+    /// Returns what the brakes of all views hold.
+    pub(crate) async fn brakes(&self) -> BrakesReport {
+        let mut sets = Vec::new();
+        if self.incidents.brakes.views() == 0 {
+            return BrakesReport::default(); // no view is asked
+        }
+        for owner in self.owners() {
+            let (to, from) = oneshot::channel();
+            if owner.send(Command::Brakes(to)).await.is_ok() {
+                sets.extend(from.await.into_iter().flatten());
+            }
+        }
+        BrakesReport::of(sets)
+    }
+
+    /// Lets go what an operator names.
+    pub(crate) async fn release(&self, query: &ReleaseQuery) -> Released {
+        let mut sum = Released::default();
+        for owner in self.owners() {
+            let (to, from) = oneshot::channel();
+            if owner.send(Command::Release(query.clone(), to)).await.is_ok()
+                && let Ok(Released { removals, views, later }) = from.await
+            {
+                sum.removals += removals;
+                sum.views += views;
+                sum.later += later;
+            }
+        }
+        sum
     }
 
     /// Returns how many views there are, and their metrics.

@@ -44,6 +44,7 @@ impl Views {
         let owner = ViewTask {
             readiness: self.readiness.view(&name, from_disk.answered.clone()),
             from_disk,
+            brakes: self.incidents.brakes.view(&name),
             metric_label: self.metric_labels.assign(&name),
             view_id: name,
             made_from: fields.into_iter().collect(),

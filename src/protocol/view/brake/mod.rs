@@ -32,6 +32,8 @@ pub(crate) type SetKey = (Type, Selector);
 #[derive(Debug, Default)]
 pub(crate) struct Brakes {
     sets: BTreeMap<SetKey, SetBrake>,
+    /// Increases with each change of what is held.
+    changes: u64,
     events: Vec<BrakeEvent>,
 }
 
@@ -52,6 +54,7 @@ impl Brakes {
     }
 
     pub(crate) fn hold_mut(&mut self, set: &SetKey) -> Option<&mut Hold> {
+        self.changes += 1;
         self.sets.get_mut(set)?.hold.as_mut()
     }
 
@@ -61,6 +64,7 @@ impl Brakes {
     }
 
     pub(crate) fn put_hold(&mut self, set: &SetKey, hold: Hold) {
+        self.changes += 1;
         self.sets.entry(set.clone()).or_default().hold = Some(hold);
     }
 
@@ -102,8 +106,8 @@ impl Brakes {
     }
 
     pub(crate) fn record_size(&mut self, set: &SetKey, before: usize, after: usize, now: Moment, rules: &BrakeRules) {
-        if let Some(of) = self.sets.get_mut(set).filter(|_| before != after) {
-            of.window.record(before, after, now, rules.window);
+        if before != after {
+            self.sets.entry(set.clone()).or_default().window.record(before, after, now, rules.window);
         }
     }
 
@@ -116,6 +120,7 @@ impl Brakes {
     pub(crate) fn end_if_empty(&mut self, set: &SetKey, reason: ReleaseReason) {
         let Some(of) = self.sets.get_mut(set).filter(|of| of.hold.as_ref().is_some_and(Hold::is_empty)) else { return };
         of.hold = None;
+        self.changes += 1;
         if reason != ReleaseReason::Recovered {
             of.window.restart();
         }
@@ -126,16 +131,22 @@ impl Brakes {
         let Some(of) = self.sets.get_mut(set) else { return };
         of.window.forget_one();
         if let Some(hold) = &mut of.hold {
+            self.changes += 1;
             hold.start_size = hold.start_size.saturating_sub(1);
             hold.remove(name, rules);
         }
     }
 
     pub(crate) fn forget(&mut self, set: &SetKey) {
-        self.sets.remove(set);
+        self.changes += u64::from(self.sets.remove(set).is_some_and(|of| of.hold.is_some()));
+    }
+
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(crate) fn record(&mut self, event: BrakeEvent) {
+        self.changes += 1;
         if self.events.len() < MAX_EVENTS {
             self.events.push(event);
         }

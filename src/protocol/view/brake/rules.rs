@@ -58,7 +58,7 @@ impl Generations {
         Self(Arc::new(AtomicU64::new(last)))
     }
 
-    /// Numbers that another process gave are not given again.
+    /// Numbers up to this one, which another process may have given, are not given.
     pub(crate) fn skip_to(&self, last: u64) {
         self.0.fetch_max(last.min(u64::MAX / 2), Ordering::Relaxed); // a file may have any number
     }

@@ -135,6 +135,7 @@ impl Brakes {
                 hold.insert(removal.name.clone(), held, rules);
             }
             of.hold = Some(hold);
+            self.changes += 1;
         }
     }
 }

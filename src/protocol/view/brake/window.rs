@@ -10,7 +10,7 @@ use crate::protocol::moment::Moment;
 pub(crate) struct Window {
     /// Steps in which the size changed, each with the size at its beginning.
     steps: VecDeque<(u64, usize)>,
-    /// When the set was first known. What comes before that, and a little after it, fills it and is no growth.
+    /// When the set was first known. What comes before that, and a little after it, fills it and is no growth; a loss is one at any time.
     begun: Option<Moment>,
 }
 
@@ -28,8 +28,8 @@ impl Window {
     pub(crate) fn record(&mut self, before: usize, after: usize, now: Moment, length: Duration) {
         let step = step_of(now - Moment::START, length);
         self.drop_old(now, length);
-        let fills = |begun: Moment| after > before && now - begun < FILLING;
-        if self.begun.is_none_or(fills) {
+        let fills = self.begun.is_none_or(|begun| now - begun < FILLING);
+        if fills && after > before {
             return;
         }
         if self.steps.back().is_none_or(|(last, _)| *last < step) {
@@ -116,6 +116,9 @@ mod tests {
         let mut window = Window::default();
         window.record(0, 40, at(0), LENGTH);
         assert_eq!(window.start_size(40, at(1), LENGTH), 40);
+        let mut early = window.clone();
+        early.record(40, 30, at(1), LENGTH);
+        assert_eq!(early.start_size(30, at(1), LENGTH), 40, "a loss before the set is known counts too");
         window.begin(at(1));
         window.record(40, 80, at(2), LENGTH);
         assert_eq!(window.start_size(80, at(3), LENGTH), 80, "a further piece");

@@ -1,0 +1,98 @@
+//! What brakes hold, as it is shown, and what an operator releases.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::xds::Type;
+
+/// All that is held.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct BrakesReport {
+    /// Summed over views, since one push concerns many of them.
+    pub(crate) servers: Vec<ServerBrakes>,
+    /// The first sets, and how many there are.
+    pub(crate) sets: Vec<SetBrakeReport>,
+    pub(crate) sets_count: usize,
+}
+
+/// What brakes hold of the removals of one server.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct ServerBrakes {
+    pub(crate) server: String,
+    pub(crate) views: usize,
+    pub(crate) held: usize,
+    /// What a release of all of it has to name.
+    pub(crate) generation: u64,
+}
+
+/// The brake of one set of one view.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct SetBrakeReport {
+    pub(crate) view: String,
+    #[serde(rename = "type")]
+    pub(crate) type_name: String,
+    /// `*`, or the glob of a collection.
+    pub(crate) set: String,
+    pub(crate) servers: Vec<String>,
+    /// For how long it has held anything.
+    pub(crate) seconds: u64,
+    pub(crate) generation: u64,
+    pub(crate) held: usize,
+    /// The size of the set at the start of the window.
+    pub(crate) of: usize,
+    /// Additions and changes that wait with the removals.
+    pub(crate) changes: usize,
+    pub(crate) reason: &'static str,
+    /// In how many seconds the first of it is let go, and the last. Missing while the server has not stated its set again.
+    pub(crate) first_release_seconds: Option<u64>,
+    pub(crate) last_release_seconds: Option<u64>,
+    /// The first names.
+    pub(crate) names: Vec<String>,
+}
+
+impl BrakesReport {
+    pub(crate) fn of(mut sets: Vec<SetBrakeReport>) -> Self {
+        let mut servers: BTreeMap<String, ServerBrakes> = BTreeMap::new();
+        let mut views: BTreeMap<String, std::collections::BTreeSet<&str>> = BTreeMap::new();
+        for set in &sets {
+            for server in &set.servers {
+                let sum = servers.entry(server.clone()).or_default();
+                sum.server.clone_from(server);
+                sum.held += set.held;
+                sum.generation = sum.generation.max(set.generation);
+                views.entry(server.clone()).or_default().insert(&set.view);
+            }
+        }
+        for (server, views) in views {
+            servers.entry(server).or_default().views = views.len();
+        }
+        let (servers, sets_count) = (servers.into_values().collect(), sets.len());
+        sets.truncate(MAX_SETS);
+        Self { servers, sets, sets_count }
+    }
+}
+
+/// What an operator lets go.
+#[derive(Debug, Clone)]
+pub(crate) struct ReleaseQuery {
+    /// One view, or all.
+    pub(crate) view: Option<String>,
+    pub(crate) kind: Option<Type>,
+    /// What one server has removed, or what any has.
+    pub(crate) server: Option<String>,
+    /// Nothing that was held later.
+    pub(crate) generation: u64,
+}
+
+/// What a release has done.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Released {
+    pub(crate) removals: usize,
+    pub(crate) views: usize,
+    /// Views in which all that was meant was held later.
+    pub(crate) later: usize,
+}
+
+/// How many sets are shown.
+const MAX_SETS: usize = 1000;

@@ -1,0 +1,98 @@
+//! What the brakes of a view hold.
+
+use std::collections::BTreeMap;
+
+use super::ViewTask;
+use crate::protocol::moment::Moment;
+use crate::protocol::view::{BrakeEvent, BrakeReport, NotReleased, Selector};
+use crate::relay::brakes::BrakeNews;
+use crate::relay::report::{ReleaseQuery, Released, SetBrakeReport};
+use crate::xds::{Type, WILDCARD};
+
+impl ViewTask {
+    /// Reports what has changed since the last call.
+    pub(super) fn report_brakes(&mut self) {
+        let changes = self.view.brake_changes();
+        if changes == self.brakes.changes {
+            return;
+        }
+        self.brakes.changes = changes;
+        let mut held: BTreeMap<String, usize> = BTreeMap::new();
+        for brake in self.view.brakes(0) {
+            *held.entry(brake.kind.name().to_owned()).or_default() += brake.held;
+        }
+        let events = self.view.take_brake_events();
+        let news = events.into_iter().map(|event| self.brake_news(event)).collect();
+        self.brakes.update(held, news);
+    }
+
+    fn brake_news(&self, event: BrakeEvent) -> BrakeNews {
+        let (kind, server, reason, removals, generation) = match event {
+            BrakeEvent::Engaged { kind, server, generation, held, .. } => (kind, server, None, held, generation),
+            BrakeEvent::Released { kind, server, reason, count, .. } => (kind, server, Some(reason), count, 0),
+        };
+        let (server, type_name) = (self.server_name(server), kind.name().to_owned());
+        BrakeNews { server, type_name, reason, removals, generation }
+    }
+
+    /// Restored removals may be of a server that is not in the configuration any more.
+    fn server_name(&self, server: u16) -> String {
+        self.connectors.get(usize::from(server)).map_or_else(|| "unknown".into(), |server| server.describe())
+    }
+
+    pub(super) fn brake_reports(&self) -> Vec<SetBrakeReport> {
+        let now = self.clock.now();
+        let report = |brake: BrakeReport| {
+            let seconds = |at: Moment| (at - now).as_secs();
+            SetBrakeReport {
+                view: self.view_id.clone(),
+                type_name: brake.kind.name().to_owned(),
+                set: match &brake.of {
+                    Selector::Wildcard => WILDCARD.to_owned(),
+                    Selector::Name(glob) => glob.to_string(),
+                },
+                servers: brake.servers.iter().map(|server| self.server_name(*server)).collect(),
+                seconds: (now - brake.since).as_secs(),
+                generation: brake.generation,
+                held: brake.held,
+                of: brake.start_size,
+                changes: brake.changes,
+                reason: if brake.is_emptied { "the set would be empty" } else { "too much of the set would go" },
+                first_release_seconds: brake.release.map(|(first, _)| seconds(first)),
+                last_release_seconds: brake.release.map(|(_, last)| seconds(last)),
+                names: brake.names.iter().map(ToString::to_string).collect(),
+            }
+        };
+        self.view.brakes(MAX_SHOWN).into_iter().map(report).collect()
+    }
+
+    pub(super) fn release_brakes(&mut self, query: &ReleaseQuery) -> Released {
+        if query.view.as_ref().is_some_and(|view| *view != self.view_id) {
+            return Released::default();
+        }
+        let server = match &query.server {
+            None => None,
+            Some(name) => match (0..self.connectors.len()).find(|at| self.connectors[*at].describe() == *name) {
+                Some(at) => Some(u16::try_from(at).unwrap_or(u16::MAX)),
+                None => return Released::default(),
+            },
+        };
+        let is_meant = |kind: &Type| query.kind.as_ref().is_none_or(|meant| meant == kind);
+        let sets = self.view.brakes(0).into_iter().filter(|brake| is_meant(&brake.kind));
+        let sets: Vec<_> = sets.map(|brake| (brake.kind, brake.of)).collect();
+        let now = self.clock.now();
+        let mut released = Released::default();
+        for (kind, of) in sets {
+            match self.view.release_brakes(Some((&kind, &of)), server, query.generation, now) {
+                Ok(count) => released.removals += count,
+                Err(NotReleased::Later) => released.later = 1,
+                Err(NotReleased::NothingHeld) => {}
+            }
+        }
+        released.views = usize::from(released.removals > 0);
+        released
+    }
+}
+
+/// How many names of a set are shown.
+const MAX_SHOWN: usize = 20;

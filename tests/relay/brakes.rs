@@ -1,0 +1,313 @@
+//! Brakes over real connections: clients keep what a push would take from them at once, and what is meant passes in the end.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use super::holder::{ALL_CLUSTERS, Holder, Wish};
+use super::unix::Folder;
+use super::*;
+
+/// The control plane's end of one stream, with what it has sent there.
+struct Server {
+    stream: Stream,
+    url: &'static str,
+    sent: BTreeSet<String>,
+    version: usize,
+}
+
+impl Server {
+    async fn of(plane: &mut Plane, url: &'static str) -> Self {
+        let mut stream = plane.stream().await;
+        stream.request().await;
+        Self { stream, url, sent: BTreeSet::new(), version: 0 }
+    }
+
+    /// Sends the set: whole in SotW, the difference in delta.
+    fn set(&mut self, names: &BTreeSet<String>) {
+        self.version += 1;
+        let version = self.version.to_string();
+        let body = |name: &String| Any { type_url: self.url.into(), ..cluster(name, "") };
+        let response = match self.stream.variant {
+            Variant::Sotw => Response::Sotw(DiscoveryResponse {
+                version_info: version.clone(),
+                resources: names.iter().map(body).collect(),
+                type_url: self.url.into(),
+                nonce: version,
+                ..Default::default()
+            }),
+            Variant::Delta => Response::Delta(DeltaDiscoveryResponse {
+                resources: names
+                    .difference(&self.sent)
+                    .map(|name| Resource {
+                        version: "1".into(),
+                        name: name.clone(),
+                        resource: Some(body(name)),
+                        ..Default::default()
+                    })
+                    .collect(),
+                removed_resources: self.sent.difference(names).cloned().collect(),
+                type_url: self.url.into(),
+                nonce: version,
+                ..Default::default()
+            }),
+        };
+        self.stream.respond(&response);
+        self.sent.clone_from(names);
+    }
+}
+
+/// Tests run side by side, each with a socket of its own.
+static NUMBER: AtomicUsize = AtomicUsize::new(0);
+
+struct Bench {
+    relay: Relay,
+    plane: Plane,
+    folder: Folder,
+}
+
+impl Bench {
+    async fn start(up: Variant, keys: &str) -> Self {
+        let plane = Plane::start(&BOTH).await;
+        let folder = Folder::new(&format!("brakes-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let text = format!(
+            "listen: [{{address: '127.0.0.1:0'}}]
+admin: {{address: '127.0.0.1:0', socket: '{}'}}
+upstream: {{servers: [{{uri: 'http://{}'{}, backoff: {{initial: 10ms, max: 10ms}}}}]}}
+views: {{key: [cluster]}}
+brakes: {{{keys}}}
+",
+            folder.socket().display(),
+            plane.address,
+            protocol_of(up),
+        );
+        let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
+        let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+        Self { relay, plane, folder }
+    }
+
+    async fn brakes(&self) -> Value {
+        serde_json::from_str(&get(self.relay.admin, "/brakes").await).unwrap()
+    }
+
+    async fn holds(&self, removals: usize) {
+        until(&format!("{removals} removals are held"), async || {
+            let brakes = self.brakes().await;
+            let held = brakes["sets"].as_array().unwrap().iter().map(|set| set["held"].as_u64().unwrap()).sum::<u64>();
+            held == removals as u64
+        })
+        .await;
+    }
+
+    /// Returns the status and the text of a release.
+    async fn release(&self, query: &str) -> (u16, String) {
+        let mut stream = UnixStream::connect(self.folder.socket()).await.unwrap();
+        let request = format!("POST /brakes/release?{query} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+}
+
+fn names(numbers: std::ops::Range<usize>) -> BTreeSet<String> {
+    numbers.map(|number| format!("c{number:03}")).collect()
+}
+
+fn with(mut names: BTreeSet<String>, more: &str) -> BTreeSet<String> {
+    names.insert(more.to_owned());
+    names
+}
+
+const LISTENERS: Wish = Wish { url: LDS, names: &[], cluster: "web" };
+
+async fn has(holder: &Holder, what: &str, names: &BTreeSet<String>) {
+    holder.until(what, |record| record.holds == *names).await;
+}
+
+#[tokio::test]
+async fn an_empty_push_takes_nothing_from_500_clients_and_passes_after_its_own_time() {
+    let mut bench = Bench::start(Variant::Sotw, "grace: 1s, empty_grace: 4s").await;
+    let all = names(0..100);
+    let mut clients = vec![Holder::new(bench.relay.address, Variant::Sotw, ALL_CLUSTERS).await];
+    let mut server = Server::of(&mut bench.plane, CDS).await;
+    server.set(&all);
+    for number in 1..500 {
+        clients.push(Holder::new(bench.relay.address, BOTH[number % 2], ALL_CLUSTERS).await);
+    }
+    for client in &clients {
+        has(client, "all clusters", &all).await;
+    }
+    server.set(&BTreeSet::new());
+    bench.holds(100).await;
+    server.set(&with(BTreeSet::new(), "new"));
+    for client in &clients {
+        client.until("an addition passes", |record| record.heard.contains("new")).await;
+        client.has_lost_nothing();
+    }
+    let late = Holder::new(bench.relay.address, Variant::Sotw, ALL_CLUSTERS).await;
+    has(&late, "a client that comes now gets all of it", &with(all, "new")).await;
+    server.set(&BTreeSet::new());
+    for client in &clients {
+        has(client, "what is meant passes in the end", &BTreeSet::new()).await;
+    }
+}
+
+#[tokio::test]
+async fn half_a_push_and_a_drip_are_held_and_pass_after_the_grace() {
+    for (up, down) in BOTH.into_iter().flat_map(|up| BOTH.map(|down| (up, down))) {
+        println!("{up:?} upstream, {down:?} downstream");
+        let mut bench = Bench::start(up, "grace: 2s").await;
+        let client = Holder::new(bench.relay.address, down, ALL_CLUSTERS).await;
+        let mut server = Server::of(&mut bench.plane, CDS).await;
+        server.set(&names(0..100));
+        has(&client, "all clusters", &names(0..100)).await;
+        for gone in (0..=60).rev() {
+            server.set(&names(0..40 + gone));
+        }
+        bench.holds(30).await;
+        has(&client, "an ordinary part of it passes", &names(0..70)).await;
+        let shown = bench.brakes().await;
+        let set = &shown["sets"][0];
+        assert_eq!((&set["type"], &set["set"]), (&"envoy.config.cluster.v3.Cluster".into(), &"*".into()), "{shown}");
+        assert!(set["of"] == 100 && set["names"].as_array().unwrap().len() == 20, "{shown}");
+        assert!(shown["servers"][0]["held"] == 30 && shown["servers"][0]["views"] == 1, "{shown}");
+        let ready = get(bench.relay.admin, "/ready").await;
+        assert!(ready.starts_with("ready\nnote: brakes hold 30 removals in 1 views"), "{ready}");
+        let metrics = get(bench.relay.admin, "/metrics").await;
+        for line in [
+            "weir_brake_held_removals{type=\"envoy.config.cluster.v3.Cluster\"} 30",
+            "weir_brakes_engaged_total{type=\"envoy.config.cluster.v3.Cluster\"} 1",
+        ] {
+            assert!(metrics.lines().any(|written| written == line), "{line}");
+        }
+        has(&client, "the rest passes after the grace", &names(0..40)).await;
+        bench.holds(0).await;
+        let metrics = get(bench.relay.admin, "/metrics").await;
+        let released = "type=\"envoy.config.cluster.v3.Cluster\",reason=\"grace\"} 30";
+        assert!(metrics.contains(released), "{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_empty_again_and_again_takes_nothing() {
+    for up in BOTH {
+        let mut bench = Bench::start(up, "grace: 1s, empty_grace: 10m, agree_after: 0s").await;
+        let client = Holder::new(bench.relay.address, Variant::Delta, ALL_CLUSTERS).await;
+        let mut server = Server::of(&mut bench.plane, CDS).await;
+        server.set(&names(0..20));
+        has(&client, "all clusters", &names(0..20)).await;
+        for _ in 0..3 {
+            drop(server);
+            server = Server::of(&mut bench.plane, CDS).await;
+            server.set(&BTreeSet::new());
+            bench.holds(20).await;
+        }
+        server.set(&with(names(0..20), "new"));
+        has(&client, "it has read its state", &with(names(0..20), "new")).await;
+        bench.holds(0).await;
+        client.has_lost_nothing();
+    }
+}
+
+#[tokio::test]
+async fn a_later_opening_that_agrees_ends_the_grace() {
+    let mut bench = Bench::start(Variant::Sotw, "grace: 10m, agree_after: 0s").await;
+    let client = Holder::new(bench.relay.address, Variant::Sotw, ALL_CLUSTERS).await;
+    let mut server = Server::of(&mut bench.plane, CDS).await;
+    server.set(&names(0..100));
+    has(&client, "all clusters", &names(0..100)).await;
+    server.set(&names(0..50));
+    server.set(&names(0..50));
+    bench.holds(50).await;
+    client.has_lost_nothing();
+    drop(server);
+    let mut server = Server::of(&mut bench.plane, CDS).await;
+    server.set(&names(0..50));
+    has(&client, "it is meant", &names(0..50)).await;
+}
+
+#[tokio::test]
+async fn an_operator_lets_go_what_was_shown_and_nothing_later() {
+    let mut bench = Bench::start(Variant::Delta, "grace: 10m").await;
+    let client = Holder::new(bench.relay.address, Variant::Sotw, ALL_CLUSTERS).await;
+    let mut server = Server::of(&mut bench.plane, CDS).await;
+    server.set(&names(0..100));
+    has(&client, "all clusters", &names(0..100)).await;
+    server.set(&names(0..50));
+    bench.holds(50).await;
+    let shown = bench.brakes().await;
+    let (view, seen) = (shown["sets"][0]["view"].as_str().unwrap(), shown["sets"][0]["generation"].as_u64().unwrap());
+    server.set(&names(0..20));
+    bench.holds(80).await;
+    let stale = bench.release(&format!("generation={}&view={view}", seen - 1)).await;
+    assert!(stale.0 == 409 && stale.1.contains("held later"), "{stale:?}");
+    assert_eq!(bench.release(&format!("generation={seen}&view=other")).await.0, 404);
+    assert_eq!(bench.release(&format!("generation={seen}")).await.0, 400);
+    client.has_lost_nothing();
+    let released = bench.release(&format!("generation={seen}&view={view}")).await;
+    assert_eq!(released, (200, "released 50 removals in 1 views\n".into()));
+    let left: BTreeSet<_> = names(0..50);
+    has(&client, "what was shown", &left).await;
+    assert_eq!(
+        bench.release(&format!("generation={seen}&view={view}")).await.0,
+        409,
+        "the brake of now is a later one"
+    );
+    let shown = bench.brakes().await;
+    let (server, generation) = (shown["servers"][0]["server"].as_str().unwrap(), &shown["servers"][0]["generation"]);
+    let server = server.replace(':', "%3A").replace('/', "%2F");
+    assert_eq!(bench.release(&format!("generation={generation}&server={server}&type=listeners")).await.0, 404);
+    assert_eq!(bench.release(&format!("generation={generation}&server={server}&type=clusters")).await.0, 200);
+    has(&client, "the rest", &names(0..20)).await;
+}
+
+#[tokio::test]
+async fn renamed_listeners_wait_with_those_that_they_replace() {
+    for (up, down) in BOTH.into_iter().flat_map(|up| BOTH.map(|down| (up, down))) {
+        println!("{up:?} upstream, {down:?} downstream");
+        let mut bench = Bench::start(up, "grace: 1s").await;
+        let client = Holder::new(bench.relay.address, down, LISTENERS).await;
+        let mut server = Server::of(&mut bench.plane, LDS).await;
+        server.set(&names(0..20));
+        has(&client, "all listeners", &names(0..20)).await;
+        server.set(&names(100..110));
+        bench.holds(20).await;
+        let shown = bench.brakes().await;
+        assert_eq!(shown["sets"][0]["changes"], 10, "{shown}");
+        assert_eq!(client.record().heard, names(0..20), "none of the new ones");
+        client.has_lost_nothing();
+        has(&client, "all of it after the grace", &names(100..110)).await;
+    }
+}
+
+#[tokio::test]
+async fn one_push_to_many_views_is_shown_and_released_as_one() {
+    let mut bench = Bench::start(Variant::Delta, "grace: 10m").await;
+    let (one, two) = (ALL_CLUSTERS, Wish { cluster: "batch", ..ALL_CLUSTERS });
+    let mut servers = Vec::new();
+    let mut clients = Vec::new();
+    for wish in [one, two] {
+        clients.push(Holder::new(bench.relay.address, Variant::Delta, wish).await);
+        servers.push(Server::of(&mut bench.plane, CDS).await);
+    }
+    servers.iter_mut().for_each(|server| server.set(&names(0..50)));
+    for client in &clients {
+        has(client, "all clusters", &names(0..50)).await;
+    }
+    servers.iter_mut().for_each(|server| server.set(&BTreeSet::new()));
+    bench.holds(100).await;
+    let shown = bench.brakes().await;
+    let of = &shown["servers"][0];
+    assert!(of["views"] == 2 && of["held"] == 100 && shown["sets_count"] == 2, "{shown}");
+    let server = of["server"].as_str().unwrap().replace(':', "%3A").replace('/', "%2F");
+    let released = bench.release(&format!("generation={}&server={server}", of["generation"])).await;
+    assert_eq!(released, (200, "released 100 removals in 2 views\n".into()));
+    for client in &clients {
+        has(client, "nothing", &BTreeSet::new()).await;
+    }
+}
