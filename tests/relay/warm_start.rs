@@ -41,7 +41,7 @@ struct Stoppable(Relay, oneshot::Sender<()>);
 
 impl Stoppable {
     async fn start(plane: SocketAddr, protocol: &str, rest: &str) -> Self {
-        let app = App::bind(config(plane, protocol, rest)).await.unwrap();
+        let app = crate::bind(config(plane, protocol, rest)).await.unwrap();
         let (stop, stopped) = oneshot::channel();
         Self(run(app, async move { drop(stopped.await) }), stop)
     }
@@ -410,5 +410,41 @@ async fn names_of_a_shared_authority_come_back_too_once_for_all_views() {
         let mut client = Client::connect(second.0.address, Variant::Delta).await;
         client.ask(CDS, &[name], Some(cluster));
         assert_eq!(client.sent().await.set, [name], "{cluster}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_brake_holds_is_held_by_the_next_process_and_does_not_start_anew() {
+    let folder = Folder::new("braked");
+    let rest = folder.state("");
+    let mut plane = Plane::start(&BOTH).await;
+    let start = async |address: SocketAddr| {
+        let app = App::bind(config(address, ", variant: sotw", &rest)).await.unwrap();
+        let (stop, stopped) = oneshot::channel();
+        Stoppable(run(app, async move { drop(stopped.await) }), stop)
+    };
+    let held = async |relay: &Relay| -> serde_json::Value {
+        serde_json::from_str(&get(relay.admin, "/brakes").await).unwrap()
+    };
+    let names: Vec<_> = (0..20).map(|number| format!("c{number:02}")).collect();
+    let twenty: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    let first = start(plane.address).await;
+    let mut client = Client::connect(first.0.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &twenty, &twenty, &[]);
+    assert_eq!(client.sent().await.set.len(), 20);
+    say(&stream, "2", &[], &[], &[]);
+    until("the brake holds", async || held(&first.0).await["sets"][0]["held"] == 20).await;
+    is_saved(&first.0).await;
+    let before = held(&first.0).await["sets"][0].clone();
+    first.stop().await;
+    let second = start(plane.kill().await).await;
+    let mut client = Client::connect(second.0.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    assert_eq!(client.sent().await.set.len(), 20, "what is held is served");
+    let after = held(&second.0).await["sets"][0].clone();
+    for field in ["held", "generation", "of", "names"] {
+        assert_eq!(after[field], before[field], "{field}: {after}");
     }
 }
