@@ -63,7 +63,7 @@ const BY_DEFAULT: [&str; 3] = [
 /// A tenth or a fifth of a fleet's clusters may go in one change, when a namespace or a zone is given up. Half of them, or a third, go when
 /// a control plane has lost a part of its sources.
 const SHARE: u8 = 30;
-/// Small fleets change by large shares. Nine removals are a change that somebody has made.
+/// Small fleets change by large shares. Nine removals are a change that a person makes.
 const COUNT: usize = 10;
 /// Longer than a rollout takes from its first step to its last.
 const WINDOW: Duration = Duration::from_secs(600);

@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 
+import brakes
 import changes
 import every_type
 import evidence
@@ -37,6 +38,8 @@ def scenarios():
     for source in SOURCES:
         if source.aggregated:  # between streams there is no order
             yield f"order, {source}, upstream delta", order.run, (source, "delta")
+            for upstream in ["delta", "sotw"]:
+                yield f"brakes, {source}, upstream {upstream}", brakes.run, (source, upstream)
     for source in SOURCES:
         if source.delta:  # virtual hosts have no other variant, towards an Envoy or the control plane
             yield f"on demand, {source}, upstream delta", on_demand.run, (source,)

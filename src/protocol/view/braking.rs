@@ -75,7 +75,7 @@ impl View {
         let limits = self.limits.clone();
         let rules = &limits.brakes;
         self.note_opening(set, &updates, now);
-        let before = self.intended_size(set);
+        let (before, served) = (self.intended_size(set), self.served_size(set));
         let statement = self.read_statement(set, &updates, before);
         let mut is_new = false;
         if self.brakes.hold(set).is_none() && statement.shrinks(before) && !self.origin.skips_brakes {
@@ -83,7 +83,10 @@ impl View {
                 true => before,
                 false => self.brakes.start_size(set, before, now, rules),
             };
-            is_new = rules.is_too_much(start, statement.size_after(before));
+            // All of what there is now is all of it, also if there was nothing at the start of the window.
+            let after = statement.size_after(before);
+            let start = if after == 0 { start.max(before) } else { start };
+            is_new = rules.is_too_much(start, after);
             if is_new {
                 self.brakes.engage(set, start, now);
             }
@@ -103,7 +106,7 @@ impl View {
                 });
             }
         }
-        self.brakes.record_size(set, before, self.intended_size(set), now, rules);
+        self.brakes.record_size(set, served, self.served_size(set), now, rules);
     }
 
     /// Records what the updates say of the life of the server's statement.
@@ -127,6 +130,12 @@ impl View {
 
     /// Returns how many resources a set would have if nothing were held.
     fn intended_size(&self, set: &SetKey) -> usize {
+        let (held, new) = self.brakes.hold(set).map_or((0, 0), |hold| (hold.removals(), hold.new_names()));
+        (self.served_size(set) + new).saturating_sub(held)
+    }
+
+    /// Returns how many resources a set has, but for those that go once nothing leads to them.
+    fn served_size(&self, set: &SetKey) -> usize {
         let (kind, of) = set;
         let class = class_of(of);
         let table = self.tables.get(&(kind.clone(), class));
@@ -138,8 +147,7 @@ impl View {
             Selector::Wildcard => true,
             Selector::Name(glob) => name.collection().as_ref() == Some(glob),
         });
-        let (held, new) = self.brakes.hold(set).map_or((0, 0), |hold| (hold.removals(), hold.new_names()));
-        (present + new).saturating_sub(doomed.count() + held)
+        present.saturating_sub(doomed.count())
     }
 
     /// Whether upstream has it, as far as is known: it is present, and not only because a removal waits for others.

@@ -127,6 +127,26 @@ fn a_set_that_becomes_empty_by_a_drip_is_held() {
 }
 
 #[test]
+fn what_was_taken_back_does_not_lower_what_a_loss_is_measured_against() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.set(0..10);
+    bench.pass(20);
+    bench.set(0..100);
+    bench.pass(595);
+    bench.set(0..50);
+    assert_eq!((bench.count(), bench.held()), (100, 50));
+}
+
+#[test]
+fn all_of_a_set_that_was_empty_a_moment_ago_is_held() {
+    let mut bench = Bench::new(CDS, 0);
+    bench.set(0..20);
+    bench.pass(40);
+    bench.set([]);
+    assert_eq!((bench.count(), bench.held()), (20, 20));
+}
+
+#[test]
 fn one_resource_does_not_shorten_the_time_of_an_empty_set() {
     let mut bench = Bench::new(CDS, 100);
     bench.set([]);
