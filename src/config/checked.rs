@@ -37,7 +37,7 @@ pub struct Config {
     /// Options of all views.
     pub views: ViewsOptions,
     /// Options of the hub, if there are shared authorities.
-    pub(crate) hub: Option<ViewsOptions>,
+    pub hub: Option<ViewsOptions>,
     pub(crate) views_idle: Duration,
     /// The longest resource file.
     pub(crate) file_bytes: usize,

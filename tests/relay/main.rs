@@ -121,6 +121,7 @@ fn config(plane: SocketAddr, protocol: &str, rest: &str) -> Config {
 /// Builds the program without brakes: most tests remove what they want, and want to see it go.
 async fn bind(mut config: Config) -> anyhow::Result<App> {
     config.views.limits.brakes = BrakeRules::default();
+    config.hub.iter_mut().for_each(|hub| hub.limits.brakes = BrakeRules::default());
     App::bind(config).await
 }
 
