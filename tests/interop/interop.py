@@ -22,6 +22,7 @@ import on_demand
 import order
 import polling
 import refusals
+import warm_start
 from resources import Source
 
 SOURCES = [Source(aggregated, delta) for aggregated in [True, False] for delta in [True, False]]
@@ -40,6 +41,7 @@ def scenarios():
             yield f"order, {source}, upstream delta", order.run, (source, "delta")
             for upstream in ["delta", "sotw"]:
                 yield f"brakes, {source}, upstream {upstream}", brakes.run, (source, upstream)
+                yield f"warm start, {source}, upstream {upstream}", warm_start.run, (source, upstream)
     for source in SOURCES:
         if source.delta:  # virtual hosts have no other variant, towards an Envoy or the control plane
             yield f"on demand, {source}, upstream delta", on_demand.run, (source,)
