@@ -89,6 +89,8 @@ pub enum Fault {
     DiskOverridesClients,
     /// What was loaded from disk counts as complete.
     DiskIsComplete,
+    /// A listener is added while the client still has the one whose address it takes.
+    AddBesideRemoved,
     /// Each response that removes resources is judged by itself, so that a drip empties a set.
     BrakeForgetsDrip,
     /// A server agrees with a removal by stating it again on the same opening.

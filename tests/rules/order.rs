@@ -1,9 +1,12 @@
 //! Order between types, and endpoints behind clusters.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir::proto::Request;
 use weir::proto::discovery::DeltaDiscoveryRequest;
+use weir::protocol::faults::{Fault, Faults};
+use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, Variant};
 
 use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, text_of};
@@ -300,3 +303,25 @@ fn ord_17_a_collection_of_endpoints_follows_what_names_it_and_the_old_one_goes_a
 }
 
 const LEDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint";
+
+#[test]
+fn a_listener_comes_with_the_removal_of_the_one_whose_address_it_may_take() {
+    for (faults, delta, sotw) in [
+        (Faults::NONE, vec!["L b -a"], vec!["L b"]),
+        (Faults::planted(Fault::AddBesideRemoved), vec!["L b", "L  -a"], vec!["L a,b"]),
+    ] {
+        let mut bench = Bench::with(Limits { faults, reference_hold: Duration::ZERO, ..Limits::default() });
+        let clients = [Variant::Delta, Variant::Sotw].map(|variant| bench.client(variant));
+        bench.delta(clients[0], LDS, &["*"], &[]);
+        bench.sotw(clients[1], LDS, &[], "");
+        bench.whole(LDS, &[("a", "1")]);
+        assert_eq!((bench.said(clients[0]), bench.said(clients[1])), (owned(&["L a"]), owned(&["L a"])));
+        bench.sotw(clients[1], LDS, &[], "1");
+        bench.whole(LDS, &[("b", "1")]);
+        assert_eq!((bench.said(clients[0]), bench.said(clients[1])), (owned(&delta), owned(&sotw)));
+    }
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(ToString::to_string).collect()
+}

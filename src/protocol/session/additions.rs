@@ -26,6 +26,7 @@ impl Subscription {
         self.add_rejected(&mut round.draft);
         self.add_pending(kind, view, may, &mut round);
         self.add_of_wildcard(kind, view, may, whole, &mut round);
+        self.add_conflicting_removals(kind, view, &mut round);
         if self.empty_answer_due || !round.draft.is_empty() || !round.longer_lives.is_empty() {
             round.draft.version = self.version(kind, view);
         }
@@ -49,6 +50,17 @@ impl Subscription {
             return Attempt::Unknown;
         }
         Attempt::Nothing
+    }
+
+    /// What can exclude an addition goes in the same reply: a client refuses a listener on an address that another one has, and is not sent it
+    /// again. No client loses anything by that, since removals of these types come first of all.
+    fn add_conflicting_removals(&mut self, kind: &Type, view: &ReplyContext, round: &mut Round) {
+        let adds = kind.can_conflict() && view.client.variant == Variant::Delta && !round.draft.is_empty();
+        if adds && !view.limits.faults.has(Fault::AddBesideRemoved) {
+            let mut said = HashSet::new();
+            self.remove_pending(kind, view, &mut round.draft, &mut said);
+            self.remove_of_wildcard(kind, view, &mut round.draft, &mut said);
+        }
     }
 
     /// Returns the version of what the client has of the type with this snapshot. For a client that may not have everything this costs a look

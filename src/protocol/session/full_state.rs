@@ -29,7 +29,9 @@ impl Subscription {
             return blocked;
         }
         let refreshed = self.any_refresh(kind, view);
-        let mut draft = self.compose(kind, view, true);
+        // A union would have both of two resources that exclude one another.
+        let union = !kind.can_conflict() || view.limits.faults.has(Fault::AddBesideRemoved);
+        let mut draft = self.compose(kind, view, union);
         self.add_rejected(&mut draft);
         self.add_errors(kind, view, &mut draft);
         let known = self.is_known_to_client(&draft, requested) && draft.errors.is_empty() && !refreshed;

@@ -54,7 +54,13 @@ impl Subscription {
         (Some(if complete { SetMark::Complete } else { SetMark::Partial }), before != complete)
     }
 
-    fn remove_pending(&mut self, kind: &Type, view: &ReplyContext, draft: &mut Draft, said: &mut HashSet<Name>) {
+    pub(super) fn remove_pending(
+        &mut self,
+        kind: &Type,
+        view: &ReplyContext,
+        draft: &mut Draft,
+        said: &mut HashSet<Name>,
+    ) {
         let mark = view.state.revision;
         let ripe = |pending: &Pending| {
             pending.requested || pending.changed_by(mark) || pending.forced_resend.is_some_and(|due| due <= view.now)
@@ -91,7 +97,13 @@ impl Subscription {
         }
     }
 
-    fn remove_of_wildcard(&mut self, kind: &Type, view: &ReplyContext, draft: &mut Draft, said: &mut HashSet<Name>) {
+    pub(super) fn remove_of_wildcard(
+        &mut self,
+        kind: &Type,
+        view: &ReplyContext,
+        draft: &mut Draft,
+        said: &mut HashSet<Name>,
+    ) {
         let Self { wildcard: Some(wildcard), names, .. } = self else { return };
         let Some(table) = view.state.resources(kind, Class::Wildcard) else { return };
         let Some(mut progress) = wildcard.progress.take() else { return };
