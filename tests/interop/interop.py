@@ -22,6 +22,7 @@ import on_demand
 import order
 import polling
 import refusals
+import renamed
 import warm_start
 from resources import Source
 
@@ -41,6 +42,7 @@ def scenarios():
             yield f"order, {source}, upstream delta", order.run, (source, "delta")
             for upstream in ["delta", "sotw"]:
                 yield f"brakes, {source}, upstream {upstream}", brakes.run, (source, upstream)
+                yield f"renamed listener, {source}, upstream {upstream}", renamed.run, (source, upstream)
                 yield f"warm start, {source}, upstream {upstream}", warm_start.run, (source, upstream)
     for source in SOURCES:
         if source.delta:  # virtual hosts have no other variant, towards an Envoy or the control plane
