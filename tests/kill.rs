@@ -2,13 +2,13 @@
 //! a part of a set. `WEIR_KILLS` sets how often.
 
 #[path = "relay/client.rs"]
-#[allow(dead_code)]
+#[allow(dead_code)] // tests/relay uses the rest
 mod client;
 #[path = "relay/load_plane.rs"]
-#[allow(dead_code)]
+#[allow(dead_code)] // tests/relay uses the rest
 mod load_plane;
 #[path = "relay/plane.rs"]
-#[allow(dead_code)]
+#[allow(dead_code)] // tests/relay uses the rest
 mod plane;
 #[path = "support/program.rs"]
 mod program;

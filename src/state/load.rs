@@ -1,5 +1,6 @@
 //! Reads the file: everything is compared with its hash, and what does not fit this relay is left out.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use redb::{Database, ReadableDatabase, ReadableTable};
 
 use super::brakes;
 use super::file::{BODIES, FileFault, RESOURCES, VIEWS};
-use super::records::{ContentRecord, Damaged, ResourceRecord, SetRecord, ViewRecord, parts_of_key, place_of, verified};
+use super::records::{
+    ContentRecord, Damaged, ResourceRecord, SetRecord, ViewPlace, ViewRecord, parts_of_key, place_of, verified,
+};
 use super::save::{Contents, ViewId, Written, WrittenSet};
 use super::sealing::SealingKey;
 use crate::proto::{Any, discovery};
@@ -21,6 +24,7 @@ use crate::xds::{ContentHash, Name, Resource};
 pub(super) struct StoredView {
     pub(crate) number: u32,
     pub(crate) record: ViewRecord,
+    place: OnceCell<ViewPlace>,
     /// By the numbers of their sets.
     resources: BTreeMap<u32, Vec<StoredResource>>,
 }
@@ -66,7 +70,10 @@ impl Stored {
             let (number, record) = entry?;
             let record = verified(&number.value().to_be_bytes(), record.value())?;
             let record = ViewRecord::decode(record).map_err(|_| Damaged)?;
-            views.insert(number.value(), StoredView { number: number.value(), record, resources: BTreeMap::new() });
+            views.insert(
+                number.value(),
+                StoredView { number: number.value(), record, place: OnceCell::new(), resources: BTreeMap::new() },
+            );
         }
         for entry in reading.open_table(RESOURCES)?.iter()? {
             let (at, record) = entry?;
@@ -75,7 +82,7 @@ impl Stored {
             let view = views.get_mut(&view).ok_or(Damaged)?;
             let of = view.record.sets.iter().find(|known| known.number == set).ok_or(Damaged)?;
             let server = view.record.servers.get(record.server as usize).ok_or(Damaged)?;
-            let place = || place_of(&view.record, &server.name, of, name);
+            let place = || place_of(view.place.get_or_init(|| view.record.place()), &server.name, of, name);
             let content = opened(key, place, &record.content)?;
             let content = ContentRecord::decode(&*content).map_err(|_| Damaged)?;
             if content.body != record.body {

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::file::{BODIES, FileFault, RESOURCES, VIEWS};
 use super::load::{Stored, StoredResource};
-use super::records::{ResourceRecord, ViewRecord, place_of, resource_key, stamped};
+use super::records::{ResourceRecord, ViewPlace, ViewRecord, place_of, resource_key, stamped};
 use super::sealing::SealingKey;
 
 /// One part of the stream.
@@ -109,7 +109,7 @@ pub(super) fn read(
         let mut views = writing.open_table(VIEWS).map_err(|error| faults(error.into()))?;
         let mut resources = writing.open_table(RESOURCES).map_err(|error| faults(error.into()))?;
         let mut bodies = writing.open_table(BODIES).map_err(|error| faults(error.into()))?;
-        let mut view: Option<ViewRecord> = None;
+        let mut view: Option<(ViewRecord, ViewPlace)> = None;
         while !rest.is_empty() {
             let (length, after) = rest.split_first_chunk().ok_or(SnapshotFault::Damaged)?;
             let (bytes, after) =
@@ -124,12 +124,13 @@ pub(super) fn read(
                 }
                 let bytes = stamped(&part.number.to_be_bytes(), record.encode_to_vec());
                 views.insert(part.number, &*bytes).map_err(|error| faults(error.into()))?;
-                view = Some(record);
+                let place = record.place();
+                view = Some((record, place));
             } else if let Some(record) = part.resource {
-                let of = view.as_ref().ok_or(SnapshotFault::Damaged)?;
+                let (of, place) = view.as_ref().ok_or(SnapshotFault::Damaged)?;
                 let Some(set) = of.sets.iter().find(|set| set.number == part.set) else { continue }; // a secret
                 let server = of.servers.get(record.server as usize).ok_or(SnapshotFault::Damaged)?;
-                let content = sealed(&place_of(of, &server.name, set, &part.name), record.content.clone())?;
+                let content = sealed(&place_of(place, &server.name, set, &part.name), record.content.clone())?;
                 let at = resource_key(part.number, part.set, &part.name);
                 let bytes = stamped(&at, ResourceRecord { content, ..record }.encode_to_vec());
                 resources.insert(&*at, &*bytes).map_err(|error| faults(error.into()))?;

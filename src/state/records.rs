@@ -1,5 +1,6 @@
 //! What the state file consists of. Each record ends in a hash of its key and itself, which is compared when it is read.
 
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -128,16 +129,26 @@ pub(super) struct ContentRecord {
     pub(crate) body: Vec<u8>,
 }
 
+/// Stands for a view in what encryption binds its resources to: a node may be long.
+pub(super) struct ViewPlace([u8; SHA256_OUTPUT_LEN]);
+
+impl ViewRecord {
+    pub(crate) fn place(&self) -> ViewPlace {
+        let parts = joined(&[self.key_fields.as_bytes(), &self.node, &[u8::from(self.shared)]]);
+        let mut hash = [0; SHA256_OUTPUT_LEN];
+        hash.copy_from_slice(digest(&SHA256, &parts).as_ref());
+        ViewPlace(hash)
+    }
+}
+
 /// Returns what encryption binds a resource to.
-pub(super) fn place_of(view: &ViewRecord, server: &str, set: &SetRecord, name: &str) -> Vec<u8> {
-    let parts: [&[u8]; 6] = [
-        view.key_fields.as_bytes(),
-        &view.node,
-        server.as_bytes(),
-        set.type_name.as_bytes(),
-        &[u8::from(set.wildcard), u8::from(view.shared)],
-        name.as_bytes(),
-    ];
+pub(super) fn place_of(view: &ViewPlace, server: &str, set: &SetRecord, name: &str) -> Vec<u8> {
+    let class = [u8::from(set.wildcard)];
+    joined(&[&view.0, server.as_bytes(), set.type_name.as_bytes(), &class, name.as_bytes()])
+}
+
+/// Joins parts so that different lists of parts differ.
+fn joined(parts: &[&[u8]]) -> Vec<u8> {
     parts.iter().flat_map(|part| (part.len() as u64).to_le_bytes().into_iter().chain(part.iter().copied())).collect()
 }
 

@@ -4,6 +4,7 @@
 //! Nothing is queued for that. A snapshot has the revision of each change, so what is missing in the file follows from the revision that is
 //! in it, however long a write takes.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -238,6 +239,7 @@ impl Writer<'_, '_> {
                 set.count -= u32::from(self.remove(&resource_key(number, set.number, name.as_str()))?);
             }
         }
+        let view_place = OnceCell::new();
         let added = table.changed_since(since);
         let prolonged = table.refreshed_since(since);
         for (name, entry) in added.chain(prolonged) {
@@ -246,10 +248,10 @@ impl Writer<'_, '_> {
                 Some(resource) => {
                     let server = current.servers.get(&entry.origin.server).map_or("", String::as_str);
                     let at = view.servers.iter().position(|known| known.name == server).unwrap_or_default();
-                    let place = place_of(view, server, of, name.as_str());
+                    let place = || place_of(view_place.get_or_init(|| view.place()), server, of, name.as_str());
                     let expires = entry.expires.map_or(0, |moment| (self.form.wall_time)(moment));
                     let record = ResourceRecord { server: at as u32, expires, ..ResourceRecord::default() };
-                    set.count += u32::from(self.put(&key, record, resource, &place)?);
+                    set.count += u32::from(self.put(&key, record, resource, place)?);
                 }
                 None => set.count -= u32::from(self.remove(&key)?),
             }
@@ -263,7 +265,7 @@ impl Writer<'_, '_> {
         key: &[u8],
         record: ResourceRecord,
         resource: &Resource,
-        place: &[u8],
+        place: impl FnOnce() -> Vec<u8>,
     ) -> Result<bool, FileFault> {
         let hash = resource.content();
         let body = hash.to_bytes().to_vec();
@@ -271,7 +273,7 @@ impl Writer<'_, '_> {
         let content = self.sealed(place, content.encode_to_vec())?;
         let record = stamped(key, ResourceRecord { body, content, ..record }.encode_to_vec());
         if self.count_of(hash) == 0 {
-            let bytes = self.sealed(&hash.to_bytes(), resource.body.bytes().to_vec())?;
+            let bytes = self.sealed(|| hash.to_bytes().into(), resource.body.bytes().to_vec())?;
             self.bodies.insert(&hash.to_bytes()[..], &*bytes)?;
         }
         self.counts.insert(hash, self.count_of(hash) + 1);
@@ -342,9 +344,9 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    fn sealed(&self, place: &[u8], plain: Vec<u8>) -> Result<Vec<u8>, FileFault> {
+    fn sealed(&self, place: impl FnOnce() -> Vec<u8>, plain: Vec<u8>) -> Result<Vec<u8>, FileFault> {
         match self.form.key {
-            Some(key) => key.seal(place, &plain).map_err(|error| FileFault::Disk(error.to_string())),
+            Some(key) => key.seal(&place(), &plain).map_err(|error| FileFault::Disk(error.to_string())),
             None => Ok(plain),
         }
     }

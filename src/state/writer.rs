@@ -1,5 +1,6 @@
 //! The thread that owns the file: it loads views into a relay that starts, and then writes what changes.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -19,6 +20,7 @@ use super::sealing::SealingKey;
 use super::{StateOptions, WhenOlder};
 use crate::protocol::view::Revision;
 use crate::relay::{SavedView, ViewToSave, Views};
+use crate::xds::SharingKey;
 
 /// Writes the state until it is told to stop.
 pub(crate) struct StateWriter {
@@ -117,8 +119,14 @@ impl Work {
         let mut contents = stored.contents();
         let clock = clock_of(&stored);
         let (mut loaded, mut resources, mut not_used) = (0, 0, Vec::new());
+        let (common, of_hub) = (Common::of(views, false), views.hub().map(|hub| Common::of(hub, true)));
         for view in &stored.views {
-            match self.restore(&stored, view, views, &clock)? {
+            let of = if view.record.shared { of_hub.as_ref() } else { Some(&common) };
+            let restored = match of.is_some_and(|of| of.fits(&view.record)) {
+                true => self.restore(&stored, view, views, &clock)?,
+                false => Err((NotUsed::OtherKey, None)),
+            };
+            match restored {
                 Ok((id, written, count)) => {
                     (loaded, resources) = (loaded + 1, resources + count);
                     contents.views.insert(id, written);
@@ -162,10 +170,6 @@ impl Work {
         let Some((of, id)) = of.and_then(|of| Some((of, id_of(&view.record, of)?))) else {
             return Ok(Err((NotUsed::OtherKey, None)));
         };
-        let now = record_of(of, &id);
-        if (now.key_fields, now.types) != (view.record.key_fields.clone(), view.record.types) {
-            return Ok(Err((NotUsed::OtherKey, None)));
-        }
         if view.record.lacks_secrets && !self.options.serve_without_secrets {
             return Ok(Err((NotUsed::LacksSecrets, Some(id))));
         }
@@ -200,7 +204,7 @@ impl Work {
         let (mut present, mut changed) = (self.unused.clone(), Vec::new());
         for of in std::iter::once(views).chain(views.hub().map(|hub| &**hub)) {
             let shared = !std::ptr::eq(of, views);
-            let servers = Arc::new(of.saved_servers());
+            let (servers, common) = (Arc::new(of.saved_servers()), OnceCell::new());
             for ViewToSave { key, snapshot, responding, brakes } in of.to_save() {
                 let id = ViewId { shared, key };
                 present.insert(id.clone());
@@ -213,7 +217,7 @@ impl Work {
                 if is_current || known.is_none() && snapshot.revision == Revision::ZERO {
                     continue;
                 }
-                let record = record_of(of, &id);
+                let record = common.get_or_init(|| Common::of(of, shared)).record(&id.key);
                 changed.push(Current { id, snapshot, record, servers: servers.clone(), responding, brakes });
             }
         }
@@ -248,15 +252,29 @@ impl Work {
 /// A view that was put back, what is known of it in the file, and how many resources it has; or why it is not used.
 type Restored = Result<(ViewId, Written, usize), (NotUsed, Option<ViewId>)>;
 
-/// Returns the record of a view without what changes.
-fn record_of(views: &Views, id: &ViewId) -> ViewRecord {
-    let fields: Vec<_> = views.key_rule().fields().iter().map(ToString::to_string).collect();
-    ViewRecord {
-        key_fields: fields.join(" "),
-        types: views.types().fingerprint(),
-        shared: id.shared,
-        node: id.key.upstream_node(),
-        ..ViewRecord::default()
+/// What all records of some views have in common.
+struct Common {
+    key_fields: String,
+    types: u64,
+    shared: bool,
+}
+
+impl Common {
+    fn of(views: &Views, shared: bool) -> Self {
+        let fields: Vec<_> = views.key_rule().fields().iter().map(ToString::to_string).collect();
+        Self { key_fields: fields.join(" "), types: views.types().fingerprint(), shared }
+    }
+
+    /// Returns the record of a view without what changes.
+    fn record(&self, key: &SharingKey) -> ViewRecord {
+        let Self { key_fields, types, shared } = self;
+        let (key_fields, node) = (key_fields.clone(), key.upstream_node());
+        ViewRecord { key_fields, types: *types, shared: *shared, node, ..ViewRecord::default() }
+    }
+
+    /// Whether a view is for the clients that it was for when it was saved.
+    fn fits(&self, record: &ViewRecord) -> bool {
+        (&self.key_fields, self.types) == (&record.key_fields, record.types)
     }
 }
 

@@ -1,39 +1,20 @@
 //! A relay that starts again with what it had, while its control plane is away, back, or other than before.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use tokio::sync::oneshot;
 
 use super::client::PATIENCE;
+use super::unix::Folder;
 use super::*;
 
 const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 const UNKNOWN: &str = "weir-unknown";
 
-/// A folder for one test's state.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn state(&self, more: &str) -> String {
-        let path = self.0.join("state");
-        format!(
-            "views: {{key: [cluster]}}\ndrain: {{grace: 0s, spread: 0s}}\nstate: {{path: {}{more}}}\n",
-            path.display()
-        )
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
+/// Views by cluster, and their state in a folder.
+fn state_in(folder: &Folder, more: &str) -> String {
+    let path = folder.0.join("state");
+    format!("views: {{key: [cluster]}}\ndrain: {{grace: 0s, spread: 0s}}\nstate: {{path: {}{more}}}\n", path.display())
 }
 
 /// A relay that can be stopped as by SIGTERM.
@@ -89,11 +70,23 @@ async fn is_saved(relay: &Relay) {
     .await;
 }
 
+/// A relay gets two clusters for a client, and stops once they are saved.
+async fn serve_and_stop(plane: &mut Plane, protocol: &str, rest: &str) {
+    let relay = Stoppable::start(plane.address, protocol, rest).await;
+    let mut client = Client::connect(relay.0.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    client.sent().await;
+    is_saved(&relay.0).await;
+    relay.stop().await;
+}
+
 #[tokio::test]
 async fn a_relay_that_starts_without_a_control_plane_serves_what_it_had_and_then_what_is_new() {
     each_translation(|up, down| async move {
         let folder = Folder::new(&format!("warm-{up:?}-{down:?}"));
-        let rest = folder.state("");
+        let rest = state_in(&folder, "");
         let mut plane = Plane::start(&BOTH).await;
         let first = Stoppable::start(plane.address, protocol_of(up), &rest).await;
         let mut client = Client::connect(first.0.address, down).await;
@@ -150,16 +143,9 @@ fn node_of(request: &Request) -> String {
 async fn what_the_control_plane_has_dropped_meanwhile_goes_by_its_word() {
     for up in BOTH {
         let folder = Folder::new(&format!("dropped-{up:?}"));
-        let rest = folder.state("");
+        let rest = state_in(&folder, "");
         let mut plane = Plane::start(&BOTH).await;
-        let first = Stoppable::start(plane.address, protocol_of(up), &rest).await;
-        let mut client = Client::connect(first.0.address, Variant::Delta).await;
-        client.ask(CDS, &[], Some("web"));
-        let stream = plane.stream().await;
-        say(&stream, "1", &TWO, &TWO, &[]);
-        client.sent().await;
-        is_saved(&first.0).await;
-        first.stop().await;
+        serve_and_stop(&mut plane, protocol_of(up), &rest).await;
         let second = Stoppable::start(plane.address, protocol_of(up), &rest).await;
         let mut client = Client::connect(second.0.address, Variant::Delta).await;
         client.ask(CDS, &[], Some("web"));
@@ -181,7 +167,7 @@ async fn what_the_control_plane_has_dropped_meanwhile_goes_by_its_word() {
 #[tokio::test]
 async fn a_client_that_may_hold_something_newer_waits_for_the_control_plane() {
     let folder = Folder::new("newer");
-    let rest = folder.state("");
+    let rest = state_in(&folder, "");
     let mut plane = Plane::start(&BOTH).await;
     let first = Stoppable::start(plane.address, ", variant: sotw", &rest).await;
     let mut client = Client::connect(first.0.address, Variant::Sotw).await;
@@ -222,7 +208,7 @@ async fn a_client_that_may_hold_something_newer_waits_for_the_control_plane() {
 #[tokio::test]
 async fn a_file_that_another_process_has_is_left_alone_and_taken_over_later() {
     let folder = Folder::new("two");
-    let rest = folder.state("");
+    let rest = state_in(&folder, "");
     let mut plane = Plane::start(&BOTH).await;
     let first = Stoppable::start(plane.address, "", &rest).await;
     let mut client = Client::connect(first.0.address, Variant::Delta).await;
@@ -252,7 +238,7 @@ async fn an_unusable_file_is_renamed_and_the_relay_starts_without_it() {
     let state = folder.0.join("state");
     std::fs::write(&state, "not a state file".repeat(100)).unwrap();
     let mut plane = Plane::start(&BOTH).await;
-    let relay = Stoppable::start(plane.address, "", &folder.state("")).await;
+    let relay = Stoppable::start(plane.address, "", &state_in(&folder, "")).await;
     let mut client = Client::connect(relay.0.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;
@@ -285,7 +271,7 @@ async fn secrets_are_written_only_with_a_key_and_a_view_that_lacks_its_secrets_i
     let with_key = format!(", key: {}", folder.0.join("key").display());
     for (more, is_served) in [("", false), (", serve_without_secrets: true", true), (&with_key, true)] {
         let _ = std::fs::remove_file(folder.0.join("state"));
-        let rest = folder.state(more);
+        let rest = state_in(&folder, more);
         let mut plane = Plane::start(&BOTH).await;
         let first = Stoppable::start(plane.address, ", variant: sotw", &rest).await;
         let mut client = Client::connect(first.0.address, Variant::Sotw).await;
@@ -322,16 +308,9 @@ async fn secrets_are_written_only_with_a_key_and_a_view_that_lacks_its_secrets_i
 async fn a_view_that_is_too_old_is_served_without_readiness_or_not_at_all() {
     for (policy, ready, is_served) in [("serve", 200, true), ("not_ready", 503, true), ("refuse", 503, false)] {
         let folder = Folder::new(&format!("old-{policy}"));
-        let rest = folder.state(&format!(", max_age: 10ms, when_older: {policy}"));
+        let rest = state_in(&folder, &format!(", max_age: 10ms, when_older: {policy}"));
         let mut plane = Plane::start(&BOTH).await;
-        let first = Stoppable::start(plane.address, "", &rest).await;
-        let mut client = Client::connect(first.0.address, Variant::Delta).await;
-        client.ask(CDS, &[], Some("web"));
-        let stream = plane.stream().await;
-        say(&stream, "1", &TWO, &TWO, &[]);
-        client.sent().await;
-        is_saved(&first.0).await;
-        first.stop().await;
+        serve_and_stop(&mut plane, "", &rest).await;
         let address = plane.kill().await;
         tokio::time::sleep(Duration::from_millis(20)).await; // so that the view is older than that
         let second = Stoppable::start(address, "", &rest).await;
@@ -348,16 +327,9 @@ async fn a_view_that_is_too_old_is_served_without_readiness_or_not_at_all() {
 #[tokio::test]
 async fn another_key_of_views_makes_other_views() {
     let folder = Folder::new("other-key");
-    let rest = folder.state("");
+    let rest = state_in(&folder, "");
     let mut plane = Plane::start(&BOTH).await;
-    let first = Stoppable::start(plane.address, "", &rest).await;
-    let mut client = Client::connect(first.0.address, Variant::Delta).await;
-    client.ask(CDS, &[], Some("web"));
-    let stream = plane.stream().await;
-    say(&stream, "1", &TWO, &TWO, &[]);
-    client.sent().await;
-    is_saved(&first.0).await;
-    first.stop().await;
+    serve_and_stop(&mut plane, "", &rest).await;
     let address = plane.kill().await;
     let rest = rest.replace("[cluster]", "[cluster, locality]");
     let second = Stoppable::start(address, "", &rest).await;
@@ -377,7 +349,7 @@ async fn names_of_a_shared_authority_come_back_too_once_for_all_views() {
         );
         let text = format!(
             "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n{upstream}\n{}",
-            folder.state("")
+            state_in(&folder, "")
         );
         let app = App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -416,7 +388,7 @@ async fn names_of_a_shared_authority_come_back_too_once_for_all_views() {
 #[tokio::test]
 async fn what_a_brake_holds_is_held_by_the_next_process_and_does_not_start_anew() {
     let folder = Folder::new("braked");
-    let rest = folder.state("");
+    let rest = state_in(&folder, "");
     let mut plane = Plane::start(&BOTH).await;
     let start = async |address: SocketAddr| {
         let app = App::bind(config(address, ", variant: sotw", &rest)).await.unwrap();

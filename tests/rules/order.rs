@@ -322,6 +322,32 @@ fn a_listener_comes_with_the_removal_of_the_one_whose_address_it_may_take() {
     }
 }
 
+#[test]
+fn a_listener_stays_while_the_one_in_its_place_is_kept_back() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["*"], &[]);
+    bench.delta(client, EDS, &["a"], &[]);
+    bench.delta(client, LDS, &["*"], &[]);
+    bench.whole(CDS, &[("a", "1")]);
+    bench.set(EDS, &[("a", "1")]);
+    bench.whole(LDS, &[("old", "1")]);
+    bench.said(client);
+    bench.later(5_000);
+    bench.said(client);
+    bench.delta(client, EDS, &["b"], &[]);
+    bench.whole(CDS, &[("a", "1"), ("b", "1")]);
+    assert_eq!(bench.said(client), ["C b"], "it waits for its endpoints");
+    bench.whole(LDS, &[("new", "1")]);
+    bench.delta(client, LDS, &["x"], &[]);
+    bench.give(LDS, "x", "1", |_| {});
+    assert_eq!(bench.said(client), ["L x"], "what was requested is sent, and nothing is taken away");
+    bench.set(EDS, &[("b", "1")]);
+    assert_eq!(bench.said(client), ["C b"]);
+    bench.later(1_000);
+    assert_eq!(bench.said(client), ["L new -old"]);
+}
+
 fn owned(texts: &[&str]) -> Vec<String> {
     texts.iter().map(ToString::to_string).collect()
 }

@@ -53,10 +53,11 @@ impl Subscription {
     }
 
     /// What can exclude an addition goes in the same reply: a client refuses a listener on an address that another one has, and is not sent it
-    /// again. No client loses anything by that, since removals of these types come first of all.
+    /// again. No client loses anything by that, since removals of these types come first of all. If an addition is kept back, what it would
+    /// replace stays.
     fn add_conflicting_removals(&mut self, kind: &Type, view: &ReplyContext, round: &mut Round) {
         let adds = kind.can_conflict() && view.client.variant == Variant::Delta && !round.draft.is_empty();
-        if adds && !view.limits.faults.has(Fault::AddBesideRemoved) {
+        if adds && !round.kept_back && !view.limits.faults.has(Fault::AddBesideRemoved) {
             let mut said = HashSet::new();
             self.remove_pending(kind, view, &mut round.draft, &mut said);
             self.remove_of_wildcard(kind, view, &mut round.draft, &mut said);

@@ -1,5 +1,7 @@
 //! What the client of a wildcard stated that it holds, until everything of it is compared with the set (DELTA-13).
 
+use std::sync::OnceLock;
+
 use crate::protocol::view::{Completeness, Revision};
 use crate::xds::{HeldVersions, Name, Resource, SetVersion};
 
@@ -9,8 +11,8 @@ pub(super) struct InitialVersions {
     versions: HeldVersions,
     /// Places of names that the client has been sent since, so that the stated version no longer counts; empty if there are none.
     outdated: Box<[bool]>,
-    /// The sum of everything stated, if all of it are versions of a relay.
-    sum: Option<SetVersion>,
+    /// See [`Self::sum`]. Few clients need it, and there may be many names.
+    sum: OnceLock<Option<SetVersion>>,
     /// The client subscribed again, and is sent everything, also what it stated. Removals are still to be sent.
     pub(super) send_all: bool,
     /// The snapshot that it was last compared with, and that led to no more removals.
@@ -19,14 +21,14 @@ pub(super) struct InitialVersions {
 
 impl InitialVersions {
     pub(super) fn new(versions: HeldVersions) -> Self {
-        let share = |(name, content): (&Name, Option<_>)| content.map(|content| SetVersion::of(name.as_str(), content));
-        let sum = versions.iter().try_fold(SetVersion::EMPTY, |sum, stated| Some(sum.plus(share(stated)?)));
-        Self { versions, outdated: Box::default(), sum, send_all: false, judged_at: None }
+        Self { versions, outdated: Box::default(), sum: OnceLock::new(), send_all: false, judged_at: None }
     }
 
     /// Returns the version of the set that is stated, if a relay may have given it.
     pub(super) fn sum(&self) -> Option<SetVersion> {
-        self.sum
+        let share = |(name, content): (&Name, Option<_>)| content.map(|content| SetVersion::of(name.as_str(), content));
+        let add = |sum: SetVersion, stated| Some(sum.plus(share(stated)?));
+        *self.sum.get_or_init(|| self.versions.iter().try_fold(SetVersion::EMPTY, add))
     }
 
     /// Returns how many names are stated.
