@@ -160,6 +160,9 @@ impl App {
         beside.spawn(async move { judged.run().await });
         let (views, idle) = (self.views.clone(), self.views_idle);
         beside.spawn(async move { views.retire_idle(idle).await });
+        if let Some(state) = &self.state {
+            beside.spawn(state.watch());
+        }
         if !self.admin.is_empty() {
             let state = self.state.as_ref().map(StateWriter::counters);
             let (views, loads, files) = (self.views.clone(), self.loads.clone(), self.files.clone());
@@ -174,8 +177,7 @@ impl App {
         readiness.drain();
         // What clients leave while they are sent away is no loss of the next process, which can open the file from here on.
         if let Some(state) = self.state {
-            let finished = tokio::task::spawn_blocking(move || state.finish());
-            if tokio::time::timeout(LAST_WRITE, finished).await.is_err() {
+            if tokio::time::timeout(LAST_WRITE, state.finish()).await.is_err() {
                 tracing::warn!("the last state could not be written in time");
             }
         }

@@ -13,7 +13,10 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use tokio::signal::unix::{SignalKind, signal};
 use weir::app::{App, PermissionsControl};
-use weir::cli::{check::AsClient, get::Get, note, release::Release, show, snapshot::Snapshot, watch::Watch};
+use weir::cli::{
+    check::AsClient, explain::Explain, get::Get, note, release::Release, show, snapshot::Snapshot, status::Status,
+    watch::Watch,
+};
 use weir::config::{Config, Diagnostic, ListenAddress, admin_address, listen_address};
 use weir::demo::{Demo, Places};
 use weir::open_files::{self, Raised};
@@ -68,6 +71,8 @@ enum Task {
     },
     Get(Get),
     Watch(Watch),
+    Status(Status),
+    Explain(Explain),
     Snapshot(Snapshot),
     Release(Release),
     /// Prints the JSON schema of the configuration, for editors and other tools.
@@ -124,6 +129,8 @@ impl Task {
             _ if before.is_some() => refuse(&format!("--config has no effect on {name}")),
             Self::Get(get) => get.run().await,
             Self::Watch(watch) => watch.run().await,
+            Self::Status(status) => status.run().await,
+            Self::Explain(explain) => explain.run().await,
             Self::Snapshot(snapshot) => weir::cli::snapshot::run(&snapshot),
             Self::Release(release) => release.run().await,
             Self::Schema => {
@@ -143,6 +150,8 @@ impl Task {
             Self::Check { .. } => "check",
             Self::Key { .. } => "key",
             Self::Snapshot(_) => "snapshot",
+            Self::Status(_) => "status",
+            Self::Explain(_) => "explain",
             Self::Get(_) => "get",
             Self::Watch(_) => "watch",
             Self::Release(_) => "release",

@@ -1,5 +1,6 @@
 //! The admin address and the admin socket: plain HTTP, for operators and probes.
 
+mod clients;
 mod guard;
 mod listener;
 
@@ -104,8 +105,11 @@ async fn get(path: &str, query: &Query, shown: &Shown) -> Response<Full<Bytes>> 
         "/" => text(StatusCode::OK, INDEX),
         "/healthz" => text(StatusCode::OK, "ok"),
         "/ready" => ready(query, views),
-        "/clients" => json(&views.report().await.into_iter().flat_map(|(_, clients)| clients).collect::<Vec<_>>()),
-        "/upstreams" => json(&views.report().await.into_iter().map(|(view, _)| view).collect::<Vec<_>>()),
+        "/clients" => clients::page(query, views).await.unwrap_or_else(|refusal| refusal),
+        "/laggards" => clients::laggards(query, views).await.unwrap_or_else(|refusal| refusal),
+        "/diff" => clients::differences(query, views).await.unwrap_or_else(|refusal| refusal),
+        "/explain" => clients::explain(query, views).await.unwrap_or_else(|refusal| refusal),
+        "/upstreams" => json(&views.report().await),
         "/files" => json(&files.iter().map(FilesSource::report).collect::<Vec<_>>()),
         "/resources" => resources(query, views).await,
         "/nacks" => nacks(query, views).await,
@@ -113,6 +117,9 @@ async fn get(path: &str, query: &Query, shown: &Shown) -> Response<Full<Bytes>> 
         "/brakes" => json(&views.brakes().await),
         "/rest" => json(&rest.as_ref().map(|rest| rest.report())),
         "/log" => text(StatusCode::OK, &log.current().unwrap_or_else(|| "off".into())),
+        path if path.starts_with("/clients/") => {
+            clients::one(&path["/clients/".len()..], views).unwrap_or_else(|refusal| refusal)
+        }
         "/metrics" => response(StatusCode::OK, OPENMETRICS, metrics().await.into()),
         _ => text(StatusCode::NOT_FOUND, "unknown path; / lists all"),
     }
@@ -121,7 +128,10 @@ async fn get(path: &str, query: &Query, shown: &Shown) -> Response<Full<Bytes>> 
 const INDEX: &str = "\
 /healthz    200 while the process runs
 /ready      200 when new clients should connect; ?strict: and every ladder has a reachable server
-/clients    client streams
+/clients    client streams: ?node= &identity= &view= &type= &state=stale &limit= &after=; /clients/SESSION is one of them
+/laggards   clients that have lacked something for longest
+/diff       ?client=: what a client was sent, against what there is for it
+/explain    ?client= &type= &name=: why a client has a resource, or lacks it
 /upstreams  views: ladders, upstream streams, rejected resources
 /resources  cached resources: ?type=clusters &name= &contains= &view= &limit= &after=
 /nacks      versions that clients ACK and NACK: ?type=clusters &view= &nacked &limit=

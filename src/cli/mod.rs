@@ -1,7 +1,10 @@
 //! The commands of the program beside the relay.
 
+mod admin;
 pub mod check;
 mod diff;
+mod endpoint;
+pub mod explain;
 pub mod get;
 pub mod key;
 mod node_json;
@@ -10,6 +13,8 @@ mod query_args;
 mod query_state;
 pub mod release;
 pub mod snapshot;
+pub mod status;
+mod table;
 pub mod watch;
 mod xds_client;
 
@@ -26,5 +31,18 @@ pub fn show(text: &str) -> io::Result<()> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
+    }
+}
+
+/// Returns clients' text without what would control a terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter }).collect()
+}
+
+/// Returns a time as people read it: `0.4s`, `12s`, `3m 5s`.
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        ..10.0 => format!("{seconds:.1}s"),
+        _ => humantime::format_duration(std::time::Duration::from_secs(seconds as u64)).to_string(),
     }
 }

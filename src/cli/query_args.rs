@@ -6,17 +6,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
-use http::Uri;
 use prost::Message;
-use rustls::pki_types::ServerName;
 
+use super::endpoint::{EndpointError, TlsArgs};
 use super::node_json::NodeJson;
 use super::query_state::Question;
-use crate::config::{MESSAGE_BYTES, ValueError, name_in, plain_server, server_uri};
 use crate::protocol::session::Variant;
-use crate::tls::OwnCertificate;
 use crate::transcode::{TranscodeError, Transcoder};
-use crate::upstream::{AdsServer, TlsFiles, TlsWords};
+use crate::upstream::AdsServer;
 use crate::xds::{ERRORS_FEATURE, NameFault, TypeTable, UnknownType, Xdstp};
 
 #[derive(Debug, Args)]
@@ -30,18 +27,8 @@ pub(super) struct QueryArgs {
     /// xDS server: HOST:PORT, http://HOST:PORT, https://HOST:PORT, or unix:PATH for a Unix socket
     #[arg(long, value_name = "URI", default_value = "http://127.0.0.1:18000")]
     server: String,
-    /// CAs that may sign the server certificate, PEM [default: the system's]
-    #[arg(long, alias = "tls-ca", value_name = "FILE")]
-    ca: Option<PathBuf>,
-    /// Client certificate, PEM; requires --key
-    #[arg(long, alias = "tls-cert", value_name = "FILE", requires = "key")]
-    cert: Option<PathBuf>,
-    /// Private key of the client certificate, PEM
-    #[arg(long, alias = "tls-key", value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
-    /// Name expected in the server certificate [default: host of --server]
-    #[arg(long, alias = "tls-server-name", value_name = "NAME")]
-    server_name: Option<String>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// JSON web token to send; TLS only
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -98,16 +85,8 @@ pub(super) enum ArgumentError {
     Name { name: String, error: NameFault },
     #[error("{0}")]
     Type(UnknownType),
-    #[error("--server: {0}")]
-    Server(ValueError),
-    #[error("invalid --server-name {0:?}: expected a host name or an address")]
-    ServerName(String),
-    #[error("--server: expected the path of a socket after unix:, such as unix:/run/weir.sock")]
-    NoPath,
-    #[error("--server has no host for a certificate; use --server-name")]
-    NoHost,
-    #[error("{0} requires TLS: expected --server https://…")]
-    RequiresTls(&'static str),
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
     #[error("{}: {error}", path.display())]
     File { path: PathBuf, error: io::Error },
     #[error("{place}: {error}")]
@@ -161,50 +140,13 @@ impl QueryArgs {
             VariantArg::Delta => Variant::Delta,
             VariantArg::Sotw => Variant::Sotw,
         });
-        if let Some(path) = self.server.strip_prefix("unix:") {
-            self.without_tls(faults);
-            let path = path.strip_prefix("//").unwrap_or(path); // as gRPC writes absolute paths
-            if path.is_empty() || path.starts_with('@') {
-                faults.push(ArgumentError::NoPath);
-            }
-            let uri = Uri::from_static("http://localhost");
-            return Some(AdsServer { socket: Some(path.into()), variant, ..plain_server(uri, MESSAGE_BYTES) });
+        let server = self.tls.endpoint("--server", &self.server);
+        let server = server.map_err(|errors| faults.extend(errors.into_iter().map(ArgumentError::Endpoint))).ok();
+        let is_plain = !self.server.starts_with("https://");
+        if is_plain && self.token_file.is_some() {
+            faults.push(EndpointError::RequiresTls("--token-file", "--server").into());
         }
-        let text = match self.server.contains("://") {
-            true => self.server.clone(),
-            false => format!("http://{}", self.server),
-        };
-        let uri = server_uri(&text).map_err(|error| faults.push(ArgumentError::Server(error))).ok()?;
-        let tls = match uri.scheme_str() == Some("https") {
-            true => self.tls(&uri).map_err(|fault| faults.push(fault)).ok(),
-            false => {
-                self.without_tls(faults);
-                None
-            }
-        };
-        let tokens = self.token_file.iter().cloned().collect();
-        Some(AdsServer { tls, tokens, variant, ..plain_server(uri, MESSAGE_BYTES) })
-    }
-
-    fn tls(&self, uri: &Uri) -> Result<TlsFiles, ArgumentError> {
-        let server_name = match &self.server_name {
-            Some(name) => ServerName::try_from(name.clone()).map_err(|_| ArgumentError::ServerName(name.clone()))?,
-            None => name_in(uri).ok_or(ArgumentError::NoHost)?,
-        };
-        let own = self.cert.clone().zip(self.key.clone());
-        let own = own.map(|(certificate, key)| OwnCertificate { certificate, key });
-        Ok(TlsFiles { ca: self.ca.clone(), own, server_name, words: WORDS })
-    }
-
-    fn without_tls(&self, faults: &mut Vec<ArgumentError>) {
-        let given = [
-            ("--ca", self.ca.is_some()),
-            ("--cert", self.cert.is_some()),
-            ("--server-name", self.server_name.is_some()),
-            ("--token-file", self.token_file.is_some()),
-        ];
-        let unused = given.into_iter().filter(|(_, given)| *given);
-        faults.extend(unused.map(|(flag, _)| ArgumentError::RequiresTls(flag)));
+        Some(AdsServer { tokens: self.token_file.iter().cloned().collect(), variant, ..server? })
     }
 
     fn node(&self) -> Result<Bytes, ArgumentError> {
@@ -250,9 +192,6 @@ impl QueryArgs {
         Transcoder::with_descriptor_sets(&sets).map_err(ArgumentError::Descriptors)
     }
 }
-
-const WORDS: TlsWords =
-    TlsWords { client: "the client", ca: "--ca", certificate: "--cert", server_name: "--server-name" };
 
 #[cfg(test)]
 mod tests {

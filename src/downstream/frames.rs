@@ -51,7 +51,8 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
     /// Waits for more of an incomplete message.
     async fn rest(&mut self) -> Result<Option<Result<Frame<Bytes>, B::Error>>, Status> {
         let incomplete = self.incomplete.get_or_insert_with(|| Box::new(self.inbound.begin()));
-        incomplete.grow_to(self.buffer.len())?;
+        // Without the prefix: a message of the largest size fits into a budget of that size.
+        incomplete.grow_to(self.buffer.len().saturating_sub(PREFIX))?;
         incomplete.more(self.body.frame()).await
     }
 

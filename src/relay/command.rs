@@ -5,10 +5,11 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::report::{
-    AnswersSource, ClientReport, DanglingClusters, ReleaseQuery, Released, SetBrakeReport, ViewMetrics, ViewReport,
+    AnswersSource, DanglingClusters, ReleaseQuery, Released, SetBrakeReport, ViewBook, ViewMetrics, ViewReport,
     ViewSessions, ViewSnapshot,
 };
 use crate::protocol::view::{Claim, InterestChange, NameChanged, RefusedName, SessionId};
+use crate::xds::{Name, Type};
 
 /// A command of a session or a reporter to a view task.
 pub(super) enum Command {
@@ -19,7 +20,8 @@ pub(super) enum Command {
     /// Whether a client keeps its earlier routing because it rejected the latest.
     RoutingNack(SessionId, bool),
     Leave(SessionId, Vec<InterestChange>),
-    Report(oneshot::Sender<(ViewReport, Vec<ClientReport>)>),
+    Report(oneshot::Sender<ViewReport>),
+    Explain(Type, Name, oneshot::Sender<ViewBook>),
     Measure(oneshot::Sender<ViewMetrics>),
     Snapshot(oneshot::Sender<ViewSnapshot>),
     Dangling(oneshot::Sender<DanglingClusters>),
@@ -31,7 +33,6 @@ pub(super) enum Command {
 /// A session, as its view task uses it.
 pub(super) trait Subscriber: Send {
     fn id(&self) -> SessionId;
-    fn report(&self) -> ClientReport;
     /// Returns the session, to count its client's answers outside of the task.
     fn answers(&self) -> Arc<dyn AnswersSource>;
     fn on_names_changed(&self, changes: &[NameChanged]);

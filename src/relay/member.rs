@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::command::Subscriber;
-use super::report::{AnswersSource, ClientReport};
+use super::report::AnswersSource;
 use super::session_handle::SessionHandle;
 use super::stay::Stay;
 use crate::protocol::view::{NameChanged, RefusedName, SessionId};
@@ -26,10 +26,6 @@ impl Member {
 impl Subscriber for Member {
     fn id(&self) -> SessionId {
         self.session.id
-    }
-
-    fn report(&self) -> ClientReport {
-        self.session.report()
     }
 
     fn answers(&self) -> Arc<dyn AnswersSource> {

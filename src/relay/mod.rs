@@ -5,6 +5,7 @@
 mod admission;
 mod brakes;
 mod client_log;
+mod clients;
 mod clock;
 mod command;
 mod counters;
@@ -46,8 +47,11 @@ pub(crate) use loads::{LoadConnector, LoadEnd, LoadLink, Loads, LoadsMode};
 pub(crate) use proxy_faults::ProxyFault;
 pub(crate) use published::NotedBrakes;
 pub(crate) use readiness::Readiness;
-pub(crate) use report::{LadderMetrics, NackQuery, ReleaseQuery, Released, ResourceQuery, ServerMetrics, ViewMetrics};
+pub(crate) use report::{
+    ClientQuery, ExplainQuery, LadderMetrics, NackQuery, ReleaseQuery, Released, ResourceQuery, ServerMetrics,
+    UnknownState, ViewMetrics,
+};
 pub use response_reader::{ResponseReader, Turn};
-pub(crate) use session_handle::{SessionGuard, SessionHandle};
+pub(crate) use session_handle::{Obstruction, SessionGuard, SessionHandle};
 pub(crate) use view_quota::ViewQuota;
 pub(crate) use views::{ClientInfo, SavedView, ViewToSave, Views, ViewsOptions};

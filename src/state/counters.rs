@@ -12,6 +12,8 @@ pub(crate) struct StateCounters {
     current_at: AtomicU64,
     loaded_views: AtomicU64,
     loaded_resources: AtomicU64,
+    /// Since when the file is being read or written, in milliseconds since 1970; 0 if it is not.
+    busy_since: AtomicU64,
     /// Why the file is not being written, if it is not.
     fault: Mutex<Option<String>>,
 }
@@ -20,6 +22,18 @@ impl StateCounters {
     pub(super) fn loaded(&self, views: usize, resources: usize) {
         self.loaded_views.fetch_add(views as u64, Ordering::Relaxed);
         self.loaded_resources.fetch_add(resources as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn begin(&self, at: u64) {
+        self.busy_since.store(at, Ordering::Relaxed);
+    }
+
+    pub(super) fn end(&self) {
+        self.busy_since.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn busy_since(&self) -> Option<u64> {
+        Some(self.busy_since.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
 
     pub(super) fn committed(&self) {

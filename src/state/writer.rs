@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use redb::Database;
+use tokio::sync::oneshot;
 
 use super::counters::StateCounters;
 use super::file::{self, FileFault};
@@ -25,8 +25,10 @@ use crate::xds::SharingKey;
 /// Writes the state until it is told to stop.
 pub(crate) struct StateWriter {
     counters: Arc<StateCounters>,
+    path: PathBuf,
     stop: Sender<()>,
-    thread: JoinHandle<()>,
+    /// Closed when the thread has ended.
+    ended: oneshot::Receiver<()>,
 }
 
 impl StateWriter {
@@ -44,19 +46,43 @@ impl StateWriter {
             started: Instant::now(),
         };
         work.open(views);
+        let path = work.path.clone();
         let (stop, stopped) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("weir-state".into()).spawn(move || work.run(&stopped))?;
-        Ok(Self { counters, stop, thread })
+        let (running, ended) = oneshot::channel();
+        let run = move || {
+            work.run(&stopped);
+            drop::<oneshot::Sender<()>>(running);
+        };
+        std::thread::Builder::new().name("weir-state".into()).spawn(run)?;
+        Ok(Self { counters, path, stop, ended })
     }
 
     pub(crate) fn counters(&self) -> Arc<StateCounters> {
         self.counters.clone()
     }
 
-    /// Writes what has changed last, and waits for that.
-    pub(crate) fn finish(self) {
+    /// Logs while the disk is slow. The thread cannot say so itself: it waits for the disk.
+    pub(crate) fn watch(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (counters, path) = (self.counters(), self.path.clone());
+        async move {
+            let mut logged = None;
+            loop {
+                tokio::time::sleep(SLOW).await;
+                let busy_since =
+                    counters.busy_since().filter(|since| wall_time().saturating_sub(*since) >= SLOW_MILLIS);
+                if busy_since.is_some() && busy_since != logged {
+                    let path = path.display();
+                    tracing::warn!(%path, "the disk is slow: state is not being saved; everything else goes on");
+                    logged = busy_since;
+                }
+            }
+        }
+    }
+
+    /// Writes what has changed last, and waits for that. What is dropped meanwhile leaves the thread alone with its disk: the process can end.
+    pub(crate) async fn finish(self) {
         drop(self.stop);
-        let _ = self.thread.join(); // if it has panicked, that was logged
+        let _ = self.ended.await; // the sender is dropped, also if the thread has panicked
     }
 }
 
@@ -78,8 +104,10 @@ impl Work {
             let pause = if self.open.is_some() { PAUSE } else { RETRY };
             let is_last = !matches!(stopped.recv_timeout(pause), Err(RecvTimeoutError::Timeout));
             let Some(views) = self.views.upgrade() else { return };
+            self.counters.begin(wall_time());
             self.open(&views);
             self.write(&views);
+            self.counters.end();
             if is_last {
                 return;
             }
@@ -231,7 +259,7 @@ impl Work {
                 self.counters.current(now);
                 let took = begun.elapsed();
                 if took > SLOW {
-                    tracing::warn!(path = %self.path.display(), ?took, "state file took long to write");
+                    tracing::warn!(path = %self.path.display(), ?took, "state file took long to write; it is current again");
                 }
             }
             Err(fault) => {
@@ -305,7 +333,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Between two attempts to open the file.
 const RETRY: Duration = Duration::from_secs(5);
 /// A read or write that takes longer is worth a warning.
-const SLOW: Duration = Duration::from_secs(5);
+const SLOW: Duration = Duration::from_millis(SLOW_MILLIS);
+const SLOW_MILLIS: u64 = 5_000;
 /// How often it is written that servers respond, if nothing else changes, in milliseconds.
 const HEARD_EVERY: u64 = 30_000;
 /// By how much clocks may be corrected, in milliseconds.

@@ -39,7 +39,7 @@ impl Dial {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum DialError {
+pub(crate) enum DialError {
     #[error("{0} names no host")]
     NoHost(Uri),
     #[error("{}: {error}", path.display())]
@@ -64,7 +64,7 @@ pub(super) enum DialError {
 
 /// Why an attempt to connect to one address failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum AttemptError {
+pub(crate) enum AttemptError {
     #[error("{address}: {error}")]
     Tcp { address: SocketAddr, error: io::Error },
     #[error("{address}: {reason}")]
@@ -100,7 +100,7 @@ impl Service<Uri> for Dial {
 }
 
 /// Opens a connection for this ALPN protocol.
-pub(super) async fn dial(server: &AdsServer, alpn: &[u8]) -> Result<Box<dyn Socket>, DialError> {
+pub(crate) async fn dial(server: &AdsServer, alpn: &[u8]) -> Result<Box<dyn Socket>, DialError> {
     let limit = server.connect_timeout;
     let late = || DialError::Late { server: server.name(), limit };
     tokio::time::timeout(limit, connect(server, alpn)).await.map_err(|_| late())?

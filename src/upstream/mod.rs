@@ -15,6 +15,7 @@ mod tls;
 mod token;
 
 pub use ads::AdsConnector;
+pub(crate) use dial::dial;
 pub(crate) use files::{FilesConnector, FilesOptions, FilesReport, FilesSource, Parser};
 pub(crate) use loads::LoadsConnector;
 pub use plan::SourcePlan;

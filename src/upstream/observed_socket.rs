@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::frame_scan::{Announced, FrameScan};
 
-pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 

@@ -38,6 +38,14 @@ impl TypeTable {
     }
 }
 
+/// Returns the usual short name of a type, such as CDS, or the last part of its message name.
+pub(crate) fn short_type_name(name: &str) -> String {
+    match WORDS.iter().find(|(_, known)| *known == name) {
+        Some((words, _)) => words[0].to_uppercase(),
+        None => name.rsplit('.').next().unwrap_or_default().to_owned(),
+    }
+}
+
 /// The first two are printed.
 #[rustfmt::skip]
 const WORDS: &[(&[&str], &str)] = &[

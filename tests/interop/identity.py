@@ -25,7 +25,7 @@ def rules(*rules):
 
 def sessions(world):
     """Numbers and peers of the streams that are open."""
-    return {client["session"]: client["peer"] for client in json.loads(get(world.relay.admin, "/clients").body)}
+    return {client["session"]: client["peer"] for client in json.loads(get(world.relay.admin, "/clients").body)["clients"]}
 
 
 class Trust:

@@ -95,7 +95,7 @@ views: {{key: [cluster]}}
 
     def refused(self):
         """What clients refuse and have accepted nothing for since, by type URL."""
-        clients = json.loads(get(self.admin, "/clients").body)
+        clients = json.loads(get(self.admin, "/clients").body)["clients"]
         return {f"type.googleapis.com/{kind['type']}": kind["last_nack"]
                 for client in clients for kind in client["types"] if kind["nacked"]}
 

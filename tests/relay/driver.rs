@@ -66,8 +66,9 @@ fn everything() -> Bytes {
 pub(super) async fn clients(relay: &Relay, what: &str, holds: impl Fn(&serde_json::Value) -> bool) {
     let start = tokio::time::Instant::now();
     loop {
-        let report = serde_json::from_str(&get(relay.admin, "/clients").await).unwrap();
-        if holds(&report) {
+        let page: serde_json::Value = serde_json::from_str(&get(relay.admin, "/clients").await).unwrap();
+        let report = &page["clients"];
+        if holds(report) {
             return;
         }
         assert!(start.elapsed() < PATIENCE, "{what}: {report}");

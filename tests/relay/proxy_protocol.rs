@@ -81,7 +81,7 @@ async fn a_connection_of_the_balancer_itself_is_served_under_its_own_address() {
         let peer = "\"peer\": \"127.0.0.1:";
         until("it is shown", async || get(relay.admin, "/clients").await.contains(peer)).await;
         drop(probe);
-        until("it is gone", async || get(relay.admin, "/clients").await.trim() == "[]").await;
+        until("it is gone", async || get(relay.admin, "/clients").await.contains("\"open\": 0")).await;
     }
 }
 
@@ -140,5 +140,5 @@ async fn a_listener_without_balancers_takes_nobodys_word() {
         let text = String::from_utf8_lossy(&answer);
         assert!(read.is_err() || text.is_empty() || text.starts_with("HTTP/1.1 400"), "{text}");
     }
-    assert_eq!(get(relay.admin, "/clients").await.trim(), "[]");
+    assert!(get(relay.admin, "/clients").await.contains("\"open\": 0"));
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::client::Variant;
+use super::delays::DelayReason;
 use super::hold::SentCluster;
 use super::reply::{Draft, Reply};
 use super::sent_reply::SentReply;
@@ -20,6 +21,7 @@ impl Session {
         if removals_first && let Some(found) = self.next_removal(state, now).0 {
             return Ok(found);
         }
+        self.delays.clear();
         let (found, deadline, blocked) = self.next_addition(state, now);
         if let Some(found) = found {
             return Ok(found);
@@ -27,6 +29,8 @@ impl Session {
         let uncounted =
             (self.uncounted > 0 || !self.interest.is_empty()) && !self.limits.faults.has(Fault::RemoveBeforeCounted);
         if blocked || uncounted {
+            let reason = if blocked { DelayReason::AdditionsFirst } else { DelayReason::SubscriptionsFirst };
+            self.delays.removals(reason, deadline.filter(|_| blocked));
             return Err(deadline); // additions that are still to come may make the removals safe
         }
         let (found, later, blocked) = self.next_removal(state, now);
@@ -60,6 +64,12 @@ impl Session {
                 Attempt::Nothing => {}
                 Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None, false),
                 Attempt::Blocked(until) => {
+                    let reason = match may {
+                        SendScope::Nothing => DelayReason::ClustersFirst,
+                        SendScope::InitialReplies => DelayReason::RoutingHold,
+                        SendScope::Anything => DelayReason::Unanswered,
+                    };
+                    self.delays.addition(kind, reason, until);
                     blocked = true;
                     deadline = earliest(deadline, until);
                     clusters_wait |= kind.is(Role::Clusters) || kind.is(Role::Endpoints);
@@ -67,6 +77,7 @@ impl Session {
                     routing_waits |= may == SendScope::Nothing && clusters_unknown;
                 }
                 Attempt::Unknown => {
+                    self.delays.addition(kind, DelayReason::Incomplete, None);
                     self.waits = true;
                     // A change of routing that must wait may make the removals safe.
                     blocked |= routing;
@@ -98,8 +109,11 @@ impl Session {
                 Attempt::Nothing => {}
                 Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None, false),
                 // What this type still has may depend on what the next one would remove.
-                Attempt::Blocked(until) => return (None, until, true),
-                Attempt::Unknown => {}
+                Attempt::Blocked(until) => {
+                    self.delays.removals(DelayReason::Unanswered, until);
+                    return (None, until, true);
+                }
+                Attempt::Unknown => self.delays.addition(kind, DelayReason::Incomplete, None),
             }
         }
         (None, None, false)

@@ -65,6 +65,11 @@ impl Subscription {
         if unchanged { Attempt::Nothing } else { Attempt::Ready(draft.into()) }
     }
 
+    /// Whether something is known that the client is still to be sent.
+    pub(super) fn has_unsent(&self, kind: &Type, view: &ReplyContext) -> bool {
+        self.requested(kind, view) || self.any_addition(kind, view) || self.any_removal(kind, view)
+    }
+
     /// Whether a set is due because of a request, and not because of a change.
     fn requested(&self, kind: &Type, view: &ReplyContext) -> bool {
         let known = |name| !matches!(self.known(kind, name, view), Lookup::Unknown);

@@ -17,7 +17,10 @@ mod additions;
 mod burst;
 mod client;
 mod collections;
+mod delays;
+mod differences;
 mod estimate;
+mod explain;
 mod full_state;
 mod hold;
 mod identity;
@@ -40,15 +43,20 @@ use std::sync::Arc;
 pub use acks::Ack;
 pub(crate) use acks::Nack;
 pub use client::{Client, Variant};
+pub(crate) use delays::{Delay, DelayReason};
+pub(crate) use differences::{Differences, Names};
 pub(crate) use estimate::Estimate;
+pub(crate) use explain::{Answer, Known, NameBook, Obstacle, Sent, similar_to};
 pub use identity::{Identity, IdentityError};
 pub(crate) use nacks::{Answers, NackChange};
 pub use reply::{Heartbeat, Reply};
 pub(crate) use requested_names::Authorities;
 pub use requests::BadRequest;
 
+use self::delays::Delays;
 use self::hold::Hold;
 use self::reply::Draft;
+use self::sent_reply::SentReply;
 use self::subscription::Subscription;
 use super::faults::Fault;
 use super::limits::Limits;
@@ -92,6 +100,8 @@ pub struct Session {
     at_rest: bool,
     /// A reply waits until more is known (I3).
     waits: bool,
+    /// Why something waits, as of the last poll.
+    delays: Delays,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
 }
@@ -167,6 +177,14 @@ pub(crate) struct Summary<'a> {
     pub(crate) last_nack: Option<&'a Nack>,
     /// No ACK has followed the latest NACK.
     pub(crate) nacked: bool,
+    /// The newest reply, and whether it is unanswered.
+    pub(crate) newest: Option<(SentReply, bool)>,
+    /// The newest reply that the client accepted.
+    pub(crate) accepted: Option<SentReply>,
+    /// Something is known that the client is still to be sent.
+    pub(crate) has_unsent: bool,
+    /// Why it has not been sent.
+    pub(crate) delay: Option<&'a Delay>,
 }
 
 /// The inputs of one reply.
@@ -217,6 +235,7 @@ impl Session {
             nack_changes: Vec::new(),
             at_rest: false,
             waits: false,
+            delays: Delays::default(),
             table,
             limits,
         }
@@ -487,14 +506,20 @@ impl Session {
         self.subscriptions.iter().filter_map(|(kind, subscription)| Some((kind, subscription.acks.last_nack()?)))
     }
 
-    pub(crate) fn summaries(&self) -> impl Iterator<Item = Summary<'_>> {
-        self.subscriptions.iter().map(|(kind, subscription)| Summary {
+    /// Returns what clients have of each type, compared with the newest snapshot of the view.
+    pub(crate) fn summaries<'a>(&'a self, newest: &'a Snapshot, now: Moment) -> impl Iterator<Item = Summary<'a>> {
+        let view = ReplyContext { state: newest, client: &self.client, limits: &self.limits, now };
+        self.subscriptions.iter().map(move |(kind, subscription)| Summary {
             kind,
             wildcard: subscription.wildcard.is_some(),
             names: subscription.names.len(),
             pending: subscription.pending.len() + subscription.awaiting_data.len(),
             last_nack: subscription.acks.last_nack(),
             nacked: subscription.acks.is_nacked(),
+            newest: subscription.acks.newest(),
+            accepted: subscription.acks.accepted(),
+            has_unsent: subscription.has_unsent(kind, &view),
+            delay: self.delays.of_additions(kind),
         })
     }
 

@@ -41,7 +41,7 @@ pub use parser::{ReceivedResponse, ResponseMessage, ResponseParser, UnreadableRe
 pub use quirks::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};
 pub use recent_sets::RecentSets;
 pub use stream::Epoch;
-pub(crate) use stream::{Stream, TypeSummary};
+pub(crate) use stream::{NameRequest, RequestState, Stream, TypeSummary};
 
 use super::faults::Fault;
 use super::limits::Limits;

@@ -1,5 +1,6 @@
 //! One ADS stream to one server, through all its reconnects.
 
+mod explain;
 mod summary;
 mod timers;
 mod versions;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub(crate) use self::explain::{NameRequest, RequestState};
 pub(crate) use self::summary::TypeSummary;
 use super::delivery::Delivery;
 use super::liveness::Liveness;

@@ -12,6 +12,7 @@ mod braking;
 mod claims;
 mod class;
 mod collections;
+mod explain;
 mod gate;
 mod history;
 mod interest;
@@ -37,6 +38,7 @@ pub use brake::{
 };
 pub use claims::{Claim, Claimed};
 pub use class::Class;
+pub(crate) use explain::{Held, NameHolds};
 pub(crate) use gate::Gate;
 pub use interest::{InterestChange, Selector};
 pub(crate) use leases::Lease;

@@ -1,15 +1,29 @@
-//! What `/clients` shows.
+//! What `/clients` and `/laggards` show.
+
+use std::str::FromStr;
 
 use serde::Serialize;
+
+use crate::xds::Type;
 
 /// One session in a report.
 #[derive(Debug, Serialize)]
 pub(crate) struct ClientReport {
     pub(crate) session: u64,
     pub(crate) peer: String,
+    /// What the client has proved of itself.
+    pub(crate) identity: Option<String>,
     pub(crate) node: String,
+    pub(crate) user_agent: String,
     pub(crate) view: String,
     pub(crate) variant: &'static str,
+    pub(crate) connected_seconds: u64,
+    /// The worst state of its types.
+    pub(crate) state: SyncState,
+    /// For how long the client has lacked something: the longest of its types.
+    pub(crate) behind_seconds: Option<f64>,
+    /// For how long its connection has not taken what is on the way to it.
+    pub(crate) unread_seconds: Option<f64>,
     /// Requests for types that are not served here. They get no reply.
     pub(crate) unsupported_requests: usize,
     pub(crate) types: Vec<ClientTypeReport>,
@@ -19,10 +33,115 @@ pub(crate) struct ClientReport {
 pub(crate) struct ClientTypeReport {
     #[serde(rename = "type")]
     pub(crate) kind: String,
+    pub(crate) state: SyncState,
     pub(crate) wildcard: bool,
     pub(crate) names: usize,
     pub(crate) pending: usize,
+    /// Why the pending ones have not been sent.
+    pub(crate) waits_for: Option<&'static str>,
+    /// The version of the newest reply, and of the newest one that the client ACKed.
+    pub(crate) sent_version: Option<String>,
+    pub(crate) sent_seconds: Option<f64>,
+    pub(crate) acked_version: Option<String>,
+    /// For how long the client has lacked something.
+    pub(crate) behind_seconds: Option<f64>,
     /// The text of the latest NACK, and whether nothing was ACKed since.
     pub(crate) last_nack: Option<String>,
     pub(crate) nacked: bool,
+}
+
+/// How far a client is with a type. Later ones are worse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(crate) enum SyncState {
+    /// It has accepted everything that there is for it.
+    Synced,
+    /// Nothing was sent yet.
+    NotSent,
+    /// A reply is unanswered, or something is still to be sent.
+    Stale,
+    /// It rejected the newest version that it answered.
+    Nacked,
+}
+
+impl ClientReport {
+    pub(crate) fn is_behind(&self) -> bool {
+        matches!(self.state, SyncState::Stale | SyncState::Nacked)
+    }
+
+    /// For how long it has lacked something.
+    pub(crate) fn lag(&self) -> f64 {
+        self.behind_seconds.into_iter().chain(self.unread_seconds).fold(0.0, f64::max)
+    }
+}
+
+impl SyncState {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Synced => "SYNCED",
+            Self::NotSent => "NOT_SENT",
+            Self::Stale => "STALE",
+            Self::Nacked => "NACKED",
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("invalid state: expected synced, not_sent, stale or nacked")]
+pub(crate) struct UnknownState;
+
+impl FromStr for SyncState {
+    type Err = UnknownState;
+
+    fn from_str(text: &str) -> Result<Self, UnknownState> {
+        let all = [Self::Synced, Self::NotSent, Self::Stale, Self::Nacked];
+        all.into_iter().find(|state| state.name().eq_ignore_ascii_case(text)).ok_or(UnknownState)
+    }
+}
+
+/// A filter for clients, and the place of a page.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ClientQuery {
+    /// A part of the node's id.
+    pub(crate) node: Option<String>,
+    /// A part of what the client has proved.
+    pub(crate) identity: Option<String>,
+    pub(crate) view: Option<String>,
+    /// Only this type is shown, and only clients that have requested it.
+    pub(crate) kind: Option<Type>,
+    /// The client's state, or that of its type if there is one.
+    pub(crate) state: Option<SyncState>,
+    pub(crate) limit: usize,
+    /// The last session of the page before.
+    pub(crate) after: u64,
+}
+
+/// One page of clients, by the numbers of their sessions.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct ClientPage {
+    pub(crate) clients: Vec<ClientReport>,
+    /// How many streams are open, whatever the filter.
+    pub(crate) open: usize,
+    /// The value of `after` for the next page.
+    pub(crate) next: Option<u64>,
+}
+
+impl ClientQuery {
+    /// Whether a client is looked for, by what is known without its session.
+    pub(crate) fn takes(&self, node: &str, identity: Option<&str>, view: &str) -> bool {
+        let has = |part: &Option<String>, text: &str| part.as_ref().is_none_or(|part| text.contains(part.as_str()));
+        has(&self.node, node)
+            && has(&self.identity, identity.unwrap_or_default())
+            && self.view.as_ref().is_none_or(|wanted| wanted == view)
+    }
+
+    /// Narrows a report to the type in question. Returns none if the client is not looked for.
+    pub(crate) fn narrow(&self, mut client: ClientReport) -> Option<ClientReport> {
+        if let Some(kind) = &self.kind {
+            client.types.retain(|of| of.kind == kind.name());
+            let of = client.types.first()?;
+            (client.state, client.behind_seconds) = (of.state, of.behind_seconds);
+        }
+        self.state.is_none_or(|wanted| wanted == client.state).then_some(client)
+    }
 }

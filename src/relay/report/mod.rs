@@ -3,14 +3,18 @@
 mod brakes;
 mod clients;
 mod dangling;
+mod differences;
+mod explain;
 mod lookup;
 mod metrics;
 mod nacks;
 mod upstreams;
 
 pub(crate) use brakes::{BrakesReport, ReleaseQuery, Released, SetBrakeReport};
-pub(crate) use clients::{ClientReport, ClientTypeReport};
+pub(crate) use clients::{ClientPage, ClientQuery, ClientReport, ClientTypeReport, SyncState, UnknownState};
 pub(crate) use dangling::{Dangling, DanglingClusters};
+pub(crate) use differences::{DifferenceReport, TypeDifference};
+pub(crate) use explain::{ExplainQuery, Explanation, LadderBook, ServerBook, SessionBook, Verdict, ViewBook, reasons};
 pub(crate) use lookup::{ResourcePage, ResourceQuery, ViewSnapshot};
 pub(crate) use metrics::{LadderMetrics, OrderMetrics, ServerMetrics, Totals, ViewMetrics};
 pub(crate) use nacks::{AnswersSource, NackCounts, NackPage, NackQuery, NackReport, ViewSessions};

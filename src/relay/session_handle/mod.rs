@@ -1,7 +1,9 @@
 //! The handle of one downstream session: shared by the task that reads its requests, the body that writes its replies, and the
 //! task of its view.
 
+mod explain;
 mod report;
+mod transit;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -15,7 +17,10 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
+pub(crate) use self::transit::Obstruction;
+use self::transit::Transit;
 use super::client_log::{ClientLog, LogPace, StreamLine};
+use super::clients::Clients;
 use super::clock::Clock;
 use super::command::Command;
 use super::counters::ProcessCounters;
@@ -23,6 +28,7 @@ use super::limit::Limit;
 use super::nack_watch::NackWatch;
 use super::published::Published;
 use crate::proto::Request;
+use crate::protocol::moment::Moment;
 use crate::protocol::session::{Ack, BadRequest, CloseReason, Estimate, Fetched, NackChange, Session, Step, Variant};
 use crate::protocol::view::{Completeness, NameChanged, RefusedName, SessionId, Snapshot};
 use crate::xds::{Authority, HeldVersions, Name, Peer, Type};
@@ -44,6 +50,10 @@ pub(crate) struct SessionHandle {
     published: Arc<Published>,
     /// Whether it is counted among the blocked sessions.
     waits: AtomicBool,
+    transit: Transit,
+    connected: Moment,
+    /// Has this session until it leaves.
+    clients: Arc<Clients>,
     commands: mpsc::Sender<Command>,
     clock: Clock,
     counters: Arc<ProcessCounters>,
@@ -89,12 +99,13 @@ pub(super) struct SessionParts {
     pub(crate) tally: Arc<ProcessCounters>,
     pub(crate) log: Arc<ClientLog>,
     pub(crate) nacks: Arc<NackWatch>,
+    pub(crate) clients: Arc<Clients>,
 }
 
 impl SessionHandle {
     pub(super) fn new(place: SessionParts, session: Session) -> Arc<Self> {
-        let SessionParts { id, variant, node_id, user_agent, key, peer, published, owner, clock, tally, log, nacks } =
-            place;
+        let SessionParts { id, variant, node_id, user_agent, key, peer, .. } = place;
+        let SessionParts { published, owner, clock, tally, log, nacks, clients, .. } = place;
         let session = Mutex::new(session);
         let handle = Arc::new(Self {
             id,
@@ -108,6 +119,9 @@ impl SessionHandle {
             waker: AtomicWaker::new(),
             published,
             waits: AtomicBool::new(false),
+            transit: Transit::default(),
+            connected: clock.now(),
+            clients,
             commands: owner,
             clock,
             counters: tally,
@@ -116,6 +130,7 @@ impl SessionHandle {
             nacks,
         });
         handle.log.stream_opened(handle.line());
+        handle.clients.enter(&handle);
         handle
     }
 
@@ -230,10 +245,13 @@ impl SessionHandle {
         let newest = self.published.newest();
         let mut session = self.lock();
         let estimate = if limit < usize::MAX { session.estimate(&newest) } else { Estimate::default() };
+        let now = self.clock.now();
         if estimate.bytes >= limit {
+            self.transit.set(Some(Obstruction::Turn), now);
             return Err(estimate);
         }
-        let step = session.poll(&newest, &mut &*self.published, self.clock.now());
+        let step = session.poll(&newest, &mut &*self.published, now);
+        self.transit.set(matches!(step, Step::Reply(_)).then_some(Obstruction::Unread), now);
         if let Step::End(CloseReason::BadRequest(fault)) = &step {
             self.count_limit(fault);
         }
@@ -351,6 +369,7 @@ impl SessionHandle {
             session.take_interest()
         };
         let _ = self.commands.send(Command::Leave(self.id, interest)).await;
+        self.clients.leave(self.id);
         self.log.stream_ended(self.line());
     }
 
@@ -425,6 +444,7 @@ impl SessionHandle {
 impl Drop for SessionHandle {
     fn drop(&mut self) {
         self.count_waiting(false);
+        self.clients.leave(self.id);
         let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner);
         session.close(); // mostly done already
         let changes = session.take_nack_changes();

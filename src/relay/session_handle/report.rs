@@ -1,29 +1,100 @@
 //! The reports of a session for the admin address.
 
+use std::collections::BTreeMap;
+
 use super::SessionHandle;
-use crate::protocol::session::Summary;
-use crate::relay::report::{AnswersSource, ClientReport, ClientTypeReport, NackCounts};
+use super::transit::Obstruction;
+use crate::protocol::moment::Moment;
+use crate::protocol::session::{Differences, Summary};
+use crate::relay::command::Command;
+use crate::relay::report::{
+    AnswersSource, ClientReport, ClientTypeReport, DifferenceReport, NackCounts, SyncState, TypeDifference,
+};
+use crate::xds::Type;
 
 impl SessionHandle {
+    /// Sends a command to the view of this session.
+    pub(in crate::relay) async fn ask_view(&self, command: Command) {
+        let _ = self.commands.send(command).await; // the sender of the answer is dropped with it
+    }
+
     pub(crate) fn report(&self) -> ClientReport {
+        let newest = self.published.newest();
+        let now = self.clock.now();
         let session = self.lock();
-        let of_type = |summary: Summary| ClientTypeReport {
-            kind: summary.kind.name().to_owned(),
-            wildcard: summary.wildcard,
-            names: summary.names,
-            pending: summary.pending,
-            nacked: summary.nacked,
-            last_nack: summary.last_nack.map(|verdict| verdict.message.to_string()),
-        };
+        let types: Vec<_> = session.summaries(&newest, now).map(|of| type_report(&of, now)).collect();
+        let unsupported_requests = session.unsupported_requests();
+        drop(session);
+        let unread = self.transit.get().filter(|(what, _)| *what == Obstruction::Unread);
         ClientReport {
             session: self.id.0,
             peer: self.peer.to_string(),
+            identity: self.peer.identity(),
             node: self.node_id.clone(),
+            user_agent: self.user_agent.to_string(),
             view: self.key.clone(),
             variant: self.variant.name(),
-            unsupported_requests: session.unsupported_requests(),
-            types: session.summaries().map(of_type).collect(),
+            connected_seconds: (now - self.connected).as_secs(),
+            state: types.iter().map(|of| of.state).max().unwrap_or(SyncState::Synced),
+            behind_seconds: types.iter().filter_map(|of| of.behind_seconds).max_by(f64::total_cmp),
+            unread_seconds: unread.map(|(_, since)| (now - since).as_secs_f64()),
+            unsupported_requests,
+            types,
         }
+    }
+}
+
+impl SessionHandle {
+    /// Compares what the client was sent with what there is for it.
+    pub(crate) fn differences(&self) -> DifferenceReport {
+        let newest = self.published.newest();
+        let session = self.lock();
+        let answers: BTreeMap<_, _> = session.answers().map(|answers| (answers.kind, answers)).collect();
+        let of_type = |(kind, of): (&Type, Differences)| {
+            let answers = answers.get(kind);
+            let nack = answers.and_then(|answers| answers.nack);
+            TypeDifference {
+                kind: kind.name().to_owned(),
+                missing: of.missing.into(),
+                outdated: of.outdated.into(),
+                surplus: of.surplus.into(),
+                unknown: of.unknown.into(),
+                unacked_version: answers.filter(|of| of.is_pending).map(|of| of.newest.version.to_string()),
+                nacked_version: nack.map(|nack| nack.reply.version.to_string()),
+                suspected: nack.iter().flat_map(|nack| nack.suspects()).map(ToString::to_string).collect(),
+                acked_version: answers.and_then(|of| of.accepted).map(|accepted| accepted.version.to_string()),
+            }
+        };
+        let types = session.differences(&newest, MAX_NAMES, self.clock.now()).map(of_type).collect();
+        DifferenceReport { session: self.id.0, node: self.node_id.clone(), view: self.key.clone(), types }
+    }
+}
+
+/// How many names of a list are shown.
+const MAX_NAMES: usize = 100;
+
+fn type_report(of: &Summary, now: Moment) -> ClientTypeReport {
+    let is_unanswered = of.newest.is_some_and(|(_, is_unanswered)| is_unanswered);
+    let wants_any = of.wildcard || of.names > 0;
+    let state = match of.newest {
+        _ if of.nacked => SyncState::Nacked,
+        None if wants_any => SyncState::NotSent,
+        _ if is_unanswered || of.has_unsent => SyncState::Stale,
+        _ => SyncState::Synced,
+    };
+    ClientTypeReport {
+        kind: of.kind.name().to_owned(),
+        state,
+        wildcard: of.wildcard,
+        names: of.names,
+        pending: of.pending,
+        waits_for: of.delay.map(|delay| delay.reason.name()),
+        sent_version: of.newest.map(|(newest, _)| newest.version.to_string()),
+        sent_seconds: None,
+        acked_version: of.accepted.map(|accepted| accepted.version.to_string()),
+        behind_seconds: None,
+        last_nack: of.last_nack.map(|nack| nack.message.to_string()),
+        nacked: of.nacked,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod brakes;
 mod dangling;
+mod explain;
 mod left_out;
 mod lookup;
 mod metrics;
@@ -175,9 +176,10 @@ impl ViewTask {
             }
             Command::Claims(claims) => self.view.seek(claims),
             Command::Report(to) => {
-                let report = self.report();
-                let handles = self.sessions.values().map(|handle| handle.report()).collect();
-                let _ = to.send((report, handles)); // the caller may have dropped the receiver
+                let _ = to.send(self.report()); // the caller may have dropped the receiver
+            }
+            Command::Explain(kind, name, to) => {
+                let _ = to.send(self.explain(&kind, &name));
             }
             Command::Snapshot(to) => {
                 let _ = to.send(self.view_snapshot());

@@ -1,5 +1,6 @@
 //! Which view a client belongs to: one for each sharing key, created for the first client with that key.
 
+mod clients;
 mod field_values;
 mod handles;
 mod map;
@@ -13,7 +14,7 @@ mod split_watch;
 mod start;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ pub(crate) use self::saved::{FromDisk, SavedView, ViewToSave};
 use self::split_watch::SplitWatch;
 use super::admission::AdmissionError;
 use super::client_log::ClientLog;
+use super::clients::Clients;
 use super::clock::Clock;
 use super::command::Command;
 use super::counters::ProcessCounters;
@@ -48,7 +50,7 @@ use crate::proto::Request;
 use crate::protocol::limits::Limits;
 use crate::protocol::session::{Authorities, Client, Identity, IdentityError, Session};
 use crate::protocol::sources::Plan;
-use crate::protocol::view::{Class, ResourceTable, SessionId};
+use crate::protocol::view::{Class, ResourceTable};
 use crate::xds::{
     Access, BodyStore, Clearance, KeyRule, Name, Peer, Permit, SharingKey, StatedVersionsStore, TypeTable,
 };
@@ -86,7 +88,7 @@ pub(crate) struct Views {
     identity_quotas: Arc<IdentityQuotas>,
     split_watch: SplitWatch,
     metric_labels: Arc<MetricLabels>,
-    next_session: AtomicU64,
+    clients: Arc<Clients>,
     /// Views of an earlier process that no client has asked for yet.
     waiting: WaitingViews,
     /// Guards only the map.
@@ -141,7 +143,7 @@ impl Views {
             identity_quotas: Arc::default(),
             split_watch: SplitWatch::default(),
             metric_labels: MetricLabels::new(max_in_metrics),
-            next_session: AtomicU64::new(1),
+            clients: Arc::default(),
             waiting: WaitingViews::default(),
             views: Mutex::default(),
         }
@@ -157,7 +159,8 @@ impl Views {
         let (store, readers) = (hub.store.clone(), hub.readers.clone());
         let (readiness, incidents) = (hub.readiness.clone(), hub.incidents.clone());
         let counters = ProcessCounters::new(self.table.clone()).with_limits(hub.counters.limits.clone());
-        Self { store, readers, readiness, incidents, counters: Arc::new(counters), hub: Some(hub), ..self }
+        let clients = hub.clients.clone();
+        Self { store, readers, readiness, incidents, counters: Arc::new(counters), clients, hub: Some(hub), ..self }
     }
 
     /// Returns the number of unanswered liveness calls, by server.
@@ -224,7 +227,7 @@ impl Views {
         let node = first.node().map_or(&[][..], |node| node);
         let (node_id, user_agent) = Client::id_and_user_agent(node);
         let place = SessionParts {
-            id: SessionId(self.next_session.fetch_add(1, Ordering::Relaxed)),
+            id: self.clients.next_id(),
             variant,
             node_id,
             user_agent,
@@ -236,6 +239,7 @@ impl Views {
             tally: self.counters.clone(),
             log: self.client_log.clone(),
             nacks,
+            clients: self.clients.clone(),
         };
         let clearance = self.clearance(peer, &identity);
         let only = only.map(|name| self.table.resolve(name));

@@ -5,14 +5,14 @@ use tokio::sync::{mpsc, oneshot};
 use super::Views;
 use crate::relay::command::Command;
 use crate::relay::report::{
-    BrakesReport, ClientReport, Dangling, DanglingClusters, ReleaseQuery, Released, ResourcePage, ResourceQuery,
-    ViewMetrics, ViewReport,
+    BrakesReport, Dangling, DanglingClusters, ReleaseQuery, Released, ResourcePage, ResourceQuery, ViewMetrics,
+    ViewReport,
 };
 use crate::xds::{Type, UnknownType};
 
 impl Views {
-    /// Returns the reports of every view and every session.
-    pub(crate) async fn report(&self) -> Vec<(ViewReport, Vec<ClientReport>)> {
+    /// Returns the reports of every view.
+    pub(crate) async fn report(&self) -> Vec<ViewReport> {
         let mut reports = Vec::new();
         for owner in self.owners() {
             let (to, from) = oneshot::channel();

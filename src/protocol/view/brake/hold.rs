@@ -165,6 +165,12 @@ impl Hold {
         self.when(self.by_due.last(), rules)
     }
 
+    /// Returns when one name will have been held for long enough.
+    pub(crate) fn due_of(&self, name: &Name, rules: &BrakeRules) -> Option<Moment> {
+        let due = self.items.get(name)?.due(rules);
+        self.when(Some(&(due, name.clone())), rules)
+    }
+
     fn when(&self, item: Option<&(Duration, Name)>, rules: &BrakeRules) -> Option<Moment> {
         let (due, _) = item?;
         self.clock.when(self.empty_since.map_or(*due, |since| since + rules.empty_grace))

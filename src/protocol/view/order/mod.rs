@@ -3,6 +3,7 @@
 //!
 //! Owns which resource leads to which cluster, and what waits since when. Leaves the tables to the view (`view/ordering.rs`).
 
+mod explain;
 mod references;
 mod waiting;
 

@@ -72,7 +72,7 @@ impl Order {
     }
 
     /// Until when a change waits at most; `None` while its authority is unsteady.
-    fn goes_by(&self, (_, _, name): &Key) -> Option<Moment> {
+    pub(super) fn goes_by(&self, (_, _, name): &Key) -> Option<Moment> {
         let authority = Authority::of(name);
         let steady = self.steady.get(&authority).map_or(Moment::START, |since| *since + QUIET);
         let at = self.quiet_at(self.waiting_since?).max(steady);

@@ -1,0 +1,72 @@
+//! Requests to the admin address of a relay.
+
+use bytes::Bytes;
+use clap::Args;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+use tokio::time::{Duration, timeout};
+
+use super::endpoint::{EndpointError, TlsArgs};
+use crate::upstream::{AdsServer, dial};
+
+#[derive(Debug, Args)]
+pub(super) struct AdminArgs {
+    /// Admin address of the relay: HOST:PORT, http://HOST:PORT, https://HOST:PORT, or unix:PATH for its admin socket
+    #[arg(long, value_name = "URI", env = "WEIR_ADMIN", default_value = "http://127.0.0.1:19000")]
+    admin: String,
+    #[command(flatten)]
+    tls: TlsArgs,
+}
+
+/// Why a relay gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AdminError {
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Arguments(Vec<EndpointError>),
+    #[error("cannot reach {0}: {1}")]
+    Unreachable(String, Box<dyn std::error::Error + Send + Sync>),
+    #[error("no response from {0}")]
+    Late(String),
+    /// The relay's own words.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl AdminArgs {
+    /// Returns a page of the relay's admin address. The values of parameters are encoded.
+    pub(crate) async fn get(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Value, AdminError> {
+        let server = self.tls.endpoint("--admin", &self.admin).map_err(AdminError::Arguments)?;
+        let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let query: Vec<_> = parameters.iter().map(|(key, value)| format!("{key}={}", encode(value))).collect();
+        let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) };
+        match timeout(PATIENCE, fetch(&server, &path)).await {
+            Ok(Ok((status, page))) if status.is_success() => serde_json::from_slice(&page)
+                .map_err(|error| AdminError::Unreachable(server.name(), format!("not a relay: {error}").into())),
+            Ok(Ok((_, page))) => Err(AdminError::Refused(String::from_utf8_lossy(&page).trim_end().to_owned())),
+            Ok(Err(error)) => Err(AdminError::Unreachable(server.name(), error)),
+            Err(_) => Err(AdminError::Late(server.name())),
+        }
+    }
+}
+
+async fn fetch(
+    server: &AdsServer,
+    path: &str,
+) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
+    let socket = dial(server, b"http/1.1").await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
+    let driver = tokio::spawn(connection);
+    let host = server.uri.authority().map_or("localhost", |authority| authority.as_str());
+    let request = Request::get(path).header(http::header::HOST, host).body(Empty::<Bytes>::new())?;
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    let page = Limited::new(response.into_body(), MAX_PAGE_BYTES).collect().await?.to_bytes();
+    driver.abort();
+    Ok((status, page))
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_PAGE_BYTES: usize = 64 << 20;

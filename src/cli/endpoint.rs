@@ -1,0 +1,94 @@
+//! Where a command connects to: a URI or a Unix socket, and the files for TLS.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use http::Uri;
+use rustls::pki_types::ServerName;
+
+use crate::config::{MESSAGE_BYTES, ValueError, name_in, plain_server, server_uri};
+use crate::tls::OwnCertificate;
+use crate::upstream::{AdsServer, TlsFiles, TlsWords};
+
+#[derive(Debug, Args)]
+pub(super) struct TlsArgs {
+    /// CAs that may sign the server certificate, PEM [default: the system's]
+    #[arg(long, alias = "tls-ca", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Client certificate, PEM; requires --key
+    #[arg(long, alias = "tls-cert", value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Private key of the client certificate, PEM
+    #[arg(long, alias = "tls-key", value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Name expected in the server certificate [default: host of the URI]
+    #[arg(long, alias = "tls-server-name", value_name = "NAME")]
+    server_name: Option<String>,
+}
+
+/// What is wrong with a URI or the files for it, by the flag of the URI.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum EndpointError {
+    #[error("{0}: {1}")]
+    Uri(&'static str, ValueError),
+    #[error("invalid --server-name {0:?}: expected a host name or an address")]
+    ServerName(String),
+    #[error("{0}: expected the path of a socket after unix:, such as unix:/run/weir.sock")]
+    NoPath(&'static str),
+    #[error("{0} has no host for a certificate; use --server-name")]
+    NoHost(&'static str),
+    #[error("{0} requires TLS: expected {1} https://…")]
+    RequiresTls(&'static str, &'static str),
+}
+
+impl TlsArgs {
+    /// Returns the endpoint at a URI, which was given with this flag.
+    pub(crate) fn endpoint(&self, flag: &'static str, text: &str) -> Result<AdsServer, Vec<EndpointError>> {
+        let mut faults = Vec::new();
+        if let Some(path) = text.strip_prefix("unix:") {
+            faults.extend(self.without_tls(flag));
+            let path = path.strip_prefix("//").unwrap_or(path); // as gRPC writes absolute paths
+            if path.is_empty() || path.starts_with('@') {
+                faults.push(EndpointError::NoPath(flag));
+            }
+            let server = plain_server(Uri::from_static("http://localhost"), MESSAGE_BYTES);
+            return if faults.is_empty() { Ok(AdsServer { socket: Some(path.into()), ..server }) } else { Err(faults) };
+        }
+        let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let uri = server_uri(&with_scheme).map_err(|error| faults.push(EndpointError::Uri(flag, error))).ok();
+        let tls = match uri.as_ref().filter(|uri| uri.scheme_str() == Some("https")) {
+            Some(uri) => self.tls(flag, uri).map_err(|fault| faults.push(fault)).ok(),
+            None => {
+                faults.extend(self.without_tls(flag));
+                None
+            }
+        };
+        match uri {
+            Some(uri) if faults.is_empty() => Ok(AdsServer { tls, ..plain_server(uri, MESSAGE_BYTES) }),
+            _ => Err(faults),
+        }
+    }
+
+    fn tls(&self, flag: &'static str, uri: &Uri) -> Result<TlsFiles, EndpointError> {
+        let server_name = match &self.server_name {
+            Some(name) => ServerName::try_from(name.clone()).map_err(|_| EndpointError::ServerName(name.clone()))?,
+            None => name_in(uri).ok_or(EndpointError::NoHost(flag))?,
+        };
+        let own = self.cert.clone().zip(self.key.clone());
+        let own = own.map(|(certificate, key)| OwnCertificate { certificate, key });
+        Ok(TlsFiles { ca: self.ca.clone(), own, server_name, words: WORDS })
+    }
+
+    fn without_tls(&self, flag: &'static str) -> impl Iterator<Item = EndpointError> {
+        let given = [
+            ("--ca", self.ca.is_some()),
+            ("--cert", self.cert.is_some()),
+            ("--server-name", self.server_name.is_some()),
+        ];
+        let unused = given.into_iter().filter(|(_, given)| *given);
+        unused.map(move |(unused, _)| EndpointError::RequiresTls(unused, flag))
+    }
+}
+
+const WORDS: TlsWords =
+    TlsWords { client: "the client", ca: "--ca", certificate: "--cert", server_name: "--server-name" };

@@ -1,0 +1,105 @@
+//! `weir explain`: why a client of a running relay has a resource, or lacks it.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::admin::AdminArgs;
+use super::{note, printable, show};
+
+/// Explains why a client of a running relay has a resource, or lacks it
+///
+/// Prints a verdict and the chain of reasons, from what the client subscribes to, over what the server has sent, to what the client was sent
+/// and how it answered. Exit code: 0 if the client has accepted the newest version, 1 if not, 2 if the relay does not know the client.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// The client: the number of its session, or the id of its node
+    #[arg(long, value_name = "ID")]
+    client: String,
+    /// Resource type: lds or listeners, cds or clusters, eds, rds, sds, …, or a type URL
+    #[arg(value_name = "TYPE")]
+    kind: String,
+    /// Resource name
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Print the page of the relay as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    relay: AdminArgs,
+}
+
+impl Explain {
+    /// Asks the relay and prints the answer.
+    pub async fn run(self) -> ExitCode {
+        let parameters = [("client", self.client.as_str()), ("type", &self.kind), ("name", &self.name)];
+        let page = match self.relay.get("/explain", &parameters).await {
+            Ok(page) => page,
+            Err(error) => {
+                note(&format!("weir explain: {error}"));
+                return ExitCode::from(UNKNOWN);
+            }
+        };
+        let text = if self.json { format!("{page:#}\n") } else { text(&page) };
+        if let Err(error) = show(&text) {
+            note(&format!("weir explain: cannot write: {error}"));
+            return ExitCode::from(UNKNOWN);
+        }
+        let has_it = page.as_array().is_some_and(|streams| streams.iter().any(|stream| stream["verdict"] == "acked"));
+        if has_it { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+/// Returns a paragraph for each stream. A client without an aggregated stream has several, and most have not requested the type.
+fn text(page: &Value) -> String {
+    let streams: Vec<_> = page.as_array().into_iter().flatten().collect();
+    let concerned = |stream: &&&Value| stream["reasons"][0]["code"] != "type_not_requested";
+    let concerned: Vec<_> = streams.iter().filter(concerned).collect();
+    let shown: Vec<_> = if concerned.is_empty() { streams.iter().take(1).collect() } else { concerned };
+    let mut out = String::new();
+    for stream in shown {
+        let of = |key: &str| printable(stream[key].as_str().unwrap_or_default());
+        let kind = of("type");
+        let kind = kind.rsplit('.').next().unwrap_or_default();
+        let (node, session, view) = (of("node"), &stream["session"], of("view"));
+        let verdict = of("verdict").replace('_', " ");
+        let _ = writeln!(out, "{kind} {} at {node} (session {session}, view {view}): {verdict}", of("name"));
+        for reason in stream["reasons"].as_array().into_iter().flatten() {
+            let text = printable(reason["text"].as_str().unwrap_or_default());
+            let _ = writeln!(out, "  - {text}{}", times(reason));
+        }
+    }
+    out
+}
+
+fn times(reason: &Value) -> String {
+    let since = reason["since_seconds"].as_f64().map(|seconds| format!("for {}", super::seconds(seconds)));
+    let until = reason["until_seconds"].as_f64().map(|seconds| format!("at most {} more", super::seconds(seconds)));
+    let times: Vec<_> = since.into_iter().chain(until).collect();
+    if times.is_empty() { String::new() } else { format!(" ({})", times.join(", ")) }
+}
+
+const UNKNOWN: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn streams_that_have_not_requested_the_type_are_left_out_unless_none_has() {
+        let stream = |session: u64, verdict: &str, code: &str, text: &str| {
+            let reasons = json!([{"code": code, "text": text, "since_seconds": 61.2}]);
+            json!({"session": session, "node": "envoy-1", "view": "3f2a", "type": "envoy.config.cluster.v3.Cluster", "name": "cart",
+                   "verdict": verdict, "reasons": reasons})
+        };
+        let other = stream(1, "not_subscribed", "type_not_requested", "not requested");
+        let asked = stream(2, "waiting", "present", "version 1");
+        let expected = "Cluster cart at envoy-1 (session 2, view 3f2a): waiting\n  - version 1 (for 1m 1s)\n";
+        assert_eq!(text(&json!([other, asked])), expected);
+        assert!(text(&json!([other])).contains("session 1, view 3f2a): not subscribed\n  - not requested"));
+    }
+}

@@ -1,0 +1,212 @@
+//! `weir status`: the ladders and the clients of a running relay, a line each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::admin::{AdminArgs, AdminError};
+use super::table::Table;
+use super::{note, seconds, show};
+use crate::xds::short_type_name;
+
+/// Shows the servers and clients of a running relay
+///
+/// A line for each ladder, and one for each client with the state of each type: SYNCED, NOT_SENT, STALE (it lacks something, or has not
+/// answered), NACKED. Exit code: 0, or 2 if the relay cannot be reached.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Only clients whose node id has this part
+    #[arg(long)]
+    node: Option<String>,
+    /// Only clients of this view
+    #[arg(long)]
+    view: Option<String>,
+    /// Only clients in this state: synced, not_sent, stale or nacked
+    #[arg(long)]
+    state: Option<String>,
+    /// Only this type, such as clusters
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<String>,
+    /// Clients to show
+    #[arg(long, default_value = "1000", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    limit: u64,
+    /// Show it again every two seconds, until interrupted
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    relay: AdminArgs,
+}
+
+impl Status {
+    /// Prints the state of the relay once, or again and again.
+    pub async fn run(self) -> ExitCode {
+        loop {
+            let begin = if self.watch && io::stdout().is_terminal() { CLEAR } else { "" };
+            let shown = match self.text().await {
+                Ok(text) => show(&format!("{begin}{text}")).map_err(|error| format!("cannot write: {error}")),
+                Err(error) if self.watch && matches!(error, AdminError::Unreachable(..) | AdminError::Late(_)) => {
+                    note(&format!("weir status: {error}"));
+                    Ok(()) // it may come back
+                }
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(error) = shown {
+                note(&format!("weir status: {error}"));
+                return ExitCode::from(FAILED);
+            }
+            if !self.watch {
+                return ExitCode::SUCCESS;
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+
+    async fn text(&self) -> Result<String, AdminError> {
+        let upstreams = self.relay.get("/upstreams", &[]).await?;
+        let (clients, open) = self.clients().await?;
+        let mut out = ladders(&upstreams).to_string();
+        let lines = lines(&clients);
+        if !lines.is_empty() {
+            let _ = write!(out, "\n{}", table(&lines));
+        }
+        let shown = clients.len() as u64;
+        let _ = match shown == self.limit && open > shown {
+            true => writeln!(out, "\n{shown} of {open} client streams; --limit shows more"),
+            false => writeln!(out, "\n{shown} of {open} client streams"),
+        };
+        Ok(out)
+    }
+
+    /// Returns the client streams, and how many are open.
+    async fn clients(&self) -> Result<(Vec<Value>, u64), AdminError> {
+        let given = [("node", &self.node), ("view", &self.view), ("state", &self.state), ("type", &self.kind)];
+        let given: Vec<_> = given.iter().filter_map(|(key, value)| Some((*key, value.as_deref()?))).collect();
+        let (mut clients, mut after) = (Vec::new(), "0".to_owned());
+        loop {
+            let left = (self.limit - clients.len() as u64).min(PAGE).to_string();
+            let place = [("limit", left.as_str()), ("after", after.as_str())];
+            let parameters: Vec<_> = given.iter().copied().chain(place).collect();
+            let mut page = self.relay.get("/clients", &parameters).await?;
+            if let Some(found) = page["clients"].as_array_mut() {
+                clients.append(found);
+            }
+            match page["next"].as_u64().filter(|_| (clients.len() as u64) < self.limit) {
+                Some(next) => after = next.to_string(),
+                None => return Ok((clients, page["open"].as_u64().unwrap_or_default())),
+            }
+        }
+    }
+}
+
+/// One client: all streams of a node over one connection, as an Envoy without an aggregated stream has them.
+#[derive(Debug, Default)]
+struct ClientLine {
+    sessions: Vec<u64>,
+    variant: String,
+    /// By the short name of the type.
+    types: BTreeMap<String, String>,
+}
+
+/// Returns a line for each node, peer and view.
+fn lines(clients: &[Value]) -> BTreeMap<(String, String, String), ClientLine> {
+    let mut lines: BTreeMap<_, ClientLine> = BTreeMap::new();
+    for client in clients {
+        let of = |key: &str| client[key].as_str().unwrap_or_default().to_owned();
+        let line = lines.entry((of("node"), of("peer"), of("view"))).or_default();
+        line.sessions.extend(client["session"].as_u64());
+        line.variant = of("variant");
+        for of_type in client["types"].as_array().into_iter().flatten() {
+            let kind = short_type_name(of_type["type"].as_str().unwrap_or_default());
+            line.types.insert(kind, cell(of_type));
+        }
+    }
+    lines
+}
+
+fn cell(of_type: &Value) -> String {
+    let state = of_type["state"].as_str().unwrap_or_default();
+    match of_type["behind_seconds"].as_f64().filter(|_| state != "SYNCED") {
+        Some(since) => format!("{state} {}", seconds(since)),
+        None => state.to_owned(),
+    }
+}
+
+fn table(lines: &BTreeMap<(String, String, String), ClientLine>) -> Table {
+    let types: BTreeSet<_> = lines.values().flat_map(|line| line.types.keys()).collect();
+    let heads = ["CLIENT", "SESSION", "VIEW", "VARIANT"].into_iter().map(str::to_owned);
+    let mut table = Table::new(heads.chain(types.iter().map(|kind| (*kind).clone())));
+    for ((node, _, view), line) in lines {
+        let session = match line.sessions[..] {
+            [session] => session.to_string(),
+            [first, ..] => format!("{first} +{}", line.sessions.len() - 1),
+            [] => String::new(),
+        };
+        let cells = types.iter().map(|kind| line.types.get(*kind).map_or("-", String::as_str).to_owned());
+        table.row([node.clone(), session, view.clone(), line.variant.clone()].into_iter().chain(cells));
+    }
+    table
+}
+
+fn ladders(upstreams: &Value) -> Table {
+    let mut table = Table::new(["VIEW", "CLIENTS", "AUTHORITY", "STATE", "FOR", "SERVER"].map(str::to_owned));
+    for view in upstreams.as_array().into_iter().flatten() {
+        for ladder in view["authorities"].as_array().into_iter().flatten() {
+            let of = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+            let authority = Some(of(&ladder["authority"])).filter(|name| !name.is_empty()).unwrap_or("-".into());
+            let reason = ladder["reason"].as_str().map(|reason| format!(" ({reason})")).unwrap_or_default();
+            let server = format!("{}{reason}", of(&ladder["server"]));
+            let since = seconds(ladder["state_seconds"].as_f64().unwrap_or_default());
+            table.row([of(&view["view"]), view["clients"].to_string(), authority, of(&ladder["state"]), since, server]);
+        }
+    }
+    table
+}
+
+const PAGE: u64 = 1_000;
+const INTERVAL: Duration = Duration::from_secs(2);
+const FAILED: u8 = 2;
+/// Clears a terminal.
+const CLEAR: &str = "\x1b[2J\x1b[H";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_client_with_a_stream_for_each_type_has_one_line() {
+        let stream = |session: u64, kind: &str, state: &str, behind: Option<f64>| {
+            let of_type = json!({"type": kind, "state": state, "behind_seconds": behind});
+            json!({"session": session, "node": "envoy-1", "peer": "10.0.0.1:4", "view": "3f2a", "variant": "delta", "types": [of_type]})
+        };
+        let clients = [
+            stream(1, "envoy.config.cluster.v3.Cluster", "SYNCED", None),
+            stream(2, "envoy.config.listener.v3.Listener", "STALE", Some(12.4)),
+            json!({"session": 3, "node": "envoy-2", "peer": "10.0.0.2:4", "view": "3f2a", "variant": "sotw", "types": []}),
+        ];
+        let expected = "\
+CLIENT   SESSION  VIEW  VARIANT  CDS     LDS
+envoy-1  1 +1     3f2a  delta    SYNCED  STALE 12s
+envoy-2  3        3f2a  sotw     -       -
+";
+        assert_eq!(table(&lines(&clients)).to_string(), expected);
+    }
+
+    #[test]
+    fn a_ladder_has_a_line_with_the_reason_of_a_fallback() {
+        let upstreams = json!([{"view": "3f2a", "clients": 2, "authorities": [
+            {"authority": "", "state": "active", "server": "http://b:1", "state_seconds": 75, "reason": "a:1: refused"},
+        ]}]);
+        let expected = "\
+VIEW  CLIENTS  AUTHORITY  STATE   FOR     SERVER
+3f2a  2        -          active  1m 15s  http://b:1 (a:1: refused)
+";
+        assert_eq!(ladders(&upstreams).to_string(), expected);
+    }
+}

@@ -1,0 +1,75 @@
+//! Why something has to wait before it is sent. It is noted where that is decided, so that operators are shown the decision itself.
+
+use crate::protocol::moment::Moment;
+use crate::xds::Type;
+
+/// Why a client is not sent what is due for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DelayReason {
+    /// The client has not ACKed or NACKed the last reply of the type.
+    Unanswered,
+    /// Clusters that it was sent wait for their endpoints.
+    RoutingHold,
+    /// Clusters or endpoints have to be sent first, and wait themselves.
+    ClustersFirst,
+    /// Too little is known of what the client subscribes to.
+    Incomplete,
+    /// Removals wait for additions that are still to come.
+    AdditionsFirst,
+    /// Removals wait until the view has counted what the client newly subscribes to.
+    SubscriptionsFirst,
+}
+
+impl DelayReason {
+    /// Returns its name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Unanswered => "ack",
+            Self::RoutingHold => "endpoints",
+            Self::ClustersFirst => "clusters",
+            Self::Incomplete => "completeness",
+            Self::AdditionsFirst => "additions",
+            Self::SubscriptionsFirst => "subscriptions",
+        }
+    }
+}
+
+/// What waits of one type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Delay {
+    pub(crate) kind: Type,
+    pub(crate) reason: DelayReason,
+    /// It waits no longer than until then.
+    pub(crate) until: Option<Moment>,
+}
+
+/// What waited when the session last looked for a reply.
+#[derive(Debug, Default)]
+pub(super) struct Delays {
+    additions: Vec<Delay>,
+    removals: Option<(DelayReason, Option<Moment>)>,
+}
+
+impl Delays {
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default(); // what is idle keeps no room for it
+    }
+
+    pub(crate) fn addition(&mut self, kind: &Type, reason: DelayReason, until: Option<Moment>) {
+        self.additions.push(Delay { kind: kind.clone(), reason, until });
+    }
+
+    pub(crate) fn removals(&mut self, reason: DelayReason, until: Option<Moment>) {
+        self.removals = Some((reason, until));
+    }
+
+    /// Returns why additions and changes of a type wait.
+    pub(crate) fn of_additions(&self, kind: &Type) -> Option<&Delay> {
+        self.additions.iter().find(|delay| delay.kind == *kind)
+    }
+
+    /// Returns why removals wait.
+    pub(crate) fn of_removals(&self) -> Option<(DelayReason, Option<Moment>)> {
+        self.removals
+    }
+}

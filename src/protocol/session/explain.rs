@@ -1,0 +1,257 @@
+//! What a session knows of one resource: whether its client subscribes to it, was sent it, and has accepted it; and if not, why. Every answer
+//! is read from what the session decides by.
+
+use std::sync::Arc;
+
+use super::acks::AckTracker;
+use super::delays::Delay;
+use super::subscription::Subscription;
+use super::{ReplyContext, Session};
+use crate::protocol::moment::Moment;
+use crate::protocol::view::{AbsenceEvidence, Class, Completeness, Entry, Lookup, Presence, Revision, Snapshot};
+use crate::xds::{Name, Resource, Type, nearest};
+
+/// What a session knows of one name.
+#[derive(Debug)]
+pub(crate) struct NameBook {
+    /// Everything that the client subscribes to and that has the name in it.
+    pub(crate) subscribed: Subscribed,
+    pub(crate) obstacle: Option<Obstacle>,
+    pub(crate) known: Known,
+    pub(crate) sent: Sent,
+    pub(crate) answer: Answer,
+    /// Why what is due has not been sent.
+    pub(crate) delay: Option<Delay>,
+    /// How much is known of the wildcard set, if the client subscribes to that.
+    pub(crate) completeness: Option<Completeness>,
+}
+
+/// How a client subscribes to a name.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Subscribed {
+    /// The client has requested the type.
+    pub(crate) to_type: bool,
+    pub(crate) by_name: bool,
+    pub(crate) by_wildcard: bool,
+    pub(crate) by_collection: Option<Name>,
+    /// A name that it subscribes to instead and that differs little from this one.
+    pub(crate) similar: Option<Name>,
+}
+
+/// Why a client cannot have a name, whatever servers send.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// Permissions or access rules do not allow it.
+    NotAllowed,
+    /// It cannot be requested. The message is gone once the client was sent it.
+    Rejected(Option<String>),
+    /// The view or the cache has no room for it.
+    NoRoom,
+    /// The client cannot read it: its name in the body is another.
+    Unreadable,
+}
+
+/// What the view has under the name for this client.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    Unknown,
+    /// It does not exist; or, if `suffices` is false, not certainly enough for a client that may hold it.
+    Absent {
+        evidence: AbsenceEvidence,
+        since: Moment,
+        suffices: bool,
+    },
+    Present {
+        version: String,
+        /// The place of its server in the plan.
+        server: u16,
+        since: Moment,
+        from_disk: bool,
+    },
+}
+
+/// What the client was last sent of the name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    Nothing,
+    /// What the view has now: the resource, or its removal.
+    Current,
+    /// An earlier version, or the resource where it is removed now.
+    Earlier,
+    /// It stated that it holds the resource, and was not sent it on this stream.
+    HeldBefore,
+}
+
+/// How the client has answered what it was sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    None,
+    /// The newest reply of the type is unanswered.
+    Pending,
+    Accepted,
+    Nacked {
+        reason: String,
+        since: Moment,
+        /// The reason quotes the name.
+        is_suspect: bool,
+    },
+}
+
+impl Session {
+    /// Returns what the session knows of a name, with the newest snapshot of its view.
+    pub(crate) fn explain(&self, kind: &Type, name: &Name, state: &Snapshot, now: Moment) -> NameBook {
+        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
+        let Some(of) = self.subscriptions.get(kind) else {
+            return NameBook {
+                subscribed: Subscribed::default(),
+                obstacle: None,
+                known: Known::of(known_entry(kind, name, state), true),
+                sent: Sent::Nothing,
+                answer: Answer::None,
+                delay: None,
+                completeness: None,
+            };
+        };
+        let subscribed = of.subscribed(name);
+        let entry = of.entry(kind, name, &view).or_else(|| known_entry(kind, name, state));
+        let known = of.known(kind, name, &view);
+        let suffices = !known.is_unknown();
+        let sent = if subscribed.is_any() { of.sent(kind, name, entry, &view) } else { Sent::Nothing };
+        let is_removal = matches!(known, Lookup::Absent(_));
+        NameBook {
+            obstacle: of.obstacle(kind, name, known, &view),
+            known: Known::of(entry, suffices),
+            sent,
+            answer: if sent == Sent::Nothing { Answer::None } else { answer(&of.acks, name) },
+            delay: self.delay(kind, is_removal),
+            completeness: of.wildcard.as_ref().map(|_| of.wildcard_completeness(kind, &view)),
+            subscribed,
+        }
+    }
+
+    fn delay(&self, kind: &Type, is_removal: bool) -> Option<Delay> {
+        let removals = |(reason, until)| Delay { kind: kind.clone(), reason, until };
+        let of_removal = || self.delays.of_removals().map(removals);
+        let of_addition = || self.delays.of_additions(kind).cloned();
+        // A full set that waits has both.
+        if is_removal { of_addition().or_else(of_removal) } else { of_addition() }
+    }
+}
+
+impl Subscribed {
+    pub(crate) fn is_any(&self) -> bool {
+        self.by_name || self.by_wildcard || self.by_collection.is_some()
+    }
+}
+
+impl Known {
+    fn of(entry: Option<&Entry>, suffices: bool) -> Self {
+        match entry.map(|entry| (entry, &entry.presence)) {
+            Some((entry, Presence::Present(resource))) => Self::Present {
+                version: resource.full.to_string(),
+                server: entry.origin.server,
+                since: entry.since,
+                from_disk: entry.origin.from_disk,
+            },
+            Some((entry, Presence::Absent(_))) => {
+                Self::Absent { evidence: entry.absence, since: entry.since, suffices }
+            }
+            Some((_, Presence::Unknown)) | None => Self::Unknown,
+        }
+    }
+}
+
+impl Subscription {
+    fn subscribed(&self, name: &Name) -> Subscribed {
+        let by_name = self.names.get(name).is_some_and(|sent| !sent.member) || self.rejected.contains_key(name);
+        let by_wildcard = self.wildcard.as_ref().is_some_and(|wildcard| wildcard.covers(name));
+        let by_collection = self.collection(name).cloned();
+        let is_any = by_name || by_wildcard || by_collection.is_some();
+        let similar = if is_any { None } else { similar_to(name, self.names.keys()) };
+        Subscribed { to_type: true, by_name, by_wildcard, by_collection, similar }
+    }
+
+    fn obstacle(&self, kind: &Type, name: &Name, known: Lookup, view: &ReplyContext) -> Option<Obstacle> {
+        if !view.client.clearance.allows(kind, name) {
+            return Some(Obstacle::NotAllowed);
+        }
+        if self.names.get(name).is_some_and(|sent| sent.refused) {
+            return Some(Obstacle::NoRoom);
+        }
+        if let Some(error) = self.rejected.get(name) {
+            return Some(Obstacle::Rejected(error.as_ref().map(|error| error.message.clone())));
+        }
+        match known {
+            Lookup::Present(resource) if !view.client.can_have(kind, resource) => Some(Obstacle::Unreadable),
+            _ => None,
+        }
+    }
+
+    /// Returns what the client was last sent of a name that it subscribes to.
+    pub(super) fn sent_of(&self, kind: &Type, name: &Name, view: &ReplyContext) -> Sent {
+        let entry = self.entry(kind, name, view).or_else(|| known_entry(kind, name, view.state));
+        self.sent(kind, name, entry, view)
+    }
+
+    fn sent(&self, kind: &Type, name: &Name, entry: Option<&Entry>, view: &ReplyContext) -> Sent {
+        let resource = entry.and_then(Entry::resource);
+        let by_name = self.names.get(name);
+        match by_name {
+            Some(sent) if sent.held_before => return Sent::HeldBefore,
+            Some(sent) if !sent.holds.is_empty() => {
+                let is_current = resource.is_some_and(|resource| sent.holds == Self::share(view, name, resource));
+                return if is_current { Sent::Current } else { Sent::Earlier };
+            }
+            Some(_) if self.wildcard.is_none() => {
+                let is_due = self.pending.contains_key(name) || self.awaiting_data.contains(name);
+                let is_absent = matches!(self.known(kind, name, view), Lookup::Absent(_));
+                return if is_absent && !is_due { Sent::Current } else { Sent::Nothing };
+            }
+            _ => {}
+        }
+        self.sent_of_wildcard(entry, resource)
+    }
+
+    fn sent_of_wildcard(&self, entry: Option<&Entry>, resource: Option<&Arc<Resource>>) -> Sent {
+        let Some((wildcard, entry)) = self.wildcard.as_ref().zip(entry) else { return Sent::Nothing };
+        let Some(progress) = &wildcard.progress else { return Sent::Nothing };
+        let (sent_up_to, holds_earlier) = match resource {
+            Some(_) => (wildcard.added, entry.history.overlaps(Revision::ZERO, wildcard.added, entry.changed)),
+            None => (progress.removals(), progress.client_may_hold(entry)),
+        };
+        match entry.changed <= sent_up_to {
+            true => Sent::Current,
+            false if holds_earlier => Sent::Earlier,
+            false => Sent::Nothing,
+        }
+    }
+}
+
+/// Returns what the view has under a name, requested by name or as a part of the wildcard set.
+fn known_entry<'a>(kind: &Type, name: &Name, state: &'a Snapshot) -> Option<&'a Entry> {
+    let of = |class| state.resources(kind, class).and_then(|table| table.get(name));
+    of(Class::Named).or_else(|| of(Class::Wildcard))
+}
+
+fn answer(acks: &AckTracker, name: &Name) -> Answer {
+    if let Some(nack) = acks.standing() {
+        let is_suspect = nack.suspects().any(|suspect| suspect == name);
+        return Answer::Nacked { reason: nack.reason.to_string(), since: nack.since, is_suspect };
+    }
+    match acks.newest() {
+        None => Answer::None,
+        Some((_, true)) => Answer::Pending,
+        Some((_, false)) => Answer::Accepted,
+    }
+}
+
+/// Returns the name that is probably meant, if a few letters differ.
+pub(crate) fn similar_to<'a>(name: &Name, among: impl Iterator<Item = &'a Name>) -> Option<Name> {
+    let limit = (name.as_str().len() / 3).clamp(1, MAX_TYPOS);
+    let alike = |other: &&Name| other.as_str().len().abs_diff(name.as_str().len()) <= limit;
+    nearest(name.as_str(), among.filter(alike).take(COMPARED).map(Name::as_str), limit).map(Name::from)
+}
+
+const MAX_TYPOS: usize = 3;
+/// How many names are compared.
+const COMPARED: usize = 10_000;

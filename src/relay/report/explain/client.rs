@@ -1,0 +1,128 @@
+//! The client's end of the chain: what it subscribes to, what it was sent, what it answered.
+
+use super::{Reason, SessionBook};
+use crate::protocol::moment::Moment;
+use crate::protocol::session::{Answer, Delay, DelayReason, Known, Obstacle, Sent};
+use crate::protocol::view::Completeness;
+use crate::relay::Obstruction;
+
+/// Returns how the client subscribes to the name, and what keeps it from having the name at all.
+pub(super) fn subscription(book: &SessionBook) -> Vec<Reason> {
+    let of = &book.name.subscribed;
+    let mut reasons = Vec::new();
+    if !of.to_type {
+        reasons.push(Reason::of("type_not_requested", "the client has not requested this type on this stream"));
+    }
+    if of.by_name {
+        reasons.push(Reason::of("subscribed_by_name", "the client subscribes to the name"));
+    }
+    if of.by_wildcard {
+        reasons.push(Reason::of("subscribed_by_wildcard", "the client subscribes to the wildcard"));
+    }
+    if let Some(glob) = &of.by_collection {
+        reasons.push(Reason::of("subscribed_by_collection", format!("the client subscribes to the collection {glob}")));
+    }
+    if of.to_type && !of.is_any() {
+        let instead = of.similar.as_ref().map(|name| format!("; it subscribes to {name}")).unwrap_or_default();
+        reasons.push(Reason::of("not_subscribed", format!("the client does not subscribe to the name{instead}")));
+    }
+    reasons.extend(book.name.obstacle.as_ref().map(obstacle));
+    reasons
+}
+
+fn obstacle(obstacle: &Obstacle) -> Reason {
+    match obstacle {
+        Obstacle::NotAllowed => {
+            Reason::of("not_allowed", "permissions or access rules do not allow this client to have it")
+        }
+        Obstacle::Rejected(Some(message)) => {
+            Reason::of("name_rejected", format!("the name cannot be requested: {message}"))
+        }
+        Obstacle::Rejected(None) => {
+            Reason::of("name_rejected", "the name cannot be requested; the client was sent the error")
+        }
+        Obstacle::NoRoom => {
+            let text = "there is no room for another name: a limit on names or cached bytes is reached (/metrics: weir_limit_reached)";
+            Reason::of("no_room", text)
+        }
+        Obstacle::Unreadable => {
+            Reason::of("unreadable", "the body has another name than the resource, which this client cannot read")
+        }
+    }
+}
+
+/// Returns what the client was sent, why no more, and how it answered.
+pub(super) fn delivery(book: &SessionBook) -> Vec<Reason> {
+    let mut reasons = vec![match (book.name.sent, &book.name.known) {
+        (Sent::Current, Known::Present { .. }) => Reason::of("sent", "the client was sent this version"),
+        (Sent::Current, _) => {
+            Reason::of("removal_sent", "the client does not hold it: it was sent the removal, or never had it")
+        }
+        (Sent::Earlier, Known::Absent { .. }) => {
+            Reason::of("removal_not_sent", "the client holds it, and was not sent the removal")
+        }
+        (Sent::Earlier, _) => Reason::of("earlier_sent", "the client was sent an earlier version"),
+        (Sent::HeldBefore, _) => {
+            Reason::of("held_before", "the client stated that it holds it; it was not sent on this stream")
+        }
+        (Sent::Nothing, _) => Reason::of("not_sent", "the client was not sent it on this stream"),
+    }];
+    let is_due = match (book.name.sent, &book.name.known) {
+        (Sent::Current, _) | (Sent::Nothing, Known::Absent { suffices: true, .. }) => false,
+        _ => true,
+    };
+    if is_due {
+        reasons.extend(book.name.delay.as_ref().map(|of| delay(of, book.name.completeness, book.now)));
+    }
+    reasons.extend(book.obstruction.map(|(what, since)| obstruction(what, since, book.now)));
+    reasons.extend(answer(&book.name.answer, book.now));
+    reasons
+}
+
+fn delay(delay: &Delay, completeness: Option<Completeness>, now: Moment) -> Reason {
+    let (code, text) = match delay.reason {
+        DelayReason::Unanswered => {
+            ("waits_for_ack", "it waits until the client has ACKed or NACKed the last reply of the type")
+        }
+        DelayReason::RoutingHold => {
+            ("routing_hold", "it waits until the client has the endpoints of clusters that it was sent")
+        }
+        DelayReason::ClustersFirst => {
+            ("waits_for_clusters", "it waits until the clusters and endpoints before it are sent")
+        }
+        DelayReason::Incomplete if completeness.is_some() => {
+            ("set_incomplete", "the set is not complete enough for this client: what it lacks might be deleted there")
+        }
+        DelayReason::Incomplete => ("names_unknown", "not everything that the client subscribes to is known"),
+        DelayReason::AdditionsFirst => ("waits_for_additions", "removals wait until additions are sent"),
+        DelayReason::SubscriptionsFirst => {
+            ("waits_for_subscriptions", "removals wait until the newest subscriptions are counted")
+        }
+    };
+    Reason::of(code, text).until(delay.until, now)
+}
+
+fn obstruction(what: Obstruction, since: Moment, now: Moment) -> Reason {
+    match what {
+        Obstruction::Unread => {
+            Reason::of("unread", "a reply is on its way, and the client's connection has not taken all of it")
+        }
+        Obstruction::Turn => Reason::of("waits_for_turn", "a large reply waits until those of other clients are sent"),
+    }
+    .since(since, now)
+}
+
+fn answer(answer: &Answer, now: Moment) -> Option<Reason> {
+    match answer {
+        Answer::None => None,
+        Answer::Pending => Some(Reason::of("unacked", "the client has not answered the newest reply of the type")),
+        Answer::Accepted => Some(Reason::of("acked", "the client has accepted the newest reply of the type")),
+        Answer::Nacked { reason, since, is_suspect } => {
+            let text = match is_suspect {
+                true => format!("the client rejected a reply and named this resource: {reason}"),
+                false => format!("the client rejected a reply of the type: {reason}"),
+            };
+            Some(Reason::of(if *is_suspect { "nacked" } else { "type_nacked" }, text).since(*since, now))
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What `/explain` shows: why a client has a resource, or lacks it. Each reason is one fact from the books of the session, the view or an upstream
+//! stream; nothing is concluded here that they have not concluded.
+
+mod client;
+mod server;
+
+use serde::Serialize;
+
+use crate::protocol::moment::Moment;
+use crate::protocol::session::{Answer, Known, NameBook, Obstacle, Sent};
+use crate::protocol::upstream::NameRequest;
+use crate::protocol::view::NameHolds;
+use crate::relay::Obstruction;
+use crate::xds::Name;
+
+/// What is asked: one resource of one client.
+#[derive(Debug, Clone)]
+pub(crate) struct ExplainQuery {
+    pub(crate) session: u64,
+    pub(crate) kind: crate::xds::Type,
+    pub(crate) name: Name,
+}
+
+/// Why a client has a resource, or lacks it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Explanation {
+    pub(crate) session: u64,
+    pub(crate) node: String,
+    pub(crate) view: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) verdict: Verdict,
+    /// From the client's subscription to the server and back to the client.
+    pub(crate) reasons: Vec<Reason>,
+}
+
+/// The state of one resource at one client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    /// It has accepted the newest version.
+    Acked,
+    /// It was sent the newest version, and has not answered.
+    Unacked,
+    /// It rejected a reply, and has accepted nothing newer.
+    Nacked,
+    /// It is still to be sent the newest version, or the removal.
+    Waiting,
+    /// The resource does not exist.
+    Absent,
+    /// Nothing is known of the resource.
+    Unknown,
+    NotSubscribed,
+    NotAllowed,
+    /// The name cannot be requested, or there is no room for it.
+    Rejected,
+}
+
+/// One fact of the chain.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct Reason {
+    pub(crate) code: &'static str,
+    pub(crate) text: String,
+    /// For how long that has been so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) since_seconds: Option<f64>,
+    /// After how long it ends at the latest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) until_seconds: Option<f64>,
+}
+
+/// What a view task knows of a name.
+#[derive(Debug)]
+pub(crate) struct ViewBook {
+    pub(crate) now: Moment,
+    pub(crate) holds: NameHolds,
+    pub(crate) ladder: Option<LadderBook>,
+    pub(crate) requests: Vec<ServerBook>,
+}
+
+/// The servers of the name's authority.
+#[derive(Debug)]
+pub(crate) struct LadderBook {
+    pub(crate) authority: String,
+    pub(crate) state: &'static str,
+    pub(crate) server: Option<String>,
+    pub(crate) since: Moment,
+    /// Why no server further up is active.
+    pub(crate) reason: Option<String>,
+}
+
+/// What one server was asked, and what it has said.
+#[derive(Debug)]
+pub(crate) struct ServerBook {
+    pub(crate) server: String,
+    pub(crate) connected: bool,
+    pub(crate) is_active: bool,
+    pub(crate) request: NameRequest,
+}
+
+/// What a session handle knows of a name.
+#[derive(Debug)]
+pub(crate) struct SessionBook {
+    pub(crate) now: Moment,
+    pub(crate) name: NameBook,
+    pub(crate) obstruction: Option<(Obstruction, Moment)>,
+    /// A name in the view that differs little from one that does not exist.
+    pub(crate) similar: Option<Name>,
+}
+
+impl Reason {
+    fn of(code: &'static str, text: impl Into<String>) -> Self {
+        Self { code, text: text.into(), since_seconds: None, until_seconds: None }
+    }
+
+    fn since(self, since: impl Into<Option<Moment>>, now: Moment) -> Self {
+        Self { since_seconds: since.into().map(|since| (now - since).as_secs_f64()), ..self }
+    }
+
+    fn until(self, until: impl Into<Option<Moment>>, now: Moment) -> Self {
+        Self { until_seconds: until.into().map(|until| (until - now).as_secs_f64()), ..self }
+    }
+}
+
+impl Verdict {
+    /// Sums up what the session knows.
+    pub(crate) fn of(book: &NameBook) -> Self {
+        match (&book.obstacle, book.subscribed.is_any()) {
+            (_, false) => return Self::NotSubscribed,
+            (Some(Obstacle::NotAllowed | Obstacle::Unreadable), _) => return Self::NotAllowed,
+            (Some(Obstacle::Rejected(_) | Obstacle::NoRoom), _) => return Self::Rejected,
+            (None, _) => {}
+        }
+        match (&book.known, book.sent, &book.answer) {
+            (_, Sent::Current | Sent::Earlier, Answer::Nacked { .. }) => Self::Nacked,
+            (Known::Present { .. }, Sent::Current, Answer::Pending) => Self::Unacked,
+            (Known::Present { .. }, Sent::Current, _) => Self::Acked,
+            (Known::Absent { suffices: true, .. }, Sent::Current | Sent::Nothing, _) => Self::Absent,
+            (Known::Unknown, Sent::Nothing | Sent::HeldBefore, _) => Self::Unknown,
+            _ => Self::Waiting,
+        }
+    }
+}
+
+/// Returns the chain of reasons.
+pub(crate) fn reasons(session: &SessionBook, view: Option<&ViewBook>, servers: &[String]) -> Vec<Reason> {
+    let verdict = Verdict::of(&session.name);
+    let mut reasons = client::subscription(session);
+    if matches!(verdict, Verdict::NotAllowed | Verdict::Rejected) {
+        return reasons;
+    }
+    reasons.extend(view.into_iter().flat_map(|view| server::of_view(view, &session.name.known)));
+    reasons.extend(server::known(session, servers));
+    if verdict != Verdict::NotSubscribed {
+        reasons.extend(client::delivery(session));
+    }
+    reasons
+}

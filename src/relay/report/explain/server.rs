@@ -1,0 +1,124 @@
+//! The server's end of the chain: who was asked, what was said, and what the view holds back.
+
+use super::{LadderBook, Reason, ServerBook, SessionBook, ViewBook};
+use crate::protocol::moment::Moment;
+use crate::protocol::session::Known;
+use crate::protocol::upstream::RequestState;
+use crate::protocol::view::{AbsenceEvidence, Held};
+use crate::xds::Name;
+
+/// Returns what the view does about the name, and what its servers say.
+pub(super) fn of_view(book: &ViewBook, known: &Known) -> Vec<Reason> {
+    let now = book.now;
+    let mut reasons = Vec::new();
+    reasons.extend(book.ladder.as_ref().map(|ladder| of_ladder(ladder, now)));
+    for server in book.requests.iter().filter(|server| server.is_active || server.connected) {
+        reasons.extend(of_server(server, known, now));
+    }
+    let held = |code, text: String, held: &Held| Reason::of(code, text).since(held.since, now).until(held.until, now);
+    let holds = &book.holds;
+    if let Some(of) = &holds.braked {
+        let text = "the server has removed it, or changed it together with removals, and a brake holds that (/brakes)";
+        reasons.push(held("braked", text.into(), of));
+    }
+    if let Some(of) = &holds.doomed {
+        let text = "the server has removed it; it stays while something leads to it, or did until recently";
+        reasons.push(held("removal_deferred", text.into(), of));
+    }
+    if let Some((clusters, of)) = &holds.awaits {
+        let text = format!("the server has sent a newer version, which waits for missing clusters: {}", list(clusters));
+        reasons.push(held("change_deferred", text, of));
+    }
+    if holds.is_behind_gate {
+        let text = "the view has moved to another server, whose set is not complete yet: what it sends waits";
+        reasons.push(Reason::of("switching_server", text));
+    }
+    reasons
+}
+
+fn of_ladder(ladder: &LadderBook, now: Moment) -> Reason {
+    let LadderBook { authority, state, server, reason, .. } = ladder;
+    let of = if authority.is_empty() { String::new() } else { format!(" of the authority {authority}") };
+    let server = server.as_ref().map(|server| format!(": {server}")).unwrap_or_default();
+    let reason = reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+    let (code, text) = match *state {
+        "active" if reason.is_empty() => ("server_active", format!("the server{of} is active{server}")),
+        "active" => ("fallback_active", format!("a fallback server{of} is active{server}{reason}")),
+        "cached" => ("server_unreachable", format!("the server{of} is unreachable, and the cache is served{reason}")),
+        "down" => ("servers_down", format!("no server{of} is reachable{reason}")),
+        "trying" => ("server_unheard", format!("no server{of} has responded yet{reason}")),
+        _ => ("servers_idle", format!("no server{of} is in use")),
+    };
+    Reason::of(code, text).since(ladder.since, now)
+}
+
+fn of_server(book: &ServerBook, known: &Known, now: Moment) -> Vec<Reason> {
+    let server = &book.server;
+    let mut reasons = Vec::new();
+    let is_present = matches!(known, Known::Present { .. });
+    match book.request.state {
+        RequestState::Waiting(until) if !is_present => {
+            let text = match book.connected {
+                true => format!("{server} was asked for the name, and has not answered"),
+                false => format!("{server} will be asked for the name when it is connected"),
+            };
+            reasons.push(Reason::of("requested", text).until(until, now));
+        }
+        RequestState::Waiting(_) => {
+            reasons.push(Reason::of("unconfirmed", format!("{server} has not sent it again since it was connected")));
+        }
+        RequestState::Silent => {
+            reasons.push(Reason::of("server_silent", format!("{server} is there, and is silent about the name")));
+        }
+        RequestState::Absent => {
+            reasons.push(Reason::of("server_reports_absent", format!("{server} reports that the name does not exist")));
+        }
+        RequestState::LeftOut => {
+            reasons.push(Reason::of("no_room_in_request", format!("the request to {server} has no room for the name")));
+        }
+        RequestState::Given | RequestState::OfWildcard => {}
+    }
+    if let Some(reason) = &book.request.rejected {
+        let text = format!("{server} has sent a version that cannot be used, and the last good one stays: {reason}");
+        reasons.push(Reason::of("resource_rejected", text));
+    }
+    if let Some(error) = &book.request.error {
+        reasons.push(Reason::of("server_error", format!("{server} reports an error for the name: {error}")));
+    }
+    reasons
+}
+
+/// Returns what the view knows of the name.
+pub(super) fn known(book: &SessionBook, servers: &[String]) -> Option<Reason> {
+    let now = book.now;
+    let similar = book.similar.as_ref().map(|name| format!("; {name} exists")).unwrap_or_default();
+    Some(match &book.name.known {
+        Known::Unknown => Reason::of("unknown", format!("nothing is known of the name yet{similar}")),
+        Known::Absent { evidence, since, suffices } => {
+            let by = match evidence {
+                AbsenceEvidence::Reported => "its server says so",
+                AbsenceEvidence::Silence => "its server is there, and was silent about it",
+                AbsenceEvidence::Expired => "its TTL is over",
+            };
+            let (code, more) = match suffices {
+                true => ("absent", ""),
+                false => ("absent_unproven", "; this client may hold it, and waits for better evidence"),
+            };
+            Reason::of(code, format!("it does not exist: {by}{more}{similar}")).since(*since, now)
+        }
+        Known::Present { version, server, since, from_disk } => {
+            let by = servers.get(usize::from(*server)).map_or("unknown", String::as_str);
+            let (code, text) = match from_disk {
+                true => {
+                    ("from_disk", format!("version {version}, loaded from disk and not confirmed; it came from {by}"))
+                }
+                false => ("present", format!("version {version}, from {by}")),
+            };
+            Reason::of(code, text).since(*since, now)
+        }
+    })
+}
+
+fn list(names: &[Name]) -> String {
+    names.iter().map(Name::to_string).collect::<Vec<_>>().join(", ")
+}

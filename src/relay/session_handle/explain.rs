@@ -1,0 +1,25 @@
+//! What a session knows of one resource, for operators.
+
+use super::SessionHandle;
+use crate::protocol::session::{Known, similar_to};
+use crate::protocol::view::Class;
+use crate::relay::report::SessionBook;
+use crate::xds::{Name, Type};
+
+impl SessionHandle {
+    /// Returns what the session knows of a name.
+    pub(crate) fn explain(&self, kind: &Type, name: &Name) -> SessionBook {
+        let newest = self.published.newest();
+        let now = self.clock.now();
+        let book = self.lock().explain(kind, name, &newest, now);
+        let similar = match book.known {
+            Known::Present { .. } => None,
+            Known::Unknown | Known::Absent { .. } => {
+                let tables =
+                    [Class::Wildcard, Class::Named].into_iter().filter_map(|class| newest.resources(kind, class));
+                similar_to(name, tables.flat_map(|table| table.present_names()))
+            }
+        };
+        SessionBook { now, name: book, obstruction: self.transit.get(), similar }
+    }
+}

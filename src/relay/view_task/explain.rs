@@ -1,0 +1,32 @@
+//! What a view task knows of one name, for operators.
+
+use super::ViewTask;
+use crate::relay::report::{LadderBook, ServerBook, ViewBook};
+use crate::xds::{Authority, Name, Type};
+
+impl ViewTask {
+    pub(super) fn explain(&mut self, kind: &Type, name: &Name) -> ViewBook {
+        let authority = Authority::of(name);
+        let connectors = &self.connectors;
+        let ladder = self.sources.ladders().find(|ladder| *ladder.authority == authority);
+        let active = ladder.as_ref().and_then(|ladder| ladder.server);
+        let ladder = ladder.map(|ladder| LadderBook {
+            authority: authority.name().to_owned(),
+            state: ladder.state.name(),
+            server: ladder.server.map(|server| connectors[server].describe()),
+            since: ladder.since,
+            reason: self.links.reason_of(&ladder),
+        });
+        let links = &self.links;
+        let requests = self.sources.streams().filter_map(|(id, stream)| {
+            Some(ServerBook {
+                server: connectors[id.server].describe(),
+                connected: links.get(id).is_some_and(|link| link.up.is_some()),
+                is_active: active == Some(id.server),
+                request: stream.request_of(kind, name)?,
+            })
+        });
+        let requests = requests.collect();
+        ViewBook { now: self.clock.now(), holds: self.view.holds_of(kind, name), ladder, requests }
+    }
+}
