@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use tokio::task::JoinSet;
 
-use crate::admin::{self, AdminSocket, Shown};
-use crate::config::{AdminOptions, Config, ListenAddress};
+use crate::admin::{self, AdminSocket, Rules, Shown};
+use crate::config::{AdminOptions, AdminTls, Config, ListenAddress};
 use crate::downstream::{
     self, BACKLOG, Connections, Downstream, Drain, DrainTrigger, JudgedClients, Listener, Rest, UnixOptions, UnixSocket,
 };
@@ -64,7 +64,7 @@ impl App {
             let address = options.address.clone();
             listeners.push(Listener::open(options).with_context(|| format!("cannot listen on {address}"))?);
         }
-        let admin = admin_sockets(&config.admin)?;
+        let admin = admin_sockets(&config.admin, config.probes)?;
         let (switch, drain) = Drain::new(config.drain);
         let name = config.downstream.control_plane.clone();
         let rest = config.rest.map(|options| Arc::new(Rest::new(options, descriptors, &name)));
@@ -80,7 +80,8 @@ impl App {
         let downstream = Downstream::new(views.clone(), loads.clone(), clients, config.downstream, drain.clone());
         let downstream = downstream.with_rest(rest.clone());
         let views_idle = config.views_idle;
-        let tls = listeners.iter().filter_map(Listener::tls).cloned().collect();
+        let tls = listeners.iter().filter_map(Listener::tls).chain(admin.iter().filter_map(AdminSocket::tls));
+        let tls = tls.cloned().collect();
         Ok(Self {
             listeners,
             tls,
@@ -123,7 +124,12 @@ impl App {
 
     /// Returns the address for operators, with the port that was chosen for `:0`.
     pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin.iter().find_map(AdminSocket::address)
+        self.admin.iter().find_map(AdminSocket::of_operators)
+    }
+
+    /// Returns the address for probes, with the port that was chosen for `:0`.
+    pub fn probes_address(&self) -> Option<SocketAddr> {
+        self.admin.iter().find_map(AdminSocket::of_probes)
     }
 
     /// Returns the path of the Unix socket for operators.
@@ -167,10 +173,9 @@ impl App {
             let state = self.state.as_ref().map(StateWriter::counters);
             let (views, loads, files) = (self.views.clone(), self.loads.clone(), self.files.clone());
             let metrics = telemetry::exposition(views, loads, files, self.tls, state);
-            let AdminOptions { hosts, socket, .. } = self.admin_options;
-            let (hosts, socket) = (hosts.into(), socket.map(Arc::from));
+            let rules = Arc::new(admin_rules(self.admin_options));
             let (views, files, rest, log) = (self.views, self.files, self.rest, self.log);
-            let shown = Shown { views, files, rest, metrics, log, hosts, socket };
+            let shown = Shown { views, files, rest, metrics, log, rules };
             beside.spawn(admin::serve(self.admin, self.spare, shown));
         }
         stop.await;
@@ -280,11 +285,22 @@ const LAST_BYTES: Duration = Duration::from_secs(2);
 /// How long to wait for the last write of the state.
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
-fn admin_sockets(options: &AdminOptions) -> anyhow::Result<Vec<AdminSocket>> {
+fn admin_sockets(options: &AdminOptions, probes: Option<SocketAddr>) -> anyhow::Result<Vec<AdminSocket>> {
     let mut sockets = Vec::new();
+    if let Some(address) = probes {
+        let listener = downstream::listen(address).with_context(|| format!("cannot listen on {address}"))?;
+        sockets.push(AdminSocket::Probes(listener));
+    }
     if let Some(address) = options.address {
         let listener = downstream::listen(address).with_context(|| format!("cannot listen on {address}"))?;
-        sockets.push(AdminSocket::Tcp(listener));
+        sockets.push(match &options.tls {
+            Some(AdminTls { tls, .. }) => {
+                let name = listener.local_addr().unwrap_or(address).to_string();
+                let tls = ListenerTls::load(name, tls).with_context(|| format!("cannot listen on {address}"))?;
+                AdminSocket::Tls(listener, Arc::new(tls))
+            }
+            None => AdminSocket::Loopback(listener),
+        });
     }
     if let Some(path) = &options.socket {
         let unix = UnixOptions { path: path.clone(), mode: OWN_USER, owner: None, group: None };
@@ -292,6 +308,12 @@ fn admin_sockets(options: &AdminOptions) -> anyhow::Result<Vec<AdminSocket>> {
         sockets.push(AdminSocket::Unix(socket.with_context(|| format!("cannot listen on unix:{}", path.display()))?));
     }
     Ok(sockets)
+}
+
+fn admin_rules(options: AdminOptions) -> Rules {
+    let AdminOptions { address: _, socket, hosts, tls } = options;
+    let (may_read, may_change) = tls.map(|tls| (tls.may_read, tls.may_change)).unwrap_or_default();
+    Rules { hosts: hosts.into(), socket, may_read, may_change }
 }
 
 /// The mode of the admin socket.

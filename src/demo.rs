@@ -226,7 +226,7 @@ mod tests {
     fn copies_have_the_addresses_that_are_listened_at_and_go_unless_they_were_changed() {
         let places = Places {
             listen: Some("127.0.0.1:19000".parse().unwrap()),
-            admin: Some("0.0.0.0:18000".parse().unwrap()), // the two defaults swapped
+            admin: Some("127.0.0.1:18000".parse().unwrap()), // the two defaults swapped
         };
         let demo = Demo::new(places).unwrap();
         assert_eq!((demo.config.listen[0].address.tcp(), demo.config.admin.address), (places.listen, places.admin));

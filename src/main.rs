@@ -17,7 +17,7 @@ use weir::cli::{
     check::AsClient, explain::Explain, get::Get, note, release::Release, show, snapshot::Snapshot, status::Status,
     watch::Watch,
 };
-use weir::config::{Config, Diagnostic, ListenAddress, admin_address, listen_address};
+use weir::config::{Config, Diagnostic, ListenAddress, admin_address, admin_may_be_at, listen_address};
 use weir::demo::{Demo, Places};
 use weir::open_files::{self, Raised};
 use weir::telemetry::{LogControl, LogFilter, LogFormat};
@@ -180,7 +180,13 @@ fn with_config(path: &Path, task: impl FnOnce(Config) -> anyhow::Result<()>) -> 
 
 async fn relay(path: &Path, places: Places, log: LogControl) -> ExitCode {
     match Config::from_file(path) {
-        Ok(config) => ended(serve(with_places(config, places), path, log).await),
+        Ok(config) => match with_places(config, places) {
+            Ok(config) => ended(serve(config, path, log).await),
+            Err(error) => {
+                note(&format!("weir: {error:#}"));
+                ExitCode::from(USAGE)
+            }
+        },
         Err(error) => {
             note(&error.to_string());
             ExitCode::from(USAGE)
@@ -189,15 +195,18 @@ async fn relay(path: &Path, places: Places, log: LogControl) -> ExitCode {
 }
 
 /// Options of the command line override the configuration file.
-fn with_places(mut config: Config, places: Places) -> Config {
+fn with_places(mut config: Config, places: Places) -> anyhow::Result<Config> {
     if let Some(listen) = places.listen {
         config.listen.truncate(1); // what its connections have to bring still holds
         if let Some(options) = config.listen.first_mut() {
             options.address = ListenAddress::Tcp(listen);
         }
     }
-    config.admin.address = places.admin.or(config.admin.address);
-    config
+    if let Some(address) = places.admin {
+        admin_may_be_at(address, config.admin.has_tls()).map_err(|reason| anyhow!("--admin: {reason}"))?;
+        config.admin.address = Some(address);
+    }
+    Ok(config)
 }
 
 async fn serve(config: Config, path: &Path, log: LogControl) -> anyhow::Result<()> {
@@ -274,6 +283,7 @@ fn log_start(app: &App, config: Option<&Path>) {
     let listen = app.listens_at().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let admin = app.admin_address().map(tracing::field::display);
     let admin_socket = app.admin_socket().map(|path| path.display().to_string());
+    let probes = app.probes_address().map(tracing::field::display);
     let config = config.map_or_else(|| "example resources".into(), |path| path.display().to_string());
     let servers = app.servers().join(" ");
     let workers = tokio::runtime::Handle::current().metrics().num_workers();
@@ -285,6 +295,7 @@ fn log_start(app: &App, config: Option<&Path>) {
         listen,
         admin,
         admin_socket,
+        probes,
         servers,
         workers,
         open_files,

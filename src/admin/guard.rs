@@ -1,52 +1,104 @@
-//! Which requests are answered. A browser on this machine reaches the admin address too, with requests that another site made up: by a form,
-//! or by a name of its own that leads here (DNS rebinding).
+//! Which requests are answered: two tower layers, one around all paths and one around each.
+//!
+//! A browser on this machine reaches the admin address too, with requests that another site made up: by a form, or by a name of its own that
+//! leads here (DNS rebinding).
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use http::header::{HOST, ORIGIN};
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::header::{ALLOW, HOST, ORIGIN};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderValue, StatusCode};
 
-/// How a request came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Via {
-    /// Over `admin.address`: anybody who reaches it, browsers included.
-    Network,
-    /// Over `admin.socket`: the user of this process, or root.
-    Socket,
-}
+use super::answer::text;
+use super::caller::{Caller, Via};
+use crate::xds::IdentityPattern;
 
 /// What requests are checked against.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Guard<'a> {
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rules {
     /// `admin.hosts`.
-    pub(crate) hosts: &'a [Box<str>],
+    pub(crate) hosts: Box<[Box<str>]>,
     /// `admin.socket`.
-    pub(crate) socket: Option<&'a Path>,
+    pub(crate) socket: Option<PathBuf>,
+    /// `admin.tls.may_read`.
+    pub(crate) may_read: Vec<IdentityPattern>,
+    /// `admin.tls.may_change`.
+    pub(crate) may_change: Vec<IdentityPattern>,
+}
+
+/// What a request for a path does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Does {
+    /// Shows what anybody may see.
+    Probe,
+    Read,
+    Change,
 }
 
 /// Why a request is refused.
 pub(super) type Refusal = (StatusCode, String);
 
-impl Guard<'_> {
-    pub(crate) fn check<B>(&self, request: &Request<B>, via: Via) -> Result<(), Refusal> {
-        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        match via {
-            Via::Network => {
-                let headers = request.headers().get_all(HOST).iter().map(host_of);
-                let target = request.uri().authority().map(|authority| Some(authority.host().to_owned()));
-                headers.chain(target).try_for_each(|host| self.check_host(host))?;
-                if reads { Ok(()) } else { Err((StatusCode::FORBIDDEN, self.where_changes_go())) }
-            }
-            Via::Socket if !reads && is_foreign(request.headers()) => {
-                Err((StatusCode::FORBIDDEN, "a page of another origin made this request: changes are refused".into()))
-            }
-            Via::Socket => Ok(()),
+/// The layer around all paths.
+pub(super) async fn find(
+    State(rules): State<Arc<Rules>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if let Err((status, reason)) = rules.check_name(&request, caller.via) {
+        return text(status, &reason);
+    }
+    let response = next.run(request).await;
+    match response.headers().get(ALLOW).filter(|_| response.status() == StatusCode::METHOD_NOT_ALLOWED) {
+        Some(allowed) => {
+            let reason = format!("invalid method: expected {}", String::from_utf8_lossy(allowed.as_bytes()));
+            let (head, _) = response.into_parts();
+            let (_, body) = text(head.status, &reason).into_parts();
+            Response::from_parts(head, body)
         }
+        None => response,
+    }
+}
+
+/// The layer around one path. Each change is logged with who made it.
+pub(super) async fn enter(
+    State((rules, does)): State<(Arc<Rules>, Does)>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let is_change = does == Does::Change;
+    let target = is_change.then(|| request.uri().path_and_query().map(ToString::to_string)).flatten();
+    let response = match rules.check_right(&request, &caller, does) {
+        Ok(()) => next.run(request).await,
+        Err((status, reason)) => text(status, &reason),
+    };
+    if is_change {
+        let (status, target) = (response.status().as_u16(), target.unwrap_or_default());
+        tracing::info!(by = %caller.peer, target = %target, status, "change requested");
+    }
+    response
+}
+
+impl Rules {
+    /// Checks the name under which the client has found this address. Certificates and Unix sockets are not found by name alone, but a
+    /// browser brings the certificate of its user along.
+    fn check_name<B>(&self, request: &http::Request<B>, via: Via) -> Result<(), Refusal> {
+        if matches!(via, Via::Socket | Via::Probes) {
+            return Ok(());
+        }
+        let headers = request.headers().get_all(HOST).iter().map(host_of);
+        let target = request.uri().authority().map(|authority| Some(authority.host().to_owned()));
+        headers.chain(target).try_for_each(|host| self.check_host(host))
     }
 
-    /// Checks the name under which the client has found this address. An address cannot be made to lead somewhere else.
+    /// An address cannot be made to lead somewhere else.
     fn check_host(&self, host: Option<String>) -> Result<(), Refusal> {
         let Some(host) = host else { return Err((StatusCode::BAD_REQUEST, "invalid Host header".into())) };
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
@@ -60,14 +112,49 @@ impl Guard<'_> {
         Err((StatusCode::MISDIRECTED_REQUEST, reason))
     }
 
+    fn check_right<B>(&self, request: &http::Request<B>, caller: &Caller, does: Does) -> Result<(), Refusal> {
+        if does == Does::Change && is_foreign(request, caller.via) {
+            return Err((
+                StatusCode::FORBIDDEN,
+                "a page of another origin made this request: changes are refused".into(),
+            ));
+        }
+        match (caller.via, does) {
+            (_, Does::Probe) | (Via::Socket, _) | (Via::Loopback, Does::Read) => Ok(()),
+            (Via::Probes, _) => Err((StatusCode::NOT_FOUND, "unknown path".into())),
+            (Via::Loopback, Does::Change) => Err((StatusCode::FORBIDDEN, self.where_changes_go())),
+            (Via::Tls, Does::Read | Does::Change) => self.check_certificate(caller, does),
+        }
+    }
+
+    /// A certificate is judged at each request: connections outlive revocations.
+    fn check_certificate(&self, caller: &Caller, does: Does) -> Result<(), Refusal> {
+        match caller.chain.as_ref().map(|chain| chain.judge()) {
+            Some(Ok(_)) => {}
+            Some(Err(rejection)) => return Err((StatusCode::UNAUTHORIZED, rejection.to_string())),
+            None => return Err((StatusCode::UNAUTHORIZED, "no client certificate".into())),
+        }
+        let is_among = |listed: &[IdentityPattern]| listed.iter().any(|identity| identity.is_of(&caller.peer));
+        let who = caller.peer.identity().unwrap_or_else(|| "this certificate".into());
+        match does {
+            _ if is_among(&self.may_change) => Ok(()),
+            Does::Change => {
+                Err((StatusCode::FORBIDDEN, format!("{who} may change nothing: admin.tls.may_change lists who may")))
+            }
+            _ if is_among(&self.may_read) => Ok(()),
+            _ => Err((StatusCode::FORBIDDEN, format!("{who} may read nothing: admin.tls.may_read lists who may"))),
+        }
+    }
+
     fn where_changes_go(&self) -> String {
-        match self.socket {
+        match &self.socket {
             Some(path) => format!(
                 "this address only reads: send changes over the Unix socket of admin.socket (curl --unix-socket {})",
                 path.display()
             ),
             None => {
-                "this address only reads: changes need a Unix socket (admin.socket), which is not configured".into()
+                "this address only reads: changes need a Unix socket (admin.socket) or certificates (admin.tls), which are not configured"
+                    .into()
             }
         }
     }
@@ -79,10 +166,13 @@ fn host_of(header: &HeaderValue) -> Option<String> {
 }
 
 /// Whether a browser says that a page of somebody else made the request.
-fn is_foreign(headers: &HeaderMap) -> bool {
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+fn is_foreign<B>(request: &http::Request<B>, via: Via) -> bool {
+    let headers = request.headers();
+    let named = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host = named.or(request.uri().authority().map(Authority::as_str));
+    let scheme = if via == Via::Tls { "https://" } else { "http://" };
     headers.get_all(ORIGIN).iter().any(|origin| {
-        let authority = origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://"));
+        let authority = origin.to_str().ok().and_then(|origin| origin.strip_prefix(scheme));
         authority.is_none() || authority != host
     })
 }
@@ -90,16 +180,35 @@ fn is_foreign(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::xds::{CertificateNames, Peer, Proven, SegmentPattern};
 
-    fn check(via: Via, line: &str, headers: &[(&str, &str)]) -> u16 {
+    fn caller(via: Via) -> Caller {
+        Caller { via, peer: Arc::new(Peer::at(([127, 0, 0, 1], 1).into())), chain: None }
+    }
+
+    fn rules() -> Rules {
+        Rules {
+            hosts: Box::new(["weir.monitoring.svc".into()]),
+            socket: Some("/run/weir/admin.sock".into()),
+            ..Rules::default()
+        }
+    }
+
+    fn request(line: &str, headers: &[(&str, &str)]) -> http::Request<()> {
         let (method, uri) = line.split_once(' ').unwrap();
-        let mut request = Request::builder().method(method).uri(uri);
+        let mut request = http::Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let hosts = ["weir.monitoring.svc".into()];
-        let guard = Guard { hosts: &hosts, socket: Some(Path::new("/run/weir/admin.sock")) };
-        let checked = guard.check(&request.body(()).unwrap(), via);
+        request.body(()).unwrap()
+    }
+
+    fn named(via: Via, line: &str, headers: &[(&str, &str)]) -> u16 {
+        rules().check_name(&request(line, headers), via).err().map_or(200, |(status, _)| status.as_u16())
+    }
+
+    fn right(via: Via, does: Does, headers: &[(&str, &str)]) -> u16 {
+        let checked = rules().check_right(&request("POST /log", headers), &caller(via), does);
         checked.err().map_or(200, |(status, _)| status.as_u16())
     }
 
@@ -114,7 +223,8 @@ mod tests {
             "weir.monitoring.svc:19000",
             "Weir.Monitoring.svc",
         ] {
-            assert_eq!(check(Via::Network, "GET /clients", &[("host", host)]), 200, "{host}");
+            assert_eq!(named(Via::Loopback, "GET /clients", &[("host", host)]), 200, "{host}");
+            assert_eq!(named(Via::Tls, "GET /clients", &[("host", host)]), 200, "{host}");
         }
         for host in [
             "evil.example:19000",
@@ -124,32 +234,57 @@ mod tests {
             "localhostx",
             "2130706433.example",
         ] {
-            assert_eq!(check(Via::Network, "GET /clients", &[("host", host)]), 421, "{host}");
-            assert_eq!(check(Via::Network, "POST /log", &[("host", host)]), 421, "{host}");
+            assert_eq!(named(Via::Loopback, "GET /clients", &[("host", host)]), 421, "{host}");
+            assert_eq!(named(Via::Tls, "POST /log", &[("host", host)]), 421, "{host}");
         }
         for host in ["", "a b", "user:pass@"] {
-            assert!(check(Via::Network, "GET /clients", &[("host", host)]) >= 400, "{host:?}");
+            assert!(named(Via::Loopback, "GET /clients", &[("host", host)]) >= 400, "{host:?}");
         }
         let both = [("host", "localhost"), ("host", "evil.example")];
-        assert_eq!(check(Via::Network, "GET /clients", &both), 421);
-        assert_eq!(check(Via::Network, "GET http://evil.example/clients", &both[..1]), 421);
-        assert_eq!(check(Via::Network, "GET /clients", &[]), 200, "a probe without HTTP/1.1");
-        assert_eq!(check(Via::Socket, "GET /clients", &[("host", "any")]), 200);
+        assert_eq!(named(Via::Loopback, "GET /clients", &both), 421);
+        assert_eq!(named(Via::Loopback, "GET http://evil.example/clients", &both[..1]), 421);
+        assert_eq!(named(Via::Loopback, "GET /clients", &[]), 200, "a probe without HTTP/1.1");
+        assert_eq!(named(Via::Socket, "GET /clients", &[("host", "any")]), 200);
+        assert_eq!(named(Via::Probes, "GET /metrics", &[("host", "weir.default.svc")]), 200);
     }
 
     #[test]
-    fn changes_come_over_the_socket_alone_and_not_from_pages() {
-        for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
-            assert_eq!(check(Via::Network, &format!("{method} /log"), &[("host", "127.0.0.1")]), 403, "{method}");
+    fn changes_need_the_socket_or_a_certificate_and_do_not_come_from_pages() {
+        for does in [Does::Probe, Does::Read] {
+            assert_eq!([Via::Loopback, Via::Socket].map(|via| right(via, does, &[])), [200, 200], "{does:?}");
         }
-        let with = |origin: &str| check(Via::Socket, "POST /log", &[("host", "localhost"), ("origin", origin)]);
-        assert_eq!(check(Via::Socket, "POST /log", &[("host", "localhost")]), 200);
-        assert_eq!(with("http://localhost"), 200);
+        let localhost = ("host", "localhost");
+        assert_eq!(right(Via::Loopback, Does::Change, &[localhost]), 403);
+        assert_eq!(right(Via::Tls, Does::Change, &[localhost]), 401, "a certificate that is not there");
+        assert_eq!([Does::Read, Does::Change].map(|does| right(Via::Probes, does, &[])), [404, 404]);
+        assert_eq!(right(Via::Socket, Does::Change, &[localhost]), 200);
+        assert_eq!(right(Via::Socket, Does::Change, &[localhost, ("origin", "http://localhost")]), 200);
         for foreign in ["http://evil.example", "https://localhost", "null", "http://localhost.evil.example"] {
-            assert_eq!(with(foreign), 403, "{foreign}");
+            assert_eq!(right(Via::Socket, Does::Change, &[localhost, ("origin", foreign)]), 403, "{foreign}");
         }
-        let guard = Guard { hosts: &[], socket: None };
-        let (_, reason) = guard.check(&Request::post("/log").body(()).unwrap(), Via::Network).unwrap_err();
-        assert!(reason.contains("admin.socket"), "{reason}");
+        let over_http2 = |origin: &str| {
+            let request = request("POST https://localhost:1/log", &[("origin", origin)]);
+            is_foreign(&request, Via::Tls)
+        };
+        assert!(
+            !over_http2("https://localhost:1")
+                && over_http2("http://localhost:1")
+                && over_http2("https://evil.example")
+        );
+        let reason = |rules: Rules| {
+            let request = request("POST /log", &[]);
+            rules.check_right(&request, &caller(Via::Loopback), Does::Change).unwrap_err().1
+        };
+        assert!(reason(Rules::default()).contains("admin.socket"));
+        assert!(reason(rules()).contains("/run/weir/admin.sock"));
+    }
+
+    #[test]
+    fn identities_are_matched_by_what_certificates_prove() {
+        let dns = |name: &str| IdentityPattern::Dns(SegmentPattern::dns(name).unwrap());
+        let names = CertificateNames { dns: vec!["ops.example".into()], ..CertificateNames::default() };
+        let peer = Peer { connection: 0, address: None, proven: Some(Proven::Certificate(names)) };
+        assert!(dns("ops.example").is_of(&peer) && dns("{any}.example").is_of(&peer));
+        assert!(!dns("other.example").is_of(&peer));
     }
 }

@@ -10,16 +10,25 @@ use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
-use super::guard::Via;
+use super::caller::Via;
 use crate::downstream::{Socket, UnixSocket};
 use crate::open_files::{self, Spare};
 use crate::relay::LogPace;
+use crate::tls::ListenerTls;
 
-/// An open socket for operators.
-#[derive(Debug)]
+/// An open socket for operators or probes.
 pub(crate) enum AdminSocket {
-    Tcp(TcpListener),
+    Probes(TcpListener),
+    Loopback(TcpListener),
+    Tls(TcpListener, Arc<ListenerTls>),
     Unix(UnixSocket),
+}
+
+/// A connection that was accepted.
+pub(super) struct Incoming {
+    pub(super) socket: Socket,
+    /// None on a Unix socket.
+    pub(super) address: Option<SocketAddr>,
 }
 
 pub(super) struct Listener {
@@ -31,25 +40,48 @@ pub(super) struct Listener {
 }
 
 impl AdminSocket {
-    /// Returns its address, if it is not a Unix socket.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
+    /// Returns its address, if it is for operators and not a Unix socket.
+    pub(crate) fn of_operators(&self) -> Option<SocketAddr> {
         match self {
-            Self::Tcp(listener) => listener.local_addr().ok(),
-            Self::Unix(_) => None,
+            Self::Loopback(listener) | Self::Tls(listener, _) => listener.local_addr().ok(),
+            Self::Probes(_) | Self::Unix(_) => None,
+        }
+    }
+
+    /// Returns its address, if it is for probes.
+    pub(crate) fn of_probes(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Probes(listener) => listener.local_addr().ok(),
+            Self::Loopback(_) | Self::Tls(..) | Self::Unix(_) => None,
+        }
+    }
+
+    pub(crate) fn tls(&self) -> Option<&Arc<ListenerTls>> {
+        match self {
+            Self::Tls(_, tls) => Some(tls),
+            Self::Probes(_) | Self::Loopback(_) | Self::Unix(_) => None,
         }
     }
 
     pub(super) fn via(&self) -> Via {
         match self {
-            Self::Tcp(_) => Via::Network,
+            Self::Probes(_) => Via::Probes,
+            Self::Loopback(_) => Via::Loopback,
+            Self::Tls(..) => Via::Tls,
             Self::Unix(_) => Via::Socket,
         }
     }
 
-    async fn accept(&self) -> io::Result<Socket> {
+    async fn accept(&self) -> io::Result<Incoming> {
         match self {
-            Self::Tcp(listener) => listener.accept().await.map(|(stream, _)| Socket::Tcp(stream)),
-            Self::Unix(socket) => socket.listener().accept().await.map(|(stream, _)| Socket::Unix(stream)),
+            Self::Probes(listener) | Self::Loopback(listener) | Self::Tls(listener, _) => {
+                let (stream, address) = listener.accept().await?;
+                Ok(Incoming { socket: Socket::Tcp(stream), address: Some(address) })
+            }
+            Self::Unix(socket) => {
+                let (stream, _) = socket.listener().accept().await?;
+                Ok(Incoming { socket: Socket::Unix(stream), address: None })
+            }
         }
     }
 }
@@ -62,7 +94,7 @@ impl Listener {
     }
 
     /// Returns the next connection, with its place. Dropping the future loses none.
-    pub(crate) async fn accept(&mut self) -> (Socket, OwnedSemaphorePermit) {
+    pub(crate) async fn accept(&mut self) -> (Incoming, OwnedSemaphorePermit) {
         let Ok(place) = self.places.clone().acquire_owned().await else { return std::future::pending().await };
         loop {
             let complete = self.spare.refill(); // an earlier connection may have ended
@@ -71,8 +103,8 @@ impl Listener {
                 () = sleep(PAUSE), if !complete => continue,
             };
             match accepted {
-                Ok(Socket::Unix(stream)) if !self.is_own(&stream) => {}
-                Ok(stream) => return (stream, place),
+                Ok(Incoming { socket: Socket::Unix(stream), .. }) if !self.is_own(&stream) => {}
+                Ok(incoming) => return (incoming, place),
                 Err(error) if open_files::is_exhausted(&error) && self.spare.release() => {}
                 Err(error) => {
                     if let Some(unlogged) = self.failed.line(Instant::now()) {
@@ -111,7 +143,7 @@ mod tests {
     async fn connections_beyond_the_limit_wait_for_one_that_ends() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut listener = Listener::new(AdminSocket::Tcp(listener), 2, Spare::new(0));
+        let mut listener = Listener::new(AdminSocket::Loopback(listener), 2, Spare::new(0));
         let mut clients = Vec::new();
         for _ in 0..3 {
             clients.push(TcpStream::connect(address).await.unwrap());

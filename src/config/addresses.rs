@@ -6,13 +6,21 @@ use std::path::PathBuf;
 use super::checked::AdminOptions;
 use super::checker::Checker;
 use super::diagnostic::Place;
-use super::form::Located;
 use super::raw;
 use crate::downstream::{ListenAddress, ListenOptions};
 
+/// What the relay listens on.
+pub(super) struct Addresses {
+    /// For clients.
+    pub(crate) listen: Vec<ListenOptions>,
+    /// For operators.
+    pub(crate) admin: AdminOptions,
+    /// For probes.
+    pub(crate) probes: Option<SocketAddr>,
+}
+
 impl Checker<'_> {
-    /// Returns what clients connect to, and what operators do.
-    pub(crate) fn addresses(&mut self, raw: &raw::Root) -> (Vec<ListenOptions>, AdminOptions) {
+    pub(crate) fn addresses(&mut self, raw: &raw::Root) -> Addresses {
         let (mut listen, mut all) = (Vec::new(), Vec::new());
         for raw in raw.listen.0.iter().flat_map(|listen| &listen.0) {
             if let (Some(options), Some(address)) = (self.listener(raw), &raw.address.0) {
@@ -25,6 +33,9 @@ impl Checker<'_> {
             let address = admin.address.zip(raw.address.as_ref());
             all.extend(address.map(|(address, raw)| (ListenAddress::Tcp(address), &raw.place)));
         }
+        let probes = raw.probes.as_ref().and_then(|probes| probes.address.0.as_ref());
+        all.extend(probes.map(|address| (ListenAddress::Tcp(address.0), &address.place)));
+        let probes = probes.map(|address| address.0);
         self.found_twice(&all);
         if let Some((path, raw)) = admin.socket.as_ref().zip(raw.admin.as_ref().and_then(|raw| raw.socket.as_ref())) {
             let taken = all.iter().find(|(address, _)| path_of(address) == Some(path));
@@ -33,19 +44,7 @@ impl Checker<'_> {
                 self.fault(&raw.place, format!("duplicate socket {path}: already {at} in line {line}"));
             }
         }
-        (listen, admin)
-    }
-
-    fn admin(&mut self, raw: &Located<raw::Admin>) -> AdminOptions {
-        if raw.address.is_none() && raw.socket.is_none() {
-            self.found.lacks(&raw.place, "missing address: expected address, socket or both");
-        }
-        let hosts = raw.hosts.iter().flat_map(|hosts| &hosts.0);
-        AdminOptions {
-            address: raw.address.as_ref().map(|address| address.0),
-            socket: raw.socket.as_ref().map(|socket| self.socket_path(&socket.place, &socket.value)),
-            hosts: hosts.map(|host| host.0.to_str().into()).collect(),
-        }
+        Addresses { listen, admin, probes }
     }
 
     fn found_twice(&mut self, all: &[(ListenAddress, &Place)]) {

@@ -9,18 +9,39 @@ use super::diagnostic::Diagnostic;
 use crate::downstream::{self, DrainTimes, ListenOptions, RestOptions};
 use crate::relay::{LoadsMode, ViewsOptions};
 use crate::state::StateOptions;
+use crate::tls::ListenTls;
 use crate::transcode::Transcoder;
 use crate::upstream::Plan;
+use crate::xds::IdentityPattern;
 
-/// Where operators connect. Without an address and a socket they do not.
+/// Where operators connect, and who of them may do what. Without an address and a socket they do not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AdminOptions {
-    /// For reading.
+    /// For reading, and with TLS also for changes.
     pub address: Option<SocketAddr>,
     /// A Unix socket, for reading and for changes.
     pub socket: Option<PathBuf>,
     /// Names that may lead to the address.
     pub hosts: Vec<Box<str>>,
+    /// TLS of the address.
+    pub(crate) tls: Option<AdminTls>,
+}
+
+impl AdminOptions {
+    /// Whether those who connect to the address show certificates.
+    pub fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+}
+
+/// TLS towards operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AdminTls {
+    pub(crate) tls: ListenTls,
+    /// Who may read.
+    pub(crate) may_read: Vec<IdentityPattern>,
+    /// Who may read and change.
+    pub(crate) may_change: Vec<IdentityPattern>,
 }
 
 /// Everything that a relay needs to start.
@@ -30,6 +51,8 @@ pub struct Config {
     pub listen: Vec<ListenOptions>,
     /// Where operators connect.
     pub admin: AdminOptions,
+    /// Where probes and scrapers of metrics connect.
+    pub probes: Option<SocketAddr>,
     /// The servers, and the lists of each authority.
     pub upstream: Plan,
     /// The transcoder with an operator's descriptors. None means the embedded ones, which may never be needed.

@@ -6,15 +6,24 @@ use std::time::SystemTime;
 use super::checker::Checker;
 use super::diagnostic::Place;
 use super::files::{look_at_cas, look_at_certificates, look_at_key, look_at_lists, look_at_pair, validity};
-use super::form::Located;
+use super::form::{FilePath, Located, Needed, NonEmpty};
 use super::raw;
 use crate::tls::{ClientAuth, ListenTls, OwnCertificate, TrustDomain, TrustFiles};
 
 impl Checker<'_> {
     pub(crate) fn listen_tls(&mut self, raw: &Located<raw::ListenTls>) -> Option<ListenTls> {
-        let trust = self.trust(raw);
+        let trust = self.trust(&raw.client_ca, &raw.crl, &raw.trust_domains);
         let client_auth = self.client_auth(raw, trust);
-        let (certificate, key) = (raw.certificate.0.as_ref()?, raw.key.0.as_ref()?);
+        Some(ListenTls { own: self.shown_certificate(&raw.certificate, &raw.key)?, client_auth })
+    }
+
+    /// Returns the certificate that peers are shown.
+    pub(super) fn shown_certificate(
+        &mut self,
+        certificate: &Needed<FilePath>,
+        key: &Needed<FilePath>,
+    ) -> Option<OwnCertificate> {
+        let (certificate, key) = (certificate.0.as_ref()?, key.0.as_ref()?);
         let (of_certificate, of_key) = (&certificate.place, &key.place);
         let (certificate, key) = (self.file(certificate, look_at_certificates), self.file(key, look_at_key));
         if self.opens_files {
@@ -23,7 +32,7 @@ impl Checker<'_> {
                 self.found.unusable(of_key, fault.to_string());
             }
         }
-        Some(ListenTls { own: OwnCertificate { certificate, key }, client_auth })
+        Some(OwnCertificate { certificate, key })
     }
 
     fn client_auth(&mut self, raw: &Located<raw::ListenTls>, trust: TrustFiles) -> ClientAuth {
@@ -55,11 +64,17 @@ impl Checker<'_> {
         }
     }
 
-    fn trust(&mut self, raw: &raw::ListenTls) -> TrustFiles {
-        let client_ca = raw.client_ca.as_ref().map(|ca| self.file(ca, look_at_cas));
-        let crl = raw.crl.as_ref().map(|crl| self.file(crl, look_at_lists));
+    /// Returns the files by which certificates of peers are judged.
+    pub(super) fn trust(
+        &mut self,
+        client_ca: &Option<Located<FilePath>>,
+        crl: &Option<Located<FilePath>>,
+        trust_domains: &Option<Located<NonEmpty<raw::TrustDomain>>>,
+    ) -> TrustFiles {
+        let client_ca = client_ca.as_ref().map(|ca| self.file(ca, look_at_cas));
+        let crl = crl.as_ref().map(|crl| self.file(crl, look_at_lists));
         let mut domains: Vec<TrustDomain> = Vec::new();
-        for domain in raw.trust_domains.iter().flat_map(|domains| &domains.value.0) {
+        for domain in trust_domains.iter().flat_map(|domains| &domains.value.0) {
             let (Some(name), Some(bundle)) = (&domain.name.0, &domain.bundle.0) else { continue };
             if domains.iter().any(|other| *other.name == *name.0) {
                 self.fault(&name.place, format!("duplicate trust domain {}: expected one bundle for it", name.0));

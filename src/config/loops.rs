@@ -49,7 +49,9 @@ fn own_addresses(raw: &raw::Root) -> Vec<(SocketAddr, &Place)> {
     });
     let admin = raw.admin.as_ref().and_then(|admin| admin.address.as_ref());
     let admin = admin.map(|address| (address.0, &address.place));
-    listen.chain(admin).collect()
+    let probes = raw.probes.as_ref().and_then(|probes| probes.address.0.as_ref());
+    let probes = probes.map(|address| (address.0, &address.place));
+    listen.chain(admin).chain(probes).collect()
 }
 
 /// Whether a connection to this server arrives at a listener of this address, on any machine.

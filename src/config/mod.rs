@@ -17,6 +17,7 @@ mod root;
 
 mod access;
 mod addresses;
+mod admin;
 mod consistency;
 mod limits;
 mod listen;
@@ -51,6 +52,8 @@ mod yaml;
 mod diagnostic;
 
 pub use crate::downstream::{Account, ListenAddress, ListenOptions, UnixOptions};
+pub use admin::admin_may_be_at;
+pub(crate) use checked::AdminTls;
 pub use checked::{AdminOptions, Config};
 pub use diagnostic::Diagnostic;
 pub use form::{admin_address, listen_address};

@@ -119,7 +119,7 @@ impl Checker<'_> {
         Some(PermissionRule { name: name?.into(), identities, node, types, names, secrets, tenant, relays_for })
     }
 
-    fn identity(&mut self, entry: &Located<raw::IdentityEntry>) -> Option<IdentityPattern> {
+    pub(super) fn identity(&mut self, entry: &Located<raw::IdentityEntry>) -> Option<IdentityPattern> {
         let raw::IdentityEntry { spiffe, uri, dns, uid, gid, network } = &entry.value;
         let mut found = Vec::new();
         let text = |pattern: &Option<Located<Name>>| pattern.as_ref().map(|name| (name.0.clone(), name.place.clone()));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::addresses::Addresses;
 use super::checked::Config;
 use super::checker::{Checker, or};
 use super::form::{Count, Located, Positive, Size, Wait};
@@ -19,7 +20,7 @@ use crate::xds::{Access, KeyRule, Permissions};
 impl Checker<'_> {
     /// Checks every part, and builds the configuration. It must not be used if there are faults.
     pub(crate) fn config(&mut self, raw: &raw::Root) -> Option<Config> {
-        let (listen, admin) = self.addresses(raw);
+        let Addresses { listen, admin, probes } = self.addresses(raw);
         let limits = SourceLimits {
             message_bytes: or(&raw.limits.message_bytes, Size(MESSAGE_BYTES)).0,
             file_bytes: or(&raw.limits.file_bytes, Size(FILE_BYTES)).0 as u64,
@@ -61,6 +62,7 @@ impl Checker<'_> {
         Some(Config {
             listen,
             admin,
+            probes,
             hub: hub(&upstream, &views),
             upstream,
             transcoder,

@@ -1,3 +1,4 @@
+mod admin;
 mod agreement;
 mod contradictions;
 mod faults;

@@ -13,19 +13,19 @@ use crate::tls::{ClientChain, Failure, ListenerTls};
 use crate::xds::{CertificateNames, Peer};
 
 /// A connection after its handshake.
-pub(super) struct Secured<S> {
+pub(crate) struct Secured<S> {
     pub(crate) stream: TlsStream<S>,
     pub(crate) client: Option<VerifiedClient>,
 }
 
 /// A client that has shown a certificate, which was verified.
-pub(super) struct VerifiedClient {
+pub(crate) struct VerifiedClient {
     pub(crate) names: CertificateNames,
     pub(crate) chain: ClientChain,
 }
 
 /// Does the handshake. A client that is refused is told why by an alert, as far as TLS has one; the whole reason is logged.
-pub(super) async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
+pub(crate) async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     peer: &Peer,
     tls: &Arc<ListenerTls>,

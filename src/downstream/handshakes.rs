@@ -28,7 +28,7 @@ pub(crate) struct HandshakeLimits {
 }
 
 /// The handshakes of all listeners.
-pub(super) struct Handshakes {
+pub(crate) struct Handshakes {
     limits: HandshakeLimits,
     turns: Semaphore,
     addresses: Mutex<HashMap<IpAddr, usize>>,
@@ -36,21 +36,21 @@ pub(super) struct Handshakes {
 }
 
 /// Counts a handshake of an address for as long as it exists.
-pub(super) struct OfAddress<'a>(Option<(&'a Handshakes, IpAddr)>);
+pub(crate) struct OfAddress<'a>(Option<(&'a Handshakes, IpAddr)>);
 
 impl Handshakes {
-    pub(super) fn new(limits: HandshakeLimits, counters: Arc<LimitCounters>) -> Self {
+    pub(crate) fn new(limits: HandshakeLimits, counters: Arc<LimitCounters>) -> Self {
         let turns = Semaphore::new(limits.at_a_time.min(Semaphore::MAX_PERMITS));
         Self { limits, turns, addresses: Mutex::default(), counters }
     }
 
     /// Returns how long a handshake may wait for its client.
-    pub(super) fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         self.limits.timeout
     }
 
     /// Counts a handshake. An error is the limit, if the address has too many.
-    pub(super) fn enter(&self, address: Option<IpAddr>) -> Result<OfAddress<'_>, usize> {
+    pub(crate) fn enter(&self, address: Option<IpAddr>) -> Result<OfAddress<'_>, usize> {
         let limit = self.limits.per_address;
         let Some(address) = address.filter(|_| limit != 0) else { return Ok(OfAddress(None)) };
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,7 @@ impl Handshakes {
     }
 
     /// Does a handshake, a step at each turn. None if its client took too long.
-    pub(super) async fn run<T>(&self, handshake: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn run<T>(&self, handshake: impl Future<Output = T>) -> Option<T> {
         let mut handshake = pin!(handshake);
         let (mut left, mut has_waited) = (self.limits.timeout, false);
         loop {

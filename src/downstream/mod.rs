@@ -45,7 +45,8 @@ mod write_timeout;
 
 pub(crate) use connections::{ConnectionLimits, Connections};
 pub(crate) use drain::{Drain, DrainTimes, DrainTrigger};
-pub(crate) use handshakes::HandshakeLimits;
+pub(crate) use handshake::{Secured, VerifiedClient, secure};
+pub(crate) use handshakes::{HandshakeLimits, Handshakes};
 pub(crate) use judged_clients::JudgedClients;
 pub(crate) use listen::{BACKLOG, listen, short_queue};
 pub(crate) use listener::Listener;
@@ -53,6 +54,7 @@ pub use listener::{ListenAddress, ListenOptions};
 pub(crate) use request_limits::RequestLimits;
 pub(crate) use rest::{Rest, RestOptions};
 pub(crate) use server::{Downstream, Options};
+pub(crate) use sniff::{Spoken, Unread, first_word};
 pub(crate) use socket::Socket;
 pub use unix_options::{Account, UnixOptions};
 pub(crate) use unix_options::{LONGEST_FOLDER, check_accounts, check_folder, folder_of};

@@ -7,13 +7,13 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Spoken {
+pub(crate) enum Spoken {
     Http1,
     Http2,
 }
 
 /// Reads as many bytes as are needed to decide.
-pub(super) async fn first_word(from: &mut (impl AsyncRead + Unpin)) -> io::Result<(Spoken, Vec<u8>)> {
+pub(crate) async fn first_word(from: &mut (impl AsyncRead + Unpin)) -> io::Result<(Spoken, Vec<u8>)> {
     let mut read = [0; PREFACE.len()];
     let mut length = 0;
     loop {
@@ -29,7 +29,7 @@ pub(super) async fn first_word(from: &mut (impl AsyncRead + Unpin)) -> io::Resul
 }
 
 /// A connection with its first bytes put back.
-pub(super) struct Unread<S> {
+pub(crate) struct Unread<S> {
     first: Cursor<Vec<u8>>,
     stream: S,
 }

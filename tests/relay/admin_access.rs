@@ -10,7 +10,7 @@ use super::unix::Folder;
 use super::*;
 
 /// Returns the status and the body of the answer to these lines of a request.
-async fn ask(mut stream: impl client::Io, lines: &[&str]) -> (u16, String) {
+pub(super) async fn ask(mut stream: impl client::Io, lines: &[&str]) -> (u16, String) {
     let request = format!("{}\r\nconnection: close\r\n\r\n", lines.join("\r\n"));
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -53,7 +53,67 @@ async fn the_address_reads_and_the_socket_reads_and_changes() {
     assert!(status == 400 && why.contains("expected error, warn, info"), "{why}");
     assert_eq!(over_unix(&["GET /log?filter=debug HTTP/1.1", "host: localhost"]).await, (200, "off\n".into()));
     assert_eq!(over_unix(&[change, "host: localhost", "origin: http://evil.example"]).await.0, 403);
-    assert_eq!(over_unix(&["DELETE /clients HTTP/1.1", "host: localhost"]).await.0, 405);
+    let (status, why) = over_unix(&["DELETE /clients HTTP/1.1", "host: localhost"]).await;
+    assert_eq!((status, why.as_str()), (405, "invalid method: expected GET,HEAD\n"));
+    assert_eq!(over_unix(&["GET /brakes/release HTTP/1.1", "host: localhost"]).await.0, 405, "no change by GET");
+    let (status, why) = over_tcp(&[change, "host: localhost", "origin: http://evil.example"]).await;
+    assert!(status == 403 && why.contains("another origin"), "{why}");
+}
+
+#[tokio::test]
+async fn a_change_is_logged_with_who_asked_for_it_also_if_it_was_refused() {
+    let lines = log_lines::Lines::default();
+    let _guard = tracing::subscriber::set_default(lines.clone());
+    let folder = Folder::new("logged");
+    let plane = Plane::start(&BOTH).await;
+    let relay = run(app(&folder, plane.address, ", address: '127.0.0.1:0'").await, std::future::pending());
+    let change = ["POST /log?filter=debug HTTP/1.1", "host: localhost"];
+    ask(UnixStream::connect(folder.socket()).await.unwrap(), &change).await;
+    let uid = nix::unistd::Uid::effective();
+    let line = format!("message=change requested by=unix (uid:{uid}) target=/log?filter=debug status=404");
+    assert_eq!(lines.with(&line).len(), 1, "{:?}", lines.with("change requested"));
+    ask(TcpStream::connect(relay.admin).await.unwrap(), &change).await;
+    assert_eq!(lines.with("by=127.0.0.1:").len(), 1, "{:?}", lines.with("change requested"));
+    ask(TcpStream::connect(relay.admin).await.unwrap(), &["GET /log HTTP/1.1", "host: localhost"]).await;
+    assert_eq!(lines.with("change requested").len(), 2, "reading is no change");
+}
+
+#[tokio::test]
+async fn probes_are_answered_under_any_name_and_see_nothing_else() {
+    let folder = Folder::new("probes");
+    let plane = Plane::start(&BOTH).await;
+    let socket = folder.socket();
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]
+admin: {{socket: '{}'}}
+probes: {{address: '127.0.0.1:0'}}
+upstream: {{servers: [{{uri: 'http://{}'}}]}}
+",
+        socket.display(),
+        plane.address
+    );
+    let app = crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
+    let (probes, admin) = (app.probes_address().unwrap(), app.admin_address());
+    assert_eq!(admin, None);
+    let serving = tokio::spawn(app.run());
+    let ask_as = async |line: &str| {
+        let line = format!("{line} HTTP/1.1");
+        ask(TcpStream::connect(probes).await.unwrap(), &[&line, "host: weir.monitoring.svc:19001"]).await
+    };
+    assert_eq!(ask_as("GET /healthz").await, (200, "ok\n".into()));
+    assert_eq!(ask_as("GET /ready").await.0, 200);
+    assert!(ask_as("GET /metrics").await.1.ends_with("# EOF\n"));
+    let (status, index) = ask_as("GET /").await;
+    let paths: Vec<_> = index.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!((status, paths), (200, vec!["/healthz", "/ready", "/metrics"]));
+    let over_socket = ask(UnixStream::connect(&socket).await.unwrap(), &["GET / HTTP/1.1", "host: x"]).await.1;
+    let paths = over_socket.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    for path in paths.filter(|path| !["/healthz", "/ready", "/metrics"].contains(path)) {
+        assert_eq!(ask_as(&format!("GET {path}")).await.0, 404, "{path}");
+        assert_eq!(ask_as(&format!("POST {path}")).await.0, 404, "{path}");
+    }
+    assert_eq!(ask_as("POST /healthz").await.0, 405);
+    serving.abort();
 }
 
 #[tokio::test]
@@ -104,7 +164,7 @@ async fn no_page_shows_the_content_of_a_resource() {
     until("the NACK is known", async || get(relay.admin, "/clients").await.contains("\"nacked\": true")).await;
     let pages = get(relay.admin, "/").await;
     assert!(get(relay.admin, "/resources").await.contains("\"name\": \"a\""));
-    for path in pages.lines().filter_map(|line| line.split_whitespace().next()) {
+    for path in pages.lines().filter_map(|line| line.split_whitespace().next()).filter(|path| path.starts_with('/')) {
         let page = get(relay.admin, path).await;
         assert!(!page.contains(content), "{path}: {page}");
     }

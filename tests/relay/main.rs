@@ -1,6 +1,7 @@
 //! The program in-process, between a scripted control plane and scripted clients, over real connections.
 
 mod admin_access;
+mod admin_tls;
 mod asking;
 mod brakes;
 mod certificates;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::config::{Config, ListenOptions, schema, size_text};
+use crate::config::{AdminTls, Config, ListenOptions, schema, size_text};
 use crate::tls::ClientAuth;
 use crate::xds::{AccessRule, NodeField, PermissionRule};
 
@@ -49,13 +49,22 @@ fn addresses(config: &Config) -> Vec<Row> {
         None => listen.address.to_string(),
     };
     let clients = config.listen.iter().map(|listen| ("clients".to_owned(), place(listen)));
-    let address = config.admin.address.map(|address| address.to_string());
+    let address = config.admin.address.map(|address| match &config.admin.tls {
+        Some(AdminTls { tls, may_read, may_change }) => {
+            let (readers, changers) = (may_read.len(), may_change.len());
+            let shown = certificates(&tls.client_auth);
+            format!("{address}, TLS; {shown}; {readers} entries of may_read, {changers} of may_change")
+        }
+        None => address.to_string(),
+    });
     let socket = config.admin.socket.as_ref().map(|path| format!("unix:{}", path.display()));
     let mut operators: Vec<_> = address.into_iter().chain(socket).collect();
     if operators.is_empty() {
-        operators.push("none: no reports, probes and metrics".to_owned());
+        operators.push("none: no reports".to_owned());
     }
-    clients.chain(operators.into_iter().map(|place| ("operators".to_owned(), place))).collect()
+    let operators = operators.into_iter().map(|place| ("operators".to_owned(), place));
+    let probes = config.probes.map(|address| ("probes".to_owned(), address.to_string()));
+    clients.chain(operators).chain(probes).collect()
 }
 
 /// Returns which certificates clients show.

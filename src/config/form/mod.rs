@@ -17,7 +17,7 @@ mod text;
 pub(super) use account::FileMode;
 pub(super) use collection::{Names, NonEmpty, OneOrMore};
 pub(super) use located::{Located, Needed};
-pub(super) use network::{AdminAddress, HostName, ListenPlace, ServerUri};
+pub(super) use network::{AdminAddress, HostName, ListenPlace, ProbesAddress, ServerUri};
 pub(crate) use number::size_text;
 pub(super) use number::{
     Count, Factor, FieldNumber, Interval, Jitter, Pause, Percent, Positive, Size, UserNumber, Wait,

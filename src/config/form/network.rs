@@ -22,6 +22,10 @@ pub(in crate::config) enum ListenPlace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct AdminAddress(pub(crate) SocketAddr);
 
+/// An address for probes. A port alone means all addresses: probes come from other machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct ProbesAddress(pub(crate) SocketAddr);
+
 /// A server URI: scheme, host and optionally port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) struct ServerUri(pub(crate) Uri);
@@ -40,6 +44,8 @@ scalar_form!(
 );
 
 scalar_form!(AdminAddress, |scalar| admin(scalar).map(AdminAddress), address_schema());
+
+scalar_form!(ProbesAddress, |scalar| probes(scalar).map(ProbesAddress), address_schema());
 
 scalar_form!(ServerUri, |scalar| uri(scalar).map(ServerUri), text_like("[hH][tT][tT][pP][sS]?://[^/?]+/?"));
 
@@ -82,6 +88,12 @@ fn listen(scalar: &Scalar) -> Result<SocketAddr, ValueError> {
     address(scalar, all).ok_or_else(|| ValueError::new("address", scalar, expected))
 }
 
+fn probes(scalar: &Scalar) -> Result<SocketAddr, ValueError> {
+    let all = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    let expected = "an IP address and a port, such as 0.0.0.0:19001, or :19001 for all addresses";
+    address(scalar, all).ok_or_else(|| ValueError::new("address", scalar, expected))
+}
+
 fn socket(scalar: &Scalar, path: &str) -> Result<FilePath, ValueError> {
     match path {
         "" => Err(ValueError::new("address", scalar, "the path of a socket, such as unix:/run/weir/weir.sock")),
@@ -92,7 +104,7 @@ fn socket(scalar: &Scalar, path: &str) -> Result<FilePath, ValueError> {
 
 fn admin(scalar: &Scalar) -> Result<SocketAddr, ValueError> {
     let own = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let expected = "an IP address and a port, such as 0.0.0.0:19000, or :19000 for 127.0.0.1";
+    let expected = "an IP address and a port, such as 127.0.0.1:19000, or :19000 for 127.0.0.1";
     address(scalar, own).ok_or_else(|| ValueError::new("address", scalar, expected))
 }
 

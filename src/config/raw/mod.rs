@@ -1,6 +1,7 @@
 //! The configuration file as it is written: each key with its form, its default and what it is for.
 
 mod access;
+mod admin;
 mod brakes;
 mod clients;
 mod limits;
@@ -12,12 +13,13 @@ mod state;
 mod upstream;
 
 pub(super) use access::{AccessEntry, TypeEntry};
+pub(super) use admin::{Admin, AdminTls, OperatorEntry};
 pub(super) use brakes::Brakes;
 pub(super) use clients::{LoadReports, LoadsMode, Rest, VhdsWildcard, Views};
 pub(super) use limits::Drain;
-pub(super) use listen::{ClientAuth, Listen, ListenTls};
+pub(super) use listen::{ClientAuth, Listen, ListenTls, TrustDomain};
 pub(super) use permissions::{IdentityEntry, PermissionEntry};
-pub(super) use root::{Admin, Root};
+pub(super) use root::Root;
 pub(super) use server::{Backoff, InitialSet, Probe, Server, Tls, Variant};
 pub(super) use state::{State, WhenOlder};
 pub(super) use upstream::{Authority, OnMissing, Upstream};

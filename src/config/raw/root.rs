@@ -1,6 +1,7 @@
 //! The top of the file.
 
 use super::access::{AccessEntry, TypeEntry};
+use super::admin::{Admin, Probes};
 use super::brakes::Brakes;
 use super::clients::{Clients, LoadReports, Rest, Views};
 use super::limits::{Drain, Limits};
@@ -8,15 +9,17 @@ use super::listen::Listen;
 use super::permissions::PermissionEntry;
 use super::state::State;
 use super::upstream::Upstream;
-use crate::config::form::{AdminAddress, FilePath, HostName, Located, Needed, NonEmpty, section};
+use crate::config::form::{Located, Needed, NonEmpty, section};
 
 section! {
     /// Configuration of a Weir relay.
     Root {
         /// Where clients connect: gRPC and REST-JSON.
         listen: Needed<NonEmpty<Listen>>;
-        /// Where operators and probes connect. Without it there is no admin API and there are no metrics.
+        /// Where operators connect. Without it there is no admin API.
         admin: Option<Located<Admin>>;
+        /// Where probes and scrapers of metrics connect.
+        probes: Option<Located<Probes>>;
         /// Control planes, or files in their place.
         upstream: Needed<Upstream>;
         /// Which clients share a view: one cache, and one subscription upstream.
@@ -41,17 +44,5 @@ section! {
         rest: Located<Rest>;
         /// A file from which the relay serves after a restart. Without it nothing is kept.
         state: Option<Located<State>>;
-    }
-}
-
-section! {
-    /// The address and the socket for operators. At least one of them is needed.
-    Admin {
-        /// Reads: IP address and port; `:19000` is that port on 127.0.0.1.
-        address: Option<Located<AdminAddress>>;
-        /// Reads and changes: path of a Unix socket for the relay's own user and root.
-        socket: Option<Located<FilePath>>;
-        /// Names in the Host header under which address may be asked, besides IP addresses and localhost.
-        hosts: Option<Located<NonEmpty<HostName>>>;
     }
 }

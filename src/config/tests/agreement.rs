@@ -35,7 +35,19 @@ listen:
 - {address: ':18001'}
 - {address: 18002}
 - {address: 'unix:/run/weir.sock', mode: '0660', owner: weir, group: 1000}
-admin: {address: :19000, socket: admin.sock, hosts: [weir.example]}
+admin:
+  address: :19000
+  socket: admin.sock
+  hosts: [weir.example]
+  tls:
+    certificate: c.pem
+    key: k.pem
+    client_ca: ca.pem
+    crl: ca.crl
+    trust_domains: [{name: prod.example, bundle: prod.pem}]
+    may_read: [{spiffe: 'spiffe://prod.example/a'}, {uri: 'x://a'}, {dns: a.example}]
+    may_change: [{dns: a.example}]
+probes: {address: ':19001'}
 upstream:
   servers:
   - uri: http://cp:1

@@ -51,6 +51,23 @@ impl Views {
         }
     }
 
+    /// Returns the streams of a node.
+    pub(crate) async fn sessions_of(&self, node: &str, limit: usize) -> Vec<u64> {
+        let (mut sessions, mut after) = (Vec::new(), 0);
+        loop {
+            let chunk = self.clients.after(after, CHUNK);
+            let Some(last) = chunk.last() else { return sessions };
+            after = last.id.0;
+            let of_node = chunk.iter().filter(|session| session.node_id == node).map(|session| session.id.0);
+            sessions.extend(of_node.take(limit - sessions.len()));
+            if sessions.len() == limit {
+                return sessions;
+            }
+            drop(chunk);
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Returns one client stream.
     pub(crate) fn client(&self, session: u64) -> Option<Arc<SessionHandle>> {
         self.clients.get(session)

@@ -73,6 +73,11 @@ impl IdentityPattern {
         }
     }
 
+    /// Whether a peer has proved to be one of them.
+    pub(crate) fn is_of(&self, peer: &Peer) -> bool {
+        self.captures(peer).is_some()
+    }
+
     fn captures(&self, peer: &Peer) -> Option<Captures> {
         let nothing = Captures::default();
         match (self, peer.proven.as_ref()) {

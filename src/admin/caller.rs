@@ -1,0 +1,28 @@
+//! Who makes a request.
+
+use std::sync::Arc;
+
+use crate::tls::ClientChain;
+use crate::xds::Peer;
+
+/// The other end of a connection for operators or probes.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(super) via: Via,
+    pub(super) peer: Arc<Peer>,
+    /// What it has shown, if it came with TLS.
+    pub(super) chain: Option<Arc<ClientChain>>,
+}
+
+/// How a request came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Via {
+    /// Over `probes.address`: anybody who reaches it.
+    Probes,
+    /// Over `admin.address` in plain text: anybody on this machine, browsers included.
+    Loopback,
+    /// Over `admin.address` with a certificate that was verified.
+    Tls,
+    /// Over `admin.socket`: the user of this process, or root.
+    Socket,
+}

@@ -1,0 +1,107 @@
+//! One connection: who is at the other end, and the protocol that it speaks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::{Extension, Router};
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tower::Layer;
+
+use super::caller::{Caller, Via};
+use super::listener::{AdminSocket, Incoming, Listener};
+use crate::downstream::{
+    HandshakeLimits, Handshakes, Secured, Spoken, Unread, VerifiedClient, WriteTimeout, first_word, secure,
+};
+use crate::tls::ListenerTls;
+use crate::xds::{Peer, Proven};
+
+/// What the connections of one listener have in common.
+pub(super) struct Serving {
+    via: Via,
+    pages: Router,
+    tls: Option<Arc<ListenerTls>>,
+    handshakes: Handshakes,
+}
+
+impl Serving {
+    pub(crate) fn new(socket: &AdminSocket, pages: Router) -> Self {
+        let tls = socket.tls().cloned();
+        let limits = HandshakeLimits { at_a_time: 2, timeout: FIRST_WORD, per_address: 0 };
+        Self { via: socket.via(), pages, tls, handshakes: Handshakes::new(limits, Arc::default()) }
+    }
+
+    /// Serves for ever.
+    pub(crate) async fn serve(self, mut listener: Listener) {
+        let this = Arc::new(self);
+        let mut connections = JoinSet::new();
+        if let Some(tls) = this.tls.clone() {
+            connections.spawn(tls.follow(|| ())); // each request is judged by what is trusted then
+        }
+        loop {
+            let (incoming, place) = tokio::select! {
+                accepted = listener.accept() => accepted,
+                Some(_) = connections.join_next() => continue,
+            };
+            let this = this.clone();
+            connections.spawn(async move {
+                let _place = place;
+                this.arrived(incoming).await;
+            });
+        }
+    }
+
+    async fn arrived(&self, Incoming { socket, address }: Incoming) {
+        socket.prepare();
+        let mut peer = Peer { connection: 0, address, proven: socket.process() };
+        let Some(tls) = &self.tls else {
+            let caller = Caller { via: self.via, peer: Arc::new(peer), chain: None };
+            return self.speak(socket, caller).await;
+        };
+        let Some(Secured { stream, client }) = secure(socket, &peer, tls, &self.handshakes).await else { return };
+        let chain = client.map(|VerifiedClient { names, chain }| {
+            peer.proven = Some(Proven::Certificate(names));
+            Arc::new(chain)
+        });
+        let caller = Caller { via: self.via, peer: Arc::new(peer), chain };
+        self.speak(stream, caller).await;
+    }
+
+    /// Speaks HTTP/1.1, or HTTP/2 with operators: gRPC needs it, and an open connection of it may be silent for long.
+    async fn speak(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, caller: Caller) {
+        let Ok(Ok((spoken, first))) = timeout(FIRST_WORD, first_word(&mut stream)).await else { return };
+        let io = TokioIo::new(WriteTimeout::new(Unread::new(first, stream), STALL));
+        let peer = caller.peer.clone();
+        let service = TowerToHyperService::new(Extension(caller).layer(self.pages.clone()));
+        let ended = match spoken {
+            Spoken::Http2 if self.via != Via::Probes => http2().serve_connection(io, service).await,
+            _ => http1::Builder::new().timer(TokioTimer::new()).serve_connection(io, service).await,
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%peer, %error, "connection of an operator or a probe ended");
+        }
+    }
+}
+
+fn http2() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(KEEPALIVE))
+        .keep_alive_timeout(STALL)
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEADER_BYTES);
+    builder
+}
+
+/// How long a peer may take for its first bytes, and for the TLS handshake.
+const FIRST_WORD: Duration = Duration::from_secs(10);
+/// How long a peer may read nothing of a response.
+const STALL: Duration = Duration::from_secs(30);
+const KEEPALIVE: Duration = Duration::from_secs(60);
+const STREAMS: u32 = 16;
+const HEADER_BYTES: u32 = 64 << 10;
