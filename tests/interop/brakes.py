@@ -1,5 +1,5 @@
-"""A control plane that takes away what it does not mean to: drop by drop, and by restarting empty. Brakes hold it, and no request fails. What
-it means passes in the end."""
+"""A control plane that takes away what it does not mean to: drop by drop, half of it at once, and by restarting empty. Brakes hold it, and no
+request fails. What it means passes in the end."""
 
 import json
 
@@ -46,6 +46,14 @@ def run(options, source, upstream):
         world.plane.apply(*clusters, main)
         wait_for("what came back is not held any more", lambda: held() == 0)
         traffic.flows()
+
+        half = names[1:COUNT // 2 + 1]
+        world.plane.remove_at_once(*half)
+        wait_for("half of the clusters are held", lambda: held() == len(half))
+        traffic.flows()
+        assert envoy.has_hosts(half[0][1]), "an Envoy has lost what is held"
+        world.plane.apply(*clusters)
+        wait_for("what came back is not held any more", lambda: held() == 0)
 
         world.plane.apply(*names[1:COUNT - 2])
         wait_for("some of it is held", lambda: held() == COUNT - 3 - 4)

@@ -124,6 +124,14 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
                 for stream in self.streams:
                     stream["push"](kind, entry, gone)
 
+    def remove_at_once(self, *names):
+        """Deletes names of one type, each as (type, name), in one response."""
+        with self.lock:
+            self.version += 1
+            gone = [(name, self.entries.pop((kind, name))) for kind, name in names]
+            for stream in self.streams:
+                stream["remove"](names[0][0], gone)
+
     def existing(self, kind, subscription):
         return [entry for (of, _), entry in self.entries.items() if of == kind and entry.answers(subscription)]
 
@@ -149,6 +157,10 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
             if subscription and entry.answers(subscription):
                 send(kind, {entry.name})
 
+        def remove(kind, gone):
+            if kind in subscriptions:
+                send(kind)
+
         def take(request):
             kind, names = request.type_url, set(request.resource_names)
             self.note(kind, names, request)
@@ -161,7 +173,7 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
             if changed:
                 send(kind, None if first else added)
 
-        stream = {"out": queue.Queue(), "push": push}
+        stream = {"out": queue.Queue(), "push": push, "remove": remove}
         return self.talk(stream, requests, take)
 
     def DeltaAggregatedResources(self, requests, context):
@@ -175,6 +187,12 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
             subscription = subscriptions.get(kind)
             if subscription and entry.answers(subscription):
                 send(kind, [] if gone else [entry.wrapped()], [entry.name] if gone else [])
+
+        def remove(kind, gone):
+            subscription = subscriptions.get(kind)
+            removed = [name for name, entry in gone if subscription and entry.answers(subscription)]
+            if removed:
+                send(kind, [], removed)
 
         def take(request):
             kind, on, off = request.type_url, set(request.resource_names_subscribe), set(request.resource_names_unsubscribe)
@@ -197,7 +215,7 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
             else:
                 send(kind, news, sorted(unknown | lost))
 
-        stream = {"out": queue.Queue(), "push": push}
+        stream = {"out": queue.Queue(), "push": push, "remove": remove}
         return self.talk(stream, requests, take)
 
     def note(self, kind, names, request):

@@ -58,7 +58,7 @@ fn framed(request: &DeltaDiscoveryRequest) -> Bytes {
     frame.freeze()
 }
 
-fn everything() -> Bytes {
+pub(super) fn everything() -> Bytes {
     framed(&DeltaDiscoveryRequest { node: node("web"), type_url: CDS.into(), ..Default::default() })
 }
 

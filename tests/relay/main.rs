@@ -14,12 +14,14 @@ mod connections;
 #[allow(dead_code)] // the model uses the rest
 mod content;
 mod differential;
+mod documented;
 mod driver;
 mod evidence;
 mod evidence_cold;
 mod evidence_crowd;
 mod evidence_entries;
 mod evidence_silence;
+mod explain;
 mod failover;
 mod files;
 mod flock;

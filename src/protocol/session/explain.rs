@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use super::acks::AckTracker;
 use super::delays::Delay;
+use super::requested_names::NameParser;
 use super::subscription::Subscription;
 use super::{ReplyContext, Session};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{AbsenceEvidence, Class, Completeness, Entry, Lookup, Presence, Revision, Snapshot};
-use crate::xds::{Name, Resource, Type, nearest};
+use crate::xds::{Name, Resource, Type, Xdstp, nearest};
 
 /// What a session knows of one name.
 #[derive(Debug)]
@@ -43,8 +44,8 @@ pub(crate) struct Subscribed {
 pub(crate) enum Obstacle {
     /// Permissions or access rules do not allow it.
     NotAllowed,
-    /// It cannot be requested. The message is gone once the client was sent it.
-    Rejected(Option<String>),
+    /// It cannot be requested.
+    Rejected(String),
     /// The view or the cache has no room for it.
     NoRoom,
     /// The client cannot read it: its name in the body is another.
@@ -119,7 +120,7 @@ impl Session {
         let sent = if subscribed.is_any() { of.sent(kind, name, entry, &view) } else { Sent::Nothing };
         let is_removal = matches!(known, Lookup::Absent(_));
         NameBook {
-            obstacle: of.obstacle(kind, name, known, &view),
+            obstacle: self.rejected_name(kind, name).or_else(|| of.obstacle(kind, name, known, &view)),
             known: Known::of(entry, suffices),
             sent,
             answer: if sent == Sent::Nothing { Answer::None } else { answer(&of.acks, name) },
@@ -127,6 +128,13 @@ impl Session {
             completeness: of.wildcard.as_ref().map(|_| of.wildcard_completeness(kind, &view)),
             subscribed,
         }
+    }
+
+    /// Clients that do not read errors get none for such names, so none is recorded.
+    fn rejected_name(&self, kind: &Type, name: &Name) -> Option<Obstacle> {
+        let parser = NameParser { kind, client: &self.client, authorities: &self.authorities };
+        let read = Xdstp::is_new_style(name.as_str()).then(|| parser.read(name.as_str()));
+        read?.err().map(|(_, reason)| Obstacle::Rejected(reason))
     }
 
     fn delay(&self, kind: &Type, is_removal: bool) -> Option<Delay> {
@@ -177,9 +185,6 @@ impl Subscription {
         }
         if self.names.get(name).is_some_and(|sent| sent.refused) {
             return Some(Obstacle::NoRoom);
-        }
-        if let Some(error) = self.rejected.get(name) {
-            return Some(Obstacle::Rejected(error.as_ref().map(|error| error.message.clone())));
         }
         match known {
             Lookup::Present(resource) if !view.client.can_have(kind, resource) => Some(Obstacle::Unreadable),

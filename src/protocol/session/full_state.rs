@@ -67,7 +67,10 @@ impl Subscription {
 
     /// Whether something is known that the client is still to be sent.
     pub(super) fn has_unsent(&self, kind: &Type, view: &ReplyContext) -> bool {
-        self.requested(kind, view) || self.any_addition(kind, view) || self.any_removal(kind, view)
+        let set_due = self.uses_full_sets(kind, view) && self.complete_due;
+        let known = |name| !matches!(self.known(kind, name, view), Lookup::Unknown);
+        let name_due = || self.pending.iter().any(|(name, pending)| pending.requested && known(name));
+        set_due || name_due() || self.any_addition(kind, view) || self.any_removal(kind, view)
     }
 
     /// Whether a set is due because of a request, and not because of a change.

@@ -76,7 +76,8 @@ impl RequestedNames {
 }
 
 impl NameParser<'_> {
-    fn read(&self, text: &str) -> Result<Name, (i32, String)> {
+    /// Returns the canonical form of a new-style name, or the code and the reason why it cannot be requested.
+    pub(super) fn read(&self, text: &str) -> Result<Name, (i32, String)> {
         let name = Xdstp::parse(text).map_err(|fault| (INVALID_ARGUMENT, fault.to_string()))?;
         if name.kind != self.kind.name() {
             return Err((

@@ -22,7 +22,7 @@ pub(super) fn subscription(book: &SessionBook) -> Vec<Reason> {
     if let Some(glob) = &of.by_collection {
         reasons.push(Reason::of("subscribed_by_collection", format!("the client subscribes to the collection {glob}")));
     }
-    if of.to_type && !of.is_any() {
+    if of.to_type && !of.is_any() && !matches!(book.name.obstacle, Some(Obstacle::Rejected(_))) {
         let instead = of.similar.as_ref().map(|name| format!("; it subscribes to {name}")).unwrap_or_default();
         reasons.push(Reason::of("not_subscribed", format!("the client does not subscribe to the name{instead}")));
     }
@@ -35,12 +35,7 @@ fn obstacle(obstacle: &Obstacle) -> Reason {
         Obstacle::NotAllowed => {
             Reason::of("not_allowed", "permissions or access rules do not allow this client to have it")
         }
-        Obstacle::Rejected(Some(message)) => {
-            Reason::of("name_rejected", format!("the name cannot be requested: {message}"))
-        }
-        Obstacle::Rejected(None) => {
-            Reason::of("name_rejected", "the name cannot be requested; the client was sent the error")
-        }
+        Obstacle::Rejected(message) => Reason::of("name_rejected", format!("the name cannot be requested: {message}")),
         Obstacle::NoRoom => {
             let text = "there is no room for another name: a limit on names or cached bytes is reached (/metrics: weir_limit_reached)";
             Reason::of("no_room", text)

@@ -127,9 +127,10 @@ impl Verdict {
     /// Sums up what the session knows.
     pub(crate) fn of(book: &NameBook) -> Self {
         match (&book.obstacle, book.subscribed.is_any()) {
+            (Some(Obstacle::Rejected(_)), _) => return Self::Rejected,
             (_, false) => return Self::NotSubscribed,
             (Some(Obstacle::NotAllowed | Obstacle::Unreadable), _) => return Self::NotAllowed,
-            (Some(Obstacle::Rejected(_) | Obstacle::NoRoom), _) => return Self::Rejected,
+            (Some(Obstacle::NoRoom), _) => return Self::Rejected,
             (None, _) => {}
         }
         match (&book.known, book.sent, &book.answer) {
