@@ -15,6 +15,7 @@
 mod acks;
 mod additions;
 mod burst;
+mod carried;
 mod client;
 mod collections;
 mod delays;
@@ -42,13 +43,14 @@ use std::sync::Arc;
 
 pub use acks::Ack;
 pub(crate) use acks::Nack;
+pub(crate) use carried::Lag;
 pub use client::{Client, Variant};
 pub(crate) use delays::{Delay, DelayReason};
 pub(crate) use differences::{Differences, Names};
 pub(crate) use estimate::Estimate;
 pub(crate) use explain::{Answer, Known, NameBook, Obstacle, Sent, similar_to};
 pub use identity::{Identity, IdentityError};
-pub(crate) use nacks::{Answers, NackChange};
+pub(crate) use nacks::{Answered, Answers, NackChange};
 pub use reply::{Heartbeat, Reply};
 pub(crate) use requested_names::Authorities;
 pub use requests::BadRequest;
@@ -96,6 +98,8 @@ pub struct Session {
     rejected_names: usize,
     /// NACKs that began or ceased to stand since the last look.
     nack_changes: Vec<NackChange>,
+    /// What the last request has answered.
+    answered: Option<Answered>,
     /// The last poll left nothing that an ACK or NACK of the client could release.
     at_rest: bool,
     /// A reply waits until more is known (I3).
@@ -233,6 +237,7 @@ impl Session {
             authorities: Authorities::default(),
             rejected_names: 0,
             nack_changes: Vec::new(),
+            answered: None,
             at_rest: false,
             waits: false,
             delays: Delays::default(),
@@ -323,7 +328,7 @@ impl Session {
         let limit = self.limits.names;
         if let Some(subscription) = self.subscriptions.get_mut(&mark.kind) {
             let forget_earlier = self.limits.faults.has(Fault::LastChangeOnly);
-            subscription.on_name_changed(&mark.name, mark.revision, forget_earlier);
+            subscription.on_name_changed(&mark.name, mark.revision, self.reached, forget_earlier);
             if subscription.longest_list() > limit {
                 self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyNames(limit)));
             }
