@@ -331,6 +331,9 @@ impl ViewTask {
         self.note_room();
         self.links.follow(&mut self.sources, &self.connectors);
         self.links.send(&mut self.sources, now);
+        for (server, news) in self.links.take_unreported() {
+            self.incidents.upstream(self.connectors[server].describe(), news);
+        }
         self.note_left_out();
         let wakes = self.view.publish();
         // Changed names go first: a session that saw the snapshot without them would miss the change.
