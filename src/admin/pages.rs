@@ -56,7 +56,7 @@ fn probe_paths(pages: Pages) -> Pages {
             "200 when new clients should connect; ?strict: and every ladder has a reachable server",
             probes::ready,
         )
-        .probe("/metrics", "OpenMetrics", probes::metrics)
+        .probe("/metrics", "metrics as text, or as OpenMetrics for those who accept it", probes::metrics)
 }
 
 /// A table that grows.

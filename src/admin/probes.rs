@@ -2,12 +2,14 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use http::StatusCode;
+use http::header::ACCEPT;
+use http::{HeaderMap, StatusCode};
 
 use super::Shown;
 use super::answer::{response, text};
 use super::query::Query;
 use crate::relay::Views;
+use crate::telemetry::MetricsFormat;
 
 pub(super) async fn healthz() -> Response {
     text(StatusCode::OK, "ok")
@@ -40,9 +42,10 @@ fn ready_with_notes(views: &Views) -> String {
     lines.join("\n")
 }
 
-pub(super) async fn metrics(State(shown): State<Shown>) -> Response {
-    response(StatusCode::OK, OPENMETRICS, (shown.metrics)().await.into())
+pub(super) async fn metrics(State(shown): State<Shown>, headers: HeaderMap) -> Response {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let format = MetricsFormat::accepted(accept);
+    response(StatusCode::OK, format.content_type(), (shown.metrics)(format).await.into())
 }
 
 const MAX_REASONS: usize = 100;
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -18,7 +18,7 @@ use super::slot::{Slot, Status};
 use super::turns::{LARGE, Turn, Turns};
 use super::unfinished_replies::{NextPiece, Unfinished, UnfinishedReplies};
 use crate::protocol::moment::Moment;
-use crate::protocol::session::{Step, Variant};
+use crate::protocol::session::{Reply, Step, Variant};
 
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
@@ -102,6 +102,17 @@ impl SessionBody {
         first
     }
 
+    /// Counts a reply, and prepares to send it.
+    fn deliver(&self, reply: Reply, variant: Variant) -> Outgoing {
+        let deliveries = self.slot.handle().map(|handle| handle.deliveries());
+        let counted = deliveries.map(|to| (to, to.place(&reply.kind), reply.lag, reply.begins_wait));
+        let outgoing = Outgoing::new(reply, variant, &self.shared.messages);
+        if let Some((deliveries, place, lag, begins_wait)) = counted {
+            deliveries.sent(place, outgoing.bytes(), lag, begins_wait);
+        }
+        outgoing
+    }
+
     fn hand_over(&mut self, piece: NextPiece) -> Piece {
         let NextPiece { head, bytes, is_last, is_shared } = piece;
         if is_last {
@@ -126,7 +137,8 @@ impl SessionBody {
     fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
         self.slot.wait(cx.waker());
         if let Some(reply) = self.slot.take_answer() {
-            return Poll::Ready(Ok(self.begin(Outgoing::new(reply, Variant::Sotw, &self.shared.messages))));
+            let outgoing = self.deliver(reply, Variant::Sotw);
+            return Poll::Ready(Ok(self.begin(outgoing)));
         }
         if let Some(status) = self.slot.ended() {
             return Poll::Ready(Err(status));
@@ -153,7 +165,7 @@ impl SessionBody {
             match step {
                 Step::Reply(reply) => {
                     self.slot.signal();
-                    let outgoing = Outgoing::new(*reply, handle.variant, &self.shared.messages);
+                    let outgoing = self.deliver(*reply, handle.variant);
                     return Poll::Ready(Ok(self.begin(outgoing)));
                 }
                 Step::End(end) => return Poll::Ready(Err(end.into())),

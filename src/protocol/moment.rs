@@ -1,16 +1,23 @@
 //! Time in the pure layers: a number that the callers read from a clock.
 
+use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Microseconds since a start that the caller chooses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Moment(u64);
+/// Microseconds since a start that the caller chooses, and one: a moment that may be missing takes no more room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(NonZeroU64);
 
 impl Moment {
     /// The first moment.
-    pub const START: Self = Self(0);
+    pub const START: Self = Self(NonZeroU64::MIN);
+}
+
+impl Default for Moment {
+    fn default() -> Self {
+        Self::START
+    }
 }
 
 impl Add<Duration> for Moment {
@@ -26,7 +33,7 @@ impl Sub for Moment {
 
     /// Zero if `earlier` is in fact later.
     fn sub(self, earlier: Self) -> Duration {
-        Duration::from_micros(self.0.saturating_sub(earlier.0))
+        Duration::from_micros(self.0.get().saturating_sub(earlier.0.get()))
     }
 }
 
@@ -36,11 +43,11 @@ pub(crate) struct AtomicMoment(AtomicU64);
 
 impl AtomicMoment {
     pub(crate) fn note(&self, moment: Moment) {
-        self.0.fetch_max(moment.0, Ordering::Relaxed);
+        self.0.fetch_max(moment.0.get(), Ordering::Relaxed);
     }
 
     pub(crate) fn latest(&self) -> Moment {
-        Moment(self.0.load(Ordering::Relaxed))
+        NonZeroU64::new(self.0.load(Ordering::Relaxed)).map_or(Moment::START, Moment)
     }
 }
 

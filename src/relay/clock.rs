@@ -19,6 +19,11 @@ impl Clock {
         Moment::START + self.start.elapsed()
     }
 
+    /// Returns the moment of an instant.
+    pub(crate) fn moment(&self, instant: Instant) -> Moment {
+        Moment::START + instant.saturating_duration_since(self.start)
+    }
+
     /// Returns the instant of a moment, for timers.
     pub(crate) fn instant(&self, moment: Moment) -> Instant {
         self.start + (moment - Moment::START)

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::admission::AdmissionError;
+use super::clock::Clock;
+use super::deliveries::Deliveries;
 use super::limit::LimitCounters;
 use super::proxy_faults::ProxyFaultCounters;
 use crate::protocol::session::Variant;
@@ -17,6 +19,7 @@ pub(crate) struct ProcessCounters {
     rejected: [AtomicU64; AdmissionError::REASONS.len()],
     /// By type. Unknown types count as one, since clients can invent them.
     nacks: Mutex<BTreeMap<String, u64>>,
+    pub(crate) deliveries: Deliveries,
     names_refused: AtomicU64,
     lost_load_reports: AtomicU64,
     pub(crate) limits: Arc<LimitCounters>,
@@ -28,7 +31,8 @@ pub(crate) struct ProcessCounters {
 }
 
 impl ProcessCounters {
-    pub(crate) fn new(table: Arc<TypeTable>) -> Self {
+    pub(crate) fn new(table: Arc<TypeTable>, clock: Clock) -> Self {
+        let deliveries = Deliveries::new(&table, clock);
         let (streams, rejected) = Default::default();
         let nacks = table.names().chain([OTHER]).map(|name| (name.to_owned(), 0)).collect();
         let nacks = Mutex::new(nacks);
@@ -39,6 +43,7 @@ impl ProcessCounters {
             streams,
             rejected,
             nacks,
+            deliveries,
             names_refused,
             lost_load_reports,
             limits,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::brakes::BrakeWatch;
+use super::report::Totals;
 use crate::xds::{Type, TypeTable};
 
 /// One for the process, shared by the views and the hub.
@@ -13,6 +14,8 @@ pub(crate) struct Incidents {
     /// By server and type. Unknown types count as one, since peers can invent them.
     rejected: Mutex<BTreeMap<(String, String), u64>>,
     panics: AtomicU64,
+    /// By server.
+    upstream: Mutex<BTreeMap<String, Totals>>,
     pub(crate) brakes: Arc<BrakeWatch>,
 }
 
@@ -26,6 +29,16 @@ impl Incidents {
         let kind = if table.knows(kind.name()) { kind.name() } else { "other" };
         let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
         *rejected.entry((server.to_owned(), kind.to_owned())).or_default() += count as u64;
+    }
+
+    /// Counts what happened on upstream streams to a server.
+    pub(crate) fn upstream(&self, server: String, news: Totals) {
+        *self.upstream.lock().unwrap_or_else(PoisonError::into_inner).entry(server).or_default() += news;
+    }
+
+    /// Returns what happened on upstream streams, by server.
+    pub(crate) fn upstream_totals(&self) -> BTreeMap<String, Totals> {
+        self.upstream.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn view_panicked(&self) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::response_reader::{ResponseReader, Turn};
 use crate::proto::{Request, Response};
@@ -40,6 +41,7 @@ pub struct Link {
 impl Link {
     /// Returns the report of a response.
     pub(crate) async fn read(&self, message: ResponseMessage) -> Result<LinkEvent, UnreadableResponse> {
+        let at = Instant::now();
         let Some(reader) = &self.reader else { return Ok(LinkEvent::Response(Box::new(message.decode()?))) };
         let turn = if ResponseReader::is_large(&message) {
             // A server whose response waits to be read is not silent.
@@ -48,7 +50,7 @@ impl Link {
         } else {
             None
         };
-        Ok(LinkEvent::Received { response: Box::new(reader.read(message).await?), turn })
+        Ok(LinkEvent::Received { response: Box::new(reader.read(message).await?), at, turn })
     }
 }
 
@@ -82,6 +84,8 @@ pub enum LinkEvent {
     Received {
         /// The response.
         response: Box<ReceivedResponse>,
+        /// When it had arrived.
+        at: Instant,
         /// The turn of a large response, kept until it is applied.
         turn: Option<Turn>,
     },

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use futures_util::future::select_all;
 use tokio::sync::{Notify, mpsc};
@@ -22,6 +23,9 @@ pub(super) struct Links {
     open: BTreeMap<StreamId, OpenLink>,
     /// By server, summed over all streams to it.
     totals: BTreeMap<usize, Totals>,
+    /// The part of that which was not taken yet.
+    unreported: BTreeMap<usize, Totals>,
+    last_responses: BTreeMap<usize, SystemTime>,
     /// Distinguishes a link from an earlier one of the same stream, whose last events may still be queued.
     serial: u64,
     pub(crate) reports: mpsc::Receiver<LinkReport>,
@@ -49,7 +53,8 @@ impl Links {
     pub(crate) fn none(readers: ResponseReaders, tenant: Option<Arc<str>>) -> Self {
         // The channel is short, so that a stream reads as fast as the view task applies.
         let (report_to, reports) = mpsc::channel(4);
-        Self { open: BTreeMap::new(), totals: BTreeMap::new(), serial: 0, reports, report_to, readers, tenant }
+        let (open, totals, unreported, last_responses) = Default::default();
+        Self { open, totals, unreported, last_responses, serial: 0, reports, report_to, readers, tenant }
     }
 
     /// Returns the link that a report is from, unless that link has been given up.
@@ -62,11 +67,14 @@ impl Links {
     }
 
     pub(crate) fn count(&mut self, server: usize, event: &LinkEvent) {
-        let totals = self.totals.entry(server).or_default();
+        let mut news = Totals::default();
         match event {
-            LinkEvent::Opened { .. } => totals.opened += 1,
-            LinkEvent::Response(_) | LinkEvent::Received { .. } => totals.responses += 1,
-            LinkEvent::Ended { .. } => totals.ended += 1,
+            LinkEvent::Opened { .. } => news.opened += 1,
+            LinkEvent::Response(_) | LinkEvent::Received { .. } => {
+                news.responses += 1;
+                self.last_responses.insert(server, SystemTime::now());
+            }
+            LinkEvent::Ended { .. } => news.ended += 1,
             LinkEvent::Alive
             | LinkEvent::Receiving
             | LinkEvent::Unchanged { .. }
@@ -74,13 +82,27 @@ impl Links {
             | LinkEvent::Progress { .. }
             | LinkEvent::Outage { .. } => {}
         }
+        self.add(server, news);
+    }
+
+    fn add(&mut self, server: usize, news: Totals) {
+        if news != Totals::default() {
+            *self.totals.entry(server).or_default() += news;
+            *self.unreported.entry(server).or_default() += news;
+        }
+    }
+
+    /// Returns what was counted since the last call, by server.
+    pub(crate) fn take_unreported(&mut self) -> BTreeMap<usize, Totals> {
+        std::mem::take(&mut self.unreported)
     }
 
     pub(crate) fn metrics(&self, at: usize, server: String) -> ServerMetrics {
         let links = || self.open.iter().filter(|(id, _)| id.server == at);
         let connected = links().filter(|(_, link)| link.up.is_some()).count();
         let totals = self.totals.get(&at).copied().unwrap_or_default();
-        ServerMetrics { server, streams: links().count(), connected, totals }
+        let last_response = self.last_responses.get(&at).copied();
+        ServerMetrics { server, streams: links().count(), connected, last_response, totals }
     }
 
     /// Returns the last error of a server.
@@ -136,6 +158,7 @@ impl Links {
     }
 
     pub(crate) fn send(&mut self, sources: &mut Sources, now: Moment) {
+        let mut nacks = Vec::new();
         for (id, stream) in sources.streams() {
             let Some(link) = self.open.get_mut(&id) else { continue };
             if stream.take_liveness_call() {
@@ -144,8 +167,7 @@ impl Links {
             let Some((requests, _)) = &link.up else { continue };
             while let Some(request) = link.waiting.take().or_else(|| {
                 let next = stream.next_request(now);
-                let refuses = next.as_ref().is_some_and(Request::is_nack);
-                self.totals.entry(id.server).or_default().nacks += u64::from(refuses);
+                nacks.extend(next.as_ref().filter(|next| next.is_nack()).map(|_| id.server));
                 next
             }) {
                 if let Err(mpsc::error::TrySendError::Full(request)) = requests.try_send(request) {
@@ -157,6 +179,7 @@ impl Links {
                 stream.written(now);
             }
         }
+        nacks.into_iter().for_each(|server| self.add(server, Totals { nacks: 1, ..Totals::default() }));
     }
 
     /// Waits until one of the full channels has room.

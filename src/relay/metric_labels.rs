@@ -79,7 +79,13 @@ mod tests {
             label: label.name(),
             sessions: 1,
             ladders: vec![ladder],
-            servers: vec![ServerMetrics { server: "one".into(), streams: 1, connected: 1, totals }],
+            servers: vec![ServerMetrics {
+                server: "one".into(),
+                streams: 1,
+                connected: 1,
+                last_response: None,
+                totals,
+            }],
             ..ViewMetrics::default()
         }
     }

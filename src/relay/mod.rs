@@ -9,6 +9,7 @@ mod clients;
 mod clock;
 mod command;
 mod counters;
+pub(crate) mod deliveries;
 mod hub;
 mod incidents;
 mod limit;
@@ -48,7 +49,7 @@ pub(crate) use proxy_faults::ProxyFault;
 pub(crate) use published::NotedBrakes;
 pub(crate) use readiness::Readiness;
 pub(crate) use report::{
-    ClientQuery, ExplainQuery, LadderMetrics, NackQuery, ReleaseQuery, Released, ResourceQuery, ServerMetrics,
+    ClientQuery, ExplainQuery, LadderMetrics, NackQuery, ReleaseQuery, Released, ResourceQuery, ServerMetrics, Totals,
     UnknownState, ViewMetrics,
 };
 pub use response_reader::{ResponseReader, Turn};

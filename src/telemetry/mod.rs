@@ -1,11 +1,16 @@
-//! The metrics of the relay as OpenMetrics text. docs/metrics.md lists every metric.
+//! The metrics of the relay as text, in one of two formats. docs/metrics.md lists every metric.
 //!
 //! Each scrape is made from the current state, so nothing remains of a removed view. Labels are bounded: servers and authorities by the
 //! configuration, views by `views.max_in_metrics`; those beyond that are summed as `other`.
 
+mod deliveries;
+mod format;
+mod histogram;
 mod labels;
 mod log;
 mod process;
+mod runtime;
+mod servers;
 mod state;
 mod tls;
 mod views;
@@ -20,8 +25,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+pub(crate) use self::format::MetricsFormat;
 use self::labels::Labelled;
 pub use self::log::{LogControl, LogFilter, LogFormat};
+use self::runtime::RuntimeProbe;
 use self::views::ViewFamilies;
 use crate::relay::{BrakeWatch, Incidents, Loads, ProcessCounters, ViewMetrics, Views};
 use crate::state::StateCounters;
@@ -50,10 +57,11 @@ struct MetricsSnapshot<'a> {
     files: Vec<FilesReport>,
     tls: Vec<TlsReport>,
     state: Option<&'a StateCounters>,
+    probe: &'a RuntimeProbe,
 }
 
-/// Writes the current metrics as OpenMetrics text.
-pub(crate) type Exposition = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
+/// Writes the current metrics in a format.
+pub(crate) type Exposition = Arc<dyn Fn(MetricsFormat) -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
 
 /// Returns the metrics endpoint of the admin address.
 pub(crate) fn exposition(
@@ -63,12 +71,13 @@ pub(crate) fn exposition(
     tls: Arc<[Arc<ListenerTls>]>,
     state: Option<Arc<StateCounters>>,
 ) -> Exposition {
-    Arc::new(move || {
+    let probe = Arc::new(RuntimeProbe::start());
+    Arc::new(move |format| {
         let (views, loads, files, tls) = (views.clone(), loads.clone(), files.clone(), tls.clone());
-        let state = state.clone();
+        let (state, probe) = (state.clone(), probe.clone());
         Box::pin(async move {
             let (view_count, metrics) = views.metrics().await;
-            text(&MetricsSnapshot {
+            let text = text(&MetricsSnapshot {
                 view_count,
                 key_values: views.values_by_field(),
                 views: &metrics,
@@ -84,7 +93,9 @@ pub(crate) fn exposition(
                 files: files.iter().map(FilesSource::report).collect(),
                 tls: tls.iter().map(|tls| tls.report()).collect(),
                 state: state.as_deref(),
-            })
+                probe: &probe,
+            });
+            format.of_open_metrics(text)
         })
     })
 }
@@ -93,8 +104,11 @@ fn text(snapshot: &MetricsSnapshot<'_>) -> String {
     let mut registry = Registry::default();
     let weir = registry.sub_registry_with_prefix("weir");
     register_clients(weir, snapshot);
-    register_servers(weir, snapshot);
+    servers::register(weir, snapshot);
     register_relay(weir, snapshot);
+    deliveries::register(weir, &snapshot.counters.deliveries.counts());
+    register_types(weir, snapshot);
+    snapshot.probe.register(weir);
     tls::register(weir, &snapshot.tls);
     state::register(weir, snapshot.state);
     let families = ViewFamilies::register(weir);
@@ -125,6 +139,21 @@ fn register_relay(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
         let name = source.name();
         sources.at(&[("source", &name)]).set(integer(source.files));
         errors.at(&[("source", &name)]).set(integer(source.errors.len()));
+    }
+}
+
+fn register_types(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
+    let help = "Cached resources of a type; those of several views count for each";
+    let resources = Labelled::<Gauge>::register(registry, "type_resources", help);
+    let help = "Bytes of the cached resources of a type; those of several views count for each";
+    let bytes = Labelled::<Gauge>::register(registry, "type_resource_bytes", help);
+    for kind in snapshot.counters.type_names() {
+        resources.at(&[("type", kind)]).inc_by(0);
+        bytes.at(&[("type", kind)]).inc_by(0);
+    }
+    for (kind, size) in snapshot.views.iter().flat_map(|view| &view.by_type) {
+        resources.at(&[("type", kind)]).inc_by(integer(size.resources));
+        bytes.at(&[("type", kind)]).inc_by(integer(size.bytes));
     }
 }
 
@@ -192,30 +221,6 @@ fn register_clients(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
     stated.set(integer(snapshot.stated_versions_bytes));
     gauge(registry, "cached_bytes", "Bytes of all cached resources, each body once", snapshot.cached_bytes);
     registry.register_with_unit("stated_versions", help, Unit::Bytes, stated);
-}
-
-fn register_servers(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
-    let help = "Liveness calls that the server did not answer";
-    let unanswered = Labelled::<Counter>::register(registry, "upstream_liveness_calls_unanswered", help);
-    for (server, count) in &snapshot.unanswered {
-        unanswered.at(&[("server", server)]).inc_by(*count);
-    }
-    let help = "Open connections to the server, which streams share";
-    let connections = Labelled::<Gauge>::register(registry, "upstream_connections", help);
-    for (server, count) in &snapshot.connections {
-        connections.at(&[("server", server)]).set(integer(*count));
-    }
-    let help = "Resources of the server that the relay rejected; each version of a name counts once";
-    let rejected = Labelled::<Counter>::register(registry, "upstream_resources_rejected", help);
-    let counts = snapshot.incidents.rejected_resources();
-    for server in &snapshot.servers {
-        for kind in snapshot.counters.type_names() {
-            rejected.at(&[("server", server), ("type", kind)]).inc_by(0);
-        }
-    }
-    for ((server, kind), count) in counts {
-        rejected.at(&[("server", &server), ("type", &kind)]).inc_by(count);
-    }
 }
 
 fn gauge(registry: &mut Registry, name: &str, help: &str, value: usize) {

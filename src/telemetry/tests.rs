@@ -1,8 +1,12 @@
+mod cardinality;
+
 use std::collections::BTreeSet;
 
 use super::*;
 use crate::protocol::ladder::Switches;
-use crate::relay::report::{LadderMetrics, OrderMetrics, ServerMetrics, Totals};
+use crate::protocol::session::{Answered, Lag};
+use crate::relay::Clock;
+use crate::relay::report::{LadderMetrics, OrderMetrics, ServerMetrics, Totals, TypeSize};
 use crate::state::StateCounters;
 use crate::xds::TypeTable;
 
@@ -18,13 +22,15 @@ fn view() -> ViewMetrics {
         switches: Switches { down: 3, up: 2 },
     };
     let totals = Totals { opened: 5, ended: 4, responses: 9, nacks: 1 };
-    let server = ServerMetrics { server: "http://two".into(), streams: 2, connected: 1, totals };
+    let last_response = Some(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000));
+    let server = ServerMetrics { server: "http://two".into(), streams: 2, connected: 1, last_response, totals };
     ViewMetrics {
         label: Some("abc".into()),
         sessions: 4,
         blocked: 2,
         over_absent_limit: 1,
         cached: 6,
+        by_type: [("other".into(), TypeSize { resources: 5, bytes: 500 })].into(),
         from_disk: 2,
         ladders: vec![ladder],
         servers: vec![server],
@@ -35,13 +41,23 @@ fn view() -> ViewMetrics {
 
 fn written(views: &[ViewMetrics]) -> String {
     let table = Arc::new(TypeTable::new());
-    let (tally, incidents) =
-        (ProcessCounters::new(table.clone()), Incidents::with_brakes(["envoy.config.cluster.v3.Cluster"].into_iter()));
+    let (tally, incidents) = (
+        ProcessCounters::new(table.clone(), Clock::starting_now()),
+        Incidents::with_brakes(["envoy.config.cluster.v3.Cluster"].into_iter()),
+    );
     tally.nack(None);
     tally.open_connections.store(3, std::sync::atomic::Ordering::Relaxed);
     incidents.rejected("http://two", &table.resolve(CDS), &table, 2);
     incidents.rejected("http://two", &table.resolve("made.Up"), &table, 1);
     incidents.rejected("http://two", &table.resolve("also.made.Up"), &table, 1);
+    incidents.upstream("http://two".into(), Totals { opened: 50, ended: 40, responses: 90, nacks: 10 });
+    let (deliveries, kind) = (&tally.deliveries, table.resolve(CDS));
+    let lag = Lag { change: Some(std::time::Duration::from_millis(3)), request: None };
+    deliveries.sent(deliveries.place(&kind), 10, lag, None);
+    let answered = Answered { kind, is_ack: true, lag, waited_since: None, waits_since: None };
+    deliveries.answered(&answered);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let probe = runtime.block_on(async { RuntimeProbe::start() });
     text(&MetricsSnapshot {
         view_count: views.len(),
         key_values: vec![("cluster".into(), 2), ("metadata".into(), 12)],
@@ -73,6 +89,7 @@ fn written(views: &[ViewMetrics]) -> String {
             failures: vec![("expired", 3)],
         }],
         state: Some(&StateCounters::default()),
+        probe: &probe,
     })
 }
 
@@ -104,6 +121,23 @@ fn a_ladder_says_which_server_serves_and_how_often_that_changed() {
         "weir_upstream_resources_rejected_total{server=\"http://two\",type=\"other\"} 2",
         "weir_view_panics_total 0",
         "weir_views 1",
+        "weir_client_replies_total{type=\"envoy.config.cluster.v3.Cluster\"} 1",
+        "weir_client_reply_bytes_total{type=\"envoy.config.cluster.v3.Cluster\"} 10",
+        "weir_client_acks_total{type=\"envoy.config.cluster.v3.Cluster\"} 1",
+        "weir_client_acks_total{type=\"other\"} 0",
+        "weir_client_streams_unanswered{type=\"other\",seconds=\"60\"} 0",
+        "weir_client_reply_sent_lag_seconds_bucket{le=\"0.0025\",type=\"envoy.config.cluster.v3.Cluster\",reply=\"change\"} 0",
+        "weir_client_reply_sent_lag_seconds_bucket{le=\"0.005\",type=\"envoy.config.cluster.v3.Cluster\",reply=\"change\"} 1",
+        "weir_client_reply_sent_lag_seconds_bucket{le=\"+Inf\",type=\"envoy.config.cluster.v3.Cluster\",reply=\"change\"} 1",
+        "weir_client_reply_acked_lag_seconds_count{type=\"envoy.config.cluster.v3.Cluster\",reply=\"change\"} 1",
+        "weir_client_reply_acked_lag_seconds_count{type=\"envoy.config.cluster.v3.Cluster\",reply=\"first\"} 0",
+        "weir_type_resources{type=\"other\"} 5",
+        "weir_type_resource_bytes{type=\"envoy.config.cluster.v3.Cluster\"} 0",
+        "weir_upstream_last_response_timestamp_seconds{view=\"abc\",server=\"http://two\"} 1800000000",
+        "weir_server_responses_total{server=\"http://one\"} 0",
+        "weir_server_nacks_total{server=\"http://two\"} 10",
+        "weir_tasks 1",
+        "weir_tasks_queued 0",
         "weir_brake_held_removals{type=\"envoy.config.cluster.v3.Cluster\"} 0",
         "weir_brakes_engaged_total{type=\"envoy.config.cluster.v3.Cluster\"} 0",
         "weir_brake_removals_released_total{type=\"envoy.config.cluster.v3.Cluster\",reason=\"operator\"} 0",
@@ -159,8 +193,13 @@ fn the_page_has_every_metric_and_no_other() {
     // The labels of each series have to be in the documented row of its metric.
     for (name, labels) in text.lines().filter_map(|line| line.split_once('{')) {
         let labels = labels.split_once('}').unwrap().0;
-        let names: Vec<_> =
-            labels.split("\",").filter_map(|label| label.split_once('=')).map(|(name, _)| name).collect();
+        let names = labels.split("\",").filter_map(|label| label.split_once('=')).map(|(name, _)| name);
+        let names: Vec<_> = names.filter(|name| *name != "le").collect();
+        let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+        let name = of_histogram.filter(|name| there.contains(*name)).unwrap_or(name);
+        if names.is_empty() {
+            continue; // the buckets of a histogram without labels
+        }
         let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap();
         let columns: Vec<_> = row.split(" | ").collect();
         assert_eq!(columns[1], names.join(", "), "{row}");

@@ -26,6 +26,7 @@ pub(super) struct ViewFamilies {
     opened: Labelled<Counter>,
     closed: Labelled<Counter>,
     responses: Labelled<Counter>,
+    last_response: Labelled<Gauge>,
     nacks: Labelled<Counter>,
     clusters_missing: Labelled<Gauge>,
     clusters_removed_in_use: Labelled<Counter>,
@@ -51,6 +52,7 @@ impl ViewFamilies {
             opened: Labelled::register(registry, "upstream_streams_opened", "Upstream streams opened"),
             closed: Labelled::register(registry, "upstream_streams_closed", "Upstream streams that ended or could not be opened"),
             responses: Labelled::register(registry, "upstream_responses", "Responses of the server"),
+            last_response: Labelled::register(registry, "upstream_last_response_timestamp_seconds", "Unix time of the last response of the server"),
             nacks: Labelled::register(registry, "upstream_nacks", "Responses of the server that the relay NACKed"),
             clusters_missing: Labelled::register(registry, "clusters_missing", "Clusters that routing refers to and that do not exist"),
             clusters_removed_in_use: Labelled::register(registry, "clusters_removed_in_use", "Clusters removed while routing referred to them, after limits.reference_hold"),
@@ -77,7 +79,7 @@ impl ViewFamilies {
         self.cluster_waits_timed_out.at(labels).inc_by(view.order.waits);
         self.resources_not_scanned.at(labels).inc_by(view.order.too_large);
         view.ladders.iter().for_each(|ladder| self.add_ladder(label, view.label.is_some(), ladder));
-        view.servers.iter().for_each(|server| self.add_server(label, server));
+        view.servers.iter().for_each(|server| self.add_server(label, view.label.is_some(), server));
     }
 
     fn add_ladder(&self, view: &str, is_single: bool, ladder: &LadderMetrics) {
@@ -96,13 +98,17 @@ impl ViewFamilies {
         self.switches.at(&with("direction", "return")).inc_by(ladder.switches.up);
     }
 
-    fn add_server(&self, view: &str, server: &ServerMetrics) {
+    fn add_server(&self, view: &str, is_single: bool, server: &ServerMetrics) {
         let labels = [("view", view), ("server", server.server.as_str())];
         self.streams.at(&labels).inc_by(integer(server.streams));
         self.connected.at(&labels).inc_by(integer(server.connected));
         self.opened.at(&labels).inc_by(server.totals.opened);
         self.closed.at(&labels).inc_by(server.totals.ended);
         self.responses.at(&labels).inc_by(server.totals.responses);
+        if let Some(last) = server.last_response.filter(|_| is_single) {
+            let last = last.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            self.last_response.at(&labels).set(i64::try_from(last).unwrap_or(i64::MAX));
+        }
         self.nacks.at(&labels).inc_by(server.totals.nacks);
     }
 }

@@ -399,7 +399,7 @@ async fn a_route_waits_for_the_endpoints_of_clusters_that_the_client_was_sent() 
     let sent = client.sent().await;
     client.ack(LDS, &[], &sent);
     let mut warming = cluster("a", "2");
-    warming.value = [&warming.value[..3], &[0x10, 3], &warming.value[3..]].concat().into(); // its endpoints come by EDS
+    warming.value = [&warming.value[..3], &[0x1a, 4, 0x0a, 2, 0x1a, 0], &warming.value[3..]].concat().into(); // its endpoints come by EDS
     let changed = Resource { name: "a".into(), version: "2".into(), resource: Some(warming), ..Default::default() };
     let (type_url, nonce, resources) = (CDS.into(), "3".into(), vec![changed]);
     stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));

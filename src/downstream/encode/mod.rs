@@ -59,6 +59,11 @@ impl Outgoing {
         self.next < self.message.pieces()
     }
 
+    /// Returns the bytes that go to the client, before the first piece is taken.
+    pub(crate) fn bytes(&self) -> usize {
+        self.head.length + self.message.length
+    }
+
     /// Returns what tells the message from others, and its length. Clients that are sent the same bytes share it.
     pub(crate) fn message(&self) -> (usize, usize) {
         (Arc::as_ptr(&self.message).addr(), self.message.length)

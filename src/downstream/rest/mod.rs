@@ -195,7 +195,10 @@ impl Rest {
             if version != held {
                 let (view, spelling) = (handle.key.as_str().into(), reply.spelling.clone());
                 let wanted = CacheKey { view, spelling, version, wrappers: reply.wrappers };
+                let (deliveries, lag) = (handle.deliveries(), reply.lag);
+                let place = deliveries.place(&reply.kind);
                 let made = self.shared.body(wanted, *reply).await?;
+                made.iter().for_each(|content| deliveries.sent(place, content.len(), lag, None));
                 return made.map(Answer::Content).map_err(|nack| (*nack).clone());
             }
             if self.options.long_poll.is_zero() {

@@ -48,6 +48,8 @@ pub(super) struct AckTracker {
     /// The latest unanswered replies, oldest first.
     sent: VecDeque<SentReply>,
     last: Option<SentReply>,
+    /// Since when replies are unanswered, those included that are not remembered. An answer settles all earlier replies.
+    unanswered_since: Option<Moment>,
     /// Until when the next reply waits for the ACK or NACK of the last one.
     deadline: Option<Moment>,
     last_nack: Option<Nack>,
@@ -61,6 +63,7 @@ impl AckTracker {
             self.sent.pop_front();
         }
         self.sent.push_back(reply);
+        self.unanswered_since.get_or_insert(now);
         self.last = Some(reply);
         // The time runs from the first unanswered reply: an ACK in between does not delay a change again.
         let running = self.deadline.filter(|until| now < *until);
@@ -72,9 +75,13 @@ impl AckTracker {
     pub(crate) fn answer(&mut self, nonce: &str, nack: Option<(i32, Arc<str>)>, now: Moment) -> Ack {
         let nonce = nonce.parse().ok();
         let known = self.sent.iter().chain(&self.last).find(|sent| Some(sent.nonce) == nonce);
-        let Some(reply) = known.copied() else { return Ack::UnknownNonce };
+        let Some(reply) = known.copied() else {
+            self.settle_forgotten(nonce);
+            return Ack::UnknownNonce;
+        };
         let nonce = reply.nonce;
         self.sent.retain(|sent| sent.nonce != nonce);
+        self.settle_to(nonce);
         let stale = self.last != Some(reply);
         if !stale {
             self.deadline = None;
@@ -101,6 +108,34 @@ impl AckTracker {
                 Ack::Nack { nonce, stale }
             }
         }
+    }
+
+    /// An answer settles its reply and all before it.
+    fn settle_to(&mut self, nonce: u64) {
+        let nacked = self.last_nack.as_ref().map(|nack| nack.nonce);
+        let newest = self.accepted.map(|accepted| accepted.nonce).max(nacked);
+        if newest.is_none_or(|newest| newest < nonce) {
+            self.unanswered_since = self.sent.iter().find(|sent| sent.nonce > nonce).map(|sent| sent.sent);
+        }
+    }
+
+    /// The answer may be to a reply that is forgotten, since many more were sent until it came.
+    fn settle_forgotten(&mut self, nonce: Option<u64>) {
+        let is_forgotten = |first: &&SentReply| nonce.is_some_and(|nonce| 0 < nonce && nonce < first.nonce);
+        if let Some(first) = self.sent.front().filter(is_forgotten) {
+            self.unanswered_since = self.unanswered_since.map(|since| since.max(first.sent));
+        }
+    }
+
+    /// Returns the reply of a nonce, if it has no answer yet and is remembered.
+    pub(super) fn unanswered(&self, nonce: &str) -> Option<SentReply> {
+        let nonce: u64 = nonce.parse().ok()?;
+        self.sent.iter().find(|sent| sent.nonce == nonce).copied()
+    }
+
+    /// Returns since when replies are unanswered, if one is to which neither it nor a later one was answered.
+    pub(crate) fn unanswered_since(&self) -> Option<Moment> {
+        self.unanswered_since
     }
 
     /// Suspects a resource that the reason of the standing NACK quotes, which last changed at a revision.
@@ -167,11 +202,25 @@ impl AckTracker {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::protocol::session::carried::Carried;
     use crate::xds::SetVersion;
 
     fn reply(nonce: u64) -> SentReply {
-        SentReply { nonce, version: SetVersion::EMPTY, revision: Revision::ZERO, is_full_set: false }
+        SentReply {
+            nonce,
+            version: SetVersion::EMPTY,
+            revision: Revision::ZERO,
+            is_full_set: false,
+            sent: at(nonce),
+            carried: Carried::default(),
+        }
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment::START + Duration::from_secs(seconds)
     }
 
     fn no() -> Option<(i32, Arc<str>)> {
@@ -196,6 +245,24 @@ mod tests {
         assert_eq!(answers.answer("4", None, now), Ack::Ack { nonce: 4, stale: false });
         assert!(answers.is_nacked() && answers.standing().is_some(), "SotW repeats the nonce to change names");
         assert_eq!(answers.accepted(), Some(reply(3)));
+    }
+
+    #[test]
+    fn a_reply_waits_for_its_answer_until_it_or_a_later_one_is_answered() {
+        let (mut answers, limits) = (AckTracker::default(), Limits::default());
+        (1..=3).for_each(|nonce| answers.sent(reply(nonce), at(nonce), &limits));
+        assert_eq!(answers.unanswered_since(), Some(at(1)));
+        assert_eq!(answers.unanswered("2"), Some(reply(2)));
+        answers.answer("2", None, at(4));
+        assert_eq!((answers.unanswered_since(), answers.unanswered("2")), (Some(at(3)), None));
+        answers.answer("1", no(), at(4));
+        assert_eq!(answers.unanswered_since(), Some(at(3)), "a late answer changes nothing");
+        answers.answer("3", no(), at(5));
+        assert_eq!(answers.unanswered_since(), None, "a NACK is an answer");
+        (4..100).for_each(|nonce| answers.sent(reply(nonce), at(nonce), &limits));
+        assert_eq!(answers.unanswered_since(), Some(at(4)), "also of what is forgotten");
+        answers.answer("50", None, at(100));
+        assert_eq!(answers.unanswered_since(), Some(at(92)), "a client with many replies on their way answers");
     }
 
     #[test]

@@ -32,6 +32,9 @@ impl Subscription {
         }
         self.add_longer_lives(kind, view, &mut round);
         let empty_answer_due = std::mem::take(&mut self.empty_answer_due);
+        if empty_answer_due {
+            round.draft.carried.note_request(Some(self.asked));
+        }
         if !round.draft.is_empty() || empty_answer_due {
             // What does not fit is sent with the next piece, before anything else.
             self.sent = Some(round.draft.version);
@@ -84,7 +87,12 @@ impl Subscription {
     fn add_pending(&mut self, kind: &Type, view: &ReplyContext, may: SendScope, round: &mut Round) {
         let mut next = self.pending.first_key_value().map(|(name, pending)| (name.clone(), *pending));
         while let Some((name, pending)) = next.filter(|_| !round.is_full(view)) {
-            match self.add_one(kind, &name, pending, view, may, round) {
+            let before = round.draft.bytes;
+            let still = self.add_one(kind, &name, pending, view, may, round);
+            if round.draft.bytes > before {
+                round.draft.carried.note(pending.carried(view));
+            }
+            match still {
                 Some(still) => drop(self.pending.insert(name.clone(), still)),
                 None => drop(self.pending.remove(&name)),
             }
@@ -107,11 +115,11 @@ impl Subscription {
         let mark = view.state.revision;
         let forced = pending.forced_resend.is_some_and(|due| due <= view.now);
         let changed = pending.changed_by(mark);
-        if !(pending.requested || forced || changed) {
+        if !(pending.requested.is_some() || forced || changed) {
             return Some(pending);
         }
         // A forced name waits only for its time: the client holds back its own ACK until the name has come.
-        let allowed = if pending.requested { SendScope::InitialReplies } else { SendScope::Anything };
+        let allowed = if pending.requested.is_some() { SendScope::InitialReplies } else { SendScope::Anything };
         let kept_back = may < allowed && !forced;
         let trouble = self.unsent_error(kind, name, view);
         match self.known(kind, name, view) {
@@ -126,7 +134,7 @@ impl Subscription {
                 // An error is no value: the name stays pending, and nothing more is sent of it until one comes.
                 let pending = match view.state.error(kind, name) {
                     Some(_) => Pending {
-                        requested: true,
+                        requested: pending.requested.or(Some(view.now)),
                         changed: pending.after(mark).and_then(|pending| pending.changed),
                         ..pending
                     },
@@ -136,7 +144,7 @@ impl Subscription {
                     pending.changed.is_none() && pending.forced_resend.is_none() && self.wildcard.is_none();
                 // A glob has no value, only members: until it is known to be empty, nothing is sent under its own name.
                 if asked_alone || self.globs.contains(name) {
-                    self.awaiting_data.insert(name.clone());
+                    self.awaiting_data.insert(name.clone(), pending.requested.unwrap_or(view.now));
                     return None;
                 }
                 return Some(pending);
@@ -152,14 +160,14 @@ impl Subscription {
             }
             Lookup::Absent(_) => {
                 let held = self.names.get(name).is_some_and(|sent| sent.client_may_hold());
-                if held || !(pending.requested || forced || trouble.is_some()) {
+                if held || !(pending.requested.is_some() || forced || trouble.is_some()) {
                     return Some(pending); // a removal: these are sent after all additions
                 }
                 if kept_back {
                     round.kept_back = true;
                     return Some(pending);
                 }
-                if pending.requested || forced {
+                if pending.requested.is_some() || forced {
                     self.answer_absent(kind, name, round);
                 }
                 self.add_error(name, trouble, round);
@@ -171,20 +179,20 @@ impl Subscription {
                 let share = Self::share(view, name, resource);
                 let sent = self.names.get(name).copied();
                 if resource.do_not_cache()
-                    && pending.requested
+                    && let Some(asked) = pending.requested
                     && !changed
                     && sent.is_some_and(|sent| sent.holds.is_empty())
                 {
                     if pending.changed.is_some() || pending.forced_resend.is_some() {
                         return Some(pending);
                     }
-                    self.awaiting_data.insert(name.clone()); // the view reports it when the server has responded for this client
+                    self.awaiting_data.insert(name.clone(), asked); // the view reports it when the server has responded for this client
                     return None;
                 }
                 let well_again =
                     sent.is_some_and(|sent| sent.error != Revision::ZERO) && view.state.error(kind, name).is_none();
                 let news = sent.is_none_or(|sent| sent.holds != share) || well_again;
-                if !news && !pending.requested && !forced && trouble.is_none() {
+                if !news && pending.requested.is_none() && !forced && trouble.is_none() {
                     self.record_sent(name, share);
                     round.longer_lives.extend(self.longer_life(kind, name, pending, view));
                     return merge(pending.after(mark), pending.forced_resend);
@@ -196,11 +204,11 @@ impl Subscription {
                 if round.is_full(view) {
                     return Some(pending);
                 }
-                if !news && !pending.requested && !forced {
+                if !news && pending.requested.is_none() && !forced {
                     self.add_error(name, trouble, round);
                     return merge(pending.after(mark), pending.forced_resend);
                 }
-                round.add(resource, view.ttl(self.entry(kind, name, view)), pending.requested);
+                round.add(resource, view.ttl(self.entry(kind, name, view)), pending.requested.is_some());
                 self.record_sent(name, share);
                 self.answer_collection_of(name);
                 if let Some(stated) = self.wildcard.as_mut().and_then(|wildcard| wildcard.initial_versions.as_mut()) {
@@ -208,7 +216,7 @@ impl Subscription {
                 }
                 if let Some((revision, _)) = trouble {
                     // A name with an error is not in the same reply as its resource (SOTW-52): the error gets its own.
-                    return Some(Pending { requested: false, forced_resend: None, ..pending }.with_change(revision));
+                    return Some(Pending { requested: None, forced_resend: None, ..pending }.with_change(revision));
                 }
                 self.record_error_sent(name, Revision::ZERO);
             }
@@ -253,6 +261,7 @@ impl Subscription {
     pub(super) fn add_rejected(&mut self, draft: &mut Draft) {
         for (name, error) in &mut self.rejected {
             if let Some(error) = error.take() {
+                draft.carried.note_request(Some(self.asked));
                 draft.add_error(name.clone(), error);
             }
         }
@@ -288,7 +297,7 @@ impl Subscription {
         let Self { wildcard: Some(wildcard), names, pending, .. } = self else { return };
         let Some(table) = view.state.resources(kind, Class::Wildcard) else { return };
         let allowed = if wildcard.first { SendScope::InitialReplies } else { SendScope::Anything };
-        let (mut sent, mut exhausted, first) = (Vec::new(), true, wildcard.first);
+        let (mut sent, mut exhausted, first, before) = (Vec::new(), true, wildcard.first, round.draft.bytes);
         let bodies_alone = view.client.variant == Variant::Sotw && !view.client.wrappers;
         let from = wildcard.added;
         for (entry, resource) in table.additions(from) {
@@ -320,6 +329,9 @@ impl Subscription {
                 }
             }
             wildcard.added = entry.changed;
+        }
+        if round.draft.bytes > before {
+            round.draft.carried.note(wildcard.carried(|| table.additions_received(from)));
         }
         if exhausted {
             let sent_before = |entry: &Entry| view.client.ttl && entry.changed <= from;
@@ -372,8 +384,9 @@ impl Subscription {
                 draft.warms.extend(Warms::of(resource, first));
                 last = entry.changed;
             }
-            draft.into_batch(cut.then_some(last))
+            draft.into_batch(cut.then_some(last), table.additions_received(added))
         });
+        round.draft.carried.note(wildcard.carried(|| batch.oldest_change));
         wildcard.added = batch.cut_after.unwrap_or(view.state.revision.max(added));
         if batch.cut_after.is_none() {
             wildcard.refreshed = view.state.revision;

@@ -131,11 +131,16 @@ impl Session {
         if kind.is(Role::Endpoints) {
             self.hold.on_reply_sent(&draft, now, &self.limits);
         }
+        let carried = draft.carried;
         let mut reply = Reply::new(kind.clone(), nonce, state.revision, self.client.wrappers, draft);
         reply.progress = self.lease.as_ref().map(|lease| lease.progress().clone());
         let is_full_set = self.client.variant == Variant::Sotw && kind.info().full_state;
         if let Some(subscription) = self.subscriptions.get_mut(kind) {
-            let sent = SentReply { nonce, version: reply.version, revision: state.revision, is_full_set };
+            let (version, revision) = (reply.version, state.revision);
+            let sent = SentReply { nonce, version, revision, is_full_set, sent: now, carried };
+            reply.lag = carried.lag(now);
+            let is_awaited = !subscription.asks_once && subscription.acks.unanswered_since().is_none();
+            reply.begins_wait = is_awaited.then_some(now);
             subscription.acks.sent(sent, now, &self.limits);
             subscription.acks.note_content(sent, &reply, &self.limits);
             reply.spell(&subscription.spelling, &subscription.spellings);

@@ -47,7 +47,7 @@ impl Subscription {
     /// A glob was subscribed again: everything in it is sent again (DELTA-10).
     pub(super) fn again_of(&mut self, glob: &Name) {
         for (name, _) in glob.members_in(&self.names) {
-            self.pending.entry(name.clone()).or_default().requested = true;
+            self.pending.entry(name.clone()).or_default().requested.get_or_insert(self.asked);
         }
     }
 
@@ -62,7 +62,7 @@ impl Subscription {
         for name in members {
             self.drop_name(&name);
             if self.wildcard.is_some() {
-                self.pending.insert(name, Pending::requested()); // it stays visible through `*`, or is removed (DELTA-24)
+                self.pending.insert(name, Pending::requested(self.asked)); // it stays visible through `*`, or is removed (DELTA-24)
             }
         }
     }
@@ -79,7 +79,7 @@ impl Subscription {
         self.awaiting_data.remove(name);
         let pending = self.pending.entry(name.clone()).or_default();
         pending.changed_at(Revision::ZERO); // it may be absent by now, or always have been
-        pending.requested = held;
+        pending.requested = held.then_some(self.asked);
         self.names.entry(name.clone()).and_modify(|sent| sent.member = true);
         true
     }

@@ -71,7 +71,7 @@ impl Subscription {
 
     /// Returns every name of which something may be due.
     fn unsent_names<'a>(&'a self, kind: &Type, view: &ReplyContext<'a>) -> BTreeSet<&'a Name> {
-        let mut names: BTreeSet<&Name> = self.pending.keys().chain(&self.awaiting_data).collect();
+        let mut names: BTreeSet<&Name> = self.pending.keys().chain(self.awaiting_data.keys()).collect();
         let table = view.state.resources(kind, Class::Wildcard);
         if let Some((wildcard, table)) = self.wildcard.as_ref().zip(table) {
             let allowed = |name: &&Name| wildcard.covers(name) && view.client.clearance.allows(kind, name);

@@ -27,7 +27,8 @@ impl Session {
             estimate.bytes += wildcard + named;
             let is_new = |wildcard: &Wildcard| wildcard.added == Revision::ZERO;
             estimate.is_first |= wildcard > 0 && of.wildcard.as_ref().is_some_and(is_new);
-            estimate.is_first |= named > 0 && of.pending.values().take(SAMPLE).any(|pending| pending.requested);
+            estimate.is_first |=
+                named > 0 && of.pending.values().take(SAMPLE).any(|pending| pending.requested.is_some());
         }
         estimate
     }
@@ -38,7 +39,7 @@ impl Subscription {
         let Some(wildcard) = &self.wildcard else { return 0 };
         let Some(table) = snapshot.resources(kind, Class::Wildcard) else { return 0 };
         let mut additions = table.additions(wildcard.added).map(|(_, resource)| resource.body.bytes().len()).peekable();
-        if additions.peek().is_none() && !self.complete_due {
+        if additions.peek().is_none() && self.complete_due.is_none() {
             return 0;
         }
         // A client that states what it holds mostly has what it would be sent.

@@ -208,7 +208,7 @@ impl Subscription {
                 return if is_current { Sent::Current } else { Sent::Earlier };
             }
             Some(_) if self.wildcard.is_none() => {
-                let is_due = self.pending.contains_key(name) || self.awaiting_data.contains(name);
+                let is_due = self.pending.contains_key(name) || self.awaiting_data.contains_key(name);
                 let is_absent = matches!(self.known(kind, name, view), Lookup::Absent(_));
                 return if is_absent && !is_due { Sent::Current } else { Sent::Nothing };
             }

@@ -7,11 +7,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::carried::Carried;
 use super::progress::Progress;
 use super::reply::{Draft, Warms};
 use super::subscription::{Pending, Subscription};
 use super::{Attempt, ReplyContext, SendScope};
 use crate::protocol::faults::Fault;
+use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::view::{Batch, BatchKey, Class, Completeness, Entry, Lookup, Presence, Revision};
 use crate::xds::{Name, Resource, SetVersion, Type};
 
@@ -35,6 +37,7 @@ impl Subscription {
         self.add_rejected(&mut draft);
         self.add_errors(kind, view, &mut draft);
         let known = self.is_known_to_client(&draft, requested) && draft.errors.is_empty() && !refreshed;
+        draft.carried.note(self.carried_additions(kind, view, &draft));
         self.sent_additions(kind, view, &draft);
         if known { Attempt::Nothing } else { Attempt::Ready(draft.into()) }
     }
@@ -61,22 +64,28 @@ impl Subscription {
         let mut draft = self.compose(kind, view, false);
         self.add_errors(kind, view, &mut draft);
         let unchanged = self.sent == Some(draft.version) && draft.errors.is_empty();
+        draft.carried.note(self.carried_removals(kind, view));
         self.sent_removals(kind, view, &draft);
         if unchanged { Attempt::Nothing } else { Attempt::Ready(draft.into()) }
     }
 
     /// Whether something is known that the client is still to be sent.
     pub(super) fn has_unsent(&self, kind: &Type, view: &ReplyContext) -> bool {
-        let set_due = self.uses_full_sets(kind, view) && self.complete_due;
-        let known = |name| !matches!(self.known(kind, name, view), Lookup::Unknown);
-        let name_due = || self.pending.iter().any(|(name, pending)| pending.requested && known(name));
-        set_due || name_due() || self.any_addition(kind, view) || self.any_removal(kind, view)
+        self.requested(kind, view) || self.any_addition(kind, view) || self.any_removal(kind, view)
+    }
+
+    /// Returns since when the client could have been sent what it is still to be sent.
+    pub(super) fn unsent_since(&self, kind: &Type, view: &ReplyContext) -> Option<Moment> {
+        let mut carried = self.carried_additions(kind, view, &Draft::default());
+        carried.note(self.carried_removals(kind, view));
+        earliest(carried.change, carried.request).filter(|_| self.has_unsent(kind, view))
     }
 
     /// Whether a set is due because of a request, and not because of a change.
     fn requested(&self, kind: &Type, view: &ReplyContext) -> bool {
         let known = |name| !matches!(self.known(kind, name, view), Lookup::Unknown);
-        self.complete_due || self.pending.iter().any(|(name, pending)| pending.requested && known(name))
+        self.complete_due.is_some()
+            || self.pending.iter().any(|(name, pending)| pending.requested.is_some() && known(name))
     }
 
     fn any_addition(&self, kind: &Type, view: &ReplyContext) -> bool {
@@ -143,6 +152,32 @@ impl Subscription {
         let gone = |name| matches!(self.known(kind, name, view), Lookup::Absent(_));
         let by_name = self.pending.iter().any(|(name, pending)| pending.changed_by(view.state.revision) && gone(name));
         self.missed_removals || of_wildcard || by_name
+    }
+
+    fn carried_additions(&self, kind: &Type, view: &ReplyContext, draft: &Draft) -> Carried {
+        let mut carried = Carried { request: self.complete_due, change: None };
+        if let Some(wildcard) = &self.wildcard {
+            let table = view.state.resources(kind, Class::Wildcard);
+            carried.note(wildcard.carried(|| match &draft.batch {
+                Some(batch) => batch.oldest_change,
+                None => table?.additions_received(wildcard.added),
+            }));
+        }
+        let known = |name| !matches!(self.known(kind, name, view), Lookup::Unknown);
+        let named = self.pending.iter().filter(|(name, _)| known(name));
+        named.for_each(|(_, pending)| carried.note(pending.carried(view)));
+        carried
+    }
+
+    fn carried_removals(&self, kind: &Type, view: &ReplyContext) -> Carried {
+        let mut carried = Carried::default();
+        let progress = self.wildcard.as_ref().and_then(|wildcard| wildcard.progress.as_ref());
+        let table = view.state.resources(kind, Class::Wildcard);
+        carried.note_change(progress.zip(table).and_then(|(of, table)| table.removals_received(of.removals())));
+        let gone = |name| matches!(self.known(kind, name, view), Lookup::Absent(_));
+        let named = self.pending.iter().filter(|(name, _)| gone(name));
+        named.for_each(|(_, pending)| carried.note(pending.carried(view)));
+        carried
     }
 
     /// An incomplete set is not sent: clients would delete what it lacks (I3, SOTW-7). A client without state is sent the names
@@ -231,7 +266,7 @@ impl Subscription {
                 _ if !view.client.clearance.allows(kind, name) => {}
                 Lookup::Present(resource) => {
                     let news = sent.holds != Self::share(view, name, resource);
-                    let first = self.pending.get(name).is_some_and(|pending| pending.requested);
+                    let first = self.pending.get(name).is_some_and(|pending| pending.requested.is_some());
                     set.add(resource, view.ttl(self.entry(kind, name, view)), news.then_some(first));
                 }
                 Lookup::Absent(Some(last)) if union && !sent.holds.is_empty() && self.is_gone(kind, name, view) => {
@@ -258,7 +293,7 @@ impl Subscription {
             for (entry, resource) in table.additions(Revision::ZERO) {
                 set.add(resource, None, (entry.body_changed > added).then_some(first));
             }
-            set.draft.into_batch(None)
+            set.draft.into_batch(None, table.additions_received(added))
         };
         Some(view.state.batch(key, collect))
     }
@@ -270,7 +305,7 @@ impl Subscription {
     fn sent_additions(&mut self, kind: &Type, view: &ReplyContext, draft: &Draft) {
         let mark = view.state.revision;
         self.sent = Some(draft.version);
-        self.complete_due = false;
+        self.complete_due = None;
         (self.initial_version, self.stated) = (None, false); // from here on the client holds what it was sent
         if let Some(wildcard) = &mut self.wildcard {
             (wildcard.added, wildcard.refreshed) = (mark, mark);
@@ -279,7 +314,7 @@ impl Subscription {
         }
         self.note_all(kind, view, |known, pending| match known {
             Lookup::Present(_) => true,
-            Lookup::Absent(_) => pending.is_some_and(|pending| pending.requested),
+            Lookup::Absent(_) => pending.is_some_and(|pending| pending.requested.is_some()),
             Lookup::Unknown => false,
         });
     }
@@ -314,9 +349,11 @@ impl Subscription {
                     }
                 }
                 // What the client holds is still in the union; the reduced set removes it.
-                Lookup::Absent(_) if held && self.pending.get(&name).is_some_and(|pending| pending.requested) => {
+                Lookup::Absent(_)
+                    if held && self.pending.get(&name).is_some_and(|pending| pending.requested.is_some()) =>
+                {
                     if let Some(pending) = self.pending.get_mut(&name) {
-                        pending.requested = false;
+                        pending.requested = None;
                         pending.changed_at(mark);
                     }
                     continue;

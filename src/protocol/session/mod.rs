@@ -15,6 +15,7 @@
 mod acks;
 mod additions;
 mod burst;
+mod carried;
 mod client;
 mod collections;
 mod delays;
@@ -42,13 +43,14 @@ use std::sync::Arc;
 
 pub use acks::Ack;
 pub(crate) use acks::Nack;
+pub(crate) use carried::Lag;
 pub use client::{Client, Variant};
 pub(crate) use delays::{Delay, DelayReason};
 pub(crate) use differences::{Differences, Names};
 pub(crate) use estimate::Estimate;
 pub(crate) use explain::{Answer, Known, NameBook, Obstacle, Sent, similar_to};
 pub use identity::{Identity, IdentityError};
-pub(crate) use nacks::{Answers, NackChange};
+pub(crate) use nacks::{Answered, Answers, NackChange};
 pub use reply::{Heartbeat, Reply};
 pub(crate) use requested_names::Authorities;
 pub use requests::BadRequest;
@@ -96,6 +98,8 @@ pub struct Session {
     rejected_names: usize,
     /// NACKs that began or ceased to stand since the last look.
     nack_changes: Vec<NackChange>,
+    /// What the last request has answered.
+    answered: Option<Answered>,
     /// The last poll left nothing that an ACK or NACK of the client could release.
     at_rest: bool,
     /// A reply waits until more is known (I3).
@@ -183,6 +187,8 @@ pub(crate) struct Summary<'a> {
     pub(crate) accepted: Option<SentReply>,
     /// Something is known that the client is still to be sent.
     pub(crate) has_unsent: bool,
+    /// Since when it has lacked something, or has not answered.
+    pub(crate) behind_since: Option<Moment>,
     /// Why it has not been sent.
     pub(crate) delay: Option<&'a Delay>,
 }
@@ -233,6 +239,7 @@ impl Session {
             authorities: Authorities::default(),
             rejected_names: 0,
             nack_changes: Vec::new(),
+            answered: None,
             at_rest: false,
             waits: false,
             delays: Delays::default(),
@@ -323,7 +330,7 @@ impl Session {
         let limit = self.limits.names;
         if let Some(subscription) = self.subscriptions.get_mut(&mark.kind) {
             let forget_earlier = self.limits.faults.has(Fault::LastChangeOnly);
-            subscription.on_name_changed(&mark.name, mark.revision, forget_earlier);
+            subscription.on_name_changed(&mark.name, mark.revision, self.reached, forget_earlier);
             if subscription.longest_list() > limit {
                 self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyNames(limit)));
             }
@@ -519,6 +526,7 @@ impl Session {
             newest: subscription.acks.newest(),
             accepted: subscription.acks.accepted(),
             has_unsent: subscription.has_unsent(kind, &view),
+            behind_since: subscription.behind_since(kind, &view),
             delay: self.delays.of_additions(kind),
         })
     }

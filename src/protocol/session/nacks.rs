@@ -2,10 +2,12 @@
 //! it has yet to answer.
 
 use super::Session;
+use super::carried::Lag;
 use super::nack_reason::quoted_names;
 use super::sent_reply::SentReply;
 use super::standing_nack::StandingNack;
 use crate::proto::Request;
+use crate::protocol::moment::Moment;
 use crate::protocol::view::{Class, Snapshot};
 use crate::xds::{Name, SetVersion, Type};
 
@@ -19,6 +21,19 @@ pub(crate) struct Answers<'a> {
     /// The newest reply that the client accepted.
     pub(crate) accepted: Option<SentReply>,
     pub(crate) nack: Option<&'a StandingNack>,
+}
+
+/// What a client's answer settled: of one type, for its first answer to a reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answered {
+    pub(crate) kind: Type,
+    /// It is the first ACK of a reply. A NACK is none.
+    pub(crate) is_ack: bool,
+    /// How old what the reply carried was by then, for an ACK.
+    pub(crate) lag: Lag,
+    /// Since when the type's oldest unanswered reply waited before, and since when it does now, if that changed.
+    pub(crate) waited_since: Option<Moment>,
+    pub(crate) waits_since: Option<Moment>,
 }
 
 /// A NACK of one type that ceased to stand, one that began to, or one in place of another.
@@ -64,6 +79,17 @@ impl Session {
             let (newest, is_pending) = acks.newest()?;
             Some(Answers { kind, newest, is_pending, accepted: acks.accepted(), nack: acks.standing() })
         })
+    }
+
+    /// Returns what the last request has answered.
+    pub(crate) fn take_answered(&mut self) -> Option<Answered> {
+        self.answered.take()
+    }
+
+    /// Returns since when replies of each type are unanswered, for types with such replies.
+    pub(crate) fn unanswered(&self) -> impl Iterator<Item = (&Type, Moment)> {
+        let awaited = self.subscriptions().filter(|(_, subscription)| !subscription.asks_once);
+        awaited.filter_map(|(kind, subscription)| Some((kind, subscription.acks.unanswered_since()?)))
     }
 
     /// Returns the NACKs that began or ceased to stand since the last call.

@@ -25,6 +25,9 @@ impl Subscription {
         self.remove_of_wildcard(kind, view, &mut draft, &mut said);
         let unjudged = self.judge_stated(kind, view, &mut draft, &said);
         let empty_answer = self.has_empty_answer_due(kind, view);
+        if empty_answer {
+            draft.carried.note_request(self.wildcard.as_ref().map(|wildcard| wildcard.asked));
+        }
         let sent_all = draft.is_empty() && !unjudged;
         let (mark, is_news) = self.note_set_mark(kind, view, sent_all);
         draft.set = mark;
@@ -63,7 +66,9 @@ impl Subscription {
     ) {
         let mark = view.state.revision;
         let ripe = |pending: &Pending| {
-            pending.requested || pending.changed_by(mark) || pending.forced_resend.is_some_and(|due| due <= view.now)
+            pending.requested.is_some()
+                || pending.changed_by(mark)
+                || pending.forced_resend.is_some_and(|due| due <= view.now)
         };
         let gone = |name: &Name| matches!(self.known(kind, name, view), Lookup::Absent(_));
         let ready: Vec<_> = self
@@ -77,9 +82,10 @@ impl Subscription {
             else {
                 break;
             };
+            let before = draft.bytes;
             let held = self.names.get(&name).is_none_or(|sent| sent.client_may_hold());
             if let Lookup::Absent(last) = self.known(kind, &name, view)
-                && (held || pending.requested || pending.forced_resend.is_some())
+                && (held || pending.requested.is_some() || pending.forced_resend.is_some())
                 && said.insert(last.map_or(&name, |last| &last.name).clone())
             {
                 draft.add_removed(name.clone(), last);
@@ -87,6 +93,9 @@ impl Subscription {
             if let Some((revision, error)) = self.unsent_error(kind, &name, view) {
                 draft.add_error(name.clone(), error); // not found, or not allowed: the reason for the removal (XLAT-21)
                 self.record_error_sent(&name, revision);
+            }
+            if draft.bytes > before {
+                draft.carried.note(pending.carried(view));
             }
             self.record_sent(&name, SetVersion::EMPTY);
             match pending.after(mark) {
@@ -107,6 +116,7 @@ impl Subscription {
         let Self { wildcard: Some(wildcard), names, .. } = self else { return };
         let Some(table) = view.state.resources(kind, Class::Wildcard) else { return };
         let Some(mut progress) = wildcard.progress.take() else { return };
+        let oldest = table.removals_received(progress.removals());
         let mut gone = Vec::new();
         let mut exhausted = true;
         for (name, entry) in table.removals(progress.removals()) {
@@ -135,6 +145,9 @@ impl Subscription {
             progress.record_all_sent(view.state.revision);
         }
         wildcard.progress = Some(progress);
+        if !gone.is_empty() {
+            draft.carried.note_change(oldest);
+        }
         for name in gone {
             self.record_sent(name, SetVersion::EMPTY);
         }
@@ -172,6 +185,7 @@ impl Subscription {
             } else if !here && (whole || gone) {
                 judged.push(place);
                 if !said.contains(name) {
+                    draft.carried.note_request(Some(wildcard.asked));
                     draft.add_removed(name.clone(), None);
                 }
             } else {

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::carried::{Carried, Lag};
+use crate::protocol::moment::Moment;
 use crate::protocol::set_mark::SetMark;
 use crate::protocol::view::{Batch, LeaseProgress, NamedError, Revision};
 use crate::xds::{ContentHash, Name, Resource, SetVersion, Type};
@@ -43,6 +45,10 @@ pub struct Reply {
     pub revision: Revision,
     /// This client can read wrapped resources in SotW.
     pub(crate) wrappers: bool,
+    /// How old it is.
+    pub(crate) lag: Lag,
+    /// When it was made, if the client has answered all earlier replies of the type.
+    pub(crate) begins_wait: Option<Moment>,
     /// Progress is recorded here with each piece that is sent, so that the snapshot stays leased.
     pub progress: Option<LeaseProgress>,
 }
@@ -76,6 +82,7 @@ pub(super) struct Draft {
     pub(crate) version: SetVersion,
     pub(crate) warms: Vec<Warms>,
     pub(crate) bytes: usize,
+    pub(crate) carried: Carried,
 }
 
 /// What a client waits for after a resource: the endpoints of a cluster, or the virtual hosts of a route.
@@ -121,10 +128,10 @@ impl Draft {
     }
 
     /// Converts the draft to a batch, for all clients that are sent the same.
-    pub(super) fn into_batch(self, cut_after: Option<Revision>) -> Batch {
+    pub(super) fn into_batch(self, cut_after: Option<Revision>, oldest_change: Option<Moment>) -> Batch {
         let refers_to = self.warms.into_iter().map(|warms| warms.name).collect();
         let Self { resources, bytes, version, .. } = self;
-        Batch { resources: resources.into(), refers_to, bytes, version, cut_after }
+        Batch { resources: resources.into(), refers_to, bytes, version, cut_after, oldest_change }
     }
 
     pub(super) fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
@@ -230,6 +237,8 @@ impl Reply {
             set_mark: set,
             revision: mark,
             wrappers,
+            lag: Lag::default(),
+            begins_wait: None,
             progress: None,
         }
     }

@@ -7,6 +7,7 @@ use super::acks::Ack;
 use super::client::Client;
 use super::initial_versions::InitialVersions;
 use super::nack_reason::clean;
+use super::nacks::Answered;
 use super::requested_names::{NameParser, RequestedNames};
 use super::subscription::{Pending, SentState, Subscription, Wildcard};
 use super::{Session, Variant};
@@ -87,8 +88,8 @@ impl Session {
             // Types that are not served at all, or not in SotW, are no reason to end the stream (TRN-3, TRN-15).
             _ if !self.table.serves(&kind) => self.unserved += 1,
             (Variant::Sotw, Request::Sotw(_)) if kind.info().delta_only => self.unserved += 1,
-            (Variant::Sotw, Request::Sotw(request)) => self.take_sotw(kind, &url, request),
-            (Variant::Delta, Request::Delta(request)) => self.take_delta(kind, &url, request, stated),
+            (Variant::Sotw, Request::Sotw(request)) => self.take_sotw(kind, &url, request, now),
+            (Variant::Delta, Request::Delta(request)) => self.take_delta(kind, &url, request, stated, now),
             _ => return Err(BadRequest::Variant),
         }
         if let Some(kind) = nacked {
@@ -136,7 +137,18 @@ impl Session {
         let limit = self.limits.error_bytes;
         let subscription = self.subscriptions.get_mut(kind)?;
         let nack = error.map(|status| (status.code, clean(&status.message, limit).into()));
+        let (since, unanswered) = (subscription.acks.unanswered_since(), subscription.acks.unanswered(nonce));
         let answer = subscription.acks.answer(nonce, nack, now);
+        let acknowledged = unanswered.filter(|_| matches!(answer, Ack::Ack { .. }));
+        let waits_since = subscription.acks.unanswered_since();
+        let is_news = !subscription.asks_once && (answer != Ack::UnknownNonce || since != waits_since);
+        self.answered = is_news.then(|| Answered {
+            kind: kind.clone(),
+            is_ack: acknowledged.is_some(),
+            lag: acknowledged.map(|reply| reply.carried.lag(now)).unwrap_or_default(),
+            waited_since: since.filter(|_| since != waits_since),
+            waits_since: waits_since.filter(|_| since != waits_since),
+        });
         if kind.is(Role::Clusters) {
             self.hold.answered(answer, now, &self.limits);
         }
@@ -147,12 +159,13 @@ impl Session {
         Some(answer)
     }
 
-    fn take_sotw(&mut self, kind: Type, url: &str, request: DiscoveryRequest) {
+    fn take_sotw(&mut self, kind: Type, url: &str, request: DiscoveryRequest, now: Moment) {
         let reader = NameParser { kind: &kind, client: &self.client, authorities: &self.authorities };
         let mut list = RequestedNames::of(request.resource_names, request.resource_locators, &reader);
         let legacy = has_legacy_wildcard(&kind, &self.client);
         let first = !self.subscriptions.contains_key(&kind);
         let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Box::new(Subscription::new(url)));
+        subscription.asked = now;
         // Each request repeats the list: only what exceeds the last count is new.
         self.rejected_names += list.rejected.len().saturating_sub(subscription.refused_before);
         subscription.refused_before = list.rejected.len();
@@ -184,9 +197,9 @@ impl Session {
         let dropped: Vec<_> = subscription.names.keys().filter(|name| !list.names.contains(*name)).cloned().collect();
         for name in dropped {
             changes.unsubscribe(subscription, &name);
-            subscription.complete_due = kind.info().full_state;
+            subscription.set_complete_due(kind.info().full_state);
             if !kind.info().full_state && subscription.wildcard.is_some() {
-                subscription.pending.insert(name, Pending::requested()); // `*` may show it differently
+                subscription.pending.insert(name, Pending::requested(subscription.asked)); // `*` may show it differently
             }
         }
         for name in list.names {
@@ -199,15 +212,24 @@ impl Session {
             }
         }
         if self.limits.faults.has(Fault::AnswerEveryAck) && !request.response_nonce.is_empty() {
-            subscription.complete_due = kind.info().full_state;
-            subscription.pending.extend(subscription.names.keys().map(|name| (name.clone(), Pending::requested())));
+            subscription.set_complete_due(kind.info().full_state);
+            subscription
+                .pending
+                .extend(subscription.names.keys().map(|name| (name.clone(), Pending::requested(subscription.asked))));
         }
         if subscription.wildcard.is_none() && subscription.names.is_empty() {
-            subscription.complete_due = false; // no subscription, no reply (SOTW-43)
+            subscription.complete_due = None; // no subscription, no reply (SOTW-43)
         }
     }
 
-    fn take_delta(&mut self, kind: Type, url: &str, request: DeltaDiscoveryRequest, mut stated: Option<HeldVersions>) {
+    fn take_delta(
+        &mut self,
+        kind: Type,
+        url: &str,
+        request: DeltaDiscoveryRequest,
+        mut stated: Option<HeldVersions>,
+        now: Moment,
+    ) {
         let reader = NameParser { kind: &kind, client: &self.client, authorities: &self.authorities };
         let mut on = RequestedNames::of(request.resource_names_subscribe, request.resource_locators_subscribe, &reader);
         let off =
@@ -215,6 +237,7 @@ impl Session {
         let legacy = has_legacy_wildcard(&kind, &self.client);
         let first = !self.subscriptions.contains_key(&kind);
         let subscription = self.subscriptions.entry(kind.clone()).or_insert_with(|| Box::new(Subscription::new(url)));
+        subscription.asked = now;
         if stated.is_none() && !request.initial_resource_versions.is_empty() {
             let map = request.initial_resource_versions.iter();
             let entries = StatedEntries::of(map.map(|(name, version)| (name.as_str(), version.as_str())));
@@ -253,7 +276,7 @@ impl Session {
         for name in &off.names {
             if changes.unsubscribe(subscription, name) && subscription.wildcard.is_some() && !name.is_glob() {
                 // The name stays visible through `*` or is removed: the client is sent which (DELTA-24).
-                subscription.pending.entry(name.clone()).or_default().requested = true;
+                subscription.pending.entry(name.clone()).or_default().requested.get_or_insert(subscription.asked);
             }
         }
         if kind.info().empty_first == EmptyFirst::UnderRoutes {
@@ -309,8 +332,9 @@ impl InterestChanges<'_> {
         }
         self.note(Selector::Wildcard, on);
         // Leaving `*` reduces the set of a full-state client (SOTW-41); joining it requests everything.
-        subscription.complete_due = self.kind.info().full_state;
-        subscription.wildcard = on.then(|| Wildcard::new(stated));
+        let has_sets = self.client.variant == Variant::Sotw && self.kind.info().full_state;
+        subscription.set_complete_due(has_sets);
+        subscription.wildcard = on.then(|| Wildcard::new(stated, subscription.asked));
         subscription.recheck_awaiting_data(); // `*` may know them, or no longer does
         if !on {
             let names = &subscription.names;
@@ -324,7 +348,7 @@ impl InterestChanges<'_> {
 
     fn subscribe(&mut self, subscription: &mut Subscription, name: Name, held_before: bool) {
         subscription.awaiting_data.remove(&name);
-        subscription.pending.entry(name.clone()).or_default().requested = true;
+        subscription.pending.entry(name.clone()).or_default().requested.get_or_insert(subscription.asked);
         if name.is_glob() && !subscription.globs.insert(name.clone()) {
             subscription.again_of(&name);
         }
@@ -361,6 +385,10 @@ impl InterestChanges<'_> {
 }
 
 impl Subscription {
+    fn set_complete_due(&mut self, due: bool) {
+        self.complete_due = due.then(|| self.complete_due.unwrap_or(self.asked));
+    }
+
     /// Records the errors of rejected names, for clients that read errors.
     fn refuse(&mut self, list: &mut RequestedNames, client: &Client) {
         for (name, error) in list.rejected.iter().filter(|_| client.errors) {
@@ -371,7 +399,7 @@ impl Subscription {
     /// `*` was subscribed again: everything is sent again, since the client may have forgotten it (DELTA-10).
     fn again(&mut self) {
         if let Some(wildcard) = &mut self.wildcard {
-            wildcard.first = true;
+            (wildcard.first, wildcard.asked) = (true, self.asked);
             if let Some(stated) = &mut wildcard.initial_versions {
                 stated.send_all = true;
             }

@@ -1,5 +1,7 @@
 //! What a session remembers of a reply.
 
+use super::carried::Carried;
+use crate::protocol::moment::Moment;
 use crate::protocol::view::Revision;
 use crate::xds::SetVersion;
 
@@ -13,4 +15,7 @@ pub(crate) struct SentReply {
     pub(crate) revision: Revision,
     /// It has all that the client may have of the type.
     pub(crate) is_full_set: bool,
+    /// When it was handed to the transport.
+    pub(crate) sent: Moment,
+    pub(crate) carried: Carried,
 }

@@ -102,6 +102,7 @@ mod tests {
     use crate::protocol::limits::Limits;
     use crate::protocol::session::Ack;
     use crate::protocol::session::acks::AckTracker;
+    use crate::protocol::session::carried::Carried;
     use crate::xds::{SetVersion, TypeTable};
 
     const NOW: Moment = Moment::START;
@@ -117,7 +118,8 @@ mod tests {
     impl Client {
         fn send(&mut self, nonce: u64, removed: &[&str], is_full_set: bool) {
             self.revision = self.revision.next();
-            let sent = SentReply { nonce, version: SetVersion::EMPTY, revision: self.revision, is_full_set };
+            let (version, carried) = (SetVersion::EMPTY, Carried::default());
+            let sent = SentReply { nonce, version, revision: self.revision, is_full_set, sent: NOW, carried };
             self.acks.sent(sent, NOW, &self.limits);
             let kind = TypeTable::new().resolve("envoy.config.cluster.v3.Cluster");
             let removed = removed.iter().map(|name| (*name).into()).collect();

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::acks::AckTracker;
+use super::carried::Carried;
 use super::client::Variant;
 use super::initial_versions::InitialVersions;
 use super::progress::Progress;
 use super::{Attempt, ReplyContext, SendScope};
 use crate::protocol::faults::Fault;
-use crate::protocol::moment::Moment;
+use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::view::{
     AbsenceEvidence, Claimed, Class, Completeness, Entry, Lookup, NamedError, Presence, ResourceTable, Revision,
 };
@@ -28,14 +29,16 @@ pub(super) struct Subscription {
     pub(crate) names: BTreeMap<Name, SentState>,
     pub(crate) globs: BTreeSet<Name>,
     pub(crate) pending: BTreeMap<Name, Pending>,
-    /// Requested names of which nothing is known: pending as well, but skipped until the view reports a change.
-    pub(crate) awaiting_data: BTreeSet<Name>,
+    /// Requested names of which nothing is known, each with the time of its request: pending as well, but skipped until the view reports a change.
+    pub(crate) awaiting_data: BTreeMap<Name, Moment>,
     /// A name, `*` included, was sent on this stream: an empty list no longer means the wildcard (SOTW-38, DELTA-19).
     pub(crate) named_once: bool,
     /// The client stated that it holds something of this type, or it is a relay, whose clients may.
     pub(crate) stated: bool,
-    /// A complete set has to be sent (SotW, full-state types).
-    pub(crate) complete_due: bool,
+    /// A complete set has to be sent because of a request of that time (SotW, full-state types).
+    pub(crate) complete_due: Option<Moment>,
+    /// When the latest request was received.
+    pub(crate) asked: Moment,
     /// Removals were forgotten before this client was sent them: its set is compared although the history shows no removals.
     pub(crate) missed_removals: bool,
     /// The version that the client of a pure wildcard stated: equal content need not be sent again (SOTW-4).
@@ -68,6 +71,8 @@ pub(super) struct Wildcard {
     pub(crate) progress: Option<Progress>,
     /// A reply has to be sent, even an empty one (DELTA-21, SOTW-23).
     pub(crate) first: bool,
+    /// When it was requested.
+    pub(crate) asked: Moment,
     /// What the client stated that it holds, until it can be compared (DELTA-13).
     pub(crate) initial_versions: Option<InitialVersions>,
     /// Extended TTLs were sent up to here.
@@ -100,13 +105,15 @@ pub(super) struct SentState {
 pub(super) struct Changes {
     first: Revision,
     last: Revision,
+    /// The first one that a server has made since the client was sent the name; zero if there is none.
+    oldest: Revision,
 }
 
 /// Why a name has to be sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pending {
-    /// The client requested it, and is sent it even if it has it already (DELTA-10).
-    pub(crate) requested: bool,
+    /// The client requested it then, and is sent it even if it has it already (DELTA-10).
+    pub(crate) requested: Option<Moment>,
     /// It changed.
     pub(crate) changed: Option<Changes>,
     /// A cluster waits for it. It is sent at that time, changed or not.
@@ -114,11 +121,12 @@ pub(super) struct Pending {
 }
 
 impl Wildcard {
-    pub(crate) fn new(stated: Option<InitialVersions>) -> Self {
+    pub(crate) fn new(stated: Option<InitialVersions>, asked: Moment) -> Self {
         Self {
             added: Revision::ZERO,
             progress: None,
             first: true,
+            asked,
             initial_versions: stated,
             refreshed: Revision::ZERO,
             under: None,
@@ -131,6 +139,14 @@ impl Wildcard {
     pub(crate) fn covers(&self, name: &Name) -> bool {
         let Some(routes) = &self.under else { return true };
         name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route))
+    }
+
+    /// Returns how old its resources in a reply are.
+    pub(crate) fn carried(&self, received: impl FnOnce() -> Option<Moment>) -> Carried {
+        match self.first {
+            true => Carried { request: Some(self.asked), change: None },
+            false => Carried { request: None, change: received() },
+        }
     }
 
     /// Records that the additions of a snapshot were sent. From the first reply on the client holds resources, and is sent their
@@ -155,10 +171,11 @@ impl Subscription {
             names: BTreeMap::new(),
             globs: BTreeSet::new(),
             pending: BTreeMap::new(),
-            awaiting_data: BTreeSet::new(),
+            awaiting_data: BTreeMap::new(),
             named_once: false,
             stated: false,
-            complete_due: false,
+            complete_due: None,
+            asked: Moment::START,
             missed_removals: false,
             initial_version: None,
             sent: None,
@@ -181,7 +198,7 @@ impl Subscription {
 
     /// Whether no reply is due, whichever snapshot there is.
     pub(crate) fn has_nothing_to_send(&self) -> bool {
-        let due = self.complete_due || self.empty_answer_due || self.rejected.values().any(Option::is_some);
+        let due = self.complete_due.is_some() || self.empty_answer_due || self.rejected.values().any(Option::is_some);
         self.pending.is_empty() && !due
     }
 
@@ -191,15 +208,25 @@ impl Subscription {
             self.pending = BTreeMap::new();
         }
         if self.awaiting_data.is_empty() {
-            self.awaiting_data = BTreeSet::new();
+            self.awaiting_data = BTreeMap::new();
         }
+    }
+
+    /// Returns since when the client has lacked something that there is for it, or has not answered.
+    pub(super) fn behind_since(&self, kind: &Type, view: &ReplyContext) -> Option<Moment> {
+        let unanswered = self.acks.unanswered_since().and_then(|sent| {
+            let carried = self.acks.newest().map(|(newest, _)| newest.carried).unwrap_or_default();
+            earliest(Some(sent), earliest(carried.change, carried.request))
+        });
+        earliest(unanswered, self.unsent_since(kind, view))
     }
 
     pub(crate) fn wants_anything(&self) -> bool {
         self.wildcard.is_some() || !self.names.is_empty()
     }
 
-    pub(crate) fn on_name_changed(&mut self, name: &Name, revision: Revision, forget_earlier: bool) {
+    /// Marks a name. A change up to `reached` is none to the client, unless it was counted late.
+    pub(crate) fn on_name_changed(&mut self, name: &Name, revision: Revision, reached: Revision, forget_earlier: bool) {
         self.take_in(name);
         if !self.claimed.is_empty() {
             self.claimed.remove(&(Class::Named, name.clone())); // what is known of it now may not suffice for this client
@@ -209,6 +236,11 @@ impl Subscription {
             let pending = self.pending.entry(name.clone()).or_default();
             pending.changed = pending.changed.filter(|_| !forget_earlier);
             pending.changed_at(revision);
+            if let Some(changes) =
+                pending.changed.as_mut().filter(|of| revision > reached && of.oldest == Revision::ZERO)
+            {
+                changes.oldest = revision;
+            }
         }
     }
 
@@ -222,20 +254,20 @@ impl Subscription {
     }
 
     pub(crate) fn data_arrived(&mut self, name: &Name) {
-        if self.awaiting_data.remove(name) {
-            self.pending.entry(name.clone()).or_default().requested = true;
+        if let Some(asked) = self.awaiting_data.remove(name) {
+            self.pending.entry(name.clone()).or_default().requested.get_or_insert(asked);
         }
     }
 
     pub(crate) fn recheck_awaiting_data(&mut self) {
-        for name in std::mem::take(&mut self.awaiting_data) {
-            self.pending.entry(name).or_default().requested = true;
+        for (name, asked) in std::mem::take(&mut self.awaiting_data) {
+            self.pending.entry(name).or_default().requested.get_or_insert(asked);
         }
     }
 
     /// Endpoints have to follow a cluster that was just sent, if the client is subscribed to them.
     pub(crate) fn force(&mut self, name: &Name, due: Moment) {
-        let is_awaiting = self.awaiting_data.contains(name);
+        let is_awaiting = self.awaiting_data.contains_key(name);
         if !is_awaiting && (self.wildcard.is_some() || self.names.contains_key(name)) {
             self.pending.entry(name.clone()).or_default().forced_resend.get_or_insert(due);
         }
@@ -474,12 +506,19 @@ impl ReplyContext<'_> {
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
 impl Pending {
-    pub(crate) fn requested() -> Self {
-        Self { requested: true, ..Self::default() }
+    pub(crate) fn requested(asked: Moment) -> Self {
+        Self { requested: Some(asked), ..Self::default() }
+    }
+
+    /// Returns how old what is sent of it is.
+    pub(crate) fn carried(&self, view: &ReplyContext) -> Carried {
+        let oldest = self.changed.filter(|changes| self.requested.is_none() && changes.oldest != Revision::ZERO);
+        let change = oldest.and_then(|changes| view.state.received(changes.oldest));
+        Carried { change, request: self.requested }
     }
 
     pub(crate) fn changed_at(&mut self, revision: Revision) {
-        let changes = self.changed.get_or_insert(Changes { first: revision, last: revision });
+        let changes = self.changed.get_or_insert(Changes { first: revision, last: revision, oldest: Revision::ZERO });
         changes.first = changes.first.min(revision);
         changes.last = changes.last.max(revision);
     }
@@ -502,6 +541,6 @@ impl Pending {
     /// Returns what is left after the snapshot of revision `mark` was sent.
     pub(crate) fn after(self, mark: Revision) -> Option<Self> {
         let last = self.changed.map(|changes| changes.last).filter(|last| *last > mark)?;
-        Some(Self { changed: Some(Changes { first: mark.next(), last }), ..Self::default() })
+        Some(Self { changed: Some(Changes { first: mark.next(), last, oldest: mark.next() }), ..Self::default() })
     }
 }

@@ -7,7 +7,7 @@ use super::NameChanged;
 use super::resource_table::Applied;
 use super::{Class, Completeness, Entry, Evidence, Presence, ResourceTable, Retain, Revision, Selector, Update, View};
 use crate::protocol::faults::Fault;
-use crate::protocol::moment::Moment;
+use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Name, Resource, Role, Type};
 
 /// The differences between a complete set and the table.
@@ -38,12 +38,14 @@ impl View {
                 self.order.spare(&(kind.clone(), class, key.clone()));
                 let (revision, source) = (self.revision.next(), self.origin);
                 let taken = self.resources(&kind, class).extend_ttl(&key, ttl, source, revision, now);
-                self.record_applied(taken, &kind, class, key, revision);
+                if taken != Applied::Unchanged {
+                    self.changed(&kind, class, key, revision, now);
+                }
             }
             Update::Error { kind, key, error } => {
                 let revision = self.revision.next();
                 if self.resources(&kind, Class::Named).set_error(key.clone(), error, revision, now) {
-                    self.changed(&kind, Class::Named, key, revision);
+                    self.changed(&kind, Class::Named, key, revision, now);
                 }
             }
             Update::Progress { kind, of, completeness } => {
@@ -62,7 +64,7 @@ impl View {
                 names.iter().for_each(|name| table.interrupt_one(name));
                 if of == Selector::Wildcard && table.set_unreadable(names) {
                     self.dirty = true;
-                    self.changed_wildcards.insert(kind);
+                    self.changed_wildcards.entry(kind).or_default();
                 }
             }
         }
@@ -93,12 +95,8 @@ impl View {
         } else {
             self.order.spare(&(kind.clone(), class, key.clone()));
         }
-        self.record_applied(taken, kind, class, key, revision);
-    }
-
-    pub(super) fn record_applied(&mut self, taken: Applied, kind: &Type, class: Class, key: Name, revision: Revision) {
         if taken != Applied::Unchanged {
-            self.changed(kind, class, key, revision);
+            self.changed(kind, class, key, revision, now);
         }
     }
 
@@ -199,7 +197,7 @@ impl View {
             if table.get(key).is_some() {
                 table.forget_at(key, revision);
                 self.note_change(kind, class, key, old.as_ref(), now);
-                self.changed(kind, class, key.clone(), revision);
+                self.changed(kind, class, key.clone(), revision, now);
             }
             return;
         }
@@ -211,7 +209,7 @@ impl View {
         if changed {
             table.trim(now, &limits, class);
             self.note_change(kind, class, key, old.as_ref(), now);
-            self.changed(kind, class, key.clone(), revision);
+            self.changed(kind, class, key.clone(), revision, now);
         } else if class == Class::Named {
             self.note_absence(kind, key); // it may have been absent only because it expired
         }
@@ -309,7 +307,7 @@ impl View {
                         self.sought.found_all(kind);
                     }
                     self.dirty = true;
-                    self.changed_wildcards.insert(kind.clone());
+                    self.changed_wildcards.entry(kind.clone()).or_default();
                 }
             }
             Selector::Name(glob) => {
@@ -323,12 +321,17 @@ impl View {
         }
     }
 
-    pub(super) fn changed(&mut self, kind: &Type, class: Class, name: Name, revision: Revision) {
+    fn changed(&mut self, kind: &Type, class: Class, name: Name, revision: Revision, now: Moment) {
         self.revision = revision;
         self.dirty = true;
+        let received = Some(self.received.unwrap_or(now));
         match class {
-            Class::Wildcard => drop(self.changed_wildcards.insert(kind.clone())),
+            Class::Wildcard => {
+                let oldest = self.changed_wildcards.entry(kind.clone()).or_default();
+                *oldest = earliest(*oldest, received);
+            }
             Class::Named => {
+                self.names_received = earliest(self.names_received, received);
                 self.note_absence(kind, &name);
                 for session in self.interest.sessions_of(kind, &name) {
                     let mark = NameChanged { kind: kind.clone(), name: name.clone(), revision };

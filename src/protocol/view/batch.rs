@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::revision::Revision;
+use crate::protocol::moment::Moment;
 use crate::xds::{Name, Resource, SetVersion, Type};
 
 /// What a batch depends on, besides its snapshot.
@@ -32,6 +33,8 @@ pub struct Batch {
     pub(crate) version: SetVersion,
     /// The last change in it, if the batch was cut.
     pub(crate) cut_after: Option<Revision>,
+    /// When the oldest change in it was received.
+    pub(crate) oldest_change: Option<Moment>,
 }
 
 /// The batches of one snapshot. Collecting one again only costs time, so only a few are kept.

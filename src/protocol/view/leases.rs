@@ -142,7 +142,7 @@ mod tests {
 
     fn state(mark: u64) -> Arc<Snapshot> {
         let mark = (0..mark).fold(Revision::ZERO, |revision, _| revision.next());
-        Arc::new(Snapshot::new(mark, Arc::default(), BTreeMap::new(), Revision::ZERO))
+        Arc::new(Snapshot::new(mark, Arc::default(), BTreeMap::new(), Revision::ZERO, Default::default()))
     }
 
     fn four_held(leases: &mut Leases) -> Vec<Lease> {

@@ -22,6 +22,7 @@ mod name_room;
 mod named_error;
 mod order;
 mod ordering;
+mod receipts;
 mod resource_table;
 mod revision;
 mod saved;
@@ -58,6 +59,7 @@ use self::brake::Brakes;
 use self::claims::Sought;
 use self::interest::Interest;
 use self::order::Order;
+use self::receipts::Receipts;
 use super::faults::Fault;
 use super::limits::Limits;
 use super::moment::{Moment, earliest};
@@ -88,8 +90,14 @@ pub struct View {
     gate: Gate,
     published: Arc<Snapshot>,
     wakes: BTreeMap<SessionId, Vec<NameChanged>>,
-    /// Types whose `*` table changed since the last publication.
-    changed_wildcards: BTreeSet<Type>,
+    /// Types whose `*` table changed since the last publication, each with the receipt of the oldest change of a resource.
+    changed_wildcards: BTreeMap<Type, Option<Moment>>,
+    /// When the oldest unpublished change of a name was received.
+    names_received: Option<Moment>,
+    /// The publications with changes of names.
+    receipts: Receipts,
+    /// When what is being applied was received, if that was not now.
+    received: Option<Moment>,
     dirty: bool,
     /// The origin of the updates being applied.
     origin: Origin,
@@ -126,7 +134,10 @@ impl View {
             gate: Gate::default(),
             published: Arc::default(),
             wakes: BTreeMap::new(),
-            changed_wildcards: BTreeSet::new(),
+            changed_wildcards: BTreeMap::new(),
+            names_received: None,
+            receipts: Receipts::default(),
+            received: None,
             dirty: false,
             origin: Origin::default(),
             sought: Sought::default(),
@@ -150,6 +161,13 @@ impl View {
         self.origin = source;
         let updates = self.gate.pass(updates);
         self.apply_braked(updates, now);
+    }
+
+    /// Like [`View::apply_from`], for a response that was received earlier.
+    pub fn apply_received(&mut self, source: Origin, updates: Vec<Update>, received: Moment, now: Moment) {
+        self.received = Some(received.min(now));
+        self.apply_from(source, updates, now);
+        self.received = None;
     }
 
     /// Applies the updates of a type that the gate kept back.
@@ -223,9 +241,12 @@ impl View {
 
     /// Publishes what has been applied since the last publication, and returns the sessions to notify.
     pub fn publish(&mut self) -> Notifications {
-        for kind in std::mem::take(&mut self.changed_wildcards) {
+        for (kind, received) in std::mem::take(&mut self.changed_wildcards) {
             if let Some(table) = self.tables.get_mut(&(kind.clone(), Class::Wildcard)) {
                 table.remember_version(&self.limits);
+                if let Some(received) = received {
+                    table.note_received(self.published.revision, self.revision, received);
+                }
             }
             for session in self.interest.wildcard_sessions(&kind) {
                 self.wakes.entry(session).or_default();
@@ -235,8 +256,11 @@ impl View {
             if self.revision == self.published.revision {
                 self.revision = self.revision.next(); // no entry changed, but the completeness did: another snapshot needs another revision
             }
-            self.published =
-                Arc::new(Snapshot::new(self.revision, self.down.clone(), self.tables.clone(), self.forgotten));
+            if let Some(received) = self.names_received.take() {
+                self.receipts.note(self.revision, received);
+            }
+            let (down, tables, receipts) = (self.down.clone(), self.tables.clone(), self.receipts.clone());
+            self.published = Arc::new(Snapshot::new(self.revision, down, tables, self.forgotten, receipts));
         }
         Notifications(std::mem::take(&mut self.wakes))
     }
@@ -291,6 +315,11 @@ impl View {
     pub fn held(&self, kind: &Type, wildcard: bool) -> usize {
         let class = if wildcard { Class::Wildcard } else { Class::Named };
         self.tables.get(&(kind.clone(), class)).map_or(0, |table| table.present())
+    }
+
+    /// Returns how many resources are cached of each type and class, and the length of their bodies.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = (&Type, usize, usize)> {
+        self.tables.iter().map(|((kind, _), table)| (kind, table.present(), table.bytes()))
     }
 
     /// Returns how many cached resources came from each server, by its place in the plan.

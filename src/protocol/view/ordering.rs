@@ -163,8 +163,9 @@ impl View {
         let Some(waiting) = self.order.drop_waiting(&key) else { return };
         let (kind, class, name) = key;
         let before = std::mem::replace(&mut self.origin, waiting.source);
+        let received = self.received.replace(waiting.since);
         self.set_resource(&kind, class, name, waiting.resource, now);
-        self.origin = before;
+        (self.origin, self.received) = (before, received);
     }
 
     /// Forgets a name that no session subscribes to any more.
@@ -187,7 +188,7 @@ impl View {
         }
         let before = self.origin;
         for ((kind, class, name), waiting) in self.order.take_overdue(now) {
-            self.origin = waiting.source;
+            (self.origin, self.received) = (waiting.source, Some(waiting.since));
             self.set_resource(&kind, class, name, waiting.resource.clone(), now);
             self.order.waited_for(&waiting);
         }
@@ -195,10 +196,10 @@ impl View {
         let (tables, clusters) = (&self.tables, &self.clusters);
         let is_here = |name: &Name| has_cluster(|class| tables.get(&(clusters.clone(), class)), name);
         for ((kind, class, name), removable) in self.order.take_dead(now, self.limits.reference_hold, is_here) {
-            self.origin = removable.source;
+            (self.origin, self.received) = (removable.source, Some(removable.since));
             self.remove_resource(&kind, class, &name, Evidence::Reported, now);
         }
-        self.origin = before;
+        (self.origin, self.received) = (before, None);
     }
 
     /// Returns whether upstream has removed it and it stays for now.

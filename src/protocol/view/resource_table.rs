@@ -17,6 +17,7 @@ use std::sync::Arc;
 use rpds::{HashTrieMapSync, QueueSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 
 use super::collections::{Collection, Collections};
+use super::receipts::Receipts;
 use super::revision::Revision;
 use super::update::Completeness;
 use crate::protocol::limits::Limits;
@@ -70,6 +71,9 @@ pub struct ResourceTable {
     pub(super) uncacheable: usize,
     /// When something present was last forgotten without a tombstone, or the table was made.
     forgotten_at: Revision,
+    /// The publications with additions, and those with removals. Only kept for `*`.
+    added: Receipts,
+    removed: Receipts,
 }
 
 #[derive(Debug, Clone)]
@@ -133,6 +137,27 @@ impl ResourceTable {
         self.removals
             .range((Excluded(after), Unbounded))
             .filter_map(|(_, name)| self.entries.get(name).map(|entry| (name, entry)))
+    }
+
+    /// Records a publication: the last one was at a revision, and its oldest change was received then.
+    pub(super) fn note_received(&mut self, last: Revision, revision: Revision, received: Moment) {
+        let is_new = |journal: &RedBlackTreeMapSync<Revision, Name>| journal.last().is_some_and(|(at, _)| *at > last);
+        if is_new(&self.additions) {
+            self.added.note(revision, received);
+        }
+        if is_new(&self.removals) {
+            self.removed.note(revision, received);
+        }
+    }
+
+    /// Returns when the oldest change was received that added something after a revision.
+    pub(crate) fn additions_received(&self, after: Revision) -> Option<Moment> {
+        self.added.oldest_after(after)
+    }
+
+    /// Returns when the oldest removal after a revision was received.
+    pub(crate) fn removals_received(&self, after: Revision) -> Option<Moment> {
+        self.removed.oldest_after(after)
     }
 
     /// Returns the version of everything present: of bodies alone, or of all that a delta client sees (I5).

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use super::batch::{Batch, BatchKey, Batches};
 use super::class::Class;
 use super::named_error::NamedError;
+use super::receipts::Receipts;
 use super::resource_table::{Presence, ResourceTable};
 use super::revision::Revision;
+use crate::protocol::moment::Moment;
 use crate::xds::{Authority, Name, Resource, Role, Type};
 
 /// What a snapshot has of a name.
@@ -39,6 +41,7 @@ pub struct Snapshot {
     tables: Vec<((Type, Class), ResourceTable)>,
     /// When the last `*` set was forgotten.
     forgotten: Revision,
+    receipts: Receipts,
     batches: Batches,
 }
 
@@ -48,9 +51,15 @@ impl Snapshot {
         down: Arc<BTreeSet<Authority>>,
         tables: BTreeMap<(Type, Class), ResourceTable>,
         forgotten: Revision,
+        receipts: Receipts,
     ) -> Self {
         let tables = tables.into_iter().collect();
-        Self { revision: mark, down, tables, forgotten, batches: Batches::default() }
+        Self { revision: mark, down, tables, forgotten, receipts, batches: Batches::default() }
+    }
+
+    /// Returns when the change of a name was received, by its revision.
+    pub(crate) fn received(&self, change: Revision) -> Option<Moment> {
+        self.receipts.of(change)
     }
 
     /// Returns the removal horizon of a wildcard session: one that was sent removals only up to an earlier revision has missed

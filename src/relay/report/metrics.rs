@@ -1,6 +1,9 @@
 //! The metrics of a view.
 
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::protocol::ladder::Switches;
 
@@ -14,6 +17,8 @@ pub(crate) struct ViewMetrics {
     pub(crate) over_absent_limit: usize,
     /// Cached resources, counted once for the wildcard set and once for names.
     pub(crate) cached: usize,
+    /// What the view has of each type. Unknown types count as one, since clients can invent them.
+    pub(crate) by_type: BTreeMap<String, TypeSize>,
     /// Those that were loaded from disk, and not confirmed by a server since.
     pub(crate) from_disk: usize,
     pub(crate) ladders: Vec<LadderMetrics>,
@@ -21,6 +26,13 @@ pub(crate) struct ViewMetrics {
     /// Clusters that routing leads to and that do not exist.
     pub(crate) dangling: usize,
     pub(crate) order: OrderMetrics,
+}
+
+/// Cached resources of one type, and the length of their bodies.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TypeSize {
+    pub(crate) resources: usize,
+    pub(crate) bytes: usize,
 }
 
 /// Cases in which the order of changes could not be kept.
@@ -54,6 +66,7 @@ pub(crate) struct ServerMetrics {
     /// Streams that are wanted, and those that are connected.
     pub(crate) streams: usize,
     pub(crate) connected: usize,
+    pub(crate) last_response: Option<SystemTime>,
     pub(crate) totals: Totals,
 }
 
@@ -75,6 +88,7 @@ impl ViewMetrics {
             blocked,
             over_absent_limit,
             cached,
+            by_type,
             from_disk,
             ladders,
             servers,
@@ -85,6 +99,9 @@ impl ViewMetrics {
         self.blocked += blocked;
         self.over_absent_limit += over_absent_limit;
         self.cached += cached;
+        for (kind, size) in by_type {
+            *self.by_type.entry(kind).or_default() += size;
+        }
         self.from_disk += from_disk;
         self.dangling += dangling;
         self.order.removals += order.removals;
@@ -115,13 +132,27 @@ impl ViewMetrics {
     }
 }
 
+impl AddAssign for TypeSize {
+    fn add_assign(&mut self, other: Self) {
+        self.resources += other.resources;
+        self.bytes += other.bytes;
+    }
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.opened += other.opened;
+        self.ended += other.ended;
+        self.responses += other.responses;
+        self.nacks += other.nacks;
+    }
+}
+
 impl ServerMetrics {
     fn absorb(&mut self, other: &Self) {
         self.streams += other.streams;
         self.connected += other.connected;
-        self.totals.opened += other.totals.opened;
-        self.totals.ended += other.totals.ended;
-        self.totals.responses += other.totals.responses;
-        self.totals.nacks += other.totals.nacks;
+        self.last_response = self.last_response.max(other.last_response);
+        self.totals += other.totals;
     }
 }

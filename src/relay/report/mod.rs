@@ -16,7 +16,7 @@ pub(crate) use dangling::{Dangling, DanglingClusters};
 pub(crate) use differences::{DifferenceReport, TypeDifference};
 pub(crate) use explain::{ExplainQuery, Explanation, LadderBook, ServerBook, SessionBook, Verdict, ViewBook, reasons};
 pub(crate) use lookup::{ResourcePage, ResourceQuery, ViewSnapshot};
-pub(crate) use metrics::{LadderMetrics, OrderMetrics, ServerMetrics, Totals, ViewMetrics};
+pub(crate) use metrics::{LadderMetrics, OrderMetrics, ServerMetrics, Totals, TypeSize, ViewMetrics};
 pub(crate) use nacks::{AnswersSource, NackCounts, NackPage, NackQuery, NackReport, ViewSessions};
 pub(crate) use upstreams::{
     AuthorityReport, FromDiskReport, MissingReport, RejectedReport, StreamReport, TypeReport, ViewReport,

@@ -24,6 +24,7 @@ use super::clients::Clients;
 use super::clock::Clock;
 use super::command::Command;
 use super::counters::ProcessCounters;
+use super::deliveries::Deliveries;
 use super::limit::Limit;
 use super::nack_watch::NackWatch;
 use super::published::Published;
@@ -192,6 +193,7 @@ impl SessionHandle {
             session.suspect(&kind, nonce, quoted, state);
         }
         self.note_nacks(session.take_nack_changes());
+        session.take_answered().iter().for_each(|answered| self.counters.deliveries.answered(answered));
         let Some(Ack::Nack { nonce, stale }) = answer else { return follows };
         let rejected = session.nacks().find(|(_, verdict)| verdict.nonce == nonce);
         self.counters.nack(rejected.map(|(of, _)| of));
@@ -364,6 +366,7 @@ impl SessionHandle {
     pub(crate) async fn leave(&self) {
         let interest = {
             let mut session = self.lock();
+            self.count_given_up(&session);
             session.close();
             self.note_nacks(session.take_nack_changes());
             session.take_interest()
@@ -371,6 +374,15 @@ impl SessionHandle {
         let _ = self.commands.send(Command::Leave(self.id, interest)).await;
         self.clients.leave(self.id);
         self.log.stream_ended(self.line());
+    }
+
+    fn count_given_up(&self, session: &Session) {
+        session.unanswered().for_each(|(kind, since)| self.counters.deliveries.given_up(kind, since));
+    }
+
+    /// Returns what counts deliveries.
+    pub(crate) fn deliveries(&self) -> &Deliveries {
+        &self.counters.deliveries
     }
 
     fn count_waiting(&self, waits: bool) {
@@ -446,8 +458,10 @@ impl Drop for SessionHandle {
         self.count_waiting(false);
         self.clients.leave(self.id);
         let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let unanswered: Vec<_> = session.unanswered().map(|(kind, since)| (kind.clone(), since)).collect();
         session.close(); // mostly done already
         let changes = session.take_nack_changes();
+        unanswered.iter().for_each(|(kind, since)| self.counters.deliveries.given_up(kind, *since));
         self.note_nacks(changes);
     }
 }

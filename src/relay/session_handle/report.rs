@@ -90,9 +90,9 @@ fn type_report(of: &Summary, now: Moment) -> ClientTypeReport {
         pending: of.pending,
         waits_for: of.delay.map(|delay| delay.reason.name()),
         sent_version: of.newest.map(|(newest, _)| newest.version.to_string()),
-        sent_seconds: None,
+        sent_seconds: of.newest.map(|(newest, _)| (now - newest.sent).as_secs_f64()),
         acked_version: of.accepted.map(|accepted| accepted.version.to_string()),
-        behind_seconds: None,
+        behind_seconds: of.behind_since.map(|since| (now - since).as_secs_f64()),
         last_nack: of.last_nack.map(|nack| nack.message.to_string()),
         nacked: of.nacked,
     }

@@ -1,11 +1,11 @@
 //! The metrics of a view. They are dropped with the view.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use super::ViewTask;
 use crate::protocol::sources::{LadderSummary, Sources};
-use crate::relay::report::{LadderMetrics, Totals, ViewMetrics};
+use crate::relay::report::{LadderMetrics, Totals, TypeSize, ViewMetrics};
 use crate::xds::Type;
 
 impl ViewTask {
@@ -35,12 +35,22 @@ impl ViewTask {
             blocked: waiting,
             over_absent_limit: guessing,
             cached: held,
+            by_type: self.sizes(),
             from_disk: self.view.loaded_from_disk(),
             ladders,
             servers,
             dangling,
             order: disorder,
         }
+    }
+
+    fn sizes(&self) -> BTreeMap<String, TypeSize> {
+        let mut sizes = BTreeMap::<String, TypeSize>::new();
+        for (kind, resources, bytes) in self.view.sizes().filter(|(_, resources, _)| *resources > 0) {
+            let name = if self.table.knows(kind.name()) { kind.name() } else { "other" };
+            *sizes.entry(name.to_owned()).or_default() += TypeSize { resources, bytes };
+        }
+        sizes
     }
 }
 

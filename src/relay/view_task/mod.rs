@@ -255,11 +255,11 @@ impl ViewTask {
                 let Ok(response) = ReceivedResponse::read(message, &self.table, &self.store) else { return };
                 self.on_received(id, epoch, response, now)
             }
-            LinkEvent::Received { response, turn } => {
+            LinkEvent::Received { response, at, turn } => {
                 link.responses += 1;
                 let Some((_, epoch)) = link.up else { return };
                 let batches = self.on_received(id, epoch, *response, now);
-                self.apply(batches, now);
+                self.apply_received(batches, self.clock.moment(at), now);
                 return drop(turn);
             }
             LinkEvent::Ended { reason, answered } => {
@@ -287,6 +287,10 @@ impl ViewTask {
     }
 
     fn apply(&mut self, batches: Vec<UpdateBatch>, now: Moment) {
+        self.apply_received(batches, now, now);
+    }
+
+    fn apply_received(&mut self, batches: Vec<UpdateBatch>, received: Moment, now: Moment) {
         for UpdateBatch { origin: source, updates } in batches {
             for update in &updates {
                 if let Update::Error { key: name, error, .. } = update
@@ -295,7 +299,7 @@ impl ViewTask {
                     tracing::warn!(view = %self.view_id, %name, code = error.code, error = error.message, "server reported an error for a collection");
                 }
             }
-            self.view.apply_from(source, updates, now);
+            self.view.apply_received(source, updates, received, now);
         }
     }
 
@@ -327,6 +331,9 @@ impl ViewTask {
         self.note_room();
         self.links.follow(&mut self.sources, &self.connectors);
         self.links.send(&mut self.sources, now);
+        for (server, news) in self.links.take_unreported() {
+            self.incidents.upstream(self.connectors[server].describe(), news);
+        }
         self.note_left_out();
         let wakes = self.view.publish();
         // Changed names go first: a session that saw the snapshot without them would miss the change.

@@ -113,13 +113,14 @@ impl Views {
             plan,
         } = options;
         let (table, store) = (Arc::new(table), Arc::<BodyStore>::default());
+        let clock = Clock::starting_now();
         let readers = ResponseReaders::new(table.clone(), store.clone());
         Self {
             rule: Arc::new(rule),
             accept_missing_node,
             access,
             permissions: Arc::new(LivePermissions::new(permissions)),
-            counters: Arc::new(ProcessCounters::new(table.clone())),
+            counters: Arc::new(ProcessCounters::new(table.clone(), clock)),
             table,
             incidents: Arc::new(Incidents::with_brakes(limits.brakes.types.iter().map(|name| &**name))),
             limits: Arc::new(limits),
@@ -136,7 +137,7 @@ impl Views {
             readers,
             store,
             stated_versions: StatedVersionsStore::new(stated_versions_bytes),
-            clock: Clock::starting_now(),
+            clock,
             max_views,
             max_views_per_connection,
             max_views_per_identity,
@@ -158,7 +159,7 @@ impl Views {
     pub(crate) fn with_hub(self, hub: Arc<Self>) -> Self {
         let (store, readers) = (hub.store.clone(), hub.readers.clone());
         let (readiness, incidents) = (hub.readiness.clone(), hub.incidents.clone());
-        let counters = ProcessCounters::new(self.table.clone()).with_limits(hub.counters.limits.clone());
+        let counters = ProcessCounters::new(self.table.clone(), self.clock).with_limits(hub.counters.limits.clone());
         let clients = hub.clients.clone();
         Self { store, readers, readiness, incidents, counters: Arc::new(counters), clients, hub: Some(hub), ..self }
     }

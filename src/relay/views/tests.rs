@@ -48,7 +48,7 @@ fn visit() -> ClientInfo {
 impl Views {
     /// The number of sessions of each view.
     async fn sessions(&self) -> Vec<usize> {
-        self.report().await.iter().map(|(unit, _)| unit.clients).collect()
+        self.report().await.iter().map(|view| view.clients).collect()
     }
 
     /// Waits until the task of the only view has no session.

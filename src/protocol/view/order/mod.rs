@@ -49,12 +49,13 @@ pub(super) struct Order {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Doomed {
-    since: Moment,
+    pub(crate) since: Moment,
     pub(crate) source: Origin,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
+    pub(crate) since: Moment,
     pub(crate) resource: Arc<Resource>,
     pub(crate) source: Origin,
     /// Clusters that are missing.

@@ -28,7 +28,7 @@ impl Order {
         }
         self.changed = now;
         self.waiting_since.get_or_insert(now);
-        self.waiting.insert(key, Waiting { resource, source, left });
+        self.waiting.insert(key, Waiting { since: now, resource, source, left });
         self.look_by(now);
     }
 

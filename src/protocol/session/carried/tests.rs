@@ -1,0 +1,235 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Resource as Wrapper, Status};
+use crate::proto::{Any, Request};
+use crate::protocol::limits::Limits;
+use crate::protocol::session::{Answered, Client, Reply, Session, Step, Variant};
+use crate::protocol::view::{Class, Evidence, Leases, NameChanged, Origin, Retain, SessionId, Update, View};
+use crate::xds::{BodyStore, Clearance, Resource, Type, TypeTable};
+
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+const ME: SessionId = SessionId(1);
+
+/// A view and one client, in virtual seconds.
+struct Bench {
+    view: View,
+    session: Session,
+    leases: Leases,
+    table: Arc<TypeTable>,
+    store: BodyStore,
+    variant: Variant,
+}
+
+fn at(seconds: f64) -> Moment {
+    Moment::START + Duration::from_secs_f64(seconds)
+}
+
+fn after(seconds: f64) -> Option<Duration> {
+    Some(Duration::from_secs_f64(seconds))
+}
+
+impl Bench {
+    fn new(variant: Variant) -> Self {
+        let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(Limits::default()));
+        let client = Client { clearance: Clearance::default(), ..Client::of_node(&[], variant, None) };
+        let session = Session::new(client, table.clone(), limits.clone());
+        let (view, leases) = (View::new(table.clone(), limits.clone()), Leases::new(limits));
+        Self { view, session, leases, table, store: BodyStore::default(), variant }
+    }
+
+    fn kind(&self, url: &str) -> Type {
+        self.table.resolve(url)
+    }
+
+    fn resource(&self, url: &str, name: &str, content: &str) -> Arc<Resource> {
+        // The name is in the body too, or a SotW client could not be sent it; then a field that no type has.
+        let mut value = vec![0x0a, name.len() as u8];
+        value.extend(name.bytes().chain([0xc2, 0x3e, content.len() as u8]).chain(content.bytes()));
+        let body = Any { type_url: url.into(), value: Bytes::from(value) };
+        let wrapper = Wrapper { name: name.into(), resource: Some(body), ..Wrapper::default() };
+        Arc::new(Resource::from_wrapper(0, wrapper, &self.kind(url), &self.store).unwrap())
+    }
+
+    fn subscribe(&mut self, url: &str, names: &[&str], now: f64) {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let request = match self.variant {
+            Variant::Sotw => {
+                Request::Sotw(DiscoveryRequest { type_url: url.into(), resource_names: names, ..Default::default() })
+            }
+            Variant::Delta => Request::Delta(DeltaDiscoveryRequest {
+                type_url: url.into(),
+                resource_names_subscribe: names,
+                ..Default::default()
+            }),
+        };
+        self.session.on_request(request, at(now));
+        for change in self.session.take_interest() {
+            self.view.change_interest(ME, change, at(now));
+        }
+        self.session.on_interest_applied();
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        let marks: Vec<NameChanged> = self.view.publish().0.into_values().flatten().collect();
+        marks.iter().for_each(|mark| self.session.on_name_changed(mark));
+    }
+
+    /// The server sends a resource, which is applied at once.
+    fn set(&mut self, url: &str, name: &str, content: &str, now: f64) {
+        let class =
+            if self.session.subscriptions[&self.kind(url)].wildcard.is_some() { Class::Wildcard } else { Class::Named };
+        let resource = self.resource(url, name, content);
+        let update = Update::Upsert { kind: self.kind(url), class, key: name.into(), resource };
+        self.apply(vec![update], now, now);
+    }
+
+    fn whole(&mut self, url: &str, all: &[(&str, &str)], now: f64) {
+        let resources = all.iter().map(|(name, content)| self.resource(url, name, content)).collect();
+        self.apply(vec![Update::FullSet { kind: self.kind(url), resources, retain: Retain::nothing() }], now, now);
+    }
+
+    fn apply(&mut self, updates: Vec<Update>, received: f64, now: f64) {
+        self.view.apply_received(Origin::default(), updates, at(received), at(now));
+        self.publish();
+    }
+
+    fn reply(&mut self, now: f64) -> Option<Reply> {
+        let newest = self.view.snapshot().clone();
+        match self.session.poll(&newest, &mut self.leases, at(now)) {
+            Step::Reply(reply) => Some(*reply),
+            Step::Idle(_) => None,
+            Step::End(end) => panic!("{end}"),
+        }
+    }
+
+    fn lag(&mut self, now: f64) -> Lag {
+        match self.reply(now) {
+            Some(reply) => reply.lag,
+            None => panic!("no reply at {now}: {:#?} {:#?}", self.session, self.view.snapshot()),
+        }
+    }
+
+    fn answer(&mut self, url: &str, nonce: u64, is_nack: bool, now: f64) -> Option<Answered> {
+        let nonce = nonce.to_string();
+        let error_detail = is_nack.then(Status::default);
+        let request = match self.variant {
+            Variant::Sotw => Request::Sotw(DiscoveryRequest {
+                type_url: url.into(),
+                response_nonce: nonce,
+                error_detail,
+                resource_names: vec![if url == CDS { "*" } else { "a" }.into()],
+                ..Default::default()
+            }),
+            Variant::Delta => Request::Delta(DeltaDiscoveryRequest {
+                type_url: url.into(),
+                response_nonce: nonce,
+                error_detail,
+                ..Default::default()
+            }),
+        };
+        self.session.on_request(request, at(now));
+        self.session.take_answered()
+    }
+}
+
+/// A client of everything that was sent its first reply.
+fn steady(variant: Variant) -> Bench {
+    let mut bench = Bench::new(variant);
+    bench.subscribe(CDS, &["*"], 1.0);
+    bench.whole(CDS, &[("a", "1"), ("b", "1")], 2.0);
+    let first = bench.reply(2.5).unwrap();
+    assert_eq!(first.lag, Lag { request: after(1.5), change: None }, "it answers the request");
+    bench.answer(CDS, first.nonce, false, 2.5);
+    assert!(bench.reply(2.5).is_none());
+    bench
+}
+
+#[test]
+fn a_change_is_as_old_as_the_response_that_brought_it() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = steady(variant);
+        let resource = bench.resource(CDS, "a", "2");
+        let update = Update::Upsert { kind: bench.kind(CDS), class: Class::Wildcard, key: "a".into(), resource };
+        bench.apply(vec![update], 10.0, 10.5);
+        assert_eq!(bench.lag(11.0), Lag { change: after(1.0), request: None });
+    }
+}
+
+#[test]
+fn what_is_merged_into_a_reply_is_as_old_as_its_oldest_change_even_of_one_resource() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = steady(variant);
+        bench.set(CDS, "a", "2", 10.0);
+        bench.set(CDS, "b", "2", 20.0);
+        bench.set(CDS, "a", "3", 30.0);
+        assert_eq!(bench.lag(31.0).change, after(21.0));
+        bench.set(CDS, "a", "4", 40.0);
+        assert_eq!(bench.lag(41.0).change, after(1.0));
+    }
+}
+
+#[test]
+fn a_removal_is_as_old_as_its_response() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = steady(variant);
+        let kind = bench.kind(CDS);
+        let gone = Update::Absent { kind, class: Class::Wildcard, key: "a".into(), evidence: Evidence::Reported };
+        bench.apply(vec![gone], 10.0, 10.0);
+        bench.view.on_time(at(10.2)); // a removed cluster stays until the server is quiet
+        bench.publish();
+        assert_eq!(bench.lag(13.0), Lag { change: after(3.0), request: None });
+    }
+}
+
+#[test]
+fn a_name_is_as_old_as_its_request_and_then_as_its_oldest_unsent_change() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new(variant);
+        bench.subscribe(EDS, &["a"], 1.0);
+        assert!(bench.reply(1.0).is_none());
+        bench.set(EDS, "a", "1", 4.0);
+        assert_eq!(bench.lag(5.0), Lag { request: after(4.0), change: None });
+        bench.answer(EDS, 1, false, 5.0);
+        bench.set(EDS, "a", "2", 10.0);
+        bench.set(EDS, "a", "3", 20.0);
+        assert_eq!(bench.lag(21.0), Lag { change: after(11.0), request: None });
+    }
+}
+
+#[test]
+fn a_name_of_which_the_view_reports_an_old_change_is_no_old_change() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.subscribe(EDS, &["a"], 1.0);
+    bench.set(EDS, "a", "1", 2.0);
+    let old = NameChanged { kind: bench.kind(EDS), name: "a".into(), revision: bench.view.snapshot().revision };
+    assert_eq!(bench.lag(3600.0).request, after(3599.0));
+    bench.session.on_name_changed(&old); // its interest is counted only now
+    bench.set(EDS, "a", "2", 3601.0);
+    assert_eq!(bench.lag(3602.0), Lag { change: after(1.0), request: None });
+}
+
+#[test]
+fn an_ack_counts_once_for_all_that_its_reply_carried_and_a_nack_does_not_count() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = steady(variant);
+        bench.set(CDS, "a", "2", 10.0);
+        bench.set(CDS, "b", "2", 12.0);
+        let reply = bench.reply(12.0).unwrap();
+        assert_eq!(reply.begins_wait, Some(at(12.0)));
+        let answered = bench.answer(CDS, reply.nonce, false, 15.0).unwrap();
+        assert_eq!((answered.is_ack, answered.lag.change), (true, after(5.0)));
+        assert_eq!((answered.waited_since, answered.waits_since), (Some(at(12.0)), None));
+        let again = bench.answer(CDS, reply.nonce, false, 16.0).unwrap();
+        assert!(!again.is_ack && again.lag == Lag::default());
+        bench.set(CDS, "a", "3", 20.0);
+        let reply = bench.reply(20.0).unwrap();
+        let answered = bench.answer(CDS, reply.nonce, true, 21.0).unwrap();
+        assert!(!answered.is_ack && answered.lag == Lag::default());
+        assert_eq!(answered.waited_since, Some(at(20.0)), "it is an answer");
+    }
+}

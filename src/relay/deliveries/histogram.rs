@@ -1,0 +1,81 @@
+//! A histogram of times with fixed buckets.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Counts times by the bucket that they are in.
+#[derive(Debug, Default)]
+pub(crate) struct Histogram {
+    /// The last one is for all that no bound reaches.
+    buckets: [AtomicU64; BOUNDS.len() + 1],
+    microseconds: AtomicU64,
+}
+
+/// The counts of a histogram, or of several.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct HistogramCounts {
+    buckets: [u64; BOUNDS.len() + 1],
+    microseconds: u64,
+}
+
+impl Histogram {
+    pub(crate) fn observe(&self, time: Duration) {
+        let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS.partition_point(|bound| *bound < microseconds);
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        self.microseconds.fetch_add(microseconds, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counts(&self) -> HistogramCounts {
+        let mut counts = HistogramCounts::default();
+        counts.add(self);
+        counts
+    }
+}
+
+impl HistogramCounts {
+    pub(super) fn add(&mut self, other: &Histogram) {
+        for (sum, count) in self.buckets.iter_mut().zip(&other.buckets) {
+            *sum += count.load(Ordering::Relaxed);
+        }
+        self.microseconds = self.microseconds.wrapping_add(other.microseconds.load(Ordering::Relaxed));
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// Returns the sum of all times in seconds.
+    pub(crate) fn sum(&self) -> f64 {
+        self.microseconds as f64 / 1e6
+    }
+
+    /// Returns the upper bound of each bucket in seconds, none for the last one, with how many times are in it.
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = (Option<f64>, u64)> {
+        let bounds = BOUNDS.iter().map(|bound| Some(*bound as f64 / 1e6)).chain([None]);
+        bounds.zip(self.buckets)
+    }
+}
+
+/// In microseconds.
+const BOUNDS: [u64; 16] = [
+    500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000,
+    10_000_000, 30_000_000, 60_000_000,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_in_the_first_bucket_whose_bound_it_does_not_exceed() {
+        let histogram = Histogram::default();
+        for microseconds in [0, 500, 501, 60_000_000, 60_000_001] {
+            histogram.observe(Duration::from_micros(microseconds));
+        }
+        let counts = histogram.counts();
+        let filled: Vec<_> = counts.buckets().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(filled, [(Some(0.0005), 2), (Some(0.001), 1), (Some(60.0), 1), (None, 1)]);
+        assert_eq!((counts.count(), counts.sum()), (5, 120.001_002));
+    }
+}

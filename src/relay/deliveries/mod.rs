@@ -1,0 +1,214 @@
+//! What clients are sent and how they answer, by type, over the life of the process.
+//!
+//! Counted in a shard for each thread that counts, so that no two wait for one another; added up when the metrics are read.
+
+mod histogram;
+mod waits;
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+pub(crate) use self::histogram::{Histogram, HistogramCounts};
+use self::waits::Waits;
+use super::clock::Clock;
+use crate::protocol::moment::Moment;
+use crate::protocol::session::{Answered, Lag};
+use crate::xds::{Type, TypeTable};
+
+#[derive(Debug)]
+pub(crate) struct Deliveries {
+    /// The types that have counts of their own. The place after the last is for all others, since clients can invent them.
+    types: Box<[Type]>,
+    shards: Box<[Shard]>,
+    clock: Clock,
+}
+
+/// Where the counts of a type are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TypePlace(usize);
+
+/// By type. Only what was used takes room.
+#[derive(Debug)]
+#[repr(align(128))] // no two shards on one cache line, nor on two that are fetched together
+struct Shard(Box<[OnceLock<Box<TypeCounters>>]>);
+
+#[derive(Debug, Default)]
+struct TypeCounters {
+    replies: AtomicU64,
+    bytes: AtomicU64,
+    acks: AtomicU64,
+    sent: Lags,
+    acknowledged: Lags,
+    waits: Waits,
+}
+
+#[derive(Debug, Default)]
+struct Lags {
+    change: Histogram,
+    request: Histogram,
+}
+
+/// The counts of one type.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct TypeDeliveries {
+    pub(crate) type_name: String,
+    pub(crate) replies: u64,
+    pub(crate) bytes: u64,
+    pub(crate) acks: u64,
+    /// From the receipt of the oldest change in a reply, or of the request that it answers, until the reply was sent.
+    pub(crate) sent: LagCounts,
+    /// The same until the client acknowledged it.
+    pub(crate) acknowledged: LagCounts,
+    /// Streams that have left a reply unanswered for longer than each of [`UNANSWERED_FOR`].
+    pub(crate) unanswered: [usize; UNANSWERED_FOR.len()],
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct LagCounts {
+    pub(crate) change: HistogramCounts,
+    pub(crate) request: HistogramCounts,
+}
+
+/// Seconds for which streams without an answer are counted.
+pub(crate) const UNANSWERED_FOR: [u64; 2] = [10, 60];
+
+impl Deliveries {
+    pub(crate) fn new(table: &TypeTable, clock: Clock) -> Self {
+        let types: Box<[Type]> = table.names().map(|name| table.resolve(name)).collect();
+        let shards = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_SHARDS);
+        let shard = || Shard((0..=types.len()).map(|_| OnceLock::new()).collect());
+        Self { shards: (0..shards).map(|_| shard()).collect(), types, clock }
+    }
+
+    /// Returns where the counts of a type are.
+    pub(crate) fn place(&self, kind: &Type) -> TypePlace {
+        TypePlace(self.types.iter().position(|known| known.is_same(kind)).unwrap_or(self.types.len()))
+    }
+
+    /// Counts a reply that is handed to the transport.
+    pub(crate) fn sent(&self, place: TypePlace, bytes: usize, lag: Lag, begins_wait: Option<Moment>) {
+        let of = self.of(place);
+        of.replies.fetch_add(1, Ordering::Relaxed);
+        of.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        of.sent.observe(lag);
+        begins_wait.iter().for_each(|at| of.waits.begun(*at));
+    }
+
+    /// Counts an answer of a client.
+    pub(crate) fn answered(&self, answered: &Answered) {
+        let of = self.of(self.place(&answered.kind));
+        if answered.is_ack {
+            of.acks.fetch_add(1, Ordering::Relaxed);
+            of.acknowledged.observe(answered.lag);
+        }
+        answered.waited_since.iter().for_each(|begun| of.waits.ended(*begun));
+        answered.waits_since.iter().for_each(|begun| of.waits.begun(*begun));
+    }
+
+    /// A stream that has left a reply unanswered ends.
+    pub(crate) fn given_up(&self, kind: &Type, begun: Moment) {
+        self.of(self.place(kind)).waits.ended(begun);
+    }
+
+    /// Returns the counts of all types.
+    pub(crate) fn counts(&self) -> Vec<TypeDeliveries> {
+        let now = self.clock.now();
+        (0..=self.types.len()).map(|place| self.counts_of(place, now)).collect()
+    }
+
+    fn counts_of(&self, place: usize, now: Moment) -> TypeDeliveries {
+        let type_name = self.types.get(place).map_or(OTHER, Type::name).to_owned();
+        let mut sum = TypeDeliveries { type_name, ..TypeDeliveries::default() };
+        let mut unanswered = [0; UNANSWERED_FOR.len()];
+        for of in self.shards.iter().filter_map(|shard| shard.0[place].get()) {
+            sum.replies += of.replies.load(Ordering::Relaxed);
+            sum.bytes += of.bytes.load(Ordering::Relaxed);
+            sum.acks += of.acks.load(Ordering::Relaxed);
+            sum.sent.add(&of.sent);
+            sum.acknowledged.add(&of.acknowledged);
+            for (count, seconds) in unanswered.iter_mut().zip(UNANSWERED_FOR) {
+                *count += of.waits.older_than(Duration::from_secs(seconds), now);
+            }
+        }
+        // The shards are not read at one moment.
+        sum.unanswered = unanswered.map(|count| usize::try_from(count).unwrap_or_default());
+        sum
+    }
+
+    fn of(&self, place: TypePlace) -> &TypeCounters {
+        let shard = &self.shards[this_thread() % self.shards.len()];
+        shard.0[place.0].get_or_init(Box::default)
+    }
+}
+
+impl Lags {
+    fn observe(&self, lag: Lag) {
+        lag.change.iter().for_each(|time| self.change.observe(*time));
+        lag.request.iter().for_each(|time| self.request.observe(*time));
+    }
+}
+
+impl LagCounts {
+    fn add(&mut self, other: &Lags) {
+        self.change.add(&other.change);
+        self.request.add(&other.request);
+    }
+}
+
+/// Returns the number of this thread among those that have counted.
+fn this_thread() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static NUMBER: Cell<Option<usize>> = const { Cell::new(None) });
+    NUMBER.get().unwrap_or_else(|| {
+        let number = THREADS.fetch_add(1, Ordering::Relaxed);
+        NUMBER.set(Some(number));
+        number
+    })
+}
+
+const MAX_SHARDS: usize = 64;
+const OTHER: &str = "other";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CDS: &str = "envoy.config.cluster.v3.Cluster";
+
+    fn lag(milliseconds: u64) -> Lag {
+        Lag { change: Some(Duration::from_millis(milliseconds)), request: None }
+    }
+
+    fn of<'a>(counts: &'a [TypeDeliveries], name: &str) -> &'a TypeDeliveries {
+        counts.iter().find(|of| of.type_name == name).unwrap()
+    }
+
+    #[test]
+    fn what_threads_count_is_added_up_and_invented_types_are_one() {
+        let table = TypeTable::new();
+        let deliveries = Deliveries::new(&table, Clock::starting_now());
+        let kinds = [CDS, "made.Up", "also.made.Up"].map(|name| table.resolve(name));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for kind in &kinds {
+                        deliveries.sent(deliveries.place(kind), 10, lag(3), Some(Moment::START));
+                    }
+                    let waited_since = Some(Moment::START);
+                    let kind = kinds[0].clone();
+                    deliveries.answered(&Answered { kind, is_ack: true, lag: lag(7), waited_since, waits_since: None });
+                    deliveries.given_up(&kinds[1], Moment::START);
+                });
+            }
+        });
+        let counts = deliveries.counts();
+        let (clusters, other) = (of(&counts, CDS), of(&counts, "other"));
+        assert_eq!((clusters.replies, clusters.bytes, clusters.acks), (8, 80, 8));
+        assert_eq!((clusters.sent.change.count(), clusters.sent.request.count()), (8, 0));
+        assert_eq!(clusters.acknowledged.change.sum(), 0.056);
+        assert_eq!((other.replies, other.acks), (16, 0));
+        assert_eq!(counts.len(), table.names().count() + 1);
+    }
+}

@@ -1,0 +1,141 @@
+//! Whatever clients state, the number of series stays bounded.
+
+use std::net::Ipv4Addr;
+
+use prost::Message;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::proto::Request;
+use crate::proto::discovery::DeltaDiscoveryRequest;
+use crate::proto::node::Node;
+use crate::protocol::limits::Limits;
+use crate::protocol::session::Variant;
+use crate::protocol::sources::Plan;
+use crate::protocol::upstream::ServerQuirks;
+use crate::relay::{ClientInfo, Connector, Link, ViewsOptions};
+use crate::xds::{Access, KeyRule, Peer, Permissions};
+
+const NODES: u64 = 5_000;
+const VIEWS: u64 = 500;
+/// The default of `views.max_in_metrics`.
+const IN_METRICS: usize = 100;
+/// docs/metrics.md states them.
+const MAX_SERIES: usize = 6_000;
+const MAX_BYTES: usize = 1 << 20;
+
+/// A server that never answers.
+struct Silent;
+
+impl Connector for Silent {
+    fn start(&self, link: Link) -> JoinHandle<()> {
+        tokio::spawn(async move {
+            let _link = link;
+            std::future::pending().await
+        })
+    }
+
+    fn describe(&self) -> String {
+        "https://control-plane.example:18000".into()
+    }
+
+    fn variant(&self) -> Option<Variant> {
+        None
+    }
+}
+
+fn views() -> Views {
+    let options = ViewsOptions {
+        rule: KeyRule::default(),
+        accept_missing_node: false,
+        max_views: 10_000,
+        max_views_per_connection: 0,
+        max_views_per_identity: 0,
+        max_in_metrics: IN_METRICS,
+        table: TypeTable::new(),
+        access: Access::default(),
+        permissions: Permissions::default(),
+        limits: Limits::default(),
+        stated_versions_bytes: 1 << 20,
+        plan: Plan::single(Variant::Delta, ServerQuirks::default()),
+    };
+    Views::new(options, vec![Arc::new(Silent)])
+}
+
+/// The first request of a client, of which everything that it can choose is random.
+fn request(random: &mut u64) -> Request {
+    let mut number = || {
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        *random
+    };
+    let node = Node {
+        id: format!("node-{:x}", number()),
+        cluster: format!("cluster-{}", number() % VIEWS),
+        user_agent_name: "envoy".into(),
+        ..Node::default()
+    };
+    let kinds = ["envoy.config.cluster.v3.Cluster", "envoy.config.listener.v3.Listener"];
+    let type_url = match number() % 3 {
+        2 => format!("type.googleapis.com/made.up.T{:x}", number()),
+        known => format!("type.googleapis.com/{}", kinds[known as usize]),
+    };
+    Request::Delta(DeltaDiscoveryRequest {
+        node: Some(node.encode_to_vec().into()),
+        resource_names_subscribe: vec!["*".into(), format!("name-{:x}", number())],
+        type_url,
+        ..DeltaDiscoveryRequest::default()
+    })
+}
+
+#[tokio::test]
+async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_of_series() {
+    let (views, mut random, mut handles) = (views(), 1, Vec::new());
+    let counters = views.counters();
+    let lag = Lag { change: Some(std::time::Duration::from_millis(1)), request: Some(std::time::Duration::ZERO) };
+    for _ in 0..NODES {
+        let client = ClientInfo {
+            variant: Variant::Delta,
+            only: None,
+            peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
+            quota: Arc::default(),
+        };
+        let request = request(&mut random);
+        let kind = views.type_of(request.type_url()).unwrap_or_else(|_| TypeTable::new().resolve(request.type_url()));
+        let handle = views.open_session(&request, client).await.unwrap();
+        handle.handle_request(request).await;
+        counters.nack(Some(&kind));
+        counters.deliveries.sent(counters.deliveries.place(&kind), 100, lag, None);
+        handles.push(handle);
+    }
+    let (view_count, metrics) = views.metrics().await;
+    assert_eq!((view_count as u64, metrics.len()), (VIEWS, IN_METRICS + 1));
+    assert_eq!(metrics.iter().map(|view| view.sessions).sum::<usize>() as u64, NODES, "none is left out");
+    let probe = RuntimeProbe::start();
+    let text = text(&MetricsSnapshot {
+        view_count,
+        key_values: views.values_by_field(),
+        views: &metrics,
+        counters,
+        incidents: views.incidents(),
+        buffered_load_bytes: 0,
+        stated_versions_bytes: 0,
+        cached_bytes: 0,
+        unanswered: Vec::new(),
+        connections: Vec::new(),
+        nacking: views.nacking_streams(),
+        servers: views.servers().collect(),
+        files: Vec::new(),
+        tls: Vec::new(),
+        state: None,
+        probe: &probe,
+    });
+    let series = text.lines().filter(|line| !line.starts_with('#')).count();
+    println!("{series} series, {} bytes", text.len());
+    assert!(series <= MAX_SERIES && text.len() <= MAX_BYTES, "{series} series, {} bytes", text.len());
+    for invented in ["node-", "made.up", "name-", "cluster-"] {
+        assert!(!text.contains(invented), "{invented} is a label");
+    }
+    drop(handles);
+}
