@@ -61,7 +61,16 @@ async fn fetch(
     let driver = tokio::spawn(connection);
     let host = server.uri.authority().map_or("localhost", |authority| authority.as_str());
     let request = Request::get(path).header(http::header::HOST, host).body(Empty::<Bytes>::new())?;
-    let response = sender.send_request(request).await?;
+    let response = match sender.send_request(request).await {
+        Ok(response) => response,
+        // The connection knows why: with TLS 1.3 a relay refuses a certificate after the handshake.
+        Err(error) => {
+            return Err(match driver.await {
+                Ok(Err(cause)) => format!("{:#}", anyhow::Error::from(cause)).into(),
+                _ => error.into(),
+            });
+        }
+    };
     let status = response.status();
     let page = Limited::new(response.into_body(), MAX_PAGE_BYTES).collect().await?.to_bytes();
     driver.abort();

@@ -5,25 +5,29 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::session_handle::SessionHandle;
 use crate::protocol::view::SessionId;
 
-/// The streams of a process, those that views have to the hub included.
-#[derive(Default)]
-pub(crate) struct Clients {
+/// The streams of a process, those that views have to the hub included, with a handle of each.
+pub(crate) struct Clients<T> {
     last: AtomicU64,
     /// Locked for one entry, or to copy the handles of one chunk.
-    open: Mutex<BTreeMap<u64, Weak<SessionHandle>>>,
+    open: Mutex<BTreeMap<u64, Weak<T>>>,
 }
 
-impl Clients {
+impl<T> Default for Clients<T> {
+    fn default() -> Self {
+        Self { last: AtomicU64::new(0), open: Mutex::default() }
+    }
+}
+
+impl<T> Clients<T> {
     /// Returns a number that no stream of this process has had.
     pub(super) fn next_id(&self) -> SessionId {
         SessionId(self.last.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    pub(super) fn enter(&self, session: &Arc<SessionHandle>) {
-        self.lock().insert(session.id.0, Arc::downgrade(session));
+    pub(super) fn enter(&self, id: SessionId, handle: &Arc<T>) {
+        self.lock().insert(id.0, Arc::downgrade(handle));
     }
 
     pub(super) fn leave(&self, id: SessionId) {
@@ -34,17 +38,17 @@ impl Clients {
         self.lock().len()
     }
 
-    pub(crate) fn get(&self, id: u64) -> Option<Arc<SessionHandle>> {
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<T>> {
         self.lock().get(&id)?.upgrade()
     }
 
     /// Returns the next streams after a number, at most so many.
-    pub(crate) fn after(&self, id: u64, count: usize) -> Vec<Arc<SessionHandle>> {
+    pub(crate) fn after(&self, id: u64, count: usize) -> Vec<Arc<T>> {
         let open = self.lock();
-        open.range((Excluded(id), Unbounded)).filter_map(|(_, session)| session.upgrade()).take(count).collect()
+        open.range((Excluded(id), Unbounded)).filter_map(|(_, handle)| handle.upgrade()).take(count).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<SessionHandle>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<T>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,16 +8,16 @@ use super::client_tls::{Connecting, VERSIONS, write_server};
 use super::*;
 
 /// A relay whose admin address has TLS, and its files.
-struct World {
-    relay: Relay,
-    folder: Folder,
-    own: Authority,
-    operators: Authority,
+pub(super) struct World {
+    pub relay: Relay,
+    pub folder: Folder,
+    pub own: Authority,
+    pub operators: Authority,
     _plane: Plane,
 }
 
 impl World {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let (own, operators, folder) = (Authority::named("own"), Authority::named("operators"), Folder::new());
         let (workloads, plane) = (Authority::named("workloads"), Plane::start(&BOTH).await);
         write_server(&folder, &own.sign("localhost"));

@@ -351,8 +351,8 @@ async fn a_client_is_known_by_the_names_that_its_certificate_proves() {
     for (identity, shown) in cases {
         let _client = world.served(identity.as_ref()).await;
         let text = get(world.relay.admin, "/clients").await;
-        let peers: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
-        let peer = peers.last().unwrap()["peer"].as_str().unwrap();
+        let page: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let peer = page["clients"].as_array().unwrap().last().unwrap()["peer"].as_str().unwrap();
         assert_eq!(peer.find(' ').map_or("", |at| &peer[at..]), shown, "{text}");
         drop(_client);
         crate::until("it is gone", async || get(world.relay.admin, "/clients").await.contains("\"open\": 0")).await;

@@ -31,19 +31,24 @@ impl Asked<'_> {
 
     /// Waits until the chain has this verdict and exactly these reasons.
     async fn is(&self, verdict: &str, codes: &[&str]) -> Value {
-        let last = std::sync::Mutex::new(Value::Null);
+        let seen = std::sync::Mutex::new(Vec::new());
         let looking = async {
             loop {
                 let page = self.page().await;
                 if page["verdict"] == verdict && codes_of(&page) == codes {
                     return page;
                 }
-                *last.lock().unwrap() = page;
+                let chain = format!("{} {:?}", page["verdict"], codes_of(&page));
+                let mut seen = seen.lock().unwrap();
+                if seen.last() != Some(&chain) {
+                    seen.push(chain);
+                }
+                drop(seen);
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         let found = tokio::time::timeout(client::PATIENCE, looking).await;
-        found.unwrap_or_else(|_| panic!("expected {verdict} {codes:?}, got {:#}", last.lock().unwrap()))
+        found.unwrap_or_else(|_| panic!("expected {verdict} {codes:?}, saw {:#?}", seen.lock().unwrap()))
     }
 }
 

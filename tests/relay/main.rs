@@ -55,6 +55,7 @@ mod shared;
 mod shares;
 mod shown;
 mod silence;
+mod status;
 mod storm;
 mod strict_plane;
 mod tenants;

@@ -92,7 +92,9 @@ impl Session {
             deadline = earliest(deadline, subscription.next_forced(now));
         }
         self.clusters_awaited = routing_waits.then(|| self.clusters_awaited.unwrap_or(now));
-        deadline = earliest(deadline, self.hold.account(routing_held, now, &self.limits));
+        let held_until = self.hold.account(routing_held, now, &self.limits);
+        self.delays.bound(DelayReason::RoutingHold, held_until);
+        deadline = earliest(deadline, held_until);
         (None, deadline, blocked)
     }
 

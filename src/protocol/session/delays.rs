@@ -59,6 +59,11 @@ impl Delays {
         self.additions.push(Delay { kind: kind.clone(), reason, until });
     }
 
+    /// Notes until when everything that has this reason waits at most.
+    pub(crate) fn bound(&mut self, reason: DelayReason, until: Option<Moment>) {
+        self.additions.iter_mut().filter(|delay| delay.reason == reason).for_each(|delay| delay.until = until);
+    }
+
     pub(crate) fn removals(&mut self, reason: DelayReason, until: Option<Moment>) {
         self.removals = Some((reason, until));
     }

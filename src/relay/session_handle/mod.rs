@@ -54,7 +54,7 @@ pub(crate) struct SessionHandle {
     transit: Transit,
     connected: Moment,
     /// Has this session until it leaves.
-    clients: Arc<Clients>,
+    clients: Arc<Clients<SessionHandle>>,
     commands: mpsc::Sender<Command>,
     clock: Clock,
     counters: Arc<ProcessCounters>,
@@ -100,7 +100,7 @@ pub(super) struct SessionParts {
     pub(crate) tally: Arc<ProcessCounters>,
     pub(crate) log: Arc<ClientLog>,
     pub(crate) nacks: Arc<NackWatch>,
-    pub(crate) clients: Arc<Clients>,
+    pub(crate) clients: Arc<Clients<SessionHandle>>,
 }
 
 impl SessionHandle {
@@ -131,7 +131,7 @@ impl SessionHandle {
             nacks,
         });
         handle.log.stream_opened(handle.line());
-        handle.clients.enter(&handle);
+        handle.clients.enter(handle.id, &handle);
         handle
     }
 

@@ -88,7 +88,7 @@ pub(crate) struct Views {
     identity_quotas: Arc<IdentityQuotas>,
     split_watch: SplitWatch,
     metric_labels: Arc<MetricLabels>,
-    clients: Arc<Clients>,
+    clients: Arc<Clients<SessionHandle>>,
     /// Views of an earlier process that no client has asked for yet.
     waiting: WaitingViews,
     /// Guards only the map.

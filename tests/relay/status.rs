@@ -1,0 +1,75 @@
+//! `weir status` and `weir explain`, as built programs, with a relay on this machine and with one that asks for certificates.
+
+use std::process::{Command, Output, Stdio};
+
+use super::admin_tls::World;
+use super::*;
+
+/// Runs the program, and returns exit code, stdout and stderr.
+async fn weir(arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(arguments).env_remove("WEIR_ADMIN").stdin(Stdio::null());
+    let ended = tokio::task::spawn_blocking(move || command.output().unwrap());
+    let Output { status, stdout, stderr } =
+        tokio::time::timeout(client::PATIENCE, ended).await.expect("no end").unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+#[tokio::test]
+async fn status_has_a_line_for_each_ladder_and_client_and_explain_says_why() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, ", variant: delta").await;
+    let admin = relay.admin.to_string();
+    let (code, out, _) = weir(&["status", "--admin", &admin]).await;
+    assert_eq!((code, out.as_str()), (0, "VIEW  CLIENTS  AUTHORITY  STATE  FOR  SERVER\n\n0 of 0 client streams\n"));
+
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    let hostile = weir::proto::node::Node { id: "envoy\u{1b}[2J".into(), cluster: "web".into(), ..Default::default() };
+    client.ask_as(&hostile, CDS, &[]);
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    let sent = client.sent().await;
+    let (_, out, _) = weir(&["status", "--admin", &admin, "--state", "stale"]).await;
+    assert!(out.contains(" STALE ") && out.ends_with("\n1 of 1 client streams\n"), "{out}");
+    assert!(out.contains("envoy\u{fffd}[2J  1  ") && !out.contains('\u{1b}'), "{out:?}");
+    let explain = ["explain", "--admin", &admin, "--client", "1", "clusters", "a"];
+    let (code, out, _) = weir(&explain).await;
+    assert!(code == 1 && out.contains("session 1, view ") && out.contains(": unacked\n"), "{code} {out}");
+    client.ack(CDS, &[], &sent);
+    until("it has answered", async || get(relay.admin, "/clients").await.contains("SYNCED")).await;
+    let (_, out, _) = weir(&["status", "--admin", &admin]).await;
+    assert!(out.contains("active  ") && out.contains("  SYNCED\n"), "{out}");
+    let (code, out, _) = weir(&explain).await;
+    assert!(code == 0 && out.contains(": acked\n  - the client subscribes to the wildcard\n"), "{code} {out}");
+    let (code, out, _) = weir(&[&explain[..], &["--json"]].concat()).await;
+    assert_eq!(
+        (code, serde_json::from_str::<serde_json::Value>(&out).unwrap()[0]["verdict"].as_str()),
+        (0, Some("acked"))
+    );
+
+    let (code, _, error) = weir(&["explain", "--admin", &admin, "--client", "nobody", "clusters", "a"]).await;
+    assert_eq!((code, error.as_str()), (2, "weir explain: no such client; /clients lists all\n"));
+    let (code, _, error) = weir(&["status", "--admin", &admin, "--state", "asleep"]).await;
+    assert_eq!((code, error.contains("expected synced, not_sent, stale or nacked")), (2, true), "{error}");
+    let (code, _, error) = weir(&["status", "--admin", "127.0.0.1:1"]).await;
+    assert!(code == 2 && error.starts_with("weir status: cannot reach http://127.0.0.1:1: "), "{error}");
+    let (code, _, error) = weir(&["status", "--admin", &admin, "--ca", "x.pem"]).await;
+    assert_eq!((code, error.contains("--ca requires TLS: expected --admin https://…")), (2, true), "{error}");
+}
+
+#[tokio::test]
+async fn a_relay_elsewhere_is_read_with_a_certificate() {
+    let world = World::new().await;
+    let admin = format!("https://localhost:{}", world.relay.admin.port());
+    let reader = world.operators.sign("reader.example");
+    world.folder.write("reader.pem", &reader.certificate);
+    world.folder.write("reader.key", &reader.key);
+    world.folder.write("own.pem", &world.own.pem);
+    let path = |name: &str| world.folder.0.join(name).display().to_string();
+    let (ca, cert, key) = (path("own.pem"), path("reader.pem"), path("reader.key"));
+    let (code, out, error) = weir(&["status", "--admin", &admin, "--ca", &ca, "--cert", &cert, "--key", &key]).await;
+    assert_eq!((code, out.ends_with("0 of 0 client streams\n")), (0, true), "{out}{error}");
+    let (code, _, error) = weir(&["status", "--admin", &admin, "--ca", &ca]).await;
+    assert_eq!((code, error.contains("--cert is not given")), (2, true), "{error}");
+}
