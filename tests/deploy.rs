@@ -33,10 +33,10 @@ const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
 
 /// Returns what is wrong with an expression and the texts that show its result.
 fn faults_of(expression: &str, shown: &[&str], metrics: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
-    let series = Regex::new(r"\b((?:weir|process)_[a-z0-9_]+)\b(?:\{([^}]*)\})?").unwrap();
-    let matcher = Regex::new(r#"([a-z_]+)\s*(?:=~|!~|!=|=)\s*"[^"]*""#).unwrap();
-    let grouping = Regex::new(r"\bby \(([^)]*)\)").unwrap();
-    let placeholder = Regex::new(r"\{\{\s*(?:\$labels\.)?([a-z_]+)\s*\}\}").unwrap();
+    let series = Regex::new(r"((?:weir|process)_[a-z0-9_]+)(?:\{([^}]*)\})?").unwrap();
+    let matcher = Regex::new(r#"([a-z_]+) *(?:=~|!~|!=|=) *"[^"]*""#).unwrap();
+    let grouping = Regex::new(r"by \(([^)]*)\)").unwrap();
+    let placeholder = Regex::new(r"\{\{ *(?:\$labels\.)?([a-z_]+) *\}\}").unwrap();
     let (mut faults, mut known) = (Vec::new(), BTreeSet::from(OF_PROMETHEUS.map(str::to_owned)));
     for found in series.captures_iter(expression) {
         let Some(labels) = metrics.get(&found[1]) else {
@@ -84,13 +84,13 @@ fn the_alert_rules_use_documented_metrics_and_labels() {
     let rules: Value =
         serde_saphyr::from_str(&fs::read_to_string("deploy/prometheus/weir-alerts.yaml").unwrap()).unwrap();
     let (metrics, mut names) = (documented(), BTreeSet::new());
+    let paths = Regex::new(r"(docs/[a-z-]+\.md)").unwrap();
     for rule in rules["groups"][0]["rules"].as_array().unwrap() {
         let (name, expression) = (rule["alert"].as_str().unwrap(), rule["expr"].as_str().unwrap());
         assert!(names.insert(name), "{name} is there twice");
         let texts = ["summary", "description"].map(|text| rule["annotations"][text].as_str().unwrap());
         assert_eq!(faults_of(expression, &texts, &metrics), Vec::<String>::new(), "{name}");
         assert!(matches!(rule["labels"]["severity"].as_str(), Some("page" | "ticket")), "{name}");
-        let paths = Regex::new(r"(?:^|\s)(docs/[a-z-]+\.md)").unwrap();
         for path in texts.iter().flat_map(|text| paths.captures_iter(text)) {
             assert!(fs::exists(&path[1]).unwrap(), "{name}: {}", &path[1]);
         }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::gauge;
 use super::histogram::CountedHistogram;
 use super::labels::Labelled;
-use crate::relay::deliveries::Histogram;
+use crate::relay::deliveries::{Histogram, Writers};
 
 /// Measures how late the runtime runs a task that is due. It ends when this is dropped.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ async fn probe(lateness: Arc<Histogram>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay); // a pause counts once
     loop {
         let due = ticks.tick().await;
-        lateness.observe(Instant::now().saturating_duration_since(due));
+        lateness.observe(Instant::now().saturating_duration_since(due), Writers::One);
     }
 }
 

@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 
+import alerts
 import brakes
 import changes
 import every_type
@@ -32,6 +33,7 @@ SOURCES = [Source(aggregated, delta) for aggregated in [True, False] for delta i
 def scenarios():
     """Names, and what to call with the options."""
     yield "first minute", first_minute.run, ()
+    yield "alerts", alerts.run, ()
     for source in SOURCES:
         for upstream in ["delta", "sotw"]:
             for scenario in [changes, every_type, refusals]:
@@ -76,6 +78,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--envoy", required=True)
     parser.add_argument("--weir", required=True)
+    parser.add_argument("--promtool", required=True)
     parser.add_argument("--log", default="weir=debug", help="what the relay logs, shown if a scenario fails")
     parser.add_argument("only", nargs="?", default="", help="only scenarios that have this in their names")
     options = parser.parse_args()

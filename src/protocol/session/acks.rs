@@ -133,6 +133,11 @@ impl AckTracker {
         self.sent.iter().find(|sent| sent.nonce == nonce).copied()
     }
 
+    /// Expects no answer any more, and returns since when one was missing. A client that has ended its subscription need not send it.
+    pub(super) fn stop_waiting(&mut self) -> Option<Moment> {
+        self.unanswered_since.take()
+    }
+
     /// Returns since when replies are unanswered, if one is to which neither it nor a later one was answered.
     pub(crate) fn unanswered_since(&self) -> Option<Moment> {
         self.unanswered_since

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::acks::Ack;
+use super::carried::Lag;
 use super::client::Client;
 use super::initial_versions::InitialVersions;
 use super::nack_reason::clean;
@@ -220,6 +221,7 @@ impl Session {
         if subscription.wildcard.is_none() && subscription.names.is_empty() {
             subscription.complete_due = None; // no subscription, no reply (SOTW-43)
         }
+        subscription.note_unsubscribed(&kind, &mut self.answered);
     }
 
     fn take_delta(
@@ -279,6 +281,7 @@ impl Session {
                 subscription.pending.entry(name.clone()).or_default().requested.get_or_insert(subscription.asked);
             }
         }
+        subscription.note_unsubscribed(&kind, &mut self.answered);
         if kind.info().empty_first == EmptyFirst::UnderRoutes {
             self.limit_to_routes(&kind, legacy);
         } else if kind.info().references == References::VirtualHosts {
@@ -385,6 +388,23 @@ impl InterestChanges<'_> {
 }
 
 impl Subscription {
+    /// Ends the wait for an answer if nothing of the type is subscribed any more.
+    fn note_unsubscribed(&mut self, kind: &Type, answered: &mut Option<Answered>) {
+        if self.wants_anything() || self.asks_once {
+            return;
+        }
+        let Some(since) = self.acks.stop_waiting() else { return };
+        let answered = answered.get_or_insert_with(|| Answered {
+            kind: kind.clone(),
+            is_ack: false,
+            lag: Lag::default(),
+            waited_since: None,
+            waits_since: None,
+        });
+        answered.waited_since.get_or_insert(since);
+        answered.waits_since = None;
+    }
+
     fn set_complete_due(&mut self, due: bool) {
         self.complete_due = due.then(|| self.complete_due.unwrap_or(self.asked));
     }

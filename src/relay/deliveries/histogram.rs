@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::writers::Writers;
+
 /// Counts times by the bucket that they are in.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
@@ -19,11 +21,11 @@ pub(crate) struct HistogramCounts {
 }
 
 impl Histogram {
-    pub(crate) fn observe(&self, time: Duration) {
+    pub(crate) fn observe(&self, time: Duration, writers: Writers) {
         let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let bucket = BOUNDS.partition_point(|bound| *bound < microseconds);
-        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        self.microseconds.fetch_add(microseconds, Ordering::Relaxed);
+        writers.add(&self.buckets[bucket], 1);
+        writers.add(&self.microseconds, microseconds);
     }
 
     pub(crate) fn counts(&self) -> HistogramCounts {
@@ -71,7 +73,7 @@ mod tests {
     fn a_time_is_in_the_first_bucket_whose_bound_it_does_not_exceed() {
         let histogram = Histogram::default();
         for microseconds in [0, 500, 501, 60_000_000, 60_000_001] {
-            histogram.observe(Duration::from_micros(microseconds));
+            histogram.observe(Duration::from_micros(microseconds), Writers::Many);
         }
         let counts = histogram.counts();
         let filled: Vec<_> = counts.buckets().filter(|(_, count)| *count > 0).collect();

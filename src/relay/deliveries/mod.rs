@@ -1,9 +1,11 @@
 //! What clients are sent and how they answer, by type, over the life of the process.
 //!
-//! Counted in a shard for each thread that counts, so that no two wait for one another; added up when the metrics are read.
+//! Counted in a shard for each thread that counts, which is alone in writing it; added up when the metrics are read. Threads beyond the
+//! number of shards share the last one.
 
 mod histogram;
 mod waits;
+mod writers;
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -12,6 +14,7 @@ use std::time::Duration;
 
 pub(crate) use self::histogram::{Histogram, HistogramCounts};
 use self::waits::Waits;
+pub(crate) use self::writers::Writers;
 use super::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::{Answered, Lag};
@@ -76,8 +79,9 @@ pub(crate) const UNANSWERED_FOR: [u64; 2] = [10, 60];
 
 impl Deliveries {
     pub(crate) fn new(table: &TypeTable, clock: Clock) -> Self {
-        let types: Box<[Type]> = table.names().map(|name| table.resolve(name)).collect();
-        let shards = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_SHARDS);
+        let mut types: Box<[Type]> = table.names().map(|name| table.resolve(name)).collect();
+        types.sort_by_key(Type::is_v2); // those in use are found first
+        let shards = 2 * std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS) + 1;
         let shard = || Shard((0..=types.len()).map(|_| OnceLock::new()).collect());
         Self { shards: (0..shards).map(|_| shard()).collect(), types, clock }
     }
@@ -89,27 +93,28 @@ impl Deliveries {
 
     /// Counts a reply that is handed to the transport.
     pub(crate) fn sent(&self, place: TypePlace, bytes: usize, lag: Lag, begins_wait: Option<Moment>) {
-        let of = self.of(place);
-        of.replies.fetch_add(1, Ordering::Relaxed);
-        of.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        of.sent.observe(lag);
-        begins_wait.iter().for_each(|at| of.waits.begun(*at));
+        let (of, writers) = self.of(place);
+        writers.add(&of.replies, 1);
+        writers.add(&of.bytes, bytes as u64);
+        of.sent.observe(lag, writers);
+        begins_wait.iter().for_each(|at| of.waits.begun(*at, writers));
     }
 
     /// Counts an answer of a client.
     pub(crate) fn answered(&self, answered: &Answered) {
-        let of = self.of(self.place(&answered.kind));
+        let (of, writers) = self.of(self.place(&answered.kind));
         if answered.is_ack {
-            of.acks.fetch_add(1, Ordering::Relaxed);
-            of.acknowledged.observe(answered.lag);
+            writers.add(&of.acks, 1);
+            of.acknowledged.observe(answered.lag, writers);
         }
-        answered.waited_since.iter().for_each(|begun| of.waits.ended(*begun));
-        answered.waits_since.iter().for_each(|begun| of.waits.begun(*begun));
+        answered.waited_since.iter().for_each(|begun| of.waits.ended(*begun, writers));
+        answered.waits_since.iter().for_each(|begun| of.waits.begun(*begun, writers));
     }
 
     /// A stream that has left a reply unanswered ends.
     pub(crate) fn given_up(&self, kind: &Type, begun: Moment) {
-        self.of(self.place(kind)).waits.ended(begun);
+        let (of, writers) = self.of(self.place(kind));
+        of.waits.ended(begun, writers);
     }
 
     /// Returns the counts of all types.
@@ -137,16 +142,17 @@ impl Deliveries {
         sum
     }
 
-    fn of(&self, place: TypePlace) -> &TypeCounters {
-        let shard = &self.shards[this_thread() % self.shards.len()];
-        shard.0[place.0].get_or_init(Box::default)
+    fn of(&self, place: TypePlace) -> (&TypeCounters, Writers) {
+        let (thread, last) = (this_thread(), self.shards.len() - 1);
+        let writers = if thread < last { Writers::One } else { Writers::Many };
+        (self.shards[thread.min(last)].0[place.0].get_or_init(Box::default), writers)
     }
 }
 
 impl Lags {
-    fn observe(&self, lag: Lag) {
-        lag.change.iter().for_each(|time| self.change.observe(*time));
-        lag.request.iter().for_each(|time| self.request.observe(*time));
+    fn observe(&self, lag: Lag, writers: Writers) {
+        lag.change.iter().for_each(|time| self.change.observe(*time, writers));
+        lag.request.iter().for_each(|time| self.request.observe(*time, writers));
     }
 }
 
@@ -168,7 +174,7 @@ fn this_thread() -> usize {
     })
 }
 
-const MAX_SHARDS: usize = 64;
+const MAX_WORKERS: usize = 64;
 const OTHER: &str = "other";
 
 #[cfg(test)]

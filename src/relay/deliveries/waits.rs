@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::writers::Writers;
 use crate::protocol::moment::Moment;
 
 /// Waits that began and did not end yet: all of them, and those that began in each of the last seconds. One shard of several: a wait may
@@ -20,14 +21,14 @@ impl Default for Waits {
 }
 
 impl Waits {
-    pub(super) fn begun(&self, at: Moment) {
-        self.open.fetch_add(1, Ordering::Relaxed);
-        self.add(at, 1);
+    pub(super) fn begun(&self, at: Moment, writers: Writers) {
+        writers.add_signed(&self.open, 1);
+        self.add(at, 1, writers);
     }
 
-    pub(super) fn ended(&self, begun: Moment) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
-        self.add(begun, -1);
+    pub(super) fn ended(&self, begun: Moment, writers: Writers) {
+        writers.add_signed(&self.open, -1);
+        self.add(begun, -1, writers);
     }
 
     /// Returns how many waits are open, less those that began within a time.
@@ -41,15 +42,14 @@ impl Waits {
 
     /// A place of the ring is of one second. A count of a second that has passed out of the ring is dropped: what is left of it counts as
     /// open alone.
-    fn add(&self, at: Moment, change: i32) {
+    fn add(&self, at: Moment, change: i32, writers: Writers) {
         let second = second_of(at);
         let place = &self.seconds[(second % SECONDS) as usize];
-        let changed = |packed| match unpack(packed) {
+        writers.update(place, |packed| match unpack(packed) {
             (of, count) if of == second => Some(pack(second, count.wrapping_add(change))),
             (of, _) if of > second => None,
             _ => Some(pack(second, change)),
-        };
-        let _ = place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed); // none is of no interest
+        });
     }
 }
 
@@ -83,22 +83,22 @@ mod tests {
     #[test]
     fn a_wait_counts_once_it_is_older_than_a_bound_until_it_ends() {
         let waits = [Waits::default(), Waits::default()];
-        waits[0].begun(at(100));
-        waits[1].begun(at(105));
+        waits[0].begun(at(100), Writers::One);
+        waits[1].begun(at(105), Writers::One);
         assert_eq!([older(&waits, 10, 109), older(&waits, 10, 111), older(&waits, 10, 120)], [0, 1, 2]);
         assert_eq!([older(&waits, 60, 150), older(&waits, 60, 161), older(&waits, 60, 9000)], [0, 1, 2]);
-        waits[1].ended(at(100)); // in another shard
+        waits[1].ended(at(100), Writers::Many); // in another shard
         assert_eq!([older(&waits, 10, 111), older(&waits, 10, 120), older(&waits, 60, 9000)], [0, 1, 1]);
-        waits[0].ended(at(105));
+        waits[0].ended(at(105), Writers::Many);
         assert_eq!(older(&waits, 10, 9000), 0);
     }
 
     #[test]
     fn old_waits_stay_counted_when_their_second_is_reused() {
         let waits = [Waits::default()];
-        (0..1000).for_each(|second| waits[0].begun(at(second)));
+        (0..1000).for_each(|second| waits[0].begun(at(second), Writers::One));
         assert_eq!([older(&waits, 10, 999), older(&waits, 60, 999)], [989, 939]);
-        (0..900).for_each(|second| waits[0].ended(at(second)));
+        (0..900).for_each(|second| waits[0].ended(at(second), Writers::Many));
         assert_eq!([older(&waits, 10, 999), older(&waits, 60, 999)], [89, 39]);
     }
 
@@ -112,10 +112,10 @@ mod tests {
             random ^= random << 17;
             let shard = &waits[(random % 3) as usize];
             if random % 5 < 3 || open.is_empty() {
-                shard.begun(at(now));
+                shard.begun(at(now), Writers::One);
                 open.push(now);
             } else {
-                shard.ended(at(open.swap_remove((random >> 9) as usize % open.len())));
+                shard.ended(at(open.swap_remove((random >> 9) as usize % open.len())), Writers::One);
             }
             for bound in [10, 60] {
                 let expected = open.iter().filter(|begun| **begun + bound < now).count() as i64;

@@ -233,3 +233,16 @@ fn an_ack_counts_once_for_all_that_its_reply_carried_and_a_nack_does_not_count()
         assert_eq!(answered.waited_since, Some(at(20.0)), "it is an answer");
     }
 }
+
+#[test]
+fn a_client_that_ends_its_subscription_owes_no_answer() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.subscribe(EDS, &["a"], 1.0);
+    bench.set(EDS, "a", "1", 2.0);
+    assert_eq!(bench.reply(3.0).unwrap().begins_wait, Some(at(3.0)));
+    assert_eq!(bench.session.unanswered().count(), 1);
+    bench.subscribe(EDS, &[], 4.0);
+    let answered = bench.session.take_answered().unwrap();
+    assert_eq!((answered.is_ack, answered.waited_since, answered.waits_since), (false, Some(at(3.0)), None));
+    assert_eq!(bench.session.unanswered().count(), 0);
+}
