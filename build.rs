@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let files = ["proto/discovery.proto", "proto/loads.proto", "proto/node.proto"];
+    println!("cargo:rustc-env=WEIR_TARGET={}", std::env::var("TARGET")?);
+    let files = ["proto/discovery.proto", "proto/loads.proto", "proto/node.proto", "proto/status.proto"];
     let descriptors = protox::compile(files, ["proto"])?;
     let mut config = prost_build::Config::new();
     config

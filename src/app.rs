@@ -2,14 +2,15 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::admin::{self, AdminSocket, Rules, Shown};
-use crate::config::{AdminOptions, AdminTls, Config, ListenAddress};
+use crate::admin::{self, AdminSocket, ListenerInfo, Rules, ServerCertificates, ServerInfo, Shown};
+use crate::config::{AdminOptions, AdminTls, Config, ListenAddress, ShownConfig};
 use crate::downstream::{
     self, BACKLOG, Connections, Downstream, Drain, DrainTrigger, JudgedClients, Listener, Rest, UnixOptions, UnixSocket,
 };
@@ -42,12 +43,21 @@ pub struct App {
     rest: Option<Arc<Rest>>,
     state: Option<StateWriter>,
     log: LogControl,
+    descriptors: Descriptors,
+    shown_config: ShownConfig,
+    shown_now: Arc<Mutex<serde_json::Value>>,
+    server_certificates: Vec<ServerCertificates>,
+    started: SystemTime,
+    since: Instant,
 }
 
 impl App {
     /// Builds everything in the configuration and opens the listeners. Nothing is served before [`App::run_until`].
     pub async fn bind(config: Config) -> anyhow::Result<Self> {
-        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (now, since) = (SystemTime::now(), Instant::now());
+        let started = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let server_certificates = config.upstream.servers.iter().flat_map(server_certificates).collect();
+        let shown_now = Arc::new(Mutex::new(config.shown.config.clone()));
         config.views.limits.brakes.generations.skip_to(u64::try_from(started.as_millis()).unwrap_or_default());
         let own = config.transcoder.clone();
         let descriptors: Descriptors = Arc::new(move || own.clone().unwrap_or_else(Transcoder::envoy));
@@ -67,7 +77,7 @@ impl App {
         let admin = admin_sockets(&config.admin, config.probes)?;
         let (switch, drain) = Drain::new(config.drain);
         let name = config.downstream.control_plane.clone();
-        let rest = config.rest.map(|options| Arc::new(Rest::new(options, descriptors, &name)));
+        let rest = config.rest.map(|options| Arc::new(Rest::new(options, descriptors.clone(), &name)));
         let limits = config.downstream.connections.clone();
         let shares = Shares::of(open_files::limit());
         let spare = Spare::new(if admin.is_empty() { 0 } else { SPARE_FILES });
@@ -99,6 +109,12 @@ impl App {
             rest,
             state,
             log: LogControl::none(),
+            descriptors,
+            shown_config: config.shown,
+            shown_now,
+            server_certificates,
+            started: now,
+            since,
         })
     }
 
@@ -139,7 +155,11 @@ impl App {
 
     /// Returns what changes the permissions while the relay runs.
     pub fn permissions(&self) -> PermissionsControl {
-        PermissionsControl { views: self.views.clone(), judged: self.downstream.judged_clients() }
+        PermissionsControl {
+            views: self.views.clone(),
+            judged: self.downstream.judged_clients(),
+            shown: self.shown_now.clone(),
+        }
     }
 
     /// Returns how many connections of clients are served at a time.
@@ -151,6 +171,7 @@ impl App {
     /// listeners after the configured delay, and then ends client streams.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
         let mut serving = JoinSet::new();
+        let info = Arc::new(self.server_info());
         for listener in self.listeners {
             serving.spawn(self.downstream.clone().serve(listener));
         }
@@ -172,10 +193,23 @@ impl App {
         if !self.admin.is_empty() {
             let state = self.state.as_ref().map(StateWriter::counters);
             let (views, loads, files) = (self.views.clone(), self.loads.clone(), self.files.clone());
-            let metrics = telemetry::exposition(views, loads, files, self.tls, state);
+            let metrics = telemetry::exposition(views, loads, files, self.tls.clone(), state);
             let rules = Arc::new(admin_rules(self.admin_options));
             let (views, files, rest, log) = (self.views, self.files, self.rest, self.log);
-            let shown = Shown { views, files, rest, metrics, log, rules };
+            let shown = Shown {
+                views,
+                files,
+                rest,
+                metrics,
+                log,
+                rules,
+                info,
+                tls: self.tls,
+                server_certificates: self.server_certificates.into(),
+                descriptors: self.descriptors,
+                dumps: admin::dump_places(),
+                statuses: Arc::new(Semaphore::new(1)),
+            };
             beside.spawn(admin::serve(self.admin, self.spare, shown));
         }
         stop.await;
@@ -210,13 +244,72 @@ impl App {
     }
 }
 
+impl App {
+    fn server_info(&self) -> ServerInfo {
+        let info = |whom, address: String, tls| ListenerInfo { whom, address, tls };
+        let clients = self.listeners.iter();
+        let clients = clients.map(|of| info("clients", of.address().to_string(), of.tls().is_some()));
+        let operators = self.admin.iter().map(|of| {
+            let socket = self.admin_options.socket.iter().map(|path| format!("unix:{}", path.display()));
+            match (of.of_probes(), of.of_operators()) {
+                (Some(address), _) => info("probes", address.to_string(), false),
+                (None, Some(address)) => info("operators", address.to_string(), of.tls().is_some()),
+                (None, None) => info("operators", socket.collect(), false),
+            }
+        });
+        let ShownConfig { file, sha256, command_line, .. } = &self.shown_config;
+        ServerInfo {
+            started: self.started,
+            since: self.since,
+            config_file: file.clone(),
+            config_sha256: sha256.clone(),
+            listeners: clients.chain(operators).collect(),
+            max_connections: self.max_connections(),
+            config: self.shown_now.clone(),
+            command_line: command_line.clone().into(),
+        }
+    }
+}
+
+/// Returns the files of certificates for a server.
+fn server_certificates(source: &SourcePlan) -> Vec<ServerCertificates> {
+    let server = match source {
+        SourcePlan::Ads(server) => &**server,
+        SourcePlan::Rest(server) => &server.at,
+        SourcePlan::Files(_) => return Vec::new(),
+    };
+    let (scheme, host) = (server.uri.scheme_str().unwrap_or("https"), server.uri.host().unwrap_or_default());
+    let port = server.uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+    let name = format!("{scheme}://{host}{port}"); // without user and password
+    let mut all = Vec::new();
+    if let Some(tls) = &server.tls {
+        let own = tls.own.as_ref().map(|own| own.certificate.clone());
+        all.push(ServerCertificates { server: name.clone(), tenants: None, own, ca: tls.ca.clone() });
+    }
+    all.extend(server.tenants.iter().filter_map(|of| {
+        let tenants = Some(of.tenants.iter().map(ToString::to_string).collect());
+        let own = Some(of.own.as_ref()?.certificate.clone());
+        Some(ServerCertificates { server: name.clone(), tenants, own, ca: None })
+    }));
+    all
+}
+
 /// Changes the permissions of a running relay.
 pub struct PermissionsControl {
     views: Arc<Views>,
     judged: Arc<JudgedClients>,
+    shown: Arc<Mutex<serde_json::Value>>,
 }
 
 impl PermissionsControl {
+    /// Puts the permissions of a configuration in force, and shows them to operators.
+    pub fn apply(&self, config: Config) -> Result<bool, NeedsRestart> {
+        let differ = self.replace(config.views.permissions)?;
+        let permissions = config.shown.config.get("permissions").cloned().unwrap_or_default();
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)["permissions"] = permissions;
+        Ok(differ)
+    }
+
     /// Puts other permissions in force. Clients whose rule is another now are ended, spread over some seconds, and come back under it. Returns
     /// whether anything differs.
     pub fn replace(&self, permissions: Permissions) -> Result<bool, NeedsRestart> {

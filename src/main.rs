@@ -17,7 +17,7 @@ use weir::cli::{
     check::AsClient, explain::Explain, get::Get, note, release::Release, show, snapshot::Snapshot, status::Status,
     watch::Watch,
 };
-use weir::config::{Config, Diagnostic, ListenAddress, admin_address, admin_may_be_at, listen_address};
+use weir::config::{Config, Diagnostic, admin_address, listen_address};
 use weir::demo::{Demo, Places};
 use weir::open_files::{self, Raised};
 use weir::telemetry::{LogControl, LogFilter, LogFormat};
@@ -197,14 +197,10 @@ async fn relay(path: &Path, places: Places, log: LogControl) -> ExitCode {
 /// Options of the command line override the configuration file.
 fn with_places(mut config: Config, places: Places) -> anyhow::Result<Config> {
     if let Some(listen) = places.listen {
-        config.listen.truncate(1); // what its connections have to bring still holds
-        if let Some(options) = config.listen.first_mut() {
-            options.address = ListenAddress::Tcp(listen);
-        }
+        config.listen_at(listen);
     }
     if let Some(address) = places.admin {
-        admin_may_be_at(address, config.admin.has_tls()).map_err(|reason| anyhow!("--admin: {reason}"))?;
-        config.admin.address = Some(address);
+        config.admin_at(address).map_err(|reason| anyhow!("--admin: {reason}"))?;
     }
     Ok(config)
 }
@@ -265,7 +261,7 @@ fn look_at(path: &Path, permissions: &PermissionsControl) {
     match Config::from_file(path) {
         Ok(config) => {
             log_warnings(&config);
-            match permissions.replace(config.views.permissions) {
+            match permissions.apply(config) {
                 Ok(true) => tracing::info!("permissions applied; clients whose rule has changed reconnect"),
                 Ok(false) => {}
                 Err(error) => tracing::error!(%error, "permissions not applied"),

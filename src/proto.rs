@@ -71,6 +71,11 @@ pub mod discovery {
 }
 
 #[allow(missing_docs)] // generated
+pub mod status {
+    include!(concat!(env!("OUT_DIR"), "/envoy.service.status.v3.rs"));
+}
+
+#[allow(missing_docs)] // generated
 pub mod loads {
     include!(concat!(env!("OUT_DIR"), "/envoy.service.load_stats.v3.rs"));
 }

@@ -11,7 +11,7 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use http::header::{ALLOW, HOST, ORIGIN};
+use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
 use http::{HeaderValue, StatusCode};
 
@@ -54,16 +54,7 @@ pub(super) async fn find(
     if let Err((status, reason)) = rules.check_name(&request, caller.via) {
         return text(status, &reason);
     }
-    let response = next.run(request).await;
-    match response.headers().get(ALLOW).filter(|_| response.status() == StatusCode::METHOD_NOT_ALLOWED) {
-        Some(allowed) => {
-            let reason = format!("invalid method: expected {}", String::from_utf8_lossy(allowed.as_bytes()));
-            let (head, _) = response.into_parts();
-            let (_, body) = text(head.status, &reason).into_parts();
-            Response::from_parts(head, body)
-        }
-        None => response,
-    }
+    next.run(request).await
 }
 
 /// The layer around one path. Each change is logged with who made it.
@@ -125,6 +116,11 @@ impl Rules {
             (Via::Loopback, Does::Change) => Err((StatusCode::FORBIDDEN, self.where_changes_go())),
             (Via::Tls, Does::Read | Does::Change) => self.check_certificate(caller, does),
         }
+    }
+
+    /// Whether a caller may still read: a stream outlives many requests.
+    pub(super) fn check_reader(&self, caller: &Caller) -> Result<(), Refusal> {
+        if caller.via == Via::Tls { self.check_certificate(caller, Does::Read) } else { Ok(()) }
     }
 
     /// A certificate is judged at each request: connections outlive revocations.

@@ -5,9 +5,13 @@
 mod answer;
 mod brakes;
 mod caller;
+mod certs;
+mod client_status;
 mod clients;
 mod connection;
+mod dump;
 mod files;
+mod grpc;
 mod guard;
 mod listener;
 mod logs;
@@ -16,21 +20,28 @@ mod pages;
 mod probes;
 mod query;
 mod resources;
+mod server_info;
 mod upstreams;
 
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::caller::Via;
+pub(crate) use self::certs::ServerCertificates;
 use self::connection::Serving;
+pub(crate) use self::dump::places as dump_places;
 pub(crate) use self::guard::Rules;
 pub(crate) use self::listener::AdminSocket;
 use self::listener::Listener;
+pub(crate) use self::server_info::{ListenerInfo, ServerInfo};
 use crate::downstream::Rest;
 use crate::open_files::Spare;
 use crate::relay::Views;
 use crate::telemetry::{Exposition, LogControl};
+use crate::tls::ListenerTls;
+use crate::transcode::Descriptors;
 use crate::upstream::FilesSource;
 
 /// The sources of what is shown.
@@ -44,6 +55,15 @@ pub(crate) struct Shown {
     pub(crate) log: LogControl,
     /// Who may do what.
     pub(crate) rules: Arc<Rules>,
+    pub(crate) info: Arc<ServerInfo>,
+    /// TLS of every listener.
+    pub(crate) tls: Arc<[Arc<ListenerTls>]>,
+    pub(crate) server_certificates: Arc<[ServerCertificates]>,
+    pub(crate) descriptors: Descriptors,
+    /// How many dumps may be made at a time.
+    pub(crate) dumps: Arc<Semaphore>,
+    /// How many client statuses may be made at a time.
+    pub(crate) statuses: Arc<Semaphore>,
 }
 
 /// Serves for ever. Dropping the future closes all connections.

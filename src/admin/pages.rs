@@ -7,12 +7,17 @@ use std::sync::Arc;
 use axum::Router;
 use axum::handler::Handler;
 use axum::middleware::from_fn_with_state;
+use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
-use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
 
 use super::answer::text;
+use super::grpc::Status;
 use super::guard::{self, Does, Rules};
-use super::{Shown, brakes, clients, files, logs, nacks, probes, resources, upstreams};
+use super::{
+    Shown, brakes, certs, client_status, clients, dump, files, logs, nacks, probes, resources, server_info, upstreams,
+};
 
 /// What is served at `probes.address`.
 pub(super) fn of_probes(shown: Shown) -> Router {
@@ -43,6 +48,21 @@ pub(super) fn of_operators(shown: Shown) -> Router {
         .change("/brakes/release", "releases them: ?generation= with view= or server=, and type=", brakes::release)
         .read("/files", "resource files and their errors", files::files)
         .read("/rest", "counts of REST polls", files::rest)
+        .read(
+            "/config_dump",
+            "resources as Envoy dumps them: ?client=SESSION or ?view=HASH, resource= mask= include_eds",
+            dump::dump,
+        )
+        .read("/server_info", "version, build, state, listeners, configuration file", server_info::server_info)
+        .read("/config", "the configuration, with defaults and without secrets", server_info::config)
+        .read("/certs", "certificates of listeners and towards servers", certs::certs)
+        .call("/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus", client_status::fetch)
+        .call("/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus", client_status::stream)
+        .query(
+            "/v3/discovery:client_status",
+            "client status (CSDS) in JSON; also as gRPC, for grpcdebug",
+            client_status::rest,
+        )
         .read("/log", "log filter", logs::filter)
         .change("/log", "changes it: ?filter=debug", logs::set_filter)
         .finish(shown)
@@ -57,6 +77,19 @@ fn probe_paths(pages: Pages) -> Pages {
             probes::ready,
         )
         .probe("/metrics", "metrics as text, or as OpenMetrics for those who accept it", probes::metrics)
+}
+
+async fn unknown(headers: HeaderMap) -> Response {
+    let is_grpc = headers.get(CONTENT_TYPE).is_some_and(|content| content.as_bytes().starts_with(b"application/grpc"));
+    match is_grpc {
+        true => Status::new(Status::UNIMPLEMENTED, "unknown method: expected client status of v3").response(),
+        false => text(StatusCode::NOT_FOUND, "unknown path; / lists all"),
+    }
+}
+
+/// The router adds an `Allow` header.
+async fn other_method() -> Response {
+    text(StatusCode::METHOD_NOT_ALLOWED, "invalid method: the Allow header has those of this path")
 }
 
 /// A table that grows.
@@ -74,21 +107,38 @@ impl Pages {
 
     /// A path that anybody may read, at `probes.address` too.
     fn probe<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, Shown>) -> Self {
-        self.add(path, about, Does::Probe, get(handler))
+        self.add(path, about, (Does::Probe, false), get(handler))
     }
 
     /// A path that operators read.
     fn read<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, Shown>) -> Self {
-        self.add(path, about, Does::Read, get(handler))
+        self.add(path, about, (Does::Read, false), get(handler))
+    }
+
+    /// A path that operators read, by a request with a body. It changes nothing.
+    fn query<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, Shown>) -> Self {
+        self.add(path, about, (Does::Read, true), post(handler))
+    }
+
+    /// A gRPC call that reads. The index does not list it.
+    fn call<T: 'static>(self, path: &'static str, handler: impl Handler<T, Shown>) -> Self {
+        let judged = post(handler).route_layer(from_fn_with_state((self.rules.clone(), Does::Read), guard::enter));
+        Self { router: self.router.route(path, judged), ..self }
     }
 
     /// A path that changes something, by POST alone.
     fn change<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, Shown>) -> Self {
-        self.add(path, about, Does::Change, post(handler))
+        self.add(path, about, (Does::Change, true), post(handler))
     }
 
-    fn add(mut self, path: &'static str, about: &'static str, does: Does, handler: MethodRouter<Shown>) -> Self {
-        let title = if does == Does::Change { format!("POST {path}") } else { path.to_owned() };
+    fn add(
+        mut self,
+        path: &'static str,
+        about: &'static str,
+        (does, is_post): (Does, bool),
+        handler: MethodRouter<Shown>,
+    ) -> Self {
+        let title = if is_post { format!("POST {path}") } else { path.to_owned() };
         self.rows.push((title, about));
         let judged = handler.route_layer(from_fn_with_state((self.rules.clone(), does), guard::enter));
         Self { router: self.router.route(path, judged), ..self }
@@ -100,7 +150,7 @@ impl Pages {
         let index: Arc<str> = rows.join("\n").into();
         let index = get(async move || text(StatusCode::OK, &index));
         let router = self.router.route("/", index);
-        let router = router.fallback(async || text(StatusCode::NOT_FOUND, "unknown path; / lists all"));
+        let router = router.fallback(unknown).method_not_allowed_fallback(other_method);
         router.layer(from_fn_with_state(self.rules, guard::find)).with_state(shown)
     }
 }

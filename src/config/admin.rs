@@ -37,7 +37,7 @@ impl Checker<'_> {
             self.found.lacks(&raw.place, "missing client_ca or trust_domains: by which are certificates judged?");
         }
         if raw.may_read.is_none() && raw.may_change.is_none() {
-            self.found.lacks(&raw.place, "missing may_read or may_change: who may do anything?");
+            self.fault(&raw.place, "missing may_read or may_change: who may do anything?");
         }
         let (may_read, may_change) = (self.operators(raw, &raw.may_read), self.operators(raw, &raw.may_change));
         let own = self.shown_certificate(&raw.certificate, &raw.key)?;
@@ -73,7 +73,7 @@ impl Checker<'_> {
 }
 
 /// Checks that operators may be served at an address. It shows more than other machines may see without saying who they are.
-pub fn admin_may_be_at(address: SocketAddr, has_tls: bool) -> Result<(), String> {
+pub(super) fn admin_may_be_at(address: SocketAddr, has_tls: bool) -> Result<(), String> {
     if has_tls || address.ip().is_loopback() {
         return Ok(());
     }

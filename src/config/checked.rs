@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::diagnostic::Diagnostic;
+use super::shown::ShownConfig;
 use crate::downstream::{self, DrainTimes, ListenOptions, RestOptions};
 use crate::relay::{LoadsMode, ViewsOptions};
 use crate::state::StateOptions;
@@ -25,13 +26,6 @@ pub struct AdminOptions {
     pub hosts: Vec<Box<str>>,
     /// TLS of the address.
     pub(crate) tls: Option<AdminTls>,
-}
-
-impl AdminOptions {
-    /// Whether those who connect to the address show certificates.
-    pub fn has_tls(&self) -> bool {
-        self.tls.is_some()
-    }
 }
 
 /// TLS towards operators.
@@ -71,6 +65,8 @@ pub struct Config {
     pub(crate) rest: Option<RestOptions>,
     /// None if nothing is kept.
     pub(crate) state: Option<StateOptions>,
+    /// As operators are shown it.
+    pub(crate) shown: ShownConfig,
     /// What is valid, but probably not intended.
     pub warnings: Vec<Diagnostic>,
 }

@@ -12,6 +12,7 @@ use super::diagnostic::{Diagnostic, Diagnostics};
 use super::files;
 use super::form::{Form, Reader};
 use super::raw;
+use super::shown::ShownConfig;
 use super::yaml;
 
 #[derive(Debug, thiserror::Error)]
@@ -75,14 +76,16 @@ pub(super) fn review(
     opens_files: bool,
 ) -> Review {
     let mut found = Diagnostics::of(path);
+    let mut shown = ShownConfig::empty_of(path, text);
     let raw = yaml::read(text, &mut found).and_then(|mut tree| {
+        shown = std::mem::take(&mut shown).with_tree(&tree);
         yaml::expand(&mut tree, environment, &mut found);
         raw::Root::read(&tree, &mut Reader::new(&mut found, raw::Root::schema))
     });
     let mut checker = Checker { found, environment, opens_files };
     let config = raw.and_then(|raw| checker.config(&raw));
     let Diagnostics { mut faults, unusable, warnings, .. } = checker.found;
-    let config = config.filter(|_| faults.is_empty());
+    let config = config.filter(|_| faults.is_empty()).map(|config| Config { shown, ..config });
     faults.extend(unusable);
     faults.sort_by_key(|fault| (fault.path != path, fault.line, fault.column)); // each step goes through the whole file
     Review { config, faults, warnings }

@@ -9,7 +9,10 @@
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 
+mod command_line;
 mod load;
+
+mod shown;
 
 mod schema;
 
@@ -52,13 +55,13 @@ mod yaml;
 mod diagnostic;
 
 pub use crate::downstream::{Account, ListenAddress, ListenOptions, UnixOptions};
-pub use admin::admin_may_be_at;
 pub(crate) use checked::AdminTls;
 pub use checked::{AdminOptions, Config};
 pub use diagnostic::Diagnostic;
 pub use form::{admin_address, listen_address};
 pub(crate) use load::Review;
 pub use schema::schema;
+pub(crate) use shown::ShownConfig;
 
 pub(crate) use form::{ValueError, server_uri, size_text};
 pub(crate) use plain_server::{MAX_STREAMS_PER_CONNECTION, MESSAGE_BYTES, name_in, plain_server};

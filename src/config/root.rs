@@ -9,6 +9,7 @@ use super::form::{Count, Located, Positive, Size, Wait};
 use super::limits::drain;
 use super::plain_server::MESSAGE_BYTES;
 use super::raw;
+use super::shown::ShownConfig;
 use super::upstream::SourceLimits;
 use crate::downstream::{self, ConnectionLimits, HandshakeLimits};
 use crate::protocol::limits::Limits;
@@ -74,6 +75,7 @@ impl Checker<'_> {
             loads,
             rest,
             state,
+            shown: ShownConfig::default(),
             warnings: Vec::new(),
         })
     }

@@ -5,6 +5,7 @@ mod faults;
 mod json_schema;
 mod listen_tls;
 mod permissions;
+mod shown;
 
 use std::path::Path;
 use std::time::Duration;

@@ -49,8 +49,8 @@ pub(crate) use proxy_faults::ProxyFault;
 pub(crate) use published::NotedBrakes;
 pub(crate) use readiness::Readiness;
 pub(crate) use report::{
-    ClientQuery, ExplainQuery, LadderMetrics, NackQuery, ReleaseQuery, Released, ResourceQuery, ServerMetrics, Totals,
-    UnknownState, ViewMetrics,
+    ClientHoldings, ClientQuery, ExplainQuery, LadderMetrics, NackQuery, RejectedReport, ReleaseQuery, Released,
+    ResourceQuery, ServerMetrics, Totals, UnknownState, ViewMetrics, ViewReport, ViewSnapshot,
 };
 pub use response_reader::{ResponseReader, Turn};
 pub(crate) use session_handle::{Obstruction, SessionGuard, SessionHandle};

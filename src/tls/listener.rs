@@ -13,6 +13,7 @@ use rustls::sign::CertifiedKey;
 
 use super::accept::{Accepting, with_client, without_clients};
 use super::certificate::{self, Validity};
+use super::described::{CertificateReport, describe};
 use super::failures::{Failure, Failures};
 use super::lists::Lists;
 use super::options::{ClientAuth, ListenTls};
@@ -124,6 +125,11 @@ impl ListenerTls {
             expires: self.current().own.validity.until,
             failures: self.failures.counts(),
         }
+    }
+
+    /// Describes its own certificate with its chain.
+    pub(crate) fn described(&self) -> Vec<CertificateReport> {
+        describe(&self.current().own.pair.cert)
     }
 
     /// Counts a handshake that has failed, and logs it if there are not too many.

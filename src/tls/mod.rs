@@ -3,6 +3,7 @@
 mod accept;
 mod certificate;
 mod client_chain;
+mod described;
 mod failures;
 mod listener;
 mod lists;
@@ -17,6 +18,7 @@ mod tests;
 
 pub(crate) use certificate::{Validity, of_chain};
 pub(crate) use client_chain::ClientChain;
+pub(crate) use described::{CertificateReport, describe};
 pub(crate) use failures::Failure;
 pub(crate) use listener::{ListenerTls, TlsReport};
 pub(crate) use lists::check_lists;

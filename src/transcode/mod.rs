@@ -14,6 +14,7 @@ mod from_text;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod locate;
+mod redact;
 mod to_json;
 mod to_text;
 mod tree;
@@ -28,6 +29,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, Value};
 use self::encode::Encoder;
 use self::error::{Outcome, Problem, refuse};
 use self::from_json::FromJson;
+use self::redact::Redactor;
 use self::to_json::ToJson;
 use self::to_text::ToText;
 use self::tree::Tree;
@@ -103,8 +105,32 @@ impl Transcoder {
         bytes: &[u8],
         unknown: UnknownAny,
     ) -> Result<serde_json::Value, TranscodeError> {
-        let sensitive = self.sensitive.get_or_init(|| descriptors::sensitive(&self.pool));
-        self.json(message, bytes, unknown, Some(sensitive))
+        self.json(message, bytes, unknown, Some(self.sensitive()))
+    }
+
+    /// Converts an encoded message to JSON as Envoy's dumps have it: without what is sensitive, and with the names of fields as in their proto
+    /// files. The result can be read as that message.
+    pub fn dumped_json(&self, message: &str, bytes: &[u8]) -> Result<serde_json::Value, TranscodeError> {
+        let to_json = ToJson { pool: &self.pool, unknown: UnknownAny::Wrap, redact: None, original_names: true };
+        let redacted = self.redacted_message(message, bytes);
+        redacted.and_then(|read| to_json.message(&read, 0)).map_err(|problem| problem.of(message))
+    }
+
+    /// Returns an encoded message without what is sensitive, and without fields that have no descriptor.
+    pub fn redacted(&self, message: &str, bytes: &[u8]) -> Result<Bytes, TranscodeError> {
+        let redacted = self.redacted_message(message, bytes);
+        let encoded = redacted.and_then(|read| Encoder { pool: &self.pool, anys: true }.bytes(&read, 0));
+        encoded.map(Bytes::from).map_err(|problem| problem.of(message))
+    }
+
+    fn redacted_message(&self, message: &str, bytes: &[u8]) -> Outcome<DynamicMessage> {
+        let mut read = self.read(message, bytes)?;
+        Redactor { pool: &self.pool, sensitive: self.sensitive() }.message(&mut read, false, 0)?;
+        Ok(read)
+    }
+
+    fn sensitive(&self) -> &HashSet<String> {
+        self.sensitive.get_or_init(|| descriptors::sensitive(&self.pool))
     }
 
     /// Converts the JSON form of a message of this type name to canonical bytes.
@@ -162,7 +188,7 @@ impl Transcoder {
         unknown: UnknownAny,
         redact: Option<&HashSet<String>>,
     ) -> Result<serde_json::Value, TranscodeError> {
-        let to_json = ToJson { pool: &self.pool, unknown, redact };
+        let to_json = ToJson { pool: &self.pool, unknown, redact, original_names: false };
         self.read(message, bytes).and_then(|read| to_json.message(&read, 0)).map_err(|problem| problem.of(message))
     }
 

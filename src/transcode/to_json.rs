@@ -20,6 +20,8 @@ pub(super) struct ToJson<'t> {
     pub(crate) unknown: UnknownAny,
     /// Full names of the fields that are redacted.
     pub(crate) redact: Option<&'t HashSet<String>>,
+    /// Fields have the names of their proto files.
+    pub(crate) original_names: bool,
 }
 
 impl ToJson<'_> {
@@ -55,7 +57,8 @@ impl ToJson<'_> {
                 self.field(&field, value, depth)
                     .map_err(|problem| problem.under(Step::Field(field.json_name().into())))?
             };
-            fields.insert(field.json_name().to_owned(), json);
+            let name = if self.original_names { field.name() } else { field.json_name() };
+            fields.insert(name.to_owned(), json);
         }
         let is_typed_struct =
             matches!(message.descriptor().full_name(), "xds.type.v3.TypedStruct" | "udpa.type.v1.TypedStruct");

@@ -54,7 +54,7 @@ async fn the_address_reads_and_the_socket_reads_and_changes() {
     assert_eq!(over_unix(&["GET /log?filter=debug HTTP/1.1", "host: localhost"]).await, (200, "off\n".into()));
     assert_eq!(over_unix(&[change, "host: localhost", "origin: http://evil.example"]).await.0, 403);
     let (status, why) = over_unix(&["DELETE /clients HTTP/1.1", "host: localhost"]).await;
-    assert_eq!((status, why.as_str()), (405, "invalid method: expected GET,HEAD\n"));
+    assert!(status == 405 && why.contains("the Allow header"), "{status}: {why}");
     assert_eq!(over_unix(&["GET /brakes/release HTTP/1.1", "host: localhost"]).await.0, 405, "no change by GET");
     let (status, why) = over_tcp(&[change, "host: localhost", "origin: http://evil.example"]).await;
     assert!(status == 403 && why.contains("another origin"), "{why}");

@@ -17,7 +17,7 @@ use crate::client::PATIENCE;
 use crate::plane::{Plane, Stream};
 use crate::{BOTH, CDS, EDS, TWO, relay, say};
 
-const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+pub(crate) const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
 /// The program, with the server to use. It is killed with the test.
 pub(crate) struct Weir {
@@ -108,7 +108,7 @@ impl Lines {
 }
 
 /// A resource encoded from this JSON by its descriptor.
-fn made(type_url: &str, json: Value) -> Any {
+pub(crate) fn made(type_url: &str, json: Value) -> Any {
     let (_, name) = type_url.split_once('/').unwrap();
     let value = Transcoder::envoy().from_json(name, &json, Strictness::Strict).unwrap();
     Any { type_url: type_url.into(), value }
@@ -118,7 +118,7 @@ fn cluster(name: &str, timeout: &str) -> Any {
     made(CDS, json!({ "name": name, "type": "EDS", "connectTimeout": timeout }))
 }
 
-fn deltas(type_url: &str, version: &str, set: Vec<(&str, Any)>, gone: &[&str]) -> Response {
+pub(crate) fn deltas(type_url: &str, version: &str, set: Vec<(&str, Any)>, gone: &[&str]) -> Response {
     let wrap = |(name, any): (&str, Any)| Resource {
         version: version.into(),
         name: name.into(),
@@ -145,7 +145,7 @@ fn sotw(type_url: &str, version: &str, resources: Vec<Any>) -> Response {
     })
 }
 
-fn names_in(request: &Request) -> &[String] {
+pub(crate) fn names_in(request: &Request) -> &[String] {
     match request {
         Request::Sotw(request) => &request.resource_names,
         Request::Delta(request) => &request.resource_names_subscribe,

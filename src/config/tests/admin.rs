@@ -57,5 +57,5 @@ fn probes_have_an_address_of_their_own() {
     let found = faults("admin: {address: ':2'}\nprobes: {address: ':2'}");
     let expected = "probes.address: address [::]:2 overlaps 127.0.0.1:2, which is admin.address in line 3";
     assert_eq!(found, [expected]);
-    assert!(faults("probes: {}")[0].starts_with("probes: missing address"), "{:?}", faults("probes: {}"));
+    assert!(faults("probes: {}")[0].starts_with("probes: missing key \"address\""), "{:?}", faults("probes: {}"));
 }

@@ -46,7 +46,7 @@ admin:
     crl: ca.crl
     trust_domains: [{name: prod.example, bundle: prod.pem}]
     may_read: [{spiffe: 'spiffe://prod.example/a'}, {uri: 'x://a'}, {dns: a.example}]
-    may_change: [{dns: a.example}]
+    may_change: [{spiffe: 'spiffe://prod.example/a'}, {uri: 'x://a'}, {dns: a.example}]
 probes: {address: ':19001'}
 upstream:
   servers:

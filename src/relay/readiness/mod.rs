@@ -79,6 +79,11 @@ impl Readiness {
         self.changes.send_replace(());
     }
 
+    /// Whether the relay drains.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.state().draining
+    }
+
     pub(crate) fn is_ready(&self) -> bool {
         self.state().is_ready(Instant::now())
     }

@@ -5,6 +5,7 @@ mod clients;
 mod dangling;
 mod differences;
 mod explain;
+mod held;
 mod lookup;
 mod metrics;
 mod nacks;
@@ -15,6 +16,7 @@ pub(crate) use clients::{ClientPage, ClientQuery, ClientReport, ClientTypeReport
 pub(crate) use dangling::{Dangling, DanglingClusters};
 pub(crate) use differences::{DifferenceReport, TypeDifference};
 pub(crate) use explain::{ExplainQuery, Explanation, LadderBook, ServerBook, SessionBook, Verdict, ViewBook, reasons};
+pub(crate) use held::{ClientHoldings, HoldingsSource};
 pub(crate) use lookup::{ResourcePage, ResourceQuery, ViewSnapshot};
 pub(crate) use metrics::{LadderMetrics, OrderMetrics, ServerMetrics, Totals, TypeSize, ViewMetrics};
 pub(crate) use nacks::{AnswersSource, NackCounts, NackPage, NackQuery, NackReport, ViewSessions};

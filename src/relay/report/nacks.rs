@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::held::HoldingsSource;
 use crate::protocol::limits::truncate;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Answers;
 use crate::xds::{Name, Type, VersionText};
 
 /// A session whose answers can be counted. This takes the session's lock, and no other.
-pub(crate) trait AnswersSource: Send + Sync {
+pub(crate) trait AnswersSource: HoldingsSource {
     fn count(&self, into: &mut NackCounts);
 }
 

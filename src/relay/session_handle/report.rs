@@ -8,7 +8,8 @@ use crate::protocol::moment::Moment;
 use crate::protocol::session::{Differences, Summary};
 use crate::relay::command::Command;
 use crate::relay::report::{
-    AnswersSource, ClientReport, ClientTypeReport, DifferenceReport, NackCounts, SyncState, TypeDifference,
+    AnswersSource, ClientHoldings, ClientReport, ClientTypeReport, DifferenceReport, HoldingsSource, NackCounts,
+    SyncState, TypeDifference,
 };
 use crate::xds::Type;
 
@@ -95,6 +96,26 @@ fn type_report(of: &Summary, now: Moment) -> ClientTypeReport {
         behind_seconds: of.behind_since.map(|since| (now - since).as_secs_f64()),
         last_nack: of.last_nack.map(|nack| nack.message.to_string()),
         nacked: of.nacked,
+    }
+}
+
+impl HoldingsSource for SessionHandle {
+    fn node_id(&self) -> &str {
+        &self.node_id
+    }
+
+    fn holdings(&self) -> ClientHoldings {
+        let holdings = self.lock().holdings();
+        let snapshot = self.published.newest(); // after what was sent, so no older
+        ClientHoldings {
+            session: self.id.0,
+            node_id: self.node_id.clone(),
+            peer: self.peer.to_string(),
+            view: self.key.clone(),
+            holdings,
+            snapshot,
+            now: self.clock.now(),
+        }
     }
 }
 

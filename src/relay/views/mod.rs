@@ -1,6 +1,7 @@
 //! Which view a client belongs to: one for each sharing key, created for the first client with that key.
 
 mod clients;
+mod dumps;
 mod field_values;
 mod handles;
 mod map;

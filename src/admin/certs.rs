@@ -1,0 +1,93 @@
+//! The certificates in use: of listeners, and of what servers are shown.
+
+use std::path::{Path, PathBuf};
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use serde::Serialize;
+
+use super::Shown;
+use super::answer::{json, text};
+use crate::tls::{CertificateReport, certificates, describe};
+
+/// Files of certificates for one server. They are read for each connection, and so for each report.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerCertificates {
+    pub(crate) server: String,
+    /// Whose clients it is for: all, or patterns of tenants.
+    pub(crate) tenants: Option<Vec<String>>,
+    /// What the server is shown.
+    pub(crate) own: Option<PathBuf>,
+    /// Who may sign the server's certificate.
+    pub(crate) ca: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    listeners: Vec<ListenerReport>,
+    upstreams: Vec<ServerReport>,
+}
+
+#[derive(Serialize)]
+struct ListenerReport {
+    address: String,
+    /// Files on disk cannot be used, and an earlier version is shown here.
+    outdated: bool,
+    chain: Vec<CertificateReport>,
+}
+
+#[derive(Serialize)]
+struct ServerReport {
+    server: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenants: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate: Option<FileReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ca: Option<FileReport>,
+}
+
+#[derive(Serialize)]
+struct FileReport {
+    file: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    chain: Vec<CertificateReport>,
+}
+
+pub(super) async fn certs(State(shown): State<Shown>) -> Response {
+    let made = tokio::task::spawn_blocking(move || Report {
+        listeners: shown
+            .tls
+            .iter()
+            .map(|tls| {
+                let report = tls.report();
+                ListenerReport { address: report.listener, outdated: report.is_outdated, chain: tls.described() }
+            })
+            .collect(),
+        upstreams: shown.server_certificates.iter().map(of_server).collect(),
+    });
+    match made.await {
+        Ok(report) => json(&report),
+        Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the report could not be made"),
+    }
+}
+
+fn of_server(of: &ServerCertificates) -> ServerReport {
+    let ServerCertificates { server, tenants, own, ca } = of.clone();
+    ServerReport { server, tenants, certificate: own.map(read), ca: ca.map(read) }
+}
+
+fn read(file: PathBuf) -> FileReport {
+    match chain_in(&file) {
+        Ok(chain) => FileReport { file, error: None, chain },
+        Err(error) => FileReport { file, error: Some(error), chain: Vec::new() },
+    }
+}
+
+/// Reads certificates alone: of a file that also has a key, the key is passed over.
+fn chain_in(file: &Path) -> Result<Vec<CertificateReport>, String> {
+    let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
+    certificates(file, &bytes).map(|chain| describe(&chain)).map_err(|error| error.to_string())
+}

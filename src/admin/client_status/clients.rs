@@ -1,0 +1,59 @@
+//! The server's view: what clients were sent, and how they answered (CSDS-3).
+
+use std::sync::Arc;
+
+use super::matchers::Matchers;
+use super::rows::{Rows, failure};
+use crate::admin::grpc::Status;
+use crate::proto::status::{ClientConfig, ConfigStatus, StatusNode};
+use crate::protocol::session::HeldState;
+use crate::relay::{ClientHoldings, Views};
+
+/// Returns an entry for each client that matches. None if the process is stopping.
+pub(super) async fn configs(
+    views: &Views,
+    matchers: Arc<Matchers>,
+    mut rows: Rows,
+) -> Option<Result<Vec<ClientConfig>, Status>> {
+    for source in views.dump_sources() {
+        let (clients, matchers) = (source.clients().await, matchers.clone());
+        let added = tokio::task::spawn_blocking(move || {
+            // One at a time: what a client was sent is a copy of its names.
+            let mut matching = clients.iter().filter(|client| matchers.take(client.node_id()));
+            matching.try_for_each(|client| add(&client.holdings(), &mut rows)).map(|()| rows)
+        });
+        rows = match added.await.ok()? {
+            Ok(rows) => rows,
+            Err(status) => return Some(Err(status)),
+        };
+    }
+    Some(Ok(rows.done()))
+}
+
+fn add(client: &ClientHoldings, rows: &mut Rows) -> Result<(), Status> {
+    let node = StatusNode { id: client.node_id.clone(), cluster: String::new() };
+    rows.begin(node, format!("session={} view={} peer={}", client.session, client.view, client.peer))?;
+    for of in &client.holdings.types {
+        let mut added = Ok(());
+        client.holdings.each(of, &client.snapshot, |held| {
+            if added.is_err() {
+                return;
+            }
+            let mut row = rows.row(&of.kind, held.name, held.entry, client.now);
+            let status = match held.state {
+                HeldState::NotSent => ConfigStatus::NotSent,
+                HeldState::Unanswered => ConfigStatus::Stale,
+                HeldState::Accepted => ConfigStatus::Synced,
+                HeldState::Rejected => ConfigStatus::Error,
+            };
+            row.config_status = status.into();
+            if let Some(nack) = of.nack.as_ref().filter(|_| held.state == HeldState::Rejected) {
+                let version = nack.reply.version.to_string();
+                row.error_state = Some(failure(&nack.reason, &version, Some(client.now - nack.at)));
+            }
+            added = rows.add(row);
+        });
+        added?;
+    }
+    Ok(())
+}

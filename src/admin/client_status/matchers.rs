@@ -1,0 +1,99 @@
+//! Which clients a request is about.
+
+use crate::admin::grpc::Status;
+use crate::proto::status::string_matcher::MatchPattern;
+use crate::proto::status::{NodeMatcher, StringMatcher};
+
+/// Alternatives, each by the id of a node (CSDS-7). A session keeps nothing else of the node that its view does not have.
+#[derive(Debug)]
+pub(super) struct Matchers(Vec<Option<IdMatcher>>);
+
+#[derive(Debug)]
+struct IdMatcher {
+    pattern: Pattern,
+    ignores_case: bool,
+}
+
+#[derive(Debug)]
+enum Pattern {
+    Exact(String),
+    Prefix(String),
+    Suffix(String),
+    Contains(String),
+}
+
+impl Matchers {
+    pub(super) fn of(listed: &[NodeMatcher]) -> Result<Self, Status> {
+        listed.iter().map(matcher).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(super) fn take(&self, node_id: &str) -> bool {
+        self.0.iter().any(|matcher| matcher.as_ref().is_none_or(|matcher| matcher.takes(node_id)))
+    }
+}
+
+/// Without an id all clients match.
+fn matcher(of: &NodeMatcher) -> Result<Option<IdMatcher>, Status> {
+    if !of.node_metadatas.is_empty() {
+        let reason = "node_metadatas are not supported: the metadata of nodes is not kept; expected node_id";
+        return Err(Status::new(Status::INVALID_ARGUMENT, reason));
+    }
+    of.node_id.as_ref().map(id_matcher).transpose()
+}
+
+fn id_matcher(of: &StringMatcher) -> Result<IdMatcher, Status> {
+    let ignores_case = of.ignore_case;
+    let cased = |text: &String| if ignores_case { text.to_lowercase() } else { text.clone() };
+    let pattern = match &of.match_pattern {
+        Some(MatchPattern::Exact(text)) => Pattern::Exact(cased(text)),
+        Some(MatchPattern::Prefix(text)) => Pattern::Prefix(cased(text)),
+        Some(MatchPattern::Suffix(text)) => Pattern::Suffix(cased(text)),
+        Some(MatchPattern::Contains(text)) => Pattern::Contains(cased(text)),
+        Some(MatchPattern::SafeRegex(_) | MatchPattern::Custom(_)) | None => {
+            let reason = "invalid node_id: expected exact, prefix, suffix or contains";
+            return Err(Status::new(Status::INVALID_ARGUMENT, reason));
+        }
+    };
+    Ok(IdMatcher { pattern, ignores_case })
+}
+
+impl IdMatcher {
+    fn takes(&self, node_id: &str) -> bool {
+        let lower = self.ignores_case.then(|| node_id.to_lowercase());
+        let node_id = lower.as_deref().unwrap_or(node_id);
+        match &self.pattern {
+            Pattern::Exact(text) => node_id == text,
+            Pattern::Prefix(text) => node_id.starts_with(text),
+            Pattern::Suffix(text) => node_id.ends_with(text),
+            Pattern::Contains(text) => node_id.contains(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CSDS-7: several matchers are alternatives.
+    #[test]
+    fn matchers_are_alternatives_and_what_cannot_be_judged_is_refused() {
+        let by = |pattern: MatchPattern, ignore_case| NodeMatcher {
+            node_id: Some(StringMatcher { match_pattern: Some(pattern), ignore_case }),
+            node_metadatas: Vec::new(),
+        };
+        let exact = by(MatchPattern::Exact("a".into()), false);
+        let matchers = Matchers::of(&[exact.clone(), by(MatchPattern::Prefix("WEB-".into()), true)]).unwrap();
+        assert_eq!(
+            ["a", "A", "web-1", "Web-2", "x-web-"].map(|id| matchers.take(id)),
+            [true, false, true, true, false]
+        );
+        let parts = [by(MatchPattern::Suffix("-z".into()), false), by(MatchPattern::Contains("mid".into()), false)];
+        let matchers = Matchers::of(&parts).unwrap();
+        assert_eq!(["a-z", "amidb", "z-a"].map(|id| matchers.take(id)), [true, true, false]);
+        assert!(Matchers::of(&[NodeMatcher::default()]).unwrap().take("any"), "an empty one is for all");
+        let metadata = NodeMatcher { node_metadatas: vec![Default::default()], ..exact.clone() };
+        for bad in [metadata, by(MatchPattern::SafeRegex(Default::default()), false)] {
+            assert_eq!(Matchers::of(&[exact.clone(), bad]).unwrap_err().code, Status::INVALID_ARGUMENT);
+        }
+    }
+}

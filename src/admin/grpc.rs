@@ -1,0 +1,134 @@
+//! gRPC calls on the surface for operators.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// How a call ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Status {
+    pub(super) code: u16,
+    pub(super) message: String,
+}
+
+/// The messages of a client.
+pub(super) struct Requests {
+    body: Body,
+    buffer: BytesMut,
+}
+
+/// Where responses go, and at last the status.
+pub(super) struct Responses(mpsc::Sender<Frame<Bytes>>);
+
+impl Status {
+    pub(super) const OK: u16 = 0;
+    pub(super) const INVALID_ARGUMENT: u16 = 3;
+    pub(super) const PERMISSION_DENIED: u16 = 7;
+    pub(super) const RESOURCE_EXHAUSTED: u16 = 8;
+    pub(super) const UNIMPLEMENTED: u16 = 12;
+    pub(super) const INTERNAL: u16 = 13;
+
+    pub(super) fn new(code: u16, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    fn trailers(&self) -> HeaderMap {
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", self.code.into());
+        let message = utf8_percent_encode(&self.message, UNSAFE).to_string();
+        if let Ok(message) = HeaderValue::from_str(&message)
+            && !message.is_empty()
+        {
+            trailers.insert("grpc-message", message);
+        }
+        trailers
+    }
+
+    /// Returns the response of a call that ends before its first message.
+    pub(super) fn response(&self) -> Response {
+        let mut response = Response::new(Body::empty());
+        response.headers_mut().extend(self.trailers());
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
+        response
+    }
+}
+
+impl Requests {
+    pub(super) fn of(body: Body) -> Self {
+        Self { body, buffer: BytesMut::new() }
+    }
+
+    /// Returns the next message, and none at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        loop {
+            if let Some(message) = self.message()? {
+                return Ok(Some(message));
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+                Some(Err(error)) => return Err(Status::new(Status::INTERNAL, error.to_string())),
+                None if self.buffer.is_empty() => return Ok(None),
+                None => return Err(Status::new(Status::INVALID_ARGUMENT, "the message is not complete")),
+            }
+        }
+    }
+
+    fn message(&mut self) -> Result<Option<Bytes>, Status> {
+        let Some(&[is_compressed, a, b, c, d]) = self.buffer.first_chunk() else { return Ok(None) };
+        let length = u32::from_be_bytes([a, b, c, d]) as usize;
+        if is_compressed != 0 {
+            return Err(Status::new(Status::UNIMPLEMENTED, "compressed messages are not supported"));
+        }
+        if length > LONGEST {
+            let reason = format!("the message has {length} bytes: expected at most {LONGEST}");
+            return Err(Status::new(Status::RESOURCE_EXHAUSTED, reason));
+        }
+        if self.buffer.len() < PREFIX + length {
+            return Ok(None);
+        }
+        self.buffer.advance(PREFIX);
+        Ok(Some(self.buffer.split_to(length).freeze()))
+    }
+}
+
+impl Responses {
+    /// Returns where messages are written to, and the response that has them.
+    pub(super) fn channel() -> (Self, Response) {
+        let (to, from) = mpsc::channel(1);
+        let frames = ReceiverStream::new(from).map(Ok::<_, std::convert::Infallible>);
+        let mut response = Response::new(Body::new(StreamBody::new(frames)));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
+        (Self(to), response)
+    }
+
+    /// Returns false if the client is gone.
+    pub(super) async fn send(&self, message: &[u8]) -> bool {
+        let mut framed = BytesMut::with_capacity(PREFIX + message.len());
+        framed.put_u8(0);
+        framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX)); // shorter than the limit of responses
+        framed.extend_from_slice(message);
+        self.0.send(Frame::data(framed.freeze())).await.is_ok()
+    }
+
+    pub(super) async fn end(self, status: Status) {
+        let _ = self.0.send(Frame::trailers(status.trailers())).await; // the client may be gone
+    }
+}
+
+const GRPC: &str = "application/grpc";
+const PREFIX: usize = 5;
+/// The longest request.
+const LONGEST: usize = 64 << 10;
+const UNSAFE: &AsciiSet = &CONTROLS.add(b'%');

@@ -1,0 +1,98 @@
+//! The configuration as operators are shown it: the file with the defaults that count where it says nothing, and without secrets.
+
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest;
+use serde_json::{Map, Number, Value as Json};
+
+use super::schema::schema;
+use super::yaml::{Node, Scalar, Value};
+
+/// A configuration for operators.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ShownConfig {
+    pub(crate) file: PathBuf,
+    /// SHA-256 of the file, in hexadecimal.
+    pub(crate) sha256: String,
+    pub(crate) config: Json,
+    /// What the command line says in place of the file.
+    pub(crate) command_line: Map<String, Json>,
+}
+
+impl ShownConfig {
+    pub(super) fn empty_of(file: &Path, text: &str) -> Self {
+        let hash = digest::digest(&digest::SHA256, text.as_bytes());
+        let sha256 = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { file: file.into(), sha256, config: Json::Null, command_line: Map::new() }
+    }
+
+    /// Takes the tree before variables are substituted: what comes from the environment is shown by its name.
+    pub(super) fn with_tree(self, tree: &Node) -> Self {
+        let mut config = json_of(tree);
+        fill(&mut config, &schema());
+        Self { config, ..self }
+    }
+}
+
+fn json_of(node: &Node) -> Json {
+    match &node.value {
+        Value::Scalar(Scalar::Null) | Value::Faulty => Json::Null,
+        Value::Scalar(Scalar::Flag(flag)) => Json::Bool(*flag),
+        Value::Scalar(Scalar::Integer(number)) => i64::try_from(*number).map_or(Json::Null, Json::from),
+        Value::Scalar(Scalar::Float(number)) => Number::from_f64(*number).map_or(Json::Null, Json::Number),
+        Value::Scalar(Scalar::Text(text)) => Json::String(without_secrets(text)),
+        Value::List(items) => items.iter().map(json_of).collect(),
+        Value::Map(entries) => entries.iter().map(|entry| (entry.key.clone(), json_of(&entry.node))).collect(),
+    }
+}
+
+/// No key of the file is for a secret itself. They get in by mistake, or within a URI.
+fn without_secrets(text: &str) -> String {
+    if text.contains("-----BEGIN ") {
+        return REDACTED.into();
+    }
+    let Some((scheme, rest)) = text.split_once("://") else { return text.into() };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    match authority.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://{REDACTED}@{host}{path}"),
+        None => text.into(),
+    }
+}
+
+/// Inserts the defaults of all sections.
+fn fill(value: &mut Json, schema: &Json) {
+    let is_polled = value.get("rest").is_some();
+    for (key, schema) in schema["properties"].as_object().into_iter().flatten() {
+        match value.get_mut(key) {
+            Some(given) if schema["items"].is_object() => {
+                given.as_array_mut().into_iter().flatten().for_each(|item| fill(item, &schema["items"]));
+            }
+            Some(given) if given.is_object() => fill(given, schema),
+            Some(Json::Null) | None => {
+                let default = match schema.get("default") {
+                    Some(_) if OF_POLLED.contains(&key.as_str()) && !is_polled => None,
+                    Some(default) => Some(default.clone()),
+                    None => section(schema),
+                };
+                if let (Some(default), Some(map)) = (default, value.as_object_mut()) {
+                    map.insert(key.clone(), default);
+                }
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// Returns the defaults of a section that the file leaves out, if they count without it.
+fn section(schema: &Json) -> Option<Json> {
+    if !schema["properties"].is_object() || schema.get("required").is_some() {
+        return None;
+    }
+    let mut inner = Json::Object(Map::new());
+    fill(&mut inner, schema);
+    inner.as_object().is_some_and(|inner| !inner.is_empty()).then_some(inner)
+}
+
+const REDACTED: &str = "[redacted]";
+/// Keys of servers that mean something for polled ones alone.
+const OF_POLLED: [&str; 2] = ["refresh_delay", "request_timeout"];
