@@ -215,10 +215,10 @@ impl App {
         stop.await;
         readiness.drain();
         // What clients leave while they are sent away is no loss of the next process, which can open the file from here on.
-        if let Some(state) = self.state {
-            if tokio::time::timeout(LAST_WRITE, state.finish()).await.is_err() {
-                tracing::warn!("the last state could not be written in time");
-            }
+        if let Some(state) = self.state
+            && tokio::time::timeout(LAST_WRITE, state.finish()).await.is_err()
+        {
+            tracing::warn!("the last state could not be written in time");
         }
         let delay = self.drain.delay();
         if !delay.is_zero() {

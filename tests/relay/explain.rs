@@ -39,16 +39,18 @@ impl Asked<'_> {
                     return page;
                 }
                 let chain = format!("{} {:?}", page["verdict"], codes_of(&page));
-                let mut seen = seen.lock().unwrap();
-                if seen.last() != Some(&chain) {
-                    seen.push(chain);
-                }
-                drop(seen);
+                note(&mut seen.lock().unwrap(), chain);
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         let found = tokio::time::timeout(client::PATIENCE, looking).await;
         found.unwrap_or_else(|_| panic!("expected {verdict} {codes:?}, saw {:#?}", seen.lock().unwrap()))
+    }
+}
+
+fn note(seen: &mut Vec<String>, chain: String) {
+    if seen.last() != Some(&chain) {
+        seen.push(chain);
     }
 }
 

@@ -62,11 +62,11 @@ pub(super) fn delivery(book: &SessionBook) -> Vec<Reason> {
         }
         (Sent::Nothing, _) => Reason::of("not_sent", "the client was not sent it on this stream"),
     }];
-    let is_due = match (book.name.sent, &book.name.known) {
-        (Sent::Current, _) | (Sent::Nothing, Known::Absent { suffices: true, .. }) => false,
-        _ => true,
-    };
-    if is_due {
+    let has_nothing_due = matches!(
+        (book.name.sent, &book.name.known),
+        (Sent::Current, _) | (Sent::Nothing, Known::Absent { suffices: true, .. })
+    );
+    if !has_nothing_due {
         reasons.extend(book.name.delay.as_ref().map(|of| delay(of, book.name.completeness, book.now)));
     }
     reasons.extend(book.obstruction.map(|(what, since)| obstruction(what, since, book.now)));
