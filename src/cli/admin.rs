@@ -61,16 +61,11 @@ async fn fetch(
     let driver = tokio::spawn(connection);
     let host = server.uri.authority().map_or("localhost", |authority| authority.as_str());
     let request = Request::get(path).header(http::header::HOST, host).body(Empty::<Bytes>::new())?;
-    let response = match sender.send_request(request).await {
-        Ok(response) => response,
-        // The connection knows why: with TLS 1.3 a relay refuses a certificate after the handshake.
-        Err(error) => {
-            return Err(match driver.await {
-                Ok(Err(cause)) => format!("{:#}", anyhow::Error::from(cause)).into(),
-                _ => error.into(),
-            });
-        }
-    };
+    let response = sender.send_request(request).await.map_err(|error| {
+        // With TLS 1.3 a relay that wants a certificate ends the connection after the handshake, and the reason may be lost.
+        let has_none = server.tls.as_ref().is_some_and(|tls| tls.own.is_none());
+        format!("{:#}{}", anyhow::Error::from(error), if has_none { "; --cert is not given" } else { "" })
+    })?;
     let status = response.status();
     let page = Limited::new(response.into_body(), MAX_PAGE_BYTES).collect().await?.to_bytes();
     driver.abort();
