@@ -84,7 +84,7 @@ def first_minute(options, processes, checkout):
     checkout.edit("routes.yaml", "virtual_hosts:\n      - name: everybody\n        domains: [\"*\"]\n        routes:\n          #", "oops:\n          #")
     wait_for("the fault is told", lambda: json.loads(get(admin, "/files").body)[0]["errors"])
     traffic.flows()
-    clients = json.loads(get(admin, "/clients").body)
+    clients = json.loads(get(admin, "/clients").body)["clients"]
     assert not [kind for client in clients for kind in client["types"] if kind["last_nack"]], clients
     traffic.stop()
     traffic.check()
