@@ -12,6 +12,8 @@ use super::support::{Bench, CDS, EDS, RDS, lead};
 
 const HOLD: u64 = 5_000;
 const QUIET: u64 = 50;
+/// What a change of routing waits for its clusters at most.
+const WAIT: u64 = 1_000;
 
 /// A view whose route `r` leads to cluster `a`, and a client that subscribes to everything.
 fn led() -> (Bench, SessionId) {
@@ -144,11 +146,11 @@ fn ord_1_a_route_configuration_that_was_removed_counts_while_somebody_requests_i
 }
 
 #[test]
-fn ord_4_a_route_waits_for_a_missing_cluster_until_it_comes_or_upstream_is_quiet() {
+fn ord_4_a_route_waits_a_second_for_a_missing_cluster_however_quiet_upstream_is() {
     let (mut bench, client) = led();
     lead(&mut bench, "r", &["a", "b"]);
     assert_eq!(bench.said(client), [""; 0]);
-    bench.later(QUIET - 1);
+    bench.later(WAIT - 1);
     bench.set(EDS, &[("b", "1")]);
     bench.set(CDS, &[("b", "1")]);
     assert_eq!(leads(&bench), ["a", "b"], "at once");
@@ -157,7 +159,7 @@ fn ord_4_a_route_waits_for_a_missing_cluster_until_it_comes_or_upstream_is_quiet
     assert_eq!(bench.said(client), ["R r"], "behind its cluster and endpoints");
 
     lead(&mut bench, "r", &["a", "b", "static"]);
-    bench.later(QUIET - 1);
+    bench.later(WAIT - 1);
     assert_eq!(bench.said(client), [""; 0]);
     bench.later(1);
     assert_eq!(bench.said(client), ["R r"]);
@@ -180,6 +182,25 @@ fn ord_4_upstream_that_is_never_quiet_keeps_a_route_back_for_a_second_and_no_lon
     assert_eq!(leads(&bench), ["a"]);
     bench.later(10);
     assert_eq!(leads(&bench), ["b"]);
+}
+
+#[test]
+fn ord_4_each_change_has_its_own_second_and_one_that_is_replaced_gets_no_other() {
+    let (mut bench, client) = led();
+    bench.delta(client, RDS, &["r2"], &[]);
+    lead(&mut bench, "r2", &["a"]);
+    lead(&mut bench, "r", &["b"]);
+    bench.later(WAIT - 1);
+    lead(&mut bench, "r2", &["c"]);
+    lead(&mut bench, "r", &["b", "c"]);
+    assert_eq!(leads(&bench), ["a"]);
+    bench.later(1);
+    assert_eq!(leads(&bench), ["b", "c"], "r goes, and r2 waits");
+    assert_eq!(bench.view.take_dangled().waits, 2);
+    bench.later(WAIT - 2);
+    assert_eq!(bench.view.take_dangled().waits, 0);
+    bench.later(1);
+    assert_eq!(bench.view.take_dangled().waits, 1, "r2 goes");
 }
 
 #[test]

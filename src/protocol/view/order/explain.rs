@@ -16,6 +16,6 @@ impl Order {
     /// Returns the clusters that a change of routing waits for.
     pub(crate) fn awaited_by(&self, key: &Key) -> Option<(Vec<Name>, Held)> {
         let waiting = self.waiting.get(key)?;
-        Some((waiting.left.iter().cloned().collect(), Held { since: self.waiting_since, until: self.goes_by(key) }))
+        Some((waiting.left.iter().cloned().collect(), Held { since: Some(waiting.since), until: self.goes_by(key) }))
     }
 }

@@ -29,7 +29,8 @@ pub(super) struct Order {
     waiting: BTreeMap<Key, Waiting>,
     /// The missing clusters, each with the changes that wait for it.
     missing: BTreeMap<Name, BTreeSet<Key>>,
-    waiting_since: Option<Moment>,
+    /// Whether a change has waited since the last release.
+    is_held: bool,
     /// When a cluster or a routing resource last changed.
     changed: Moment,
     /// When the last waiting change of routing was released.

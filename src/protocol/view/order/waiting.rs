@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Key, NAMED, Order, QUIET, Waiting};
+use super::{Key, NAMED, Order, Waiting};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::update::Origin;
 use crate::xds::{Authority, Name, Resource};
@@ -22,13 +23,14 @@ impl Order {
         left: BTreeSet<Name>,
         now: Moment,
     ) {
-        self.drop_waiting(&key);
+        // A server that changes it again and again does not make it wait longer.
+        let since = self.drop_waiting(&key).map_or(now, |waiting| waiting.since);
         for name in &left {
             self.missing.entry(name.clone()).or_default().insert(key.clone());
         }
         self.changed = now;
-        self.waiting_since.get_or_insert(now);
-        self.waiting.insert(key, Waiting { since: now, resource, source, left });
+        self.waiting.insert(key, Waiting { since, resource, source, left });
+        self.is_held = true;
         self.look_by(now);
     }
 
@@ -50,7 +52,7 @@ impl Order {
     }
 
     pub(crate) fn note_released(&mut self, now: Moment) {
-        if self.waiting.is_empty() && self.waiting_since.take().is_some() {
+        if self.waiting.is_empty() && std::mem::take(&mut self.is_held) {
             self.release = now;
             self.look_by(now);
         }
@@ -71,12 +73,13 @@ impl Order {
         taken
     }
 
-    /// Until when a change waits at most; `None` while its authority is unsteady.
-    pub(super) fn goes_by(&self, (_, _, name): &Key) -> Option<Moment> {
-        let authority = Authority::of(name);
-        let steady = self.steady.get(&authority).map_or(Moment::START, |since| *since + QUIET);
-        let at = self.quiet_at(self.waiting_since?).max(steady);
-        (!self.unsteady.contains(&authority)).then_some(at)
+    /// Until when a change waits at most; `None` while its authority is unsteady. That the server is quiet ends no wait: one
+    /// that pauses between a route and its cluster looks just like one that has no such cluster.
+    pub(super) fn goes_by(&self, key: &Key) -> Option<Moment> {
+        let waiting = self.waiting.get(key)?;
+        let authority = Authority::of(&key.2);
+        let steady = self.steady.get(&authority).copied().unwrap_or(Moment::START);
+        (!self.unsteady.contains(&authority)).then_some(waiting.since.max(steady) + LONGEST)
     }
 
     pub(crate) fn next_overdue(&self) -> Option<Moment> {
@@ -87,3 +90,6 @@ impl Order {
         waiting.left.iter().for_each(|cluster| self.references.waited_for(cluster));
     }
 }
+
+/// A change waits for no longer than this while its server could send the clusters.
+const LONGEST: Duration = Duration::from_secs(1);
