@@ -19,6 +19,7 @@ pub mod observe;
 pub mod origin;
 pub mod recording;
 pub mod report;
+pub mod reserved;
 pub mod scenario;
 pub mod subscription;
 pub mod wire;

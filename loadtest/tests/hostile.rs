@@ -1,15 +1,14 @@
 //! Every hostile behaviour runs to its end in a small form, and is reported. What it does to the relay is not judged here.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
 use clap::{Parser, ValueEnum};
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use weir::app::App;
 use weir::config::Config;
 use weir_loadtest::hostile::{Behaviour, Options, Outcome, run};
+use weir_loadtest::reserved::Reserved;
 
 #[derive(Parser)]
 struct Arguments {
@@ -17,13 +16,10 @@ struct Arguments {
     options: Options,
 }
 
-async fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
-}
-
 /// Plays a behaviour against a relay of its own.
 async fn outcome(behaviour: Behaviour) -> Outcome {
-    let origin = free_address().await;
+    let reserved = Reserved::new().unwrap();
+    let origin = reserved.address;
     let config = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
          upstream: {{servers: [{{uri: 'http://{origin}'}}], backoff: {{initial: 100ms}}}}\nviews: {{key: [cluster]}}\n"
@@ -34,7 +30,7 @@ async fn outcome(behaviour: Behaviour) -> Outcome {
     let (origin, pid, name) = (origin.to_string(), std::process::id().to_string(), behaviour.name());
     let of = ["--target", &target, "--admin", &admin, "--origin", &origin, "--pid", &pid, "--behaviour", &name];
     let options = Arguments::parse_from(["hostile", "--small", "--recovery", "1s"].into_iter().chain(of)).options;
-    let mut report = run(&options, |_| ()).await.unwrap();
+    let mut report = run(&options, |_| ()).await.unwrap_or_else(|error| panic!("{error:#}"));
     relay.abort();
     assert_eq!(report.outcomes.len(), 1);
     assert!(report.to_string().contains(&name), "{report}");

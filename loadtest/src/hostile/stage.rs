@@ -20,8 +20,9 @@ use crate::kind::Kind;
 use crate::link::scan;
 use crate::measure::Process;
 use crate::origin::{Counts, Origin};
+use crate::reserved::Reserved;
 use crate::scenario::file;
-use crate::scenario::relay::{Relay, free_address};
+use crate::scenario::relay::Relay;
 
 pub struct Stage {
     pub phases: Phases,
@@ -29,8 +30,8 @@ pub struct Stage {
     pub process: Option<Process>,
     pub admin: Option<SocketAddr>,
     log: Option<Log>,
-    /// A relay that was started for this behaviour.
-    _relay: Option<Relay>,
+    /// A relay that was started for this behaviour, and its admin address.
+    _relay: (Option<Relay>, Option<Reserved>),
     /// The control plane and the honest clients have threads of their own, and do not wait for the hostile ones.
     _threads: [Threads; 2],
 }
@@ -51,9 +52,9 @@ impl Stage {
         let origin = Arc::new(origin);
         let names: Arc<[_]> = origin.shared().world().set(Kind::Endpoints).keys().cloned().collect();
         let (mut target, mut admin, mut pid) = (options.target, options.admin, options.pid);
-        let (mut relay, mut log) = (None, None);
+        let (mut relay, mut log, mut reserved) = (None, None, None);
         if let Some(weir) = &options.weir {
-            let address = free_address().await?;
+            let address = reserved.insert(Reserved::new()?).address;
             let file = std::env::temp_dir().join(format!("weir-hostile-{}-{}.log", std::process::id(), address.port()));
             let started = log.insert(Log(file));
             let started = Relay::start(&program(weir, behaviour, started, address), None, origin.address).await?;
@@ -81,7 +82,7 @@ impl Stage {
         let offender = Offender { target, origin, names, node, is_small: options.small, did };
         let process = pid.map(Process::new).transpose()?;
         let offender = Arc::new(offender);
-        Ok(Self { phases, offender, process, admin, log, _relay: relay, _threads: threads })
+        Ok(Self { phases, offender, process, admin, log, _relay: (relay, reserved), _threads: threads })
     }
 
     /// Closes the control plane's address, so that the next behaviour can have it.

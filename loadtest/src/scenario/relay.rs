@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
 use super::file;
+use crate::reserved::Reserved;
 
 /// Runs until it is dropped.
 pub struct Relay {
@@ -20,11 +21,14 @@ pub struct Relay {
     arguments: Vec<String>,
     config: PathBuf,
     child: Child,
+    /// Held over restarts.
+    _reserved: Reserved,
 }
 
 impl Relay {
     pub async fn start(relay: &file::Relay, binary: Option<&Path>, upstream: SocketAddr) -> anyhow::Result<Self> {
-        let address = free_address().await?;
+        let reserved = Reserved::new()?;
+        let address = reserved.address;
         let config = relay.config.replace("{listen}", &address.to_string());
         let config = config.replace("{upstream}", &upstream.to_string());
         let path = std::env::temp_dir().join(format!("weir-loadtest-{}-{}.yaml", std::process::id(), address.port()));
@@ -33,7 +37,7 @@ impl Relay {
         let arguments: Vec<_> = arguments.collect();
         let binary = binary.unwrap_or(&relay.binary).to_owned();
         let child = spawn(&binary, &arguments)?;
-        let mut started = Self { address, binary, arguments, config: path, child };
+        let mut started = Self { address, binary, arguments, config: path, child, _reserved: reserved };
         started.accepts().await?;
         println!("relay {} listens on {address}", started.child.id().unwrap_or_default());
         Ok(started)
@@ -82,11 +86,6 @@ fn spawn(binary: &Path, arguments: &[String]) -> anyhow::Result<Child> {
     let mut command = Command::new(binary);
     command.args(arguments).kill_on_drop(true);
     command.spawn().with_context(|| format!("cannot start {}", binary.display()))
-}
-
-/// Returns a local address with a port that was free just now.
-pub async fn free_address() -> anyhow::Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0").await?.local_addr()?)
 }
 
 /// The time limit for the relay to exit.
