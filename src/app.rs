@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::admin::{self, AdminSocket, ListenerInfo, Rules, ServerCertificates, ServerInfo, Shown};
+use crate::client_status::ClientStatus;
 use crate::config::{AdminOptions, AdminTls, Config, ListenAddress, ShownConfig};
 use crate::downstream::{
     self, BACKLOG, Connections, Downstream, Drain, DrainTrigger, JudgedClients, Listener, Rest, UnixOptions, UnixSocket,
@@ -44,6 +44,7 @@ pub struct App {
     state: Option<StateWriter>,
     log: LogControl,
     descriptors: Descriptors,
+    client_status: Arc<ClientStatus>,
     shown_config: ShownConfig,
     shown_now: Arc<Mutex<serde_json::Value>>,
     server_certificates: Vec<ServerCertificates>,
@@ -88,7 +89,8 @@ impl App {
         let connections = Connections::new(limits, shares, spare.clone(), listeners.len(), views.counters());
         let clients = connections.clone();
         let downstream = Downstream::new(views.clone(), loads.clone(), clients, config.downstream, drain.clone());
-        let downstream = downstream.with_rest(rest.clone());
+        let client_status = Arc::new(ClientStatus::new(views.clone(), descriptors.clone()));
+        let downstream = downstream.with_rest(rest.clone()).with_client_status(client_status.clone());
         let views_idle = config.views_idle;
         let tls = listeners.iter().filter_map(Listener::tls).chain(admin.iter().filter_map(AdminSocket::tls));
         let tls = tls.cloned().collect();
@@ -110,6 +112,7 @@ impl App {
             state,
             log: LogControl::none(),
             descriptors,
+            client_status,
             shown_config: config.shown,
             shown_now,
             server_certificates,
@@ -208,7 +211,7 @@ impl App {
                 server_certificates: self.server_certificates.into(),
                 descriptors: self.descriptors,
                 dumps: admin::dump_places(),
-                statuses: Arc::new(Semaphore::new(1)),
+                client_status: self.client_status,
             };
             beside.spawn(admin::serve(self.admin, self.spare, shown));
         }

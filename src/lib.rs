@@ -13,6 +13,7 @@ pub mod open_files;
 pub mod telemetry;
 
 pub(crate) mod admin;
+pub(crate) mod client_status;
 pub(crate) mod downstream;
 pub(crate) mod state;
 pub(crate) mod tls;

@@ -8,12 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Top down: a file imports from its own layer and those below it.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
     &["main", "app", "fuzzing"],
     &["cli", "demo"],
     &["config", "admin"],
     &["telemetry"],
     &["downstream", "upstream", "tls"],
+    &["client_status"],
     &["relay"],
     &["protocol"],
     &["transcode", "proto", "xds", "open_files"],

@@ -36,6 +36,7 @@ pub(crate) use self::guard::Rules;
 pub(crate) use self::listener::AdminSocket;
 use self::listener::Listener;
 pub(crate) use self::server_info::{ListenerInfo, ServerInfo};
+use crate::client_status::ClientStatus;
 use crate::downstream::Rest;
 use crate::open_files::Spare;
 use crate::relay::Views;
@@ -62,8 +63,7 @@ pub(crate) struct Shown {
     pub(crate) descriptors: Descriptors,
     /// How many dumps may be made at a time.
     pub(crate) dumps: Arc<Semaphore>,
-    /// How many client statuses may be made at a time.
-    pub(crate) statuses: Arc<Semaphore>,
+    pub(crate) client_status: Arc<ClientStatus>,
 }
 
 /// Serves for ever. Dropping the future closes all connections.

@@ -18,6 +18,7 @@ use super::guard::{self, Does, Rules};
 use super::{
     Shown, brakes, certs, client_status, clients, dump, files, logs, nacks, probes, resources, server_info, upstreams,
 };
+use crate::client_status::SERVICE;
 
 /// What is served at `probes.address`.
 pub(super) fn of_probes(shown: Shown) -> Router {
@@ -56,8 +57,8 @@ pub(super) fn of_operators(shown: Shown) -> Router {
         .read("/server_info", "version, build, state, listeners, configuration file", server_info::server_info)
         .read("/config", "the configuration, with defaults and without secrets", server_info::config)
         .read("/certs", "certificates of listeners and towards servers", certs::certs)
-        .call("/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus", client_status::fetch)
-        .call("/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus", client_status::stream)
+        .call(&format!("{SERVICE}FetchClientStatus"), client_status::fetch)
+        .call(&format!("{SERVICE}StreamClientStatus"), client_status::stream)
         .query(
             "/v3/discovery:client_status",
             "client status (CSDS) in JSON; also as gRPC, for grpcdebug",
@@ -121,7 +122,7 @@ impl Pages {
     }
 
     /// A gRPC call that reads. The index does not list it.
-    fn call<T: 'static>(self, path: &'static str, handler: impl Handler<T, Shown>) -> Self {
+    fn call<T: 'static>(self, path: &str, handler: impl Handler<T, Shown>) -> Self {
         let judged = post(handler).route_layer(from_fn_with_state((self.rules.clone(), Does::Read), guard::enter));
         Self { router: self.router.route(path, judged), ..self }
     }

@@ -102,9 +102,10 @@ impl Checker<'_> {
         });
         let names = self.templates(entry.names.as_ref(), &known);
         let secrets = self.templates(entry.secrets.as_ref(), &known);
-        if let Some(place) = entry.secrets.as_ref().map(|secrets| &secrets.place)
-            && let Some(network) = identities.iter().find(|identity| !identity.is_proof())
-        {
+        let client_status = entry.client_status.as_ref().filter(|of| of.value);
+        let proved_only = [entry.secrets.as_ref().map(|of| &of.place), client_status.map(|of| &of.place)];
+        for place in proved_only.into_iter().flatten() {
+            let Some(network) = identities.iter().find(|identity| !identity.is_proof()) else { break };
             let reason =
                 format!("requires identities that are proved: {network} is any client that connects from there");
             self.fault(place, reason);
@@ -116,7 +117,17 @@ impl Checker<'_> {
         }
         let relays_for = entry.relays_for.iter().flat_map(|names| &names.0);
         let relays_for = relays_for.map(|name| NamePattern::parse(&name.0)).collect();
-        Some(PermissionRule { name: name?.into(), identities, node, types, names, secrets, tenant, relays_for })
+        Some(PermissionRule {
+            name: name?.into(),
+            identities,
+            node,
+            types,
+            names,
+            secrets,
+            tenant,
+            relays_for,
+            client_status: client_status.is_some(),
+        })
     }
 
     pub(super) fn identity(&mut self, entry: &Located<raw::IdentityEntry>) -> Option<IdentityPattern> {

@@ -15,6 +15,7 @@ use super::accept::accept;
 use super::any_body::{AnyBody, grpc_response, refuse};
 use super::body::{SessionBody, Shared};
 use super::buffered_body::BufferedBody;
+use super::client_status::{StatusCall, StatusMethod};
 use super::connections::{ConnectionLimits, Connections, OpenStream, Place};
 use super::drain::Drain;
 use super::encode::SharedMessages;
@@ -33,6 +34,7 @@ use super::slot::{Slot, Status};
 use super::stream::{Call, LINGER, read};
 use super::turns::Turns;
 use super::unfinished_replies::UnfinishedReplies;
+use crate::client_status::ClientStatus;
 use crate::relay::{Loads, LogPace, ViewQuota, Views};
 use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Peer, Shape};
 
@@ -72,6 +74,7 @@ pub(crate) struct Downstream {
     pub(super) v2: bool,
     pub(super) drain: Drain,
     pub(super) rest: Option<Arc<Rest>>,
+    client_status: Option<Arc<ClientStatus>>,
     pub(super) proxy_faults: Arc<LogPace>,
 }
 
@@ -115,6 +118,7 @@ impl Downstream {
             v2,
             drain,
             rest: None,
+            client_status: None,
             proxy_faults: Arc::new(LogPace::once_a_minute()),
         }
     }
@@ -122,6 +126,11 @@ impl Downstream {
     /// Adds REST.
     pub(crate) fn with_rest(self, rest: Option<Arc<Rest>>) -> Self {
         Self { rest, ..self }
+    }
+
+    /// Adds client status, for those who may have it.
+    pub(crate) fn with_client_status(self, status: Arc<ClientStatus>) -> Self {
+        Self { client_status: Some(status), ..self }
     }
 
     /// Accepts connections until the relay drains, and returns when the last one is closed. Dropping the future closes the listener and
@@ -234,6 +243,11 @@ impl Downstream {
         if of_loads && self.loads.are_served() {
             return self.loads(frames, peer, place.judged());
         }
+        if let Some(method) = StatusMethod::of_path(&path)
+            && let Some(status) = self.client_status.clone().filter(|_| self.views.are_judged())
+        {
+            return self.client_status(method, status, frames, peer, place.judged());
+        }
         let Some(method) = Method::of_path(&path).filter(|method| self.v2 || !method.v2) else {
             tracing::debug!(%peer, path, "method not served");
             return refuse(&Status::unimplemented(path));
@@ -261,6 +275,27 @@ impl Downstream {
                 end = judged_clients::ends(judged) => end,
             };
             let _ = status.send(end); // the client may have disconnected
+        });
+        grpc_response(AnyBody::Messages(messages, Some(end)))
+    }
+
+    fn client_status(
+        &self,
+        method: StatusMethod,
+        status: Arc<ClientStatus>,
+        frames: Frames,
+        peer: Arc<Peer>,
+        judged: Option<Arc<JudgedClient>>,
+    ) -> Response<AnyBody> {
+        let (out, messages) = mpsc::channel(1);
+        let (ended, end) = oneshot::channel();
+        let call = StatusCall { status, views: self.views.clone(), peer, drain: self.drain.clone() };
+        tokio::spawn(async move {
+            let end = tokio::select! {
+                end = call.answer(method, frames, out) => end,
+                end = judged_clients::ends(judged) => end,
+            };
+            let _ = ended.send(end); // the client may have disconnected
         });
         grpc_response(AnyBody::Messages(messages, Some(end)))
     }

@@ -97,6 +97,7 @@ mod tests {
             secrets: Vec::new(),
             tenant: None,
             relays_for: Vec::new(),
+            client_status: false,
         }
     }
 

@@ -7,14 +7,19 @@ use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request as Call, Status};
 use tonic_prost::ProstCodec;
+use weir::proto::discovery::{ResourceError, ResourceName, Status as ErrorDetail};
 use weir::proto::status::string_matcher::MatchPattern;
 use weir::proto::status::{
     ClientResourceStatus, ClientStatusRequest, ClientStatusResponse, ConfigStatus, GenericXdsConfig, NodeMatcher,
     StringMatcher,
 };
+use weir::protocol::limits::Limits;
 
 use super::asking::{SDS, deltas};
+use super::client::channel_over;
 use super::dumps::{World, cluster_with_key, requested};
+use super::evidence::{relay_with_limits, servers};
+use super::unix::Folder;
 use super::*;
 
 type Codec = ProstCodec<ClientStatusRequest, ClientStatusResponse>;
@@ -61,6 +66,72 @@ async fn an_empty_request_is_for_the_relays_own_status_as_a_client() {
     assert_eq!(cluster.config_status(), ConfigStatus::Unknown, "the other view of things");
     assert!(!cluster.version_info.is_empty() && cluster.last_updated.is_some(), "{cluster:?}");
     assert_eq!(row(&own, EDS, "gone").client_status(), ClientResourceStatus::DoesNotExist);
+}
+
+/// CSDS-4: what the relay rejects, what its server reports as an error, and what the server is silent about.
+#[tokio::test]
+async fn csds_4_what_has_failed_has_a_status_of_its_own() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let timer = |limits: &mut Limits| limits.resource_timer = Duration::from_millis(300);
+    let relay = relay_with_limits(&servers(&[plane.address], ", variant: delta"), "", timer).await;
+    let client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(EDS, &["refused", "failed", "silent"], Some("web"));
+    let mut stream = plane.stream().await;
+    requested(&mut stream, EDS, "refused").await;
+    let of_another_type = super::asking::made(LDS, json!({"name": "refused"}));
+    let Response::Delta(mut response) = deltas(EDS, "1", vec![("refused", of_another_type)], &[]) else { panic!() };
+    let name = ResourceName { name: "failed".into(), ..Default::default() };
+    let detail = ErrorDetail { code: 13, message: "out of order".into() };
+    response.resource_errors = vec![ResourceError { resource_name: Some(name), error_detail: Some(detail) }];
+    stream.respond(&Response::Delta(response));
+    let own = async || fetch(relay.admin, ClientStatusRequest::default()).await.unwrap();
+    until("the silence of a live server counts", async || {
+        let own = own().await;
+        let mut all = own.config.iter().flat_map(|config| &config.generic_xds_configs);
+        all.any(|row| row.name == "silent" && row.client_status() == ClientResourceStatus::Timeout)
+    })
+    .await;
+    let own = own().await;
+    let refused = row(&own, EDS, "refused");
+    assert_eq!(refused.client_status(), ClientResourceStatus::Nacked, "{own:?}");
+    assert!(refused.error_state.as_ref().unwrap().details.contains("envoy.config.listener.v3.Listener"), "{refused:?}");
+    let failed = row(&own, EDS, "failed");
+    assert_eq!(failed.client_status(), ClientResourceStatus::ReceivedError);
+    assert!(failed.error_state.as_ref().unwrap().details.contains("out of order"), "{failed:?}");
+}
+
+/// CSDS-1: on the addresses of clients it is for those whose rule says so, and judged with each request.
+#[tokio::test]
+async fn clients_get_it_by_a_rule_of_identity_alone() {
+    let plane = Plane::start(&[Variant::Delta]).await;
+    let (folder, user) = (Folder::new("client-status"), nix::unistd::Uid::current());
+    let text = format!(
+        "listen: [{{address: 'unix:{}'}}, {{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {}\nviews: {{key: [cluster]}}\npermissions:\n\
+         - {{name: ours, identities: [{{uid: {user}}}], free: [cluster], client_status: true}}\n\
+         - {{name: others, identities: [{{network: 127.0.0.0/8}}], free: [cluster]}}\n",
+        folder.socket().display(),
+        servers(&[plane.address], ", variant: delta"),
+    );
+    let app = crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
+    let outside = app.addresses()[0];
+    let _relay = run(app, std::future::pending());
+    let socket = tokio::net::UnixStream::connect(folder.socket()).await.unwrap();
+    let mut grpc = Grpc::new(channel_over(socket).await.unwrap());
+    grpc.ready().await.unwrap();
+    let path: PathAndQuery = format!("{SERVICE}/StreamClientStatus").parse().unwrap();
+    let requests = iter([ClientStatusRequest::default(), of_node("nobody")]);
+    let mut responses = grpc.streaming(Call::new(requests), path, Codec::default()).await.unwrap().into_inner();
+    assert!(responses.message().await.unwrap().is_some() && responses.message().await.unwrap().is_some());
+    assert!(responses.message().await.unwrap().is_none());
+    let path: PathAndQuery = format!("{SERVICE}/FetchClientStatus").parse().unwrap();
+    let metadata = NodeMatcher { node_metadatas: vec![Default::default()], ..Default::default() };
+    let unclear = ClientStatusRequest { node_matchers: vec![metadata], ..Default::default() };
+    grpc.ready().await.unwrap();
+    let refused = grpc.unary(Call::new(unclear), path, Codec::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    let refused = fetch(outside, ClientStatusRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert!(refused.message().contains("client_status"), "{refused:?}");
 }
 
 /// CSDS-3, CSDS-5, CSDS-7: with matchers it shows the clients that they match, as they answered.
@@ -134,9 +205,9 @@ async fn csds_8_a_status_that_is_too_long_is_refused_with_a_way_out() {
     }
 }
 
-/// CSDS-1: a stream has one response for each request, in turn, and v2 is unknown. Clients on the xDS port get nothing.
+/// CSDS-1: a stream has one response for each request, in turn, and v2 is unknown. Without permissions, clients on the xDS port get nothing.
 #[tokio::test]
-async fn a_stream_answers_each_request_once_and_only_operators_are_served() {
+async fn a_stream_answers_each_request_once_and_without_rules_only_operators_are_served() {
     let world = World::new().await;
     let path: PathAndQuery = format!("{SERVICE}/StreamClientStatus").parse().unwrap();
     let requests = iter([ClientStatusRequest::default(), of_node("test"), of_node("else")]);

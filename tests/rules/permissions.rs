@@ -22,6 +22,7 @@ fn permit(types: Option<&[&str]>, names: &[&str], secrets: &[&str]) -> Arc<Permi
         secrets: templates(secrets),
         tenant: None,
         relays_for: Vec::new(),
+        client_status: false,
     };
     let spiffe = Some("spiffe://prod/ns/pay/web".into());
     let proven = Some(Proven::Certificate(CertificateNames { spiffe, ..CertificateNames::default() }));

@@ -1,28 +1,17 @@
-//! Client status (CSDS): how far resources have come, for `grpcdebug` and its like.
-//!
-//! Without matchers it is the relay's own status, as a client of its servers; with matchers it is that of the clients that they match, as the
-//! relay knows it. One response never has both (CSDS-3).
+//! Client status (CSDS) by gRPC; `rest` is the same by REST.
 
-mod clients;
-mod matchers;
-mod own;
 mod rest;
-mod rows;
-
-use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use prost::Message;
 
 pub(super) use self::rest::rest;
-use self::rows::Rows;
 use super::Shown;
 use super::caller::Caller;
 use super::grpc::{Requests, Responses, Status};
-use crate::proto::status::{ClientStatusRequest, ClientStatusResponse};
+use crate::client_status::Failure;
 
 /// `FetchClientStatus`: one request, one response.
 pub(super) async fn fetch(State(shown): State<Shown>, Extension(caller): Extension<Caller>, body: Body) -> Response {
@@ -39,7 +28,7 @@ fn answer(shown: Shown, caller: Caller, mut requests: Requests, is_stream: bool)
     tokio::spawn(async move {
         let status = loop {
             let request = match requests.next().await {
-                Ok(Some(request)) => ClientStatusRequest::decode(request),
+                Ok(Some(request)) => request,
                 Ok(None) => break Status::new(Status::OK, ""),
                 Err(status) => break status,
             };
@@ -47,13 +36,9 @@ fn answer(shown: Shown, caller: Caller, mut requests: Requests, is_stream: bool)
             if let Err((_, reason)) = shown.rules.check_reader(&caller) {
                 break Status::new(Status::PERMISSION_DENIED, reason);
             }
-            let made = match request {
-                Ok(request) => status(&shown, request).await,
-                Err(error) => Err(Status::new(Status::INVALID_ARGUMENT, error.to_string())),
-            };
-            let made = match made {
-                Ok(made) => made.encode_to_vec(),
-                Err(status) => break status,
+            let made = match shown.client_status.answer(&request).await {
+                Ok(made) => made,
+                Err(failure) => break failure.into(),
             };
             if !responses.send(&made).await {
                 return; // the client is gone
@@ -67,18 +52,13 @@ fn answer(shown: Shown, caller: Caller, mut requests: Requests, is_stream: bool)
     response
 }
 
-/// Makes one response. One is made at a time: they may be large.
-async fn status(shown: &Shown, request: ClientStatusRequest) -> Result<ClientStatusResponse, Status> {
-    let stopped = || Status::new(Status::INTERNAL, "the response could not be made");
-    let _place = shown.statuses.acquire().await.map_err(|_| stopped())?;
-    let excludes_contents = request.exclude_resource_contents;
-    let rows = Rows::new((!excludes_contents).then(|| shown.descriptors.clone()));
-    let config = match request.node_matchers.is_empty() {
-        true => own::configs(&shown.views, rows).await,
-        false => {
-            let matchers = matchers::Matchers::of(&request.node_matchers)?;
-            clients::configs(&shown.views, Arc::new(matchers), rows).await
-        }
-    };
-    config.ok_or_else(stopped)?.map(|config| ClientStatusResponse { config })
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Self {
+        let code = match &failure {
+            Failure::Invalid(_) => Self::INVALID_ARGUMENT,
+            Failure::TooLong(_) => Self::RESOURCE_EXHAUSTED,
+            Failure::Stopped => Self::INTERNAL,
+        };
+        Self::new(code, failure.to_string())
+    }
 }

@@ -5,22 +5,18 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use http_body_util::{BodyExt, Limited};
-use prost::Message;
 
-use super::status;
 use crate::admin::Shown;
 use crate::admin::answer::{bad_request, json, text};
-use crate::admin::grpc::Status;
-use crate::proto::status::ClientStatusRequest;
+use crate::client_status::{Failure, LONGEST_REQUEST};
 use crate::transcode::{Strictness, UnknownAny, parse_json};
 
 pub(in crate::admin) async fn rest(State(shown): State<Shown>, body: Body) -> Result<Response, Response> {
-    let body = Limited::new(body, LONGEST).collect().await.map_err(bad_request)?.to_bytes();
-    let request = if body.is_empty() { ClientStatusRequest::default() } else { read(&shown, &body)? };
-    let made = status(&shown, request).await.map_err(|status| text(http_status(&status), &status.message))?;
-    let written = tokio::task::spawn_blocking(move || {
-        (shown.descriptors)().to_json(RESPONSE, &made.encode_to_vec(), UnknownAny::Wrap)
-    });
+    let body = Limited::new(body, LONGEST_REQUEST).collect().await.map_err(bad_request)?.to_bytes();
+    let request = if body.is_empty() { Vec::new() } else { read(&shown, &body)? };
+    let made = shown.client_status.answer(&request).await;
+    let made = made.map_err(|failure| text(http_status(&failure), &failure.to_string()))?;
+    let written = tokio::task::spawn_blocking(move || (shown.descriptors)().to_json(RESPONSE, &made, UnknownAny::Wrap));
     match written.await {
         Ok(Ok(written)) => Ok(json(&written)),
         Ok(Err(error)) => Err(text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())),
@@ -29,20 +25,19 @@ pub(in crate::admin) async fn rest(State(shown): State<Shown>, body: Body) -> Re
 }
 
 #[expect(clippy::result_large_err, reason = "it is made once, and sent")]
-fn read(shown: &Shown, body: &[u8]) -> Result<ClientStatusRequest, Response> {
+fn read(shown: &Shown, body: &[u8]) -> Result<Vec<u8>, Response> {
     let read = parse_json(body).map_err(bad_request)?;
     let encoded = (shown.descriptors)().from_json(REQUEST, &read, Strictness::Lenient).map_err(bad_request)?;
-    ClientStatusRequest::decode(encoded).map_err(bad_request)
+    Ok(encoded.into())
 }
 
-fn http_status(status: &Status) -> StatusCode {
-    match status.code {
-        Status::INVALID_ARGUMENT => StatusCode::BAD_REQUEST,
-        Status::RESOURCE_EXHAUSTED => StatusCode::PAYLOAD_TOO_LARGE,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
+fn http_status(failure: &Failure) -> StatusCode {
+    match failure {
+        Failure::Invalid(_) => StatusCode::BAD_REQUEST,
+        Failure::TooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
+        Failure::Stopped => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
 const REQUEST: &str = "envoy.service.status.v3.ClientStatusRequest";
 const RESPONSE: &str = "envoy.service.status.v3.ClientStatusResponse";
-const LONGEST: usize = 64 << 10;

@@ -126,6 +126,7 @@ fn permission(rule: &PermissionRule) -> Row {
     if !rule.relays_for.is_empty() {
         parts.push(format!("relays for {}", all(rule.relays_for.iter().map(ToString::to_string).collect())));
     }
+    parts.extend(rule.client_status.then(|| "client status of all".into()));
     (rule.name.to_string(), parts.join("; "))
 }
 

@@ -24,6 +24,8 @@ section! {
         tenant: Option<Located<Name>>;
         /// If they are relays: tenants that they may state for their clients; a * at the end matches any rest.
         relays_for: Option<Located<NonEmpty<Name>>>;
+        /// Whether they may ask on these addresses for the status of all clients (CSDS).
+        client_status: Option<Located<bool>> = false;
     }
 }
 

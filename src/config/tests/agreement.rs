@@ -96,6 +96,7 @@ permissions:
   secrets: ['b/*']
   tenant: d
   relays_for: [e]
+  client_status: true
 limits:
   message_bytes: 64MiB
   incomplete_request_bytes: 1 GiB

@@ -148,3 +148,13 @@ fn tenants_need_rules_and_a_key_with_them() {
         ["permissions[0].relays_for: requires tenant in views.key: without it, clients of all tenants share views"]
     );
 }
+
+#[test]
+fn what_is_for_proved_identities_is_not_given_to_networks() {
+    let text = "views: {key: [cluster]}\npermissions: [{name: a, identities: [{network: 10.0.0.0/8}], free: [cluster], \
+                secrets: [s], client_status: true}]\n";
+    let review = review(Path::new("relay.yaml"), &format!("{START}{text}"), &|_| None, false);
+    let faults: Vec<_> = review.faults.iter().map(|fault| format!("{}: {}", fault.at, fault.reason)).collect();
+    let reason = "requires identities that are proved: 10.0.0.0/8 is any client that connects from there";
+    assert_eq!(faults, ["secrets", "client_status"].map(|key| format!("permissions[0].{key}: {reason}")));
+}

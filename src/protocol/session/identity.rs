@@ -127,6 +127,7 @@ mod tests {
             secrets: Vec::new(),
             tenant: None,
             relays_for: Vec::new(),
+            client_status: false,
         };
         let permissions = Permissions::of(vec![rule]);
         let judged = Identity::of(Arc::default(), permissions.clone(), peer.clone(), &node("other", "web"));

@@ -265,7 +265,7 @@ impl Views {
     }
 
     /// Whether there are rules for who may be which client.
-    pub(super) fn are_judged(&self) -> bool {
+    pub(crate) fn are_judged(&self) -> bool {
         !self.permissions.current().rules().is_empty()
     }
 

@@ -103,6 +103,11 @@ impl Permissions {
         Ok(Some(rule.permit(&captures, tenant)))
     }
 
+    /// Whether a client may have the status of all clients. Without rules, nobody may.
+    pub(crate) fn let_see_status(&self, peer: &Peer) -> bool {
+        self.rule_for(peer).is_some_and(|(rule, _)| rule.client_status)
+    }
+
     /// Whether both treat a client alike: by equal rules, or by none.
     pub(crate) fn treat_alike(&self, other: &Self, peer: &Peer) -> bool {
         Arc::ptr_eq(&self.rules, &other.rules) || self.rule_for(peer) == other.rule_for(peer)

@@ -95,6 +95,7 @@ impl Rule {
             secrets: self.secrets.iter().map(template).collect(),
             tenant: self.tenant.map(|tenant| Template::parse(&tenant.to_string()).unwrap()),
             relays_for: self.relays_for.iter().map(|text| NamePattern::parse(&text.text())).collect(),
+            client_status: false,
         }
     }
 

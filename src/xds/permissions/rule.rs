@@ -57,6 +57,8 @@ pub struct PermissionRule {
     pub tenant: Option<Template>,
     /// If they are relays: the tenants that they may state in the nodes that they send.
     pub relays_for: Vec<NamePattern>,
+    /// Whether they may have the status of all clients and of the relay itself.
+    pub client_status: bool,
 }
 
 impl IdentityPattern {

@@ -38,11 +38,21 @@ fn by_namespace() -> PermissionRule {
         secrets: templates(&["{ns}/*"]),
         tenant: Some(Template::parse("{ns}").unwrap()),
         relays_for: Vec::new(),
+        client_status: false,
     }
 }
 
 fn permit(permissions: &Permissions, peer: &Peer, node: &[u8]) -> Permit {
     permissions.judge(peer, node).unwrap().unwrap()
+}
+
+#[test]
+fn the_status_of_all_clients_is_for_the_rules_that_say_so() {
+    let sees = PermissionRule { client_status: true, ..by_namespace() };
+    let web = spiffe("spiffe://prod/ns/web/a");
+    assert!(Permissions::of(vec![sees.clone()]).let_see_status(&web));
+    assert!(!Permissions::of(vec![by_namespace(), sees]).let_see_status(&web), "the first rule counts");
+    assert!(!Permissions::default().let_see_status(&web));
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use super::Failure;
 use super::matchers::Matchers;
 use super::rows::{Rows, failure};
-use crate::admin::grpc::Status;
 use crate::proto::status::{ClientConfig, ConfigStatus, StatusNode};
 use crate::protocol::session::HeldState;
 use crate::relay::{ClientHoldings, Views};
@@ -14,7 +14,7 @@ pub(super) async fn configs(
     views: &Views,
     matchers: Arc<Matchers>,
     mut rows: Rows,
-) -> Option<Result<Vec<ClientConfig>, Status>> {
+) -> Option<Result<Vec<ClientConfig>, Failure>> {
     for source in views.dump_sources() {
         let (clients, matchers) = (source.clients().await, matchers.clone());
         let added = tokio::task::spawn_blocking(move || {
@@ -30,7 +30,7 @@ pub(super) async fn configs(
     Some(Ok(rows.done()))
 }
 
-fn add(client: &ClientHoldings, rows: &mut Rows) -> Result<(), Status> {
+fn add(client: &ClientHoldings, rows: &mut Rows) -> Result<(), Failure> {
     let node = StatusNode { id: client.node_id.clone(), cluster: String::new() };
     rows.begin(node, format!("session={} view={} peer={}", client.session, client.view, client.peer))?;
     for of in &client.holdings.types {

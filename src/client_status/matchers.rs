@@ -1,6 +1,6 @@
 //! Which clients a request is about.
 
-use crate::admin::grpc::Status;
+use super::Failure;
 use crate::proto::status::string_matcher::MatchPattern;
 use crate::proto::status::{NodeMatcher, StringMatcher};
 
@@ -23,7 +23,7 @@ enum Pattern {
 }
 
 impl Matchers {
-    pub(super) fn of(listed: &[NodeMatcher]) -> Result<Self, Status> {
+    pub(super) fn of(listed: &[NodeMatcher]) -> Result<Self, Failure> {
         listed.iter().map(matcher).collect::<Result<_, _>>().map(Self)
     }
 
@@ -33,15 +33,15 @@ impl Matchers {
 }
 
 /// Without an id all clients match.
-fn matcher(of: &NodeMatcher) -> Result<Option<IdMatcher>, Status> {
+fn matcher(of: &NodeMatcher) -> Result<Option<IdMatcher>, Failure> {
     if !of.node_metadatas.is_empty() {
         let reason = "node_metadatas are not supported: the metadata of nodes is not kept; expected node_id";
-        return Err(Status::new(Status::INVALID_ARGUMENT, reason));
+        return Err(Failure::Invalid(reason.into()));
     }
     of.node_id.as_ref().map(id_matcher).transpose()
 }
 
-fn id_matcher(of: &StringMatcher) -> Result<IdMatcher, Status> {
+fn id_matcher(of: &StringMatcher) -> Result<IdMatcher, Failure> {
     let ignores_case = of.ignore_case;
     let cased = |text: &String| if ignores_case { text.to_lowercase() } else { text.clone() };
     let pattern = match &of.match_pattern {
@@ -51,7 +51,7 @@ fn id_matcher(of: &StringMatcher) -> Result<IdMatcher, Status> {
         Some(MatchPattern::Contains(text)) => Pattern::Contains(cased(text)),
         Some(MatchPattern::SafeRegex(_) | MatchPattern::Custom(_)) | None => {
             let reason = "invalid node_id: expected exact, prefix, suffix or contains";
-            return Err(Status::new(Status::INVALID_ARGUMENT, reason));
+            return Err(Failure::Invalid(reason.into()));
         }
     };
     Ok(IdMatcher { pattern, ignores_case })
@@ -93,7 +93,7 @@ mod tests {
         assert!(Matchers::of(&[NodeMatcher::default()]).unwrap().take("any"), "an empty one is for all");
         let metadata = NodeMatcher { node_metadatas: vec![Default::default()], ..exact.clone() };
         for bad in [metadata, by(MatchPattern::SafeRegex(Default::default()), false)] {
-            assert_eq!(Matchers::of(&[exact.clone(), bad]).unwrap_err().code, Status::INVALID_ARGUMENT);
+            assert!(matches!(Matchers::of(&[exact.clone(), bad]), Err(Failure::Invalid(_))));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prost::Message;
 
-use crate::admin::grpc::Status;
+use super::Failure;
 use crate::proto::Any;
 use crate::proto::status::{ClientConfig, GenericXdsConfig, StatusNode, StatusTime, UpdateFailureState};
 use crate::protocol::moment::Moment;
@@ -26,7 +26,7 @@ impl Rows {
     }
 
     /// Begins the entries of one client.
-    pub(super) fn begin(&mut self, node: StatusNode, client_scope: String) -> Result<(), Status> {
+    pub(super) fn begin(&mut self, node: StatusNode, client_scope: String) -> Result<(), Failure> {
         let config = ClientConfig { node: Some(node), generic_xds_configs: Vec::new(), client_scope };
         self.count(config.encoded_len())?;
         self.configs.push(config);
@@ -34,7 +34,7 @@ impl Rows {
     }
 
     /// Adds an entry of the client that was begun last.
-    pub(super) fn add(&mut self, row: GenericXdsConfig) -> Result<(), Status> {
+    pub(super) fn add(&mut self, row: GenericXdsConfig) -> Result<(), Failure> {
         self.count(row.encoded_len())?;
         if let Some(last) = self.configs.last_mut() {
             last.generic_xds_configs.push(row);
@@ -42,7 +42,7 @@ impl Rows {
         Ok(())
     }
 
-    fn count(&mut self, bytes: usize) -> Result<(), Status> {
+    fn count(&mut self, bytes: usize) -> Result<(), Failure> {
         self.bytes += bytes + OF_FRAME;
         if self.bytes <= MOST_BYTES {
             return Ok(());
@@ -50,7 +50,7 @@ impl Rows {
         let reason = format!(
             "the status is longer than {MOST_BYTES} bytes: use node_matchers for fewer clients, or exclude_resource_contents"
         );
-        Err(Status::new(Status::RESOURCE_EXHAUSTED, reason))
+        Err(Failure::TooLong(reason))
     }
 
     pub(super) fn done(self) -> Vec<ClientConfig> {

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use super::Failure;
 use super::rows::{Rows, failure};
-use crate::admin::grpc::Status;
-use crate::proto::status::{ClientConfig, ClientResourceStatus, GenericXdsConfig, StatusNode};
+use crate::proto::status::{ClientConfig, ClientResourceStatus, GenericXdsConfig, StatusNode, UpdateFailureState};
 use crate::protocol::view::{AbsenceEvidence, Entry, Presence};
 use crate::relay::{RejectedReport, ViewReport, ViewSnapshot, Views};
 use crate::xds::{Authority, Name, Type};
 
 /// Returns an entry for each view and authority. None if the process is stopping.
-pub(super) async fn configs(views: &Views, mut rows: Rows) -> Option<Result<Vec<ClientConfig>, Status>> {
+pub(super) async fn configs(views: &Views, mut rows: Rows) -> Option<Result<Vec<ClientConfig>, Failure>> {
     for source in views.dump_sources() {
         let Some((report, view)) = source.view().await else { continue };
         let added = tokio::task::spawn_blocking(move || add(&report, &view, &mut rows).map(|()| rows));
@@ -25,7 +25,7 @@ pub(super) async fn configs(views: &Views, mut rows: Rows) -> Option<Result<Vec<
 /// Resources that servers sent and the relay rejected, by type and name.
 type Rejected<'a> = BTreeMap<(&'a str, &'a str), &'a RejectedReport>;
 
-fn add(report: &ViewReport, view: &ViewSnapshot, rows: &mut Rows) -> Result<(), Status> {
+fn add(report: &ViewReport, view: &ViewSnapshot, rows: &mut Rows) -> Result<(), Failure> {
     let mut rejected = Rejected::new();
     for of in report.streams.iter().flat_map(|stream| &stream.types) {
         let named = of.rejected.iter().filter_map(|one| Some(((of.kind.as_str(), one.name.as_deref()?), one)));
@@ -46,20 +46,36 @@ fn add(report: &ViewReport, view: &ViewSnapshot, rows: &mut Rows) -> Result<(), 
         rows.begin(node, format!("view={} authority={authority}", report.view))?;
         for (kind, name, entry) in entries {
             let mut row = rows.row(kind, name, Some(entry), view.now);
-            describe(&mut row, entry, rejected.get(&(kind.name(), name.as_str())).copied());
+            describe(&mut row, entry, rejected.remove(&(kind.name(), name.as_str())));
             rows.add(row)?;
         }
         let missing = report.authorities.iter().filter(|of| of.authority == authority);
         for missing in missing.flat_map(|of| &of.missing) {
-            rows.add(GenericXdsConfig {
-                type_url: format!("type.googleapis.com/{}", missing.kind),
-                name: missing.name.clone(),
-                client_status: ClientResourceStatus::Requested.into(),
-                ..GenericXdsConfig::default()
-            })?;
+            let key = (missing.kind.as_str(), missing.name.as_str());
+            rows.add(not_cached(key, rejected.remove(&key)))?;
+        }
+        let is_of = |name: &str| Authority::of(&name.into()).name() == authority;
+        for (key, reason) in rejected.iter().filter(|((_, name), _)| is_of(name)) {
+            rows.add(not_cached(*key, Some(reason)))?;
         }
     }
     Ok(())
+}
+
+/// Returns an entry for a name of which the relay has nothing.
+fn not_cached((kind, name): (&str, &str), rejected: Option<&RejectedReport>) -> GenericXdsConfig {
+    let status = if rejected.is_some() { ClientResourceStatus::Nacked } else { ClientResourceStatus::Requested };
+    GenericXdsConfig {
+        type_url: format!("type.googleapis.com/{kind}"),
+        name: name.to_owned(),
+        client_status: status.into(),
+        error_state: rejected.map(refusal),
+        ..GenericXdsConfig::default()
+    }
+}
+
+fn refusal(rejected: &RejectedReport) -> UpdateFailureState {
+    failure(&rejected.reason, rejected.version.as_deref().unwrap_or_default(), None)
 }
 
 /// CSDS-4.
@@ -75,7 +91,7 @@ fn describe(row: &mut GenericXdsConfig, entry: &Entry, rejected: Option<&Rejecte
     };
     row.client_status = status.into();
     row.error_state = match (rejected, error) {
-        (Some(rejected), _) => Some(failure(&rejected.reason, rejected.version.as_deref().unwrap_or_default(), None)),
+        (Some(rejected), _) => Some(refusal(rejected)),
         (None, Some(error)) => Some(failure(error, "", None)),
         (None, None) => None,
     };
