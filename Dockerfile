@@ -1,0 +1,39 @@
+# syntax=docker/dockerfile:1
+# The image of the relay:   docker build --build-arg WEIR_COMMIT=$(git rev-parse --short HEAD) -t weir .
+# What it serves by itself: docker run --rm -p 18000:18000 -p 19001:19001 weir
+# Your configuration:       docker run --rm -p 18000:18000 -v ./relay.yaml:/etc/weir/relay.yaml:ro weir
+# deploy/image/rootfs makes the same root file system from a program that is built already.
+
+FROM rust:1.91-bookworm AS build
+WORKDIR /src
+
+# The dependencies are a layer of their own, which lasts until a manifest changes: programs without content need the same ones.
+COPY Cargo.toml Cargo.lock ./
+COPY loadtest/Cargo.toml loadtest/
+RUN mkdir -p src loadtest/src \
+ && touch src/lib.rs loadtest/src/lib.rs \
+ && echo 'fn main() {}' | tee src/main.rs loadtest/src/main.rs > build.rs \
+ && cargo build --release --locked --bin weir \
+ && rm -r src build.rs
+
+COPY build.rs ./
+COPY proto proto
+COPY config config
+COPY src src
+# Cargo goes by times, and those of copied files are older than the programs without content.
+ARG WEIR_COMMIT=unknown
+RUN find src build.rs -exec touch {} + \
+ && WEIR_COMMIT=$WEIR_COMMIT cargo build --release --locked --bin weir
+
+COPY config/demo/resources /image/etc/weir/demo
+COPY deploy/image/relay.yaml /image/etc/weir/
+RUN install -D target/release/weir /image/usr/bin/weir \
+ && install -d -o 65532 -g 65532 -m 0700 /image/var/lib/weir
+
+# glibc, libgcc, CA certificates and a user; no shell and no package manager.
+FROM gcr.io/distroless/cc-debian12:nonroot
+COPY --from=build /image /
+USER 65532:65532
+EXPOSE 18000 19001
+ENTRYPOINT ["/usr/bin/weir"]
+CMD ["--config", "/etc/weir/relay.yaml"]
