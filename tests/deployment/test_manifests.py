@@ -17,7 +17,7 @@ OVERLAYS = ["regional", "sidecar", "tiers"]
 VERSIONS = ["1.31", "1.34", "1.37"]
 # Kinds of the Prometheus operator, which are not in the schemas.
 WITHOUT_SCHEMA = {"PodMonitor"}
-COMPONENTS = ["state-on-disk", "scale-by-streams"]
+COMPONENTS = ["state-on-disk", "scale-by-streams", "tls"]
 
 
 def with_components():
@@ -60,7 +60,8 @@ class Manifests(unittest.TestCase):
         tier, = relays(self.built["components"])
         scaler, = of_kind(self.built["components"], "HorizontalPodAutoscaler")
         self.assertEqual((tier["kind"], tier["spec"]["volumeClaimTemplates"][0]["metadata"]["name"]), ("StatefulSet", "state"))
-        self.assertNotIn("state", [volume["name"] for volume in tier["spec"]["template"]["spec"]["volumes"]])
+        self.assertEqual([volume["name"] for volume in tier["spec"]["template"]["spec"]["volumes"]], ["config", "tls"])
+        self.assertEqual([mount["name"] for mount in relay_of(tier)["volumeMounts"]], ["config", "state", "tls"])
         self.assertEqual(scaler["spec"]["metrics"][0]["pods"]["metric"]["name"], "weir_client_streams_open")
 
     def test_namespaces_enforce_what_the_pods_keep(self):
