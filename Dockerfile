@@ -2,7 +2,7 @@
 # The image of the relay:   docker build --build-arg WEIR_COMMIT=$(git rev-parse --short HEAD) -t weir .
 # What it serves by itself: docker run --rm -p 18000:18000 -p 19001:19001 weir
 # Your configuration:       docker run --rm -p 18000:18000 -v ./relay.yaml:/etc/weir/relay.yaml:ro weir
-# deploy/image/rootfs makes the same root file system from a program that is built already.
+# deploy/image/rootfs makes the root file system, also without docker from a program that is built already.
 
 FROM rust:1.91-bookworm AS build
 WORKDIR /src
@@ -25,13 +25,11 @@ ARG WEIR_COMMIT=unknown
 RUN find src build.rs -exec touch {} + \
  && WEIR_COMMIT=$WEIR_COMMIT cargo build --release --locked --bin weir
 
-COPY config/demo/resources /image/etc/weir/demo
-COPY deploy/image/relay.yaml /image/etc/weir/
-RUN install -D target/release/weir /image/usr/bin/weir \
- && install -d -o 65532 -g 65532 -m 0700 /image/var/lib/weir
+COPY deploy/image deploy/image
+RUN deploy/image/rootfs target/release/weir /image
 
-# glibc, libgcc, CA certificates and a user; no shell and no package manager.
-FROM gcr.io/distroless/cc-debian12:nonroot
+# The program, its libraries, CA certificates and a user; no shell and no package manager.
+FROM scratch
 COPY --from=build /image /
 USER 65532:65532
 EXPOSE 18000 19001

@@ -5,6 +5,10 @@ use std::path::{Path, PathBuf};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     println!("cargo:rustc-env=WEIR_TARGET={}", std::env::var("TARGET")?);
+    // A build from an archive knows no commit, so whoever builds says it.
+    println!("cargo:rerun-if-env-changed=WEIR_COMMIT");
+    let commit = std::env::var("WEIR_COMMIT").ok().filter(|commit| !commit.is_empty());
+    println!("cargo:rustc-env=WEIR_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
     let files = ["proto/discovery.proto", "proto/loads.proto", "proto/node.proto", "proto/status.proto"];
     let descriptors = protox::compile(files, ["proto"])?;
     let mut config = prost_build::Config::new();

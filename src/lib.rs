@@ -4,6 +4,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))] // no input of a peer may reach one
 
 pub mod app;
+pub mod build_facts;
 pub mod cli;
 pub mod config;
 pub mod demo;

@@ -13,6 +13,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use tokio::signal::unix::{SignalKind, signal};
 use weir::app::{App, PermissionsControl};
+use weir::build_facts;
 use weir::cli::{
     check::AsClient, explain::Explain, get::Get, note, release::Release, show, snapshot::Snapshot, status::Status,
     watch::Watch,
@@ -26,7 +27,7 @@ use weir::telemetry::{LogControl, LogFilter, LogFormat};
 ///
 /// Without a configuration it serves the example resources of config/demo.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version = build_facts::LINE, about)]
 struct Arguments {
     /// Configuration file; config/relay.yaml is one with every key explained
     #[arg(long, value_name = "FILE")]
@@ -283,10 +284,11 @@ fn log_start(app: &App, config: Option<&Path>) {
     let config = config.map_or_else(|| "example resources".into(), |path| path.display().to_string());
     let servers = app.servers().join(" ");
     let workers = tokio::runtime::Handle::current().metrics().num_workers();
-    let version = env!("CARGO_PKG_VERSION");
+    let (version, commit) = (build_facts::VERSION, build_facts::COMMIT);
     let (open_files, max_connections) = (open_files::limit(), app.max_connections());
     tracing::info!(
         version,
+        commit,
         config,
         listen,
         admin,

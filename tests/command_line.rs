@@ -41,6 +41,15 @@ const GOOD: &str =
     "listen: [{address: '127.0.0.1:1'}]\nadmin: {address: '127.0.0.1:1'}\nupstream: {files: resources}\n";
 
 #[test]
+fn the_version_says_what_the_program_was_built_from() {
+    let folder = Folder::new("version");
+    let (code, out, _) = folder.output(&["--version"]);
+    assert_eq!((code, out), (0, format!("weir {}\n", weir::build_facts::LINE)));
+    let (code, out, _) = folder.output(&["-V"]);
+    assert!(code == 0 && out.contains(weir::build_facts::TARGET), "{out}");
+}
+
+#[test]
 fn check_tells_every_fault_with_its_place_and_its_exit_code_says_whether_there_are_any() {
     let folder = Folder::new("check");
     folder.write(

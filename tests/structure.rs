@@ -17,7 +17,7 @@ const LAYERS: [&[&str]; 9] = [
     &["client_status"],
     &["relay"],
     &["protocol"],
-    &["transcode", "proto", "xds", "open_files"],
+    &["transcode", "proto", "xds", "open_files", "build_facts"],
 ];
 
 /// The modules of the crate by path, such as `relay::views`, with their source.

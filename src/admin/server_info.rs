@@ -11,6 +11,7 @@ use serde_json::{Value as Json, json};
 
 use super::Shown;
 use super::answer::json;
+use crate::build_facts;
 use crate::relay::Readiness;
 
 /// What stays the same for as long as the process runs.
@@ -40,11 +41,12 @@ pub(crate) struct ListenerInfo {
 pub(super) async fn server_info(State(shown): State<Shown>) -> Response {
     let info = &shown.info;
     json(&json!({
-        "version": env!("CARGO_PKG_VERSION"),
+        "version": build_facts::VERSION,
         "build": {
-            "profile": if cfg!(debug_assertions) { "debug" } else { "release" },
-            "target": env!("WEIR_TARGET"),
-            "allocator": if cfg!(feature = "jemalloc") { "jemalloc" } else { "system" },
+            "commit": build_facts::COMMIT,
+            "profile": build_facts::PROFILE,
+            "target": build_facts::TARGET,
+            "allocator": build_facts::ALLOCATOR,
         },
         "pid": std::process::id(),
         "started": humantime::format_rfc3339_seconds(info.started).to_string(),

@@ -30,6 +30,7 @@ use self::labels::Labelled;
 pub use self::log::{LogControl, LogFilter, LogFormat};
 use self::runtime::RuntimeProbe;
 use self::views::ViewFamilies;
+use crate::build_facts;
 use crate::relay::{BrakeWatch, Incidents, Loads, ProcessCounters, ViewMetrics, Views};
 use crate::state::StateCounters;
 use crate::tls::{ListenerTls, TlsReport};
@@ -123,7 +124,7 @@ fn text(snapshot: &MetricsSnapshot<'_>) -> String {
 
 fn register_relay(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
     let build = Labelled::<Gauge>::register(registry, "build_info", "Version of the running program; always 1");
-    build.at(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
+    build.at(&[("version", build_facts::VERSION)]).set(1);
     gauge(registry, "views", "Views", snapshot.view_count);
     let help = "Values of a field of the sharing key over all views";
     let values = Labelled::<Gauge>::register(registry, "key_field_values", help);

@@ -155,6 +155,6 @@ fn what_is_for_proved_identities_is_not_given_to_networks() {
                 secrets: [s], client_status: true}]\n";
     let review = review(Path::new("relay.yaml"), &format!("{START}{text}"), &|_| None, false);
     let faults: Vec<_> = review.faults.iter().map(|fault| format!("{}: {}", fault.at, fault.reason)).collect();
-    let reason = "requires identities that are proved: 10.0.0.0/8 is any client that connects from there";
+    let reason = "requires identities that are proved: network:10.0.0.0/8 is any client that connects from there";
     assert_eq!(faults, ["secrets", "client_status"].map(|key| format!("permissions[0].{key}: {reason}")));
 }
