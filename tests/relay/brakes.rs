@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
+use super::examples::assert_documented;
 use super::holder::{ALL_CLUSTERS, Holder, Wish};
 use super::unix::Folder;
 use super::*;
@@ -100,6 +101,9 @@ brakes: {{{keys}}}
             held == removals as u64
         })
         .await;
+        if removals > 0 {
+            assert_documented("curl -s 127.0.0.1:19000/brakes", &self.brakes().await.to_string());
+        }
     }
 
     /// Returns the status and the text of a release.

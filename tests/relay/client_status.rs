@@ -225,24 +225,25 @@ async fn a_stream_answers_each_request_once_and_without_rules_only_operators_are
     assert_eq!(refused.code(), Code::Unimplemented);
 }
 
+/// Returns the status and the body of an answer in JSON.
+pub(super) async fn post_status(admin: SocketAddr, body: &str) -> (u16, String) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(admin).await.unwrap();
+    let length = format!("content-length: {}", body.len());
+    let line = "POST /v3/discovery:client_status HTTP/1.1";
+    let request = format!("{line}\r\nhost: localhost\r\n{length}\r\nconnection: close\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
 /// CSDS-9: the same in JSON.
 #[tokio::test]
 async fn the_rest_form_is_a_read_by_post() {
     let world = World::new().await;
-    let post = async |body: &str| -> (u16, String) {
-        let stream = tokio::net::TcpStream::connect(world.relay.admin).await.unwrap();
-        let length = format!("content-length: {}", body.len());
-        let line = "POST /v3/discovery:client_status HTTP/1.1";
-        let mut request = format!("{line}\r\nhost: localhost\r\n{length}\r\nconnection: close\r\n\r\n");
-        request.push_str(body);
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let mut stream = stream;
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
-    };
+    let post = async |body: &str| post_status(world.relay.admin, body).await;
     let (status, body) = post("").await;
     assert_eq!(status, 200, "{body}");
     let own: Value = serde_json::from_str(&body).unwrap();

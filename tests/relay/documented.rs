@@ -2,35 +2,11 @@
 
 use serde_json::Value;
 
+use super::asking::deltas;
+use super::client_status::post_status;
+use super::dumps::{World, body_of, cluster_with_key};
+use super::examples::{assert_documented, example};
 use super::*;
-
-/// Returns the text after a command in a console block.
-fn example(command: &str) -> String {
-    let page = std::fs::read_to_string("docs/admin-api.md").unwrap();
-    let (_, rest) = page.split_once(&format!("```console\n$ {command}\n")).unwrap_or_else(|| panic!("{command}"));
-    rest.split_once("```").unwrap().0.to_owned()
-}
-
-/// Returns the keys of a page with the kinds of their values. Of a list, the form of its first entry counts; null may stand for anything.
-fn assert_alike(place: &str, documented: &Value, real: &Value) {
-    match (documented, real) {
-        (Value::Object(documented), Value::Object(real)) => {
-            let keys = |of: &serde_json::Map<String, Value>| of.keys().cloned().collect::<Vec<_>>();
-            assert_eq!(keys(documented), keys(real), "{place}");
-            documented.iter().for_each(|(key, value)| assert_alike(&format!("{place}.{key}"), value, &real[key]));
-        }
-        (Value::Array(documented), Value::Array(real)) => {
-            if let Some((documented, real)) = documented.first().zip(real.first()) {
-                assert_alike(&format!("{place}[]"), documented, real);
-            }
-        }
-        (Value::Null, _) | (_, Value::Null) => {}
-        (documented, real) => {
-            let same = std::mem::discriminant(documented) == std::mem::discriminant(real);
-            assert!(same, "{place}: {documented} and {real}");
-        }
-    }
-}
 
 #[tokio::test]
 async fn pages_about_clients_are_as_documented() {
@@ -51,9 +27,7 @@ async fn pages_about_clients_are_as_documented() {
             "/explain?client=test&type=clusters&name=a",
         ),
     ] {
-        let documented: Value =
-            serde_json::from_str(&example(command)).unwrap_or_else(|error| panic!("{command}: {error}"));
-        assert_alike(path, &documented, &serde_json::from_str(&get(relay.admin, path).await).unwrap());
+        assert_documented(command, &get(relay.admin, path).await);
     }
     let laggards: Value = serde_json::from_str(&get(relay.admin, "/laggards").await).unwrap();
     assert_eq!(laggards["clients"], serde_json::json!([]));
@@ -65,6 +39,56 @@ async fn pages_about_clients_are_as_documented() {
     assert_eq!(probe(relay.admin, "/clients?limit=1001").await.0, 400);
     assert_eq!(probe(relay.admin, "/explain?client=test&type=clusters").await.0, 400);
     assert_eq!(probe(relay.admin, "/explain?client=nobody&type=clusters&name=a").await.0, 404);
+}
+
+#[tokio::test]
+async fn pages_about_views_and_contents_are_as_documented() {
+    let mut world = World::new().await;
+    let admin = world.relay.admin;
+    let page = async |path: &str| get(admin, path).await;
+    assert_documented("curl -s 127.0.0.1:19000/upstreams", &page("/upstreams").await);
+    assert_documented(
+        "curl -s '127.0.0.1:19000/resources?type=routes&name=web'",
+        &page("/resources?type=clusters").await,
+    );
+    assert_documented("curl -s 127.0.0.1:19000/rest", &page("/rest").await);
+    assert_documented("curl -s 127.0.0.1:19000/server_info", &page("/server_info").await);
+    assert_eq!(example("curl -s 127.0.0.1:19000/config | jq .config.limits.linger").trim(), "\"30s\"");
+    let config: Value = serde_json::from_str(&page("/config").await).unwrap();
+    assert_eq!(config["config"]["limits"]["linger"], "30s");
+    let query = "resource=dynamic_active_clusters&mask=cluster.name,version_info,client_status";
+    let dump = format!("/config_dump?client={}&{query}", world.client_row().await["session"]);
+    let (_, body) = body_of(admin, &dump).await;
+    assert_documented(&format!("curl -s '127.0.0.1:19000/config_dump?client=1&{query}'"), &body);
+    let request = |node: &str| {
+        format!(r#"{{"nodeMatchers": [{{"nodeId": {{"exact": "{node}"}}}}], "excludeResourceContents": true}}"#)
+    };
+    let command = "curl -s -X POST 127.0.0.1:19000/v3/discovery:client_status \\\n    -d";
+    let (_, body) = post_status(admin, &request("test")).await;
+    assert_documented(&format!("{command} '{}'", request("envoy-1")), &body);
+
+    world.stream.respond(&deltas(CDS, "5", vec![("b", cluster_with_key("b", "2s"))], &[]));
+    let sent = world.client.sent().await;
+    world.client.refuse_for(CDS, &[], &sent, "Error adding/updating cluster(s) b: it is bad");
+    until("the NACK is known", async || page("/nacks?nacked").await.contains("it is bad")).await;
+    assert_documented(
+        "curl -s '127.0.0.1:19000/nacks?type=clusters&nacked'",
+        &page("/nacks?type=clusters&nacked").await,
+    );
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_shown_as_documented() {
+    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let relay = relay(nowhere, "").await;
+    let client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let strict = async || probe(relay.admin, "/ready?strict").await.1;
+    until("the server is known to be away", async || strict().await.contains("state=down")).await;
+    let documented = example("curl -s '127.0.0.1:19000/ready?strict'");
+    let words = |text: &str| text.split([' ', '=']).take(8).map(str::to_owned).collect::<Vec<_>>();
+    let (documented, real) = (words(&documented), words(&strict().await));
+    assert_eq!((&documented[..4], &documented[5..]), (&real[..4], &real[5..]), "all but the view");
 }
 
 #[tokio::test]

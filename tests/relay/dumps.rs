@@ -82,7 +82,7 @@ impl World {
 }
 
 /// Like `probe`, for bodies in chunks.
-async fn body_of(address: SocketAddr, path: &str) -> (u16, String) {
+pub(super) async fn body_of(address: SocketAddr, path: &str) -> (u16, String) {
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let (mut send, connection) =
         hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream)).await.unwrap();

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::client::{PATIENCE, node};
+use super::examples::assert_documented;
 use super::load_plane::{LoadClient, LoadPlane};
 use super::*;
 use weir::proto::loads::LoadStatsRequest;
@@ -207,7 +208,8 @@ async fn fs_3_a_bad_file_is_reported_with_its_line_and_changes_nothing() {
     client.hears_nothing(Duration::from_millis(100)).await;
     folder.put("a.json", CDS, &["a", "b"]);
     assert_eq!(client.sent().await.set, ["b"]);
-    report_with(&relay, "/files", "\"errors\": []").await;
+    let report = report_with(&relay, "/files", "\"errors\": []").await;
+    assert_documented("curl -s 127.0.0.1:19000/files", &report);
 }
 
 #[tokio::test]

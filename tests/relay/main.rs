@@ -23,6 +23,7 @@ mod evidence_cold;
 mod evidence_crowd;
 mod evidence_entries;
 mod evidence_silence;
+mod examples;
 mod explain;
 mod failover;
 mod files;

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::certificates::{Authority, Folder};
 use super::client_tls::write_server;
+use super::examples::assert_documented;
 use super::*;
 
 async fn page(relay: &Relay, path: &str) -> Value {
@@ -63,6 +64,7 @@ upstream:
     let text = get(relay.admin, "/certs").await;
     let key_line = server.key.lines().nth(1).unwrap();
     assert!(!text.contains("PRIVATE") && !text.contains(key_line), "{text}");
+    assert_documented("curl -s 127.0.0.1:19000/certs", &text);
     let certs: Value = serde_json::from_str(&text).unwrap();
     let listener = &certs["listeners"][0];
     assert_eq!((&listener["address"], &listener["outdated"]), (&json!(relay.address.to_string()), &json!(false)));

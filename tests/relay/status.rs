@@ -3,6 +3,7 @@
 use std::process::{Command, Output, Stdio};
 
 use super::admin_tls::World;
+use super::examples::{example, phrases};
 use super::*;
 
 /// Runs the program, and returns exit code, stdout and stderr.
@@ -33,8 +34,14 @@ async fn status_has_a_line_for_each_ladder_and_client_and_explain_says_why() {
     let (_, out, _) = weir(&["status", "--admin", &admin, "--state", "stale"]).await;
     assert!(out.contains(" STALE ") && out.ends_with("\n1 of 1 client streams\n"), "{out}");
     assert!(out.contains("envoy\u{fffd}[2J  1  ") && !out.contains('\u{1b}'), "{out:?}");
+    let (documented, shown) = (phrases(&example("weir status")), phrases(&out));
+    assert_eq!((&documented[0], documented.last()), (&shown[0], shown.last()));
+    assert!(documented.iter().any(|line| line == "CLIENT SESSION VIEW VARIANT CDS LDS"), "{documented:?}");
+    assert!(shown.iter().any(|line| line == "CLIENT SESSION VIEW VARIANT CDS"), "{shown:?}");
     let explain = ["explain", "--admin", &admin, "--client", "1", "clusters", "a"];
     let (code, out, _) = weir(&explain).await;
+    let documented = example("weir explain --client envoy-1 clusters cart");
+    assert_eq!(phrases(&documented)[1..], phrases(&out)[1..], "the reasons");
     assert!(code == 1 && out.contains("session 1, view ") && out.contains(": unacked\n"), "{code} {out}");
     client.ack(CDS, &[], &sent);
     until("it has answered", async || get(relay.admin, "/clients").await.contains("SYNCED")).await;

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::examples::assert_documented;
 use super::*;
 
 /// A listener that forwards its connections to one cluster.
@@ -64,6 +65,7 @@ async fn ord_1_a_route_waits_for_its_cluster_and_a_cluster_for_its_route_and_wha
         say_listener(&stream, "6", "nowhere");
         assert_eq!(client.sent().await.set, ["l"], "it waited long enough");
         let shown = dangling(&relay).await;
+        assert_documented("curl -s 127.0.0.1:19000/dangling", &shown.to_string());
         assert_eq!(shown[0]["cluster"], "nowhere");
         assert_eq!(shown[0]["from"], serde_json::json!(["envoy.config.listener.v3.Listener l"]));
         let metrics = get(relay.admin, "/metrics").await;
