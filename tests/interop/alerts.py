@@ -1,5 +1,6 @@
 """Each alert fires while its fault lasts, and no other alert does. Faults are caused on a real relay, what it says of itself is recorded
-before, during and after each, and promtool runs the rules over that, as if each had lasted for half an hour."""
+before, during and after each, and promtool runs the rules over that, as if each had lasted for half an hour. What a fault counts is spread
+over its half hour."""
 
 import contextlib
 import json
@@ -7,35 +8,42 @@ import pathlib
 import queue
 import subprocess
 import threading
+from dataclasses import dataclass
 
 import grpc
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.core.v3 import base_pb2
+from envoy.config.listener.v3 import listener_pb2
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from google.rpc import status_pb2
 
-from resources import Source, cluster, type_of
+from resources import Source, cluster, listener, manager, route_to, routes, type_of
 from web import get, wait_for
 from world import World
 
 RULES = pathlib.Path(__file__).parents[2] / "deploy" / "prometheus" / "weir-alerts.yaml"
 SOURCE = Source(True, True)
 KIND = type_of(cluster_pb2.Cluster)
+LISTENERS = type_of(listener_pb2.Listener)
 MINUTES = 30
 BRAKES = "brakes: {count: 5}"
 
 
 class Client:
-    """Of all clusters, on one stream. It answers with ACKs, with NACKs, or not at all."""
+    """Of all clusters and listeners, on one stream. It answers with ACKs, with NACKs, or not at all."""
 
-    def __init__(self, port):
-        self.answer, self.requests = "ack", queue.Queue()
-        node = base_pb2.Node(id="client", cluster="web")
-        self.requests.put(discovery_pb2.DeltaDiscoveryRequest(node=node, type_url=KIND, resource_names_subscribe=["*"]))
+    def __init__(self, port, cluster="web"):
+        self.answer, self.requests, self.received = "ack", queue.Queue(), set()
+        self.node = base_pb2.Node(id="client", cluster=cluster)
+        self.ask(KIND, "*")
+        self.ask(LISTENERS, "*")
         self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
         stub = ads_pb2_grpc.AggregatedDiscoveryServiceStub(self.channel)
         self.stream = stub.DeltaAggregatedResources(iter(self.requests.get, None))
         threading.Thread(target=self.read, daemon=True).start()
+
+    def ask(self, kind, *names):
+        self.requests.put(discovery_pb2.DeltaDiscoveryRequest(node=self.node, type_url=kind, resource_names_subscribe=names))
 
     def read(self):
         with contextlib.suppress(grpc.RpcError, ValueError):
@@ -43,7 +51,8 @@ class Client:
                 error = status_pb2.Status(code=3, message="no") if self.answer == "nack" else None
                 if self.answer != "silence":
                     self.requests.put(discovery_pb2.DeltaDiscoveryRequest(
-                        type_url=KIND, response_nonce=response.nonce, error_detail=error))
+                        type_url=response.type_url, response_nonce=response.nonce, error_detail=error))
+                self.received.add(response.type_url)
 
 
 def scrape(relay):
@@ -57,15 +66,27 @@ def scrape(relay):
     return series
 
 
-def total(relay, name, *labels):
-    found = [float(value) for series, value in scrape(relay).items()
-             if series.startswith(name + "{") and all(label in series for label in labels)]
-    return sum(found)
+@dataclass(frozen=True)
+class Sign:
+    """What the relay says of a fault: a series, summed, is above a value. What counts is above what it was before."""
+    name: str
+    label: str = ""
+    above: float = 0
+
+    def value(self, relay):
+        return sum(float(value) for series, value in scrape(relay).items() if self.is_of(series))
+
+    def is_of(self, series):
+        return series.startswith(self.name + "{") and self.label in series
+
+    @property
+    def counts(self):
+        return self.name.endswith("_total")
 
 
 def faults(world, client):
     """Alerts, each with what causes it, what the relay then says, and what ends it."""
-    relay, count = world.relay, iter(range(1, 100))
+    relay, count, others = world.relay, iter(range(1, 100)), []
 
     def change():
         world.plane.apply(cluster(SOURCE, "c0", timeout=next(count) + 10))
@@ -76,19 +97,41 @@ def faults(world, client):
             change()
         return act
 
+    def many_views():
+        others.extend(Client(relay.port, f"own-{number}") for number in range(60))
+        wait_for("each has its clusters", lambda: all(KIND in other.received for other in others))
+
     names = [(KIND, f"c{number}") for number in range(5, 40)]
-    yield ("WeirServerDown", world.plane.stop, ("weir_ladder_state", 'state="down"'), world.bring_back)
-    yield ("WeirClientsNack", answers("nack"), ("weir_client_streams_nacking",), answers("ack"))
-    yield ("WeirBrakesHold", lambda: world.plane.remove_at_once(*names), ("weir_brake_held_removals",),
+    leads_nowhere = manager(SOURCE)
+    leads_nowhere.route_config.CopyFrom(routes("inline", route_to("nowhere")))
+    yield ("WeirServerDown", world.plane.stop, Sign("weir_ladder_state", 'state="down"'), world.bring_back)
+    yield ("WeirClientsNack", answers("nack"), Sign("weir_client_streams_nacking"), answers("ack"))
+    yield ("WeirBrakesHold", lambda: world.plane.remove_at_once(*names), Sign("weir_brake_held_removals"),
            lambda: world.plane.apply(*(cluster(SOURCE, name) for _, name in names)))
-    yield ("WeirRepliesUnacknowledged", answers("silence"), ("weir_client_streams_unanswered", 'seconds="60"'), answers("ack"))
+    yield ("WeirClustersMissing", lambda: world.plane.apply(listener(SOURCE, "leads", 1, leads_nowhere)),
+           Sign("weir_clusters_missing"), lambda: world.plane.apply(cluster(SOURCE, "nowhere")))
+    yield ("WeirUnusableResources", lambda: world.plane.apply(cluster(SOURCE, "")), Sign("weir_upstream_resources_rejected_total"),
+           lambda: world.plane.apply((KIND, "")))
+    yield ("WeirLimitReached", lambda: Client(relay.port).ask(KIND, "n" * 20_000), Sign("weir_limit_reached_total", "name_bytes"),
+           change)
+    yield ("WeirRepliesUnacknowledged", answers("silence"), Sign("weir_client_streams_unanswered", 'seconds="60"'), answers("ack"))
+    yield ("WeirTooManyViews", many_views, Sign("weir_views", above=50), lambda: [other.channel.close() for other in others])
 
 
-def values(series, phases):
-    return " ".join(" ".join([phase.get(series, "_")] * MINUTES) for phase in phases)
+def values(series, phases, sign):
+    said, at = [], 0
+    for phase in phases:
+        value = phase.get(series)
+        if sign.counts and sign.is_of(series):
+            grown = float(value or 0) - at
+            said += [str(at + grown * (minute + 1) / MINUTES) for minute in range(MINUTES)]
+            at += grown
+        else:
+            said += [value or "_"] * MINUTES
+    return " ".join(said)
 
 
-def judge(promtool, folder, alert, phases):
+def judge(promtool, folder, alert, phases, sign):
     known = sorted(set().union(*phases))
     firing = 'max by (alertname) (ALERTS{alertstate="firing"})'
     expected = [[], [{"labels": f'{{alertname="{alert}"}}', "value": 1}], []]
@@ -97,7 +140,7 @@ def judge(promtool, folder, alert, phases):
     path = folder / f"{alert}.json"  # which is YAML too
     path.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [{
         "interval": "1m", "promql_expr_test": tests,
-        "input_series": [{"series": series, "values": values(series, phases)} for series in known]}]}))
+        "input_series": [{"series": series, "values": values(series, phases, sign)} for series in known]}]}))
     run = subprocess.run([promtool, "test", "rules", str(path)], capture_output=True, text=True)
     assert run.returncode == 0, f"{alert}: {run.stdout[-3000:]}{run.stderr[-3000:]}"
 
@@ -106,15 +149,17 @@ def run(options):
     with World.open(options, SOURCE, more=BRAKES) as world:
         world.plane.apply(*(cluster(SOURCE, f"c{number}") for number in range(40)))
         client = Client(world.relay.port)
-        wait_for("the client has ACKed", lambda: total(world.relay, "weir_client_acks_total") > 0)
-        for alert, cause, shown, end in faults(world, client):
+        wait_for("the client has ACKed", lambda: Sign("weir_client_acks_total").value(world.relay) > 0)
+        for alert, cause, sign, end in faults(world, client):
             phases = [scrape(world.relay)]
+            normal = sign.value(world.relay) if sign.counts else sign.above
             cause()
-            wait_for(f"{alert}: the fault is seen", lambda: total(world.relay, *shown) > 0, patience=90)
+            wait_for(f"{alert}: the fault is seen", lambda: sign.value(world.relay) > normal, patience=90)
             phases.append(scrape(world.relay))
             end()
-            wait_for(f"{alert}: the fault is over", lambda: total(world.relay, *shown) == 0, patience=30)
+            if not sign.counts:
+                wait_for(f"{alert}: the fault is over", lambda: sign.value(world.relay) <= normal, patience=120)
             phases.append(scrape(world.relay))
-            judge(options.promtool, world.processes.folder, alert, phases)
+            judge(options.promtool, world.processes.folder, alert, phases, sign)
             print(f"  {alert} fires while its fault lasts")
         client.channel.close()

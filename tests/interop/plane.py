@@ -77,7 +77,7 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
         self.nacks = []
         self.asked = set()  # (type, name), ever
         self.apply(*has)
-        self.server = grpc.server(futures.ThreadPoolExecutor(max_workers=16))
+        self.server = grpc.server(futures.ThreadPoolExecutor(max_workers=100))
         ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(self, self.server)
         self.loads = LoadPlane()
         lrs_pb2_grpc.add_LoadReportingServiceServicer_to_server(self.loads, self.server)
