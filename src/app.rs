@@ -88,9 +88,10 @@ impl App {
         }
         let connections = Connections::new(limits, shares, spare.clone(), listeners.len(), views.counters());
         let clients = connections.clone();
-        let downstream = Downstream::new(views.clone(), loads.clone(), clients, config.downstream, drain.clone());
         let client_status = Arc::new(ClientStatus::new(views.clone(), descriptors.clone()));
-        let downstream = downstream.with_rest(rest.clone()).with_client_status(client_status.clone());
+        let (status, options) = (client_status.clone(), config.downstream);
+        let downstream = Downstream::new(views.clone(), loads.clone(), clients, status, options, drain.clone());
+        let downstream = downstream.with_rest(rest.clone());
         let views_idle = config.views_idle;
         let tls = listeners.iter().filter_map(Listener::tls).chain(admin.iter().filter_map(AdminSocket::tls));
         let tls = tls.cloned().collect();

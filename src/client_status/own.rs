@@ -31,6 +31,8 @@ fn add(report: &ViewReport, view: &ViewSnapshot, rows: &mut Rows) -> Result<(), 
         let named = of.rejected.iter().filter_map(|one| Some(((of.kind.as_str(), one.name.as_deref()?), one)));
         rejected.extend(named);
     }
+    // A name may be in a set and requested by itself.
+    let mut unshown = rejected.clone();
     let mut by_authority = BTreeMap::<_, Vec<(&Type, &Name, &Entry)>>::new();
     for (kind, _, table) in view.snapshot.tables() {
         for (name, entry) in table.entries() {
@@ -46,16 +48,18 @@ fn add(report: &ViewReport, view: &ViewSnapshot, rows: &mut Rows) -> Result<(), 
         rows.begin(node, format!("view={} authority={authority}", report.view))?;
         for (kind, name, entry) in entries {
             let mut row = rows.row(kind, name, Some(entry), view.now);
-            describe(&mut row, entry, rejected.remove(&(kind.name(), name.as_str())));
+            let key = (kind.name(), name.as_str());
+            describe(&mut row, entry, rejected.get(&key).copied());
+            unshown.remove(&key);
             rows.add(row)?;
         }
         let missing = report.authorities.iter().filter(|of| of.authority == authority);
         for missing in missing.flat_map(|of| &of.missing) {
             let key = (missing.kind.as_str(), missing.name.as_str());
-            rows.add(not_cached(key, rejected.remove(&key)))?;
+            rows.add(not_cached(key, unshown.remove(&key)))?;
         }
         let is_of = |name: &str| Authority::of(&name.into()).name() == authority;
-        for (key, reason) in rejected.iter().filter(|((_, name), _)| is_of(name)) {
+        for (key, reason) in unshown.iter().filter(|((_, name), _)| is_of(name)) {
             rows.add(not_cached(*key, Some(reason)))?;
         }
     }

@@ -9,7 +9,7 @@ use super::drain::Drain;
 use super::frames::Frames;
 use super::slot::Status;
 use crate::client_status::{ClientStatus, Failure, SERVICE};
-use crate::relay::Views;
+use crate::relay::LivePermissions;
 use crate::xds::Peer;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl StatusMethod {
 /// The context of a call.
 pub(super) struct StatusCall {
     pub(super) status: Arc<ClientStatus>,
-    pub(super) views: Arc<Views>,
+    pub(super) permissions: Arc<LivePermissions>,
     pub(super) peer: Arc<Peer>,
     pub(super) drain: Drain,
 }
@@ -55,7 +55,8 @@ impl StatusCall {
                 Err(status) => return status,
             };
             // A stream may outlive the permission that it began with.
-            if !self.views.permissions().current().let_see_status(&self.peer) {
+            if !self.permissions.current().let_see_status(&self.peer) {
+                tracing::debug!(peer = %self.peer, "client status not permitted");
                 let reason = format!("no rule of permissions with client_status is for {}", self.peer);
                 return Status::denied(reason);
             }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
@@ -74,7 +75,7 @@ pub(crate) struct Downstream {
     pub(super) v2: bool,
     pub(super) drain: Drain,
     pub(super) rest: Option<Arc<Rest>>,
-    client_status: Option<Arc<ClientStatus>>,
+    client_status: Arc<ClientStatus>,
     pub(super) proxy_faults: Arc<LogPace>,
 }
 
@@ -83,6 +84,7 @@ impl Downstream {
         views: Arc<Views>,
         loads: Arc<Loads>,
         connections: Arc<Connections>,
+        client_status: Arc<ClientStatus>,
         options: Options,
         drain: Drain,
     ) -> Self {
@@ -118,7 +120,7 @@ impl Downstream {
             v2,
             drain,
             rest: None,
-            client_status: None,
+            client_status,
             proxy_faults: Arc::new(LogPace::once_a_minute()),
         }
     }
@@ -126,11 +128,6 @@ impl Downstream {
     /// Adds REST.
     pub(crate) fn with_rest(self, rest: Option<Arc<Rest>>) -> Self {
         Self { rest, ..self }
-    }
-
-    /// Adds client status, for those who may have it.
-    pub(crate) fn with_client_status(self, status: Arc<ClientStatus>) -> Self {
-        Self { client_status: Some(status), ..self }
     }
 
     /// Accepts connections until the relay drains, and returns when the last one is closed. Dropping the future closes the listener and
@@ -243,10 +240,8 @@ impl Downstream {
         if of_loads && self.loads.are_served() {
             return self.loads(frames, peer, place.judged());
         }
-        if let Some(method) = StatusMethod::of_path(&path)
-            && let Some(status) = self.client_status.clone().filter(|_| self.views.are_judged())
-        {
-            return self.client_status(method, status, frames, peer, place.judged());
+        if let Some(method) = StatusMethod::of_path(&path).filter(|_| self.views.are_judged()) {
+            return self.client_status(method, frames, peer, place.judged());
         }
         let Some(method) = Method::of_path(&path).filter(|method| self.v2 || !method.v2) else {
             tracing::debug!(%peer, path, "method not served");
@@ -266,38 +261,22 @@ impl Downstream {
 
     fn health(&self, inquiry: Inquiry, frames: Frames, judged: Option<Arc<JudgedClient>>) -> Response<AnyBody> {
         let (out, messages) = mpsc::channel(2);
-        let (status, end) = oneshot::channel();
         let (readiness, drain) = (self.views.readiness().clone(), self.drain.clone());
         let health = Health { readiness, drain, v2: self.v2 };
-        tokio::spawn(async move {
-            let end = tokio::select! {
-                end = health.answer(inquiry, frames, out) => end,
-                end = judged_clients::ends(judged) => end,
-            };
-            let _ = status.send(end); // the client may have disconnected
-        });
-        grpc_response(AnyBody::Messages(messages, Some(end)))
+        answered_apart(messages, judged, health.answer(inquiry, frames, out))
     }
 
     fn client_status(
         &self,
         method: StatusMethod,
-        status: Arc<ClientStatus>,
         frames: Frames,
         peer: Arc<Peer>,
         judged: Option<Arc<JudgedClient>>,
     ) -> Response<AnyBody> {
         let (out, messages) = mpsc::channel(1);
-        let (ended, end) = oneshot::channel();
-        let call = StatusCall { status, views: self.views.clone(), peer, drain: self.drain.clone() };
-        tokio::spawn(async move {
-            let end = tokio::select! {
-                end = call.answer(method, frames, out) => end,
-                end = judged_clients::ends(judged) => end,
-            };
-            let _ = ended.send(end); // the client may have disconnected
-        });
-        grpc_response(AnyBody::Messages(messages, Some(end)))
+        let (status, permissions) = (self.client_status.clone(), self.views.permissions().clone());
+        let call = StatusCall { status, permissions, peer, drain: self.drain.clone() };
+        answered_apart(messages, judged, call.answer(method, frames, out))
     }
 
     fn loads(&self, mut frames: Frames, peer: Arc<Peer>, judged: Option<Arc<JudgedClient>>) -> Response<AnyBody> {
@@ -315,6 +294,23 @@ impl Downstream {
         });
         grpc_response(AnyBody::Messages(messages, Some(end)))
     }
+}
+
+/// Responds with the messages and the status of a task, which ends when its client has to.
+fn answered_apart(
+    messages: mpsc::Receiver<Bytes>,
+    judged: Option<Arc<JudgedClient>>,
+    answer: impl Future<Output = Status> + Send + 'static,
+) -> Response<AnyBody> {
+    let (status, end) = oneshot::channel();
+    tokio::spawn(async move {
+        let end = tokio::select! {
+            end = answer => end,
+            end = judged_clients::ends(judged) => end,
+        };
+        let _ = status.send(end); // the client may have disconnected
+    });
+    grpc_response(AnyBody::Messages(messages, Some(end)))
 }
 
 /// The response to a request.

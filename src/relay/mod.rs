@@ -43,6 +43,7 @@ pub(crate) use hub::HubConnector;
 pub(crate) use incidents::Incidents;
 pub(crate) use limit::{Limit, LimitCounters};
 pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
+pub(crate) use live_permissions::LivePermissions;
 pub use live_permissions::NeedsRestart;
 pub(crate) use loads::{LoadConnector, LoadEnd, LoadLink, Loads, LoadsMode};
 pub(crate) use proxy_faults::ProxyFault;

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::examples::assert_documented;
@@ -108,13 +107,9 @@ brakes: {{{keys}}}
 
     /// Returns the status and the text of a release.
     async fn release(&self, query: &str) -> (u16, String) {
-        let mut stream = UnixStream::connect(self.folder.socket()).await.unwrap();
+        let socket = UnixStream::connect(self.folder.socket()).await.unwrap();
         let request = format!("POST /brakes/release?{query} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+        exchange(socket, &request).await
     }
 }
 

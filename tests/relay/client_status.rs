@@ -227,16 +227,11 @@ async fn a_stream_answers_each_request_once_and_without_rules_only_operators_are
 
 /// Returns the status and the body of an answer in JSON.
 pub(super) async fn post_status(admin: SocketAddr, body: &str) -> (u16, String) {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(admin).await.unwrap();
+    let socket = tokio::net::TcpStream::connect(admin).await.unwrap();
     let length = format!("content-length: {}", body.len());
     let line = "POST /v3/discovery:client_status HTTP/1.1";
     let request = format!("{line}\r\nhost: localhost\r\n{length}\r\nconnection: close\r\n\r\n{body}");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    exchange(socket, &request).await
 }
 
 /// CSDS-9: the same in JSON.

@@ -229,9 +229,13 @@ async fn get(address: SocketAddr, path: &str) -> String {
 
 /// Returns status and body of a response.
 async fn probe(address: SocketAddr, path: &str) -> (u16, String) {
+    let socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    exchange(socket, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
+}
+
+/// Sends a request that ends its connection. Returns status and body of the response.
+async fn exchange(mut socket: impl client::Io, request: &str) -> (u16, String) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     socket.write_all(request.as_bytes()).await.unwrap();
     let mut response = String::new();
     socket.read_to_string(&mut response).await.unwrap();

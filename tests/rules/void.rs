@@ -204,6 +204,21 @@ fn ord_4_each_change_has_its_own_second_and_one_that_is_replaced_gets_no_other()
 }
 
 #[test]
+fn ord_4_a_change_has_its_second_after_its_server_is_steady_again() {
+    let (mut bench, _client) = led();
+    lead(&mut bench, "r", &["b"]);
+    bench.later(WAIT - 1);
+    bench.view.note_unsteady(BTreeSet::from([Authority::TopLevel]), bench.now);
+    bench.later(100 * WAIT);
+    assert_eq!(leads(&bench), ["a"], "nobody could have sent the cluster");
+    bench.view.note_unsteady(BTreeSet::new(), bench.now);
+    bench.later(WAIT - 1);
+    assert_eq!(leads(&bench), ["a"]);
+    bench.later(1);
+    assert_eq!(leads(&bench), ["b"]);
+}
+
+#[test]
 fn ord_4_first_answers_and_clients_that_request_clusters_by_name_wait_for_nothing() {
     let (mut bench, client) = led();
     bench.delta(client, RDS, &["r2"], &[]);

@@ -79,7 +79,7 @@ impl Order {
         let waiting = self.waiting.get(key)?;
         let authority = Authority::of(&key.2);
         let steady = self.steady.get(&authority).copied().unwrap_or(Moment::START);
-        (!self.unsteady.contains(&authority)).then_some(waiting.since.max(steady) + LONGEST)
+        (!self.unsteady.contains(&authority)).then_some(waiting.since.max(steady) + WAIT)
     }
 
     pub(crate) fn next_overdue(&self) -> Option<Moment> {
@@ -92,4 +92,4 @@ impl Order {
 }
 
 /// A change waits for no longer than this while its server could send the clusters.
-const LONGEST: Duration = Duration::from_secs(1);
+const WAIT: Duration = Duration::from_secs(1);

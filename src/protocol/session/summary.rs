@@ -1,0 +1,116 @@
+//! What is told about a session: in reports, in metrics, and to its view.
+
+use std::collections::BTreeMap;
+
+use super::sent_reply::SentReply;
+use super::subscription::Subscription;
+use super::{Delay, Nack, ReplyContext, Session};
+use crate::protocol::moment::Moment;
+use crate::protocol::view::{Completeness, Lease, Revision, Snapshot};
+use crate::xds::{Name, Type};
+
+/// What a session keeps, in numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Names that it subscribes to, and members of collections that it was sent.
+    pub names: usize,
+    /// Names that it has yet to send.
+    pub pending: usize,
+    /// Versions that the client stated, kept until they can be compared.
+    pub stated: usize,
+    pub(crate) warming: usize,
+    /// Nonces that are unanswered.
+    pub answers: usize,
+}
+
+/// One type of a session, for reports.
+#[derive(Debug)]
+pub(crate) struct Summary<'a> {
+    pub(crate) kind: &'a Type,
+    pub(crate) wildcard: bool,
+    pub(crate) names: usize,
+    pub(crate) pending: usize,
+    pub(crate) last_nack: Option<&'a Nack>,
+    /// No ACK has followed the latest NACK.
+    pub(crate) nacked: bool,
+    /// The newest reply, and whether it is unanswered.
+    pub(crate) newest: Option<(SentReply, bool)>,
+    /// The newest reply that the client accepted.
+    pub(crate) accepted: Option<SentReply>,
+    /// Something is known that the client is still to be sent.
+    pub(crate) has_unsent: bool,
+    /// Since when it has lacked something, or has not answered.
+    pub(crate) behind_since: Option<Moment>,
+    /// Why it has not been sent.
+    pub(crate) delay: Option<&'a Delay>,
+}
+
+impl Session {
+    /// Returns how complete each collection is of which the client has been sent everything in this snapshot.
+    pub(crate) fn sent_completeness(&self, state: &Snapshot) -> BTreeMap<(Type, Name), Completeness> {
+        let of = |(kind, of): (&Type, &Subscription)| {
+            of.sent_collections(kind, state)
+                .map(|(glob, completeness)| ((kind.clone(), glob.clone()), completeness))
+                .collect::<Vec<_>>()
+        };
+        self.subscriptions().flat_map(of).collect()
+    }
+
+    pub(crate) fn nacks(&self) -> impl Iterator<Item = (&Type, &Nack)> {
+        self.subscriptions.iter().filter_map(|(kind, subscription)| Some((kind, subscription.acks.last_nack()?)))
+    }
+
+    /// Returns what clients have of each type, compared with the newest snapshot of the view.
+    pub(crate) fn summaries<'a>(&'a self, newest: &'a Snapshot, now: Moment) -> impl Iterator<Item = Summary<'a>> {
+        let view = ReplyContext { state: newest, client: &self.client, limits: &self.limits, now };
+        self.subscriptions.iter().map(move |(kind, subscription)| Summary {
+            kind,
+            wildcard: subscription.wildcard.is_some(),
+            names: subscription.names.len(),
+            pending: subscription.pending.len() + subscription.awaiting_data.len(),
+            last_nack: subscription.acks.last_nack(),
+            nacked: subscription.acks.is_nacked(),
+            newest: subscription.acks.newest(),
+            accepted: subscription.acks.accepted(),
+            has_unsent: subscription.has_unsent(kind, &view),
+            behind_since: subscription.behind_since(kind, &view),
+            delay: self.delays.of_additions(kind),
+        })
+    }
+
+    /// Returns the revision of its lease, which may have been revoked.
+    pub fn leased_revision(&self) -> Option<Revision> {
+        self.lease.as_ref().map(Lease::revision)
+    }
+
+    pub(crate) fn take_rejected_names(&mut self) -> usize {
+        std::mem::take(&mut self.rejected_names)
+    }
+
+    /// Whether the client waits without a time limit, as of the last look.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.waits
+    }
+
+    /// Returns how many requests were left unanswered because their type is not served on this stream.
+    pub fn unsupported_requests(&self) -> usize {
+        self.unserved
+    }
+
+    /// Whether a change of routing waits for endpoints.
+    pub fn holds_routing(&self) -> bool {
+        self.hold.is_keeping_back()
+    }
+
+    /// Returns how much it keeps.
+    pub fn footprint(&self) -> Footprint {
+        let mut sum = Footprint { warming: self.hold.len(), ..Footprint::default() };
+        for subscription in self.subscriptions.values() {
+            sum.names += subscription.names.len();
+            sum.pending += subscription.pending.len() + subscription.awaiting_data.len();
+            sum.stated += subscription.initial_version_count();
+            sum.answers += subscription.acks.len();
+        }
+        sum
+    }
+}
