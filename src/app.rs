@@ -2,28 +2,25 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use tokio::task::JoinSet;
 
-use crate::admin::{self, AdminSocket, ListenerInfo, Rules, ServerCertificates, ServerInfo, Shown};
-use crate::client_status::ClientStatus;
-use crate::config::{AdminOptions, AdminTls, Config, ListenAddress, ShownConfig};
+use crate::admin::{self, AdminSocket, ListenerInfo, Rules, ServerInfo, Shown, ShownNow};
+use crate::config::{AdminOptions, AdminTls, Config, InUse, ListenAddress, ShownConfig};
+use crate::config_status::{ConfigFacts, ConfigStatus};
 use crate::downstream::{
-    self, BACKLOG, Connections, Downstream, Drain, DrainTrigger, JudgedClients, Listener, Rest, UnixOptions, UnixSocket,
+    self, BACKLOG, Connections, Downstream, Drain, DrainReason, DrainTimes, DrainTrigger, Listener, UnixOptions,
+    UnixSocket,
 };
+use crate::generation::Generation;
 use crate::open_files::{self, Shares, Spare};
-use crate::relay::{HubConnector, Loads, NeedsRestart, SharedConnector, Views, ViewsOptions};
+use crate::reload::{Adapt, PermissionsControl, ReloadControl, Serving};
 use crate::state::StateWriter;
-use crate::telemetry::{self, LogControl};
+use crate::telemetry::{self, LogControl, MetricsSources};
 use crate::tls::ListenerTls;
-use crate::transcode::{Descriptors, Transcoder};
-use crate::upstream::{
-    AdsConnector, FilesConnector, FilesServer, FilesSource, LoadsConnector, Parser, RestConnector, SourcePlan,
-};
-use crate::xds::Permissions;
 
 /// A relay that is bound and not yet running.
 pub struct App {
@@ -34,20 +31,15 @@ pub struct App {
     spare: Arc<Spare>,
     downstream: Downstream,
     connections: Arc<Connections>,
-    views: Arc<Views>,
-    loads: Arc<Loads>,
-    files: Arc<[FilesSource]>,
-    views_idle: Duration,
+    serving: Arc<Serving>,
     switch: DrainTrigger,
-    drain: Drain,
-    rest: Option<Arc<Rest>>,
     state: Option<StateWriter>,
     log: LogControl,
-    descriptors: Descriptors,
-    client_status: Arc<ClientStatus>,
-    shown_config: ShownConfig,
-    shown_now: Arc<Mutex<serde_json::Value>>,
-    server_certificates: Vec<ServerCertificates>,
+    config_status: Arc<ConfigStatus>,
+    in_use: InUse,
+    drain_times: DrainTimes,
+    watches_file: bool,
+    adapt: Option<Adapt>,
     started: SystemTime,
     since: Instant,
 }
@@ -55,30 +47,19 @@ pub struct App {
 impl App {
     /// Builds everything in the configuration and opens the listeners. Nothing is served before [`App::run_until`].
     pub async fn bind(config: Config) -> anyhow::Result<Self> {
-        let (now, since) = (SystemTime::now(), Instant::now());
-        let started = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let server_certificates = config.upstream.servers.iter().flat_map(server_certificates).collect();
-        let shown_now = Arc::new(Mutex::new(config.shown.config.clone()));
-        config.views.limits.brakes.generations.skip_to(u64::try_from(started.as_millis()).unwrap_or_default());
-        let own = config.transcoder.clone();
-        let descriptors: Descriptors = Arc::new(move || own.clone().unwrap_or_else(Transcoder::envoy));
-        let parser = Parser { table: Arc::new(config.views.table.clone()), transcoder: config.transcoder };
-        let mut openers = Openers { parser, descriptors: descriptors.clone(), files: Vec::new() };
-        let sources: Vec<_> = config.upstream.servers.into_iter().map(|source| openers.of(source)).collect();
-        let streams = sources.iter().map(|source| source.streams.clone()).collect();
-        let views = Arc::new(views(config.views, config.hub, streams));
-        let takers = sources.into_iter().map(|source| source.loads).collect();
-        let loads = Arc::new(Loads::new(config.loads, views.clone(), Arc::new(LoadsConnector::new(takers))));
-        let state = config.state.map(|options| StateWriter::start(options, &views)).transpose()?;
+        let (started, since) = (SystemTime::now(), Instant::now());
+        let generation = Generation::first(&config);
+        let views = generation.views.clone();
+        let serving = Arc::new(Serving::new(generation));
+        let (in_use, drain_times, watches_file) = (config.in_use(), config.drain, config.reload.watch);
+        let state = config.state.map(|options| StateWriter::start(options, &serving.views)).transpose()?;
         let mut listeners = Vec::new();
         for options in config.listen {
             let address = options.address.clone();
             listeners.push(Listener::open(options).with_context(|| format!("cannot listen on {address}"))?);
         }
         let admin = admin_sockets(&config.admin, config.probes)?;
-        let (switch, drain) = Drain::new(config.drain);
-        let name = config.downstream.control_plane.clone();
-        let rest = config.rest.map(|options| Arc::new(Rest::new(options, descriptors.clone(), &name)));
+        let (switch, drain) = Drain::new();
         let limits = config.downstream.connections.clone();
         let shares = Shares::of(open_files::limit());
         let spare = Spare::new(if admin.is_empty() { 0 } else { SPARE_FILES });
@@ -87,14 +68,21 @@ impl App {
             tracing::warn!(configured, lowered, "limits.connections lowered to what the limit of open files allows");
         }
         let connections = Connections::new(limits, shares, spare.clone(), listeners.len(), views.counters());
-        let clients = connections.clone();
-        let client_status = Arc::new(ClientStatus::new(views.clone(), descriptors.clone()));
-        let (status, options) = (client_status.clone(), config.downstream);
-        let downstream = Downstream::new(views.clone(), loads.clone(), clients, status, options, drain.clone());
-        let downstream = downstream.with_rest(rest.clone());
-        let views_idle = config.views_idle;
+        let downstream = Downstream::new(serving.service.clone(), connections.clone(), &config.downstream, drain);
         let tls = listeners.iter().filter_map(Listener::tls).chain(admin.iter().filter_map(AdminSocket::tls));
         let tls = tls.cloned().collect();
+        let ShownConfig { file, sha256, config: shown, command_line } = config.shown;
+        let config_status = ConfigStatus::new(ConfigFacts {
+            file,
+            sha256,
+            config: shown,
+            command_line: command_line.into(),
+            read: started,
+            pending: Vec::new(),
+            error: None,
+            reloads: 0,
+            failures: 0,
+        });
         Ok(Self {
             listeners,
             tls,
@@ -103,23 +91,23 @@ impl App {
             spare,
             downstream,
             connections,
-            views,
-            loads,
-            files: openers.files.into(),
-            views_idle,
+            serving,
             switch,
-            drain,
-            rest,
             state,
             log: LogControl::none(),
-            descriptors,
-            client_status,
-            shown_config: config.shown,
-            shown_now,
-            server_certificates,
-            started: now,
+            config_status: Arc::new(config_status),
+            in_use,
+            drain_times,
+            watches_file,
+            adapt: None,
+            started,
             since,
         })
+    }
+
+    /// Changes every later version of the configuration as the command line demands.
+    pub fn adapting(self, adapt: Adapt) -> Self {
+        Self { adapt: Some(adapt), ..self }
     }
 
     /// Lets the admin address change the log level.
@@ -129,7 +117,7 @@ impl App {
 
     /// Returns the upstream servers as logs and metrics name them.
     pub fn servers(&self) -> Vec<String> {
-        self.views.servers().collect()
+        self.serving.views.get().servers().collect()
     }
 
     /// Returns the addresses for clients, with the ports that were chosen for port 0. Unix sockets have none.
@@ -159,11 +147,15 @@ impl App {
 
     /// Returns what changes the permissions while the relay runs.
     pub fn permissions(&self) -> PermissionsControl {
-        PermissionsControl {
-            views: self.views.clone(),
-            judged: self.downstream.judged_clients(),
-            shown: self.shown_now.clone(),
-        }
+        let permissions = self.serving.views.get().permissions().clone();
+        PermissionsControl::new(permissions, self.downstream.judged_clients())
+    }
+
+    /// Returns what reads the configuration file again. [`App::adapting`] has to come before.
+    pub fn reloads(&mut self) -> ReloadControl {
+        let of = (self.in_use.clone(), self.drain_times, self.watches_file);
+        let adapt = self.adapt.take().unwrap_or_else(|| Box::new(Ok));
+        ReloadControl::new(self.serving.clone(), self.permissions(), self.config_status.clone(), of, adapt)
     }
 
     /// Returns how many connections of clients are served at a time.
@@ -173,48 +165,70 @@ impl App {
 
     /// Serves until the future is dropped, or until `stop` is ready and the relay has drained: it is not ready at once, closes its
     /// listeners after the configured delay, and then ends client streams.
-    pub async fn run_until(self, stop: impl Future<Output = ()>) {
+    pub async fn run_until(mut self, stop: impl Future<Output = ()>) {
+        let reloads = self.reloads();
+        self.run_with(reloads, stop).await;
+    }
+
+    /// The same, with what reads the configuration file again.
+    pub async fn run_with(self, reloads: ReloadControl, stop: impl Future<Output = ()>) {
         let mut serving = JoinSet::new();
         let info = Arc::new(self.server_info());
         for listener in self.listeners {
             serving.spawn(self.downstream.clone().serve(listener));
         }
         let mut beside = JoinSet::new();
-        let readiness = self.views.readiness().clone();
+        let views = self.serving.views.get();
+        let readiness = views.readiness().clone();
         beside.spawn({
             let readiness = readiness.clone();
             async move { readiness.log_changes().await }
         });
-        let brakes = self.views.incidents().brakes.clone();
+        let brakes = views.incidents().brakes.clone();
+        drop(views);
         beside.spawn(async move { brakes.log().await });
         let judged = self.downstream.judged_clients();
         beside.spawn(async move { judged.run().await });
-        let (views, idle) = (self.views.clone(), self.views_idle);
-        beside.spawn(async move { views.retire_idle(idle).await });
+        beside.spawn({
+            let reloads = reloads.clone();
+            async move { reloads.watch().await }
+        });
         if let Some(state) = &self.state {
             beside.spawn(state.watch());
         }
         if !self.admin.is_empty() {
             let state = self.state.as_ref().map(StateWriter::counters);
-            let (views, loads, files) = (self.views.clone(), self.loads.clone(), self.files.clone());
-            let metrics = telemetry::exposition(views, loads, files, self.tls.clone(), state);
-            let rules = Arc::new(admin_rules(self.admin_options));
-            let (views, files, rest, log) = (self.views, self.files, self.rest, self.log);
-            let shown = Shown {
-                views,
-                files,
-                rest,
-                metrics,
-                log,
-                rules,
-                info,
-                tls: self.tls,
-                server_certificates: self.server_certificates.into(),
-                descriptors: self.descriptors,
-                dumps: admin::dump_places(),
-                client_status: self.client_status,
+            let (status, serving, tls) = (self.config_status.clone(), self.serving.clone(), self.tls.clone());
+            let sources = move || {
+                let Generation { views, loads, files, .. } = &*serving.generation.get();
+                let (tls, state) = (tls.clone(), state.clone());
+                let (views, loads, files, config) = (views.clone(), loads.clone(), files.clone(), status.get());
+                MetricsSources { views, loads, files, tls, state, config }
             };
-            beside.spawn(admin::serve(self.admin, self.spare, shown));
+            let metrics = telemetry::exposition(sources);
+            let rules = Arc::new(admin_rules(self.admin_options));
+            let (dumps, status, log, tls) = (admin::dump_places(), self.config_status, self.log, self.tls);
+            let (serving, reload, rules_of) = (self.serving, reloads.for_admin(), rules.clone());
+            let shown = move || {
+                let generation = serving.generation.get();
+                Shown {
+                    views: generation.views.clone(),
+                    files: generation.files.clone(),
+                    rest: generation.rest.clone(),
+                    metrics: metrics.clone(),
+                    log: log.clone(),
+                    rules: rules_of.clone(),
+                    info: info.clone(),
+                    config: status.clone(),
+                    reload: reload.clone(),
+                    tls: tls.clone(),
+                    server_certificates: generation.server_certificates.clone(),
+                    descriptors: generation.descriptors.clone(),
+                    dumps: dumps.clone(),
+                    client_status: generation.client_status.clone(),
+                }
+            };
+            beside.spawn(admin::serve(self.admin, self.spare, rules, ShownNow(Arc::new(shown))));
         }
         stop.await;
         readiness.drain();
@@ -224,22 +238,21 @@ impl App {
         {
             tracing::warn!("the last state could not be written in time");
         }
-        let delay = self.drain.delay();
+        let delay = reloads.last_delay().await;
         if !delay.is_zero() {
             let delay_text = humantime::format_duration(delay);
             tracing::info!(delay = %delay_text, "waiting for the drain delay; still accepting clients");
             tokio::time::sleep(delay).await;
         }
         tracing::info!("closing listeners and ending client streams");
-        self.switch.begin();
+        let times = reloads.end().await;
+        self.switch.begin(times, DrainReason::Shutdown);
         let ended = async { while serving.join_next().await.is_some() {} };
-        if tokio::time::timeout(self.drain.longest() + LAST_BYTES, ended).await.is_err() {
+        if tokio::time::timeout(times.longest() + LAST_BYTES, ended).await.is_err() {
             tracing::warn!("drain timed out; closing remaining connections");
         }
         drop(serving);
-        if tokio::time::timeout(LAST_BYTES, self.loads.finish()).await.is_err() {
-            tracing::warn!("load reports lost: no server took them in time");
-        }
+        reloads.finish_loads(LAST_BYTES).await;
     }
 
     /// Serves until the future is dropped.
@@ -261,118 +274,18 @@ impl App {
                 (None, None) => info("operators", socket.collect(), false),
             }
         });
-        let ShownConfig { file, sha256, command_line, .. } = &self.shown_config;
         ServerInfo {
             started: self.started,
             since: self.since,
-            config_file: file.clone(),
-            config_sha256: sha256.clone(),
             listeners: clients.chain(operators).collect(),
             max_connections: self.max_connections(),
-            config: self.shown_now.clone(),
-            command_line: command_line.clone().into(),
         }
-    }
-}
-
-/// Returns the files of certificates for a server.
-fn server_certificates(source: &SourcePlan) -> Vec<ServerCertificates> {
-    let server = match source {
-        SourcePlan::Ads(server) => &**server,
-        SourcePlan::Rest(server) => &server.at,
-        SourcePlan::Files(_) => return Vec::new(),
-    };
-    let (scheme, host) = (server.uri.scheme_str().unwrap_or("https"), server.uri.host().unwrap_or_default());
-    let port = server.uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
-    let name = format!("{scheme}://{host}{port}"); // without user and password
-    let mut all = Vec::new();
-    if let Some(tls) = &server.tls {
-        let own = tls.own.as_ref().map(|own| own.certificate.clone());
-        all.push(ServerCertificates { server: name.clone(), tenants: None, own, ca: tls.ca.clone() });
-    }
-    all.extend(server.tenants.iter().filter_map(|of| {
-        let tenants = Some(of.tenants.iter().map(ToString::to_string).collect());
-        let own = Some(of.own.as_ref()?.certificate.clone());
-        Some(ServerCertificates { server: name.clone(), tenants, own, ca: None })
-    }));
-    all
-}
-
-/// Changes the permissions of a running relay.
-pub struct PermissionsControl {
-    views: Arc<Views>,
-    judged: Arc<JudgedClients>,
-    shown: Arc<Mutex<serde_json::Value>>,
-}
-
-impl PermissionsControl {
-    /// Puts the permissions of a configuration in force, and shows them to operators.
-    pub fn apply(&self, config: Config) -> Result<bool, NeedsRestart> {
-        let differ = self.replace(config.views.permissions)?;
-        let permissions = config.shown.config.get("permissions").cloned().unwrap_or_default();
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)["permissions"] = permissions;
-        Ok(differ)
-    }
-
-    /// Puts other permissions in force. Clients whose rule is another now are ended, spread over some seconds, and come back under it. Returns
-    /// whether anything differs.
-    pub fn replace(&self, permissions: Permissions) -> Result<bool, NeedsRestart> {
-        let differ = self.views.permissions().replace(permissions)?;
-        if differ {
-            self.judged.judge_again();
-        }
-        Ok(differ)
     }
 }
 
 /// Returns settings of the system that a relay should not run with.
 pub fn system_warnings() -> Vec<String> {
     downstream::short_queue().into_iter().collect()
-}
-
-/// Creates the views, with the hub behind them if there is one.
-fn views(options: ViewsOptions, hub: Option<ViewsOptions>, mut connectors: Vec<SharedConnector>) -> Views {
-    let Some(hub) = hub else { return Views::new(options, connectors) };
-    let hub = Arc::new(Views::new(hub, connectors.clone()).into_hub());
-    connectors.push(Arc::new(HubConnector::new(hub.clone())));
-    Views::new(options, connectors).with_hub(hub)
-}
-
-/// The connectors of a source: for streams, and for load reports if it accepts any.
-struct Opener {
-    streams: SharedConnector,
-    loads: Option<AdsConnector>,
-}
-
-/// File sources are read once, for all views.
-struct Openers {
-    parser: Parser,
-    descriptors: Descriptors,
-    files: Vec<FilesSource>,
-}
-
-impl Openers {
-    fn of(&mut self, source: SourcePlan) -> Opener {
-        match source {
-            SourcePlan::Ads(server) => {
-                let connector = AdsConnector::new(*server);
-                Opener { streams: Arc::new(connector.clone()), loads: Some(connector) }
-            }
-            SourcePlan::Rest(server) => {
-                let table = self.parser.table.clone();
-                Opener { streams: Arc::new(RestConnector::new(*server, self.descriptors.clone(), table)), loads: None }
-            }
-            SourcePlan::Files(FilesServer { options, authoritative: alone }) => {
-                let known = self.files.iter().position(|files| *files.options() == options);
-                let at = known.unwrap_or_else(|| {
-                    self.files.push(FilesSource::start(options, self.parser.clone()));
-                    self.files.len() - 1
-                });
-                let connector = FilesConnector::new(self.files[at].clone(), alone, self.parser.table.clone());
-                Opener { streams: Arc::new(connector), loads: None }
-            }
-        }
-    }
 }
 
 /// Open files in reserve for the admin address.

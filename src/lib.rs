@@ -7,10 +7,13 @@ pub mod app;
 pub mod build_facts;
 pub mod cli;
 pub mod config;
+pub(crate) mod config_status;
 pub mod demo;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+pub(crate) mod generation;
 pub mod open_files;
+pub mod reload;
 pub mod telemetry;
 
 pub(crate) mod admin;

@@ -12,7 +12,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use tokio::signal::unix::{SignalKind, signal};
-use weir::app::{App, PermissionsControl};
+use weir::app::App;
 use weir::build_facts;
 use weir::cli::{
     check::AsClient, explain::Explain, get::Get, note, release::Release, show, snapshot::Snapshot, status::Status,
@@ -182,7 +182,7 @@ fn with_config(path: &Path, task: impl FnOnce(Config) -> anyhow::Result<()>) -> 
 async fn relay(path: &Path, places: Places, log: LogControl) -> ExitCode {
     match Config::from_file(path) {
         Ok(config) => match with_places(config, places) {
-            Ok(config) => ended(serve(config, path, log).await),
+            Ok(config) => ended(serve(config, path, places, log).await),
             Err(error) => {
                 note(&format!("weir: {error:#}"));
                 ExitCode::from(USAGE)
@@ -206,10 +206,11 @@ fn with_places(mut config: Config, places: Places) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-async fn serve(config: Config, path: &Path, log: LogControl) -> anyhow::Result<()> {
+async fn serve(config: Config, path: &Path, places: Places, log: LogControl) -> anyhow::Result<()> {
     log_warnings(&config);
     raise_open_files();
-    run(App::bind(config).await?.with_log_control(log), "", Some(path)).await
+    let app = App::bind(config).await?.with_log_control(log);
+    run(app.adapting(Box::new(move |config| with_places(config, places))), "", Some(path)).await
 }
 
 fn log_warnings(config: &Config) {
@@ -256,26 +257,6 @@ fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
     show(&weir::cli::key::report(&config.views.rule, &text)?).context("cannot write")
 }
 
-/// Applies the permissions in the file. The rest of it is read when the program starts. A restart loses nothing: clients that reconnect get
-/// only what changed. Until then this reports whether the relay would start with the file as it is (BOOT-26).
-fn look_at(path: &Path, permissions: &PermissionsControl) {
-    match Config::from_file(path) {
-        Ok(config) => {
-            log_warnings(&config);
-            match permissions.apply(config) {
-                Ok(true) => tracing::info!("permissions applied; clients whose rule has changed reconnect"),
-                Ok(false) => {}
-                Err(error) => tracing::error!(%error, "permissions not applied"),
-            }
-            tracing::info!(file = %path.display(), "configuration is valid; restart to apply what is not in permissions")
-        }
-        Err(error) => {
-            let error = anyhow::Error::from(error);
-            tracing::error!(file = %path.display(), error = %format_args!("{error:#}"), "invalid configuration; a restart would fail");
-        }
-    }
-}
-
 fn log_start(app: &App, config: Option<&Path>) {
     let listen = app.listens_at().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let admin = app.admin_address().map(tracing::field::display);
@@ -306,7 +287,7 @@ fn log_start(app: &App, config: Option<&Path>) {
 }
 
 /// Runs the relay. `config` is the path of its configuration file, if it has one.
-async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<()> {
+async fn run(mut app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<()> {
     // Before the greeting, since signals may follow it at once. Without a configuration file SIGHUP keeps its default and ends the process.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = config.map(|_| signal(SignalKind::hangup())).transpose()?;
@@ -317,15 +298,15 @@ async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<
         terminate.recv().await;
         tracing::info!("SIGTERM received; draining");
     };
-    let permissions = app.permissions();
+    let reloads = app.reloads();
     let looks = async {
-        let (Some(path), Some(hang_up)) = (config, &mut hang_up) else { return std::future::pending().await };
+        let Some(hang_up) = &mut hang_up else { return std::future::pending().await };
         while hang_up.recv().await.is_some() {
-            look_at(path, &permissions);
+            let _ = reloads.reload().await; // logged
         }
     };
     tokio::select! {
-        () = app.run_until(stop) => {}
+        () = app.run_with(reloads.clone(), stop) => {}
         () = looks => {}
         _ = tokio::signal::ctrl_c() => tracing::info!("interrupted; stopping at once"),
     }

@@ -95,15 +95,17 @@ fn i10_whoever_reads_what_was_requested_may_have_had_enough() {
 }
 
 #[test]
-fn boot_26_sighup_says_whether_the_relay_could_start_and_changes_nothing() {
+fn boot_26_sighup_takes_a_file_that_is_valid_and_nothing_of_one_that_is_not() {
     let configuration = "listen: [{address: '127.0.0.1:0'}]\nupstream: {servers: [{uri: 'http://127.0.0.1:1'}]}\n";
     let mut program = Program::start(configuration);
     program.says("weir started");
+    let file = program.folder.join("relay.yaml");
+    std::fs::write(&file, format!("{configuration}limits: {{linger: 1m, streams: 7}}\n")).unwrap();
     program.signal("-HUP");
-    program.says("configuration is valid; restart to apply what is not in permissions");
-    std::fs::write(program.folder.join("relay.yaml"), "listen: []\n").unwrap();
+    program.says("configuration read again; what is pending needs a restart");
+    std::fs::write(&file, "listen: []\n").unwrap();
     program.signal("-HUP");
-    program.says("a restart would fail");
+    program.says("invalid configuration; the one before goes on, and a restart would fail");
     assert!(program.child.try_wait().unwrap().is_none(), "it has ended");
     program.signal("-TERM");
     assert!(program.child.wait().unwrap().success());

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Top down: a file imports from its own layer and those below it.
 const LAYERS: [&[&str]; 9] = [
-    &["main", "app", "fuzzing"],
+    &["main", "app", "reload", "generation", "fuzzing"],
     &["cli", "demo"],
     &["config", "admin"],
     &["telemetry"],
@@ -17,7 +17,7 @@ const LAYERS: [&[&str]; 9] = [
     &["client_status"],
     &["relay"],
     &["protocol"],
-    &["transcode", "proto", "xds", "open_files", "build_facts"],
+    &["transcode", "proto", "xds", "open_files", "build_facts", "config_status"],
 ];
 
 /// The modules of the crate by path, such as `relay::views`, with their source.

@@ -23,8 +23,11 @@ mod resources;
 mod server_info;
 mod upstreams;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
+use axum::extract::FromRef;
+use serde_json::Value as Json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -37,6 +40,7 @@ pub(crate) use self::listener::AdminSocket;
 use self::listener::Listener;
 pub(crate) use self::server_info::{ListenerInfo, ServerInfo};
 use crate::client_status::ClientStatus;
+use crate::config_status::ConfigStatus;
 use crate::downstream::Rest;
 use crate::open_files::Spare;
 use crate::relay::Views;
@@ -57,6 +61,8 @@ pub(crate) struct Shown {
     /// Who may do what.
     pub(crate) rules: Arc<Rules>,
     pub(crate) info: Arc<ServerInfo>,
+    pub(crate) config: Arc<ConfigStatus>,
+    pub(crate) reload: ReloadCall,
     /// TLS of every listener.
     pub(crate) tls: Arc<[Arc<ListenerTls>]>,
     pub(crate) server_certificates: Arc<[ServerCertificates]>,
@@ -66,9 +72,23 @@ pub(crate) struct Shown {
     pub(crate) client_status: Arc<ClientStatus>,
 }
 
+/// What is shown now: each request sees the configuration that is in use when it comes.
+#[derive(Clone)]
+pub(crate) struct ShownNow(pub(crate) Arc<dyn Fn() -> Shown + Send + Sync>);
+
+impl FromRef<ShownNow> for Shown {
+    fn from_ref(now: &ShownNow) -> Self {
+        (now.0)()
+    }
+}
+
+/// Reads the configuration file again, and returns what that has changed, or why it has not.
+pub(crate) type ReloadCall = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Json, String>> + Send>> + Send + Sync>;
+
 /// Serves for ever. Dropping the future closes all connections.
-pub(crate) async fn serve(sockets: Vec<AdminSocket>, spare: Arc<Spare>, shown: Shown) {
-    let (of_operators, of_probes) = (pages::of_operators(shown.clone()), pages::of_probes(shown));
+pub(crate) async fn serve(sockets: Vec<AdminSocket>, spare: Arc<Spare>, rules: Arc<Rules>, shown: ShownNow) {
+    let of_operators = pages::of_operators(rules.clone(), shown.clone());
+    let of_probes = pages::of_probes(rules, shown);
     let listeners = sockets.into_iter().map(|socket| {
         let pages = if socket.via() == Via::Probes { &of_probes } else { &of_operators };
         Serving::new(&socket, pages.clone()).serve(Listener::new(socket, CONNECTIONS, spare.clone()))

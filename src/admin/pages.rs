@@ -16,18 +16,19 @@ use super::answer::text;
 use super::grpc::Status;
 use super::guard::{self, Does, Rules};
 use super::{
-    Shown, brakes, certs, client_status, clients, dump, files, logs, nacks, probes, resources, server_info, upstreams,
+    ShownNow, brakes, certs, client_status, clients, dump, files, logs, nacks, probes, resources, server_info,
+    upstreams,
 };
 use crate::client_status::SERVICE;
 
 /// What is served at `probes.address`.
-pub(super) fn of_probes(shown: Shown) -> Router {
-    probe_paths(Pages::new(shown.rules.clone())).finish(shown)
+pub(super) fn of_probes(rules: Arc<Rules>, shown: ShownNow) -> Router {
+    probe_paths(Pages::new(rules)).finish(shown)
 }
 
 /// What is served to operators.
-pub(super) fn of_operators(shown: Shown) -> Router {
-    probe_paths(Pages::new(shown.rules.clone()))
+pub(super) fn of_operators(rules: Arc<Rules>, shown: ShownNow) -> Router {
+    probe_paths(Pages::new(rules))
         .read("/clients", "client streams: ?node= &identity= &view= &type= &state=stale &limit= &after=", clients::page)
         .read("/clients/{session}", "one of them", clients::one)
         .read(
@@ -55,7 +56,12 @@ pub(super) fn of_operators(shown: Shown) -> Router {
             dump::dump,
         )
         .read("/server_info", "version, build, state, listeners, configuration file", server_info::server_info)
-        .read("/config", "the configuration, with defaults and without secrets", server_info::config)
+        .read(
+            "/config",
+            "the configuration, with defaults and without secrets, and what needs a restart",
+            server_info::config,
+        )
+        .change("/config/reload", "reads the configuration file again", server_info::reload)
         .read("/certs", "certificates of listeners and towards servers", certs::certs)
         .call(&format!("{SERVICE}FetchClientStatus"), client_status::fetch)
         .call(&format!("{SERVICE}StreamClientStatus"), client_status::stream)
@@ -95,7 +101,7 @@ async fn other_method() -> Response {
 
 /// A table that grows.
 struct Pages {
-    router: Router<Shown>,
+    router: Router<ShownNow>,
     rules: Arc<Rules>,
     /// What the index says, a line for each path.
     rows: Vec<(String, &'static str)>,
@@ -107,28 +113,28 @@ impl Pages {
     }
 
     /// A path that anybody may read, at `probes.address` too.
-    fn probe<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, Shown>) -> Self {
+    fn probe<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, ShownNow>) -> Self {
         self.add(path, about, (Does::Probe, false), get(handler))
     }
 
     /// A path that operators read.
-    fn read<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, Shown>) -> Self {
+    fn read<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, ShownNow>) -> Self {
         self.add(path, about, (Does::Read, false), get(handler))
     }
 
     /// A path that operators read, by a request with a body. It changes nothing.
-    fn query<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, Shown>) -> Self {
+    fn query<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, ShownNow>) -> Self {
         self.add(path, about, (Does::Read, true), post(handler))
     }
 
     /// A gRPC call that reads. The index does not list it.
-    fn call<T: 'static>(self, path: &str, handler: impl Handler<T, Shown>) -> Self {
+    fn call<T: 'static>(self, path: &str, handler: impl Handler<T, ShownNow>) -> Self {
         let judged = post(handler).route_layer(from_fn_with_state((self.rules.clone(), Does::Read), guard::enter));
         Self { router: self.router.route(path, judged), ..self }
     }
 
     /// A path that changes something, by POST alone.
-    fn change<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, Shown>) -> Self {
+    fn change<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, ShownNow>) -> Self {
         self.add(path, about, (Does::Change, true), post(handler))
     }
 
@@ -137,7 +143,7 @@ impl Pages {
         path: &'static str,
         about: &'static str,
         (does, is_post): (Does, bool),
-        handler: MethodRouter<Shown>,
+        handler: MethodRouter<ShownNow>,
     ) -> Self {
         let title = if is_post { format!("POST {path}") } else { path.to_owned() };
         self.rows.push((title, about));
@@ -145,7 +151,7 @@ impl Pages {
         Self { router: self.router.route(path, judged), ..self }
     }
 
-    fn finish(self, shown: Shown) -> Router {
+    fn finish(self, shown: ShownNow) -> Router {
         let width = self.rows.iter().map(|(title, _)| title.len()).max().unwrap_or(0);
         let rows: Vec<_> = self.rows.iter().map(|(title, about)| format!("{title:width$}  {about}")).collect();
         let index: Arc<str> = rows.join("\n").into();

@@ -33,7 +33,7 @@ fn ready_with_notes(views: &Views) -> String {
     let mut lines = vec!["ready".to_owned()];
     let (from_disk, brakes) = (views.loaded_from_disk(), &views.incidents().brakes);
     if from_disk > 0 {
-        lines.push(format!("note: {from_disk} views from disk, not confirmed by a server"));
+        lines.push(format!("note: {from_disk} views from disk or an earlier configuration, not confirmed by a server"));
     }
     if brakes.views() > 0 {
         let held: usize = brakes.held().values().sum();

@@ -1,16 +1,15 @@
 //! What this process is, and with which configuration it runs.
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use axum::extract::State;
 use axum::response::Response;
+use http::StatusCode;
 use serde::Serialize;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use super::Shown;
-use super::answer::json;
+use super::answer::{json, text};
 use crate::build_facts;
 use crate::relay::Readiness;
 
@@ -18,14 +17,8 @@ use crate::relay::Readiness;
 pub(crate) struct ServerInfo {
     pub(crate) started: SystemTime,
     pub(crate) since: Instant,
-    pub(crate) config_file: PathBuf,
-    pub(crate) config_sha256: String,
     pub(crate) listeners: Vec<ListenerInfo>,
     pub(crate) max_connections: usize,
-    /// The configuration; SIGHUP replaces a part of it.
-    pub(crate) config: Arc<Mutex<Json>>,
-    /// What the command line says in place of the file.
-    pub(crate) command_line: Json,
 }
 
 /// A place where the relay listens.
@@ -39,7 +32,7 @@ pub(crate) struct ListenerInfo {
 }
 
 pub(super) async fn server_info(State(shown): State<Shown>) -> Response {
-    let info = &shown.info;
+    let (info, config) = (&shown.info, shown.config.get());
     json(&json!({
         "version": build_facts::VERSION,
         "build": {
@@ -52,7 +45,7 @@ pub(super) async fn server_info(State(shown): State<Shown>) -> Response {
         "started": humantime::format_rfc3339_seconds(info.started).to_string(),
         "uptime_seconds": info.since.elapsed().as_secs(),
         "state": state(shown.views.readiness()),
-        "config": { "file": info.config_file, "sha256": info.config_sha256 },
+        "config": { "file": config.file, "sha256": config.sha256 },
         "listeners": info.listeners,
         "workers": tokio::runtime::Handle::current().metrics().num_workers(),
         "max_connections": info.max_connections,
@@ -69,12 +62,22 @@ fn state(readiness: &Readiness) -> &'static str {
 }
 
 pub(super) async fn config(State(shown): State<Shown>) -> Response {
-    let info = &shown.info;
-    let config = info.config.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let facts = shown.config.get();
     json(&json!({
-        "file": info.config_file,
-        "sha256": info.config_sha256,
-        "command_line": info.command_line,
-        "config": config,
+        "file": facts.file,
+        "sha256": facts.sha256,
+        "read": humantime::format_rfc3339_seconds(facts.read).to_string(),
+        "pending": facts.pending,
+        "error": facts.error,
+        "command_line": facts.command_line,
+        "config": facts.config,
     }))
+}
+
+/// Reads the file again. What is wrong with it is in the response; nothing has changed then.
+pub(super) async fn reload(State(shown): State<Shown>) -> Response {
+    match (shown.reload)().await {
+        Ok(report) => json(&report),
+        Err(error) => text(StatusCode::UNPROCESSABLE_ENTITY, &error),
+    }
 }

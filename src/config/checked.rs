@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::diagnostic::Diagnostic;
 use super::shown::ShownConfig;
+use super::yaml::Node;
 use crate::downstream::{self, DrainTimes, ListenOptions, RestOptions};
 use crate::relay::{LoadsMode, ViewsOptions};
 use crate::state::StateOptions;
@@ -38,6 +39,13 @@ pub(crate) struct AdminTls {
     pub(crate) may_change: Vec<IdentityPattern>,
 }
 
+/// How a file that changes is taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReloadOptions {
+    /// Whether the file is looked at again and again.
+    pub(crate) watch: bool,
+}
+
 /// Everything that a relay needs to start.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -65,6 +73,9 @@ pub struct Config {
     pub(crate) rest: Option<RestOptions>,
     /// None if nothing is kept.
     pub(crate) state: Option<StateOptions>,
+    /// The file as it was written.
+    pub(super) tree: Node,
+    pub(crate) reload: ReloadOptions,
     /// As operators are shown it.
     pub(crate) shown: ShownConfig,
     /// What is valid, but probably not intended.

@@ -91,11 +91,12 @@ impl Checker<'_> {
     }
 }
 
-pub(super) fn drain(raw: &raw::Drain) -> DrainTimes {
+pub(super) fn drain(raw: &raw::Drain, reload: &raw::Reload) -> DrainTimes {
     DrainTimes {
         delay: or(&raw.delay, Wait(Duration::ZERO)).0,
         grace: or(&raw.grace, Wait(GRACE)).0,
         spread: or(&raw.spread, Wait(SPREAD)).0,
+        reload_spread: or(&reload.spread, Wait(RELOAD_SPREAD)).0,
     }
 }
 
@@ -118,3 +119,5 @@ const BYTES_TOTAL: usize = 256 << 20;
 const SHORTEST_TIMER: Duration = Duration::from_secs(15);
 const GRACE: Duration = Duration::from_secs(10);
 const SPREAD: Duration = Duration::from_secs(5);
+/// Nothing waits for it: the streams are served meanwhile.
+const RELOAD_SPREAD: Duration = Duration::from_secs(60);

@@ -13,7 +13,7 @@ use super::files;
 use super::form::{Form, Reader};
 use super::raw;
 use super::shown::ShownConfig;
-use super::yaml;
+use super::yaml::{self, Node};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -61,7 +61,7 @@ impl Config {
     }
 }
 
-fn read(path: &Path) -> Result<String, ConfigError> {
+pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
     std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })
 }
 
@@ -76,16 +76,27 @@ pub(super) fn review(
     opens_files: bool,
 ) -> Review {
     let mut found = Diagnostics::of(path);
+    let tree = yaml::read(text, &mut found);
+    review_read(path, text, tree, Checker { found, environment, opens_files })
+}
+
+/// Reviews a tree that was made of the text.
+pub(super) fn review_tree(path: &Path, text: &str, tree: Node) -> Review {
+    let checker = Checker { found: Diagnostics::of(path), environment: &variable, opens_files: false };
+    review_read(path, text, Some(tree), checker)
+}
+
+fn review_read(path: &Path, text: &str, tree: Option<Node>, mut checker: Checker<'_>) -> Review {
     let mut shown = ShownConfig::empty_of(path, text);
-    let raw = yaml::read(text, &mut found).and_then(|mut tree| {
+    let written = tree.clone().unwrap_or_default();
+    let raw = tree.and_then(|mut tree| {
         shown = std::mem::take(&mut shown).with_tree(&tree);
-        yaml::expand(&mut tree, environment, &mut found);
-        raw::Root::read(&tree, &mut Reader::new(&mut found, raw::Root::schema))
+        yaml::expand(&mut tree, checker.environment, &mut checker.found);
+        raw::Root::read(&tree, &mut Reader::new(&mut checker.found, raw::Root::schema))
     });
-    let mut checker = Checker { found, environment, opens_files };
     let config = raw.and_then(|raw| checker.config(&raw));
     let Diagnostics { mut faults, unusable, warnings, .. } = checker.found;
-    let config = config.filter(|_| faults.is_empty()).map(|config| Config { shown, ..config });
+    let config = config.filter(|_| faults.is_empty()).map(|config| Config { shown, tree: written, ..config });
     faults.extend(unusable);
     faults.sort_by_key(|fault| (fault.path != path, fault.line, fault.column)); // each step goes through the whole file
     Review { config, faults, warnings }

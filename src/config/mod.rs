@@ -10,7 +10,11 @@
 pub(crate) mod fuzzing;
 
 mod command_line;
+mod reload;
+
 mod load;
+
+mod applies;
 
 mod shown;
 
@@ -55,13 +59,15 @@ mod yaml;
 mod diagnostic;
 
 pub use crate::downstream::{Account, ListenAddress, ListenOptions, UnixOptions};
+pub(crate) use applies::Applies;
 pub(crate) use checked::AdminTls;
 pub use checked::{AdminOptions, Config};
 pub use diagnostic::Diagnostic;
 pub use form::{admin_address, listen_address};
 pub(crate) use load::Review;
+pub(crate) use reload::{InUse, Reloaded};
 pub use schema::schema;
-pub(crate) use shown::ShownConfig;
+pub(crate) use shown::{ShownConfig, hash_of};
 
 pub(crate) use form::{ValueError, server_uri, size_text};
 pub(crate) use plain_server::{MAX_STREAMS_PER_CONNECTION, MESSAGE_BYTES, name_in, plain_server};

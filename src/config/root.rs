@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::addresses::Addresses;
-use super::checked::Config;
+use super::checked::{Config, ReloadOptions};
 use super::checker::{Checker, or};
 use super::form::{Count, Located, Positive, Size, Wait};
 use super::limits::drain;
@@ -11,6 +11,7 @@ use super::plain_server::MESSAGE_BYTES;
 use super::raw;
 use super::shown::ShownConfig;
 use super::upstream::SourceLimits;
+use super::yaml::Node;
 use crate::downstream::{self, ConnectionLimits, HandshakeLimits};
 use crate::protocol::limits::Limits;
 use crate::protocol::upstream::BackoffTimes;
@@ -71,7 +72,9 @@ impl Checker<'_> {
             file_bytes: limits.file_bytes as usize,
             views_idle,
             downstream,
-            drain: drain(&raw.drain),
+            drain: drain(&raw.drain, &raw.reload),
+            reload: ReloadOptions { watch: raw.reload.watch.value },
+            tree: Node::default(),
             loads,
             rest,
             state,

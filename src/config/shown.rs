@@ -21,28 +21,33 @@ pub(crate) struct ShownConfig {
 
 impl ShownConfig {
     pub(super) fn empty_of(file: &Path, text: &str) -> Self {
-        let hash = digest::digest(&digest::SHA256, text.as_bytes());
-        let sha256 = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { file: file.into(), sha256, config: Json::Null, command_line: Map::new() }
+        Self { file: file.into(), sha256: hash_of(text.as_bytes()), config: Json::Null, command_line: Map::new() }
     }
 
     /// Takes the tree before variables are substituted: what comes from the environment is shown by its name.
     pub(super) fn with_tree(self, tree: &Node) -> Self {
-        let mut config = json_of(tree);
+        let mut config = json_of(tree, &without_secrets);
         fill(&mut config, &schema());
         Self { config, ..self }
     }
 }
 
-fn json_of(node: &Node) -> Json {
+/// Returns the SHA-256 of a file, in hexadecimal.
+pub(crate) fn hash_of(text: &[u8]) -> String {
+    let hash = digest::digest(&digest::SHA256, text);
+    hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns a tree as JSON, with its texts as they may be seen.
+pub(super) fn json_of(node: &Node, text_of: &dyn Fn(&str) -> String) -> Json {
     match &node.value {
         Value::Scalar(Scalar::Null) | Value::Faulty => Json::Null,
         Value::Scalar(Scalar::Flag(flag)) => Json::Bool(*flag),
         Value::Scalar(Scalar::Integer(number)) => i64::try_from(*number).map_or(Json::Null, Json::from),
         Value::Scalar(Scalar::Float(number)) => Number::from_f64(*number).map_or(Json::Null, Json::Number),
-        Value::Scalar(Scalar::Text(text)) => Json::String(without_secrets(text)),
-        Value::List(items) => items.iter().map(json_of).collect(),
-        Value::Map(entries) => entries.iter().map(|entry| (entry.key.clone(), json_of(&entry.node))).collect(),
+        Value::Scalar(Scalar::Text(text)) => Json::String(text_of(text)),
+        Value::List(items) => items.iter().map(|item| json_of(item, text_of)).collect(),
+        Value::Map(entries) => entries.iter().map(|entry| (entry.key.clone(), json_of(&entry.node, text_of))).collect(),
     }
 }
 
@@ -60,7 +65,7 @@ fn without_secrets(text: &str) -> String {
 }
 
 /// Inserts the defaults of all sections.
-fn fill(value: &mut Json, schema: &Json) {
+pub(super) fn fill(value: &mut Json, schema: &Json) {
     let is_polled = value.get("rest").is_some();
     for (key, schema) in schema["properties"].as_object().into_iter().flatten() {
         match value.get_mut(key) {

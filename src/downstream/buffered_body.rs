@@ -103,6 +103,9 @@ impl Drop for BufferedBody {
     }
 }
 
+/// How long a client may read nothing of a poll's response.
+pub(super) const UNTAKEN: Duration = Duration::from_secs(60);
+
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;

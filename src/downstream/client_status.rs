@@ -43,7 +43,7 @@ impl StatusCall {
         tokio::select! {
             status = self.converse(method, &mut frames, out) => status,
             () = gone.closed() => Status::ok(),
-            () = drain.begins() => Status::unavailable("the relay is shutting down; reconnect"),
+            () = drain.begins() => Status::unavailable(drain.reason().message()),
         }
     }
 

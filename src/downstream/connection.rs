@@ -175,15 +175,13 @@ mod tests {
 
     use super::*;
     use crate::downstream::connections::tests::any_place;
-    use crate::downstream::drain::DrainTimes;
 
     /// The client's end of a served connection, and the serving task.
     async fn served(patience: ConnectionTimeouts, body: Bytes) -> (TcpStream, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (near, peer) = listener.accept().await.unwrap();
-        let (switch, drain) =
-            Drain::new(DrainTimes { delay: Duration::ZERO, grace: Duration::ZERO, spread: Duration::ZERO });
+        let (switch, drain) = Drain::new();
         let serving = tokio::spawn(async move {
             let _switch = switch;
             serve_socket(near, peer, drain, patience, any_place().await, body).await;
@@ -246,8 +244,7 @@ mod tests {
         near.set_nonblocking(true).unwrap();
         let place = any_place().await;
         place.connections().make_room();
-        let (_switch, drain) =
-            Drain::new(DrainTimes { delay: Duration::ZERO, grace: Duration::ZERO, spread: Duration::ZERO });
+        let (_switch, drain) = Drain::new();
         let near = TcpStream::from_std(near).unwrap(); // the runtime has not seen yet that it can be read
         serve_socket(near, peer, drain, ConnectionTimeouts::default(), place, Bytes::new()).await;
         let mut received = String::new();
@@ -260,8 +257,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (near, peer) = listener.accept().await.unwrap();
-        let (_switch, drain) =
-            Drain::new(DrainTimes { delay: Duration::ZERO, grace: Duration::ZERO, spread: Duration::ZERO });
+        let (_switch, drain) = Drain::new();
         let place = any_place().await;
         let serving = tokio::spawn({
             let place = place.clone();

@@ -35,7 +35,7 @@ pub(super) async fn serve(frames: &mut Frames, call: LoadsCall, answers: mpsc::S
     let status = tokio::select! {
         status = converse(frames, &call, answers) => status,
         () = client_disconnected.closed() => Status::ok(),
-        () = drain_turn(&mut drain) => Status::unavailable("the relay is shutting down; reconnect"),
+        () = drain_turn(&mut drain) => Status::unavailable(drain.reason().message()),
     };
     tracing::debug!(peer = %call.peer, code = status.code, error = status.message, "load report stream ended");
     status
@@ -80,10 +80,10 @@ async fn read(frames: &mut Frames, call: &LoadsCall, reports: mpsc::Sender<Bytes
     std::future::pending().await
 }
 
-/// Waits until it is this stream's turn to end. Another relay can serve its client equally well.
+/// Waits until it is this stream's turn to end. Another relay or configuration can serve its client equally well.
 async fn drain_turn(drain: &mut Drain) {
     drain.begins().await;
-    tokio::time::sleep(drain.turn()).await;
+    drain.turn_comes().await;
 }
 
 impl From<LoadEnd> for Status {

@@ -48,7 +48,7 @@ pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl 
             end = converse(&mut frames, &slot, &mut call) => end,
             () = slot.over.notified() => None,
             end = until_judged(&mut judged) => Some(end),
-            () = drain_turn(&mut drain, &slot) => Some(Status::unavailable("the relay is shutting down; reconnect")),
+            () = drain_turn(&mut drain, &slot) => Some(Status::unavailable(drain.reason().message())),
         };
         if let Some(status) = end {
             slot.end(status);
@@ -188,7 +188,7 @@ async fn until_judged(ends: &mut Option<Pin<Box<impl Future<Output = Status>>>>)
 /// Waits until it is this stream's turn to end, and it has had a response or waited for one long enough.
 async fn drain_turn(drain: &mut Drain, slot: &Slot) {
     drain.begins().await;
-    Box::pin(tokio::time::sleep(drain.turn())).await;
+    Box::pin(drain.turn_comes()).await;
     let _ = Box::pin(tokio::time::timeout_at(drain.grace_ends(), slot.answered())).await;
 }
 

@@ -69,15 +69,19 @@ impl BrakeWatch {
     /// Starts with the types that have brakes, so that their series exist.
     pub(super) fn new<'a>(types: impl Iterator<Item = &'a str>) -> Self {
         let watch = Self::default();
-        {
-            let mut state = watch.state();
-            for name in types {
-                state.engaged.insert(name.to_owned(), 0);
-                let zero = |reason| ((name.to_owned(), reason), 0);
-                state.released.extend(ReleaseReason::ALL.map(zero));
+        watch.add_types(types);
+        watch
+    }
+
+    /// Adds types that have brakes from now on.
+    pub(super) fn add_types<'a>(&self, types: impl Iterator<Item = &'a str>) {
+        let mut state = self.state();
+        for name in types {
+            state.engaged.entry(name.to_owned()).or_default();
+            for reason in ReleaseReason::ALL {
+                state.released.entry((name.to_owned(), reason)).or_default();
             }
         }
-        watch
     }
 
     pub(super) fn view(self: &Arc<Self>, name: &str) -> ViewBrakes {

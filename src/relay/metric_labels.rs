@@ -1,16 +1,33 @@
 //! Which views have series of their own in the metrics. The number is limited, and a view keeps or lacks its label for life. The others are
 //! summed, and their counts stay in the sum when they are removed, since a counter must not fall.
+//!
+//! While a configuration replaces another, a key may have two views: they are one in the metrics, and what the first has counted stays.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::report::ViewMetrics;
 
 #[derive(Debug)]
 pub(super) struct MetricLabels {
-    free: AtomicUsize,
+    limit: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    labelled: BTreeMap<Arc<str>, Labelled>,
     /// The counters of removed views without a label.
-    retired: Mutex<ViewMetrics>,
+    retired: ViewMetrics,
+}
+
+/// The views with one label.
+#[derive(Debug, Default)]
+struct Labelled {
+    views: usize,
+    /// The counters of those that are removed.
+    retired: ViewMetrics,
 }
 
 /// The label of one view, returned when the view is removed.
@@ -22,23 +39,61 @@ pub(super) struct MetricLabel {
 
 impl MetricLabels {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { free: AtomicUsize::new(limit), retired: Mutex::default() })
+        Arc::new(Self { limit: limit.into(), state: Mutex::default() })
     }
 
-    /// Gives a view a label if one is left.
+    /// Changes how many labels there are, for views that come from now on.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Gives a view a label if its key has one, or if one is left.
     pub(crate) fn assign(self: &Arc<Self>, view: &str) -> MetricLabel {
-        let taken = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1)).is_ok();
-        MetricLabel { labels: self.clone(), name: taken.then(|| view.into()) }
+        let mut state = self.state();
+        let is_left = state.labelled.len() < self.limit.load(Ordering::Relaxed);
+        let name = match state.labelled.get_key_value(view) {
+            Some((name, _)) => Some(name.clone()),
+            None => is_left.then(|| view.into()),
+        };
+        if let Some(name) = &name {
+            state.labelled.entry(name.clone()).or_default().views += 1;
+        }
+        drop(state);
+        MetricLabel { labels: self.clone(), name }
     }
 
-    /// Returns the metrics with labels, and the sum of all others if there ever were any.
+    /// Returns the metrics with labels, and the sum of all others if there ever were any. Of two views with one label the first says how its
+    /// ladders are.
     pub(crate) fn merge(&self, views: Vec<ViewMetrics>) -> Vec<ViewMetrics> {
-        let (mut merged, others): (Vec<_>, Vec<_>) = views.into_iter().partition(|view| view.label.is_some());
-        let mut sum = self.retired.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let any = !others.is_empty() || sum != ViewMetrics::default();
-        others.into_iter().for_each(|view| sum.absorb(view));
+        let state = self.state();
+        let (mut merged, mut sum) = (Vec::<ViewMetrics>::new(), state.retired.clone());
+        let mut places = BTreeMap::<Arc<str>, usize>::new();
+        let mut any = sum != ViewMetrics::default();
+        for view in views {
+            match view.label.clone() {
+                None => {
+                    any = true;
+                    sum.absorb(view);
+                }
+                Some(label) => match places.get(&label) {
+                    Some(at) => merged[*at].absorb_earlier(view),
+                    None => {
+                        places.insert(label, merged.len());
+                        merged.push(view);
+                    }
+                },
+            }
+        }
+        for (label, at) in places {
+            let retired = state.labelled.get(&label).map(|of| of.retired.clone());
+            merged[at].absorb_earlier(retired.unwrap_or_default());
+        }
         merged.extend(any.then_some(sum));
         merged
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -47,20 +102,29 @@ impl MetricLabel {
         self.name.clone()
     }
 
-    /// Ends a view; its counters are kept if they are part of the sum.
+    /// Ends a view; its counters are kept if they are part of a sum.
     pub(crate) fn retire(&self, last: ViewMetrics) {
-        if self.name.is_none() {
-            let mut retired = self.labels.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.labels.state();
+        let retired = match &self.name {
+            None => Some(&mut state.retired),
+            Some(name) => state.labelled.get_mut(name).filter(|of| of.views > 1).map(|of| &mut of.retired),
+        };
+        if let Some(retired) = retired {
             retired.absorb(last);
-            *retired = std::mem::take(&mut *retired).into_counters();
+            *retired = std::mem::take(retired).into_counters();
         }
     }
 }
 
 impl Drop for MetricLabel {
     fn drop(&mut self) {
-        if self.name.is_some() {
-            self.labels.free.fetch_add(1, Ordering::Relaxed);
+        let Some(name) = &self.name else { return };
+        let mut state = self.labels.state();
+        if let Some(of) = state.labelled.get_mut(name) {
+            of.views -= 1;
+            if of.views == 0 {
+                state.labelled.remove(name);
+            }
         }
     }
 }
@@ -111,5 +175,26 @@ mod tests {
         let merged = labels.merge(Vec::new());
         assert_eq!(merged[0].servers[0].totals.opened, 7);
         assert_eq!((merged[0].sessions, merged[0].servers[0].streams, merged[0].ladders[0].switches.down), (0, 0, 1));
+    }
+
+    #[test]
+    fn two_views_of_one_key_are_one_and_their_counters_do_not_fall() {
+        let labels = MetricLabels::new(1);
+        let earlier = labels.assign("a");
+        let later = labels.assign("a");
+        assert_eq!(labels.assign("b").name(), None, "there is one label");
+        let both = labels.merge(vec![metrics(&later, 1), metrics(&earlier, 5)]);
+        assert_eq!(both.len(), 1);
+        assert_eq!((both[0].sessions, both[0].servers[0].totals.opened), (2, 6));
+        assert_eq!((both[0].ladders.len(), both[0].ladders[0].switches.down), (1, 2));
+        earlier.retire(metrics(&earlier, 5));
+        drop(earlier);
+        let one = labels.merge(vec![metrics(&later, 1)]);
+        assert_eq!((one[0].sessions, one[0].servers[0].totals.opened), (1, 6));
+        assert_eq!(one[0].servers[0].streams, 1);
+        drop(later);
+        assert_eq!(labels.assign("b").name().as_deref(), Some("b"));
+        labels.set_limit(2);
+        assert_eq!(labels.assign("c").name(), Some("c".into()), "the label of b was returned, and there are two");
     }
 }

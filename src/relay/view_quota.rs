@@ -1,6 +1,6 @@
 //! How many views may exist because of one connection, and because of one identity.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::xds::SharingKey;
@@ -16,8 +16,8 @@ pub(crate) struct ViewQuota {
 /// Views that one connection or identity made.
 #[derive(Debug, Default)]
 pub(super) struct MadeViews {
-    /// Changed only under the lock of the views.
-    keys: Mutex<HashSet<SharingKey>>,
+    /// Changed only under the lock of the views. A key has two views while a configuration replaces another.
+    keys: Mutex<HashMap<SharingKey, usize>>,
 }
 
 /// The quota of one identity, for as long as it has a connection or a view.
@@ -45,13 +45,19 @@ impl ViewQuota {
 
     pub(super) fn add(&self, key: &SharingKey) {
         for made in self.made() {
-            made.keys().insert(key.clone());
+            *made.keys().entry(key.clone()).or_default() += 1;
         }
     }
 
     pub(super) fn remove(&self, key: &SharingKey) {
         for made in self.made() {
-            made.keys().remove(key);
+            let mut keys = made.keys();
+            if let Some(views) = keys.get_mut(key) {
+                *views -= 1;
+                if *views == 0 {
+                    keys.remove(key);
+                }
+            }
         }
     }
 
@@ -65,7 +71,7 @@ impl MadeViews {
         self.keys().len()
     }
 
-    pub(super) fn keys(&self) -> MutexGuard<'_, HashSet<SharingKey>> {
+    pub(super) fn keys(&self) -> MutexGuard<'_, HashMap<SharingKey, usize>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -90,6 +90,18 @@ pub(super) struct Form<'a> {
 }
 
 impl Contents {
+    /// Has all views written anew with the next transaction, but for those that only stay.
+    pub(crate) fn write_again(&mut self, stays: impl Fn(&ViewId) -> bool) {
+        let orphans = &mut self.orphans;
+        self.views.retain(|id, written| {
+            let stays = stays(id);
+            if !stays {
+                orphans.push(written.number);
+            }
+            stays
+        });
+    }
+
     /// Writes the changes of these views, and removes the views of which `keeps` is false.
     pub(crate) fn save(
         &mut self,

@@ -19,7 +19,7 @@ use super::save::{Contents, Current, Form, Saved, ViewId, Written, WrittenSet};
 use super::sealing::SealingKey;
 use super::{StateOptions, WhenOlder};
 use crate::protocol::view::Revision;
-use crate::relay::{SavedView, ViewToSave, Views};
+use crate::relay::{Newest, SavedView, ViewToSave, Views};
 use crate::xds::SharingKey;
 
 /// Writes the state until it is told to stop.
@@ -33,19 +33,21 @@ pub(crate) struct StateWriter {
 
 impl StateWriter {
     /// Loads what the file has into the views, which nobody has asked for yet, and starts to write.
-    pub(crate) fn start(options: StateOptions, views: &Arc<Views>) -> anyhow::Result<Self> {
+    pub(crate) fn start(options: StateOptions, current: &Arc<Newest<Views>>) -> anyhow::Result<Self> {
+        let views = current.get();
         let counters = Arc::<StateCounters>::default();
         let mut work = Work {
             path: options.path.clone(),
             key: options.key.as_deref().map(SealingKey::read).transpose().context("state.key")?,
             options,
-            views: Arc::downgrade(views),
+            current: Arc::downgrade(current),
+            views: Arc::downgrade(&views),
             counters: counters.clone(),
             open: None,
             unused: HashSet::new(),
             started: Instant::now(),
         };
-        work.open(views);
+        work.open(&views);
         let path = work.path.clone();
         let (stop, stopped) = mpsc::channel();
         let (running, ended) = oneshot::channel();
@@ -90,6 +92,8 @@ struct Work {
     options: StateOptions,
     path: PathBuf,
     key: Option<SealingKey>,
+    current: Weak<Newest<Views>>,
+    /// Those that the file was last written from.
     views: Weak<Views>,
     counters: Arc<StateCounters>,
     open: Option<(Database, Contents)>,
@@ -103,7 +107,8 @@ impl Work {
         loop {
             let pause = if self.open.is_some() { PAUSE } else { RETRY };
             let is_last = !matches!(stopped.recv_timeout(pause), Err(RecvTimeoutError::Timeout));
-            let Some(views) = self.views.upgrade() else { return };
+            let Some(views) = self.current.upgrade().map(|current| current.get()) else { return };
+            self.follow(&views);
             self.counters.begin(wall_time());
             self.open(&views);
             self.write(&views);
@@ -111,6 +116,17 @@ impl Work {
             if is_last {
                 return;
             }
+        }
+    }
+
+    /// Other views count their revisions anew, so all of them are written once.
+    fn follow(&mut self, views: &Arc<Views>) {
+        if std::ptr::eq(self.views.as_ptr(), Arc::as_ptr(views)) {
+            return;
+        }
+        self.views = Arc::downgrade(views);
+        if let Some((_, contents)) = &mut self.open {
+            contents.write_again(|id| self.unused.contains(id));
         }
     }
 
@@ -236,7 +252,6 @@ impl Work {
             for ViewToSave { key, snapshot, responding, brakes } in of.to_save() {
                 let id = ViewId { shared, key };
                 present.insert(id.clone());
-                let Some(snapshot) = snapshot else { continue };
                 let known = contents.views.get(&id);
                 let is_current = known.is_some_and(|known| {
                     (known.revision, known.brake_changes) == (snapshot.revision, brakes.changes)

@@ -3,6 +3,7 @@
 //! Each scrape is made from the current state, so nothing remains of a removed view. Labels are bounded: servers and authorities by the
 //! configuration, views by `views.max_in_metrics`; those beyond that are summed as `other`.
 
+mod config;
 mod deliveries;
 mod format;
 mod histogram;
@@ -31,6 +32,7 @@ pub use self::log::{LogControl, LogFilter, LogFormat};
 use self::runtime::RuntimeProbe;
 use self::views::ViewFamilies;
 use crate::build_facts;
+use crate::config_status::ConfigFacts;
 use crate::relay::{BrakeWatch, Incidents, Loads, ProcessCounters, ViewMetrics, Views};
 use crate::state::StateCounters;
 use crate::tls::{ListenerTls, TlsReport};
@@ -58,24 +60,29 @@ struct MetricsSnapshot<'a> {
     files: Vec<FilesReport>,
     tls: Vec<TlsReport>,
     state: Option<&'a StateCounters>,
+    config: &'a ConfigFacts,
     probe: &'a RuntimeProbe,
 }
 
 /// Writes the current metrics in a format.
 pub(crate) type Exposition = Arc<dyn Fn(MetricsFormat) -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
 
-/// Returns the metrics endpoint of the admin address.
-pub(crate) fn exposition(
-    views: Arc<Views>,
-    loads: Arc<Loads>,
-    files: Arc<[FilesSource]>,
-    tls: Arc<[Arc<ListenerTls>]>,
-    state: Option<Arc<StateCounters>>,
-) -> Exposition {
+/// What metrics are made of.
+pub(crate) struct MetricsSources {
+    pub(crate) views: Arc<Views>,
+    pub(crate) loads: Arc<Loads>,
+    pub(crate) files: Arc<[FilesSource]>,
+    pub(crate) tls: Arc<[Arc<ListenerTls>]>,
+    pub(crate) state: Option<Arc<StateCounters>>,
+    pub(crate) config: ConfigFacts,
+}
+
+/// Returns the metrics endpoint of the admin address. Each scrape is of what is in use then.
+pub(crate) fn exposition(sources: impl Fn() -> MetricsSources + Send + Sync + 'static) -> Exposition {
     let probe = Arc::new(RuntimeProbe::start());
     Arc::new(move |format| {
-        let (views, loads, files, tls) = (views.clone(), loads.clone(), files.clone(), tls.clone());
-        let (state, probe) = (state.clone(), probe.clone());
+        let MetricsSources { views, loads, files, tls, state, config } = sources();
+        let probe = probe.clone();
         Box::pin(async move {
             let (view_count, metrics) = views.metrics().await;
             let text = text(&MetricsSnapshot {
@@ -94,6 +101,7 @@ pub(crate) fn exposition(
                 files: files.iter().map(FilesSource::report).collect(),
                 tls: tls.iter().map(|tls| tls.report()).collect(),
                 state: state.as_deref(),
+                config: &config,
                 probe: &probe,
             });
             format.of_open_metrics(text)
@@ -112,6 +120,7 @@ fn text(snapshot: &MetricsSnapshot<'_>) -> String {
     snapshot.probe.register(weir);
     tls::register(weir, &snapshot.tls);
     state::register(weir, snapshot.state);
+    config::register(weir, snapshot.config);
     let families = ViewFamilies::register(weir);
     snapshot.views.iter().for_each(|view| families.add(view));
     process::register(&mut registry);

@@ -89,6 +89,7 @@ fn written(views: &[ViewMetrics]) -> String {
             failures: vec![("expired", 3)],
         }],
         state: Some(&StateCounters::default()),
+        config: &config_facts(),
         probe: &probe,
     })
 }
@@ -203,5 +204,19 @@ fn the_page_has_every_metric_and_no_other() {
         let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap();
         let columns: Vec<_> = row.split(" | ").collect();
         assert_eq!(columns[1], names.join(", "), "{row}");
+    }
+}
+
+fn config_facts() -> ConfigFacts {
+    ConfigFacts {
+        file: "relay.yaml".into(),
+        sha256: "9f86d0".into(),
+        config: serde_json::Value::Null,
+        command_line: serde_json::Value::Null,
+        read: std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000),
+        pending: vec!["listen".into()],
+        error: None,
+        reloads: 4,
+        failures: 1,
     }
 }

@@ -9,7 +9,7 @@ use crate::protocol::sources;
 use crate::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
 
 /// Every server once, and the server lists as indices into it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub servers: Vec<SourcePlan>,
     /// For old-style names, the first choice first (BOOT-12, BOOT-14).

@@ -23,6 +23,7 @@ import on_demand
 import order
 import polling
 import refusals
+import reload
 import renamed
 import warm_start
 from resources import Source
@@ -46,6 +47,7 @@ def scenarios():
                 yield f"brakes, {source}, upstream {upstream}", brakes.run, (source, upstream)
                 yield f"renamed listener, {source}, upstream {upstream}", renamed.run, (source, upstream)
                 yield f"warm start, {source}, upstream {upstream}", warm_start.run, (source, upstream)
+                yield f"reload, {source}, upstream {upstream}", reload.run, (source, upstream)
     for source in SOURCES:
         if source.delta:  # virtual hosts have no other variant, towards an Envoy or the control plane
             yield f"on demand, {source}, upstream delta", on_demand.run, (source,)

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -65,7 +66,7 @@ class Relay:
 
     def __init__(self, processes, program, planes, upstream, log, authorities, more, listen):
         self.port, self.admin = free_port(), free_port()
-        config = processes.folder / "weir.yaml"
+        self.config = config = processes.folder / "weir.yaml"
 
         def servers(planes):
             return json.dumps([{"uri": f"http://127.0.0.1:{plane.port}", "variant": upstream} for plane in planes])
@@ -92,6 +93,18 @@ views: {{key: [cluster]}}
         """Without any time to say good-bye."""
         self.process.kill()
         self.process.wait()
+
+    def reload(self, without):
+        """The configuration file no longer has this text."""
+        text = self.config.read_text()
+        assert without in text, (without, text)
+        self.config.write_text(text.replace(without, ""))
+        self.process.send_signal(signal.SIGHUP)
+        taken = 'weir_config_reloads_total{result="taken"} 1'
+        wait_for("the configuration is taken", lambda: taken in get(self.admin, "/metrics").body.splitlines())
+
+    def upstreams(self):
+        return json.loads(get(self.admin, "/upstreams").body)
 
     def refused(self):
         """What clients refuse and have accepted nothing for since, by type URL."""

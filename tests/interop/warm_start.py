@@ -1,7 +1,6 @@
 """A relay that is killed, and starts again while its control plane is away: Envoys that run keep their traffic, and a new Envoy starts from what
 the relay has on disk. What the control plane has changed meanwhile arrives once it is back."""
 
-import json
 import time
 
 from processes import free_port
@@ -47,13 +46,16 @@ def restart(relay):
     assert "from disk" in get(relay.admin, "/ready").body
 
 
-def wait_until_saved(relay):
+def wait_until_settled(relay):
     def settled():
-        views = json.loads(get(relay.admin, "/upstreams").body)
-        types = [kind for view in views for stream in view["streams"] for kind in stream["types"] if kind["wildcard"]]
+        types = [kind for view in relay.upstreams() for stream in view["streams"] for kind in stream["types"] if kind["wildcard"]]
         return all(kind["completeness"] in ("settled", "complete") for kind in types)
 
     wait_for("all sets are settled", settled)
+
+
+def wait_until_saved(relay):
+    wait_until_settled(relay)
     then = time.time()
 
     def current():

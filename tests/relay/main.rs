@@ -48,6 +48,7 @@ mod plane;
 mod poller;
 mod proxy_protocol;
 mod readiness;
+mod reload;
 mod request_size;
 mod rest;
 mod rest_plane;

@@ -60,7 +60,7 @@ impl World {
         prod: Authority,
         upstream: &str,
         rules: &str,
-    ) -> (Self, weir::app::PermissionsControl) {
+    ) -> (Self, weir::reload::PermissionsControl) {
         folder.write("resources.yaml", RESOURCES);
         folder.write("prod.pem", &prod.pem);
         write_server(&folder, &own.sign("localhost"));

@@ -27,7 +27,7 @@ thread_local! {
 fn restarted(before: &Bench) -> Bench {
     let limits = Limits { reference_hold: Duration::ZERO, faults: FAULTS.get(), ..Limits::default() };
     let mut after = Bench::with(limits);
-    let saved = before.view.snapshot().to_save();
+    let saved = before.view.snapshot().to_save(before.now);
     after.view.restore(saved, after.now + HOUR, after.now);
     after
 }
@@ -239,7 +239,7 @@ fn parts_of_sets_absences_and_what_is_not_to_be_cached_stay_in_the_process() {
     bench.give(EDS, "b", "x", |wrapper| wrapper.cache_control = Some(CacheControl { do_not_cache: true }));
     bench.give(EDS, "a", "x", |_| {});
     bench.remove(EDS, "gone");
-    let saved = bench.view.snapshot().to_save();
+    let saved = bench.view.snapshot().to_save(bench.now);
     let named = |set: &&weir::protocol::view::SavedSet| set.class == Class::Named;
     assert!(
         saved.iter().all(|set| named(&set)),

@@ -98,3 +98,13 @@ section! {
         spread: Option<Located<Wait>> = "5s";
     }
 }
+
+section! {
+    /// What happens when this file changes. It is read again on SIGHUP, and on POST /config/reload at the admin address.
+    Reload {
+        /// Whether the file is also read again when it changes.
+        watch: Located<bool> = false;
+        /// Streams of an earlier configuration are ended, spread over this time; meanwhile they are served as before.
+        spread: Option<Located<Wait>> = "1m";
+    }
+}

@@ -16,7 +16,7 @@ pub(super) use access::{AccessEntry, TypeEntry};
 pub(super) use admin::{Admin, AdminTls, OperatorEntry};
 pub(super) use brakes::Brakes;
 pub(super) use clients::{LoadReports, LoadsMode, Rest, VhdsWildcard, Views};
-pub(super) use limits::Drain;
+pub(super) use limits::{Drain, Reload};
 pub(super) use listen::{ClientAuth, Listen, ListenTls, TrustDomain};
 pub(super) use permissions::{IdentityEntry, PermissionEntry};
 pub(super) use root::Root;

@@ -4,7 +4,7 @@ use super::access::{AccessEntry, TypeEntry};
 use super::admin::{Admin, Probes};
 use super::brakes::Brakes;
 use super::clients::{Clients, LoadReports, Rest, Views};
-use super::limits::{Drain, Limits};
+use super::limits::{Drain, Limits, Reload};
 use super::listen::Listen;
 use super::permissions::PermissionEntry;
 use super::state::State;
@@ -38,6 +38,8 @@ section! {
         brakes: Located<Brakes>;
         /// What happens on SIGTERM.
         drain: Located<Drain>;
+        /// What happens when this file changes.
+        reload: Located<Reload>;
         /// Load reports (LRS) of clients.
         load_reports: Located<LoadReports>;
         /// Clients that poll in JSON over HTTP.

@@ -139,6 +139,7 @@ limits:
   header_bytes: 16KiB
 brakes: {enabled: true, types: [envoy.config.cluster.v3.Cluster], share: 40, count: 20, window: 1h, grace: 10m, empty_grace: 30m, agree_after: 0s}
 drain: {delay: 0s, grace: 10s, spread: 5s}
+reload: {watch: true, spread: 1m}
 load_reports: {mode: aggregate, max_outage: 5m, bytes_per_view: 64MiB, bytes_total: 256MiB}
 rest: {enabled: false, timeout: 800ms, long_poll: 0s, cache_bytes: 64MiB, response_bytes: 256MiB}
 state: {path: weir.state, key: state.key, max_age: 24h, when_older: refuse, serve_without_secrets: true}
@@ -281,8 +282,8 @@ fn the_defaults_that_the_schema_states_are_those_that_count() {
 
 /// Everything except the table of types, whose entries have no fixed order.
 fn shown(config: &Config) -> Vec<String> {
-    let Config { upstream, views, views_idle, downstream, drain, loads, rest, state, .. } = config;
-    let parts: [&dyn std::fmt::Debug; 17] = [
+    let Config { upstream, views, views_idle, downstream, drain, reload, loads, rest, state, .. } = config;
+    let parts: [&dyn std::fmt::Debug; 18] = [
         upstream,
         &views.rule,
         &views.accept_missing_node,
@@ -297,6 +298,7 @@ fn shown(config: &Config) -> Vec<String> {
         views_idle,
         downstream,
         drain,
+        reload,
         loads,
         rest,
         state,

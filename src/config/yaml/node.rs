@@ -4,18 +4,19 @@ use std::fmt;
 
 use crate::config::diagnostic::Place;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::config) struct Node {
     pub(crate) place: Place,
     pub(crate) value: Value,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::config) enum Value {
     Scalar(Scalar),
     List(Vec<Node>),
     Map(Vec<Entry>),
     /// Already reported; no further fault of it is reported.
+    #[default]
     Faulty,
 }
 

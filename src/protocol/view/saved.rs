@@ -60,12 +60,18 @@ impl Entry {
 }
 
 impl Snapshot {
-    /// Returns everything that may be put back into a view of a later process, for callers that save all of it at once.
-    pub fn to_save(&self) -> Vec<SavedSet> {
+    /// Returns everything that may be put back into a later view, for callers that save all of it at once. A resource that expires has what
+    /// is left of its time.
+    pub fn to_save(&self, now: Moment) -> Vec<SavedSet> {
         let tables = self.tables().filter(|(_, class, table)| table.may_be_saved(*class));
         let saved = |(key, entry): (&Name, &Entry)| {
             let Origin { server, rank, .. } = entry.origin;
-            Some(SavedResource { key: key.clone(), resource: entry.to_save()?.clone(), server, rank })
+            let resource = entry.to_save()?;
+            let resource = match entry.expires {
+                Some(at) => Arc::new(resource.with_ttl(Some(at - now))),
+                None => resource.clone(),
+            };
+            Some(SavedResource { key: key.clone(), resource, server, rank })
         };
         let set = |(kind, class, table): (&Type, Class, &ResourceTable)| SavedSet {
             kind: kind.clone(),
@@ -132,7 +138,8 @@ impl View {
         self.tables.values().map(|table| table.loaded_from_disk()).sum()
     }
 
-    /// Returns the names of an authority that a server gave to an earlier process, and that no server has confirmed since.
+    /// Returns the names of an authority that a server gave to an earlier process or configuration, and that no server has confirmed since. What
+    /// a server gave that is gone is every server's.
     pub(crate) fn unconfirmed_from_disk(
         &self,
         server: usize,
@@ -148,7 +155,9 @@ impl View {
             Class::Named => Authority::of(name) == *authority,
         };
         names
-            .filter(move |(_, class, name, from)| *from == server && of_authority(*class, name))
+            .filter(move |(_, class, name, from)| {
+                (*from == server || *from == usize::from(Origin::GONE.server)) && of_authority(*class, name)
+            })
             .map(|(kind, class, name, _)| (kind, class, name))
     }
 }

@@ -81,12 +81,24 @@ pub struct Origin {
     pub(crate) rank: u8,
     /// Resources from a server of higher rank are not deleted because this one lacks them.
     pub(crate) holds_missing: bool,
-    /// It was loaded from disk, and no server has confirmed it since.
+    /// It was loaded from disk, or comes from the view of an earlier configuration, and no server has confirmed it since.
     pub(crate) from_disk: bool,
     /// Brakes do not hold what it removes: it is a source within the process, or of files.
     pub(crate) skips_brakes: bool,
     /// Each of its full sets is the answer to another poll.
     pub(crate) is_polled: bool,
+}
+
+impl Origin {
+    /// Stands for a server that is not in the plan any more.
+    pub(crate) const GONE: Self = Self {
+        server: u16::MAX,
+        rank: u8::MAX,
+        holds_missing: false,
+        from_disk: false,
+        skips_brakes: false,
+        is_polled: false,
+    };
 }
 
 /// Resources that a complete set does not delete although it lacks them.

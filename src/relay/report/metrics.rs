@@ -117,6 +117,17 @@ impl ViewMetrics {
         }
     }
 
+    /// Adds the metrics of an earlier view of the same key: how its ladders are does not matter any more.
+    pub(crate) fn absorb_earlier(&mut self, mut earlier: Self) {
+        for LadderMetrics { authority, switches, .. } in std::mem::take(&mut earlier.ladders) {
+            match self.ladders.iter_mut().find(|known| known.authority == authority) {
+                Some(known) => known.switches += switches,
+                None => self.ladders.push(LadderMetrics { authority, switches, ..LadderMetrics::default() }),
+            }
+        }
+        self.absorb(earlier);
+    }
+
     /// Keeps only counters, with one ladder for each authority.
     pub(crate) fn into_counters(self) -> Self {
         let mut ladders: Vec<LadderMetrics> = Vec::new();

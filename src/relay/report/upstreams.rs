@@ -12,7 +12,7 @@ pub(crate) struct ViewReport {
     pub(crate) clients: usize,
     /// How many cached resources came from each server.
     pub(crate) cached: BTreeMap<String, usize>,
-    /// What was loaded from disk, while no server has confirmed all of it.
+    /// What was loaded from disk or comes from an earlier configuration, while no server has confirmed all of it.
     pub(crate) from_disk: Option<FromDiskReport>,
     pub(crate) authorities: Vec<AuthorityReport>,
     pub(crate) streams: Vec<StreamReport>,

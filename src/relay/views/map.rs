@@ -79,7 +79,7 @@ impl ViewMap {
     pub(crate) fn make_room_of(&mut self, made: &MadeViews) {
         let now = Instant::now();
         let keys = made.keys();
-        let unused = keys.iter().filter_map(|key| Some((key, self.views.get(key).filter(|view| view.stay.is_last())?)));
+        let unused = keys.keys().filter_map(|key| Some((key, self.views.get(key).filter(|view| view.stay.is_last())?)));
         let shortest = unused.min_by_key(|(_, view)| view.usage.used(now)).map(|(key, _)| key.clone());
         drop(keys);
         self.evict(shortest);
@@ -88,7 +88,7 @@ impl ViewMap {
     /// Returns how the fields of the views differ that one connection or identity made. They are few.
     pub(crate) fn values_of(&self, made: &MadeViews) -> FieldValues {
         let mut values = FieldValues::default();
-        made.keys().iter().filter_map(|key| self.views.get(key)).for_each(|view| values.add(&view.values));
+        made.keys().keys().filter_map(|key| self.views.get(key)).for_each(|view| values.add(&view.values));
         values
     }
 

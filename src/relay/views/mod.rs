@@ -13,6 +13,7 @@ mod saved;
 mod split;
 mod split_watch;
 mod start;
+mod successor;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -88,10 +89,13 @@ pub(crate) struct Views {
     max_views_per_identity: usize,
     identity_quotas: Arc<IdentityQuotas>,
     split_watch: SplitWatch,
+    max_in_metrics: usize,
     metric_labels: Arc<MetricLabels>,
     clients: Arc<Clients<SessionHandle>>,
-    /// Views of an earlier process that no client has asked for yet.
+    /// Views of an earlier process or configuration that no client has asked for yet.
     waiting: WaitingViews,
+    /// The views of the configuration before, while they have clients.
+    earlier: Mutex<Option<Arc<Views>>>,
     /// Guards only the map.
     views: Mutex<ViewMap>,
 }
@@ -144,9 +148,11 @@ impl Views {
             max_views_per_identity,
             identity_quotas: Arc::default(),
             split_watch: SplitWatch::default(),
+            max_in_metrics,
             metric_labels: MetricLabels::new(max_in_metrics),
             clients: Arc::default(),
             waiting: WaitingViews::default(),
+            earlier: Mutex::default(),
             views: Mutex::default(),
         }
     }

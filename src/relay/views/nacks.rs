@@ -64,6 +64,7 @@ impl Views {
     fn nack_watches(&self) -> Vec<Arc<NackWatch>> {
         let mut watches: Vec<_> = self.lock().iter().map(|view| view.nacks.clone()).collect();
         watches.extend(self.hub.iter().flat_map(|hub| hub.nack_watches()));
+        watches.extend(self.before().iter().flat_map(|earlier| earlier.nack_watches()));
         watches
     }
 }

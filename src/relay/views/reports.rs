@@ -1,4 +1,4 @@
-//! The reports of all views, the hub's last.
+//! The reports of all views: the hub's behind those of clients, and behind them those of an earlier configuration.
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -101,6 +101,7 @@ impl Views {
         let mut owners: Vec<_> = views.iter().map(|view| view.commands.clone()).collect();
         drop(views);
         owners.extend(self.hub.iter().flat_map(|hub| hub.owners()));
+        owners.extend(self.before().iter().flat_map(|earlier| earlier.owners()));
         owners
     }
 }

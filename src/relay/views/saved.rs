@@ -53,6 +53,12 @@ impl WaitingViews {
         self.lock().remove(key)
     }
 
+    /// Returns what each of them publishes.
+    pub(super) fn snapshots(&self) -> Vec<(SharingKey, Arc<Snapshot>)> {
+        let waiting = self.lock();
+        waiting.iter().map(|(key, waiting)| (key.clone(), waiting.view.snapshot().clone())).collect()
+    }
+
     /// Drops views whose clients have not come.
     pub(super) fn retire(&self, after: Duration) {
         let mut waiting = self.lock();
@@ -65,7 +71,7 @@ impl WaitingViews {
         let (count, left) = (before - waiting.len(), waiting.len());
         drop(waiting);
         if count > 0 {
-            tracing::info!(count, left, "views from disk removed; no client came");
+            tracing::info!(count, left, "saved views removed; no client came");
         }
     }
 }
@@ -73,8 +79,7 @@ impl WaitingViews {
 /// A view and its newest snapshot, for whoever saves it.
 pub(crate) struct ViewToSave {
     pub(crate) key: SharingKey,
-    /// None while it waits for its first client: then it is as it was loaded.
-    pub(crate) snapshot: Option<Arc<Snapshot>>,
+    pub(crate) snapshot: Arc<Snapshot>,
     /// Places of the servers that the view has a stream to on which they have responded.
     pub(crate) responding: Vec<u16>,
     pub(crate) brakes: NotedBrakes,
@@ -113,14 +118,13 @@ impl Views {
         };
         let of_running = running.into_iter().map(|(key, published)| ViewToSave {
             key,
-            snapshot: Some(published.newest()),
+            snapshot: published.newest(),
             responding: published.responding(),
             brakes: published.brakes(),
         });
-        let waiting: Vec<_> = self.waiting.lock().keys().cloned().collect();
-        let of_waiting = waiting.into_iter().map(|key| ViewToSave {
+        let of_waiting = self.waiting.snapshots().into_iter().map(|(key, snapshot)| ViewToSave {
             key,
-            snapshot: None,
+            snapshot,
             responding: Vec::new(),
             brakes: NotedBrakes::default(),
         });

@@ -148,7 +148,7 @@ impl World {
     pub(super) fn expected(&self, has_key: bool) -> Shown {
         let mut shown = Shown::new();
         for (id, view) in &self.views {
-            let sets = view.snapshot().to_save();
+            let sets = view.snapshot().to_save(Moment::START);
             for set in sets.iter().filter(|set| has_key || set.kind.name() != SECRETS) {
                 for saved in &set.resources {
                     let class = set.class == Class::Wildcard;

@@ -129,6 +129,7 @@ async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_
         files: Vec::new(),
         tls: Vec::new(),
         state: None,
+        config: &super::config_facts(),
         probe: &probe,
     });
     let series = text.lines().filter(|line| !line.starts_with('#')).count();

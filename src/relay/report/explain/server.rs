@@ -109,9 +109,12 @@ pub(super) fn known(book: &SessionBook, servers: &[String]) -> Option<Reason> {
         Known::Present { version, server, since, from_disk } => {
             let by = servers.get(usize::from(*server)).map_or("unknown", String::as_str);
             let (code, text) = match from_disk {
-                true => {
-                    ("from_disk", format!("version {version}, loaded from disk and not confirmed; it came from {by}"))
-                }
+                true => (
+                    "from_disk",
+                    format!(
+                        "version {version}, loaded from disk or kept over a reload, and not confirmed; it came from {by}"
+                    ),
+                ),
                 false => ("present", format!("version {version}, from {by}")),
             };
             Reason::of(code, text).since(*since, now)

@@ -1,0 +1,158 @@
+//! A file that is read again while the relay runs: what it changes, and what of that has to wait for a restart.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::{Map, Value as Json};
+
+use super::applies::Applies;
+use super::checked::Config;
+use super::diagnostic::Diagnostic;
+use super::load::{self, ConfigError, Review};
+use super::schema::schema;
+use super::shown::{fill, json_of};
+use super::yaml::{Entry, Node, Value};
+use crate::upstream::Plan;
+
+/// The file of a configuration that is in use.
+#[derive(Debug, Clone)]
+pub(crate) struct InUse {
+    /// As it was written, before variables are substituted.
+    pub(super) tree: Node,
+    /// The servers come from other files too.
+    upstream: Plan,
+}
+
+/// What a file changes.
+#[derive(Debug)]
+pub(crate) struct Reloaded {
+    /// As in the file, but for the keys that are pending.
+    pub(crate) config: Config,
+    /// The keys that have changed, by their paths.
+    pub(crate) changed: Vec<String>,
+    /// The keys whose change needs a restart.
+    pub(crate) pending: Vec<String>,
+}
+
+/// Why a file that is valid changes nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReloadError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("valid only with a restart: without the changes that need one ({pending}), {faults}")]
+    OnlyTogether { pending: String, faults: String },
+}
+
+impl Config {
+    /// Returns what a later file is compared with.
+    pub(crate) fn in_use(&self) -> InUse {
+        InUse { tree: self.tree.clone(), upstream: self.upstream.clone() }
+    }
+}
+
+impl InUse {
+    /// Reads the file again.
+    pub(crate) fn reload(&self, path: &Path) -> Result<Reloaded, ReloadError> {
+        let text = load::read(path)?;
+        let new = Config::parse(path, &text)?;
+        let pending = self.pending(&new.tree);
+        let config = match pending.is_empty() {
+            true => new,
+            false => self.without(path, &text, new.tree, &pending)?,
+        };
+        let mut changed = changes(&self.tree, &config.tree);
+        let is_at_once = |key: &String| Applies::of(key) == Applies::AtOnce;
+        if changed.iter().all(is_at_once) && config.upstream != self.upstream {
+            changed.push("upstream".into()); // another file that it names
+        }
+        Ok(Reloaded { config, changed, pending })
+    }
+
+    fn pending(&self, tree: &Node) -> Vec<String> {
+        let is_empty = |tree| comparable(tree).get("permissions").is_none_or(|rules| rules == &Json::Array(vec![]));
+        let needs_restart = |path: &String| match path.as_str() {
+            // Clients that came without any rule were never judged, and a file that lost its rules must not open everything.
+            "permissions" => is_empty(&self.tree) != is_empty(tree),
+            path => Applies::of(path) == Applies::Restart,
+        };
+        changes(&self.tree, tree).into_iter().filter(needs_restart).collect()
+    }
+
+    /// Checks the file with these keys as they are in use.
+    fn without(&self, path: &Path, text: &str, mut tree: Node, pending: &[String]) -> Result<Config, ReloadError> {
+        for key in pending {
+            let steps: Vec<_> = key.split('.').collect();
+            put(&mut tree, &steps, get(&self.tree, &steps));
+        }
+        let Review { config, faults, warnings } = load::review_tree(path, text, tree);
+        let only_together = || ReloadError::OnlyTogether {
+            pending: pending.join(", "),
+            faults: faults.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("; "),
+        };
+        Ok(Config { warnings, ..config.ok_or_else(only_together)? })
+    }
+}
+
+fn comparable(tree: &Node) -> Json {
+    let mut values = json_of(tree, &str::to_owned);
+    fill(&mut values, &schema());
+    values
+}
+
+/// Returns the paths of the keys that differ. A list is one key, and so is a section that only one of them has.
+fn changes(one: &Node, other: &Node) -> Vec<String> {
+    let mut found = Vec::new();
+    compare(&comparable(one), &comparable(other), "", &mut found);
+    found
+}
+
+fn compare(one: &Json, other: &Json, path: &str, found: &mut Vec<String>) {
+    let (Json::Object(one), Json::Object(other)) = (one, other) else {
+        if one != other {
+            found.push(path.to_owned());
+        }
+        return;
+    };
+    let keys: BTreeSet<_> = one.keys().chain(other.keys()).collect();
+    for key in keys {
+        let dot = if path.is_empty() { "" } else { "." };
+        let of = |map: &Map<String, Json>| map.get(key).cloned().unwrap_or_default();
+        compare(&of(one), &of(other), &format!("{path}{dot}{key}"), found);
+    }
+}
+
+fn get<'a>(tree: &'a Node, steps: &[&str]) -> Option<&'a Node> {
+    let Some((first, rest)) = steps.split_first() else { return Some(tree) };
+    let Value::Map(entries) = &tree.value else { return None };
+    get(&entries.iter().find(|entry| entry.key == *first)?.node, rest)
+}
+
+/// Puts a value into a tree, or takes it out.
+fn put(tree: &mut Node, steps: &[&str], value: Option<&Node>) {
+    let Some((first, rest)) = steps.split_first() else { return };
+    if !matches!(tree.value, Value::Map(_)) {
+        tree.value = Value::Map(Vec::new()); // a section without a key
+    }
+    let place = tree.place.clone();
+    let Value::Map(entries) = &mut tree.value else { return };
+    let at = entries.iter().position(|entry| entry.key == *first);
+    match (at, rest, value) {
+        (Some(at), [], None) => {
+            entries.remove(at);
+        }
+        (Some(at), [], Some(value)) => entries[at].node = value.clone(),
+        (Some(at), ..) => put(&mut entries[at].node, rest, value),
+        (None, _, None) => {}
+        (None, ..) => {
+            let mut node = Node { place: place.clone(), value: Value::Map(Vec::new()) };
+            match (rest, value) {
+                ([], Some(value)) => node = value.clone(),
+                _ => put(&mut node, rest, value),
+            }
+            entries.push(Entry { key: (*first).to_owned(), place, node });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

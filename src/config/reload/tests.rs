@@ -1,0 +1,195 @@
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+struct File(std::path::PathBuf);
+
+impl File {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("weir-in-use-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn reload(&self, before: &Value, after: &Value) -> Result<Reloaded, ReloadError> {
+        let path = self.0.join("relay.yaml");
+        let config = Config::parse(&path, &before.to_string()).unwrap_or_else(|error| panic!("{error}"));
+        std::fs::write(&path, after.to_string()).unwrap();
+        config.in_use().reload(&path)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Every key that a file may have, but those of sections that exclude one another.
+fn base() -> Value {
+    json!({
+        "listen": [{"address": "127.0.0.1:0"}],
+        "admin": {"address": "127.0.0.1:0"},
+        "probes": {"address": "127.0.0.1:0"},
+        "upstream": {"servers": [{"uri": "http://one:1"}]},
+        "permissions": [{"name": "all", "identities": [{"network": "10.0.0.0/8"}], "free": ["cluster", "id"]}],
+        "state": {"path": "state"},
+        "views": {"key": ["cluster"]},
+    })
+}
+
+/// Values for keys whose form alone does not give one.
+fn values() -> BTreeMap<&'static str, Value> {
+    let tls =
+        json!({"certificate": "c.pem", "key": "c.key", "client_ca": "ca.pem", "may_read": [{"dns": "a.example"}]});
+    BTreeMap::from([
+        ("access", json!([{"types": ["envoy.config.cluster.v3.Cluster"], "allow_from": ["10.0.0.0/8"]}])),
+        ("admin.address", json!("127.0.0.1:1")),
+        ("admin.hosts", json!(["weir.example"])),
+        ("admin.socket", json!("admin.sock")),
+        ("admin.tls", tls),
+        ("brakes.empty_grace", json!("20m")),
+        ("brakes.types", json!(["envoy.config.cluster.v3.Cluster"])),
+        ("clients.control_plane_identifier", json!("other")),
+        ("limits.incomplete_request_bytes", json!("600MiB")),
+        ("rest.response_bytes", json!("300MiB")),
+        ("upstream.backoff.factor", json!(3.0)),
+        ("limits.connections", json!(7)),
+        ("listen", json!([{"address": "127.0.0.1:1"}])),
+        ("permissions", json!([{"name": "few", "identities": [{"network": "10.1.0.0/16"}], "free": ["cluster"]}])),
+        ("probes.address", json!("127.0.0.1:1")),
+        ("state.key", json!("state.key")),
+        ("state.max_age", json!("1h")),
+        ("state.path", json!("other")),
+        ("types", json!([{"name": "a.B"}])),
+        ("upstream.authorities", json!({"one.example": {"servers": [{"uri": "http://two:1"}]}})),
+        ("upstream.servers", json!([{"uri": "http://two:1"}])),
+        ("views.key", json!(["id"])),
+    ])
+}
+
+/// Keys that other keys exclude, or that name files which have to be there.
+const ELSEWHERE: [&str; 5] = [
+    "upstream.bootstrap",
+    "upstream.bootstrap_from_environment",
+    "upstream.descriptors",
+    "upstream.files",
+    "upstream.shared_authorities",
+];
+
+/// Returns another value than the default.
+fn other_than(default: &Value, schema: &Value) -> Option<Value> {
+    if let Some(words) = schema["enum"].as_array() {
+        return words.iter().find(|word| *word != default).cloned();
+    }
+    match default {
+        Value::Bool(flag) => Some(json!(!flag)),
+        Value::Number(number) => Some(number.as_u64().map_or(json!(0.5), |number| json!(number + 1))),
+        Value::String(text) if text.ends_with('B') => {
+            Some(json!(text.replace(|digit: char| digit.is_ascii_digit(), "")))
+                .map(|unit| json!(format!("3{}", unit.as_str().unwrap_or_default())))
+        }
+        Value::String(text) if text.ends_with(['s', 'm', 'h']) => {
+            Some(json!(if text == "20s" { "21s" } else { "20s" }))
+        }
+        _ => None,
+    }
+}
+
+fn leaves(schema: &Value, path: &str, found: &mut Vec<(String, Value)>) {
+    match schema["properties"].as_object() {
+        Some(properties) if path != "admin.tls" => properties.iter().for_each(|(key, schema)| {
+            let dot = if path.is_empty() { "" } else { "." };
+            leaves(schema, &format!("{path}{dot}{key}"), found);
+        }),
+        _ => found.push((path.to_owned(), schema.clone())),
+    }
+}
+
+fn with(mut file: Value, path: &str, value: Value) -> Value {
+    let pointer = path.split('.').fold(&mut file, |place, step| {
+        if place.is_null() {
+            *place = json!({});
+        }
+        &mut place[step]
+    });
+    *pointer = value;
+    file
+}
+
+#[test]
+fn a_change_of_each_key_counts_or_is_pending_as_the_table_says() {
+    let (mut all, values, file) = (Vec::new(), values(), File::new("each"));
+    leaves(&schema(), "", &mut all);
+    let mut wrong = Vec::new();
+    all.retain(|(key, _)| !ELSEWHERE.contains(&key.as_str()));
+    assert!(all.len() > 80, "{all:?}");
+    for (key, schema) in &all {
+        let value = values.get(key.as_str()).cloned().or_else(|| other_than(&schema["default"], schema));
+        let after = with(base(), key, value.unwrap_or_else(|| panic!("no value for {key}: {schema}")));
+        let Reloaded { config, changed, pending } = match file.reload(&base(), &after) {
+            Ok(reloaded) => reloaded,
+            Err(error) => {
+                wrong.push(format!("{key}: {error}"));
+                continue;
+            }
+        };
+        let alone = |found: &[String]| found.len() == 1 && key.starts_with(&found[0]);
+        let (is_as_said, in_use) = match Applies::of(key) {
+            Applies::Restart => (changed.is_empty() && alone(&pending), base()),
+            Applies::AtOnce | Applies::NewStreams => (pending.is_empty() && alone(&changed), after),
+        };
+        if !is_as_said || comparable(&config.tree) != comparable_of(&in_use) {
+            wrong.push(format!("{key}: {changed:?}, {pending:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn comparable_of(file: &Value) -> Value {
+    let config = Config::parse(Path::new("relay.yaml"), &file.to_string()).unwrap();
+    comparable(&config.tree)
+}
+
+#[test]
+fn what_is_pending_stays_so_and_the_rest_of_its_section_counts() {
+    let file = File::new("section");
+    let before = with(base(), "limits.streams", json!(5));
+    let after = with(with(base(), "limits.streams", json!(7)), "limits.linger", json!("1m"));
+    let Reloaded { config, changed, pending } = file.reload(&before, &after).unwrap();
+    assert_eq!((changed, pending), (vec!["limits.linger".to_owned()], vec!["limits.streams".to_owned()]));
+    assert_eq!((config.downstream.connections.streams, config.views.limits.linger.as_secs()), (5, 60));
+    // A key that is left out of the file has its default only after a restart.
+    let Reloaded { config, pending, .. } = file.reload(&before, &base()).unwrap();
+    assert_eq!((config.downstream.connections.streams, pending), (5, vec!["limits.streams".to_owned()]));
+}
+
+#[test]
+fn rules_do_not_come_or_go_altogether_without_a_restart() {
+    let file = File::new("rules");
+    let mut open = base();
+    open.as_object_mut().unwrap().remove("permissions");
+    let Reloaded { config, changed, pending } = file.reload(&base(), &open).unwrap();
+    assert_eq!((changed.len(), pending), (0, vec!["permissions".to_owned()]));
+    assert_eq!(config.views.permissions.rules().len(), 1);
+    let Reloaded { config, pending, .. } = file.reload(&open, &base()).unwrap();
+    assert!(config.views.permissions.rules().is_empty() && pending == ["permissions"]);
+}
+
+#[test]
+fn another_bootstrap_file_under_the_same_name_is_a_change() {
+    let file = File::new("bootstrap");
+    let servers =
+        |uri: &str| json!({"xds_servers": [{"server_uri": uri, "channel_creds": [{"type": "insecure"}]}]}).to_string();
+    let bootstrap = file.0.join("bootstrap.json");
+    std::fs::write(&bootstrap, servers("one:1")).unwrap();
+    let text = json!({"listen": [{"address": "127.0.0.1:0"}], "upstream": {"bootstrap": bootstrap}});
+    let path = file.0.join("relay.yaml");
+    let config = Config::parse(&path, &text.to_string()).unwrap();
+    std::fs::write(&path, text.to_string()).unwrap();
+    assert!(config.in_use().reload(&path).unwrap().changed.is_empty());
+    std::fs::write(&bootstrap, servers("two:1")).unwrap();
+    assert_eq!(config.in_use().reload(&path).unwrap().changed, ["upstream"]);
+}

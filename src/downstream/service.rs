@@ -1,0 +1,217 @@
+//! Serves requests by one configuration: polls, discovery streams, load reports, health checks and client status.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tokio::sync::{mpsc, oneshot};
+
+use super::any_body::{AnyBody, grpc_response, refuse};
+use super::body::{SessionBody, Shared};
+use super::buffered_body::{BufferedBody, UNTAKEN};
+use super::client_status::{StatusCall, StatusMethod};
+use super::connections::{ConnectionLimits, Place};
+use super::drain::Drain;
+use super::encode::SharedMessages;
+use super::frames::Frames;
+use super::handshakes::HandshakeLimits;
+use super::health::{Health, Inquiry};
+use super::incomplete::Inbound;
+use super::judged_clients::{self, JudgedClient};
+use super::loads::{self, LoadsCall};
+use super::pace::Pace;
+use super::request_limits::RequestLimits;
+use super::rest::{Poll as RestPoll, Rest};
+use super::slot::{Slot, Status};
+use super::stream::{Call, LINGER, read};
+use super::turns::Turns;
+use super::unfinished_replies::UnfinishedReplies;
+use crate::client_status::ClientStatus;
+use crate::relay::{Loads, ViewQuota, Views};
+use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Peer, Shape};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    /// The longest request that is read.
+    pub(crate) message_bytes: usize,
+    /// The limit for incomplete requests of all clients.
+    pub(crate) incomplete_request_bytes: usize,
+    /// The limit for outdated resources in unfinished replies of all clients.
+    pub(crate) outdated_reply_bytes: usize,
+    /// How fast the rest of a request has to arrive.
+    pub(crate) request_bytes_per_second: usize,
+    pub(crate) request_limits: RequestLimits,
+    /// The rate of new names on one stream; 0: no limit.
+    pub(crate) new_names_per_second: usize,
+    /// The `control_plane` identifier in replies.
+    pub(crate) control_plane: String,
+    /// Whether the legacy transport is served (TRN-8).
+    pub(crate) v2: bool,
+    pub(crate) connections: ConnectionLimits,
+    pub(crate) handshakes: HandshakeLimits,
+}
+
+/// What serves requests by one configuration.
+pub(crate) struct Service {
+    pub(super) views: Arc<Views>,
+    loads: Arc<Loads>,
+    request_limits: RequestLimits,
+    requests_per_second: usize,
+    new_names_per_second: usize,
+    message_bytes: usize,
+    shared: Arc<Shared>,
+    v2: bool,
+    /// Ends the streams of this configuration.
+    drain: Drain,
+    rest: Option<Arc<Rest>>,
+    client_status: Arc<ClientStatus>,
+}
+
+impl Service {
+    pub(crate) fn new(
+        views: Arc<Views>,
+        loads: Arc<Loads>,
+        client_status: Arc<ClientStatus>,
+        rest: Option<Arc<Rest>>,
+        options: &Options,
+        drain: Drain,
+    ) -> Self {
+        let limits = views.counters().limits.clone();
+        let turns = Turns::new(views.counters().waiting_replies.clone());
+        Self {
+            views,
+            loads,
+            request_limits: options.request_limits,
+            requests_per_second: options.connections.requests_per_second,
+            new_names_per_second: options.new_names_per_second,
+            message_bytes: options.message_bytes,
+            shared: Arc::new(Shared {
+                messages: SharedMessages::new(&options.control_plane),
+                turns,
+                unfinished: UnfinishedReplies::new(options.outdated_reply_bytes, limits),
+            }),
+            v2: options.v2,
+            drain,
+            rest,
+            client_status,
+        }
+    }
+
+    pub(super) async fn poll(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        peer: Arc<Peer>,
+        inbound: Arc<Inbound>,
+        quota: Arc<ViewQuota>,
+    ) -> Response<AnyBody> {
+        let Some(rest) = self.rest.clone() else {
+            let mut response = Response::new(AnyBody::Empty);
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            return response;
+        };
+        let (views, drain, message_bytes, v2) = (self.views.clone(), self.drain.clone(), self.message_bytes, self.v2);
+        let poll = RestPoll { views, inbound, drain, peer, quota, message_bytes, v2 };
+        rest.answer(request, poll).await.map(|body| AnyBody::Whole(BufferedBody::new(body, UNTAKEN)))
+    }
+
+    pub(super) fn call(
+        &self,
+        request: Request<Incoming>,
+        peer: Arc<Peer>,
+        inbound: Arc<Inbound>,
+        place: &Place,
+    ) -> Response<AnyBody> {
+        let path = request.uri().path().to_owned();
+        let frames = self.frames(request, inbound);
+        let of_loads = path == LOADS_PATH || path == LOADS_PATH_V2 && self.v2;
+        if of_loads && self.loads.are_served() {
+            return self.loads(frames, peer, place.judged());
+        }
+        if let Some(method) = StatusMethod::of_path(&path).filter(|_| self.views.are_judged()) {
+            return self.client_status(method, frames, peer, place.judged());
+        }
+        let Some(method) = Method::of_path(&path).filter(|method| self.v2 || !method.v2) else {
+            tracing::debug!(%peer, path, "method not served");
+            return refuse(&Status::unimplemented(path));
+        };
+        let slot = Arc::new(Slot::default());
+        let (views, drain, limits) = (self.views.clone(), self.drain.clone(), self.request_limits);
+        let pace = Pace::per_second(self.requests_per_second);
+        let names_pace =
+            Pace::with_burst(self.new_names_per_second, self.new_names_per_second.saturating_mul(NAMES_AT_ONCE));
+        let (quota, judged) = (place.quota(), place.judged());
+        let call = Call { method, views, drain, limits, peer, quota, judged, pace, names_pace };
+        tokio::spawn(read(frames, slot.clone(), call));
+        let single = method.shape == Shape::Fetch;
+        grpc_response(AnyBody::Session(Box::new(SessionBody::new(slot, self.shared.clone(), single))))
+    }
+
+    /// Returns the messages of a request.
+    pub(super) fn frames(&self, request: Request<Incoming>, inbound: Arc<Inbound>) -> Frames {
+        Frames::new(request.into_body(), self.message_bytes, inbound)
+    }
+
+    /// Takes the drain of the process: that another configuration serves is nothing to those who watch.
+    pub(super) fn health(
+        &self,
+        inquiry: Inquiry,
+        frames: Frames,
+        judged: Option<Arc<JudgedClient>>,
+        drain: Drain,
+    ) -> Response<AnyBody> {
+        let (out, messages) = mpsc::channel(2);
+        let health = Health { readiness: self.views.readiness().clone(), drain, v2: self.v2 };
+        answered_apart(messages, judged, health.answer(inquiry, frames, out))
+    }
+
+    fn client_status(
+        &self,
+        method: StatusMethod,
+        frames: Frames,
+        peer: Arc<Peer>,
+        judged: Option<Arc<JudgedClient>>,
+    ) -> Response<AnyBody> {
+        let (out, messages) = mpsc::channel(1);
+        let (status, permissions) = (self.client_status.clone(), self.views.permissions().clone());
+        let call = StatusCall { status, permissions, peer, drain: self.drain.clone() };
+        answered_apart(messages, judged, call.answer(method, frames, out))
+    }
+
+    fn loads(&self, mut frames: Frames, peer: Arc<Peer>, judged: Option<Arc<JudgedClient>>) -> Response<AnyBody> {
+        let (answers, messages) = mpsc::channel(1);
+        let (status, end) = oneshot::channel();
+        let (limits, counters) = (self.request_limits, self.views.counters().limits.clone());
+        let call = LoadsCall { loads: self.loads.clone(), limits, counters, drain: self.drain.clone(), peer };
+        tokio::spawn(async move {
+            let end = tokio::select! {
+                end = loads::serve(&mut frames, call, answers) => end,
+                end = judged_clients::ends(judged) => end,
+            };
+            let _ = status.send(end); // the client may have disconnected
+            let _ = tokio::time::timeout(LINGER, frames.drain()).await;
+        });
+        grpc_response(AnyBody::Messages(messages, Some(end)))
+    }
+}
+
+/// Responds with the messages and the status of a task, which ends when its client has to.
+fn answered_apart(
+    messages: mpsc::Receiver<Bytes>,
+    judged: Option<Arc<JudgedClient>>,
+    answer: impl Future<Output = Status> + Send + 'static,
+) -> Response<AnyBody> {
+    let (status, end) = oneshot::channel();
+    tokio::spawn(async move {
+        let end = tokio::select! {
+            end = answer => end,
+            end = judged_clients::ends(judged) => end,
+        };
+        let _ = status.send(end); // the client may have disconnected
+    });
+    grpc_response(AnyBody::Messages(messages, Some(end)))
+}
+
+/// A stream may begin with the names of so many seconds: by default with the clusters and the endpoints of 100,000 clusters.
+const NAMES_AT_ONCE: usize = 40;

@@ -1,0 +1,223 @@
+//! What one configuration sets up to serve clients: sources, views, and the services in front of them. A reload sets up another one beside it,
+//! which takes over sources that are the same and what the views have; the earlier one serves its streams until they have ended.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::task::JoinSet;
+
+use crate::admin::ServerCertificates;
+use crate::client_status::ClientStatus;
+use crate::config::Config;
+use crate::downstream::{Drain, DrainReason, DrainTimes, DrainTrigger, Rest, Service};
+use crate::relay::{HubConnector, Loads, SharedConnector, Views};
+use crate::transcode::{Descriptors, Transcoder};
+use crate::upstream::{
+    AdsConnector, FilesConnector, FilesServer, FilesSource, LoadsConnector, Parser, RestConnector, SourcePlan,
+};
+
+pub(crate) struct Generation {
+    pub(crate) views: Arc<Views>,
+    pub(crate) loads: Arc<Loads>,
+    pub(crate) files: Arc<[FilesSource]>,
+    pub(crate) rest: Option<Arc<Rest>>,
+    pub(crate) client_status: Arc<ClientStatus>,
+    pub(crate) service: Arc<Service>,
+    pub(crate) descriptors: Descriptors,
+    pub(crate) server_certificates: Arc<[ServerCertificates]>,
+    sources: Sources,
+    trigger: DrainTrigger,
+    /// Tasks that end with it.
+    _beside: JoinSet<()>,
+}
+
+impl Generation {
+    /// Sets up the first one.
+    pub(crate) fn first(config: &Config) -> Self {
+        let sources = Sources::new(config, None);
+        let views = first_views(config, sources.streams());
+        Self::of(config, sources, views)
+    }
+
+    /// Sets up one that follows another. Its views have what those of the earlier one have now; that takes as long as there are resources.
+    /// It must be called within a runtime.
+    pub(crate) fn after(config: &Config, earlier: &Self) -> Self {
+        let sources = Sources::new(config, Some(&earlier.sources));
+        let views = later_views(config, sources.streams(), &earlier.views);
+        let keep = config.views_idle;
+        let count = views.inherit(&earlier.views, keep);
+        let of_hub = match (views.hub(), earlier.views.hub()) {
+            (Some(hub), Some(earlier)) => hub.inherit(earlier, keep),
+            _ => 0,
+        };
+        tracing::debug!(views = count + of_hub, "views handed over to the new configuration");
+        Self::of(config, sources, views)
+    }
+
+    fn of(config: &Config, sources: Sources, views: Views) -> Self {
+        // What is held has other numbers than before, in this process and in those before it.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        config.views.limits.brakes.generations.skip_to(u64::try_from(now.as_millis()).unwrap_or_default());
+        let views = Arc::new(views);
+        let loads = Arc::new(Loads::new(config.loads, views.clone(), Arc::new(LoadsConnector::new(sources.loads()))));
+        let descriptors = sources.descriptors.clone();
+        let name = &config.downstream.control_plane;
+        let rest = config.rest.clone().map(|options| Arc::new(Rest::new(options, descriptors.clone(), name)));
+        let client_status = Arc::new(ClientStatus::new(views.clone(), descriptors.clone()));
+        let (trigger, drain) = Drain::new();
+        let (status, options) = (client_status.clone(), &config.downstream);
+        let service = Service::new(views.clone(), loads.clone(), status, rest.clone(), options, drain);
+        let mut beside = JoinSet::new();
+        let (idle_views, idle) = (views.clone(), config.views_idle);
+        beside.spawn(async move { idle_views.retire_idle(idle).await });
+        Self {
+            views,
+            loads,
+            files: sources.files.clone().into(),
+            rest,
+            client_status,
+            service: Arc::new(service),
+            descriptors,
+            server_certificates: config.upstream.servers.iter().flat_map(server_certificates).collect(),
+            sources,
+            trigger,
+            _beside: beside,
+        }
+    }
+
+    /// Ends its streams, each at its turn.
+    pub(crate) fn end(&self, times: DrainTimes, reason: DrainReason) {
+        self.trigger.begin(times, reason);
+    }
+
+    /// Reports what clients reported last, after all of them have left.
+    pub(crate) async fn finish_loads(&self, patience: Duration) {
+        if tokio::time::timeout(patience, self.loads.finish()).await.is_err() {
+            tracing::warn!("load reports lost: no server took them in time");
+        }
+    }
+}
+
+/// Creates the views, with the hub behind them if there is one.
+fn first_views(config: &Config, mut connectors: Vec<SharedConnector>) -> Views {
+    let options = config.views.clone();
+    let Some(hub) = config.hub.clone() else { return Views::new(options, connectors) };
+    let hub = Arc::new(Views::new(hub, connectors.clone()).into_hub());
+    connectors.push(Arc::new(HubConnector::new(hub.clone())));
+    Views::new(options, connectors).with_hub(hub)
+}
+
+/// Creates views that follow others.
+fn later_views(config: &Config, mut connectors: Vec<SharedConnector>, earlier: &Arc<Views>) -> Views {
+    let options = config.views.clone();
+    let Some(hub) = config.hub.clone() else { return Views::new(options, connectors).after(earlier) };
+    let hub_before = earlier.hub().unwrap_or(earlier);
+    let hub = Arc::new(Views::new(hub, connectors.clone()).into_hub().after(hub_before));
+    connectors.push(Arc::new(HubConnector::new(hub.clone())));
+    Views::new(options, connectors).with_hub(hub).after(earlier)
+}
+
+/// The sources of a plan, each opened once.
+struct Sources {
+    all: Vec<(SourcePlan, Opener)>,
+    files: Vec<FilesSource>,
+    parser: Parser,
+    descriptors: Descriptors,
+}
+
+/// The connectors of a source: for streams, and for load reports if it accepts any.
+#[derive(Clone)]
+struct Opener {
+    streams: SharedConnector,
+    loads: Option<AdsConnector>,
+}
+
+impl Sources {
+    /// Sources that were there before go on with their connections.
+    fn new(config: &Config, earlier: Option<&Self>) -> Self {
+        let own = config.transcoder.clone();
+        let is_same = |before: &&Self| match (&before.parser.transcoder, &config.transcoder) {
+            (None, None) => true,
+            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+            _ => false,
+        };
+        let earlier = earlier.filter(is_same);
+        let descriptors: Descriptors = match earlier {
+            Some(earlier) => earlier.descriptors.clone(),
+            None => Arc::new(move || own.clone().unwrap_or_else(Transcoder::envoy)),
+        };
+        let parser = match earlier {
+            Some(earlier) => earlier.parser.clone(),
+            None => Parser { table: Arc::new(config.views.table.clone()), transcoder: config.transcoder.clone() },
+        };
+        let mut sources = Self { all: Vec::new(), files: Vec::new(), parser, descriptors };
+        for plan in &config.upstream.servers {
+            let known = earlier.and_then(|earlier| earlier.all.iter().find(|(known, _)| known == plan));
+            let opener = match (known, plan) {
+                // Files that are not read any more must not be followed: those that are, are found again below.
+                (Some((_, opener)), SourcePlan::Ads(_) | SourcePlan::Rest(_)) => opener.clone(),
+                _ => sources.open(plan.clone(), earlier),
+            };
+            sources.all.push((plan.clone(), opener));
+        }
+        sources
+    }
+
+    fn streams(&self) -> Vec<SharedConnector> {
+        self.all.iter().map(|(_, opener)| opener.streams.clone()).collect()
+    }
+
+    fn loads(&self) -> Vec<Option<AdsConnector>> {
+        self.all.iter().map(|(_, opener)| opener.loads.clone()).collect()
+    }
+
+    fn open(&mut self, plan: SourcePlan, earlier: Option<&Self>) -> Opener {
+        match plan {
+            SourcePlan::Ads(server) => {
+                let connector = AdsConnector::new(*server);
+                Opener { streams: Arc::new(connector.clone()), loads: Some(connector) }
+            }
+            SourcePlan::Rest(server) => {
+                let table = self.parser.table.clone();
+                Opener { streams: Arc::new(RestConnector::new(*server, self.descriptors.clone(), table)), loads: None }
+            }
+            SourcePlan::Files(FilesServer { options, authoritative: alone }) => {
+                let is_meant = |files: &&FilesSource| *files.options() == options;
+                let files = match self.files.iter().find(is_meant) {
+                    Some(files) => files.clone(),
+                    None => {
+                        let before = earlier.and_then(|earlier| earlier.files.iter().find(is_meant)).cloned();
+                        let files = before.unwrap_or_else(|| FilesSource::start(options, self.parser.clone()));
+                        self.files.push(files.clone());
+                        files
+                    }
+                };
+                let connector = FilesConnector::new(files, alone, self.parser.table.clone());
+                Opener { streams: Arc::new(connector), loads: None }
+            }
+        }
+    }
+}
+
+/// Returns the files of certificates for a server.
+fn server_certificates(source: &SourcePlan) -> Vec<ServerCertificates> {
+    let server = match source {
+        SourcePlan::Ads(server) => &**server,
+        SourcePlan::Rest(server) => &server.at,
+        SourcePlan::Files(_) => return Vec::new(),
+    };
+    let (scheme, host) = (server.uri.scheme_str().unwrap_or("https"), server.uri.host().unwrap_or_default());
+    let port = server.uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+    let name = format!("{scheme}://{host}{port}"); // without user and password
+    let mut all = Vec::new();
+    if let Some(tls) = &server.tls {
+        let own = tls.own.as_ref().map(|own| own.certificate.clone());
+        all.push(ServerCertificates { server: name.clone(), tenants: None, own, ca: tls.ca.clone() });
+    }
+    all.extend(server.tenants.iter().filter_map(|of| {
+        let tenants = Some(of.tenants.iter().map(ToString::to_string).collect());
+        let own = Some(of.own.as_ref()?.certificate.clone());
+        Some(ServerCertificates { server: name.clone(), tenants, own, ca: None })
+    }));
+    all
+}

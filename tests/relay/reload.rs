@@ -1,0 +1,306 @@
+//! A configuration file that changes while the relay runs.
+
+use std::time::Instant;
+
+use tokio::sync::oneshot;
+use weir::reload::{ReloadControl, ReloadReport};
+
+use super::client::PATIENCE;
+use super::unix::Folder;
+use super::*;
+
+/// A relay with a file, and what reads it again.
+struct World {
+    relay: Relay,
+    reloads: ReloadControl,
+    folder: Folder,
+    _stop: oneshot::Sender<()>,
+}
+
+impl World {
+    async fn start(name: &str, text: &str) -> Self {
+        let folder = Folder::new(&format!("reload-{name}"));
+        std::fs::write(folder.0.join("relay.yaml"), text).unwrap();
+        let config = Config::from_file(&folder.0.join("relay.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        let mut app = App::bind(config).await.unwrap();
+        let reloads = app.reloads();
+        let (address, admin) = (app.addresses()[0], app.admin_address().unwrap());
+        let (_stop, stopped) = oneshot::channel::<()>();
+        let running = reloads.clone();
+        let task = tokio::spawn(async move { app.run_with(running, async { drop(stopped.await) }).await });
+        Self { relay: Relay { address, admin, task }, reloads, folder, _stop }
+    }
+
+    fn write(&self, text: &str) {
+        std::fs::write(self.folder.0.join("relay.yaml"), text).unwrap();
+    }
+
+    async fn change(&self, text: &str) -> ReloadReport {
+        self.write(text);
+        self.reloads.reload().await.unwrap()
+    }
+
+    async fn post_reload(&self) -> (u16, String) {
+        let request =
+            "POST /config/reload HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+        exchange(tokio::net::UnixStream::connect(self.folder.0.join("admin.sock")).await.unwrap(), request).await
+    }
+
+    async fn metric(&self, name: &str) -> f64 {
+        let metrics = get(self.relay.admin, "/metrics").await;
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
+    }
+}
+
+fn text(servers: &[SocketAddr], rest: &str) -> String {
+    let servers: Vec<_> = servers.iter().map(|at| format!("{{uri: 'http://{at}', variant: delta}}")).collect();
+    format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0', socket: admin.sock}}\nviews: {{key: [cluster]}}\n\
+         upstream: {{servers: [{}]}}\nbrakes: {{enabled: false}}\ndrain: {{grace: 0s, spread: 0s}}\n{rest}",
+        servers.join(", ")
+    )
+}
+
+const AT_ONCE: &str = "reload: {spread: 0s}\n";
+
+/// Waits until a `*` set is settled, so that it may be handed over.
+async fn is_settled(relay: &Relay) {
+    until("the set is settled", async || {
+        let upstreams = get(relay.admin, "/upstreams").await;
+        ["settled", "complete"].iter().any(|known| upstreams.contains(&format!("\"completeness\": \"{known}\"")))
+    })
+    .await;
+}
+
+/// Comes back with the version of what it has, and states nothing else.
+fn come_back(client: &Client, version: &str) {
+    let Client::Sotw(requests, _) = client else { panic!("a SotW client") };
+    let request = DiscoveryRequest {
+        node: client::node("web"),
+        type_url: CDS.into(),
+        version_info: version.into(),
+        ..DiscoveryRequest::default()
+    };
+    requests.send(request).unwrap();
+}
+
+#[tokio::test]
+async fn an_active_server_that_is_taken_out_takes_no_resource_with_it_before_another_has_spoken() {
+    let (mut before, mut after) = (Plane::start(&BOTH).await, Plane::start(&BOTH).await);
+    let world = World::start("server", &text(&[before.address], AT_ONCE)).await;
+    let mut client = Client::connect(world.relay.address, Variant::Sotw).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = before.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    let sent = client.sent().await;
+    client.ack(CDS, &[], &sent);
+    is_settled(&world.relay).await;
+
+    let report = world.change(&text(&[after.address], AT_ONCE)).await;
+    assert_eq!(report, ReloadReport { changed: vec!["upstream.servers".into()], pending: vec![] });
+    let (code, message) = client.end().await;
+    assert_eq!((code, &*message), (Code::Unavailable, "the configuration of the relay has changed; reconnect"));
+
+    // The next server is silent. Who comes back keeps what it has, and who is new gets it.
+    let mut back = Client::connect(world.relay.address, Variant::Sotw).await;
+    come_back(&back, &sent.version);
+    let stream = after.stream().await;
+    back.hears_nothing(Duration::from_millis(200)).await;
+    let mut fresh = Client::connect(world.relay.address, Variant::Delta).await;
+    fresh.ask(CDS, &[], Some("web"));
+    assert_eq!(fresh.sent().await.set, ["a", "b"]);
+
+    let one = [("a", "1")];
+    say(&stream, "7", &one, &one, &["b"]);
+    assert_eq!(back.sent().await.set, ["a"], "by the word of the next server");
+    assert_eq!(fresh.sent().await.removed, ["b"]);
+    until("the first server is left", async || {
+        !get(world.relay.admin, "/upstreams").await.contains(&before.address.to_string())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_has_not_changed_goes_on_and_a_file_with_a_fault_changes_nothing() {
+    let mut plane = Plane::start(&BOTH).await;
+    let good = text(&[plane.address], AT_ONCE);
+    let world = World::start("fault", &good).await;
+    let mut client = Client::connect(world.relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    client.sent().await;
+
+    let nothing = ReloadReport { changed: vec![], pending: vec![] };
+    assert_eq!(world.change(&format!("# another comment\n{good}")).await, nothing);
+    let spelled = format!("{good}limits: {{message_bytes: 16MiB}}\n").replace("16MiB", &default_of("message_bytes"));
+    assert_eq!(world.change(&spelled).await, nothing, "a default that is spelled out is the same");
+
+    world.write(&format!("{good}limits: {{message_bytes: much}}\nlisten_to: me\n"));
+    let error = world.reloads.reload().await.unwrap_err().to_string();
+    assert!(error.contains("message_bytes") && error.contains("listen_to"), "every fault at once: {error}");
+    assert_eq!(world.metric("weir_config_last_reload_successful").await, 0.0);
+    assert_eq!(world.metric("weir_config_reloads_total{result=\"failed\"}").await, 1.0);
+    let config = get(world.relay.admin, "/config").await;
+    assert!(config.contains("listen_to"), "the reason is shown: {config}");
+    let (status, body) = world.post_reload().await;
+    assert!(status == 422 && body.contains("message_bytes"), "{status} {body}");
+
+    let news = [("c", "1")];
+    say(&stream, "2", &news, &news, &[]);
+    assert_eq!(client.sent().await.set, ["c"], "its stream has seen nothing of all this");
+    world.write(&good);
+    let (status, body) = world.post_reload().await;
+    assert!(status == 200 && body.contains("\"changed\": []"), "{status} {body}");
+    assert_eq!(world.metric("weir_config_last_reload_successful").await, 1.0);
+}
+
+fn default_of(limit: &str) -> String {
+    let schema = weir::config::schema();
+    schema["properties"]["limits"]["properties"][limit]["default"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn what_needs_a_restart_is_pending_and_the_rest_counts() {
+    let mut plane = Plane::start(&BOTH).await;
+    let world = World::start("pending", &text(&[plane.address], AT_ONCE)).await;
+    let mut client = Client::connect(world.relay.address, Variant::Delta).await;
+    client.ask(EDS, &["a", "b"], Some("web"));
+    let _stream = plane.stream().await;
+    let other =
+        text(&[plane.address], AT_ONCE).replace("admin: {address: '127.0.0.1:0'", "admin: {address: '127.0.0.1:1'");
+    let other = format!("{other}limits: {{names_per_stream: 1, streams: 7}}\n");
+    let report = world.change(&other).await;
+    assert_eq!(report.changed, ["limits.names_per_stream"]);
+    assert_eq!(report.pending, ["admin.address", "limits.streams"]);
+    assert_eq!(client.ended().await, Code::Unavailable);
+    let mut back = Client::connect(world.relay.address, Variant::Delta).await;
+    back.ask(EDS, &["a", "b"], Some("web"));
+    assert_eq!(back.ended().await, Code::ResourceExhausted, "the new limit");
+    let shown: serde_json::Value = serde_json::from_str(&get(world.relay.admin, "/config").await).unwrap();
+    assert_eq!(shown["pending"], serde_json::json!(["admin.address", "limits.streams"]));
+    assert_eq!(shown["config"]["limits"]["names_per_stream"], 1);
+    assert_eq!(shown["config"]["admin"]["address"], "127.0.0.1:0", "what is in use");
+    assert_eq!(world.metric("weir_config_pending_keys").await, 2.0);
+
+    let report = world.change(&text(&[plane.address], AT_ONCE)).await;
+    assert_eq!((report.changed, report.pending), (vec!["limits.names_per_stream".to_owned()], vec![]));
+}
+
+#[tokio::test]
+async fn a_file_that_is_valid_only_with_a_restart_changes_nothing() {
+    let plane = Plane::start(&BOTH).await;
+    let world = World::start("together", &text(&[plane.address], AT_ONCE)).await;
+    let with_type = text(&[plane.address], &format!("{AT_ONCE}types: [{{name: a.B, full_state: true}}]\n"));
+    world.write(&with_type.replace("brakes: {enabled: false}", "brakes: {types: [a.B]}"));
+    let error = world.reloads.reload().await.unwrap_err().to_string();
+    assert!(error.starts_with("valid only with a restart: without the changes that need one (types), "), "{error}");
+    assert!(error.contains("brakes.types"), "{error}");
+    assert!(!get(world.relay.admin, "/config").await.contains("a.B\""));
+}
+
+/// I4: under a thousand streams and changes of the control plane, nobody is sent what it has, and nobody misses a change.
+#[tokio::test]
+async fn a_thousand_streams_come_over_to_another_configuration() {
+    let mut plane = Plane::start(&BOTH).await;
+    let spread = "reload: {spread: 2s}\n";
+    let world = World::start("thousand", &text(&[plane.address], spread)).await;
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        clients.extend(Client::connect_many(world.relay.address, 50).await);
+    }
+    clients.iter().for_each(|client| client.ask(CDS, &[], Some("web")));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    for client in &mut clients {
+        let sent = client.sent().await;
+        client.ack(CDS, &[], &sent);
+    }
+    is_settled(&world.relay).await;
+    let begun = Instant::now();
+    let report = world.change(&text(&[plane.address], &format!("{spread}limits: {{names_per_type: 77}}\n"))).await;
+    assert_eq!(report.changed, ["limits.names_per_type"]);
+    for client in &mut clients {
+        assert_eq!(client.ended().await, Code::Unavailable);
+    }
+    assert!(begun.elapsed() > Duration::from_secs(1), "spread over the time that is configured");
+    let mut back = Vec::new();
+    for _ in 0..20 {
+        back.extend(Client::connect_many(world.relay.address, 50).await);
+    }
+    back.iter().for_each(|client| client.ask(CDS, &[], Some("web")));
+    for client in &mut back {
+        assert_eq!(client.sent().await.set, ["a", "b"]);
+    }
+    // The second stream upstream goes over the same connection.
+    let stream = tokio::time::timeout(PATIENCE, plane.stream()).await.unwrap();
+    let two = [("a", "2"), ("b", "1")];
+    say(&stream, "2", &two, &two, &[]);
+    for client in &mut back {
+        assert_eq!(client.sent().await.set, ["a"]);
+    }
+    let connections = format!("weir_upstream_connections{{server=\"http://{}\"}}", plane.address);
+    assert_eq!(world.metric(&connections).await, 1.0);
+}
+
+#[tokio::test]
+async fn a_file_that_is_watched_is_read_when_it_changes() {
+    let plane = Plane::start(&BOTH).await;
+    let watched = "reload: {watch: true, spread: 0s}\n";
+    let world = World::start("watched", &text(&[plane.address], watched)).await;
+    world.write(&text(&[plane.address], &format!("{watched}limits: {{names_per_type: 77}}\n")));
+    until("the change counts", async || get(world.relay.admin, "/config").await.contains("\"names_per_type\": 77"))
+        .await;
+    world.write(&text(&[plane.address], "reload: {watch: false}\n"));
+    until("it is not watched any more", async || get(world.relay.admin, "/config").await.contains("\"watch\": false"))
+        .await;
+}
+
+/// What the state file has is of the configuration that serves.
+#[tokio::test]
+async fn the_state_file_goes_on_over_a_reload() {
+    let mut plane = Plane::start(&BOTH).await;
+    let state = format!("{AT_ONCE}state: {{path: state}}\n");
+    let world = World::start("state", &text(&[plane.address], &state)).await;
+    let mut client = Client::connect(world.relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    client.sent().await;
+    is_settled(&world.relay).await;
+    world.change(&text(&[plane.address], &format!("{state}limits: {{names_per_type: 77}}\n"))).await;
+    assert_eq!(client.ended().await, Code::Unavailable);
+    // Nobody comes to the next configuration for a while: the file keeps what it had.
+    is_saved(&world).await;
+    let mut client = Client::connect(world.relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    client.sent().await;
+    let stream = plane.stream().await;
+    let now = [("a", "2"), ("c", "1")];
+    say(&stream, "2", &now, &now, &["b"]);
+    assert_eq!(client.sent().await.set, ["a", "c"]);
+    assert_eq!(client.sent().await.removed, ["b"]);
+    is_settled(&world.relay).await;
+    is_saved(&world).await;
+    let address = plane.kill().await;
+
+    let file = world.folder.0.join("state");
+    drop(world._stop);
+    let stopped = async {
+        while !world.relay.task.is_finished() {
+            tokio::time::sleep(Duration::from_millis(5)).await
+        }
+    };
+    tokio::time::timeout(PATIENCE, stopped).await.expect("the relay does not stop");
+    let again = text(&[address], &format!("state: {{path: '{}'}}\n", file.display()));
+    let next = World::start("state-next", &again).await;
+    let mut client = Client::connect(next.relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    assert_eq!(client.sent().await.set, ["a", "c"], "of the second configuration");
+}
+
+async fn is_saved(world: &World) {
+    let then = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+    until("everything is saved", async || world.metric("weir_state_current_timestamp_seconds").await > then).await;
+}
