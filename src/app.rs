@@ -238,14 +238,14 @@ impl App {
         {
             tracing::warn!("the last state could not be written in time");
         }
-        let delay = reloads.last_delay().await;
+        let delay = reloads.last_delay();
         if !delay.is_zero() {
             let delay_text = humantime::format_duration(delay);
             tracing::info!(delay = %delay_text, "waiting for the drain delay; still accepting clients");
             tokio::time::sleep(delay).await;
         }
         tracing::info!("closing listeners and ending client streams");
-        let times = reloads.end().await;
+        let times = reloads.end();
         self.switch.begin(times, DrainReason::Shutdown);
         let ended = async { while serving.join_next().await.is_some() {} };
         if tokio::time::timeout(times.longest() + LAST_BYTES, ended).await.is_err() {

@@ -39,18 +39,10 @@ impl Generation {
         Self::of(config, sources, views)
     }
 
-    /// Sets up one that follows another. Its views have what those of the earlier one have now; that takes as long as there are resources.
-    /// It must be called within a runtime.
+    /// Sets up one that follows another.
     pub(crate) fn after(config: &Config, earlier: &Self) -> Self {
         let sources = Sources::new(config, Some(&earlier.sources));
         let views = later_views(config, sources.streams(), &earlier.views);
-        let keep = config.views_idle;
-        let count = views.inherit(&earlier.views, keep);
-        let of_hub = match (views.hub(), earlier.views.hub()) {
-            (Some(hub), Some(earlier)) => hub.inherit(earlier, keep),
-            _ => 0,
-        };
-        tracing::debug!(views = count + of_hub, "views handed over to the new configuration");
         Self::of(config, sources, views)
     }
 
@@ -109,12 +101,12 @@ fn first_views(config: &Config, mut connectors: Vec<SharedConnector>) -> Views {
 
 /// Creates views that follow others.
 fn later_views(config: &Config, mut connectors: Vec<SharedConnector>, earlier: &Arc<Views>) -> Views {
-    let options = config.views.clone();
-    let Some(hub) = config.hub.clone() else { return Views::new(options, connectors).after(earlier) };
+    let (options, keep) = (config.views.clone(), config.views_idle);
+    let Some(hub) = config.hub.clone() else { return Views::new(options, connectors).after(earlier, keep) };
     let hub_before = earlier.hub().unwrap_or(earlier);
-    let hub = Arc::new(Views::new(hub, connectors.clone()).into_hub().after(hub_before));
+    let hub = Arc::new(Views::new(hub, connectors.clone()).into_hub().after(hub_before, keep));
     connectors.push(Arc::new(HubConnector::new(hub.clone())));
-    Views::new(options, connectors).with_hub(hub).after(earlier)
+    Views::new(options, connectors).with_hub(hub).after(earlier, keep)
 }
 
 /// The sources of a plan, each opened once.

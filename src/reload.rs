@@ -1,14 +1,14 @@
 //! Reads the configuration file again while the relay runs, and takes over what has changed. A file with a fault changes nothing.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::sync::Mutex;
 
 use crate::admin::ReloadCall;
-use crate::config::{Applies, Config, Diagnostic, InUse, Reloaded, hash_of};
+use crate::config::{Applies, Config, Diagnostic, InUse, Reloaded, hash_of, without_environment};
 use crate::config_status::ConfigStatus;
 use crate::downstream::{DrainReason, DrainTimes, JudgedClients, Service};
 use crate::generation::Generation;
@@ -33,14 +33,15 @@ struct Inner {
     path: PathBuf,
     adapt: Adapt,
     /// Locked for as long as a reload takes: one at a time.
-    state: Mutex<State>,
+    in_use: Mutex<InUse>,
+    /// Nothing awaits while it is locked.
+    course: std::sync::Mutex<Course>,
 }
 
 /// Changes a configuration as the command line demands.
 pub type Adapt = Box<dyn Fn(Config) -> anyhow::Result<Config> + Send + Sync>;
 
-struct State {
-    in_use: InUse,
+struct Course {
     times: DrainTimes,
     watch: bool,
     /// Those whose streams are ending.
@@ -102,8 +103,12 @@ impl ReloadControl {
         adapt: Adapt,
     ) -> Self {
         let path = status.get().file;
-        let state = Mutex::new(State { in_use, times, watch, earlier: Vec::new(), is_over: false });
-        Self(Arc::new(Inner { serving, permissions, status, path, adapt, state }))
+        let course = std::sync::Mutex::new(Course { times, watch, earlier: Vec::new(), is_over: false });
+        Self(Arc::new(Inner { serving, permissions, status, path, adapt, in_use: Mutex::new(in_use), course }))
+    }
+
+    fn course(&self) -> MutexGuard<'_, Course> {
+        self.0.course.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the file, and takes over what has changed. If anything is wrong with it, nothing changes.
@@ -121,7 +126,7 @@ impl ReloadControl {
             }
             Err(error) => {
                 let error = format!("{error:#}");
-                self.0.status.failed(&error);
+                self.0.status.failed(&without_environment(&error, &self.0.path));
                 tracing::error!(file = %path, error, "invalid configuration; the one before goes on, and a restart would fail");
             }
         }
@@ -129,9 +134,13 @@ impl ReloadControl {
     }
 
     async fn try_reload(&self) -> anyhow::Result<ReloadReport> {
-        let mut state = self.0.state.lock().await;
-        anyhow::ensure!(!state.is_over, "the relay is shutting down");
-        let Reloaded { config, changed, pending } = state.in_use.reload(&self.0.path)?;
+        let mut in_use = self.0.in_use.lock().await;
+        // The disk may hang.
+        let reading = tokio::task::spawn_blocking({
+            let (in_use, path) = (in_use.clone(), self.0.path.clone());
+            move || in_use.reload(&path)
+        });
+        let Reloaded { config, changed, pending } = reading.await??;
         let config = (self.0.adapt)(config)?;
         for Diagnostic { path, line, at, reason, .. } in &config.warnings {
             tracing::warn!(file = %path.display(), line, key = at, reason, "configuration warning");
@@ -139,38 +148,37 @@ impl ReloadControl {
         if changed.iter().all(|key| Applies::of(key) == Applies::AtOnce) {
             self.0.permissions.replace(config.views.permissions.clone())?;
         } else {
-            self.replace(&mut state, &config).await?;
+            self.replace(&config)?;
         }
-        state.in_use = config.in_use();
-        (state.times, state.watch) = (config.drain, config.reload.watch);
+        *in_use = config.in_use();
+        {
+            let mut course = self.course();
+            (course.times, course.watch) = (config.drain, config.reload.watch);
+        }
         let shown = config.shown;
         self.0.status.taken(shown.sha256, shown.config, pending.clone());
         Ok(ReloadReport { changed, pending })
     }
 
     /// Sets up what the configuration describes, and lets new streams come to it.
-    async fn replace(&self, state: &mut State, config: &Config) -> anyhow::Result<()> {
-        let serving = self.0.serving.clone();
+    fn replace(&self, config: &Config) -> anyhow::Result<()> {
+        let serving = &self.0.serving;
         let earlier = serving.generation.get();
-        let next = {
-            let (config, earlier) = (config.clone(), earlier.clone());
-            tokio::task::spawn_blocking(move || Generation::after(&config, &earlier)).await?
-        };
+        let next = Arc::new(Generation::after(config, &earlier));
         self.0.permissions.replace(config.views.permissions.clone())?;
-        serving.replace(Arc::new(next));
+        let mut course = self.course();
+        anyhow::ensure!(!course.is_over, "the relay is shutting down");
+        serving.replace(next);
         // However often the file changes, few configurations are at work.
-        state.earlier.retain(|before| before.strong_count() > 0);
-        for before in state.earlier.iter().filter_map(Weak::upgrade) {
+        course.earlier.retain(|before| before.strong_count() > 0);
+        for before in course.earlier.iter().filter_map(Weak::upgrade) {
             before.end(config.drain, DrainReason::Reload);
         }
-        earlier.end(config.drain.of_reload(), DrainReason::Reload);
-        state.earlier.push(Arc::downgrade(&earlier));
-        let lasts = config.drain.of_reload().longest() + LAST_BYTES;
-        tokio::spawn(async move {
-            tokio::time::sleep(lasts).await;
-            earlier.finish_loads(LAST_BYTES).await;
-            serving.forget(&earlier);
-        });
+        let times = config.drain.of_reload();
+        earlier.end(times, DrainReason::Reload);
+        course.earlier.push(Arc::downgrade(&earlier));
+        drop(course);
+        tokio::spawn(leave(serving.clone(), earlier, times.longest() + LAST_BYTES));
         Ok(())
     }
 
@@ -179,12 +187,14 @@ impl ReloadControl {
         let (mut seen, mut tried) = (None, None);
         loop {
             tokio::time::sleep(LOOKS_EVERY).await;
-            if !self.0.state.lock().await.watch {
+            if !self.course().watch {
                 continue;
             }
             let Ok(text) = tokio::fs::read(&self.0.path).await else { continue };
             let now = Some(hash_of(&text));
-            let is_new = now != tried && now.as_ref() != Some(&self.0.status.get().sha256);
+            let status = self.0.status.get();
+            // A file that is again the one in use is no fault any more.
+            let is_new = now != tried && (now.as_ref() != Some(&status.sha256) || status.error.is_some());
             // It is read once it looks the same twice in a row: not all who write a file replace it in one step.
             if is_new && now == seen {
                 tried.clone_from(&now);
@@ -199,53 +209,52 @@ impl ReloadControl {
         let reloads = self.clone();
         Arc::new(move || {
             let reloads = reloads.clone();
-            Box::pin(async move {
-                match reloads.reload().await {
-                    Ok(report) => Ok(serde_json::to_value(report).unwrap_or_default()),
-                    Err(error) => Err(format!("{error:#}")),
-                }
-            })
+            // It goes on if the caller leaves.
+            let reload = tokio::spawn(async move { reloads.reload_for_admin().await });
+            Box::pin(async move { reload.await.unwrap_or_else(|error| Err(error.to_string())) })
         })
     }
 
-    /// Ends the streams of all configurations. Nothing is read again after that.
-    pub(crate) async fn end(&self) -> DrainTimes {
-        let mut state = self.0.state.lock().await;
-        state.is_over = true;
-        let earlier = state.earlier.iter().filter_map(Weak::upgrade);
-        for generation in earlier.chain([self.0.serving.generation.get()]) {
-            generation.end(state.times, DrainReason::Shutdown);
+    async fn reload_for_admin(&self) -> Result<serde_json::Value, String> {
+        match self.reload().await {
+            Ok(report) => Ok(serde_json::to_value(report).unwrap_or_default()),
+            Err(error) => Err(without_environment(&format!("{error:#}"), &self.0.path)),
         }
-        state.times
+    }
+
+    /// Ends the streams of all configurations. Nothing is read again after that.
+    pub(crate) fn end(&self) -> DrainTimes {
+        let mut course = self.course();
+        course.is_over = true;
+        let earlier = course.earlier.iter().filter_map(Weak::upgrade);
+        for generation in earlier.chain([self.0.serving.generation.get()]) {
+            generation.end(course.times, DrainReason::Shutdown);
+        }
+        course.times
     }
 
     /// Reports what clients reported last, after all of them have left.
     pub(crate) async fn finish_loads(&self, patience: Duration) {
-        let state = self.0.state.lock().await;
-        let earlier = state.earlier.iter().filter_map(Weak::upgrade);
-        let all = earlier.chain([self.0.serving.generation.get()]);
+        let earlier: Vec<_> = self.course().earlier.iter().filter_map(Weak::upgrade).collect();
+        let all = earlier.into_iter().chain([self.0.serving.generation.get()]);
         let finish = |generation: Arc<Generation>| async move { generation.finish_loads(patience).await };
         futures_util::future::join_all(all.map(finish)).await;
     }
 
     /// Returns how long the relay serves as before while it is not ready.
-    pub(crate) async fn last_delay(&self) -> Duration {
-        self.0.state.lock().await.times.delay
+    pub(crate) fn last_delay(&self) -> Duration {
+        self.course().times.delay
     }
 }
 
-impl Serving {
-    /// The views after these no longer show them.
-    fn forget(&self, gone: &Generation) {
-        let mut views = self.views.get();
-        loop {
-            let Some(earlier) = views.before() else { return };
-            if Arc::ptr_eq(&earlier, &gone.views) {
-                return views.forget_earlier();
-            }
-            views = earlier;
-        }
+/// Waits until a configuration has no clients any more. Then what its views have is left to those that followed.
+async fn leave(serving: Arc<Serving>, earlier: Arc<Generation>, at_most: Duration) {
+    let last = Instant::now() + at_most;
+    while Instant::now() < last && !earlier.views.has_no_clients() {
+        tokio::time::sleep(LOOKS_EVERY).await;
     }
+    earlier.finish_loads(LAST_BYTES).await;
+    let _ = tokio::task::spawn_blocking(move || serving.views.get().let_go_of(&earlier.views)).await;
 }
 
 const LOOKS_EVERY: Duration = Duration::from_secs(1);

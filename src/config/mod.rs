@@ -65,7 +65,7 @@ pub use checked::{AdminOptions, Config};
 pub use diagnostic::Diagnostic;
 pub use form::{admin_address, listen_address};
 pub(crate) use load::Review;
-pub(crate) use reload::{InUse, Reloaded};
+pub(crate) use reload::{InUse, Reloaded, without_environment};
 pub use schema::schema;
 pub(crate) use shown::{ShownConfig, hash_of};
 

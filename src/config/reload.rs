@@ -69,7 +69,8 @@ impl InUse {
     }
 
     fn pending(&self, tree: &Node) -> Vec<String> {
-        let is_empty = |tree| comparable(tree).get("permissions").is_none_or(|rules| rules == &Json::Array(vec![]));
+        let rules = |tree| comparable(tree).get("permissions").and_then(Json::as_array).map_or(0, Vec::len);
+        let is_empty = |tree| rules(tree) == 0;
         let needs_restart = |path: &String| match path.as_str() {
             // Clients that came without any rule were never judged, and a file that lost its rules must not open everything.
             "permissions" => is_empty(&self.tree) != is_empty(tree),
@@ -93,6 +94,14 @@ impl InUse {
     }
 }
 
+/// Returns a message about a file without the values of the environment that it names: not all who see the message may see those.
+pub(crate) fn without_environment(message: &str, path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let names = text.split("${").skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name);
+    let known = names.filter_map(|name| Some((name, std::env::var(name).ok().filter(|value| value.len() > 2)?)));
+    known.fold(message.to_owned(), |message, (name, value)| message.replace(&value, &format!("${{{name}}}")))
+}
+
 fn comparable(tree: &Node) -> Json {
     let mut values = json_of(tree, &str::to_owned);
     fill(&mut values, &schema());
@@ -108,7 +117,8 @@ fn changes(one: &Node, other: &Node) -> Vec<String> {
 
 fn compare(one: &Json, other: &Json, path: &str, found: &mut Vec<String>) {
     let (Json::Object(one), Json::Object(other)) = (one, other) else {
-        if one != other {
+        let is_nothing = |value: &Json| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+        if one != other && !(is_nothing(one) && is_nothing(other)) {
             found.push(path.to_owned());
         }
         return;

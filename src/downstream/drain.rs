@@ -61,12 +61,15 @@ impl Drain {
     /// Waits, after it has begun, until it is one stream's turn to end.
     pub(crate) async fn turn_comes(&mut self) {
         let share = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
+        let mut turn = None;
         loop {
             let begun = *self.begun.borrow_and_update();
             let Some(Begun { at, spread, .. }) = begun else { return };
-            let turn = sleep_until(at + spread.mul_f64(share));
+            let by_this = at + spread.mul_f64(share);
+            let next = turn.map_or(by_this, |turn: Instant| turn.min(by_this)); // it is hastened, never put off
+            turn = Some(next);
             tokio::select! {
-                () = turn => return,
+                () = sleep_until(next) => return,
                 changed = self.begun.changed() => if changed.is_err() { return },
             }
         }

@@ -1,5 +1,6 @@
 //! The snapshots that a view task has published, for its sessions to read.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::protocol::limits::Limits;
 use crate::protocol::view::{BrakeState, LeaseAccess, Leases, Snapshot};
+use crate::xds::Authority;
 
 /// The newest snapshot of a view, and those that sessions have leased. No lock is held while a reply is made.
 #[derive(Debug)]
@@ -18,6 +20,10 @@ pub(super) struct Published {
     /// Places of the servers that have responded on a stream of this view which stands.
     responding: Mutex<Vec<u16>>,
     brakes: Mutex<NotedBrakes>,
+    /// Authorities that have fallen back.
+    fallen: Mutex<BTreeSet<Authority>>,
+    /// Tells this view from those of the same key before and after it, whose revisions are others.
+    pub(super) life: u64,
 }
 
 /// What brakes held when it was noted.
@@ -30,9 +36,10 @@ pub(crate) struct NotedBrakes {
 }
 
 impl Published {
-    pub(super) fn new(limits: Arc<Limits>) -> Self {
-        let (newest, responding, brakes) = Default::default();
-        Self { waiting: AtomicUsize::new(0), newest, leases: Mutex::new(Leases::new(limits)), responding, brakes }
+    pub(super) fn new(limits: Arc<Limits>, life: u64) -> Self {
+        let (newest, responding, brakes, fallen) = Default::default();
+        let (waiting, leases) = (AtomicUsize::new(0), Mutex::new(Leases::new(limits)));
+        Self { waiting, newest, leases, responding, brakes, fallen, life }
     }
 
     /// Notes what brakes hold; `None` if nothing.
@@ -48,6 +55,14 @@ impl Published {
 
     pub(super) fn brakes(&self) -> NotedBrakes {
         self.brakes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn note_fallen(&self, authorities: BTreeSet<Authority>) {
+        *self.fallen.lock().unwrap_or_else(PoisonError::into_inner) = authorities;
+    }
+
+    pub(super) fn fallen(&self) -> BTreeSet<Authority> {
+        self.fallen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn note_responding(&self, servers: impl Iterator<Item = u16>) {

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use super::records::{
 use super::save::{Contents, ViewId, Written, WrittenSet};
 use super::sealing::SealingKey;
 use crate::proto::{Any, discovery};
-use crate::protocol::view::{BrakeState, Class, SavedResource, SavedSet};
+use crate::protocol::view::{BrakeState, Class, SavedResource, SavedSet, Snapshot};
 use crate::relay::Views;
 use crate::xds::{ContentHash, Name, Resource};
 
@@ -199,7 +200,7 @@ fn places(record: &ViewRecord, views: &Views) -> Vec<Option<u16>> {
 }
 
 /// What is remembered of a restored view, so that only changes are written from now on. Nothing is remembered of one that was restored in part.
-pub(super) fn written(view: &StoredView, restored: &crate::protocol::view::Snapshot, views: &Views) -> Written {
+pub(super) fn written(view: &StoredView, (restored, life): &(Arc<Snapshot>, u64), views: &Views) -> Written {
     let mut sets = BTreeMap::new();
     for set in &view.record.sets {
         let (kind, class) = (views.types().resolve(&set.type_name), set.class());
@@ -214,6 +215,7 @@ pub(super) fn written(view: &StoredView, restored: &crate::protocol::view::Snaps
     Written {
         number: view.number,
         revision: restored.revision,
+        life: *life,
         sets,
         next_set,
         servers,

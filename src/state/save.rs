@@ -33,6 +33,8 @@ pub(super) struct ViewId {
 pub(super) struct Current {
     pub(crate) id: ViewId,
     pub(crate) snapshot: Arc<Snapshot>,
+    /// Revisions of another life mean something else: all of the view is written then.
+    pub(crate) life: u64,
     pub(crate) record: ViewRecord,
     /// The names of servers, by their places in the plan. What others gave is not saved.
     pub(crate) servers: Arc<BTreeMap<u16, String>>,
@@ -46,6 +48,7 @@ pub(super) struct Current {
 pub(super) struct Written {
     pub(crate) number: u32,
     pub(crate) revision: Revision,
+    pub(crate) life: u64,
     pub(crate) sets: BTreeMap<(Type, Class), WrittenSet>,
     /// The number of the next set.
     pub(crate) next_set: u32,
@@ -90,18 +93,6 @@ pub(super) struct Form<'a> {
 }
 
 impl Contents {
-    /// Has all views written anew with the next transaction, but for those that only stay.
-    pub(crate) fn write_again(&mut self, stays: impl Fn(&ViewId) -> bool) {
-        let orphans = &mut self.orphans;
-        self.views.retain(|id, written| {
-            let stays = stays(id);
-            if !stays {
-                orphans.push(written.number);
-            }
-            stays
-        });
-    }
-
     /// Writes the changes of these views, and removes the views of which `keeps` is false.
     pub(crate) fn save(
         &mut self,
@@ -131,10 +122,13 @@ impl Contents {
                 writer.remove_view(number)?;
             }
             for current in changed {
-                let before = self.views.get(&current.id).cloned().unwrap_or_else(|| {
+                let mut before = self.views.get(&current.id).cloned().unwrap_or_else(|| {
                     next_view += 1;
-                    Written { number: next_view - 1, ..Written::default() }
+                    Written { number: next_view - 1, life: current.life, ..Written::default() }
                 });
+                if before.life != current.life {
+                    (before.life, before.revision) = (current.life, Revision::ZERO);
+                }
                 written.push((current.id.clone(), writer.write_view(current, before)?));
             }
             writer.remove_unused_bodies()?;

@@ -1,7 +1,7 @@
 //! The thread that owns the file: it loads views into a relay that starts, and then writes what changes.
 
 use std::cell::OnceCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
@@ -33,15 +33,14 @@ pub(crate) struct StateWriter {
 
 impl StateWriter {
     /// Loads what the file has into the views, which nobody has asked for yet, and starts to write.
-    pub(crate) fn start(options: StateOptions, current: &Arc<Newest<Views>>) -> anyhow::Result<Self> {
-        let views = current.get();
+    pub(crate) fn start(options: StateOptions, newest: &Arc<Newest<Views>>) -> anyhow::Result<Self> {
+        let views = newest.get();
         let counters = Arc::<StateCounters>::default();
         let mut work = Work {
             path: options.path.clone(),
             key: options.key.as_deref().map(SealingKey::read).transpose().context("state.key")?,
             options,
-            current: Arc::downgrade(current),
-            views: Arc::downgrade(&views),
+            views: Arc::downgrade(newest),
             counters: counters.clone(),
             open: None,
             unused: HashSet::new(),
@@ -92,9 +91,7 @@ struct Work {
     options: StateOptions,
     path: PathBuf,
     key: Option<SealingKey>,
-    current: Weak<Newest<Views>>,
-    /// Those that the file was last written from.
-    views: Weak<Views>,
+    views: Weak<Newest<Views>>,
     counters: Arc<StateCounters>,
     open: Option<(Database, Contents)>,
     /// Views of the file that are kept for a while although they are not used.
@@ -107,8 +104,7 @@ impl Work {
         loop {
             let pause = if self.open.is_some() { PAUSE } else { RETRY };
             let is_last = !matches!(stopped.recv_timeout(pause), Err(RecvTimeoutError::Timeout));
-            let Some(views) = self.current.upgrade().map(|current| current.get()) else { return };
-            self.follow(&views);
+            let Some(views) = self.views.upgrade().map(|newest| newest.get()) else { return };
             self.counters.begin(wall_time());
             self.open(&views);
             self.write(&views);
@@ -116,17 +112,6 @@ impl Work {
             if is_last {
                 return;
             }
-        }
-    }
-
-    /// Other views count their revisions anew, so all of them are written once.
-    fn follow(&mut self, views: &Arc<Views>) {
-        if std::ptr::eq(self.views.as_ptr(), Arc::as_ptr(views)) {
-            return;
-        }
-        self.views = Arc::downgrade(views);
-        if let Some((_, contents)) = &mut self.open {
-            contents.write_again(|id| self.unused.contains(id));
         }
     }
 
@@ -233,12 +218,13 @@ impl Work {
         let brakes = Stored::brakes_of(view, of);
         let saved = SavedView { key: id.key.clone(), sets, brakes, counts_for_readiness, age };
         match of.restore(saved, self.options.keep) {
-            Some(snapshot) => Ok(Ok((id, written(view, &snapshot, of), count))),
+            Some(restored) => Ok(Ok((id, written(view, &restored, of), count))),
             None => Ok(Ok((id, unwritten(view, of), 0))), // it is running already
         }
     }
 
-    fn write(&mut self, views: &Views) {
+    /// Writes what has changed: of the views that serve, and of those of an earlier configuration that none of these follows yet.
+    fn write(&mut self, views: &Arc<Views>) {
         let Some((database, contents)) = &mut self.open else { return };
         if self.started.elapsed() > self.options.keep {
             self.unused.clear();
@@ -246,22 +232,31 @@ impl Work {
         let begun = Instant::now();
         let now = wall_time();
         let (mut present, mut changed) = (self.unused.clone(), Vec::new());
-        for of in std::iter::once(views).chain(views.hub().map(|hub| &**hub)) {
-            let shared = !std::ptr::eq(of, views);
+        let mut seen = HashSet::new();
+        let generations: Vec<_> = std::iter::successors(Some(views.clone()), |views| views.before()).collect();
+        let with_hubs = |views: &Arc<Views>| [Some((views.clone(), false)), views.hub().map(|hub| (hub.clone(), true))];
+        for (of, shared) in generations.iter().flat_map(with_hubs).flatten() {
             let (servers, common) = (Arc::new(of.saved_servers()), OnceCell::new());
-            for ViewToSave { key, snapshot, responding, brakes } in of.to_save() {
+            let mut here = HashMap::new();
+            for view in of.to_save() {
+                here.insert(view.key.clone(), view); // one that has begun to run comes last
+            }
+            for ViewToSave { key, snapshot, life, responding, brakes } in here.into_values() {
                 let id = ViewId { shared, key };
+                if !seen.insert(id.clone()) {
+                    continue; // a later one follows it
+                }
                 present.insert(id.clone());
                 let known = contents.views.get(&id);
                 let is_current = known.is_some_and(|known| {
-                    (known.revision, known.brake_changes) == (snapshot.revision, brakes.changes)
+                    (known.life, known.revision, known.brake_changes) == (life, snapshot.revision, brakes.changes)
                         && (responding.is_empty() || now < known.at + HEARD_EVERY)
                 });
                 if is_current || known.is_none() && snapshot.revision == Revision::ZERO {
                     continue;
                 }
-                let record = common.get_or_init(|| Common::of(of, shared)).record(&id.key);
-                changed.push(Current { id, snapshot, record, servers: servers.clone(), responding, brakes });
+                let record = common.get_or_init(|| Common::of(&of, shared)).record(&id.key);
+                changed.push(Current { id, snapshot, life, record, servers: servers.clone(), responding, brakes });
             }
         }
         let wall_time = |moment| now + u64::try_from(views.time_until(moment).as_millis()).unwrap_or(u64::MAX / 2);

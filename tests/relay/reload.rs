@@ -304,3 +304,75 @@ async fn is_saved(world: &World) {
     let then = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
     until("everything is saved", async || world.metric("weir_state_current_timestamp_seconds").await > then).await;
 }
+
+/// FB-26: a fallback that has begun is not undone.
+#[tokio::test]
+async fn a_view_that_had_fallen_back_goes_on_at_the_next_server() {
+    let dead = Plane::start(&BOTH).await.kill().await;
+    let mut second = Plane::start(&BOTH).await;
+    let world = World::start("fallen", &text(&[dead, second.address], AT_ONCE)).await;
+    let mut client = Client::connect(world.relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = second.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    client.sent().await;
+    is_settled(&world.relay).await;
+    world.change(&text(&[dead, second.address], &format!("{AT_ONCE}limits: {{names_per_type: 77}}\n"))).await;
+    assert_eq!(client.ended().await, Code::Unavailable);
+    let mut back = Client::connect(world.relay.address, Variant::Delta).await;
+    back.ask(CDS, &[], Some("web"));
+    assert_eq!(back.sent().await.set, ["a", "b"]);
+    let stream = second.stream().await;
+    let news = [("a", "2"), ("b", "1")];
+    say(&stream, "2", &news, &news, &[]);
+    assert_eq!(back.sent().await.set, ["a"]);
+}
+
+/// I3: a view begins with what the one before it has when its first client comes, not with what there was at the reload.
+#[tokio::test]
+async fn what_changes_after_the_reload_is_not_taken_back_for_those_who_come_later() {
+    let mut plane = Plane::start(&BOTH).await;
+    let slowly = "reload: {spread: 1h}\n";
+    let world = World::start("later", &text(&[plane.address], slowly)).await;
+    let mut client = Client::connect(world.relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    let sent = client.sent().await;
+    client.ack(CDS, &[], &sent);
+    is_settled(&world.relay).await;
+    world.change(&text(&[plane.address], &format!("{slowly}limits: {{names_per_type: 77}}\n"))).await;
+    let now = [("a", "2")];
+    say(&stream, "2", &now, &now, &["b"]);
+    let sent = client.sent().await;
+    assert_eq!(sent.set, ["a"], "its stream is served as before");
+    client.ack(CDS, &[], &sent);
+    assert_eq!(client.sent().await.removed, ["b"]);
+    let mut fresh = Client::connect(world.relay.address, Variant::Sotw).await;
+    fresh.ask(CDS, &[], Some("web"));
+    assert_eq!(fresh.sent().await.set, ["a"], "the server has said nothing on the new stream");
+    let clients = get(world.relay.admin, "/clients").await;
+    assert_eq!(clients.matches("\"session\"").count(), 2, "both are shown: {clients}");
+    let metrics = get(world.relay.admin, "/metrics").await;
+    let series = metrics
+        .lines()
+        .filter(|line| line.starts_with("weir_view_clients{") || line.starts_with("weir_client_streams{"));
+    let series: Vec<_> = series.collect();
+    assert_eq!(
+        series.len(),
+        series.iter().map(|line| line.split(' ').next()).collect::<std::collections::BTreeSet<_>>().len()
+    );
+}
+
+/// The message of a fault is for more eyes than the environment.
+#[tokio::test]
+async fn no_page_shows_a_value_of_the_environment() {
+    let plane = Plane::start(&BOTH).await;
+    let world = World::start("environment", &text(&[plane.address], AT_ONCE)).await;
+    let (name, value) = std::env::vars().find(|(_, value)| value.len() > 8 && value.starts_with('/')).unwrap();
+    world.write(&text(&[plane.address], &format!("{AT_ONCE}limits: {{message_bytes: '${{{name}}}'}}\n")));
+    let (status, body) = world.post_reload().await;
+    assert!(status == 422 && body.contains("message_bytes") && !body.contains(&value), "{body}");
+    let config = get(world.relay.admin, "/config").await;
+    assert!(config.contains("message_bytes") && !config.contains(&value), "{config}");
+}

@@ -4,26 +4,30 @@ mod rest;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use axum::response::Response;
 
 pub(super) use self::rest::rest;
-use super::Shown;
 use super::caller::Caller;
 use super::grpc::{Requests, Responses, Status};
+use super::{Shown, ShownNow};
 use crate::client_status::Failure;
 
 /// `FetchClientStatus`: one request, one response.
-pub(super) async fn fetch(State(shown): State<Shown>, Extension(caller): Extension<Caller>, body: Body) -> Response {
+pub(super) async fn fetch(State(shown): State<ShownNow>, Extension(caller): Extension<Caller>, body: Body) -> Response {
     answer(shown, caller, Requests::of(body), false)
 }
 
 /// `StreamClientStatus`: a response to each request, and none without (CSDS-1).
-pub(super) async fn stream(State(shown): State<Shown>, Extension(caller): Extension<Caller>, body: Body) -> Response {
+pub(super) async fn stream(
+    State(shown): State<ShownNow>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Response {
     answer(shown, caller, Requests::of(body), true)
 }
 
-fn answer(shown: Shown, caller: Caller, mut requests: Requests, is_stream: bool) -> Response {
+fn answer(now: ShownNow, caller: Caller, mut requests: Requests, is_stream: bool) -> Response {
     let (responses, response) = Responses::channel();
     tokio::spawn(async move {
         let status = loop {
@@ -32,7 +36,8 @@ fn answer(shown: Shown, caller: Caller, mut requests: Requests, is_stream: bool)
                 Ok(None) => break Status::new(Status::OK, ""),
                 Err(status) => break status,
             };
-            // A stream may outlive what its certificate may do.
+            // A stream may outlive what its certificate may do, and the configuration.
+            let shown = Shown::from_ref(&now);
             if let Err((_, reason)) = shown.rules.check_reader(&caller) {
                 break Status::new(Status::PERMISSION_DENIED, reason);
             }

@@ -153,6 +153,17 @@ impl Sources {
         batches.into_values().collect()
     }
 
+    /// Returns the authorities that have fallen back.
+    pub(crate) fn fallen(&self) -> BTreeSet<Authority> {
+        let has_fallen = |ladder: &Ladder| ladder.open().len() > 1;
+        self.ladders.iter().filter(|(_, ladder)| has_fallen(ladder)).map(|(authority, _)| authority.clone()).collect()
+    }
+
+    /// Lets these authorities fall back again as soon as their first choice is unreachable, although everything may be cached.
+    pub(crate) fn go_on_fallen(&mut self, authorities: BTreeSet<Authority>) {
+        self.fallen = authorities;
+    }
+
     /// Returns the ladders that have a server open, with its rung on each.
     pub(super) fn users(&self, server: usize) -> Vec<(Authority, usize)> {
         let rung = |(authority, ladder): (&Authority, &Ladder)| {
@@ -190,8 +201,12 @@ impl Sources {
         let unreachable = servers.iter().map(|server| &self.servers[*server]).enumerate();
         let unreachable =
             unreachable.map(|(rung, server)| server.is_unreachable() && tried_or_not_last(rung, server)).collect();
-        let around = AuthorityContext { authority, unreachable, view };
+        let goes_on = self.fallen.contains(authority);
+        let around = AuthorityContext { authority, goes_on, unreachable, view };
         let moves = event(self.ladder(authority), &around);
+        if self.ladder(authority).active().is_some() {
+            self.fallen.remove(authority);
+        }
         for step in moves {
             match step {
                 LadderAction::Open(rung) => self.open(authority, servers[rung], view),

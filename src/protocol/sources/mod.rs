@@ -52,6 +52,8 @@ pub struct Sources {
     dropped: bool,
     /// Authorities with missing names whose ladders are `cached`, without a timer that runs.
     missed: BTreeSet<Authority>,
+    /// Authorities that had fallen back in a view before this one, and have had no active server since: they go on without another reason.
+    fallen: BTreeSet<Authority>,
     /// Servers that were released since the last call of `take_closed`, opened again since or not.
     closed: BTreeSet<usize>,
     /// Streams that were given up in order to be opened again.
@@ -106,8 +108,8 @@ impl Sources {
     /// Starts with every ladder idle and no stream open. `node` is the encoded node for the servers.
     pub fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
         let servers = plan.servers.iter().map(|_| Server::default()).collect();
-        let (ladders, dropped, missed, closed, reopened) = Default::default();
-        Self { plan, node, servers, ladders, dropped, missed, closed, reopened, table, limits }
+        let (ladders, dropped, missed, fallen, closed, reopened) = Default::default();
+        Self { plan, node, servers, ladders, dropped, missed, fallen, closed, reopened, table, limits }
     }
 
     /// Applies what other views have found of the servers. It matters for those that this view has not tried yet (FB-20).
@@ -275,13 +277,15 @@ impl Sources {
 
 struct AuthorityContext<'a> {
     authority: &'a Authority,
+    /// A fallback that has begun is not undone because everything is cached.
+    goes_on: bool,
     unreachable: Vec<bool>,
     view: &'a View,
 }
 
 impl LadderContext for AuthorityContext<'_> {
     fn anything_uncached(&self) -> bool {
-        self.view.misses_any(|wanted| authority_of(wanted) == *self.authority)
+        self.goes_on || self.view.misses_any(|wanted| authority_of(wanted) == *self.authority)
     }
 
     fn is_unreachable(&self, rung: usize) -> bool {

@@ -324,6 +324,7 @@ impl ViewTask {
         self.sources.close_unused(&self.view, now);
         self.reachability.replace(self.sources.reachability());
         self.published.note_responding(self.sources.responding());
+        self.published.note_fallen(self.sources.fallen());
         self.publish_active_server();
         let down = self.sources.down();
         self.report_readiness(&down);

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::field_values::ViewValues;
+use super::saved::FromDisk;
 use crate::relay::command::Command;
 use crate::relay::nack_watch::NackWatch;
 use crate::relay::published::Published;
@@ -29,6 +30,8 @@ pub(super) struct ViewHandle {
     pub(crate) maker: Arc<ViewQuota>,
     /// Whether a relay was its first client. A relay has a view for each of its own, so that such views say nothing of how clients share.
     pub(crate) of_relay: bool,
+    /// What it began with.
+    pub(crate) from_disk: FromDisk,
 }
 
 /// What a session needs to join a view. The view stays until the session has left it, or did not join.

@@ -16,6 +16,13 @@ pub(super) struct ViewMap {
     values: FieldValues,
 }
 
+/// The views of a configuration that is replaced go together.
+impl Drop for ViewMap {
+    fn drop(&mut self) {
+        self.views.iter().for_each(|(key, view)| view.maker.remove(key));
+    }
+}
+
 impl ViewMap {
     pub(crate) fn len(&self) -> usize {
         self.views.len()

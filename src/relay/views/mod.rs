@@ -94,6 +94,8 @@ pub(crate) struct Views {
     clients: Arc<Clients<SessionHandle>>,
     /// Views of an earlier process or configuration that no client has asked for yet.
     waiting: WaitingViews,
+    /// How long a view that has something from an earlier one waits for its first client.
+    keep_inherited: Duration,
     /// The views of the configuration before, while they have clients.
     earlier: Mutex<Option<Arc<Views>>>,
     /// Guards only the map.
@@ -152,6 +154,7 @@ impl Views {
             metric_labels: MetricLabels::new(max_in_metrics),
             clients: Arc::default(),
             waiting: WaitingViews::default(),
+            keep_inherited: Duration::ZERO,
             earlier: Mutex::default(),
             views: Mutex::default(),
         }
@@ -214,6 +217,7 @@ impl Views {
     async fn try_open_session(&self, first: &Request, visit: ClientInfo) -> Result<Arc<SessionHandle>, AdmissionError> {
         for _ in 0..JOINS {
             let identity = self.identify(&visit.peer, first.node())?;
+            self.inherit(identity.key()).await;
             let entrance = self.enter(identity.key(), first, &visit)?;
             if let Some(handle) = self.join(entrance, identity, first, &visit).await {
                 return Ok(handle);

@@ -29,7 +29,10 @@ impl Views {
     /// Returns how many streams NACK a version of each type. Types that are not known count as one, since clients can invent them.
     pub(crate) fn nacking_streams(&self) -> BTreeMap<String, usize> {
         let mut streams: BTreeMap<_, _> = self.table.names().map(|name| (name.to_owned(), 0)).collect();
-        for (kind, count) in self.nack_watches().iter().flat_map(|watch| watch.streams()) {
+        let hub = self.shown_hub();
+        let of_hub = hub.iter().flat_map(|hub| hub.nack_watches());
+        let watches: Vec<_> = self.nack_watches().into_iter().chain(of_hub).collect();
+        for (kind, count) in watches.iter().flat_map(|watch| watch.streams()) {
             let name = if self.table.knows(kind.name()) { kind.name() } else { OTHER };
             *streams.entry(name.to_owned()).or_default() += count;
         }
@@ -63,7 +66,6 @@ impl Views {
 
     fn nack_watches(&self) -> Vec<Arc<NackWatch>> {
         let mut watches: Vec<_> = self.lock().iter().map(|view| view.nacks.clone()).collect();
-        watches.extend(self.hub.iter().flat_map(|hub| hub.nack_watches()));
         watches.extend(self.before().iter().flat_map(|earlier| earlier.nack_watches()));
         watches
     }

@@ -1,5 +1,7 @@
 //! The reports of all views: the hub's behind those of clients, and behind them those of an earlier configuration.
 
+use std::sync::Arc;
+
 use tokio::sync::{mpsc, oneshot};
 
 use super::Views;
@@ -86,22 +88,44 @@ impl Views {
 
     /// Returns how many views there are, and their metrics.
     pub(crate) async fn metrics(&self) -> (usize, Vec<ViewMetrics>) {
-        let mut measures = Vec::new();
-        for owner in self.owners() {
-            let (to, from) = oneshot::channel();
-            if owner.send(Command::Measure(to)).await.is_ok() {
-                measures.extend(from.await);
-            }
+        let own = measured(self.own_owners()).await;
+        let (mut count, mut merged) = (own.len(), self.metric_labels.merge(own));
+        if let Some(hub) = self.shown_hub() {
+            let of_hub = measured(hub.own_owners()).await;
+            count += of_hub.len();
+            merged.extend(hub.metric_labels.merge(of_hub));
         }
-        (measures.len(), self.metric_labels.merge(measures))
+        (count, merged)
     }
 
     pub(super) fn owners(&self) -> Vec<mpsc::Sender<Command>> {
+        let mut owners = self.own_owners();
+        owners.extend(self.shown_hub().iter().flat_map(|hub| hub.own_owners()));
+        owners
+    }
+
+    /// Returns these views and those before them, without the hub's.
+    fn own_owners(&self) -> Vec<mpsc::Sender<Command>> {
         let views = self.lock();
         let mut owners: Vec<_> = views.iter().map(|view| view.commands.clone()).collect();
         drop(views);
-        owners.extend(self.hub.iter().flat_map(|hub| hub.owners()));
-        owners.extend(self.before().iter().flat_map(|earlier| earlier.owners()));
+        owners.extend(self.before().iter().flat_map(|earlier| earlier.own_owners()));
         owners
     }
+
+    /// Returns the hub, or that of an earlier configuration.
+    pub(super) fn shown_hub(&self) -> Option<Arc<Self>> {
+        self.hub.clone().or_else(|| self.before()?.shown_hub())
+    }
+}
+
+async fn measured(owners: Vec<mpsc::Sender<Command>>) -> Vec<ViewMetrics> {
+    let mut measures = Vec::new();
+    for owner in owners {
+        let (to, from) = oneshot::channel();
+        if owner.send(Command::Measure(to)).await.is_ok() {
+            measures.extend(from.await);
+        }
+    }
+    measures
 }

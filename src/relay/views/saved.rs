@@ -1,6 +1,7 @@
 //! Views of an earlier process: they are complete before the first client comes, and wait for it without a task and without a stream.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio::time::Instant;
 
 use super::Views;
 use crate::protocol::moment::Moment;
+use crate::protocol::sources::Plan;
 use crate::protocol::view::{BrakeState, Class, SavedSet, Snapshot, View};
 use crate::relay::published::{NotedBrakes, Published};
 use crate::xds::{Authority, BodyStore, KeyRule, Name, SharingKey, TypeTable};
@@ -28,7 +30,25 @@ pub(crate) struct SavedView {
 pub(super) struct WaitingView {
     pub(super) view: View,
     pub(super) from_disk: FromDisk,
+    /// Authorities that had fallen back.
+    pub(super) fallen: BTreeSet<Authority>,
+    /// See [`Published`].
+    pub(super) life: u64,
 }
+
+impl WaitingView {
+    pub(super) fn new(view: View, from_disk: FromDisk) -> Self {
+        Self { view, from_disk, fallen: BTreeSet::new(), life: LIVES.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Returns what brakes hold in it.
+    pub(super) fn brakes(&self, now: Moment) -> NotedBrakes {
+        let state = self.view.is_braked().then(|| self.view.brake_state(now)).unwrap_or_default();
+        NotedBrakes { state: state.into(), at: None, changes: 0 }
+    }
+}
+
+static LIVES: AtomicU64 = AtomicU64::new(1);
 
 /// What a running view has from disk.
 #[derive(Debug, Clone, Default)]
@@ -53,10 +73,18 @@ impl WaitingViews {
         self.lock().remove(key)
     }
 
-    /// Returns what each of them publishes.
-    pub(super) fn snapshots(&self) -> Vec<(SharingKey, Arc<Snapshot>)> {
-        let waiting = self.lock();
-        waiting.iter().map(|(key, waiting)| (key.clone(), waiting.view.snapshot().clone())).collect()
+    pub(super) fn keys(&self) -> Vec<SharingKey> {
+        self.lock().keys().cloned().collect()
+    }
+
+    /// Shows one of them.
+    pub(super) fn look<T>(&self, key: &SharingKey, at: impl FnOnce(&WaitingView) -> T) -> Option<T> {
+        self.lock().get(key).map(at)
+    }
+
+    /// Puts one in, unless there is one.
+    pub(super) fn put(&self, key: SharingKey, view: WaitingView) {
+        self.lock().entry(key).or_insert(view);
     }
 
     /// Drops views whose clients have not come.
@@ -80,6 +108,8 @@ impl WaitingViews {
 pub(crate) struct ViewToSave {
     pub(crate) key: SharingKey,
     pub(crate) snapshot: Arc<Snapshot>,
+    /// Revisions of different lives do not compare.
+    pub(crate) life: u64,
     /// Places of the servers that the view has a stream to on which they have responded.
     pub(crate) responding: Vec<u16>,
     pub(crate) brakes: NotedBrakes,
@@ -87,8 +117,8 @@ pub(crate) struct ViewToSave {
 
 impl Views {
     /// Puts back a view of an earlier process. It is dropped if its clients do not come within `keep`.
-    /// Returns what it publishes, if there is no such view yet.
-    pub(crate) fn restore(&self, saved: SavedView, keep: Duration) -> Option<Arc<Snapshot>> {
+    /// Returns what it publishes, and its life, if there is no such view yet.
+    pub(crate) fn restore(&self, saved: SavedView, keep: Duration) -> Option<(Arc<Snapshot>, u64)> {
         let now = self.clock.now();
         let SavedView { key, sets, brakes, counts_for_readiness, age } = saved;
         let answered = if counts_for_readiness { authorities_of(&sets) } else { BTreeSet::new() };
@@ -96,13 +126,15 @@ impl Views {
         view.restore(sets, now + keep, now);
         view.restore_brakes(&brakes, now);
         let from_disk = FromDisk { answered, age, loaded: Some(Instant::now()) };
-        let snapshot = view.snapshot().clone();
+        let waiting = WaitingView::new(view, from_disk);
+        let restored = (waiting.view.snapshot().clone(), waiting.life);
         let views = self.lock();
-        if views.get(&key).is_some() {
+        // What is here is newer, whether its first client has come or not.
+        if views.get(&key).is_some() || self.waiting.look(&key, |_| ()).is_some() {
             return None;
         }
-        self.waiting.lock().insert(key, WaitingView { view, from_disk });
-        Some(snapshot)
+        self.waiting.put(key, waiting);
+        Some(restored)
     }
 
     /// Returns how long it is until a moment of the views.
@@ -110,8 +142,19 @@ impl Views {
         moment - self.clock.now()
     }
 
-    /// Returns all views, running and waiting.
+    /// Returns all views, running and waiting. One that begins to run meanwhile may be among both.
     pub(crate) fn to_save(&self) -> Vec<ViewToSave> {
+        let now = self.clock.now();
+        let waiting = self.waiting.lock();
+        let of_waiting = waiting.iter().map(|(key, waiting)| ViewToSave {
+            key: key.clone(),
+            snapshot: waiting.view.snapshot().clone(),
+            life: waiting.life,
+            responding: Vec::new(),
+            brakes: waiting.brakes(now),
+        });
+        let mut all: Vec<_> = of_waiting.collect();
+        drop(waiting);
         let running: Vec<(SharingKey, Arc<Published>)> = {
             let views = self.lock();
             views.running().map(|(key, view)| (key.clone(), view.published.clone())).collect()
@@ -119,16 +162,12 @@ impl Views {
         let of_running = running.into_iter().map(|(key, published)| ViewToSave {
             key,
             snapshot: published.newest(),
+            life: published.life,
             responding: published.responding(),
             brakes: published.brakes(),
         });
-        let of_waiting = self.waiting.snapshots().into_iter().map(|(key, snapshot)| ViewToSave {
-            key,
-            snapshot,
-            responding: Vec::new(),
-            brakes: NotedBrakes::default(),
-        });
-        of_running.chain(of_waiting).collect()
+        all.extend(of_running);
+        all
     }
 
     /// Returns how many views have something from disk that no server has confirmed, running or waiting for their first client.
@@ -148,12 +187,7 @@ impl Views {
 
     /// Returns the rank of a server in the list for a name, or for `*`.
     pub(crate) fn rank_of(&self, server: u16, class: Class, name: &Name) -> Option<u8> {
-        let authority = match class {
-            Class::Wildcard => Authority::TopLevel,
-            Class::Named => Authority::of(name),
-        };
-        let servers = &self.plan.authority(&authority)?.servers;
-        u8::try_from(servers.iter().position(|at| *at == usize::from(server))?).ok()
+        rank_in(&self.plan, server, class, name)
     }
 
     /// Returns the key of a node that this relay shows to servers, if the relay would show it the same node now.
@@ -178,7 +212,17 @@ impl Views {
     }
 }
 
-fn authorities_of(sets: &[SavedSet]) -> BTreeSet<Authority> {
+/// Returns the rank of a server of a plan in the list for a name, or for `*`.
+pub(super) fn rank_in(plan: &Plan, server: u16, class: Class, name: &Name) -> Option<u8> {
+    let authority = match class {
+        Class::Wildcard => Authority::TopLevel,
+        Class::Named => Authority::of(name),
+    };
+    let servers = &plan.authority(&authority)?.servers;
+    u8::try_from(servers.iter().position(|at| *at == usize::from(server))?).ok()
+}
+
+pub(super) fn authorities_of(sets: &[SavedSet]) -> BTreeSet<Authority> {
     let of = |set: &SavedSet| match set.class {
         Class::Wildcard => BTreeSet::from([Authority::TopLevel]),
         Class::Named => set.resources.iter().map(|saved| Authority::of(&saved.key)).collect(),

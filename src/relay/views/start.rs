@@ -31,13 +31,14 @@ impl Views {
         let values = view_values(fields.iter().map(|(_, value)| value.as_str()));
         let of_relay = first.node().is_some_and(|node| Client::is_relay(node));
         let (table, limits) = (self.table.clone(), self.limits.clone());
-        let published = Arc::new(Published::new(limits.clone()));
         let (sender, commands) = mpsc::channel(1024);
         let active = Arc::new(AtomicUsize::new(self.plan.top.servers.first().copied().unwrap_or_default()));
-        let WaitingView { view, from_disk } = self.waiting.take(key).unwrap_or_else(|| WaitingView {
-            view: View::new(table.clone(), limits.clone()),
-            from_disk: FromDisk::default(),
-        });
+        let begins_empty = || WaitingView::new(View::new(table.clone(), limits.clone()), FromDisk::default());
+        let WaitingView { view, from_disk, fallen, life } = self.waiting.take(key).unwrap_or_else(begins_empty);
+        let published = Arc::new(Published::new(limits.clone(), life));
+        let mut sources = Sources::new(self.plan.clone(), key.upstream_node(), table.clone(), limits);
+        sources.go_on_fallen(fallen);
+        let known = from_disk.clone();
         published.replace(view.snapshot());
         let usage = Arc::new(ViewUsage::new(Instant::now()));
         let name = if self.is_hub { "shared".into() } else { key.to_string() };
@@ -49,7 +50,7 @@ impl Views {
             view_id: name,
             made_from: fields.into_iter().collect(),
             view,
-            sources: Sources::new(self.plan.clone(), key.upstream_node(), table.clone(), limits),
+            sources,
             connectors: self.connectors.clone(),
             reachability: ViewReachability::none(self.reachability.clone()),
             ladder_states: Default::default(),
@@ -75,6 +76,17 @@ impl Views {
         tokio::spawn(owner.run_supervised());
         let (stay, maker) = (Stay::default(), by.quota.clone());
         let nacks = Arc::default();
-        ViewHandle { published, nacks, commands: sender, usage, active, stay, values, maker, of_relay }
+        ViewHandle {
+            published,
+            nacks,
+            commands: sender,
+            usage,
+            active,
+            stay,
+            values,
+            maker,
+            of_relay,
+            from_disk: known,
+        }
     }
 }

@@ -124,6 +124,7 @@ impl World {
         let current = |(id, view): &(ViewId, View)| Current {
             id: id.clone(),
             snapshot: view.snapshot().clone(),
+            life: 0,
             record: ViewRecord { node: id.key.upstream_node(), ..ViewRecord::default() },
             servers: servers.clone(),
             responding: vec![0],
