@@ -43,7 +43,7 @@ impl WaitingView {
 
     /// Returns what brakes hold in it.
     pub(super) fn brakes(&self, now: Moment) -> NotedBrakes {
-        let state = self.view.is_braked().then(|| self.view.brake_state(now)).unwrap_or_default();
+        let state = if self.view.is_braked() { self.view.brake_state(now) } else { BrakeState::default() };
         NotedBrakes { state: state.into(), at: None, changes: 0 }
     }
 }
