@@ -376,3 +376,34 @@ async fn no_page_shows_a_value_of_the_environment() {
     let config = get(world.relay.admin, "/config").await;
     assert!(config.contains("message_bytes") && !config.contains(&value), "{config}");
 }
+
+/// NAME-20: what all views share is handed over too, without its control plane.
+#[tokio::test]
+async fn what_all_views_share_is_there_after_a_reload() {
+    let mut plane = Plane::start(&BOTH).await;
+    let shared = "authorities: {x: {}}, shared_authorities: [x]";
+    let text = |rest: &str| {
+        text(&[plane.address], &format!("{AT_ONCE}{rest}")).replace("upstream: {", &format!("upstream: {{{shared}, "))
+    };
+    let (first, second) = (text(""), text("limits: {names_per_type: 77}\n"));
+    let world = World::start("shared", &first).await;
+    let name = "xdstp://x/envoy.config.cluster.v3.Cluster/a";
+    let mut client = Client::connect(world.relay.address, Variant::Delta).await;
+    client.ask(CDS, &[name], Some("one"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &[], &[(name, "1")], &[]);
+    assert_eq!(client.sent().await.set, [name]);
+    drop(stream);
+    plane.kill().await;
+    world.change(&second).await;
+    assert_eq!(client.ended().await, Code::Unavailable);
+    for cluster in ["one", "other"] {
+        let mut back = Client::connect(world.relay.address, Variant::Delta).await;
+        back.ask(CDS, &[name], Some(cluster));
+        assert_eq!(back.sent().await.set, [name], "{cluster}");
+    }
+    let metrics = get(world.relay.admin, "/metrics").await;
+    let series: Vec<_> = metrics.lines().filter(|line| line.contains("view=\"shared\"")).collect();
+    let names: std::collections::BTreeSet<_> = series.iter().map(|line| line.rsplit_once(' ').unwrap().0).collect();
+    assert!(!series.is_empty() && series.len() == names.len(), "each series once");
+}
