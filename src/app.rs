@@ -155,7 +155,9 @@ impl App {
     pub fn reloads(&mut self) -> ReloadControl {
         let of = (self.in_use.clone(), self.drain_times, self.watches_file);
         let adapt = self.adapt.take().unwrap_or_else(|| Box::new(Ok));
-        ReloadControl::new(self.serving.clone(), self.permissions(), self.config_status.clone(), of, adapt)
+        let listeners = self.listeners.iter().map(|listener| listener.tls().cloned()).collect();
+        let status = self.config_status.clone();
+        ReloadControl::new(self.serving.clone(), self.permissions(), status, of, (listeners, adapt))
     }
 
     /// Returns how many connections of clients are served at a time.

@@ -13,6 +13,7 @@ use crate::config_status::ConfigStatus;
 use crate::downstream::{DrainReason, DrainTimes, JudgedClients, Service};
 use crate::generation::Generation;
 use crate::relay::{LivePermissions, NeedsRestart, Newest, Views};
+use crate::tls::{ListenTls, ListenerTls, ReadTls, TlsFileError};
 use crate::xds::Permissions;
 
 /// What serves now, each for those who need no more than that. All of them are replaced together.
@@ -32,6 +33,8 @@ struct Inner {
     status: Arc<ConfigStatus>,
     path: PathBuf,
     adapt: Adapt,
+    /// TLS of the addresses for clients, in their order.
+    listeners: Vec<Option<Arc<ListenerTls>>>,
     /// Locked for as long as a reload takes: one at a time.
     in_use: Mutex<InUse>,
     /// Nothing awaits while it is locked.
@@ -65,9 +68,13 @@ impl PermissionsControl {
     pub fn replace(&self, permissions: Permissions) -> Result<bool, NeedsRestart> {
         let differ = self.permissions.replace(permissions)?;
         if differ {
-            self.judged.judge_again();
+            self.judge_again();
         }
         Ok(differ)
+    }
+
+    fn judge_again(&self) {
+        self.judged.judge_again();
     }
 }
 
@@ -100,11 +107,20 @@ impl ReloadControl {
         permissions: PermissionsControl,
         status: Arc<ConfigStatus>,
         (in_use, times, watch): (InUse, DrainTimes, bool),
-        adapt: Adapt,
+        (listeners, adapt): (Vec<Option<Arc<ListenerTls>>>, Adapt),
     ) -> Self {
         let path = status.get().file;
         let course = std::sync::Mutex::new(Course { times, watch, earlier: Vec::new(), is_over: false });
-        Self(Arc::new(Inner { serving, permissions, status, path, adapt, in_use: Mutex::new(in_use), course }))
+        Self(Arc::new(Inner {
+            serving,
+            permissions,
+            status,
+            path,
+            adapt,
+            listeners,
+            in_use: Mutex::new(in_use),
+            course,
+        }))
     }
 
     fn course(&self) -> MutexGuard<'_, Course> {
@@ -145,10 +161,18 @@ impl ReloadControl {
         for Diagnostic { path, line, at, reason, .. } in &config.warnings {
             tracing::warn!(file = %path.display(), line, key = at, reason, "configuration warning");
         }
+        let has_other_tls = changed.iter().any(|key| key.starts_with("listen.tls"));
+        let tls = if has_other_tls { self.read_tls(&config).await? } else { Vec::new() };
         if changed.iter().all(|key| Applies::of(key) == Applies::AtOnce) {
             self.0.permissions.replace(config.views.permissions.clone())?;
         } else {
             self.replace(&config)?;
+        }
+        for (listener, read) in tls {
+            listener.replace(read);
+        }
+        if has_other_tls {
+            self.0.permissions.judge_again();
         }
         *in_use = config.in_use();
         {
@@ -158,6 +182,17 @@ impl ReloadControl {
         let shown = config.shown;
         self.0.status.taken(shown.sha256, shown.config, pending.clone());
         Ok(ReloadReport { changed, pending })
+    }
+
+    /// Reads the files for TLS of all addresses: none is taken before all are good.
+    async fn read_tls(&self, config: &Config) -> anyhow::Result<Vec<(Arc<ListenerTls>, ReadTls)>> {
+        let pairs = self.0.listeners.iter().zip(&config.listen);
+        let pairs: Vec<_> = pairs.filter_map(|(tls, options)| Some((tls.clone()?, options.tls.clone()?))).collect();
+        let read = move || {
+            let read = |(tls, options): (Arc<ListenerTls>, ListenTls)| Ok((tls.clone(), tls.read(&options)?));
+            pairs.into_iter().map(read).collect::<Result<Vec<_>, TlsFileError>>()
+        };
+        Ok(tokio::task::spawn_blocking(read).await??)
     }
 
     /// Sets up what the configuration describes, and lets new streams come to it.

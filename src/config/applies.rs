@@ -11,8 +11,8 @@ pub(crate) enum Applies {
     Restart,
 }
 
-/// Every key of the file, or a section for all keys in it.
-const KEYS: [(&str, Applies); 54] = [
+/// Every key of the file, or a section for all keys in it. The files for TLS of an address may change alone.
+const KEYS: [(&str, Applies); 55] = [
     ("access", Applies::NewStreams),
     ("admin", Applies::Restart),
     ("brakes", Applies::NewStreams),
@@ -58,6 +58,7 @@ const KEYS: [(&str, Applies); 54] = [
     ("limits.views_per_connection", Applies::NewStreams),
     ("limits.views_per_identity", Applies::NewStreams),
     ("listen", Applies::Restart),
+    ("listen.tls", Applies::AtOnce),
     ("load_reports", Applies::NewStreams),
     ("permissions", Applies::AtOnce),
     ("probes", Applies::Restart),
@@ -78,7 +79,7 @@ impl Applies {
 
 fn row_of(path: &str) -> Option<&'static (&'static str, Applies)> {
     let is_of = |key: &str| path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    KEYS.iter().find(|(key, _)| is_of(key))
+    KEYS.iter().filter(|(key, _)| is_of(key)).max_by_key(|(key, _)| key.len())
 }
 
 #[cfg(test)]
@@ -108,6 +109,7 @@ mod tests {
             let rows = KEYS.iter().filter(|(row, _)| key == row || key.starts_with(&format!("{row}.")));
             assert_eq!(rows.count(), 1, "{key}");
         }
+        all.push("listen.tls".into());
         for (row, _) in KEYS {
             assert!(all.iter().any(|key| key == row || key.starts_with(&format!("{row}."))), "{row} is no key");
         }

@@ -116,6 +116,9 @@ fn changes(one: &Node, other: &Node) -> Vec<String> {
 }
 
 fn compare(one: &Json, other: &Json, path: &str, found: &mut Vec<String>) {
+    if path == "listen" && one != other && differ_in_tls_alone(one, other) {
+        return found.push("listen.tls".into());
+    }
     let (Json::Object(one), Json::Object(other)) = (one, other) else {
         let is_nothing = |value: &Json| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
         if one != other && !(is_nothing(one) && is_nothing(other)) {
@@ -129,6 +132,16 @@ fn compare(one: &Json, other: &Json, path: &str, found: &mut Vec<String>) {
         let of = |map: &Map<String, Json>| map.get(key).cloned().unwrap_or_default();
         compare(&of(one), &of(other), &format!("{path}{dot}{key}"), found);
     }
+}
+
+/// Whether the same addresses have other files for TLS. That an address has TLS at all is another matter.
+fn differ_in_tls_alone(one: &Json, other: &Json) -> bool {
+    let (Some(one), Some(other)) = (one.as_array(), other.as_array()) else { return false };
+    let same = |(one, other): (&Json, &Json)| {
+        let without = |place: &Json| place.as_object().cloned().map(|mut place| (place.remove("tls").is_some(), place));
+        without(one) == without(other)
+    };
+    one.len() == other.len() && one.iter().zip(other).all(same)
 }
 
 fn get<'a>(tree: &'a Node, steps: &[&str]) -> Option<&'a Node> {

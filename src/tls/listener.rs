@@ -25,7 +25,6 @@ use crate::relay::LogPace;
 /// The state of one listener's TLS. Its files are followed: see [`Self::follow`].
 pub(crate) struct ListenerTls {
     name: String,
-    client_auth: ClientAuth,
     provider: Arc<CryptoProvider>,
     files: Mutex<Files>,
     current: Mutex<Arc<Current>>,
@@ -43,6 +42,14 @@ struct Current {
     trust: Option<Arc<Trust>>,
     /// Which state of the trust this is.
     number: u64,
+    /// Whether clients have to show a certificate.
+    is_mandatory: bool,
+}
+
+/// The files of a listener, read and found usable.
+pub(crate) struct ReadTls {
+    files: Files,
+    current: Current,
 }
 
 /// Each of them has its own last good version.
@@ -74,20 +81,32 @@ pub(crate) struct TlsReport {
 impl ListenerTls {
     /// Reads the files of a listener. `name` is its address.
     pub(crate) fn load(name: String, options: &ListenTls) -> Result<Self, TlsFileError> {
-        let (files, provider) = (Files::read(options)?, provider());
-        let trust = files.trust()?.map(Arc::new);
-        let current = Mutex::new(Arc::new(Current::new(&provider, files.own.good().clone(), trust, 0)?));
+        let provider = provider();
+        let ReadTls { files, current } = ReadTls::of(&provider, options)?;
         Ok(Self {
             name,
-            client_auth: options.client_auth.clone(),
             provider,
             files: Mutex::new(files),
-            current,
+            current: Mutex::new(Arc::new(current)),
             failures: Failures::default(),
             reload_failures: AtomicU64::new(0),
             is_outdated: AtomicBool::new(false),
             unusable: LogPace::once_a_minute(),
         })
+    }
+
+    /// Reads other files for the listener.
+    pub(crate) fn read(&self, options: &ListenTls) -> Result<ReadTls, TlsFileError> {
+        ReadTls::of(&self.provider, options)
+    }
+
+    /// Takes over other files. Connected clients are to be judged again then.
+    pub(crate) fn replace(&self, read: ReadTls) {
+        let ReadTls { files, current } = read;
+        let mut known = self.files();
+        *known = files;
+        let number = self.current().number + 1;
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(Current { number, ..current });
     }
 
     /// Begins a handshake.
@@ -96,9 +115,8 @@ impl ListenerTls {
         match (&current.without_clients, &current.trust) {
             (Some(config), _) => Ok(Accepting { config: config.clone(), trust: current.number, verifier: None }),
             (None, Some(trust)) => {
-                let is_mandatory = matches!(self.client_auth, ClientAuth::Required(_));
                 let own = current.own.pair.clone();
-                with_client(self.provider.clone(), own, (trust.clone(), current.number), is_mandatory)
+                with_client(self.provider.clone(), own, (trust.clone(), current.number), current.is_mandatory)
             }
             (None, None) => Err(TlsFileError::NoCertificate(PathBuf::new())), // a configuration has one of them
         }
@@ -179,7 +197,8 @@ impl ListenerTls {
             true => (files.trust()?.map(Arc::new), before.number + 1),
             false => (before.trust.clone(), before.number),
         };
-        let current = Current::new(&self.provider, files.own.good().clone(), trust, number)?;
+        let current = Current::new(&self.provider, files.own.good().clone(), trust, before.is_mandatory)?;
+        let current = Current { number, ..current };
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
         Ok(())
     }
@@ -224,11 +243,21 @@ impl Current {
         provider: &Arc<CryptoProvider>,
         own: Own,
         trust: Option<Arc<Trust>>,
-        number: u64,
+        is_mandatory: bool,
     ) -> Result<Self, TlsFileError> {
         let pair = own.pair.clone();
         let without_clients = trust.is_none().then(|| without_clients(provider.clone(), pair)).transpose()?;
-        Ok(Self { own, without_clients, trust, number })
+        Ok(Self { own, without_clients, trust, number: 0, is_mandatory })
+    }
+}
+
+impl ReadTls {
+    fn of(provider: &Arc<CryptoProvider>, options: &ListenTls) -> Result<Self, TlsFileError> {
+        let files = Files::read(options)?;
+        let (own, trust) = (files.own.good().clone(), files.trust()?.map(Arc::new));
+        let is_mandatory = matches!(options.client_auth, ClientAuth::Required(_));
+        let current = Current::new(provider, own, trust, is_mandatory)?;
+        Ok(Self { files, current })
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) use certificate::{Validity, of_chain};
 pub(crate) use client_chain::ClientChain;
 pub(crate) use described::{CertificateReport, describe};
 pub(crate) use failures::Failure;
-pub(crate) use listener::{ListenerTls, TlsReport};
+pub(crate) use listener::{ListenerTls, ReadTls, TlsReport};
 pub(crate) use lists::check_lists;
 pub(crate) use options::{ClientAuth, ListenTls, TrustDomain, TrustFiles};
 pub(crate) use pem::{OwnCertificate, TlsFileError, certificates, private_key, roots};

@@ -5,7 +5,9 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use weir::reload::{ReloadControl, ReloadReport};
 
+use super::certificates::{Authority, Identity, certificate};
 use super::client::PATIENCE;
+use super::client_tls::{Connecting, VERSIONS};
 use super::unix::Folder;
 use super::*;
 
@@ -19,7 +21,10 @@ struct World {
 
 impl World {
     async fn start(name: &str, text: &str) -> Self {
-        let folder = Folder::new(&format!("reload-{name}"));
+        Self::start_in(Folder::new(&format!("reload-{name}")), text).await
+    }
+
+    async fn start_in(folder: Folder, text: &str) -> Self {
         std::fs::write(folder.0.join("relay.yaml"), text).unwrap();
         let config = Config::from_file(&folder.0.join("relay.yaml")).unwrap_or_else(|error| panic!("{error}"));
         let mut app = App::bind(config).await.unwrap();
@@ -406,4 +411,57 @@ async fn what_all_views_share_is_there_after_a_reload() {
     let series: Vec<_> = metrics.lines().filter(|line| line.contains("view=\"shared\"")).collect();
     let names: std::collections::BTreeSet<_> = series.iter().map(|line| line.rsplit_once(' ').unwrap().0).collect();
     assert!(!series.is_empty() && series.len() == names.len(), "each series once");
+}
+
+#[tokio::test]
+async fn other_files_for_tls_are_for_new_clients_and_end_those_who_are_not_trusted_any_more() {
+    let [own, first, second] = ["own", "first", "second"].map(Authority::named);
+    let mut plane = Plane::start(&BOTH).await;
+    let folder = Folder::new("reload-tls");
+    let write = |name: &str, text: &str| std::fs::write(folder.0.join(name), text).unwrap();
+    let servers = [own.sign("localhost"), own.sign("localhost")];
+    for (at, server) in servers.iter().enumerate() {
+        write(&format!("server-{at}.pem"), &server.certificate);
+        write(&format!("server-{at}.key"), &server.key);
+    }
+    write("both.pem", &format!("{}{}", first.pem, second.pem));
+    write("second.pem", &second.pem);
+    let with = |server: usize, ca: &str| {
+        let tls = format!("tls: {{certificate: server-{server}.pem, key: server-{server}.key, client_ca: {ca}}}");
+        text(&[plane.address], AT_ONCE).replacen("'127.0.0.1:0'", &format!("'127.0.0.1:0', {tls}"), 1)
+    };
+    let (before, after, broken) = (with(0, "both.pem"), with(1, "second.pem"), with(1, "none.pem"));
+    let world = World::start_in(folder, &before).await;
+    let connect = async |identity: &Identity| {
+        let (roots, identity) = (own.pem.clone(), Some(identity.clone()));
+        let connecting = Connecting { roots, identity, versions: VERSIONS.to_vec(), alpn: "h2" };
+        connecting.connect_to(world.relay.address).await.unwrap()
+    };
+    let (goes, stays) = (first.sign("goes"), second.sign("stays"));
+    let mut clients = Vec::new();
+    for identity in [&goes, &stays] {
+        let client = Client::over_as(connect(identity).await, Variant::Delta).await.expect("no stream");
+        client.ask(CDS, &[], Some("web"));
+        clients.push(client);
+    }
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    for client in &mut clients {
+        assert_eq!(client.sent().await.set, ["a", "b"]);
+    }
+    let shown = async || connect(&stays).await.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+    world.write(&broken);
+    assert!(world.reloads.reload().await.unwrap_err().to_string().contains("none.pem"));
+    assert_eq!(shown().await, certificate(&servers[0].certificate).to_vec(), "nothing has changed");
+
+    let report = world.change(&after).await;
+    assert_eq!(report, ReloadReport { changed: vec!["listen.tls".into()], pending: vec![] });
+    assert_eq!(shown().await, certificate(&servers[1].certificate).to_vec());
+    let [mut goes, mut stays] = <[Client; 2]>::try_from(clients).ok().unwrap();
+    assert_eq!(goes.ended().await, Code::Unauthenticated, "its CA is not trusted any more");
+    let news = [("a", "2"), ("b", "1")];
+    say(&stream, "2", &news, &news, &[]);
+    assert_eq!(stays.sent().await.set, ["a"], "its stream goes on");
+    let plain = world.change(&text(&[plane.address], AT_ONCE)).await;
+    assert_eq!((plain.changed, plain.pending), (vec![], vec!["listen".to_owned()]));
 }
