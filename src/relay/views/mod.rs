@@ -15,7 +15,7 @@ mod split_watch;
 mod start;
 mod successor;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -96,6 +96,8 @@ pub(crate) struct Views {
     waiting: WaitingViews,
     /// How long a view that has something from an earlier one waits for its first client.
     keep_inherited: Duration,
+    /// Keys whose views are being handed over, each by one of the clients that have come.
+    handing_over: Mutex<HashMap<SharingKey, Arc<tokio::sync::Mutex<()>>>>,
     /// The views of the configuration before, while they have clients.
     earlier: Mutex<Option<Arc<Views>>>,
     /// Guards only the map.
@@ -155,6 +157,7 @@ impl Views {
             clients: Arc::default(),
             waiting: WaitingViews::default(),
             keep_inherited: Duration::ZERO,
+            handing_over: Mutex::default(),
             earlier: Mutex::default(),
             views: Mutex::default(),
         }

@@ -4,8 +4,8 @@
 //! comes, its view begins with what the earlier one has then, as the views of a process begin with what is on disk: it is served, and proves
 //! nothing. So a server that is not configured any more takes no resource with it before another one has spoken.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -113,11 +113,25 @@ impl Views {
         if self.has_view(key) || self.rule != earlier.rule {
             return;
         }
+        if earlier.estate_of(key).is_none() {
+            return;
+        }
+        // Many clients come at the same time, and the view is made once.
+        let turn = self.handing_over().entry(key.clone()).or_default().clone();
+        let _turn = turn.lock().await;
+        if self.has_view(key) {
+            return;
+        }
         let Some(estate) = earlier.estate_of(key) else { return };
         let heir = self.heir();
         if let Ok(view) = tokio::task::spawn_blocking(move || heir.view(&estate)).await {
             self.put_inherited(key.clone(), view);
+            self.handing_over().remove(key);
         }
+    }
+
+    fn handing_over(&self) -> MutexGuard<'_, HashMap<SharingKey, Arc<tokio::sync::Mutex<()>>>> {
+        self.handing_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn has_view(&self, key: &SharingKey) -> bool {
