@@ -129,24 +129,31 @@ impl ReloadControl {
 
     /// Reads the file, and takes over what has changed. If anything is wrong with it, nothing changes.
     pub async fn reload(&self) -> anyhow::Result<ReloadReport> {
-        let done = self.try_reload().await;
+        self.reload_and_tell().await.map_err(|(error, _)| error)
+    }
+
+    /// The same; a fault comes with its words for pages.
+    async fn reload_and_tell(&self) -> Result<ReloadReport, (anyhow::Error, String)> {
         let path = self.0.path.display();
-        match &done {
-            Ok(ReloadReport { changed, pending }) => {
-                let (changed, pending) = (changed.join(", "), pending.join(", "));
+        match self.try_reload().await {
+            Ok(report) => {
+                let (changed, pending) = (report.changed.join(", "), report.pending.join(", "));
                 if pending.is_empty() {
                     tracing::info!(file = %path, changed, "configuration read again");
                 } else {
                     tracing::warn!(file = %path, changed, pending, "configuration read again; what is pending needs a restart");
                 }
+                Ok(report)
             }
-            Err(error) => {
-                let error = format!("{error:#}");
-                self.0.status.failed(&without_environment(&error, &self.0.path));
+            Err(fault) => {
+                let (error, of_page) = (format!("{fault:#}"), self.0.path.clone());
                 tracing::error!(file = %path, error, "invalid configuration; the one before goes on, and a restart would fail");
+                let words = tokio::task::spawn_blocking(move || without_environment(&error, &of_page));
+                let words = words.await.unwrap_or_default();
+                self.0.status.failed(&words);
+                Err((fault, words))
             }
         }
-        done
     }
 
     async fn try_reload(&self) -> anyhow::Result<ReloadReport> {
@@ -251,10 +258,8 @@ impl ReloadControl {
     }
 
     async fn reload_for_admin(&self) -> Result<serde_json::Value, String> {
-        match self.reload().await {
-            Ok(report) => Ok(serde_json::to_value(report).unwrap_or_default()),
-            Err(error) => Err(without_environment(&format!("{error:#}"), &self.0.path)),
-        }
+        let report = self.reload_and_tell().await.map_err(|(_, words)| words)?;
+        Ok(serde_json::to_value(report).unwrap_or_default())
     }
 
     /// Ends the streams of all configurations. Nothing is read again after that.
