@@ -96,6 +96,7 @@ pub(super) fn drain(raw: &raw::Drain, reload: &raw::Reload) -> DrainTimes {
         delay: or(&raw.delay, Wait(Duration::ZERO)).0,
         grace: or(&raw.grace, Wait(GRACE)).0,
         spread: or(&raw.spread, Wait(SPREAD)).0,
+        bytes_per_second: or(&raw.bytes_per_second, Size(DRAIN_RATE)).0,
         reload_spread: or(&reload.spread, Wait(RELOAD_SPREAD)).0,
     }
 }
@@ -117,7 +118,9 @@ const BYTES_PER_VIEW: usize = 64 << 20;
 const BYTES_TOTAL: usize = 256 << 20;
 /// The default timeout of clients. A shorter timer would report absence that no server has reported (XLAT-17).
 const SHORTEST_TIMER: Duration = Duration::from_secs(15);
-const GRACE: Duration = Duration::from_secs(10);
-const SPREAD: Duration = Duration::from_secs(5);
+pub(super) const GRACE: Duration = Duration::from_secs(10);
+const SPREAD: Duration = Duration::from_secs(30);
+/// Half of what a network of 1 Gbit/s carries.
+const DRAIN_RATE: usize = 64 << 20;
 /// Nothing waits for it: the streams are served meanwhile.
 const RELOAD_SPREAD: Duration = Duration::from_secs(60);

@@ -5,14 +5,14 @@ use std::time::Duration;
 use super::addresses::Addresses;
 use super::checked::{Config, ReloadOptions};
 use super::checker::{Checker, or};
-use super::form::{Count, Located, Positive, Size, Wait};
-use super::limits::drain;
+use super::form::{Count, Interval, Located, Positive, Size, Wait};
+use super::limits::{GRACE, drain};
 use super::plain_server::MESSAGE_BYTES;
 use super::raw;
 use super::shown::ShownConfig;
 use super::upstream::SourceLimits;
 use super::yaml::Node;
-use crate::downstream::{self, ConnectionLimits, HandshakeLimits};
+use crate::downstream::{self, AgeLimit, ConnectionLimits, HandshakeLimits};
 use crate::protocol::limits::Limits;
 use crate::protocol::upstream::BackoffTimes;
 use crate::relay::ViewsOptions;
@@ -139,6 +139,10 @@ fn clients(
         v2: raw.clients.v2.value,
         connections,
         handshakes,
+        age: AgeLimit {
+            age: or(&raw.clients.max_connection_age, Interval(None)).0.unwrap_or_default(),
+            grace: or(&raw.drain.grace, Wait(GRACE)).0,
+        },
     }
 }
 

@@ -64,6 +64,7 @@ impl Downstream {
         if let Some(judge) = self.judge(&peer, chain) {
             place.set_judged(self.judged.enter(judge));
         }
+        place.set_age_limit(self.service.get().age_limit());
         Some((stream, peer, place))
     }
 

@@ -127,6 +127,10 @@ fn log_closed(peer: &Peer, end: End) {
         End::Unused => tracing::debug!(%peer, "connection without streams closed; another one needs its place"),
         End::Late => tracing::debug!(%peer, "connection without a request closed (limits.first_request_timeout)"),
         End::Refused => tracing::debug!(%peer, "connection refused"),
+        End::Full => tracing::debug!(%peer, "connection gets no more streams; the relay has too many (limits.streams)"),
+        End::Aged => {
+            tracing::debug!(%peer, "connection closed; it has reached its maximum age (clients.max_connection_age)")
+        }
         End::Judged => tracing::debug!(%peer, "connection closed; its client may not stay"),
     }
 }

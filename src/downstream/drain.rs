@@ -1,10 +1,13 @@
 //! Draining: new streams are rejected or served by others, and open ones end only after they had a response (TRN-19).
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, sleep};
+
+use super::waves::{Rest, Waves};
 
 /// How long draining takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,8 +16,10 @@ pub(crate) struct DrainTimes {
     pub(crate) delay: Duration,
     /// How long a stream without a response is kept.
     pub(crate) grace: Duration,
-    /// Streams end spread over this time, so that their clients do not reconnect all at once.
+    /// All streams have had their turn to end after this time.
     pub(crate) spread: Duration,
+    /// Streams end no faster than their clients may fetch so much elsewhere, unless that would take longer than the spread.
+    pub(crate) bytes_per_second: usize,
     /// The same for the streams of a configuration that is replaced.
     pub(crate) reload_spread: Duration,
 }
@@ -32,6 +37,15 @@ pub(crate) enum DrainReason {
 #[derive(Debug, Clone)]
 pub(crate) struct Drain {
     begun: watch::Receiver<Option<Begun>>,
+    queue: Arc<Mutex<Queue>>,
+}
+
+/// Streams that wait for their turn to end.
+#[derive(Debug, Default)]
+struct Queue {
+    waves: Waves<oneshot::Sender<()>>,
+    /// Whether a task ends them.
+    is_ending: bool,
 }
 
 /// Starts the drain, and can hasten it: a process that ends does not wait for streams that end because of a reload.
@@ -40,16 +54,17 @@ pub(crate) struct DrainTrigger(watch::Sender<Option<Begun>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Begun {
-    at: Instant,
-    grace: Duration,
-    spread: Duration,
+    grace_ends: Instant,
+    /// When all streams have had their turn.
+    turns_end: Instant,
+    bytes_per_second: usize,
     reason: DrainReason,
 }
 
 impl Drain {
     pub(crate) fn new() -> (DrainTrigger, Self) {
         let (sender, begun) = watch::channel(None);
-        (DrainTrigger(sender), Self { begun })
+        (DrainTrigger(sender), Self { begun, queue: Arc::default() })
     }
 
     pub(crate) async fn begins(&mut self) {
@@ -58,26 +73,55 @@ impl Drain {
         }
     }
 
-    /// Waits, after it has begun, until it is one stream's turn to end.
-    pub(crate) async fn turn_comes(&mut self) {
-        let share = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
-        let mut turn = None;
+    /// Waits, after it has begun, until it is the turn of one stream to end, whose client subscribes to about so many bytes.
+    pub(crate) async fn turn_comes(&self, bytes: usize) {
+        let (ends, turn) = oneshot::channel();
+        {
+            let mut queue = self.lock();
+            queue.waves.enter(RandomState::new().hash_one(()), bytes, ends);
+            if !queue.is_ending {
+                queue.is_ending = true;
+                tokio::spawn(self.clone().end_waves());
+            }
+        }
+        let _ = turn.await; // it is told, or nobody is left who could
+    }
+
+    /// Ends streams in waves, until no stream waits.
+    async fn end_waves(self) {
+        let mut last = Instant::now();
         loop {
-            let begun = *self.begun.borrow_and_update();
-            let Some(Begun { at, spread, .. }) = begun else { return };
-            let by_this = at + spread.mul_f64(share);
-            let next = turn.map_or(by_this, |turn: Instant| turn.min(by_this)); // it is hastened, never put off
-            turn = Some(next);
-            tokio::select! {
-                () = sleep_until(next) => return,
-                changed = self.begun.changed() => if changed.is_err() { return },
+            // Relays that drain together do not keep step.
+            sleep(WAVE.mul_f64(0.5 + random_share())).await;
+            let now = Instant::now();
+            let begun = *self.begun.borrow();
+            let (left, budget) = begun.map_or((Duration::ZERO, 0), |begun| {
+                (begun.turns_end.saturating_duration_since(now), begun.bytes_per_second)
+            });
+            let rest = Rest { elapsed: now - last, left, bytes_per_second: budget as u64 };
+            last = now;
+            let (wave, goes_on) = {
+                let mut queue = self.lock();
+                let wave = queue.waves.next_wave(rest, oneshot::Sender::is_closed);
+                queue.is_ending = !queue.waves.is_empty();
+                (wave, queue.is_ending)
+            };
+            for stream in wave {
+                let _ = stream.send(()); // it may have ended by itself
+            }
+            if !goes_on {
+                return;
             }
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns when a stream without a response has been kept for long enough.
     pub(crate) fn grace_ends(&self) -> Instant {
-        self.begun.borrow().map_or_else(Instant::now, |begun| begun.at + begun.grace)
+        self.begun.borrow().map_or_else(Instant::now, |begun| begun.grace_ends)
     }
 
     /// Returns why streams end.
@@ -109,8 +153,22 @@ impl DrainTimes {
 }
 
 impl DrainTrigger {
+    /// Begins, or hastens what has begun: no turn is put off.
     pub(crate) fn begin(&self, times: DrainTimes, reason: DrainReason) {
-        let DrainTimes { grace, spread, .. } = times;
-        self.0.send_replace(Some(Begun { at: Instant::now(), grace, spread, reason }));
+        let DrainTimes { grace, spread, bytes_per_second, .. } = times;
+        let now = Instant::now();
+        let begun = Begun { grace_ends: now + grace, turns_end: now + spread, bytes_per_second, reason };
+        self.0.send_modify(|before| {
+            let turns_end = before.map_or(begun.turns_end, |before| begun.turns_end.min(before.turns_end));
+            *before = Some(Begun { turns_end, ..begun });
+        });
     }
 }
+
+/// Returns a random number from 0 to 1.
+pub(super) fn random_share() -> f64 {
+    RandomState::new().hash_one(()) as f64 / u64::MAX as f64
+}
+
+/// The mean time from one wave to the next.
+const WAVE: Duration = Duration::from_millis(100);

@@ -83,7 +83,7 @@ async fn read(frames: &mut Frames, call: &LoadsCall, reports: mpsc::Sender<Bytes
 /// Waits until it is this stream's turn to end. Another relay or configuration can serve its client equally well.
 async fn drain_turn(drain: &mut Drain) {
     drain.begins().await;
-    drain.turn_comes().await;
+    drain.turn_comes(0).await;
 }
 
 impl From<LoadEnd> for Status {

@@ -132,7 +132,7 @@ impl Downstream {
         refusal
             .or_else(|| self.connections.refuse_headers(request))
             .or_else(|| is_beyond.then(|| self.connections.refuse_stream_of_identity()))
-            .or_else(|| self.connections.refuse_stream())
+            .or_else(|| self.connections.refuse_stream().inspect(|_| place.send_elsewhere()))
     }
 
     fn call(
@@ -145,7 +145,7 @@ impl Downstream {
         let service = self.service.get();
         if let Some(inquiry) = Inquiry::of_path(request.uri().path()) {
             let frames = service.frames(request, inbound);
-            return service.health(inquiry, frames, place.judged(), self.drain.clone());
+            return service.health(inquiry, frames, place.lifetime(), self.drain.clone());
         }
         service.call(request, peer, inbound, place)
     }

@@ -19,7 +19,7 @@ use super::frames::Frames;
 use super::handshakes::HandshakeLimits;
 use super::health::{Health, Inquiry};
 use super::incomplete::Inbound;
-use super::judged_clients::{self, JudgedClient};
+use super::lifetime::{AgeLimit, Lifetime};
 use super::loads::{self, LoadsCall};
 use super::pace::Pace;
 use super::request_limits::RequestLimits;
@@ -51,6 +51,7 @@ pub(crate) struct Options {
     pub(crate) v2: bool,
     pub(crate) connections: ConnectionLimits,
     pub(crate) handshakes: HandshakeLimits,
+    pub(crate) age: AgeLimit,
 }
 
 /// What serves requests by one configuration.
@@ -61,6 +62,7 @@ pub(crate) struct Service {
     requests_per_second: usize,
     new_names_per_second: usize,
     message_bytes: usize,
+    age_limit: AgeLimit,
     shared: Arc<Shared>,
     v2: bool,
     /// Ends the streams of this configuration.
@@ -87,6 +89,7 @@ impl Service {
             requests_per_second: options.connections.requests_per_second,
             new_names_per_second: options.new_names_per_second,
             message_bytes: options.message_bytes,
+            age_limit: options.age,
             shared: Arc::new(Shared {
                 messages: SharedMessages::new(&options.control_plane),
                 turns,
@@ -97,6 +100,11 @@ impl Service {
             rest,
             client_status,
         }
+    }
+
+    /// Returns how old new connections may become.
+    pub(super) fn age_limit(&self) -> AgeLimit {
+        self.age_limit
     }
 
     pub(super) async fn poll(
@@ -127,10 +135,10 @@ impl Service {
         let frames = self.frames(request, inbound);
         let of_loads = path == LOADS_PATH || path == LOADS_PATH_V2 && self.v2;
         if of_loads && self.loads.are_served() {
-            return self.loads(frames, peer, place.judged());
+            return self.loads(frames, peer, place.lifetime());
         }
         if let Some(method) = StatusMethod::of_path(&path).filter(|_| self.views.are_judged()) {
-            return self.client_status(method, frames, peer, place.judged());
+            return self.client_status(method, frames, peer, place.lifetime());
         }
         let Some(method) = Method::of_path(&path).filter(|method| self.v2 || !method.v2) else {
             tracing::debug!(%peer, path, "method not served");
@@ -141,8 +149,8 @@ impl Service {
         let pace = Pace::per_second(self.requests_per_second);
         let names_pace =
             Pace::with_burst(self.new_names_per_second, self.new_names_per_second.saturating_mul(NAMES_AT_ONCE));
-        let (quota, judged) = (place.quota(), place.judged());
-        let call = Call { method, views, drain, limits, peer, quota, judged, pace, names_pace };
+        let (quota, lifetime) = (place.quota(), place.lifetime());
+        let call = Call { method, views, drain, limits, peer, quota, lifetime, pace, names_pace };
         tokio::spawn(read(frames, slot.clone(), call));
         let single = method.shape == Shape::Fetch;
         grpc_response(AnyBody::Session(Box::new(SessionBody::new(slot, self.shared.clone(), single))))
@@ -158,12 +166,12 @@ impl Service {
         &self,
         inquiry: Inquiry,
         frames: Frames,
-        judged: Option<Arc<JudgedClient>>,
+        lifetime: Lifetime,
         drain: Drain,
     ) -> Response<AnyBody> {
         let (out, messages) = mpsc::channel(2);
         let health = Health { readiness: self.views.readiness().clone(), drain, v2: self.v2 };
-        answered_apart(messages, judged, health.answer(inquiry, frames, out))
+        answered_apart(messages, lifetime, health.answer(inquiry, frames, out))
     }
 
     fn client_status(
@@ -171,15 +179,15 @@ impl Service {
         method: StatusMethod,
         frames: Frames,
         peer: Arc<Peer>,
-        judged: Option<Arc<JudgedClient>>,
+        lifetime: Lifetime,
     ) -> Response<AnyBody> {
         let (out, messages) = mpsc::channel(1);
         let (status, permissions) = (self.client_status.clone(), self.views.permissions().clone());
         let call = StatusCall { status, permissions, peer, drain: self.drain.clone() };
-        answered_apart(messages, judged, call.answer(method, frames, out))
+        answered_apart(messages, lifetime, call.answer(method, frames, out))
     }
 
-    fn loads(&self, mut frames: Frames, peer: Arc<Peer>, judged: Option<Arc<JudgedClient>>) -> Response<AnyBody> {
+    fn loads(&self, mut frames: Frames, peer: Arc<Peer>, lifetime: Lifetime) -> Response<AnyBody> {
         let (answers, messages) = mpsc::channel(1);
         let (status, end) = oneshot::channel();
         let (limits, counters) = (self.request_limits, self.views.counters().limits.clone());
@@ -187,7 +195,7 @@ impl Service {
         tokio::spawn(async move {
             let end = tokio::select! {
                 end = loads::serve(&mut frames, call, answers) => end,
-                end = judged_clients::ends(judged) => end,
+                end = lifetime.ends() => end,
             };
             let _ = status.send(end); // the client may have disconnected
             let _ = tokio::time::timeout(LINGER, frames.drain()).await;
@@ -199,14 +207,14 @@ impl Service {
 /// Responds with the messages and the status of a task, which ends when its client has to.
 fn answered_apart(
     messages: mpsc::Receiver<Bytes>,
-    judged: Option<Arc<JudgedClient>>,
+    lifetime: Lifetime,
     answer: impl Future<Output = Status> + Send + 'static,
 ) -> Response<AnyBody> {
     let (status, end) = oneshot::channel();
     tokio::spawn(async move {
         let end = tokio::select! {
             end = answer => end,
-            end = judged_clients::ends(judged) => end,
+            end = lifetime.ends() => end,
         };
         let _ = status.send(end); // the client may have disconnected
     });

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::drain::Drain;
 use super::frames::Frames;
-use super::judged_clients::JudgedClient;
+use super::lifetime::Lifetime;
 use super::pace::Pace;
 use super::request_limits::{self, RequestLimits};
 use super::slot::{Slot, Status};
@@ -30,8 +30,7 @@ pub(super) struct Call {
     pub(crate) limits: RequestLimits,
     pub(crate) peer: Arc<Peer>,
     pub(crate) quota: Arc<ViewQuota>,
-    /// The client, if it was judged.
-    pub(crate) judged: Option<Arc<JudgedClient>>,
+    pub(crate) lifetime: Lifetime,
     /// The rate of requests, if it is limited.
     pub(crate) pace: Option<Pace>,
     /// The rate of new names, if it is limited.
@@ -41,13 +40,13 @@ pub(super) struct Call {
 /// Reads requests for as long as the stream lives, whether or not its replies get anywhere. Futures that are awaited once are boxed:
 /// the task would keep room for the largest of them, and most streams are idle.
 pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl Future<Output = ()> + Send {
-    let (mut drain, judged) = (call.drain.clone(), call.judged.clone());
+    let (mut drain, lifetime) = (call.drain.clone(), call.lifetime.clone());
     async move {
-        let mut judged = judged.map(|client| Box::pin(async move { client.ends().await }));
+        let mut lifetime = until_end_of(lifetime, &slot);
         let end = tokio::select! {
             end = converse(&mut frames, &slot, &mut call) => end,
             () = slot.over.notified() => None,
-            end = until_judged(&mut judged) => Some(end),
+            end = ends(&mut lifetime) => Some(end),
             () = drain_turn(&mut drain, &slot) => Some(Status::unavailable(drain.reason().message())),
         };
         if let Some(status) = end {
@@ -177,10 +176,15 @@ async fn sit(request: Request, slot: &Slot, call: &Call) -> Result<Box<Request>,
     }
 }
 
-/// Waits until the client has to end, if it was judged.
-async fn until_judged(ends: &mut Option<Pin<Box<impl Future<Output = Status>>>>) -> Status {
-    match ends {
-        Some(ends) => ends.await,
+/// Returns what ends a stream with its connection, if anything can.
+fn until_end_of(lifetime: Lifetime, slot: &Arc<Slot>) -> Option<Pin<Box<impl Future<Output = Status> + use<>>>> {
+    let slot = slot.clone();
+    lifetime.is_limited().then(|| Box::pin(async move { lifetime.ends_after(slot.answered()).await }))
+}
+
+async fn ends(end: &mut Option<Pin<Box<impl Future<Output = Status>>>>) -> Status {
+    match end {
+        Some(end) => end.await,
         None => pending().await,
     }
 }
@@ -188,7 +192,8 @@ async fn until_judged(ends: &mut Option<Pin<Box<impl Future<Output = Status>>>>)
 /// Waits until it is this stream's turn to end, and it has had a response or waited for one long enough.
 async fn drain_turn(drain: &mut Drain, slot: &Slot) {
     drain.begins().await;
-    Box::pin(drain.turn_comes()).await;
+    let bytes = slot.handle().map_or(0, |handle| handle.subscribed_bytes());
+    Box::pin(drain.turn_comes(bytes)).await;
     let _ = Box::pin(tokio::time::timeout_at(drain.grace_ends(), slot.answered())).await;
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct ProcessCounters {
     pub(crate) proxy_faults: ProxyFaultCounters,
     /// Open connections of clients.
     pub(crate) open_connections: Arc<AtomicUsize>,
+    /// Connections that have ended because they reached their maximum age.
+    pub(crate) aged_connections: Arc<AtomicU64>,
     /// Large replies that wait for their turn.
     pub(crate) waiting_replies: Arc<AtomicUsize>,
 }
@@ -37,7 +39,7 @@ impl ProcessCounters {
         let nacks = table.names().chain([OTHER]).map(|name| (name.to_owned(), 0)).collect();
         let nacks = Mutex::new(nacks);
         let (names_refused, lost_load_reports, limits, proxy_faults) = Default::default();
-        let (open_connections, waiting_replies) = Default::default();
+        let (open_connections, aged_connections, waiting_replies) = Default::default();
         Self {
             table,
             streams,
@@ -49,6 +51,7 @@ impl ProcessCounters {
             limits,
             proxy_faults,
             open_connections,
+            aged_connections,
             waiting_replies,
         }
     }
@@ -81,6 +84,11 @@ impl ProcessCounters {
 
     pub(super) fn load_reports_dropped(&self, lost: u64) {
         self.lost_load_reports.fetch_add(lost, Ordering::Relaxed);
+    }
+
+    /// Returns how many connections have ended because of their age.
+    pub(crate) fn connections_aged(&self) -> u64 {
+        self.aged_connections.load(Ordering::Relaxed)
     }
 
     /// Returns how many connections of clients are open.

@@ -186,6 +186,8 @@ fn register_brakes(registry: &mut Registry, brakes: &BrakeWatch) {
 fn register_clients(registry: &mut Registry, snapshot: &MetricsSnapshot<'_>) {
     let counters = snapshot.counters;
     gauge(registry, "client_connections", "Open connections of clients", counters.connections());
+    let help = "Connections that reached their maximum age, and whose clients had to connect again";
+    counter(registry, "client_connections_aged", help, counters.connections_aged());
     let help = "Large replies that wait for their turn, of 256 KiB or more each";
     gauge(registry, "client_replies_waiting", help, counters.replies_waiting());
     let accepted = Labelled::<Counter>::register(registry, "client_streams_accepted", "Client streams accepted");

@@ -2,7 +2,7 @@
 
 from manifests import (configuration_of, containers, is_sidecar, name_of, of_kind, pod_labels, port_number, relay_of,
                        relays, selects, workloads)
-from relay_configuration import size
+from relay_configuration import seconds, size
 
 
 def pods_have_time_to_drain(objects):
@@ -108,6 +108,10 @@ def scales(scaler, workload):
     return (target["kind"], target["name"]) == (workload["kind"], workload["metadata"]["name"])
 
 
+# Connections end up to a tenth after their maximum age.
+LATEST_AGE = 1.1
+
+
 def scalers_shrink_slower_than_relays_drain(objects):
     for scaler in of_kind(objects, "HorizontalPodAutoscaler"):
         scaled = [one for one in relays(objects) if scales(scaler, one)]
@@ -120,6 +124,9 @@ def scalers_shrink_slower_than_relays_drain(objects):
             for policy in down["policies"]:
                 if policy["type"] != "Pods" or policy["value"] != 1 or policy["periodSeconds"] <= configuration_of(one, objects).drain_seconds():
                     yield f"{name_of(scaler)}: {policy} removes a relay before another has drained"
+            age = seconds(configuration_of(one, objects).get("clients", "max_connection_age"))
+            if not 0 < age * LATEST_AGE <= down["stabilizationWindowSeconds"]:
+                yield f"{name_of(scaler)}: shrinks by a load that connections of up to {age} s have not spread"
         if down["stabilizationWindowSeconds"] <= up["stabilizationWindowSeconds"]:
             yield f"{name_of(scaler)}: shrinks as fast as it grows"
 

@@ -132,6 +132,8 @@ FAULTS = [
     ("scalers_shrink_slower_than_relays_drain", "regional", lambda all: spec(all, "HorizontalPodAutoscaler")["behavior"]["scaleDown"]["policies"][0].update(periodSeconds=20)),
     ("scalers_shrink_slower_than_relays_drain", "regional", lambda all: relays(all)[0]["spec"].update(replicas=2)),
     ("scalers_shrink_slower_than_relays_drain", "components", lambda all: spec(all, "HorizontalPodAutoscaler")["scaleTargetRef"].update(kind="Deployment")),
+    ("scalers_shrink_slower_than_relays_drain", "regional", rewrite("max_connection_age: 25m", "max_connection_age: 28m")),
+    ("scalers_shrink_slower_than_relays_drain", "regional", rewrite("max_connection_age: 25m", "max_connection_age: 0s")),
     ("pods_are_restricted", "regional", lambda all: pod(all)["securityContext"].update(runAsNonRoot=False)),
     ("pods_are_restricted", "sidecar", lambda all: pod(all)["containers"][0]["securityContext"].pop("readOnlyRootFilesystem")),
     ("memory_is_enough_for_all_bounds", "regional", rewrite("cached_bytes: 1GiB", "cached_bytes: 2GiB")),

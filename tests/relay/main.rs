@@ -16,6 +16,7 @@ mod connections;
 mod content;
 mod differential;
 mod documented;
+mod drains;
 mod driver;
 mod dumps;
 mod evidence;
@@ -153,7 +154,8 @@ async fn until(what: &str, holds: impl AsyncFn() -> bool) {
 fn cluster(name: &str, content: &str) -> Any {
     let mut value = vec![0x0a, u8::try_from(name.len()).unwrap()];
     value.extend(name.bytes());
-    value.extend([0xc2, 0x3e, u8::try_from(content.len()).unwrap()]);
+    value.extend([0xc2, 0x3e]);
+    prost::encoding::encode_varint(content.len() as u64, &mut value);
     value.extend(content.bytes());
     Any { type_url: CDS.into(), value: value.into() }
 }

@@ -1,6 +1,6 @@
 //! Clients: how they share, what they are sent, what they report, how they poll.
 
-use crate::config::form::{Count, Located, NonEmpty, Positive, Size, Wait, section, words};
+use crate::config::form::{Count, Interval, Located, NonEmpty, Positive, Size, Wait, section, words};
 use crate::xds::KeyField;
 
 section! {
@@ -30,6 +30,9 @@ section! {
         vhds_wildcard: Located<VhdsWildcard> = "subscribed_routes";
         /// If true, new gRPC clients are ended with UNAVAILABLE when nothing they want is cached and no server is reachable.
         grpc_fail_fast: Option<Located<bool>> = true;
+        /// New connections end after about this long, and their clients connect again: this is what spreads them over relays that were
+        /// added behind a balancer. 0s: never.
+        max_connection_age: Option<Located<Interval>> = "0s";
     }
 }
 

@@ -94,8 +94,10 @@ section! {
         delay: Option<Located<Wait>> = "0s";
         /// How long a stream without any reply is kept.
         grace: Option<Located<Wait>> = "10s";
-        /// The ends of the streams are spread over this time.
-        spread: Option<Located<Wait>> = "5s";
+        /// All streams have had their turn to end after this time.
+        spread: Option<Located<Wait>> = "30s";
+        /// Streams end no faster than their clients may fetch so much elsewhere, unless that would take longer than the spread.
+        bytes_per_second: Option<Located<Size>> = "64MiB";
     }
 }
 
@@ -104,7 +106,8 @@ section! {
     Reload {
         /// Whether the file is also read again when it changes.
         watch: Located<bool> = false;
-        /// Streams of an earlier configuration are ended, spread over this time; meanwhile they are served as before.
+        /// All streams of an earlier configuration have ended after this time, at the rate of `drain.bytes_per_second`; meanwhile they are
+        /// served as before.
         spread: Option<Located<Wait>> = "1m";
     }
 }

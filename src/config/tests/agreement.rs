@@ -83,7 +83,7 @@ upstream:
   fallback: {delay: 1s, hold_down: 1m, on_missing: delete}
   backoff: {initial: 1s, factor: 2, max: 120s, jitter: 0, reset_after: 0s}
 views: {key: [cluster, metadata.tenant], max: 10, max_in_metrics: 0, idle_timeout: 10m, accept_missing_node: true}
-clients: {control_plane_identifier: weir, v2: true, vhds_wildcard: none, grpc_fail_fast: false}
+clients: {control_plane_identifier: weir, v2: true, vhds_wildcard: none, grpc_fail_fast: false, max_connection_age: 1h}
 types: [{name: own.Type, name_field: 1, full_state: true, legacy_wildcard: true, order_with: own.Other}]
 access: [{types: [own.Type], names: [a, b*], allow_from: [10.0.0.0/8, '::1']}]
 permissions:
@@ -138,7 +138,7 @@ limits:
   new_names_per_second: 100
   header_bytes: 16KiB
 brakes: {enabled: true, types: [envoy.config.cluster.v3.Cluster], share: 40, count: 20, window: 1h, grace: 10m, empty_grace: 30m, agree_after: 0s}
-drain: {delay: 0s, grace: 10s, spread: 5s}
+drain: {delay: 0s, grace: 10s, spread: 5s, bytes_per_second: 1MiB}
 reload: {watch: true, spread: 1m}
 load_reports: {mode: aggregate, max_outage: 5m, bytes_per_view: 64MiB, bytes_total: 256MiB}
 rest: {enabled: false, timeout: 800ms, long_poll: 0s, cache_bytes: 64MiB, response_bytes: 256MiB}

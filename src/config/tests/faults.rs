@@ -27,7 +27,7 @@ fn structure_is_reported_with_place_fault_and_what_would_be_right() {
         ("limits: {lingre: 30s}\n", "relay.yaml:3:10: limits.lingre: unknown key \"lingre\": expected linger"),
         (
             "drain: {colour: blue}\n",
-            "relay.yaml:3:9: drain.colour: unknown key \"colour\": expected one of delay, grace, spread",
+            "relay.yaml:3:9: drain.colour: unknown key \"colour\": expected one of delay, grace, spread, bytes_per_second",
         ),
         (
             "limits: [30s]\n",

@@ -2,12 +2,14 @@
 
 use std::future::pending;
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 
 use tokio::time::{sleep, timeout};
 
 use super::place::Place;
 use crate::downstream::drain::Drain;
 use crate::downstream::judged_clients;
+use crate::downstream::lifetime::Age;
 use crate::relay::Limit;
 
 /// Why a connection ends.
@@ -23,6 +25,10 @@ pub(in crate::downstream) enum End {
     Refused,
     /// Its client was judged again, and has to end.
     Judged,
+    /// It has reached its maximum age.
+    Aged,
+    /// The relay has too many streams: the next ones of its client had better go to another one.
+    Full,
 }
 
 impl Place {
@@ -40,6 +46,10 @@ impl Place {
             end = self.is_closed() => end,
             () = self.is_late() => End::Late,
             _ = judged_clients::ends(self.judged()) => End::Judged,
+            () = Age::is_reached(self.age()) => {
+                self.connections.aged.fetch_add(1, Ordering::Relaxed);
+                End::Aged
+            }
         }
     }
 
@@ -48,6 +58,9 @@ impl Place {
             self.leave.notified().await;
             if self.is_refused() {
                 return End::Refused;
+            }
+            if self.is_full() {
+                return End::Full;
             }
             if self.is_idle() {
                 return End::Unused;
@@ -75,7 +88,7 @@ impl Place {
     /// Lets a connection end that was told to. Without streams it has little time for that. Returns `None` if it took longer.
     pub(in crate::downstream) async fn finish<T>(&self, end: End, serving: impl Future<Output = T>) -> Option<T> {
         let mut serving = pin!(serving);
-        if end == End::Drain {
+        if matches!(end, End::Drain | End::Aged | End::Full) {
             return Some(serving.await);
         }
         tokio::select! {

@@ -13,7 +13,7 @@ use std::hash::Hash;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -68,6 +68,8 @@ pub(crate) struct Connections {
     streams: AtomicUsize,
     /// Open connections, those included whose requests are refused.
     open: Arc<AtomicUsize>,
+    /// Connections that have ended because of their age.
+    aged: Arc<AtomicU64>,
     state: Mutex<State>,
     addresses: Arc<Groups<IpAddr>>,
     identities: Arc<Groups<Arc<str>>>,
@@ -77,6 +79,21 @@ pub(crate) struct Connections {
     times: Times,
     full: LogPace,
     failed: LogPace,
+}
+
+/// What is counted over the life of the process.
+#[derive(Default)]
+struct ConnectionCounters {
+    limits: Arc<LimitCounters>,
+    open: Arc<AtomicUsize>,
+    aged: Arc<AtomicU64>,
+}
+
+impl From<&ProcessCounters> for ConnectionCounters {
+    fn from(counters: &ProcessCounters) -> Self {
+        let ProcessCounters { limits, open_connections, aged_connections, .. } = counters;
+        Self { limits: limits.clone(), open: open_connections.clone(), aged: aged_connections.clone() }
+    }
 }
 
 #[derive(Default)]
@@ -115,8 +132,7 @@ impl Connections {
         listeners: usize,
         counters: &ProcessCounters,
     ) -> Arc<Self> {
-        let (reached, open) = (counters.limits.clone(), counters.open_connections.clone());
-        Self::with_times(limits, shares, reserve, listeners, reached, open, TIMES)
+        Self::with_times(limits, shares, reserve, listeners, counters.into(), TIMES)
     }
 
     fn with_times(
@@ -124,10 +140,10 @@ impl Connections {
         shares: Shares,
         reserve: Arc<Spare>,
         listeners: usize,
-        counters: Arc<LimitCounters>,
-        open: Arc<AtomicUsize>,
+        counters: ConnectionCounters,
         times: Times,
     ) -> Arc<Self> {
+        let ConnectionCounters { limits: counters, open, aged } = counters;
         let max = limits.connections.map_or(shares.clients, |max| max.min(shares.clients));
         Arc::new(Self {
             max,
@@ -142,6 +158,7 @@ impl Connections {
             limits,
             streams: AtomicUsize::new(0),
             open,
+            aged,
             state: Mutex::default(),
             counters,
             reserve,

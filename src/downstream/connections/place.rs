@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit};
@@ -12,6 +12,7 @@ use super::groups::{GroupStream, InGroup, TooManyStreams};
 use super::unused::{Turn, Use};
 use super::{Closed, Connections};
 use crate::downstream::judged_clients::{Entered, JudgedClient};
+use crate::downstream::lifetime::{Age, AgeLimit, Lifetime};
 use crate::downstream::pace::Pace;
 use crate::downstream::refusal::Refusal;
 use crate::relay::{Limit, ViewQuota};
@@ -32,6 +33,10 @@ pub(in crate::downstream) struct Place {
     pub(super) leave: Arc<Notify>,
     /// Its client, if that was judged.
     judged: OnceLock<Entered>,
+    /// A stream of it was refused because the relay has too many.
+    full: AtomicBool,
+    /// When it has reached its maximum age, if there is one.
+    age: OnceLock<Age>,
     address: OnceLock<InGroup<IpAddr>>,
     identity: OnceLock<InGroup<Arc<str>>>,
 }
@@ -82,6 +87,8 @@ impl Place {
             first: Notify::new(),
             leave: Arc::default(),
             judged: OnceLock::new(),
+            full: AtomicBool::new(false),
+            age: OnceLock::new(),
             address: address.map(OnceLock::from).unwrap_or_default(),
             identity: OnceLock::new(),
         };
@@ -116,6 +123,22 @@ impl Place {
     /// Returns the client, if it was judged.
     pub(in crate::downstream) fn judged(&self) -> Option<Arc<JudgedClient>> {
         self.judged.get().map(|entered| entered.client.clone())
+    }
+
+    /// Limits the age of the connection, before anything is served.
+    pub(in crate::downstream) fn set_age_limit(&self, limit: AgeLimit) {
+        if let Some(age) = limit.of(self.accepted) {
+            let _ = self.age.set(age); // once for each connection
+        }
+    }
+
+    /// Returns what ends the streams of this connection.
+    pub(in crate::downstream) fn lifetime(&self) -> Lifetime {
+        Lifetime { judged: self.judged(), age: self.age() }
+    }
+
+    pub(super) fn age(&self) -> Option<Age> {
+        self.age.get().copied()
     }
 
     /// Counts a stream until the result is dropped.
@@ -206,6 +229,16 @@ impl Place {
         let refusal = self.crowded.get().or(decided)?;
         self.leave.notify_one();
         Some(refusal.clone())
+    }
+
+    /// Lets the connection end when its streams have: its client may find another relay by the next one.
+    pub(in crate::downstream) fn send_elsewhere(&self) {
+        self.full.store(true, Ordering::Relaxed);
+        self.leave.notify_one();
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
     }
 
     /// Whether it has one of the places for connections that are served.

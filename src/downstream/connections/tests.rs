@@ -26,15 +26,13 @@ fn connections(limits: ConnectionLimits, clients: usize) -> Arc<Connections> {
 }
 
 fn connections_with(limits: ConnectionLimits, clients: usize, unused: UnusedTimes) -> Arc<Connections> {
-    let counters = Arc::<LimitCounters>::default();
     let times = Times { unused, end: LONG, room: LONG, first_request: LONG };
     Connections::with_times(
         limits,
         Shares { clients, refusals: REFUSALS, others: 0 },
         Spare::new(0),
         1,
-        counters,
-        Arc::default(),
+        ConnectionCounters::default(),
         times,
     )
 }

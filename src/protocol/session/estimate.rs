@@ -3,7 +3,7 @@
 use super::Session;
 use super::client::Variant;
 use super::subscription::{Subscription, Wildcard};
-use crate::protocol::view::{Class, Lookup, Revision, Snapshot};
+use crate::protocol::view::{Class, Lookup, ResourceTable, Revision, Snapshot};
 use crate::xds::{Name, Type};
 
 /// What a session has to send.
@@ -34,7 +34,19 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Returns about what the client would be sent of a snapshot if it came back with nothing.
+    pub(crate) fn subscribed_bytes(&self, snapshot: &Snapshot) -> usize {
+        self.subscriptions().map(|(kind, of)| of.subscribed_bytes(kind, snapshot)).sum()
+    }
+}
+
 impl Subscription {
+    fn subscribed_bytes(&self, kind: &Type, snapshot: &Snapshot) -> usize {
+        let table = self.wildcard.as_ref().and_then(|_| snapshot.resources(kind, Class::Wildcard));
+        table.map_or(0, ResourceTable::bytes) + bytes_of(self.names.keys(), self.names.len(), kind, snapshot)
+    }
+
     fn wildcard_bytes(&self, kind: &Type, variant: Variant, snapshot: &Snapshot) -> usize {
         let Some(wildcard) = &self.wildcard else { return 0 };
         let Some(table) = snapshot.resources(kind, Class::Wildcard) else { return 0 };
@@ -56,13 +68,18 @@ impl Subscription {
     }
 
     fn named_bytes(&self, kind: &Type, snapshot: &Snapshot) -> usize {
-        let length = |name: &Name| match snapshot.lookup(kind, Class::Named, name) {
-            Lookup::Present(resource) => resource.body.bytes().len(),
-            Lookup::Absent(_) | Lookup::Unknown => 0,
-        };
-        let sample: usize = self.pending.keys().take(SAMPLE).map(length).sum();
-        sample * self.pending.len().div_ceil(SAMPLE)
+        bytes_of(self.pending.keys(), self.pending.len(), kind, snapshot)
     }
+}
+
+/// Returns about how many bytes the resources of these names have.
+fn bytes_of<'a>(names: impl Iterator<Item = &'a Name>, count: usize, kind: &Type, snapshot: &Snapshot) -> usize {
+    let length = |name: &Name| match snapshot.lookup(kind, Class::Named, name) {
+        Lookup::Present(resource) => resource.body.bytes().len(),
+        Lookup::Absent(_) | Lookup::Unknown => 0,
+    };
+    let sample: usize = names.take(SAMPLE).map(length).sum();
+    sample * count.div_ceil(SAMPLE)
 }
 
 /// So many names are looked at, and the others are assumed to be like them.

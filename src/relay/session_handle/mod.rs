@@ -262,6 +262,12 @@ impl SessionHandle {
         Ok(step)
     }
 
+    /// Returns about what the client would be sent if it came back with nothing.
+    pub(crate) fn subscribed_bytes(&self) -> usize {
+        let newest = self.published.newest();
+        self.lock().subscribed_bytes(&newest)
+    }
+
     fn count_limit(&self, fault: &BadRequest) {
         match fault {
             BadRequest::TooManyTypes(_) => self.counters.limits.reached(Limit::TypesPerStream),

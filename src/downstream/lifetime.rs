@@ -1,0 +1,126 @@
+//! What ends the streams of one connection: its client is judged again and fails, or the connection has reached its maximum age.
+//!
+//! Connections are what a balancer spreads, and those of discovery would last for ever: relays that are added later would get none.
+
+use std::future::pending;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::drain::random_share;
+use super::judged_clients::JudgedClient;
+use super::slot::Status;
+
+/// How old a connection may become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AgeLimit {
+    /// Zero: it lasts for as long as its client wants.
+    pub(crate) age: Duration,
+    /// How long a stream without a response is kept beyond that.
+    pub(crate) grace: Duration,
+}
+
+/// What ends the streams of a connection.
+#[derive(Clone)]
+pub(super) struct Lifetime {
+    /// The client, if it was judged.
+    pub(super) judged: Option<Arc<JudgedClient>>,
+    /// None if the connection may become as old as it likes.
+    pub(super) age: Option<Age>,
+}
+
+/// When a connection has reached its maximum age.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Age {
+    ends: Instant,
+    grace_ends: Instant,
+}
+
+impl AgeLimit {
+    /// Returns when a connection ends that was accepted at that time: not all that came together end together.
+    pub(super) fn of(self, accepted: Instant) -> Option<Age> {
+        if self.age.is_zero() {
+            return None;
+        }
+        let ends = accepted.checked_add(self.age.mul_f64(1.0 - JITTER + 2.0 * JITTER * random_share()))?;
+        Some(Age { ends, grace_ends: ends.checked_add(self.grace)? })
+    }
+}
+
+impl Age {
+    /// Waits until the connection has reached its maximum age.
+    pub(super) async fn is_reached(age: Option<Self>) {
+        match age {
+            // Boxed, since most streams end before.
+            Some(Self { ends, .. }) => Box::pin(sleep_until(ends)).await,
+            None => pending().await,
+        }
+    }
+}
+
+impl Lifetime {
+    /// Whether anything can end the streams.
+    pub(super) fn is_limited(&self) -> bool {
+        self.judged.is_some() || self.age.is_some()
+    }
+
+    /// Waits until a stream has to end that owes its client no response.
+    pub(super) async fn ends(self) -> Status {
+        self.ends_after(async {}).await
+    }
+
+    /// Waits until a stream has to end. One that ends because of its age does so after a response, unless there is none for too long.
+    pub(super) async fn ends_after(self, answered: impl Future<Output = ()>) -> Status {
+        let Self { judged, age } = self;
+        let judged = async {
+            match judged {
+                Some(client) => client.ends().await,
+                None => pending().await,
+            }
+        };
+        let aged = async {
+            Age::is_reached(age).await;
+            if let Some(Age { grace_ends, .. }) = age {
+                let _ = timeout_at(grace_ends, pin!(answered)).await;
+            }
+            Status::unavailable("the connection has reached its maximum age (clients.max_connection_age); reconnect")
+        };
+        tokio::select! {
+            end = judged => end,
+            end = aged => end,
+        }
+    }
+}
+
+/// The part of the age by which connections differ from it at most.
+const JITTER: f64 = 0.1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn connections_that_came_together_end_at_times_around_the_limit() {
+        let accepted = Instant::now();
+        let limit = AgeLimit { age: HOUR, grace: Duration::ZERO };
+        let ends: Vec<_> = (0..200).map(|_| limit.of(accepted).unwrap().ends - accepted).collect();
+        let (first, last) = (*ends.iter().min().unwrap(), *ends.iter().max().unwrap());
+        assert!(first >= HOUR.mul_f64(0.9) && last <= HOUR.mul_f64(1.1), "{first:?} to {last:?}");
+        assert!(first < HOUR.mul_f64(0.95) && last > HOUR.mul_f64(1.05), "{first:?} to {last:?}");
+        assert!(AgeLimit { age: Duration::ZERO, ..limit }.of(accepted).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_stream_without_a_response_is_kept_for_the_grace_time_and_one_with_a_response_is_not() {
+        let of = |age, grace| Lifetime { judged: None, age: AgeLimit { age, grace }.of(Instant::now()) };
+        let short = Duration::from_millis(50);
+        of(short, HOUR).ends().await;
+        let began = Instant::now();
+        of(short, 4 * short).ends_after(pending()).await;
+        assert!(began.elapsed() >= (4 * short + short).mul_f64(0.9));
+    }
+}
