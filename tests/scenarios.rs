@@ -43,6 +43,16 @@ async fn clients_move_on_while_relays_restart_one_after_the_other() {
     assert!(report.counters.lost.value() > 0, "no relay restarted: {report}");
 }
 
+/// No connect fails, nobody who connected leaves without a response, and the newcomers are served meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_behind_a_balancer_notice_a_rolling_restart_only_by_connecting_again() {
+    let report = passes("balanced-restart.yaml").await;
+    let counters = &report.counters;
+    assert!(counters.lost.value() > 0, "no relay restarted: {report}");
+    assert_eq!((counters.failed_connects.value(), counters.unanswered.value()), (0, 0), "{report}");
+    assert_eq!(counters.newcomers_waits().len(), 5, "{report}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_the_control_plane_ends_no_stream_and_loses_no_change() {
     let report = passes("upstream-outage.yaml").await;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::checks::Violation;
 
@@ -14,6 +15,8 @@ pub struct Counters {
     pub ended_streams: Counter,
     /// Connections that ended, or on which a stream ended, without the client's doing.
     pub lost: Counter,
+    /// Connections that were opened and ended before a response, without the client's doing.
+    pub unanswered: Counter,
     pub messages: Counter,
     pub bytes: Counter,
     pub changes: Counter,
@@ -23,6 +26,8 @@ pub struct Counters {
     pub converged: Gauge,
     pub violations: Counter,
     kept: Mutex<Vec<Violation>>,
+    /// How long clients that joined later waited for their first set.
+    waits: Mutex<Vec<Duration>>,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +70,15 @@ impl Counters {
         }
     }
 
+    /// Notes how long a client that joined later has waited for its first set.
+    pub fn newcomer_waited(&self, time: Duration) {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner).push(time);
+    }
+
+    pub fn newcomers_waits(&self) -> Vec<Duration> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The first violations, with their histories.
     pub fn kept_violations(&self) -> Vec<Violation> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -76,9 +90,13 @@ impl fmt::Display for Counters {
         let [connected, synced] = [&self.connected, &self.synced].map(Gauge::value);
         let [messages, bytes, changes, violations] =
             [&self.messages, &self.bytes, &self.changes, &self.violations].map(Counter::value);
-        let [connects, failed, lost] = [&self.connects, &self.failed_connects, &self.lost].map(Counter::value);
+        let [connects, failed, lost, unanswered] =
+            [&self.connects, &self.failed_connects, &self.lost, &self.unanswered].map(Counter::value);
         write!(f, "connections={connected} synced={synced} messages={messages} bytes={bytes} changes={changes} ")?;
-        write!(f, "connects={connects} failed_connects={failed} lost={lost} violations={violations}")
+        write!(
+            f,
+            "connects={connects} failed_connects={failed} lost={lost} unanswered={unanswered} violations={violations}"
+        )
     }
 }
 

@@ -31,11 +31,14 @@ use runner::{Context, Phase, Runner};
 /// Runs until it is stopped or dropped.
 pub struct Fleet {
     phase: watch::Sender<Phase>,
+    joining: watch::Sender<bool>,
     counters: Arc<Counters>,
     runners: tokio::task::JoinHandle<()>,
     connections: u64,
     /// Clients that should hold everything in the end.
     expected: u64,
+    /// Those of them that connect at the start.
+    expected_first: u64,
 }
 
 impl Fleet {
@@ -43,33 +46,40 @@ impl Fleet {
     pub fn start(options: FleetOptions, truth: Option<Truth>, observer: Arc<dyn Observer>) -> anyhow::Result<Self> {
         let counters = Arc::new(Counters::default());
         let (phase, phases) = watch::channel(Phase::Running);
-        let expected =
-            options.groups.iter().filter(|group| group.behaviour.converges()).map(|group| group.count as u64);
-        let expected = expected.sum();
-        let connections =
-            options.groups.iter().map(|group| group.count.div_ceil(group.clients_per_connection.max(1)) as u64);
-        let connections = connections.sum();
-        raise_open_files(connections as usize)?;
-        let runners = tokio::spawn(spawn(options, truth, observer, counters.clone(), phases));
-        Ok(Self { phase, counters, runners, connections, expected })
+        let (joining, joined) = watch::channel(false);
+        let is_first = |group: &&Group| group.joins.is_none();
+        let converging = || options.groups.iter().filter(|group| group.behaviour.converges());
+        let expected = converging().map(|group| group.count as u64).sum();
+        let expected_first = converging().filter(is_first).map(|group| group.count as u64).sum();
+        let connections = |group: &Group| group.count.div_ceil(group.clients_per_connection.max(1)) as u64;
+        raise_open_files(options.groups.iter().map(connections).sum::<u64>() as usize)?;
+        let connections = options.groups.iter().filter(is_first).map(connections).sum();
+        let runners = tokio::spawn(spawn(options, truth, observer, counters.clone(), (phases, joined)));
+        Ok(Self { phase, joining, counters, runners, connections, expected, expected_first })
+    }
+
+    /// Lets the clients connect that join later.
+    pub fn join(&self) {
+        self.joining.send_replace(true);
     }
 
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 
-    /// Waits until all clients that should have received everything they subscribe to, and returns whether they have.
+    /// Waits until all clients of the start that should have received everything they subscribe to, and returns whether they have.
     pub async fn synced(&self, limit: Duration) -> bool {
-        self.reached(limit, self.expected, |counters| counters.synced.value()).await
+        self.reached(limit, self.expected_first, |counters| counters.synced.value()).await
     }
 
-    /// Waits until every connection is open, and returns whether all are.
+    /// Waits until as many connections are open as at the start, and returns whether they are.
     pub async fn all_connected(&self, limit: Duration) -> bool {
         self.reached(limit, self.connections, |counters| counters.connected.value()).await
     }
 
     /// Ends all misbehaviour, and waits until the clients that should hold the same as the origin. Nothing may change meanwhile.
     pub async fn settle(&self, limit: Duration) -> bool {
+        self.join();
         self.phase.send_replace(Phase::Settling);
         self.reached(limit, self.expected, |counters| counters.converged.value()).await
     }
@@ -99,7 +109,7 @@ async fn spawn(
     truth: Option<Truth>,
     observer: Arc<dyn Observer>,
     counters: Arc<Counters>,
-    phases: watch::Receiver<Phase>,
+    (phases, joined): (watch::Receiver<Phase>, watch::Receiver<bool>),
 ) {
     let shared = Shared { names: Arc::new(Names::default()), truth, checks: Arc::new(options.checks) };
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
@@ -132,6 +142,11 @@ async fn spawn(
                 handshakes: handshakes.clone(),
             };
             let runner = Runner::new(context, group.behaviour, clients.collect());
+            if let Some(apart) = group.joins {
+                let place = (group.count - left).div_ceil(count) as u32;
+                runners.spawn(runner.run_later(joined.clone(), apart * place));
+                continue;
+            }
             if let Some(pace) = &mut pace
                 && *phases.borrow() == Phase::Running
             {

@@ -40,6 +40,9 @@ pub struct Group {
     /// The period of flappers and of subscription churn.
     #[serde(default = "second", with = "crate::scenario::duration")]
     pub period: Duration,
+    /// The clients connect one after the other, so far apart, from the step `join` on; without it all at the start.
+    #[serde(default, with = "crate::scenario::duration::optional")]
+    pub joins: Option<Duration>,
     /// HTTP/2 window in bytes; that of slow readers is 65,535 by default.
     pub window: Option<u32>,
 }
@@ -54,6 +57,7 @@ impl Group {
             node: NodeTemplate::default(),
             listeners: Vec::new(),
             period: second(),
+            joins: None,
             window: None,
         }
     }

@@ -48,6 +48,8 @@ pub struct Runner {
     progress: Vec<Progress>,
     /// Index of the server among the targets.
     target: usize,
+    /// When its clients came, if that was after the others.
+    joined: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -67,7 +69,21 @@ impl Runner {
     pub fn new(context: Context, behaviour: Behaviour, clients: Vec<Client>) -> Self {
         let progress = vec![Progress::default(); clients.len()];
         let target = clients.first().map_or(0, |client| client.number);
-        Self { context, behaviour, clients, progress, target }
+        Self { context, behaviour, clients, progress, target, joined: None }
+    }
+
+    /// Runs from this long after clients may join the others.
+    pub async fn run_later(mut self, mut joined: watch::Receiver<bool>, delay: Duration) {
+        let comes = async {
+            let _ = joined.wait_for(|joined| *joined).await; // a fleet that was dropped has stopped too
+            sleep(delay).await;
+        };
+        tokio::select! {
+            () = comes => {}
+            () = stopped(self.context.phase.clone()) => return,
+        }
+        self.joined = Some(Instant::now());
+        self.run().await;
     }
 
     /// Runs until the phase is `Stopping`.
@@ -84,13 +100,16 @@ impl Runner {
                     self.context.counters.connected.increase();
                     self.context.counters.connects.add(1);
                     self.context.observer.connected(Instant::now());
-                    let end = Attached::new(&mut self, link, began).drive().await;
+                    let (end, is_answered) = Attached::new(&mut self, link, began).drive().await;
                     self.context.counters.connected.decrease();
                     self.context.observer.disconnected();
                     match end {
                         End::Stop => break,
                         End::Flap => continue,
-                        End::Lost => self.context.counters.lost.add(1),
+                        End::Lost => {
+                            self.context.counters.lost.add(1);
+                            self.context.counters.unanswered.add(u64::from(!is_answered));
+                        }
                     }
                     if began.elapsed() > MAX_BACKOFF {
                         backoff = FIRST_BACKOFF;
@@ -173,6 +192,8 @@ struct Attached<'a> {
     runner: &'a mut Runner,
     link: Link,
     began: Instant,
+    /// A response has arrived.
+    is_answered: bool,
     /// The client and stream to which each stream of the connection belongs.
     owners: Vec<Option<(usize, StreamKey)>>,
     streams: HashMap<(usize, StreamKey), StreamId>,
@@ -180,10 +201,16 @@ struct Attached<'a> {
 
 impl<'a> Attached<'a> {
     fn new(runner: &'a mut Runner, link: Link, began: Instant) -> Self {
-        Self { runner, link, began, owners: Vec::new(), streams: HashMap::new() }
+        Self { runner, link, began, is_answered: false, owners: Vec::new(), streams: HashMap::new() }
     }
 
-    async fn drive(mut self) -> End {
+    /// Returns why the connection has ended, and whether it had a response.
+    async fn drive(mut self) -> (End, bool) {
+        let end = self.converse().await;
+        (end, self.is_answered)
+    }
+
+    async fn converse(&mut self) -> End {
         let at = self.at();
         for place in 0..self.runner.clients.len() {
             let actions = self.runner.clients[place].connect(at);
@@ -242,6 +269,7 @@ impl<'a> Attached<'a> {
                 let (place, key) = self.owner(stream)?;
                 let context = &self.runner.context;
                 context.counters.messages.add(1);
+                self.is_answered = true;
                 context.counters.bytes.add(message.len() as u64);
                 context.observer.bytes(message.len() as u64);
                 let at = self.at();
@@ -261,6 +289,9 @@ impl<'a> Attached<'a> {
                     progress.is_synced = true;
                     counters.synced.increase();
                     observer.first_sync(self.runner.clients[place].number, self.began.elapsed());
+                    if let Some(joined) = self.runner.joined {
+                        counters.newcomer_waited(joined.elapsed());
+                    }
                 }
                 self.runner.report_violations();
                 None

@@ -112,7 +112,7 @@ fn program(weir: &std::path::Path, behaviour: Behaviour, log: &Log, admin: Socke
     );
     let paths = [weir.display().to_string(), "{config}".into(), log.0.display().to_string()];
     let arguments = ["-c".to_owned(), script].into_iter().chain(paths).collect();
-    file::Relay { binary: "/bin/sh".into(), arguments, config, replicas: 1 }
+    file::Relay { binary: "/bin/sh".into(), arguments, config, replicas: 1, balancer: false }
 }
 
 impl Threads {

@@ -9,3 +9,14 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duratio
     humantime::parse_duration(&text)
         .map_err(|_| de::Error::custom(format!("invalid duration {text:?}: expected a number with a unit")))
 }
+
+/// Durations that may be left out.
+pub mod optional {
+    use std::time::Duration;
+
+    use serde::Deserializer;
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        super::deserialize(deserializer).map(Some)
+    }
+}

@@ -59,11 +59,15 @@ pub struct Relay {
     /// Arguments, in which `{config}` is the path of the configuration.
     #[serde(default = "arguments")]
     pub arguments: Vec<String>,
-    /// The relay's configuration, in which `{listen}` is the address for clients and `{upstream}` that of the origin.
+    /// The relay's configuration, in which `{listen}` is the address for clients, `{probes}` that for probes, and `{upstream}` that of
+    /// the origin.
     pub config: String,
     /// Relays behind one address, which are restarted one after another. The clients are spread over them.
     #[serde(default = "one")]
     pub replicas: usize,
+    /// Clients connect to a TCP balancer, which leads each connection to a relay that is ready.
+    #[serde(default)]
+    pub balancer: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -77,8 +81,24 @@ pub enum Step {
     Outage(#[serde(with = "super::duration")] Duration),
     /// Restarts each relay, and waits until its clients have reconnected.
     RollingRestart(#[serde(with = "super::duration")] Duration),
+    /// Lets the clients with `joins` connect, and goes on at once.
+    Join,
     /// Repeats steps.
     Repeat { times: usize, steps: Vec<Step> },
+}
+
+impl Step {
+    /// Returns its key.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Wait(_) => "wait",
+            Self::Change { .. } => "change",
+            Self::Outage(_) => "outage",
+            Self::RollingRestart(_) => "rolling_restart",
+            Self::Join => "join",
+            Self::Repeat { .. } => "repeat",
+        }
+    }
 }
 
 impl Scenario {
@@ -96,6 +116,11 @@ impl Scenario {
         anyhow::ensure!(scenario.relay.is_none() || scenario.origin.is_some(), "relay requires origin");
         let relays = scenario.relay.as_ref().map_or(1, |relay| relay.replicas);
         anyhow::ensure!(relays > 0, "relay.replicas must be greater than 0");
+        let unprobed = |relay: &Relay| relay.balancer && !relay.config.contains("{probes}");
+        anyhow::ensure!(
+            !scenario.relay.as_ref().is_some_and(unprobed),
+            "relay.balancer requires {{probes}} in relay.config"
+        );
         scenario.check_steps(&scenario.steps)?;
         Ok(scenario)
     }
@@ -108,7 +133,7 @@ impl Scenario {
                 }
                 Step::RollingRestart(_) => anyhow::ensure!(self.relay.is_some(), "rolling_restart requires relay"),
                 Step::Repeat { steps, .. } => self.check_steps(steps)?,
-                Step::Wait(_) => {}
+                Step::Wait(_) | Step::Join => {}
             }
         }
         Ok(())
@@ -120,6 +145,7 @@ impl Scenario {
         for group in &mut self.clients {
             group.count = group.count.min(clients);
             group.period = group.period.min(wait / 4);
+            group.joins = group.joins.map(|apart| apart.min(wait / 20));
         }
         self.connect_rate = None;
         shorten(&mut self.steps, wait);
@@ -142,7 +168,7 @@ fn shorten(steps: &mut [Step], wait: Duration) {
                 *times = (*times).min(2);
                 shorten(steps, wait);
             }
-            Step::Change { .. } => {}
+            Step::Change { .. } | Step::Join => {}
         }
     }
 }

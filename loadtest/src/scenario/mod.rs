@@ -1,5 +1,6 @@
 //! Scenarios: files that describe runs of clients, origin and relay.
 
+mod balancer;
 pub mod command;
 pub mod duration;
 pub mod file;

@@ -17,19 +17,22 @@ use crate::reserved::Reserved;
 /// Runs until it is dropped.
 pub struct Relay {
     pub address: SocketAddr,
+    /// For probes, if its configuration has them.
+    pub probes: SocketAddr,
     binary: PathBuf,
     arguments: Vec<String>,
     config: PathBuf,
     child: Child,
     /// Held over restarts.
-    _reserved: Reserved,
+    _reserved: [Reserved; 2],
 }
 
 impl Relay {
     pub async fn start(relay: &file::Relay, binary: Option<&Path>, upstream: SocketAddr) -> anyhow::Result<Self> {
-        let reserved = Reserved::new()?;
-        let address = reserved.address;
+        let reserved = [Reserved::new()?, Reserved::new()?];
+        let [address, probes] = [&reserved[0], &reserved[1]].map(|reserved| reserved.address);
         let config = relay.config.replace("{listen}", &address.to_string());
+        let config = config.replace("{probes}", &probes.to_string());
         let config = config.replace("{upstream}", &upstream.to_string());
         let path = std::env::temp_dir().join(format!("weir-loadtest-{}-{}.yaml", std::process::id(), address.port()));
         std::fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
@@ -37,7 +40,7 @@ impl Relay {
         let arguments: Vec<_> = arguments.collect();
         let binary = binary.unwrap_or(&relay.binary).to_owned();
         let child = spawn(&binary, &arguments)?;
-        let mut started = Self { address, binary, arguments, config: path, child, _reserved: reserved };
+        let mut started = Self { address, probes, binary, arguments, config: path, child, _reserved: reserved };
         started.accepts().await?;
         println!("relay {} listens on {address}", started.child.id().unwrap_or_default());
         Ok(started)

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use tokio::time::sleep;
 
+use super::balancer::Balancer;
 use super::file::{Scenario, Step};
 use super::relay::Relay;
-use super::report::Report;
+use super::report::{Report, StepReport, Traffic};
 use crate::address::resolve;
 use crate::checks::{Check, Truth};
 use crate::fleet::{Behaviour, Counters, Fleet, FleetOptions, Group};
@@ -25,16 +26,23 @@ pub async fn run(scenario: &Scenario, relay: Option<&Path>, observer: Arc<dyn Ob
         None => None,
         Some(origin) => Some(Origin::start(LOCAL, origin.resources, origin.fault).await?),
     };
-    let mut stage = Stage { scenario, origin, relays: Vec::new() };
+    let mut stage = Stage { scenario, origin, relays: Vec::new(), balancer: None };
     if let (Some(file), Some(origin)) = (&scenario.relay, &stage.origin) {
         for _ in 0..file.replicas {
             stage.relays.push(Relay::start(file, relay, origin.address).await?);
         }
+        if file.balancer {
+            let relays = stage.relays.iter().map(|relay| (relay.address, relay.probes));
+            stage.balancer = Some(Balancer::start(relays).await?);
+        }
     }
-    let (targets, tls) = match &scenario.target {
-        Some(target) => resolve(target, &scenario.tls).await.map(|(address, tls)| (vec![address], tls))?,
-        None if !stage.relays.is_empty() => (stage.relays.iter().map(|relay| relay.address.into()).collect(), None),
-        None => (stage.origin.iter().map(|origin| origin.address.into()).collect(), None),
+    let (targets, tls) = match (&scenario.target, &stage.balancer) {
+        (None, Some(balancer)) => (vec![balancer.address.into()], None),
+        (Some(target), _) => resolve(target, &scenario.tls).await.map(|(address, tls)| (vec![address], tls))?,
+        (None, None) if !stage.relays.is_empty() => {
+            (stage.relays.iter().map(|relay| relay.address.into()).collect(), None)
+        }
+        (None, None) => (stage.origin.iter().map(|origin| origin.address.into()).collect(), None),
     };
     let checks_off = stage.checks_off();
     let checks = Check::ALL.into_iter().filter(|check| !checks_off.contains(check)).collect();
@@ -44,39 +52,41 @@ pub async fn run(scenario: &Scenario, relay: Option<&Path>, observer: Arc<dyn Ob
     let began = Instant::now();
     let fleet = Fleet::start(options, truth, observer)?;
     let counters = fleet.counters().clone();
-    let (first_sync, convergence) = tokio::select! {
+    let (first_sync, convergence, steps) = tokio::select! {
         times = stage.play(fleet, began) => times?,
-        () = show_progress(&counters) => (None, None), // never returns
+        () = show_progress(&counters) => (None, None, Vec::new()), // never returns
     };
     let unexpected_ends = if stage.ends_are_expected() { 0 } else { counters.lost.value() };
     let checks_off = checks_off.into_iter().collect();
     let description = scenario.description.clone();
-    Ok(Report { description, counters, first_sync, convergence, unexpected_ends, checks_off })
+    Ok(Report { description, counters, first_sync, convergence, steps, unexpected_ends, checks_off })
 }
 
 struct Stage<'a> {
     scenario: &'a Scenario,
     origin: Option<Origin>,
     relays: Vec<Relay>,
+    balancer: Option<Balancer>,
 }
 
+/// The times for the first sets and for the last change, and the steps.
+type Played = (Option<Duration>, Option<Duration>, Vec<StepReport>);
+
 impl Stage<'_> {
-    /// Runs all steps once the clients have their first sets. Returns the times for the first sets and for the last change.
-    async fn play(&mut self, fleet: Fleet, began: Instant) -> anyhow::Result<(Option<Duration>, Option<Duration>)> {
+    /// Runs all steps once the clients have their first sets.
+    async fn play(&mut self, fleet: Fleet, began: Instant) -> anyhow::Result<Played> {
         let limit = self.scenario.timeout;
         let first_sync = fleet.synced(limit).await.then(|| began.elapsed());
-        if first_sync.is_some() {
-            self.take_steps(&fleet).await?;
-        }
+        let steps = if first_sync.is_some() { self.take_steps(&fleet).await? } else { Vec::new() };
         let began = Instant::now();
         let convergence = fleet.settle(limit).await.then(|| began.elapsed());
         fleet.stop().await;
-        Ok((first_sync, convergence))
+        Ok((first_sync, convergence, steps))
     }
 
     /// Runs all steps, while the origin changes continuously.
-    async fn take_steps(&mut self, fleet: &Fleet) -> anyhow::Result<()> {
-        let Self { scenario, origin, relays } = self;
+    async fn take_steps(&mut self, fleet: &Fleet) -> anyhow::Result<Vec<StepReport>> {
+        let Self { scenario, origin, relays, balancer } = self;
         let churn = scenario.origin.as_ref().and_then(|origin| origin.churn.as_ref());
         let changes = async {
             match (origin.as_ref(), churn) {
@@ -84,9 +94,21 @@ impl Stage<'_> {
                 _ => std::future::pending().await,
             }
         };
+        let (origin, balancer, limit) = (origin.as_ref(), balancer.as_ref(), scenario.timeout);
+        let mut scene = Scene { origin, relays, balancer, fleet, limit };
+        let taken = async {
+            let mut reports = Vec::new();
+            for step in &scenario.steps {
+                let (began, before) = (Instant::now(), Traffic::of(fleet));
+                scene.take(step).await?;
+                let traffic = Traffic::of(fleet) - before;
+                reports.push(StepReport { step: step.name(), time: began.elapsed(), traffic });
+            }
+            Ok(reports)
+        };
         tokio::select! {
-            taken = steps(&scenario.steps, origin.as_ref(), relays, fleet, scenario.timeout) => taken,
-            () = changes => Ok(()),
+            taken = taken => taken,
+            () = changes => Ok(Vec::new()), // never returns
         }
     }
 
@@ -122,53 +144,52 @@ fn has_step(steps: &[Step], wanted: fn(&Step) -> bool) -> bool {
     })
 }
 
-type Taken<'a> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'a>>;
-
-fn steps<'a>(
-    steps: &'a [Step],
+/// What steps act on.
+struct Scene<'a> {
     origin: Option<&'a Origin>,
     relays: &'a mut Vec<Relay>,
+    balancer: Option<&'a Balancer>,
     fleet: &'a Fleet,
     limit: Duration,
-) -> Taken<'a> {
-    Box::pin(async move {
-        for step in steps {
-            take(step, origin, relays, fleet, limit).await?;
-        }
-        Ok(())
-    })
 }
 
-async fn take(
-    step: &Step,
-    origin: Option<&Origin>,
-    relays: &mut Vec<Relay>,
-    fleet: &Fleet,
-    limit: Duration,
-) -> anyhow::Result<()> {
-    match step {
-        Step::Wait(time) => sleep(*time).await,
-        Step::Change { pattern, count } => origin.context("change requires origin")?.step(*pattern, *count),
-        Step::Outage(time) => {
-            let origin = origin.context("outage requires origin")?;
-            origin.stop_listening().await;
-            sleep(*time).await;
-            origin.listen().await?;
-        }
-        Step::RollingRestart(pause) => {
-            for relay in relays {
-                relay.restart().await?;
-                fleet.all_connected(limit).await;
-                sleep(*pause).await;
+impl Scene<'_> {
+    fn take<'a>(&'a mut self, step: &'a Step) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'a>> {
+        Box::pin(async move {
+            match step {
+                Step::Wait(time) => sleep(*time).await,
+                Step::Join => self.fleet.join(),
+                Step::Change { pattern, count } => {
+                    self.origin.context("change requires origin")?.step(*pattern, *count);
+                }
+                Step::Outage(time) => {
+                    let origin = self.origin.context("outage requires origin")?;
+                    origin.stop_listening().await;
+                    sleep(*time).await;
+                    origin.listen().await?;
+                }
+                Step::RollingRestart(pause) => self.restart_relays(*pause).await?,
+                Step::Repeat { times, steps } => {
+                    for step in std::iter::repeat_n(steps, *times).flatten() {
+                        self.take(step).await?;
+                    }
+                }
             }
-        }
-        Step::Repeat { times, steps: repeated } => {
-            for _ in 0..*times {
-                steps(repeated, origin, relays, fleet, limit).await?;
-            }
-        }
+            Ok(())
+        })
     }
-    Ok(())
+
+    async fn restart_relays(&mut self, pause: Duration) -> anyhow::Result<()> {
+        for relay in self.relays.iter_mut() {
+            relay.restart().await?;
+            if let Some(balancer) = self.balancer {
+                balancer.all_are_ready(self.limit).await?;
+            }
+            self.fleet.all_connected(self.limit).await;
+            sleep(pause).await;
+        }
+        Ok(())
+    }
 }
 
 async fn show_progress(counters: &Counters) {
