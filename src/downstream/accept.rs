@@ -39,24 +39,35 @@ pub(super) async fn accept<F>(
         let mut next = pin!(next(&listener, connections));
         let accepted = loop {
             tokio::select! {
-                () = drain.begins() => break None,
-                accepted = &mut next => break Some(accepted),
+                // An inherited socket is handed over first.
+                () = drain.begins(), if !listener.is_inherited() => break None,
+                accepted = &mut next => break accepted,
                 Some(_) = open.join_next() => {}
             }
         };
         let Some(accepted) = accepted else { break };
         open.spawn(serve(accepted));
     }
-    drop(listener); // new clients are refused, and connect to another relay
+    drop(listener); // new clients are refused, and connect to another relay; at an inherited socket they wait for the next process
     while open.join_next().await.is_some() {}
 }
 
-async fn next(listener: &Listener, connections: &Connections) -> Accepted {
+/// Returns the next connection. `None`: they are left to the next process, and none that was accepted is lost.
+async fn next(listener: &Listener, connections: &Connections) -> Option<Accepted> {
+    let accepted = tokio::select! {
+        biased;
+        () = listener.is_handed_over() => return None,
+        accepted = accept_one(listener, connections) => accepted,
+    };
+    connections.keep_pace().await;
+    Some(accepted)
+}
+
+async fn accept_one(listener: &Listener, connections: &Connections) -> Accepted {
     let spare = connections.spare_place().await;
     loop {
         match listener.accept().await {
             Ok((socket, address)) => {
-                connections.keep_pace().await;
                 return Accepted { socket, address, spare, options: listener.options.clone() };
             }
             // The client is gone already.
