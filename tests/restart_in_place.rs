@@ -182,13 +182,15 @@ const PAUSE: Duration = Duration::from_millis(3);
 fn no_connection_is_lost_while_one_relay_follows_another() {
     let folder = Folder::new("follows");
     let (listener, address) = bound();
-    let listens = format!("listen: [{{address: '{address}'}}]\ndrain: {{delay: 1h, spread: 200ms}}");
+    let listens = format!(
+        "listen: [{{address: '{address}'}}]\ndrain: {{delay: 1h, spread: 200ms}}\nlimits: {{new_connections_per_second: 20}}"
+    );
     let config = folder.config(&listens);
     let socket = || [OwnedFd::from(listener.try_clone().unwrap())];
     let mut relay = start("follows", &config, socket());
     let crowd = Crowd::new(address);
     for round in 0..6 {
-        crowd.goes_on(50);
+        crowd.goes_on(30);
         relay.signal("-TERM");
         let next = if round % 2 == 0 {
             assert!(relay.has_succeeded(PATIENCE)); // clients wait meanwhile
@@ -201,7 +203,7 @@ fn no_connection_is_lost_while_one_relay_follows_another() {
         };
         relay = next;
     }
-    crowd.goes_on(50);
+    crowd.goes_on(30);
     assert_eq!(crowd.end(), [""; 0]);
 }
 
@@ -218,9 +220,28 @@ fn an_inherited_socket_stops_accepting_at_once_while_another_one_waits_for_the_d
     relay.signal("-TERM");
     relay.says("waiting for the drain delay", PATIENCE);
     poll(own).unwrap();
-    let _waiting = TcpStream::connect(address).unwrap();
-    listener.accept().unwrap(); // the relay leaves it to others
+    let waiting: Vec<_> = (0..10).map(|_| TcpStream::connect(address).unwrap()).collect();
     poll(own).unwrap();
+    for _ in waiting {
+        listener.accept().expect("the relay has accepted it"); // without waiting, as the relay has set it
+    }
+}
+
+#[test]
+fn trn_19_connections_that_were_accepted_before_the_drain_are_answered() {
+    let folder = Folder::new("accepted");
+    let (listener, address) = bound();
+    let config = folder.config(&format!("listen: [{{address: '{address}'}}]\ndrain: {{spread: 0s}}"));
+    let mut relay = start("accepted", &config, [listener.into()]);
+    let early: Vec<_> = (0..10).map(|_| TcpStream::connect(address).unwrap()).collect();
+    poll(address).unwrap(); // so the others were accepted before
+    relay.signal("-TERM");
+    relay.says("closing listeners and ending client streams", PATIENCE);
+    for stream in early {
+        let answer = exchange(stream, &poll_request()).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    assert!(relay.has_succeeded(PATIENCE));
 }
 
 #[test]

@@ -24,8 +24,8 @@ pub(super) struct Accepted {
     pub(crate) options: Arc<ListenOptions>,
 }
 
-/// Accepts connections until the relay drains, and returns when the last one is closed. Dropping the future closes the listener and every
-/// connection.
+/// Accepts connections until the relay drains or hands the socket over, and returns when the last one is closed. Dropping the future closes
+/// the listener and every connection.
 pub(super) async fn accept<F>(
     listener: Listener,
     connections: &Connections,
@@ -36,11 +36,9 @@ pub(super) async fn accept<F>(
 {
     let mut open = JoinSet::new();
     loop {
-        let mut next = pin!(next(&listener, connections));
+        let mut next = pin!(next(&listener, connections, &mut drain));
         let accepted = loop {
             tokio::select! {
-                // An inherited socket is handed over first.
-                () = drain.begins(), if !listener.is_inherited() => break None,
                 accepted = &mut next => break accepted,
                 Some(_) = open.join_next() => {}
             }
@@ -52,11 +50,12 @@ pub(super) async fn accept<F>(
     while open.join_next().await.is_some() {}
 }
 
-/// Returns the next connection. `None`: they are left to the next process, and none that was accepted is lost.
-async fn next(listener: &Listener, connections: &Connections) -> Option<Accepted> {
+/// Returns the next connection, or `None` if this process accepts no more. One that was accepted is served in any case.
+async fn next(listener: &Listener, connections: &Connections, drain: &mut Drain) -> Option<Accepted> {
     let accepted = tokio::select! {
         biased;
         () = listener.is_handed_over() => return None,
+        () = drain.begins() => return None,
         accepted = accept_one(listener, connections) => accepted,
     };
     connections.keep_pace().await;
