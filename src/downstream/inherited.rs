@@ -14,8 +14,6 @@ use listenfd::ListenFd;
 use socket2::Socket;
 use tokio::sync::SetOnce;
 
-use super::listen::BACKLOG;
-
 /// The listening sockets that the process was started with. Each is used for the configured address that it has.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
@@ -97,21 +95,21 @@ impl InheritedSockets {
         Ok(Self { sockets, handover: Handover::default() })
     }
 
-    /// Returns the socket of an address, if it was inherited. Port 0 is no socket's.
-    pub(crate) fn take_tcp(&mut self, address: SocketAddr) -> io::Result<Option<Socket>> {
-        self.take(|place| *place == SocketPlace::Tcp(address))
+    /// Returns the socket of an address, if it was inherited, with a queue of this length. Port 0 is no socket's.
+    pub(crate) fn take_tcp(&mut self, address: SocketAddr, backlog: i32) -> io::Result<Option<Socket>> {
+        self.take(backlog, |place| *place == SocketPlace::Tcp(address))
     }
 
-    /// Returns the Unix socket at a path, if it was inherited.
-    pub(crate) fn take_unix(&mut self, path: &Path) -> io::Result<Option<Socket>> {
-        self.take(|place| matches!(place, SocketPlace::Unix(own) if own == path))
+    /// Returns the Unix socket at a path, if it was inherited, with a queue of this length.
+    pub(crate) fn take_unix(&mut self, path: &Path, backlog: i32) -> io::Result<Option<Socket>> {
+        self.take(backlog, |place| matches!(place, SocketPlace::Unix(own) if own == path))
     }
 
-    fn take(&mut self, is_wanted: impl Fn(&SocketPlace) -> bool) -> io::Result<Option<Socket>> {
+    fn take(&mut self, backlog: i32, is_wanted: impl Fn(&SocketPlace) -> bool) -> io::Result<Option<Socket>> {
         let Some(index) = self.sockets.iter().position(|of| is_wanted(&of.address)) else { return Ok(None) };
         let InheritedSocket { socket, address, name } = self.sockets.remove(index);
         socket.set_nonblocking(true)?;
-        socket.listen(BACKLOG)?; // only lengthens its queue
+        socket.listen(backlog)?; // changes only its queue
         tracing::info!(%address, name, "inherited socket used");
         Ok(Some(socket))
     }
@@ -195,15 +193,15 @@ mod tests {
         let mut sockets = inherited(vec![one.into(), other.into()]);
         for address in ["127.0.0.1:0".to_owned(), format!("0.0.0.0:{}", first.port()), format!("[::]:{}", first.port())]
         {
-            assert!(sockets.take_tcp(address.parse().unwrap()).unwrap().is_none(), "{address}");
+            assert!(sockets.take_tcp(address.parse().unwrap(), 16).unwrap().is_none(), "{address}");
         }
-        let taken = sockets.take_tcp(second).unwrap().expect("it is there");
+        let taken = sockets.take_tcp(second, 16).unwrap().expect("it is there");
         assert_eq!(taken.local_addr().unwrap().as_socket(), Some(second));
         assert!(taken.nonblocking().unwrap());
-        assert!(sockets.take_tcp(second).unwrap().is_none(), "it was taken");
+        assert!(sockets.take_tcp(second, 16).unwrap().is_none(), "it was taken");
         let unused = sockets.check_used().unwrap_err().to_string();
         assert!(unused.starts_with(&format!("inherited socket {first} (weir.socket) is not configured: ")), "{unused}");
-        sockets.take_tcp(first).unwrap().expect("it is there");
+        sockets.take_tcp(first, 16).unwrap().expect("it is there");
         sockets.check_used().unwrap();
     }
 
@@ -212,10 +210,10 @@ mod tests {
         let path = env::temp_dir().join(format!("weir-inherited-{}.sock", std::process::id()));
         let _ = std::fs::remove_file(&path); // of an earlier run
         let mut sockets = inherited(vec![UnixListener::bind(&path).unwrap().into()]);
-        assert!(sockets.take_unix(&path.with_extension("other")).unwrap().is_none());
+        assert!(sockets.take_unix(&path.with_extension("other"), 16).unwrap().is_none());
         let unused = sockets.check_used().unwrap_err().to_string();
         assert!(unused.contains(&format!("unix:{}", path.display())), "{unused}");
-        assert!(sockets.take_unix(&path).unwrap().is_some());
+        assert!(sockets.take_unix(&path, 16).unwrap().is_some());
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -9,7 +9,7 @@ use super::inherited::InheritedSockets;
 
 /// Listens on an address: with the inherited socket that has it, or else with a new one. Returns whether it was inherited.
 pub(crate) fn listen(address: SocketAddr, inherited: &mut InheritedSockets) -> io::Result<(TcpListener, bool)> {
-    match inherited.take_tcp(address)? {
+    match inherited.take_tcp(address, BACKLOG)? {
         Some(socket) => Ok((TcpListener::from_std(socket.into())?, true)),
         None => Ok((bind(address)?, false)),
     }

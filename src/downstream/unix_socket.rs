@@ -62,7 +62,7 @@ impl UnixSocket {
     ) -> Result<(Self, bool), UnixSocketError> {
         let path = &options.path;
         let fail = |error| UnixSocketError::System { what: "use the inherited socket", path: path.clone(), error };
-        let Some(socket) = inherited.take_unix(path).map_err(fail)? else {
+        let Some(socket) = inherited.take_unix(path, backlog).map_err(fail)? else {
             return Ok((Self::listen(options, backlog)?, false));
         };
         check_inherited(options)?;
