@@ -12,9 +12,10 @@ use crate::admin::{self, AdminSocket, ListenerInfo, Rules, ServerInfo, Shown, Sh
 use crate::config::{AdminOptions, AdminTls, Config, InUse, ListenAddress, ShownConfig};
 use crate::config_status::{ConfigFacts, ConfigStatus};
 use crate::downstream::{
-    self, BACKLOG, Connections, Downstream, Drain, DrainReason, DrainTimes, DrainTrigger, Listener, UnixOptions,
-    UnixSocket,
+    self, BACKLOG, Connections, Downstream, Drain, DrainReason, DrainTimes, DrainTrigger, Handover, Listener,
+    UnixOptions, UnixSocket,
 };
+pub use crate::downstream::{InheritError, InheritedSockets};
 use crate::generation::Generation;
 use crate::open_files::{self, Shares, Spare};
 use crate::reload::{Adapt, PermissionsControl, ReloadControl, Serving};
@@ -33,6 +34,7 @@ pub struct App {
     connections: Arc<Connections>,
     serving: Arc<Serving>,
     switch: DrainTrigger,
+    handover: Handover,
     state: Option<StateWriter>,
     log: LogControl,
     config_status: Arc<ConfigStatus>,
@@ -47,18 +49,26 @@ pub struct App {
 impl App {
     /// Builds everything in the configuration and opens the listeners. Nothing is served before [`App::run_until`].
     pub async fn bind(config: Config) -> anyhow::Result<Self> {
+        Self::bind_with(config, InheritedSockets::default()).await
+    }
+
+    /// The same with sockets that are open. Each must have an address of the configuration.
+    pub async fn bind_with(config: Config, mut inherited: InheritedSockets) -> anyhow::Result<Self> {
         let (started, since) = (SystemTime::now(), Instant::now());
         let generation = Generation::first(&config);
         let views = generation.views.clone();
         let serving = Arc::new(Serving::new(generation));
         let (in_use, drain_times, watches_file) = (config.in_use(), config.drain, config.reload.watch);
         let state = config.state.map(|options| StateWriter::start(options, &serving.views)).transpose()?;
+        let handover = inherited.handover();
         let mut listeners = Vec::new();
         for options in config.listen {
             let address = options.address.clone();
-            listeners.push(Listener::open(options).with_context(|| format!("cannot listen on {address}"))?);
+            let listener = Listener::open(options, &mut inherited);
+            listeners.push(listener.with_context(|| format!("cannot listen on {address}"))?);
         }
-        let admin = admin_sockets(&config.admin, config.probes)?;
+        let admin = admin_sockets(&config.admin, config.probes, &mut inherited)?;
+        inherited.check_used()?;
         let (switch, drain) = Drain::new();
         let limits = config.downstream.connections.clone();
         let shares = Shares::of(open_files::limit());
@@ -93,6 +103,7 @@ impl App {
             connections,
             serving,
             switch,
+            handover,
             state,
             log: LogControl::none(),
             config_status: Arc::new(config_status),
@@ -165,8 +176,9 @@ impl App {
         self.connections.max()
     }
 
-    /// Serves until the future is dropped, or until `stop` is ready and the relay has drained: it is not ready at once, closes its
-    /// listeners after the configured delay, and then ends client streams.
+    /// Serves until the future is dropped, or until `stop` is ready and the relay has drained: it is not ready at once, leaves the
+    /// connections of inherited sockets to the next process, closes its own listeners after the configured delay, and then ends client
+    /// streams.
     pub async fn run_until(mut self, stop: impl Future<Output = ()>) {
         let reloads = self.reloads();
         self.run_with(reloads, stop).await;
@@ -176,6 +188,8 @@ impl App {
     pub async fn run_with(self, reloads: ReloadControl, stop: impl Future<Output = ()>) {
         let mut serving = JoinSet::new();
         let info = Arc::new(self.server_info());
+        let inherited = self.listeners.iter().filter(|listener| listener.is_inherited()).count();
+        let bound = self.listeners.len() - inherited;
         for listener in self.listeners {
             serving.spawn(self.downstream.clone().serve(listener));
         }
@@ -234,6 +248,13 @@ impl App {
         }
         stop.await;
         readiness.drain();
+        if inherited > 0 {
+            tracing::info!(
+                listeners = inherited,
+                "not accepting at inherited sockets; new connections wait for the next process"
+            );
+            self.handover.begin();
+        }
         // What clients leave while they are sent away is no loss of the next process, which can open the file from here on.
         if let Some(state) = self.state
             && tokio::time::timeout(LAST_WRITE, state.finish()).await.is_err()
@@ -241,7 +262,8 @@ impl App {
             tracing::warn!("the last state could not be written in time");
         }
         let delay = reloads.last_delay();
-        if !delay.is_zero() {
+        // A balancer has nothing to notice if no connection is refused.
+        if !delay.is_zero() && bound > 0 {
             let delay_text = humantime::format_duration(delay);
             tracing::info!(delay = %delay_text, "waiting for the drain delay; still accepting clients");
             tokio::time::sleep(delay).await;
@@ -297,14 +319,20 @@ const LAST_BYTES: Duration = Duration::from_secs(2);
 /// How long to wait for the last write of the state.
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
-fn admin_sockets(options: &AdminOptions, probes: Option<SocketAddr>) -> anyhow::Result<Vec<AdminSocket>> {
+fn admin_sockets(
+    options: &AdminOptions,
+    probes: Option<SocketAddr>,
+    inherited: &mut InheritedSockets,
+) -> anyhow::Result<Vec<AdminSocket>> {
     let mut sockets = Vec::new();
     if let Some(address) = probes {
-        let listener = downstream::listen(address).with_context(|| format!("cannot listen on {address}"))?;
+        let opened = downstream::listen(address, inherited);
+        let (listener, _) = opened.with_context(|| format!("cannot listen on {address}"))?;
         sockets.push(AdminSocket::Probes(listener));
     }
     if let Some(address) = options.address {
-        let listener = downstream::listen(address).with_context(|| format!("cannot listen on {address}"))?;
+        let opened = downstream::listen(address, inherited);
+        let (listener, _) = opened.with_context(|| format!("cannot listen on {address}"))?;
         sockets.push(match &options.tls {
             Some(AdminTls { tls, .. }) => {
                 let name = listener.local_addr().unwrap_or(address).to_string();
@@ -316,8 +344,9 @@ fn admin_sockets(options: &AdminOptions, probes: Option<SocketAddr>) -> anyhow::
     }
     if let Some(path) = &options.socket {
         let unix = UnixOptions { path: path.clone(), mode: OWN_USER, owner: None, group: None };
-        let socket = UnixSocket::listen(&unix, BACKLOG);
-        sockets.push(AdminSocket::Unix(socket.with_context(|| format!("cannot listen on unix:{}", path.display()))?));
+        let opened = UnixSocket::open(&unix, BACKLOG, inherited);
+        let (socket, _) = opened.with_context(|| format!("cannot listen on unix:{}", path.display()))?;
+        sockets.push(AdminSocket::Unix(socket));
     }
     Ok(sockets)
 }

@@ -1,6 +1,7 @@
 //! The program `weir`.
 
 mod allocator;
+mod service_manager;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use tokio::signal::unix::{SignalKind, signal};
-use weir::app::App;
+use weir::app::{App, InheritError, InheritedSockets};
 use weir::build_facts;
 use weir::cli::{
     check::AsClient, explain::Explain, get::Get, note, release::Release, show, snapshot::Snapshot, status::Status,
@@ -84,6 +85,9 @@ enum Task {
     },
 }
 
+/// The sockets that the process was started with. Only a relay reports what is wrong with them.
+type Inherited = Result<InheritedSockets, InheritError>;
+
 #[derive(Debug, Args)]
 struct ConfigFile {
     /// Configuration file
@@ -91,8 +95,13 @@ struct ConfigFile {
     path: Option<PathBuf>,
 }
 
+fn main() -> ExitCode {
+    let inherited = InheritedSockets::from_environment(); // changes the environment, so it comes before all threads
+    start(inherited)
+}
+
 #[tokio::main]
-async fn main() -> ExitCode {
+async fn start(inherited: Inherited) -> ExitCode {
     let Arguments { config, listen, admin, log, log_format, task } = Arguments::parse();
     let usual = match (&task, &config) {
         (Some(Task::Check { .. }), _) => "error", // the check prints its result itself
@@ -108,8 +117,8 @@ async fn main() -> ExitCode {
         }
         Some(task) => task.run(config).await,
         None => match config {
-            Some(path) => relay(&path, places, log).await,
-            None => ended(demo(places, log).await),
+            Some(path) => relay(&path, places, log, inherited).await,
+            None => ended(demo(places, log, inherited).await),
         },
     }
 }
@@ -179,10 +188,10 @@ fn with_config(path: &Path, task: impl FnOnce(Config) -> anyhow::Result<()>) -> 
     }
 }
 
-async fn relay(path: &Path, places: Places, log: LogControl) -> ExitCode {
+async fn relay(path: &Path, places: Places, log: LogControl, inherited: Inherited) -> ExitCode {
     match Config::from_file(path) {
         Ok(config) => match with_places(config, places) {
-            Ok(config) => ended(serve(config, path, places, log).await),
+            Ok(config) => ended(serve(config, path, places, log, inherited).await),
             Err(error) => {
                 note(&format!("weir: {error:#}"));
                 ExitCode::from(USAGE)
@@ -206,10 +215,16 @@ fn with_places(mut config: Config, places: Places) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-async fn serve(config: Config, path: &Path, places: Places, log: LogControl) -> anyhow::Result<()> {
+async fn serve(
+    config: Config,
+    path: &Path,
+    places: Places,
+    log: LogControl,
+    inherited: Inherited,
+) -> anyhow::Result<()> {
     log_warnings(&config);
     raise_open_files();
-    let app = App::bind(config).await?.with_log_control(log);
+    let app = App::bind_with(config, inherited?).await?.with_log_control(log);
     run(app.adapting(Box::new(move |config| with_places(config, places))), "", Some(path)).await
 }
 
@@ -238,10 +253,10 @@ fn ended(done: anyhow::Result<()>) -> ExitCode {
     }
 }
 
-async fn demo(places: Places, log: LogControl) -> anyhow::Result<()> {
+async fn demo(places: Places, log: LogControl, inherited: Inherited) -> anyhow::Result<()> {
     let demo = Demo::new(places)?;
     raise_open_files();
-    let bound = App::bind(demo.config.clone()).await;
+    let bound = App::bind_with(demo.config.clone(), inherited?).await;
     let app =
         bound.map_err(|error| anyhow!("{error:#}; --listen and --admin give the example resources other addresses"))?;
     let program = std::env::args().next().unwrap_or_else(|| "weir".into());
@@ -258,7 +273,7 @@ fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
 }
 
 fn log_start(app: &App, config: Option<&Path>) {
-    let listen = app.listens_at().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let listen = listen_of(app);
     let admin = app.admin_address().map(tracing::field::display);
     let admin_socket = app.admin_socket().map(|path| path.display().to_string());
     let probes = app.probes_address().map(tracing::field::display);
@@ -286,6 +301,10 @@ fn log_start(app: &App, config: Option<&Path>) {
     }
 }
 
+fn listen_of(app: &App) -> String {
+    app.listens_at().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
 /// Runs the relay. `config` is the path of its configuration file, if it has one.
 async fn run(mut app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<()> {
     // Before the greeting, since signals may follow it at once. Without a configuration file SIGHUP keeps its default and ends the process.
@@ -294,15 +313,18 @@ async fn run(mut app: App, greeting: &str, config: Option<&Path>) -> anyhow::Res
     let _ = std::io::stdout().lock().write_all(greeting.as_bytes()); // stdout may be closed
     log_start(&app, config);
     tokio::spawn(allocator::give_back());
+    service_manager::ready(&listen_of(&app));
     let stop = async {
         terminate.recv().await;
         tracing::info!("SIGTERM received; draining");
+        service_manager::stopping();
     };
     let reloads = app.reloads();
     let looks = async {
         let Some(hang_up) = &mut hang_up else { return std::future::pending().await };
         while hang_up.recv().await.is_some() {
-            let _ = reloads.reload().await; // logged
+            service_manager::reloading();
+            service_manager::reloaded(&reloads.reload().await); // logged there
         }
     };
     tokio::select! {

@@ -24,8 +24,8 @@ pub(super) struct Accepted {
     pub(crate) options: Arc<ListenOptions>,
 }
 
-/// Accepts connections until the relay drains, and returns when the last one is closed. Dropping the future closes the listener and every
-/// connection.
+/// Accepts connections until the relay drains or hands the socket over, and returns when the last one is closed. Dropping the future closes
+/// the listener and every connection.
 pub(super) async fn accept<F>(
     listener: Listener,
     connections: &Connections,
@@ -36,27 +36,37 @@ pub(super) async fn accept<F>(
 {
     let mut open = JoinSet::new();
     loop {
-        let mut next = pin!(next(&listener, connections));
+        let mut next = pin!(next(&listener, connections, &mut drain));
         let accepted = loop {
             tokio::select! {
-                () = drain.begins() => break None,
-                accepted = &mut next => break Some(accepted),
+                accepted = &mut next => break accepted,
                 Some(_) = open.join_next() => {}
             }
         };
         let Some(accepted) = accepted else { break };
         open.spawn(serve(accepted));
     }
-    drop(listener); // new clients are refused, and connect to another relay
+    drop(listener); // new clients are refused, and connect to another relay; at an inherited socket they wait for the next process
     while open.join_next().await.is_some() {}
 }
 
-async fn next(listener: &Listener, connections: &Connections) -> Accepted {
+/// Returns the next connection, or `None` if this process accepts no more. One that was accepted is served in any case.
+async fn next(listener: &Listener, connections: &Connections, drain: &mut Drain) -> Option<Accepted> {
+    let accepted = tokio::select! {
+        biased;
+        () = listener.is_handed_over() => return None,
+        () = drain.begins() => return None,
+        accepted = accept_one(listener, connections) => accepted,
+    };
+    connections.keep_pace().await;
+    Some(accepted)
+}
+
+async fn accept_one(listener: &Listener, connections: &Connections) -> Accepted {
     let spare = connections.spare_place().await;
     loop {
         match listener.accept().await {
             Ok((socket, address)) => {
-                connections.keep_pace().await;
                 return Accepted { socket, address, spare, options: listener.options.clone() };
             }
             // The client is gone already.

@@ -5,11 +5,21 @@ use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket};
 
+use super::inherited::InheritedSockets;
+
+/// Listens on an address: with the inherited socket that has it, or else with a new one. Returns whether it was inherited.
+pub(crate) fn listen(address: SocketAddr, inherited: &mut InheritedSockets) -> io::Result<(TcpListener, bool)> {
+    match inherited.take_tcp(address, BACKLOG)? {
+        Some(socket) => Ok((TcpListener::from_std(socket.into())?, true)),
+        None => Ok((bind(address)?, false)),
+    }
+}
+
 /// Listens with a queue that is long enough for a whole fleet that connects at once.
 ///
 /// `TcpListener::bind` has a queue of 128: the kernel drops further connection attempts, which clients repeat after one second and then at
 /// longer intervals.
-pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
@@ -61,7 +71,7 @@ mod tests {
     const FILES_OF_OTHER_TESTS: usize = 400;
 
     async fn connect_all(address: &str) {
-        let listener = match listen(address.parse().unwrap()) {
+        let listener = match bind(address.parse().unwrap()) {
             Ok(listener) => listener,
             Err(error) if address.contains("::1") => {
                 println!("no IPv6 here: {error}");
@@ -95,8 +105,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_that_is_in_use_is_an_error_and_not_a_second_listener() {
-        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        let again = listen(listener.local_addr().unwrap());
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let again = bind(listener.local_addr().unwrap());
         assert_eq!(again.unwrap_err().kind(), io::ErrorKind::AddrInUse);
     }
 }

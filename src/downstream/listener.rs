@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 
+use super::inherited::{Handover, InheritedSockets};
 use super::listen::{BACKLOG, listen};
 use super::socket::Socket;
 use super::unix_options::{UnixOptions, UnixSocketError};
@@ -39,6 +40,8 @@ pub(crate) struct Listener {
     socket: ListenSocket,
     pub(super) options: Arc<ListenOptions>,
     tls: Option<Arc<ListenerTls>>,
+    /// Only of an inherited socket: from when on the next process accepts its connections.
+    handover: Option<Handover>,
 }
 
 enum ListenSocket {
@@ -58,12 +61,20 @@ pub(crate) enum ListenError {
 }
 
 impl Listener {
-    pub(crate) fn open(options: ListenOptions) -> Result<Self, ListenError> {
-        let socket = match &options.address {
-            ListenAddress::Tcp(address) => ListenSocket::Tcp(listen(*address)?),
-            ListenAddress::Unix(unix) => ListenSocket::Unix(UnixSocket::listen(unix, BACKLOG)?),
+    /// Opens a listener, with the inherited socket of its address if there is one.
+    pub(crate) fn open(options: ListenOptions, inherited: &mut InheritedSockets) -> Result<Self, ListenError> {
+        let (socket, is_inherited) = match &options.address {
+            ListenAddress::Tcp(address) => {
+                let (listener, is_inherited) = listen(*address, inherited)?;
+                (ListenSocket::Tcp(listener), is_inherited)
+            }
+            ListenAddress::Unix(unix) => {
+                let (socket, is_inherited) = UnixSocket::open(unix, BACKLOG, inherited)?;
+                (ListenSocket::Unix(socket), is_inherited)
+            }
         };
-        let mut listener = Self { socket, options: Arc::new(options), tls: None };
+        let handover = is_inherited.then(|| inherited.handover());
+        let mut listener = Self { socket, options: Arc::new(options), tls: None, handover };
         if let Some(tls) = &listener.options.tls {
             listener.tls = Some(Arc::new(ListenerTls::load(listener.address().to_string(), tls)?));
         }
@@ -82,6 +93,19 @@ impl Listener {
                 listener.local_addr().map_or_else(|_| self.options.address.clone(), ListenAddress::Tcp)
             }
             ListenSocket::Unix(_) => self.options.address.clone(),
+        }
+    }
+
+    /// Whether its socket was opened before the process was started.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.handover.is_some()
+    }
+
+    /// Waits until the next process accepts its connections. That is never for a socket that this process has opened.
+    pub(super) async fn is_handed_over(&self) {
+        match &self.handover {
+            Some(handover) => handover.begins().await,
+            None => std::future::pending().await,
         }
     }
 

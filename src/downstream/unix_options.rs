@@ -46,6 +46,10 @@ pub(crate) enum UnixSocketError {
     TooLong(PathBuf),
     #[error("another process is opening a socket in {}", .0.display())]
     Busy(PathBuf),
+    #[error("the inherited socket {} has mode {is:04o}: expected {expected:04o} or less, as configured", path.display())]
+    TooOpen { path: PathBuf, is: u32, expected: u32 },
+    #[error("the inherited socket {} belongs to another user or group than configured", .0.display())]
+    OtherOwner(PathBuf),
     #[error("unknown {kind} {name:?}")]
     Unknown { kind: &'static str, name: Box<str> },
 }

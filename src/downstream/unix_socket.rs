@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::UnixListener;
 
+use super::inherited::InheritedSockets;
 use super::unix_options::{LONGEST_PATH, UnixOptions, UnixSocketError, check_folder, folder_of, group, user};
 
-/// A socket that clients can connect to. Its file goes with it, unless another one has taken the place.
+/// A socket that clients can connect to. Its file goes with it, unless another one has taken the place, or the socket was inherited.
 #[derive(Debug)]
 pub(crate) struct UnixSocket {
-    _file: SocketFile, // goes first: a socket of a dead process is not left behind
+    _file: Option<SocketFile>, // goes first: a socket of a dead process is not left behind
     listener: UnixListener,
 }
 
@@ -53,6 +54,21 @@ impl UnixSocket {
         prepared.publish(path)
     }
 
+    /// Returns the inherited socket at this path, or else listens on a new one, and whether it was inherited.
+    pub(crate) fn open(
+        options: &UnixOptions,
+        backlog: i32,
+        inherited: &mut InheritedSockets,
+    ) -> Result<(Self, bool), UnixSocketError> {
+        let path = &options.path;
+        let fail = |error| UnixSocketError::System { what: "use the inherited socket", path: path.clone(), error };
+        let Some(socket) = inherited.take_unix(path, backlog).map_err(fail)? else {
+            return Ok((Self::listen(options, backlog)?, false));
+        };
+        check_inherited(options)?;
+        Ok((Self { _file: None, listener: UnixListener::from_std(socket.into()).map_err(fail)? }, true))
+    }
+
     pub(crate) fn listener(&self) -> &UnixListener {
         &self.listener
     }
@@ -82,7 +98,7 @@ impl Prepared {
         let is = FileIdentity::of(&fs::symlink_metadata(self.folder.socket()).map_err(fail)?);
         let listener = UnixListener::from_std(self.socket.into()).map_err(fail)?;
         fs::rename(self.folder.socket(), path).map_err(fail)?;
-        Ok(UnixSocket { _file: SocketFile { path: path.into(), is }, listener })
+        Ok(UnixSocket { _file: Some(SocketFile { path: path.into(), is }), listener })
     }
 }
 
@@ -146,6 +162,23 @@ fn check_place(path: &Path) -> Result<(), UnixSocketError> {
     }
 }
 
+/// Checks that an inherited socket permits no more than is configured. Its mode and owner were set by the process that opened it.
+fn check_inherited(options: &UnixOptions) -> Result<(), UnixSocketError> {
+    let path = &options.path;
+    let (owner, group) = (user(&options.owner)?, group(&options.group)?);
+    let found = fs::symlink_metadata(path);
+    let found = found.map_err(|error| UnixSocketError::System { what: "look at", path: path.clone(), error })?;
+    let differs = |configured: Option<u32>, is| configured.is_some_and(|configured| configured != is);
+    if found.mode() & PERMISSIONS & !options.mode != 0 {
+        let (is, expected) = (found.mode() & PERMISSIONS, options.mode);
+        return Err(UnixSocketError::TooOpen { path: path.clone(), is, expected });
+    }
+    if differs(owner, found.uid()) || differs(group, found.gid()) {
+        return Err(UnixSocketError::OtherOwner(path.clone()));
+    }
+    Ok(())
+}
+
 /// Lets one process after the other look at the folder and put its socket there.
 fn lock(folder: &Path) -> Result<File, UnixSocketError> {
     let fail = |error| UnixSocketError::System { what: "lock folder", path: folder.into(), error };
@@ -160,6 +193,7 @@ fn lock(folder: &Path) -> Result<File, UnixSocketError> {
     }
 }
 
+const PERMISSIONS: u32 = 0o777;
 /// How long to wait for another process that opens a socket in the same folder.
 const LOCK: Duration = Duration::from_secs(2);
 

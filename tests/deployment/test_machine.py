@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -16,6 +17,9 @@ from relay_configuration import RelayConfiguration, seconds
 
 WEIR = os.environ["WEIR"]
 UNIT = "deploy/systemd/weir.service"
+SOCKET = "deploy/systemd/weir.socket"
+# What is at /etc/weir/relay.yaml until an operator puts another file there.
+CONFIGURATION = "deploy/image/relay.yaml"
 # Of systemd-analyze security, times ten: what PrivateNetwork=, IPAddressDeny= and their like would bring is what a relay needs.
 EXPOSURE = 15
 
@@ -27,21 +31,43 @@ def read(path):
 
 @unittest.skipUnless(shutil.which("systemd-analyze"), "there is no systemd-analyze: the unit is NOT checked")
 class SystemdUnit(unittest.TestCase):
-    def analyze(self, text, *arguments):
-        """Returns whether systemd-analyze accepts a unit, and what it says."""
+    def analyze(self, text, *arguments, socket=None):
+        """Returns whether systemd-analyze accepts a unit, and its socket if there is one, and what it says."""
         with tempfile.TemporaryDirectory() as folder:
-            with open(f"{folder}/weir.service", "w") as file:
-                file.write(text.replace("/usr/bin/weir", os.path.abspath(WEIR)))
-            done = subprocess.run(["systemd-analyze", *arguments, file.name], capture_output=True, text=True)
+            paths = []
+            for name, content in (("weir.service", text.replace("/usr/bin/weir", os.path.abspath(WEIR))), ("weir.socket", socket)):
+                if content is not None:
+                    paths.append(f"{folder}/{name}")
+                    with open(paths[-1], "w") as file:
+                        file.write(content)
+            done = subprocess.run(["systemd-analyze", *arguments, *paths], capture_output=True, text=True)
             return done.returncode == 0, done.stdout + done.stderr
 
     def setUp(self):
-        self.text = read(UNIT)
+        self.text, self.socket = read(UNIT), read(SOCKET)
 
     def test_systemd_understands_every_line(self):
         self.assertEqual(self.analyze(self.text, "verify"), (True, ""))
         _, said = self.analyze(self.text.replace("Restart=on-failure", "Restart=sometimes"), "verify")
         self.assertIn("sometimes", said)
+
+    def test_systemd_understands_every_line_of_the_socket(self):
+        self.assertEqual(self.analyze(self.text, "verify", socket=self.socket), (True, ""))
+        _, said = self.analyze(self.text, "verify", socket=self.socket.replace("Backlog=65535", "Backlog=long"))
+        self.assertIn("ignoring: long", said)
+        _, said = self.analyze(self.text, "verify", socket=self.socket.replace("=[::]:18000", "=nowhere:18000"))
+        self.assertIn("nowhere:18000", said)
+
+    def test_the_socket_has_addresses_of_the_configuration_alone(self):
+        """Others would be an error when the relay starts."""
+        sockets = re.findall(r"^ListenStream=(.*)$", self.socket, re.M)
+        listen = [one["address"] for one in yaml.safe_load(read(CONFIGURATION))["listen"]]
+        self.assertEqual(sockets, [re.sub(r"^:", "[::]:", address) for address in listen])
+        self.assertEqual(re.findall(r"^Accept=", self.socket, re.M), [], "one process for all connections is the default")
+
+    def test_the_relay_may_notify_systemd(self):
+        self.assertRegex(self.text, r"(?m)^Type=notify$")
+        self.assertIn("AF_UNIX", re.search(r"^RestrictAddressFamilies=(.*)$", self.text, re.M)[1].split())
 
     def test_it_is_hardened(self):
         judge = ["security", "--offline=true", f"--threshold={EXPOSURE}"]
@@ -55,6 +81,35 @@ class SystemdUnit(unittest.TestCase):
     def test_it_waits_until_the_relay_has_drained(self):
         stop = seconds(re.search(r"TimeoutStopSec=(\S+)", self.text)[1])
         self.assertGreater(stop, RelayConfiguration("{}").drain_seconds())
+
+
+@unittest.skipUnless(shutil.which("systemd-socket-activate"), "there is no systemd-socket-activate: sockets are NOT passed by systemd")
+class SocketOfSystemd(unittest.TestCase):
+    def test_the_relay_accepts_at_a_socket_that_systemd_has_opened(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/weir.sock"
+            with open(f"{folder}/relay.yaml", "w") as file:
+                file.write(f"listen: [{{address: 'unix:{path}', mode: '0777'}}]\nupstream: {{files: '{os.path.abspath('config/demo/resources')}'}}\n")
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+                manager.bind(f"{folder}/notify")
+                manager.settimeout(30)
+                command = ["systemd-socket-activate", "--listen", path, "--setenv", f"NOTIFY_SOCKET={folder}/notify"]
+                with subprocess.Popen([*command, os.path.abspath(WEIR), "--config", file.name], stderr=subprocess.PIPE, text=True) as process:
+                    try:
+                        self.assertIn("Listening on", process.stderr.readline())
+                        with socket.socket(socket.AF_UNIX) as client:  # which starts the relay
+                            client.connect(path)
+                            client.settimeout(30)
+                            client.sendall(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n")
+                            self.assertEqual(client.recv(9), b"HTTP/1.1 ")
+                        self.assertEqual(manager.recv(4096), f"READY=1\nSTATUS=serving unix:{path}\n".encode())
+                    finally:
+                        process.send_signal(signal.SIGTERM)
+                    said = process.stderr.read()
+                    self.assertEqual(process.wait(timeout=30), 0)
+                self.assertIn("inherited socket used", said)
+                self.assertTrue(manager.recv(4096).startswith(b"STOPPING=1\n"))
+                self.assertTrue(os.path.exists(path), "the socket is not the relay's")
 
 
 # Ways to run a program in another root as a user without rights. The first one that works here is taken.

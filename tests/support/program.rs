@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The program, until this is dropped.
 pub struct Program {
@@ -19,17 +19,18 @@ pub struct Program {
 impl Program {
     /// Starts it with a configuration, written to a file of this name, and waits until it listens.
     pub fn start(name: &str, config: &str, patience: Duration) -> Self {
-        Self::run(Command::new(env!("CARGO_BIN_EXE_weir")), name, config, patience)
+        Self::start_by(Command::new(env!("CARGO_BIN_EXE_weir")), name, config, patience)
     }
 
     /// Starts it after shell commands that set limits of the system for it.
     pub fn start_after(commands: &str, name: &str, config: &str, patience: Duration) -> Self {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("{commands}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_weir")]);
-        Self::run(shell, name, config, patience)
+        Self::start_by(shell, name, config, patience)
     }
 
-    fn run(mut command: Command, name: &str, config: &str, patience: Duration) -> Self {
+    /// Starts it by a command to which the options of the program are added.
+    pub fn start_by(mut command: Command, name: &str, config: &str, patience: Duration) -> Self {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::write(&path, config).unwrap();
         command.arg("--config").arg(path).args(["--log", "info"]).env("NO_COLOR", "1").stderr(Stdio::piped());
@@ -50,6 +51,35 @@ impl Program {
         program.address = field(&started, "listen").unwrap();
         program.admin = field(&started, "admin").unwrap_or_default();
         program
+    }
+
+    pub fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+
+    /// Waits until a line of the log has this text, and returns it.
+    pub fn says(&self, text: &str, patience: Duration) -> String {
+        let begun = Instant::now();
+        loop {
+            if let Some(line) = self.logged(text).pop() {
+                return line;
+            }
+            assert!(begun.elapsed() < patience, "{text} is missing in {:?}", self.logged(""));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until it has ended, and returns whether it did so without an error.
+    pub fn has_succeeded(&mut self, patience: Duration) -> bool {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.success();
+            }
+            assert!(begun.elapsed() < patience, "it has not ended: {:?}", self.logged(""));
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Returns the lines of the log with this text.

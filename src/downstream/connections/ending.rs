@@ -3,6 +3,7 @@
 use std::future::pending;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
@@ -35,9 +36,15 @@ impl Place {
     /// Waits until the connection has to end, also because the relay drains.
     pub(in crate::downstream) async fn ends(&self, drain: &mut Drain) -> End {
         tokio::select! {
-            () = drain.begins() => End::Drain,
+            () = self.drains(drain) => End::Drain,
             end = self.closes() => end,
         }
+    }
+
+    /// Waits until the relay drains. A connection that was just accepted has a moment for its first request, which is answered.
+    async fn drains(&self, drain: &mut Drain) {
+        drain.begins().await;
+        let _ = Box::pin(timeout(JUST_ACCEPTED, self.first.wait())).await;
     }
 
     /// Waits until the connection has to end while the relay does not drain.
@@ -77,7 +84,7 @@ impl Place {
         };
         let left = limit.saturating_sub(self.accepted.elapsed());
         // Boxed, since most connections outlive this.
-        if limit.is_zero() || Box::pin(timeout(left, self.first.notified())).await.is_ok() {
+        if limit.is_zero() || Box::pin(timeout(left, self.first.wait())).await.is_ok() {
             pending::<()>().await;
         }
         if self.is_served() {
@@ -99,3 +106,6 @@ impl Place {
         if has_streams { Some(serving.await) } else { None }
     }
 }
+
+/// How long a drain waits for the first request of a connection.
+const JUST_ACCEPTED: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit};
+use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, SetOnce};
 use tokio::time::Instant;
 
 use super::groups::{GroupStream, InGroup, TooManyStreams};
@@ -29,7 +29,8 @@ pub(in crate::downstream) struct Place {
     pace: Option<Pace>,
     /// The views that this connection makes.
     quota: OnceLock<Arc<ViewQuota>>,
-    pub(super) first: Notify,
+    /// Set by the first request.
+    pub(super) first: SetOnce<()>,
     pub(super) leave: Arc<Notify>,
     /// Its client, if that was judged.
     judged: OnceLock<Entered>,
@@ -84,7 +85,7 @@ impl Place {
             streams: Mutex::new(Streams { open: 0, usage: Use::Nothing, turn: None, permit, unread_until: None }),
             pace,
             quota: OnceLock::new(),
-            first: Notify::new(),
+            first: SetOnce::new(),
             leave: Arc::default(),
             judged: OnceLock::new(),
             full: AtomicBool::new(false),
@@ -147,7 +148,7 @@ impl Place {
         streams.open += 1;
         if streams.open == 1 {
             self.note_used(&mut streams, Use::Requests);
-            self.first.notify_one();
+            let _ = self.first.set(()); // unless it was an earlier one
         }
         if streams.open == self.connections.limits.streams_per_connection as usize {
             self.connections.counters.reached(Limit::StreamsPerConnection);

@@ -1,0 +1,36 @@
+//! Messages to the service manager that has started the relay, such as systemd (`sd_notify(3)`). Without one there are none.
+
+use sd_notify::NotifyState;
+use weir::reload::ReloadReport;
+
+/// Reports that clients are served at these addresses.
+pub fn ready(listen: &str) {
+    send(&[NotifyState::Ready, NotifyState::Status(&format!("serving {listen}"))]);
+}
+
+/// Reports that the configuration is being read again. [`reloaded`] has to follow.
+pub fn reloading() {
+    let Ok(now) = NotifyState::monotonic_usec_now() else { return };
+    send(&[NotifyState::Reloading, now, NotifyState::Status("reading the configuration again")]);
+}
+
+/// Reports the result of a reload, without what may be secret in an error.
+pub fn reloaded(result: &anyhow::Result<ReloadReport>) {
+    let status = match result {
+        Ok(report) if report.pending.is_empty() => "serving; configuration read again".to_owned(),
+        Ok(report) => format!("serving; a restart is needed for {}", report.pending.join(", ")),
+        Err(_) => "serving; invalid configuration, see the log; the one before goes on".to_owned(),
+    };
+    send(&[NotifyState::Ready, NotifyState::Status(&status)]);
+}
+
+/// Reports that the process ends when its clients have left.
+pub fn stopping() {
+    send(&[NotifyState::Stopping, NotifyState::Status("draining")]);
+}
+
+fn send(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "cannot notify the service manager");
+    }
+}

@@ -1,0 +1,348 @@
+//! The program with sockets that are older than it: a restart in place, which addresses they are for, and what a service manager hears.
+
+#[path = "relay/client.rs"]
+#[allow(dead_code)] // other tests use the rest
+mod client;
+#[path = "support/program.rs"]
+mod program;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use client::{Client, PATIENCE};
+use program::{Program, field};
+use weir::protocol::session::Variant;
+
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+/// A folder with one file of clusters.
+struct Folder(PathBuf);
+
+impl Folder {
+    /// Below the folder for temporary files: the path of a socket is short.
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-restart-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path); // of an earlier run
+        std::fs::create_dir(&path).unwrap();
+        let text = format!("resources:\n- {{'@type': {CDS}, name: a}}\n");
+        std::fs::write(path.join("clusters.yaml"), text).unwrap();
+        Self(path)
+    }
+
+    /// A configuration that serves the file, with what listens.
+    fn config(&self, listens: &str) -> String {
+        let files = self.0.join("clusters.yaml");
+        format!("{listens}\nupstream: {{files: '{}'}}\nrest: {{timeout: 10s}}\n", files.display())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Starts the program with at most two sockets, from file descriptor 3 on, after other shell commands.
+fn command_with(sockets: impl IntoIterator<Item = OwnedFd>, before: &str) -> Command {
+    let sockets: Vec<_> = sockets.into_iter().collect();
+    let script = format!("export LISTEN_PID=$$ LISTEN_FDS={}; {before}; exec \"$0\" \"$@\" {MOVED}", sockets.len());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, env!("CARGO_BIN_EXE_weir")]);
+    let mut sockets = sockets.into_iter();
+    sockets.next().map(|first| shell.stdin(first));
+    sockets.next().map(|second| shell.stdout(second));
+    shell
+}
+
+const MOVED: &str = "3<&0 4<&1 0</dev/null 1>/dev/null";
+
+fn bound() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+fn start(name: &str, config: &str, sockets: impl IntoIterator<Item = OwnedFd>) -> Program {
+    Program::start_by(command_with(sockets, "true"), &format!("restart-{name}.yaml"), config, PATIENCE)
+}
+
+/// Runs the program until it ends by itself, and returns what it says.
+fn refused(name: &str, config: &str, sockets: impl IntoIterator<Item = OwnedFd>) -> String {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("restart-{name}.yaml"));
+    std::fs::write(&path, config).unwrap();
+    let mut command = command_with(sockets, "true");
+    let done = command.arg("--config").arg(path).args(["--log", "error"]).output().unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    String::from_utf8(done.stderr).unwrap()
+}
+
+fn exchange(mut stream: impl Read + Write, request: &str) -> std::io::Result<String> {
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+fn poll_request() -> String {
+    let body = r#"{"node": {"id": "test", "cluster": "web"}}"#;
+    let head =
+        "POST /v3/discovery:clusters HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-type: application/json\r\n";
+    format!("{head}content-length: {}\r\n\r\n{body}", body.len())
+}
+
+/// Polls once on a connection of its own.
+fn poll(address: SocketAddr) -> Result<(), String> {
+    let answering = || {
+        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        exchange(stream, &poll_request())
+    };
+    match answering() {
+        Ok(answer) if answer.starts_with("HTTP/1.1 200") && answer.contains("\"a\"") => Ok(()),
+        other => Err(format!("poll: {other:?}")),
+    }
+}
+
+/// Opens a stream once, on a connection of its own, and waits for its first response.
+fn subscribe(address: SocketAddr, runtime: &tokio::runtime::Runtime) -> Result<(), String> {
+    let answering = async {
+        let stream = tokio::net::TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+        let mut client = Client::over_as(stream, Variant::Delta).await.ok_or("no stream")?;
+        client.ask(CDS, &[], Some("web"));
+        match client.next_forever().await {
+            Ok(Some(sent)) if sent.set == ["a"] => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    };
+    let answered = runtime.block_on(async { tokio::time::timeout(PATIENCE, answering).await });
+    answered.unwrap_or_else(|_| Err("no answer".into())).map_err(|error| format!("stream: {error}"))
+}
+
+/// Clients that connect all the time.
+struct Crowd {
+    is_over: Arc<AtomicBool>,
+    answered: Arc<AtomicUsize>,
+    clients: Vec<JoinHandle<Vec<String>>>,
+}
+
+impl Crowd {
+    fn new(address: SocketAddr) -> Self {
+        let (is_over, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let client = |once: Box<dyn Fn() -> Result<(), String> + Send>| {
+            let (is_over, answered) = (is_over.clone(), answered.clone());
+            std::thread::spawn(move || {
+                let mut failed = Vec::new();
+                while !is_over.load(Ordering::Relaxed) {
+                    match once() {
+                        Ok(()) => drop(answered.fetch_add(1, Ordering::Relaxed)),
+                        Err(error) => failed.push(error),
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+                failed
+            })
+        };
+        let streaming = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            client(Box::new(move || subscribe(address, &runtime)))
+        };
+        let polling = || client(Box::new(move || poll(address)));
+        let clients = vec![polling(), polling(), polling(), streaming(), streaming()];
+        Self { is_over, answered, clients }
+    }
+
+    /// Waits until so many more were answered.
+    fn goes_on(&self, more: usize) {
+        let (before, begun) = (self.answered.load(Ordering::Relaxed), Instant::now());
+        while self.answered.load(Ordering::Relaxed) < before + more {
+            assert!(begun.elapsed() < PATIENCE, "clients are not answered");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Ends them, and returns what went wrong.
+    fn end(self) -> Vec<String> {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    }
+}
+
+/// Leaves ports for other tests.
+const PAUSE: Duration = Duration::from_millis(3);
+
+#[test]
+fn no_connection_is_lost_while_one_relay_follows_another() {
+    let folder = Folder::new("follows");
+    let (listener, address) = bound();
+    let listens = format!(
+        "listen: [{{address: '{address}'}}]\ndrain: {{delay: 1h, spread: 200ms}}\nlimits: {{new_connections_per_second: 20}}"
+    );
+    let config = folder.config(&listens);
+    let socket = || [OwnedFd::from(listener.try_clone().unwrap())];
+    let mut relay = start("follows", &config, socket());
+    let crowd = Crowd::new(address);
+    for round in 0..6 {
+        crowd.goes_on(30);
+        relay.signal("-TERM");
+        let next = if round % 2 == 0 {
+            assert!(relay.has_succeeded(PATIENCE)); // clients wait meanwhile
+            start("follows", &config, socket())
+        } else {
+            relay.says("SIGTERM received", PATIENCE);
+            let next = start("follows", &config, socket());
+            assert!(relay.has_succeeded(PATIENCE));
+            next
+        };
+        relay = next;
+    }
+    crowd.goes_on(30);
+    assert_eq!(crowd.end(), [""; 0]);
+}
+
+#[test]
+fn an_inherited_socket_stops_accepting_at_once_while_another_one_waits_for_the_delay() {
+    let folder = Folder::new("mixed");
+    let (listener, address) = bound();
+    let listens = format!("listen: [{{address: '{address}'}}, {{address: '127.0.0.1:0'}}]\ndrain: {{delay: 1h}}");
+    let relay = start("mixed", &folder.config(&listens), [listener.try_clone().unwrap().into()]);
+    let started = relay.says("weir started", PATIENCE);
+    let own =
+        started.split_once(&format!("listen=\"{address} ")).unwrap().1.split('"').next().unwrap().parse().unwrap();
+    poll(address).unwrap();
+    relay.signal("-TERM");
+    relay.says("waiting for the drain delay", PATIENCE);
+    poll(own).unwrap();
+    let waiting: Vec<_> = (0..10).map(|_| TcpStream::connect(address).unwrap()).collect();
+    poll(own).unwrap();
+    for _ in waiting {
+        listener.accept().expect("the relay has accepted it"); // without waiting, as the relay has set it
+    }
+}
+
+#[test]
+fn trn_19_connections_that_were_accepted_before_the_drain_are_answered() {
+    let folder = Folder::new("accepted");
+    let (listener, address) = bound();
+    let config = folder.config(&format!("listen: [{{address: '{address}'}}]\ndrain: {{spread: 0s}}"));
+    let mut relay = start("accepted", &config, [listener.into()]);
+    let early: Vec<_> = (0..10).map(|_| TcpStream::connect(address).unwrap()).collect();
+    poll(address).unwrap(); // so the others were accepted before
+    relay.signal("-TERM");
+    relay.says("closing listeners and ending client streams", PATIENCE);
+    for stream in early {
+        let answer = exchange(stream, &poll_request()).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    assert!(relay.has_succeeded(PATIENCE));
+}
+
+#[test]
+fn sockets_are_used_by_their_addresses_and_not_by_their_order() {
+    let folder = Folder::new("order");
+    let ((clients, address), (admin, admin_address)) = (bound(), bound());
+    let listens = format!("listen: [{{address: '{address}'}}]\nadmin: {{address: '{admin_address}'}}");
+    let relay = start("order", &folder.config(&listens), [admin.into(), clients.into()]);
+    assert_eq!((relay.address.clone(), relay.admin.clone()), (address.to_string(), admin_address.to_string()));
+    assert_eq!(relay.logged("inherited socket used").len(), 2);
+    poll(address).unwrap();
+    let ready = "GET /ready HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let answer = exchange(TcpStream::connect(admin_address).unwrap(), ready).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn a_socket_that_is_not_configured_is_an_error() {
+    let folder = Folder::new("unused");
+    let ((clients, address), (other, other_address)) = (bound(), bound());
+    let config = folder.config(&format!("listen: [{{address: '{address}'}}]"));
+    let said = refused("unused", &config, [clients.into(), other.into()]);
+    assert!(said.contains(&format!("weir: inherited socket {other_address} is not configured: expected ")), "{said}");
+    let file = std::fs::File::open(folder.0.join("clusters.yaml")).unwrap();
+    let said = refused("unused", &config, [file.into()]);
+    assert!(said.contains("inherited file descriptor 3 is not a listening TCP or Unix socket"), "{said}");
+}
+
+#[test]
+fn sockets_of_another_process_are_left_alone() {
+    let folder = Folder::new("other");
+    let (listener, _) = bound();
+    let command = command_with([listener.into()], "LISTEN_PID=1");
+    let config = folder.config("listen: [{address: '127.0.0.1:0'}]");
+    let relay = Program::start_by(command, "restart-other.yaml", &config, PATIENCE);
+    assert_eq!(relay.logged("inherited socket used"), [""; 0]);
+    poll(relay.address.parse().unwrap()).unwrap();
+}
+
+#[test]
+fn an_inherited_unix_socket_stays_where_it_is() {
+    let folder = Folder::new("unix");
+    let path = folder.0.join("weir.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o660)).unwrap();
+    let listens = |mode: &str| format!("listen: [{{address: 'unix:{}'{mode}}}]\ndrain: {{spread: 0s}}", path.display());
+    let said = refused("unix", &folder.config(&listens("")), [listener.try_clone().unwrap().into()]);
+    assert!(said.contains("has mode 0660: expected 0600 or less, as configured"), "{said}");
+    let config = folder.config(&listens(", mode: '0660'"));
+    for _ in 0..2 {
+        let mut relay = start("unix", &config, [listener.try_clone().unwrap().into()]);
+        assert_eq!(field(&relay.says("weir started", PATIENCE), "listen"), Some(format!("unix:{}", path.display())));
+        let answer = exchange(UnixStream::connect(&path).unwrap(), &poll_request()).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        relay.signal("-TERM");
+        assert!(relay.has_succeeded(PATIENCE));
+        assert!(path.exists());
+    }
+}
+
+#[test]
+fn a_service_manager_hears_when_the_relay_is_ready_reloads_and_stops() {
+    let folder = Folder::new("notify");
+    let path = folder.0.join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let hears = || {
+        let mut message = [0; 4096];
+        let length = manager.recv(&mut message).expect("no message");
+        String::from_utf8(message[..length].to_vec()).unwrap()
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.env("NOTIFY_SOCKET", &path);
+    let config = folder.config("listen: [{address: '127.0.0.1:0'}]\ndrain: {spread: 0s}");
+    let mut relay = Program::start_by(command, "restart-notify.yaml", &config, PATIENCE);
+    assert_eq!(hears(), format!("READY=1\nSTATUS=serving {}\n", relay.address));
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("restart-notify.yaml");
+    for (content, status) in [
+        (config.clone(), "serving; configuration read again"),
+        (format!("{config}limits: {{streams: 7}}\n"), "serving; a restart is needed for limits.streams"),
+        ("listen: []\n".into(), "serving; invalid configuration, see the log; the one before goes on"),
+    ] {
+        std::fs::write(&file, content).unwrap();
+        relay.signal("-HUP");
+        let begun = hears();
+        let rest = begun.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap_or_else(|| panic!("{begun}"));
+        assert!(rest.split_once('\n').unwrap().0.parse::<u64>().unwrap() > 0, "{begun}");
+        assert_eq!(hears(), format!("READY=1\nSTATUS={status}\n"));
+    }
+    std::fs::remove_file(&path).unwrap(); // nothing can be sent any more
+    relay.signal("-HUP");
+    relay.says("cannot notify the service manager", PATIENCE);
+    assert!(relay.child.try_wait().unwrap().is_none(), "it has ended");
+    let again = UnixDatagram::bind(&path).unwrap();
+    again.set_read_timeout(Some(PATIENCE)).unwrap();
+    relay.signal("-TERM");
+    let mut message = [0; 4096];
+    let mut heard = String::new();
+    while !heard.contains("STOPPING=1\nSTATUS=draining\n") {
+        let length = again.recv(&mut message).expect("no message");
+        heard += &String::from_utf8_lossy(&message[..length]);
+    }
+    assert!(relay.has_succeeded(PATIENCE));
+}
