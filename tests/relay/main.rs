@@ -10,6 +10,7 @@ mod client_status;
 mod client_tls;
 mod client_tls_files;
 mod client_tls_limits;
+mod collector;
 mod connections;
 #[path = "../model/content.rs"]
 #[allow(dead_code)] // the model uses the rest
@@ -66,6 +67,7 @@ mod strict_plane;
 mod tenants;
 mod tiers;
 mod tls;
+mod traces;
 mod translations;
 mod types;
 mod unix;
