@@ -29,7 +29,6 @@ pub struct Collector {
 /// A span as it was received, with its attributes as text.
 #[derive(Debug, Clone)]
 pub struct Received {
-    pub name: String,
     pub trace: String,
     pub lasted: Duration,
     pub attributes: BTreeMap<String, String>,
@@ -85,7 +84,6 @@ impl Drop for Collector {
 fn received(span: &Span) -> Received {
     let attributes = span.attributes.iter().cloned();
     Received {
-        name: span.name.clone(),
         trace: span.trace_id.iter().map(|byte| format!("{byte:02x}")).collect(),
         lasted: Duration::from_nanos(span.end_time_unix_nano - span.start_time_unix_nano),
         attributes: attributes.map(|of| (of.key, text(of.value.and_then(|value| value.value)))).collect(),

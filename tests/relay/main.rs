@@ -192,6 +192,7 @@ fn say(stream: &Stream, version: &str, whole: &[(&str, &str)], news: &[(&str, &s
                 ..Default::default()
             };
             Response::Delta(DeltaDiscoveryResponse {
+                system_version_info: version.into(),
                 resources: news.iter().map(wrap).collect(),
                 removed_resources: gone.iter().map(ToString::to_string).collect(),
                 type_url: CDS.into(),

@@ -21,7 +21,7 @@ fn traces(endpoint: &str, bound: Duration, variables: &[(&str, &str)]) -> Traces
 }
 
 async fn relay(plane: &Plane, traces: &Traces) -> Relay {
-    let config = config(plane.address, "", "views: {key: [cluster]}\nlimits: {resource_timeout: 1s}\n");
+    let config = config(plane.address, "", "views: {key: [cluster]}\n");
     run(crate::bind(config).await.unwrap().with_traces(traces), std::future::pending())
 }
 

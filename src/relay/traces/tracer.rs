@@ -90,7 +90,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{LazyLock, Mutex};
 
     use super::*;
     use crate::protocol::view::Revision;
@@ -128,7 +128,8 @@ mod tests {
     }
 
     fn kind() -> Type {
-        TypeTable::new().resolve("envoy.config.cluster.v3.Cluster")
+        static KIND: LazyLock<Type> = LazyLock::new(|| TypeTable::new().resolve("envoy.config.cluster.v3.Cluster"));
+        KIND.clone()
     }
 
     fn change(number: u64, clients: usize) -> Arc<OpenChange> {
