@@ -145,6 +145,7 @@ async fn a_poll_is_a_span_and_what_is_not_sampled_is_none() {
         drop(clients);
         traces.finish().await;
         assert_eq!(collector.spans("client poll").len(), spans);
+        assert_eq!(collector.spans("client stream start").len(), 3 * spans, "a poll is no stream");
         assert_eq!(collector.exports() > 0, spans > 0, "{sampler:?}");
         if let Some(poll) = collector.spans("client poll").first() {
             assert_eq!(poll.attributes["http.response.status_code"], answer.status.as_str());

@@ -14,8 +14,10 @@ use crate::xds::Type;
 pub(crate) struct SessionTraces {
     /// Whether there is anything to note.
     is_active: AtomicBool,
-    /// Used by the task of the stream and by that of its view, each for a short time. There is no second client behind it.
-    noted: Mutex<Noted>,
+    /// The stream has ended. Written while `noted` is locked.
+    has_left: AtomicBool,
+    /// Used by the tasks of the stream and by that of its view, each for a short time; of no use to other clients. Most streams have none.
+    noted: Mutex<Option<Box<Noted>>>,
 }
 
 #[derive(Debug, Default)]
@@ -25,7 +27,6 @@ struct Noted {
     due: Vec<Arc<OpenChange>>,
     /// Changes that it has not answered, by the number of the reply.
     sent: Vec<(u64, Arc<OpenChange>)>,
-    has_left: bool,
 }
 
 /// The open span of a stream's start.
@@ -40,8 +41,8 @@ impl SessionTraces {
     /// Begins with the span of the stream's start, if it is sampled.
     pub(crate) fn of_stream(ids: Option<SpanIds>) -> Self {
         let start = ids.map(|ids| StreamStart { ids, time: SpanTime::now(), replies: 0 });
-        let is_active = AtomicBool::new(start.is_some());
-        Self { is_active, noted: Mutex::new(Noted { start, ..Noted::default() }) }
+        let noted = start.map(|start| Box::new(Noted { start: Some(start), ..Noted::default() }));
+        Self { is_active: noted.is_some().into(), has_left: false.into(), noted: Mutex::new(noted) }
     }
 
     pub(crate) fn is_active(&self) -> bool {
@@ -50,15 +51,16 @@ impl SessionTraces {
 
     /// Returns the span of the stream's start while it is open.
     pub(crate) fn stream_ids(&self) -> Option<SpanIds> {
-        self.lock().start.map(|start| start.ids)
+        Some(self.lock().as_ref()?.start?.ids)
     }
 
     /// A change concerns the client.
     pub(crate) fn concern(&self, change: &Arc<OpenChange>) {
         let mut noted = self.lock();
-        if noted.has_left {
+        if self.has_left.load(Ordering::Relaxed) {
             return change.count(Outcome::Left);
         }
+        let noted = noted.get_or_insert_default();
         noted.forget_ended(); // so that there are no more than open changes, however long the client stalls
         noted.due.push(change.clone());
         self.is_active.store(true, Ordering::Release);
@@ -66,7 +68,8 @@ impl SessionTraces {
 
     /// A reply of a type, made from a snapshot, is handed to the transport.
     pub(crate) fn on_reply(&self, kind: &Type, nonce: u64, revision: Revision) {
-        let noted = &mut *self.lock();
+        let mut noted = self.lock();
+        let Some(noted) = &mut *noted else { return };
         noted.start.iter_mut().for_each(|start| start.replies += 1);
         for change in noted.due.extract_if(.., |change| change.is_in(kind, revision)) {
             change.count(Outcome::Sent);
@@ -76,39 +79,42 @@ impl SessionTraces {
 
     /// The client has answered a reply of a type, and with it earlier ones of the type that it did not answer. Returns a span of those.
     pub(crate) fn on_answer(&self, kind: &Type, nonce: u64, is_ack: bool) -> Option<SpanIds> {
-        let mut noted = self.lock();
-        let mut of = None;
-        for (_, change) in noted.sent.extract_if(.., |(sent, change)| *sent <= nonce && change.is_of(kind)) {
-            change.count(if is_ack { Outcome::Acked } else { Outcome::Nacked });
-            of = Some(change.ids);
-        }
-        self.note_activity(&mut noted);
-        of
+        let outcome = if is_ack { Outcome::Acked } else { Outcome::Nacked };
+        self.change(|noted| {
+            let is_settled = |sent: u64, change: &OpenChange| sent <= nonce && change.is_of(kind);
+            let settled = noted.sent.extract_if(.., |(sent, change)| is_settled(*sent, change));
+            settled.inspect(|(_, change)| change.count(outcome)).map(|(_, change)| change.ids).last()
+        })
     }
 
     /// Takes the span of the stream's start, which ends.
     pub(crate) fn take_start(&self) -> Option<StreamStart> {
-        let mut noted = self.lock();
-        let start = noted.start.take();
-        self.note_activity(&mut noted);
-        start
+        self.change(|noted| noted.start.take())
     }
 
     /// The stream ends, and answers nothing any more.
     pub(crate) fn leave(&self) {
-        let noted = &mut *self.lock();
-        noted.has_left = true;
-        let unanswered = noted.due.drain(..).chain(noted.sent.drain(..).map(|(_, change)| change));
+        let mut noted = self.lock();
+        self.has_left.store(true, Ordering::Relaxed);
+        let Some(noted) = noted.take() else { return };
+        let unanswered = noted.due.into_iter().chain(noted.sent.into_iter().map(|(_, change)| change));
         unanswered.for_each(|change| change.count(Outcome::Left));
     }
 
-    fn note_activity(&self, noted: &mut Noted) {
+    /// Changes what is noted, and drops it if nothing is left.
+    fn change<T>(&self, change: impl FnOnce(&mut Noted) -> Option<T>) -> Option<T> {
+        let mut locked = self.lock();
+        let noted = locked.as_mut()?;
+        let result = change(noted);
         noted.forget_ended();
-        let is_active = noted.start.is_some() || !noted.due.is_empty() || !noted.sent.is_empty();
-        self.is_active.store(is_active, Ordering::Release);
+        if noted.start.is_none() && noted.due.is_empty() && noted.sent.is_empty() {
+            *locked = None;
+            self.is_active.store(false, Ordering::Release);
+        }
+        result
     }
 
-    fn lock(&self) -> MutexGuard<'_, Noted> {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<Noted>>> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
