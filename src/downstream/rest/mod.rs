@@ -131,7 +131,8 @@ impl Rest {
         let span = views.counters().traces.sample().map(|(_, ids)| (ids, SpanTime::now()));
         let response = self.respond(request, poll, &path, span.map(|(ids, _)| ids)).await;
         if let Some((ids, time)) = span {
-            let values = [path.into(), peer.to_string().into(), u64::from(response.status().as_u16()).into()];
+            let values =
+                [path.as_str().into(), peer.to_string().as_str().into(), u64::from(response.status().as_u16()).into()];
             views.counters().traces.take(SpanRecord::new(&POLL, ids, (time, time.elapsed()), values));
         }
         response

@@ -40,7 +40,7 @@ impl SessionHandle {
         let values = [
             self.id.0.into(),
             self.node_id.as_str().into(),
-            self.peer.to_string().into(),
+            self.peer.to_string().as_str().into(),
             self.key.as_str().into(),
             self.variant.name().into(),
             start.replies.into(),

@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
+use crate::protocol::limits::truncate;
+
 /// A sort of span, with the attributes that each span of it has.
 #[derive(Debug)]
 pub(crate) struct SpanShape<const N: usize> {
@@ -102,13 +104,7 @@ pub(crate) enum SpanValue {
 
 impl From<&str> for SpanValue {
     fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl From<String> for SpanValue {
-    fn from(text: String) -> Self {
-        Self::Text(text)
+        Self::Text(truncate(text, TEXT_BYTES))
     }
 }
 
@@ -154,6 +150,9 @@ impl SpanRecord {
         Self { name: shape.name, is_server: shape.is_server, ids, began, ended, attributes }
     }
 }
+
+/// Node ids and paths are what clients make of them.
+const TEXT_BYTES: usize = 256;
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::ViewTask;
+use crate::protocol::limits::truncate;
 use crate::protocol::upstream::{ReceivedResponse, ResponseSummary};
 use crate::protocol::view::{Notifications, Revision, SessionId, View};
 use crate::relay::counters::ProcessCounters;
@@ -74,6 +75,7 @@ impl ViewTask {
         for TracedChange { response, revisions: (before, after), wildcard } in changes {
             let TracedResponse { tracer, ids, time, server, summary } = response;
             let ResponseSummary { kind, version, bytes, resources, removed } = summary;
+            let version = truncate(&version, VERSION_BYTES);
             let is_in = |revision| before < revision && revision <= after;
             let named = wakes
                 .0
@@ -90,3 +92,6 @@ impl ViewTask {
         }
     }
 }
+
+/// A version is what the server makes of it.
+const VERSION_BYTES: usize = 256;

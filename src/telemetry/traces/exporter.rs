@@ -24,12 +24,13 @@ pub(super) enum ExporterError {
 }
 
 impl Exporter {
-    /// Connects when there is something to export. Headers, timeout and compression are read by the exporter itself.
+    /// Connects when there is something to export. Headers and compression are read by the exporter itself.
     pub(super) fn new(
         settings: &TraceSettings,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ExporterError> {
-        let builder = SpanExporter::builder().with_tonic().with_endpoint(&settings.endpoint);
+        let builder =
+            SpanExporter::builder().with_tonic().with_endpoint(&settings.endpoint).with_timeout(settings.timeout);
         let builder = match settings.endpoint.starts_with("http://") {
             true => builder,
             false => builder.with_tls_config(tls(variable)?),

@@ -17,6 +17,8 @@ pub(super) struct TraceSettings {
     pub(super) batch: usize,
     /// How long the first span of a batch waits for others.
     pub(super) delay: Duration,
+    /// How long the collector may take to answer.
+    pub(super) timeout: Duration,
     /// How long an export may take, retries included.
     pub(super) export_timeout: Duration,
 }
@@ -69,8 +71,13 @@ impl Reader<'_> {
         let batch = self.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, "spans").min(queue);
         let delay = self.number("OTEL_BSP_SCHEDULE_DELAY", 5000, "milliseconds");
         let export_timeout = self.number("OTEL_BSP_EXPORT_TIMEOUT", 30_000, "milliseconds");
-        let [delay, export_timeout] = [delay, export_timeout].map(|of| Duration::from_millis(of as u64));
-        Some(TraceSettings { endpoint, sampling, queue, batch, delay, export_timeout })
+        let timeout = match self.get("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT") {
+            Some((variable, _)) => self.number(variable, 10_000, "milliseconds"),
+            None => self.number("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000, "milliseconds"),
+        };
+        let [delay, timeout, export_timeout] =
+            [delay, timeout, export_timeout].map(|of| Duration::from_millis(of as u64));
+        Some(TraceSettings { endpoint, sampling, queue, batch, delay, timeout, export_timeout })
     }
 
     fn sampling(&mut self) -> Sampling {
@@ -156,9 +163,11 @@ mod tests {
         let ratio = ("OTEL_TRACES_SAMPLER_ARG", "0.25");
         assert_eq!(of(&[("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"), ratio]).sampling, Sampling::Ratio(0.25));
         let limits = [("OTEL_BSP_MAX_QUEUE_SIZE", "7"), ("OTEL_BSP_SCHEDULE_DELAY", "90")];
-        let TraceSettings { queue, batch, delay, export_timeout, .. } = of(&limits);
+        let TraceSettings { queue, batch, delay, timeout, export_timeout, .. } = of(&limits);
         assert_eq!((queue, batch), (7, 7), "a batch has no more than the queue");
-        assert_eq!((delay.as_millis(), export_timeout.as_secs()), (90, 30));
+        assert_eq!([delay.as_millis(), timeout.as_millis(), export_timeout.as_millis()], [90, 10_000, 30_000]);
+        let both = [("OTEL_EXPORTER_OTLP_TIMEOUT", "5"), ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "6")];
+        assert_eq!(of(&both).timeout.as_millis(), 6);
     }
 
     #[test]
