@@ -1,26 +1,43 @@
-//! The connection to the collector: OTLP over gRPC.
+//! The connection to the collector: OTLP over gRPC, with TLS as towards control planes.
 
-use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
+use http::Uri;
+use hyper_util::rt::TokioIo;
 use opentelemetry::KeyValue;
-use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
 use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig, WithTonicConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkError;
+use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
+use rustls::pki_types::ServerName;
+use tonic::codegen::Service;
+use tonic::transport::Endpoint;
 
 use super::variables::TraceSettings;
 use crate::build_facts;
+use crate::tls::OwnCertificate;
+use crate::upstream::{DialError, Socket, TlsFiles, TlsWords, dial_host};
 
 #[derive(Debug)]
 pub(super) struct Exporter(SpanExporter);
 
+/// Makes each connection to the collector. Files for TLS are read each time.
+#[derive(Debug, Clone)]
+struct Dial {
+    uri: Uri,
+    tls: Option<TlsFiles>,
+    limit: Duration,
+}
+
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExporterError {
+    #[error("invalid endpoint {0:?}: expected http://HOST:PORT or https://HOST:PORT")]
+    Endpoint(String),
     #[error(transparent)]
     Build(#[from] ExporterBuildError),
-    #[error("cannot read {path}: {source}")]
-    Read { path: String, source: std::io::Error },
 }
 
 impl Exporter {
@@ -29,12 +46,16 @@ impl Exporter {
         settings: &TraceSettings,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ExporterError> {
-        let builder =
-            SpanExporter::builder().with_tonic().with_endpoint(&settings.endpoint).with_timeout(settings.timeout);
-        let builder = match settings.endpoint.starts_with("http://") {
-            true => builder,
-            false => builder.with_tls_config(tls(variable)?),
+        let invalid = || ExporterError::Endpoint(settings.endpoint.clone());
+        let uri: Uri = settings.endpoint.parse().map_err(|_| invalid())?;
+        let tls = match (uri.scheme_str(), uri.host()) {
+            (Some("http"), Some(_)) => None,
+            (Some("https"), Some(host)) => Some(tls_files(host, variable).ok_or_else(invalid)?),
+            _ => return Err(invalid()),
         };
+        let dial = Dial { uri: uri.clone(), tls, limit: settings.timeout };
+        let channel = Endpoint::from(uri).timeout(settings.timeout).connect_with_connector_lazy(dial);
+        let builder = SpanExporter::builder().with_tonic().with_channel(channel).with_timeout(settings.timeout);
         let mut exporter = builder.build()?;
         exporter.set_resource(&resource(variable));
         Ok(Self(exporter))
@@ -45,17 +66,29 @@ impl Exporter {
     }
 }
 
-/// Returns the attributes of all spans: the variables', and the name of the service if they have none.
+impl Service<Uri> for Dial {
+    type Response = TokioIo<Box<dyn Socket>>;
+    type Error = DialError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, DialError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let dial = self.clone();
+        Box::pin(async move { Ok(TokioIo::new(dial_host(&dial.uri, dial.tls.as_ref(), b"h2", dial.limit).await?)) })
+    }
+}
+
+/// Returns the attributes of all spans: those of the variables, and a name for the service if they have none.
 fn resource(variable: &dyn Fn(&str) -> Option<String>) -> Resource {
-    let version = KeyValue::new("service.version", build_facts::VERSION);
     let stated = |name: &str| variable(name).unwrap_or_default();
     let attributes = stated("OTEL_RESOURCE_ATTRIBUTES");
     let has_name = attributes.split(',').any(|of| of.trim().starts_with("service.name="));
-    let builder = Resource::builder_empty().with_attribute(version);
-    let builder = builder.with_detectors(&[
-        Box::new(opentelemetry_sdk::resource::TelemetryResourceDetector),
-        Box::new(opentelemetry_sdk::resource::EnvResourceDetector::new()),
-    ]);
+    let builder = Resource::builder_empty()
+        .with_attribute(KeyValue::new("service.version", build_facts::VERSION))
+        .with_detectors(&[Box::new(TelemetryResourceDetector), Box::new(EnvResourceDetector::new())]);
     match stated("OTEL_SERVICE_NAME") {
         name if !name.is_empty() => builder.with_service_name(name).build(),
         _ if has_name => builder.build(),
@@ -63,23 +96,21 @@ fn resource(variable: &dyn Fn(&str) -> Option<String>) -> Resource {
     }
 }
 
-/// Trusts the roots of the system, or those of a file, which is the exporter's part of the specification that it leaves to others.
-fn tls(variable: &dyn Fn(&str) -> Option<String>) -> Result<ClientTlsConfig, ExporterError> {
+/// Trusts the roots of the system, or those of a file. Returns none if no certificate can be for the host.
+fn tls_files(host: &str, variable: &dyn Fn(&str) -> Option<String>) -> Option<TlsFiles> {
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let file = |what: &str| {
         let names = [format!("OTEL_EXPORTER_OTLP_TRACES_{what}"), format!("OTEL_EXPORTER_OTLP_{what}")];
-        names.iter().find_map(|name| variable(name).filter(|path| !path.is_empty())).map(read).transpose()
+        names.iter().find_map(|name| variable(name).filter(|path| !path.is_empty())).map(Into::into)
     };
-    let roots = file("CERTIFICATE")?;
-    let tls = match roots {
-        Some(roots) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(roots)),
-        None => ClientTlsConfig::new().with_native_roots(),
-    };
-    Ok(match (file("CLIENT_CERTIFICATE")?, file("CLIENT_KEY")?) {
-        (Some(certificate), Some(key)) => tls.identity(Identity::from_pem(certificate, key)),
-        _ => tls,
-    })
+    let own = file("CLIENT_CERTIFICATE").zip(file("CLIENT_KEY"));
+    let own = own.map(|(certificate, key)| OwnCertificate { certificate, key });
+    Some(TlsFiles { ca: file("CERTIFICATE"), own, server_name: ServerName::try_from(host).ok()?, words: WORDS })
 }
 
-fn read(path: String) -> Result<Vec<u8>, ExporterError> {
-    std::fs::read(Path::new(&path)).map_err(|source| ExporterError::Read { path, source })
-}
+const WORDS: TlsWords = TlsWords {
+    client: "the relay",
+    ca: "OTEL_EXPORTER_OTLP_CERTIFICATE",
+    certificate: "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
+    server_name: "the host of the endpoint",
+};
