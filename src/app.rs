@@ -20,7 +20,7 @@ use crate::generation::Generation;
 use crate::open_files::{self, Shares, Spare};
 use crate::reload::{Adapt, PermissionsControl, ReloadControl, Serving};
 use crate::state::StateWriter;
-use crate::telemetry::{self, LogControl, MetricsSources};
+use crate::telemetry::{self, LogControl, MetricsSources, Traces};
 use crate::tls::ListenerTls;
 
 /// A relay that is bound and not yet running.
@@ -119,6 +119,12 @@ impl App {
     /// Changes every later version of the configuration as the command line demands.
     pub fn adapting(self, adapt: Adapt) -> Self {
         Self { adapt: Some(adapt), ..self }
+    }
+
+    /// Lets the relay trace.
+    pub fn with_traces(self, traces: &Traces) -> Self {
+        traces.attach(self.serving.views.get().counters());
+        self
     }
 
     /// Lets the admin address change the log level.

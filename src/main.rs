@@ -22,7 +22,7 @@ use weir::cli::{
 use weir::config::{Config, Diagnostic, admin_address, listen_address};
 use weir::demo::{Demo, Places};
 use weir::open_files::{self, Raised};
-use weir::telemetry::{LogControl, LogFilter, LogFormat};
+use weir::telemetry::{LogControl, LogFilter, LogFormat, Traces};
 
 /// Relays xDS from a control plane to a fleet.
 ///
@@ -306,11 +306,13 @@ fn listen_of(app: &App) -> String {
 }
 
 /// Runs the relay. `config` is the path of its configuration file, if it has one.
-async fn run(mut app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<()> {
+async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<()> {
     // Before the greeting, since signals may follow it at once. Without a configuration file SIGHUP keeps its default and ends the process.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = config.map(|_| signal(SignalKind::hangup())).transpose()?;
     let _ = std::io::stdout().lock().write_all(greeting.as_bytes()); // stdout may be closed
+    let traces = Traces::from_environment();
+    let mut app = app.with_traces(&traces);
     log_start(&app, config);
     tokio::spawn(allocator::give_back());
     service_manager::ready(&listen_of(&app));
@@ -332,6 +334,7 @@ async fn run(mut app: App, greeting: &str, config: Option<&Path>) -> anyhow::Res
         () = looks => {}
         _ = tokio::signal::ctrl_c() => tracing::info!("interrupted; stopping at once"),
     }
+    traces.finish().await;
     Ok(())
 }
 

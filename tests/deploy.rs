@@ -117,3 +117,20 @@ fn the_dashboard_uses_documented_metrics_and_labels() {
     let relays = board["templating"]["list"][1]["query"]["query"].as_str().unwrap();
     assert_eq!(relays, "label_values(weir_build_info, instance)");
 }
+
+/// The example of a collector of traces, metrics and logs.
+#[test]
+fn each_pipeline_of_the_collector_names_parts_that_it_has_and_all_three_signals_are_there() {
+    let collector: Value = serde_saphyr::from_str(&fs::read_to_string("deploy/otel/collector.yaml").unwrap()).unwrap();
+    let pipelines = collector["service"]["pipelines"].as_object().unwrap();
+    assert_eq!(pipelines.keys().collect::<Vec<_>>(), ["logs", "metrics", "traces"]);
+    for (signal, parts) in pipelines.values().flat_map(|pipeline| pipeline.as_object().unwrap()) {
+        for part in parts.as_array().unwrap() {
+            let name = part.as_str().unwrap();
+            assert!(collector[signal].as_object().unwrap().contains_key(name), "{signal} lack {name}");
+        }
+    }
+    let scraped =
+        &collector["receivers"]["prometheus"]["config"]["scrape_configs"][0]["static_configs"][0]["targets"][0];
+    assert_eq!(scraped, "127.0.0.1:19000");
+}

@@ -18,6 +18,10 @@ struct Program {
 
 impl Program {
     fn start(configuration: &str) -> Self {
+        Self::start_with(configuration, |command| command)
+    }
+
+    fn start_with(configuration: &str, change: impl FnOnce(&mut Command) -> &mut Command) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("weir-program-{}-{number}", std::process::id()));
@@ -25,18 +29,19 @@ impl Program {
         std::fs::write(folder.join("relay.yaml"), configuration).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.arg("--config").arg(folder.join("relay.yaml")).env("NO_COLOR", "1");
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = change(&mut command).stderr(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = channel();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         Self { child, lines, folder }
     }
 
-    fn says(&self, part: &str) {
+    /// Waits for a line with a text, and returns it.
+    fn says(&self, part: &str) -> String {
         let mut said = Vec::new();
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
             if line.contains(part) {
-                return;
+                return line;
             }
             said.push(line);
         }
@@ -157,4 +162,32 @@ drain: {grace: 0s, spread: 0s}
     program.signal("-TERM");
     assert!(program.child.wait().unwrap().success());
     assert!(!clients.exists() && !admin.exists());
+}
+
+#[test]
+fn a_collector_that_never_answers_delays_the_end_a_little_and_lines_of_json_have_the_ids_of_their_span() {
+    let collector = std::net::TcpListener::bind("127.0.0.1:0").unwrap(); // connections are completed, and nobody reads them
+    let endpoint = format!("http://{}", collector.local_addr().unwrap());
+    let configuration = "listen: [{address: '127.0.0.1:0'}]\nupstream: {servers: [{uri: 'http://127.0.0.1:1'}]}\n";
+    let mut program = Program::start_with(configuration, |command| {
+        command.args(["--log-format", "json", "--log", "info,weir=debug"]);
+        command.env("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint).env("OTEL_BSP_SCHEDULE_DELAY", "1");
+        command.env("OTEL_BSP_MAX_QUEUE_SIZE", "none").env("OTEL_TRACES_SAMPLER", "sometimes")
+    });
+    let json = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    program.says("OTEL_TRACES_SAMPLER");
+    program.says("OTEL_BSP_MAX_QUEUE_SIZE");
+    program.says("exporting traces");
+    let address = json(&program.says("weir started"))["listen"].as_str().unwrap().to_owned();
+    let mut client = std::net::TcpStream::connect(address).unwrap();
+    let request = "POST /v3/discovery:clusters HTTP/1.1\r\nhost: relay\r\ncontent-type: application/json\r\ncontent-length: 1\r\n\r\n?";
+    client.write_all(request.as_bytes()).unwrap();
+    let rejected = json(&program.says("poll rejected"));
+    let lengths = ["trace_id", "span_id"].map(|id| rejected[id].as_str().unwrap().len());
+    assert_eq!(lengths, [32, 16]);
+    program.signal("-TERM");
+    let begun = std::time::Instant::now();
+    program.says("the last spans could not be exported in time");
+    assert!(program.child.wait().unwrap().success());
+    assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
 }

@@ -164,6 +164,7 @@ async fn sit(request: Request, slot: &Slot, call: &Call) -> Result<Box<Request>,
             Scope::Aggregated => None,
             Scope::Only(name) => Some(name),
         },
+        is_stream: call.method.shape != Shape::Fetch,
         peer: call.peer.clone(),
         quota: call.quota.clone(),
     };

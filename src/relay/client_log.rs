@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::traces::SpanIds;
 use crate::xds::Peer;
 
 #[derive(Debug)]
@@ -54,13 +55,16 @@ pub(crate) struct StreamLine<'a> {
     pub(crate) peer: &'a Peer,
     pub(crate) view: &'a str,
     pub(crate) variant: &'a str,
+    /// The span of its start, while it is open.
+    pub(crate) span: Option<SpanIds>,
 }
 
 impl ClientLog {
     pub(crate) fn stream_opened(self: &Arc<Self>, line: StreamLine<'_>) {
         if self.is_worth_a_line(|second| second.opened += 1) {
-            let StreamLine { session, node, peer, view, variant } = line;
-            tracing::info!(session, node, %peer, view, variant, "client stream opened");
+            let StreamLine { session, node, peer, view, variant, span } = line;
+            let (trace_id, span_id) = span.map(SpanIds::texts).unzip();
+            tracing::info!(session, node, %peer, view, variant, trace_id, span_id, "client stream opened");
         }
     }
 

@@ -8,6 +8,7 @@ use super::report::{
     AnswersSource, DanglingClusters, ReleaseQuery, Released, SetBrakeReport, ViewBook, ViewMetrics, ViewReport,
     ViewSessions, ViewSnapshot,
 };
+use super::traces::OpenChange;
 use crate::protocol::view::{Claim, InterestChange, NameChanged, RefusedName, SessionId};
 use crate::xds::{Name, Type};
 
@@ -36,6 +37,10 @@ pub(super) trait Subscriber: Send {
     /// Returns the session, to count its client's answers outside of the task.
     fn answers(&self) -> Arc<dyn AnswersSource>;
     fn on_names_changed(&self, changes: &[NameChanged]);
+    /// A traced change concerns it.
+    fn on_traced_change(&self, change: &Arc<OpenChange>);
+    /// Whether its client is sent replies and answers them.
+    fn answers_replies(&self) -> bool;
     /// Notifies it of names that the view has no room for.
     fn on_names_refused(&self, names: Vec<RefusedName>);
     fn on_interest_applied(&self);

@@ -9,6 +9,7 @@ use super::clock::Clock;
 use super::deliveries::Deliveries;
 use super::limit::LimitCounters;
 use super::proxy_faults::ProxyFaultCounters;
+use super::traces::Traces;
 use crate::protocol::session::Variant;
 use crate::xds::{Type, TypeTable};
 
@@ -24,6 +25,7 @@ pub(crate) struct ProcessCounters {
     lost_load_reports: AtomicU64,
     pub(crate) limits: Arc<LimitCounters>,
     pub(crate) proxy_faults: ProxyFaultCounters,
+    pub(crate) traces: Traces,
     /// Open connections of clients.
     pub(crate) open_connections: Arc<AtomicUsize>,
     /// Connections that have ended because they reached their maximum age.
@@ -39,7 +41,7 @@ impl ProcessCounters {
         let nacks = table.names().chain([OTHER]).map(|name| (name.to_owned(), 0)).collect();
         let nacks = Mutex::new(nacks);
         let (names_refused, lost_load_reports, limits, proxy_faults) = Default::default();
-        let (open_connections, aged_connections, waiting_replies) = Default::default();
+        let (open_connections, aged_connections, waiting_replies, traces) = Default::default();
         Self {
             table,
             streams,
@@ -50,6 +52,7 @@ impl ProcessCounters {
             lost_load_reports,
             limits,
             proxy_faults,
+            traces,
             open_connections,
             aged_connections,
             waiting_replies,

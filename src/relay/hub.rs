@@ -56,7 +56,7 @@ impl HubConnector {
         report(link, LinkEvent::Opened { variant: Variant::Delta, requests: sender, life: Arc::default() }).await?;
         let first = requests.recv().await?;
         let peer = Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 0).into()));
-        let client = ClientInfo { variant: Variant::Delta, only: None, peer, quota: Arc::default() };
+        let client = ClientInfo { variant: Variant::Delta, only: None, is_stream: true, peer, quota: Arc::default() };
         let sitting = match self.hub.open_session(&first, client).await {
             Ok(handle) => SessionGuard(handle),
             Err(rejected) => return Some(Ended::Refused(rejected)),

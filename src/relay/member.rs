@@ -6,6 +6,7 @@ use super::command::Subscriber;
 use super::report::AnswersSource;
 use super::session_handle::SessionHandle;
 use super::stay::Stay;
+use super::traces::OpenChange;
 use crate::protocol::view::{NameChanged, RefusedName, SessionId};
 
 /// A session that joins a view, or has joined it.
@@ -34,6 +35,14 @@ impl Subscriber for Member {
 
     fn on_names_changed(&self, changes: &[NameChanged]) {
         self.session.on_names_changed(changes);
+    }
+
+    fn on_traced_change(&self, change: &Arc<OpenChange>) {
+        self.session.traces.concern(change);
+    }
+
+    fn answers_replies(&self) -> bool {
+        self.session.is_stream
     }
 
     fn on_names_refused(&self, names: Vec<RefusedName>) {

@@ -30,6 +30,7 @@ mod response_reader;
 mod server_log;
 mod session_handle;
 mod stay;
+pub(crate) mod traces;
 mod view_quota;
 mod view_task;
 mod view_usage;

@@ -14,6 +14,7 @@ mod runtime;
 mod servers;
 mod state;
 mod tls;
+mod traces;
 mod views;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ pub(crate) use self::format::MetricsFormat;
 use self::labels::Labelled;
 pub use self::log::{LogControl, LogFilter, LogFormat};
 use self::runtime::RuntimeProbe;
+pub use self::traces::Traces;
 use self::views::ViewFamilies;
 use crate::build_facts;
 use crate::config_status::ConfigFacts;
@@ -115,6 +117,7 @@ fn text(snapshot: &MetricsSnapshot<'_>) -> String {
     register_clients(weir, snapshot);
     servers::register(weir, snapshot);
     register_relay(weir, snapshot);
+    traces::register(weir, snapshot.counters.traces.counts());
     deliveries::register(weir, &snapshot.counters.deliveries.counts());
     register_types(weir, snapshot);
     snapshot.probe.register(weir);

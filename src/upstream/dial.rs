@@ -111,20 +111,28 @@ async fn connect(server: &AdsServer, alpn: &[u8]) -> Result<Box<dyn Socket>, Dia
         let stream = UnixStream::connect(path).await;
         return Ok(Box::new(stream.map_err(|error| DialError::Unix { path: path.clone(), error })?));
     }
-    let host = server.uri.host().ok_or_else(|| DialError::NoHost(server.uri.clone()))?;
+    dial_host(&server.uri, server.tls.as_ref(), alpn, server.first_words_timeout()).await
+}
+
+/// Opens a connection to a host, with TLS if there are files for it. `limit` is for the first bytes of a TLS handshake.
+pub(crate) async fn dial_host(
+    uri: &Uri,
+    tls: Option<&TlsFiles>,
+    alpn: &[u8],
+    limit: Duration,
+) -> Result<Box<dyn Socket>, DialError> {
+    let host = uri.host().ok_or_else(|| DialError::NoHost(uri.clone()))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let port = server.uri.port_u16().unwrap_or(if server.tls.is_some() { 443 } else { 80 });
-    let tls = match &server.tls {
+    let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
+    let tls = match tls {
         Some(files) => Some((files.clone(), Arc::new(files.read(alpn).await?))),
         None => None,
     };
     let addresses = tokio::net::lookup_host((host, port)).await;
     let addresses = addresses.map_err(|source| DialError::Resolve { host: host.into(), source })?;
-    first_of(addresses.collect(), tls, server.first_words_timeout()).await.map_err(|failures| {
-        match failures.is_empty() {
-            true => DialError::NoAddress { host: host.into() },
-            false => DialError::Failed { failures },
-        }
+    first_of(addresses.collect(), tls, limit).await.map_err(|failures| match failures.is_empty() {
+        true => DialError::NoAddress { host: host.into() },
+        false => DialError::Failed { failures },
     })
 }
 

@@ -15,9 +15,10 @@ mod tls;
 mod token;
 
 pub use ads::AdsConnector;
-pub(crate) use dial::dial;
+pub(crate) use dial::{DialError, dial, dial_host};
 pub(crate) use files::{FilesConnector, FilesOptions, FilesReport, FilesSource, Parser};
 pub(crate) use loads::LoadsConnector;
+pub(crate) use observed_socket::Socket;
 pub use plan::SourcePlan;
 pub(crate) use plan::{FilesServer, Lists, Plan};
 pub use rest::RestConnector;

@@ -10,6 +10,7 @@ mod client_status;
 mod client_tls;
 mod client_tls_files;
 mod client_tls_limits;
+mod collector;
 mod connections;
 #[path = "../model/content.rs"]
 #[allow(dead_code)] // the model uses the rest
@@ -67,6 +68,7 @@ mod strict_plane;
 mod tenants;
 mod tiers;
 mod tls;
+mod traces;
 mod translations;
 mod types;
 mod unix;
@@ -192,6 +194,7 @@ fn say(stream: &Stream, version: &str, whole: &[(&str, &str)], news: &[(&str, &s
                 ..Default::default()
             };
             Response::Delta(DeltaDiscoveryResponse {
+                system_version_info: version.into(),
                 resources: news.iter().map(wrap).collect(),
                 removed_resources: gone.iter().map(ToString::to_string).collect(),
                 type_url: CDS.into(),

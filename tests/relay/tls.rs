@@ -38,7 +38,7 @@ async fn plane_that_speaks(
     Plane::start_with_tls(server_config(versions, identity, clients, b"h2")).await
 }
 
-fn server_config(
+pub(super) fn server_config(
     versions: &[&'static SupportedProtocolVersion],
     identity: &Identity,
     clients: Option<&Authority>,

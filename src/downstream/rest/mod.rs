@@ -33,6 +33,7 @@ use super::incomplete::Inbound;
 use crate::proto;
 use crate::proto::discovery::DiscoveryRequest;
 use crate::protocol::session::{Fetched, Reply, Variant};
+use crate::relay::traces::{POLL, SpanIds, SpanRecord, SpanTime};
 use crate::relay::{ClientInfo, SessionGuard, ViewQuota, Views};
 use crate::transcode::Descriptors;
 use crate::xds::{Peer, RestPath};
@@ -123,12 +124,28 @@ impl Rest {
 
     /// Returns status, headers and body.
     pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>, poll: Poll) -> Response<Bytes> {
-        let count = |of: &AtomicU64| {
-            of.fetch_add(1, Ordering::Relaxed);
-        };
         count(&self.counts.polls);
         let peer = poll.peer.clone();
         let path = request.uri().path().to_owned();
+        let views = poll.views.clone();
+        let span = views.counters().traces.sample().map(|(_, ids)| (ids, SpanTime::now()));
+        let response = self.respond(request, poll, &path, span.map(|(ids, _)| ids)).await;
+        if let Some((ids, time)) = span {
+            let values =
+                [path.as_str().into(), peer.to_string().as_str().into(), u64::from(response.status().as_u16()).into()];
+            views.counters().traces.take(SpanRecord::new(&POLL, ids, (time, time.elapsed()), values));
+        }
+        response
+    }
+
+    async fn respond(
+        &self,
+        request: Request<Incoming>,
+        poll: Poll,
+        path: &str,
+        span: Option<SpanIds>,
+    ) -> Response<Bytes> {
+        let peer = poll.peer.clone();
         match self.handle(request, poll).await {
             Ok(Answer::Content(body)) => {
                 count(&self.counts.content);
@@ -142,7 +159,8 @@ impl Rest {
             }
             Err(Rejection { status, message }) => {
                 count(&self.counts.rejected);
-                tracing::debug!(%peer, path, %status, message, "poll rejected");
+                let (trace_id, span_id) = span.map(SpanIds::texts).unzip();
+                tracing::debug!(%peer, path, %status, message, trace_id, span_id, "poll rejected");
                 let body = serde_json::json!({"code": status.as_u16(), "message": message});
                 let mut response = json(status, body.to_string().into());
                 request::say_beside(status, response.headers_mut());
@@ -223,6 +241,7 @@ impl Rest {
         let visit = ClientInfo {
             variant: Variant::Sotw,
             only: Some(path.kind),
+            is_stream: false,
             peer: poll.peer.clone(),
             quota: poll.quota.clone(),
         };
@@ -231,6 +250,10 @@ impl Rest {
         sitting.0.handle_request(request).await;
         Ok(sitting)
     }
+}
+
+fn count(of: &AtomicU64) {
+    of.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Returns what the requested names add to a version: it changes with every name that is added or removed, even if the name is unknown

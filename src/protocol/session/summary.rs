@@ -92,6 +92,13 @@ impl Session {
         self.waits
     }
 
+    /// Whether the client was sent something, and nothing that it requested is unknown. To be called when a poll gave no reply.
+    pub(crate) fn has_sent_all_requested(&self, state: &Snapshot, now: Moment) -> bool {
+        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
+        let awaits = self.subscriptions().any(|(kind, of)| of.is_awaiting_data(kind, &view));
+        self.last_nonce > 0 && !self.waits && !awaits
+    }
+
     /// Returns how many requests were left unanswered because their type is not served on this stream.
     pub fn unsupported_requests(&self) -> usize {
         self.unserved

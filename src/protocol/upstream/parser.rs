@@ -54,6 +54,19 @@ pub struct ReceivedResponse {
     /// Without resources.
     pub(super) rest: Response,
     pub(super) resources: ParsedResponse,
+    /// About how many bytes it had.
+    pub(super) bytes: usize,
+}
+
+/// What is reported of a response.
+#[derive(Debug, Clone)]
+pub(crate) struct ResponseSummary {
+    pub(crate) kind: Type,
+    /// The version that the server gave.
+    pub(crate) version: String,
+    pub(crate) bytes: usize,
+    pub(crate) resources: usize,
+    pub(crate) removed: usize,
 }
 
 /// Why a response cannot be read at all, so that the stream ends.
@@ -94,6 +107,7 @@ impl ResponseParser {
         table: &TypeTable,
         recent: &mut RecentSets,
     ) -> Result<Self, UnreadableResponse> {
+        let bytes = message.size();
         let (entries, rest) = match message {
             ResponseMessage::Encoded(variant, message) => {
                 let rest = without_entries(variant, &message)?;
@@ -110,7 +124,7 @@ impl ResponseParser {
         };
         let kind = table.resolve(rest.type_url());
         let recall = recent.take(&kind);
-        let response = ReceivedResponse { kind, rest, resources: ParsedResponse::default() };
+        let response = ReceivedResponse { kind, rest, resources: ParsedResponse::default(), bytes };
         Ok(Self { entries, response, recall })
     }
 
@@ -165,6 +179,16 @@ impl ReceivedResponse {
         let mut parser = ResponseParser::new(message, table, &mut recent)?;
         while parser.step(store, usize::MAX)? {}
         Ok(parser.finish(&mut recent))
+    }
+
+    /// Returns what is reported of the response.
+    pub(crate) fn summary(&self) -> ResponseSummary {
+        let (version, removed) = match &self.rest {
+            Response::Sotw(response) => (&response.version_info, 0),
+            Response::Delta(response) => (&response.system_version_info, response.removed_resources.len()),
+        };
+        let (kind, version) = (self.kind.clone(), version.clone());
+        ResponseSummary { kind, version, bytes: self.bytes, resources: self.resources.count, removed }
     }
 
     /// Whether the response is a complete set without resources.

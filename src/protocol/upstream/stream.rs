@@ -301,7 +301,7 @@ impl Stream {
         }
         (self.answered, self.receiving) = (true, false);
         self.answered_at.get_or_insert(now);
-        let ReceivedResponse { kind, rest, resources } = response;
+        let ReceivedResponse { kind, rest, resources, bytes: _ } = response;
         let Some(subscription) = self.types.get_mut(&kind) else { return Vec::new() };
         subscription.on_poll(now);
         let mut context = ResponseContext { kind: &kind, quirks: &self.quirks, limits: &self.limits, now };

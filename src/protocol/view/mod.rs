@@ -239,6 +239,17 @@ impl View {
         self.wakes.entry(session).or_default().extend(members.filter_map(mark));
     }
 
+    /// Returns the revision of the last change, published or not.
+    pub(crate) fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// Returns the sessions of `*` that the next publication concerns because a resource of the type has changed.
+    pub(crate) fn changed_wildcard_sessions(&self, kind: &Type) -> impl Iterator<Item = SessionId> {
+        let has_changed = self.changed_wildcards.get(kind).is_some_and(Option::is_some);
+        has_changed.then(|| self.interest.wildcard_sessions(kind)).into_iter().flatten()
+    }
+
     /// Publishes what has been applied since the last publication, and returns the sessions to notify.
     pub fn publish(&mut self) -> Notifications {
         for (kind, received) in std::mem::take(&mut self.changed_wildcards) {

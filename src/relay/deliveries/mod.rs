@@ -164,7 +164,7 @@ impl LagCounts {
 }
 
 /// Returns the number of this thread among those that have counted.
-fn this_thread() -> usize {
+pub(super) fn this_thread() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static NUMBER: Cell<Option<usize>> = const { Cell::new(None) });
     NUMBER.get().unwrap_or_else(|| {

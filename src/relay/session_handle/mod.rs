@@ -3,6 +3,7 @@
 
 mod explain;
 mod report;
+mod spans;
 mod transit;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,7 @@ use super::deliveries::Deliveries;
 use super::limit::Limit;
 use super::nack_watch::NackWatch;
 use super::published::Published;
+use super::traces::{SessionTraces, SpanIds};
 use crate::proto::Request;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::{Ack, BadRequest, CloseReason, Estimate, Fetched, NackChange, Session, Step, Variant};
@@ -60,6 +62,9 @@ pub(crate) struct SessionHandle {
     counters: Arc<ProcessCounters>,
     log: Arc<ClientLog>,
     nack_log: LogPace,
+    /// Its client answers replies, as opposed to one that polls.
+    pub(super) is_stream: bool,
+    pub(super) traces: SessionTraces,
     /// Which versions the clients of the view NACK.
     nacks: Arc<NackWatch>,
 }
@@ -93,6 +98,7 @@ pub(super) struct SessionParts {
     pub(crate) node_id: String,
     pub(crate) user_agent: Box<str>,
     pub(crate) key: String,
+    pub(crate) is_stream: bool,
     pub(crate) peer: Arc<Peer>,
     pub(crate) published: Arc<Published>,
     pub(crate) owner: mpsc::Sender<Command>,
@@ -105,9 +111,11 @@ pub(super) struct SessionParts {
 
 impl SessionHandle {
     pub(super) fn new(place: SessionParts, session: Session) -> Arc<Self> {
-        let SessionParts { id, variant, node_id, user_agent, key, peer, .. } = place;
+        let SessionParts { id, variant, node_id, user_agent, key, is_stream, peer, .. } = place;
         let SessionParts { published, owner, clock, tally, log, nacks, clients, .. } = place;
         let session = Mutex::new(session);
+        let span = is_stream.then(|| tally.traces.sample()).flatten();
+        let traces = SessionTraces::of_stream(span.map(|(_, ids)| ids));
         let handle = Arc::new(Self {
             id,
             variant,
@@ -128,6 +136,8 @@ impl SessionHandle {
             counters: tally,
             log,
             nack_log: LogPace::of_client(),
+            is_stream,
+            traces,
             nacks,
         });
         handle.log.stream_opened(handle.line());
@@ -137,7 +147,8 @@ impl SessionHandle {
 
     fn line(&self) -> StreamLine<'_> {
         let Self { id, node_id, peer, key, variant, .. } = self;
-        StreamLine { session: id.0, node: node_id, peer, view: key, variant: variant.name() }
+        let span = self.traces.is_active().then(|| self.traces.stream_ids()).flatten();
+        StreamLine { session: id.0, node: node_id, peer, view: key, variant: variant.name(), span }
     }
 
     /// Applies a request to the session. The future forwards interest changes to the view task, and waits while that task is behind,
@@ -193,13 +204,15 @@ impl SessionHandle {
             session.suspect(&kind, nonce, quoted, state);
         }
         self.note_nacks(session.take_nack_changes());
-        session.take_answered().iter().for_each(|answered| self.counters.deliveries.answered(answered));
+        let answered = session.take_answered();
+        answered.iter().for_each(|answered| self.counters.deliveries.answered(answered));
+        let span = self.trace_answer(answer, answered.as_ref());
         let Some(Ack::Nack { nonce, stale }) = answer else { return follows };
         let rejected = session.nacks().find(|(_, verdict)| verdict.nonce == nonce);
         self.counters.nack(rejected.map(|(of, _)| of));
         let reason = rejected.map(|(_, verdict)| verdict.message.clone());
         drop(session);
-        self.log_nack(&kind, nonce, stale, reason);
+        self.log_nack(&kind, (nonce, stale), reason, span);
         follows
     }
 
@@ -210,12 +223,13 @@ impl SessionHandle {
     }
 
     /// Logs a NACK, unless this client or all together have sent many. No lock is held.
-    fn log_nack(&self, type_url: &str, nonce: u64, stale: bool, error: Option<Arc<str>>) {
+    fn log_nack(&self, type_url: &str, (nonce, stale): (u64, bool), error: Option<Arc<str>>, span: Option<SpanIds>) {
         let error = error.as_deref();
         let now = std::time::Instant::now();
         let Some(unlogged) = self.nack_log.line(now) else { return };
         let Some(of_others) = self.log.repeated.line(now) else { return };
         let (session, node, view) = (self.id.0, &*self.node_id, &*self.key);
+        let (trace_id, span_id) = span.map(SpanIds::texts).unzip();
         tracing::warn!(
             session,
             node,
@@ -226,6 +240,8 @@ impl SessionHandle {
             error,
             unlogged,
             of_others,
+            trace_id,
+            span_id,
             "client NACKed a response"
         );
     }
@@ -253,6 +269,9 @@ impl SessionHandle {
             return Err(estimate);
         }
         let step = session.poll(&newest, &mut &*self.published, now);
+        if self.traces.is_active() {
+            self.trace_step(&step, &session, &newest, now);
+        }
         self.transit.set(matches!(step, Step::Reply(_)).then_some(Obstruction::Unread), now);
         if let Step::End(CloseReason::BadRequest(fault)) = &step {
             self.count_limit(fault);
@@ -380,6 +399,7 @@ impl SessionHandle {
         let _ = self.commands.send(Command::Leave(self.id, interest)).await;
         self.clients.leave(self.id);
         self.log.stream_ended(self.line());
+        self.end_traces();
     }
 
     fn count_given_up(&self, session: &Session) {
@@ -462,6 +482,7 @@ impl SessionHandle {
 impl Drop for SessionHandle {
     fn drop(&mut self) {
         self.count_waiting(false);
+        self.end_traces(); // mostly done already
         self.clients.leave(self.id);
         let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner);
         let unanswered: Vec<_> = session.unanswered().map(|(kind, since)| (kind.clone(), since)).collect();

@@ -12,6 +12,7 @@ mod refused_names;
 mod rejected;
 mod report;
 mod supervision;
+mod traces;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,6 +20,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
+
+pub(super) use self::traces::TracedChanges;
 
 use super::brakes::ViewBrakes;
 use super::client_log::LogPace;
@@ -85,6 +88,8 @@ pub(super) struct ViewTask {
     pub(crate) links: Links,
     /// Sessions whose interest was counted since the last publication.
     pub(crate) interest_applied: Vec<SessionId>,
+    /// The traced changes that are not published yet.
+    pub(crate) traced: TracedChanges,
     pub(crate) faults: Faults,
 }
 
@@ -253,12 +258,12 @@ impl ViewTask {
                 let Some((_, epoch)) = link.up else { return };
                 let message = ResponseMessage::Decoded(*response);
                 let Ok(response) = ReceivedResponse::read(message, &self.table, &self.store) else { return };
-                self.on_received(id, epoch, response, now)
+                self.on_received(id, epoch, response, Instant::now())
             }
             LinkEvent::Received { response, at, turn } => {
                 link.responses += 1;
                 let Some((_, epoch)) = link.up else { return };
-                let batches = self.on_received(id, epoch, *response, now);
+                let batches = self.on_received(id, epoch, *response, at);
                 self.apply_received(batches, self.clock.moment(at), now);
                 return drop(turn);
             }
@@ -274,7 +279,15 @@ impl ViewTask {
         self.apply(batches, now);
     }
 
-    fn on_received(&mut self, id: StreamId, epoch: Epoch, response: ReceivedResponse, now: Moment) -> Vec<UpdateBatch> {
+    fn on_received(
+        &mut self,
+        id: StreamId,
+        epoch: Epoch,
+        response: ReceivedResponse,
+        received: Instant,
+    ) -> Vec<UpdateBatch> {
+        let now = self.clock.now();
+        self.traced.begin(id.server, &response, received);
         let before = self.sources.stream(id).map_or(0, |stream| name_mismatches(stream));
         let batches = self.sources.on_received(id, epoch, response, &self.view, now);
         self.note_rejected(id);
@@ -291,6 +304,7 @@ impl ViewTask {
     }
 
     fn apply_received(&mut self, batches: Vec<UpdateBatch>, received: Moment, now: Moment) {
+        let before = self.view.revision();
         for UpdateBatch { origin: source, updates } in batches {
             for update in &updates {
                 if let Update::Error { key: name, error, .. } = update
@@ -301,6 +315,7 @@ impl ViewTask {
             }
             self.view.apply_received(source, updates, received, now);
         }
+        self.traced.note(before, self.view.revision());
     }
 
     /// Runs due timers, sends interest and requests upstream, publishes, and wakes the sessions concerned.
@@ -336,7 +351,9 @@ impl ViewTask {
             self.incidents.upstream(self.connectors[server].describe(), news);
         }
         self.note_left_out();
+        let traced = self.traced.take(&self.view);
         let wakes = self.view.publish();
+        self.trace_changes(traced, &wakes);
         // Changed names go first: a session that saw the snapshot without them would miss the change.
         let concerned = || wakes.0.iter().filter_map(|(session, marks)| Some((self.sessions.get(session)?, marks)));
         concerned().for_each(|(handle, marks)| handle.on_names_changed(marks));

@@ -237,7 +237,7 @@ impl Views {
         first: &Request,
         visit: &ClientInfo,
     ) -> Option<Arc<SessionHandle>> {
-        let ClientInfo { variant, only, ref peer, .. } = *visit;
+        let ClientInfo { variant, only, is_stream, ref peer, .. } = *visit;
         let Entrance { published, nacks, commands, stay } = into;
         let node = first.node().map_or(&[][..], |node| node);
         let (node_id, user_agent) = Client::id_and_user_agent(node);
@@ -247,6 +247,7 @@ impl Views {
             node_id,
             user_agent,
             key: identity.key().to_string(),
+            is_stream,
             peer: peer.clone(),
             published,
             owner: commands.clone(),

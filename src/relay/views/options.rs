@@ -37,6 +37,8 @@ pub(crate) struct ClientInfo {
     pub(crate) variant: Variant,
     /// The type of a stream that serves only one.
     pub(crate) only: Option<&'static str>,
+    /// It stays open, as opposed to a call for one response.
+    pub(crate) is_stream: bool,
     pub(crate) peer: Arc<Peer>,
     /// What counts the views that it makes.
     pub(crate) quota: Arc<ViewQuota>,

@@ -20,7 +20,7 @@ use crate::relay::links::Links;
 use crate::relay::published::Published;
 use crate::relay::reachability::ViewReachability;
 use crate::relay::stay::Stay;
-use crate::relay::view_task::ViewTask;
+use crate::relay::view_task::{TracedChanges, ViewTask};
 use crate::relay::view_usage::ViewUsage;
 use crate::xds::SharingKey;
 
@@ -71,6 +71,7 @@ impl Views {
             sessions: HashMap::new(),
             links: Links::none(self.readers.clone(), key.tenant()),
             interest_applied: Vec::new(),
+            traced: TracedChanges::of(self.counters.clone()),
             faults: self.limits.faults,
         };
         tokio::spawn(owner.run_supervised());

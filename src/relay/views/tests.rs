@@ -40,6 +40,7 @@ fn visit() -> ClientInfo {
     ClientInfo {
         variant: Variant::Delta,
         only: None,
+        is_stream: true,
         peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
         quota: Arc::default(),
     }

@@ -98,6 +98,7 @@ async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_
         let client = ClientInfo {
             variant: Variant::Delta,
             only: None,
+            is_stream: true,
             peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
             quota: Arc::default(),
         };

@@ -1,0 +1,152 @@
+//! A traced change while it is on its way to clients: counted without a lock, on a cache line that few threads share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::span::{CHANGE, SpanIds, SpanRecord, SpanTime};
+use crate::protocol::view::Revision;
+use crate::relay::deliveries::this_thread;
+use crate::xds::Type;
+
+/// What is known of a change when it is published.
+#[derive(Debug)]
+pub(crate) struct ChangeFacts {
+    pub(crate) view: String,
+    pub(crate) server: String,
+    pub(crate) kind: Type,
+    /// The version that the server gave.
+    pub(crate) version: String,
+    pub(crate) bytes: usize,
+    pub(crate) resources: usize,
+    pub(crate) removed: usize,
+    /// The last revision of the change.
+    pub(crate) revision: Revision,
+}
+
+/// A change that clients are being sent.
+#[derive(Debug)]
+pub(crate) struct OpenChange {
+    pub(crate) ids: SpanIds,
+    facts: ChangeFacts,
+    time: SpanTime,
+    /// How many client streams subscribe to something in it.
+    clients: u64,
+    /// How long the relay took until clients could be sent it.
+    published: Duration,
+    shards: [Shard; SHARDS],
+    /// Nothing is counted any more.
+    has_ended: AtomicBool,
+}
+
+/// What became of the change at a client stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Sent,
+    Acked,
+    Nacked,
+    /// The stream ended before it had answered.
+    Left,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(128))] // no two shards on one cache line, nor on two that are fetched together
+struct Shard {
+    counts: [AtomicU64; 4],
+    /// Microseconds from the receipt to the last answer that was counted here.
+    last: AtomicU64,
+}
+
+impl OpenChange {
+    pub(crate) fn new(ids: SpanIds, time: SpanTime, facts: ChangeFacts, clients: usize) -> Self {
+        let (clients, published) = (clients as u64, time.elapsed());
+        let shards = std::array::from_fn(|_| Shard::default());
+        Self { ids, facts, time, clients, published, shards, has_ended: AtomicBool::new(false) }
+    }
+
+    pub(super) fn count(&self, outcome: Outcome) {
+        let shard = &self.shards[this_thread() % SHARDS];
+        if outcome != Outcome::Sent {
+            let elapsed = u64::try_from(self.time.elapsed().as_micros()).unwrap_or(u64::MAX);
+            shard.last.fetch_max(elapsed, Ordering::Relaxed);
+        }
+        shard.counts[outcome as usize].fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether a reply of a type that was made from a snapshot carries the change.
+    pub(super) fn is_in(&self, kind: &Type, revision: Revision) -> bool {
+        self.facts.kind.is_same(kind) && self.facts.revision <= revision
+    }
+
+    pub(super) fn is_of(&self, kind: &Type) -> bool {
+        self.facts.kind.is_same(kind)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the span has to end: each client has answered or left, or the time is over.
+    pub(super) fn is_due(&self, bound: Duration) -> bool {
+        self.is_complete() || self.time.elapsed() >= bound
+    }
+
+    fn is_complete(&self) -> bool {
+        let [_, acked, nacked, left] = self.counts();
+        acked + nacked + left >= self.clients
+    }
+
+    /// Returns the span as of now. It ends with the last answer, or at the bound if one is missing.
+    pub(super) fn record(&self, bound: Duration) -> SpanRecord {
+        let is_complete = self.is_complete();
+        let [sent, acked, nacked, left] = self.counts();
+        let last = self.shards.iter().map(|shard| shard.last.load(Ordering::Relaxed)).max().unwrap_or_default();
+        let ended = match is_complete {
+            true => Duration::from_micros(last).max(self.published),
+            false => self.time.elapsed().min(bound),
+        };
+        let ChangeFacts { view, server, kind, version, bytes, resources, removed, .. } = &self.facts;
+        let (trace_id, span_id) = self.ids.texts();
+        tracing::debug!(
+            trace_id,
+            span_id,
+            view,
+            server,
+            r#type = kind.name(),
+            version,
+            clients = self.clients,
+            sent,
+            acked,
+            nacked,
+            left,
+            is_complete,
+            "change traced"
+        );
+        let values = [
+            server.as_str().into(),
+            view.as_str().into(),
+            kind.name().into(),
+            version.as_str().into(),
+            (*bytes).into(),
+            (*resources).into(),
+            (*removed).into(),
+            self.clients.into(),
+            sent.into(),
+            acked.into(),
+            nacked.into(),
+            left.into(),
+            is_complete.into(),
+        ];
+        SpanRecord::new(&CHANGE, self.ids, (self.time, ended), values)
+    }
+
+    /// Returns how many were sent it, ACKed it, NACKed it and left.
+    fn counts(&self) -> [u64; 4] {
+        std::array::from_fn(|at| self.shards.iter().map(|shard| shard.counts[at].load(Ordering::Acquire)).sum())
+    }
+}
+
+const SHARDS: usize = 16;

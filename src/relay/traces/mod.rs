@@ -1,0 +1,17 @@
+//! Which events are traced, and the spans that they become: changes of servers, the start of client streams, polls.
+//!
+//! Owns what is noted while a span is open. Leaves to a [`SpanSink`] which events are sampled, and where spans go. Without a tracer nothing is
+//! noted: an event costs the look whether there is one.
+
+mod change;
+mod counts;
+mod open_changes;
+mod session;
+mod span;
+mod tracer;
+
+pub(crate) use change::{ChangeFacts, OpenChange};
+pub(crate) use counts::{SpanCounts, SpanDrop};
+pub(crate) use session::SessionTraces;
+pub(crate) use span::{POLL, STREAM, SpanIds, SpanRecord, SpanTime, SpanValue};
+pub(crate) use tracer::{SpanSink, Tracer, Traces};

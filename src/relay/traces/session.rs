@@ -1,0 +1,127 @@
+//! The spans that one client stream takes part in: its own until its first complete set, and those of changes that it is being sent.
+//!
+//! A stream without any costs a look at one flag for each reply and each answer.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::change::{OpenChange, Outcome};
+use super::span::{SpanIds, SpanTime};
+use crate::protocol::view::Revision;
+use crate::xds::Type;
+
+#[derive(Debug, Default)]
+pub(crate) struct SessionTraces {
+    /// Whether there is anything to note.
+    is_active: AtomicBool,
+    /// The stream has ended. Written while `noted` is locked.
+    has_left: AtomicBool,
+    /// Used by the tasks of the stream and by that of its view, each for a short time; of no use to other clients. Most streams have none.
+    noted: Mutex<Option<Box<Noted>>>,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    start: Option<StreamStart>,
+    /// Changes that the client has not been sent.
+    due: Vec<Arc<OpenChange>>,
+    /// Changes that it has not answered, by the number of the reply.
+    sent: Vec<(u64, Arc<OpenChange>)>,
+}
+
+/// The open span of a stream's start.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StreamStart {
+    pub(crate) ids: SpanIds,
+    pub(crate) time: SpanTime,
+    pub(crate) replies: u64,
+}
+
+impl SessionTraces {
+    /// Begins with the span of the stream's start, if it is sampled.
+    pub(crate) fn of_stream(ids: Option<SpanIds>) -> Self {
+        let start = ids.map(|ids| StreamStart { ids, time: SpanTime::now(), replies: 0 });
+        let noted = start.map(|start| Box::new(Noted { start: Some(start), ..Noted::default() }));
+        Self { is_active: noted.is_some().into(), has_left: false.into(), noted: Mutex::new(noted) }
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.is_active.load(Ordering::Acquire)
+    }
+
+    /// Returns the span of the stream's start while it is open.
+    pub(crate) fn stream_ids(&self) -> Option<SpanIds> {
+        Some(self.lock().as_ref()?.start?.ids)
+    }
+
+    /// A change concerns the client.
+    pub(crate) fn concern(&self, change: &Arc<OpenChange>) {
+        let mut noted = self.lock();
+        if self.has_left.load(Ordering::Relaxed) {
+            return change.count(Outcome::Left);
+        }
+        let noted = noted.get_or_insert_default();
+        noted.forget_ended(); // so that there are no more than open changes, however long the client stalls
+        noted.due.push(change.clone());
+        self.is_active.store(true, Ordering::Release);
+    }
+
+    /// A reply of a type, made from a snapshot, is handed to the transport.
+    pub(crate) fn on_reply(&self, kind: &Type, nonce: u64, revision: Revision) {
+        let mut noted = self.lock();
+        let Some(noted) = &mut *noted else { return };
+        noted.start.iter_mut().for_each(|start| start.replies += 1);
+        for change in noted.due.extract_if(.., |change| change.is_in(kind, revision)) {
+            change.count(Outcome::Sent);
+            noted.sent.push((nonce, change));
+        }
+    }
+
+    /// The client has answered a reply of a type, and with it earlier ones of the type that it did not answer. Returns a span of those.
+    pub(crate) fn on_answer(&self, kind: &Type, nonce: u64, is_ack: bool) -> Option<SpanIds> {
+        let outcome = if is_ack { Outcome::Acked } else { Outcome::Nacked };
+        self.change(|noted| {
+            let is_settled = |sent: u64, change: &OpenChange| sent <= nonce && change.is_of(kind);
+            let settled = noted.sent.extract_if(.., |(sent, change)| is_settled(*sent, change));
+            settled.inspect(|(_, change)| change.count(outcome)).map(|(_, change)| change.ids).last()
+        })
+    }
+
+    /// Takes the span of the stream's start, which ends.
+    pub(crate) fn take_start(&self) -> Option<StreamStart> {
+        self.change(|noted| noted.start.take())
+    }
+
+    /// The stream ends, and answers nothing any more.
+    pub(crate) fn leave(&self) {
+        let mut noted = self.lock();
+        self.has_left.store(true, Ordering::Relaxed);
+        let Some(noted) = noted.take() else { return };
+        let unanswered = noted.due.into_iter().chain(noted.sent.into_iter().map(|(_, change)| change));
+        unanswered.for_each(|change| change.count(Outcome::Left));
+    }
+
+    /// Changes what is noted, and drops it if nothing is left.
+    fn change<T>(&self, change: impl FnOnce(&mut Noted) -> Option<T>) -> Option<T> {
+        let mut locked = self.lock();
+        let noted = locked.as_mut()?;
+        let result = change(noted);
+        noted.forget_ended();
+        if noted.start.is_none() && noted.due.is_empty() && noted.sent.is_empty() {
+            *locked = None;
+            self.is_active.store(false, Ordering::Release);
+        }
+        result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Box<Noted>>> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Noted {
+    fn forget_ended(&mut self) {
+        self.due.retain(|change| !change.has_ended());
+        self.sent.retain(|(_, change)| !change.has_ended());
+    }
+}

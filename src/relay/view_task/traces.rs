@@ -1,0 +1,97 @@
+//! The changes of a view that are traced, from the receipt of their responses until they are published.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::ViewTask;
+use crate::protocol::limits::truncate;
+use crate::protocol::upstream::{ReceivedResponse, ResponseSummary};
+use crate::protocol::view::{Notifications, Revision, SessionId, View};
+use crate::relay::counters::ProcessCounters;
+use crate::relay::traces::{ChangeFacts, OpenChange, SpanIds, SpanTime, Tracer};
+
+pub(crate) struct TracedChanges {
+    counters: Arc<ProcessCounters>,
+    /// The response that is being applied, if it is sampled.
+    response: Option<TracedResponse>,
+    /// Those that have changed something.
+    changes: Vec<TracedChange>,
+}
+
+struct TracedResponse {
+    tracer: Arc<Tracer>,
+    ids: SpanIds,
+    time: SpanTime,
+    server: usize,
+    summary: ResponseSummary,
+}
+
+pub(super) struct TracedChange {
+    response: TracedResponse,
+    /// The last revisions before it and in it.
+    revisions: (Revision, Revision),
+    /// Sessions of `*` that it concerns.
+    wildcard: BTreeSet<SessionId>,
+}
+
+impl TracedChanges {
+    pub(crate) fn of(counters: Arc<ProcessCounters>) -> Self {
+        Self { counters, response: None, changes: Vec::new() }
+    }
+
+    /// A response is about to be applied.
+    pub(super) fn begin(&mut self, server: usize, response: &ReceivedResponse, received: Instant) {
+        self.response = self.counters.traces.sample().map(|(tracer, ids)| TracedResponse {
+            tracer: tracer.clone(),
+            ids,
+            time: SpanTime::since(received),
+            server,
+            summary: response.summary(),
+        });
+    }
+
+    /// The response was applied, between two revisions.
+    pub(super) fn note(&mut self, before: Revision, after: Revision) {
+        if let Some(response) = self.response.take().filter(|_| before != after) {
+            self.changes.push(TracedChange { response, revisions: (before, after), wildcard: BTreeSet::new() });
+        }
+    }
+
+    /// Takes the changes that the view is about to publish.
+    pub(super) fn take(&mut self, view: &View) -> Vec<TracedChange> {
+        let mut changes = std::mem::take(&mut self.changes);
+        for change in &mut changes {
+            change.wildcard = view.changed_wildcard_sessions(&change.response.summary.kind).collect();
+        }
+        changes
+    }
+}
+
+impl ViewTask {
+    /// Lets the sessions that traced changes concern count them. To be called before they can read the snapshot.
+    pub(super) fn trace_changes(&self, changes: Vec<TracedChange>, wakes: &Notifications) {
+        for TracedChange { response, revisions: (before, after), wildcard } in changes {
+            let TracedResponse { tracer, ids, time, server, summary } = response;
+            let ResponseSummary { kind, version, bytes, resources, removed } = summary;
+            let version = truncate(&version, VERSION_BYTES);
+            let is_in = |revision| before < revision && revision <= after;
+            let named = wakes
+                .0
+                .iter()
+                .filter(|(_, marks)| marks.iter().any(|mark| mark.kind.is_same(&kind) && is_in(mark.revision)));
+            let concerned: BTreeSet<_> = named.map(|(session, _)| *session).chain(wildcard).collect();
+            let sessions = concerned.iter().filter_map(|session| self.sessions.get(session));
+            let sessions: Vec<_> = sessions.filter(|session| session.answers_replies()).collect();
+            let (view, server) = (self.view_id.clone(), self.connectors[server].describe());
+            let facts = ChangeFacts { view, server, kind, version, bytes, resources, removed, revision: after };
+            let change = Arc::new(OpenChange::new(ids, time, facts, sessions.len()));
+            sessions.iter().for_each(|session| session.on_traced_change(&change));
+            tracer.add(change);
+        }
+    }
+}
+
+/// A version is what the server makes of it.
+const VERSION_BYTES: usize = 256;

@@ -1,0 +1,154 @@
+//! The queue of spans that wait for their export, and the task that exports them. If the collector is slow or away, spans are dropped and
+//! counted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::InstrumentationScope;
+use opentelemetry_sdk::trace::RandomIdGenerator;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::exporter::Exporter;
+use super::sampling::Sampling;
+use super::span_data;
+use super::variables::TraceSettings;
+use crate::relay::LogPace;
+use crate::relay::traces::{SpanCounts, SpanDrop, SpanIds, SpanRecord, SpanSink};
+
+#[derive(Debug)]
+pub(super) struct ExportQueue {
+    sampling: Sampling,
+    ids: RandomIdGenerator,
+    spans: mpsc::Sender<SpanRecord>,
+    /// Asks for the export of all there is.
+    flushes: mpsc::Sender<oneshot::Sender<()>>,
+    counts: Arc<SpanCounts>,
+}
+
+struct ExportTask {
+    spans: mpsc::Receiver<SpanRecord>,
+    flushes: mpsc::Receiver<oneshot::Sender<()>>,
+    exporter: Exporter,
+    /// The next batch.
+    filled: Vec<SpanRecord>,
+    batch: usize,
+    delay: Duration,
+    timeout: Duration,
+    scope: InstrumentationScope,
+    counts: Arc<SpanCounts>,
+    failures: LogPace,
+}
+
+impl ExportQueue {
+    /// Starts the task, which ends with the queue.
+    pub(super) fn start(settings: &TraceSettings, exporter: Exporter) -> Arc<Self> {
+        let (spans, queued) = mpsc::channel(settings.queue);
+        let (flushes, asked) = mpsc::channel(1);
+        let counts = Arc::<SpanCounts>::default();
+        let task = ExportTask {
+            spans: queued,
+            flushes: asked,
+            exporter,
+            filled: Vec::new(),
+            batch: settings.batch,
+            delay: settings.delay,
+            timeout: settings.export_timeout,
+            scope: span_data::scope(),
+            counts: counts.clone(),
+            failures: LogPace::once_a_minute(),
+        };
+        tokio::spawn(task.run());
+        Arc::new(Self { sampling: settings.sampling, ids: RandomIdGenerator::default(), spans, flushes, counts })
+    }
+
+    /// Waits until what is queued was exported.
+    pub(super) async fn finish(&self) {
+        let (done, flushed) = oneshot::channel();
+        if self.flushes.send(done).await.is_ok() {
+            let _ = flushed.await; // the task ends with the runtime
+        }
+    }
+}
+
+impl SpanSink for ExportQueue {
+    fn sample(&self) -> Option<SpanIds> {
+        self.sampling.next(&self.ids)
+    }
+
+    fn take(&self, span: SpanRecord) {
+        if self.spans.try_send(span).is_err() {
+            self.counts.count_dropped(SpanDrop::QueueFull, 1);
+        }
+    }
+
+    fn counts(&self) -> &SpanCounts {
+        &self.counts
+    }
+}
+
+impl ExportTask {
+    async fn run(mut self) {
+        while let Some(flushed) = self.fill().await {
+            match flushed {
+                None => self.export().await,
+                Some(done) => {
+                    while self.fill_at_once() {
+                        self.export().await;
+                    }
+                    let _ = done.send(()); // the caller may have stopped waiting
+                }
+            }
+        }
+    }
+
+    /// Fills the batch, until its first span has waited long enough or all spans are asked for. Returns none if there are no more.
+    async fn fill(&mut self) -> Option<Option<oneshot::Sender<()>>> {
+        let mut due = None;
+        loop {
+            let room = self.batch - self.filled.len();
+            if room == 0 {
+                return Some(None);
+            }
+            let until_due = async {
+                match due {
+                    Some(due) => tokio::time::sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some(done) = self.flushes.recv() => return Some(Some(done)),
+                count = self.spans.recv_many(&mut self.filled, room) => match count {
+                    0 if self.filled.is_empty() => return None,
+                    0 => return Some(None),
+                    _ => due = due.or(Some(Instant::now() + self.delay)),
+                },
+                () = until_due => return Some(None),
+            }
+        }
+    }
+
+    /// Fills the batch with what is queued. Returns whether there is anything.
+    fn fill_at_once(&mut self) -> bool {
+        while self.filled.len() < self.batch
+            && let Ok(span) = self.spans.try_recv()
+        {
+            self.filled.push(span);
+        }
+        !self.filled.is_empty()
+    }
+
+    async fn export(&mut self) {
+        let count = self.filled.len();
+        let spans = self.filled.drain(..).map(|span| span_data::span_data(span, self.scope.clone())).collect();
+        let error = match tokio::time::timeout(self.timeout, self.exporter.export(spans)).await {
+            Ok(Ok(())) => return self.counts.count_exported(count),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "timeout".to_owned(),
+        };
+        self.counts.count_dropped(SpanDrop::ExportFailed, count);
+        if let Some(unlogged) = self.failures.line(std::time::Instant::now()) {
+            tracing::warn!(count, error, unlogged, "spans not exported; dropped");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The connection to the collector: OTLP over gRPC, with TLS as towards control planes.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use opentelemetry::KeyValue;
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig, WithTonicConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkError;
+use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
+use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
+use rustls::pki_types::ServerName;
+use tonic::codegen::Service;
+use tonic::transport::Endpoint;
+
+use super::variables::TraceSettings;
+use crate::build_facts;
+use crate::tls::OwnCertificate;
+use crate::upstream::{DialError, Socket, TlsFiles, TlsWords, dial_host};
+
+#[derive(Debug)]
+pub(super) struct Exporter(SpanExporter);
+
+/// Makes each connection to the collector. Files for TLS are read each time.
+#[derive(Debug, Clone)]
+struct Dial {
+    uri: Uri,
+    tls: Option<TlsFiles>,
+    limit: Duration,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ExporterError {
+    #[error("invalid endpoint {0:?}: expected http://HOST:PORT or https://HOST:PORT")]
+    Endpoint(String),
+    #[error(transparent)]
+    Build(#[from] ExporterBuildError),
+}
+
+impl Exporter {
+    /// Connects when there is something to export. Headers and compression are read by the exporter itself.
+    pub(super) fn new(
+        settings: &TraceSettings,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, ExporterError> {
+        let invalid = || ExporterError::Endpoint(settings.endpoint.clone());
+        let uri: Uri = settings.endpoint.parse().map_err(|_| invalid())?;
+        let tls = match (uri.scheme_str(), uri.host()) {
+            (Some("http"), Some(_)) => None,
+            (Some("https"), Some(host)) => Some(tls_files(host, variable).ok_or_else(invalid)?),
+            _ => return Err(invalid()),
+        };
+        let dial = Dial { uri: uri.clone(), tls, limit: settings.timeout };
+        let channel = Endpoint::from(uri).timeout(settings.timeout).connect_with_connector_lazy(dial);
+        let builder = SpanExporter::builder().with_tonic().with_channel(channel).with_timeout(settings.timeout);
+        let mut exporter = builder.build()?;
+        exporter.set_resource(&resource(variable));
+        Ok(Self(exporter))
+    }
+
+    pub(super) async fn export(&self, spans: Vec<SpanData>) -> Result<(), OTelSdkError> {
+        self.0.export(spans).await
+    }
+}
+
+impl Service<Uri> for Dial {
+    type Response = TokioIo<Box<dyn Socket>>;
+    type Error = DialError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, DialError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let dial = self.clone();
+        Box::pin(async move { Ok(TokioIo::new(dial_host(&dial.uri, dial.tls.as_ref(), b"h2", dial.limit).await?)) })
+    }
+}
+
+/// Returns the attributes of all spans: those of the variables, and a name for the service if they have none.
+fn resource(variable: &dyn Fn(&str) -> Option<String>) -> Resource {
+    let stated = |name: &str| variable(name).unwrap_or_default();
+    let attributes = stated("OTEL_RESOURCE_ATTRIBUTES");
+    let has_name = attributes.split(',').any(|of| of.trim().starts_with("service.name="));
+    let builder = Resource::builder_empty()
+        .with_attribute(KeyValue::new("service.version", build_facts::VERSION))
+        .with_detectors(&[Box::new(TelemetryResourceDetector), Box::new(EnvResourceDetector::new())]);
+    match stated("OTEL_SERVICE_NAME") {
+        name if !name.is_empty() => builder.with_service_name(name).build(),
+        _ if has_name => builder.build(),
+        _ => builder.with_service_name("weir").build(),
+    }
+}
+
+/// Trusts the roots of the system, or those of a file. Returns none if no certificate can be for the host.
+fn tls_files(host: &str, variable: &dyn Fn(&str) -> Option<String>) -> Option<TlsFiles> {
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let file = |what: &str| {
+        let names = [format!("OTEL_EXPORTER_OTLP_TRACES_{what}"), format!("OTEL_EXPORTER_OTLP_{what}")];
+        names.iter().find_map(|name| variable(name).filter(|path| !path.is_empty())).map(Into::into)
+    };
+    let own = file("CLIENT_CERTIFICATE").zip(file("CLIENT_KEY"));
+    let own = own.map(|(certificate, key)| OwnCertificate { certificate, key });
+    Some(TlsFiles { ca: file("CERTIFICATE"), own, server_name: ServerName::try_from(host).ok()?, words: WORDS })
+}
+
+const WORDS: TlsWords = TlsWords {
+    client: "the relay",
+    ca: "OTEL_EXPORTER_OTLP_CERTIFICATE",
+    certificate: "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
+    server_name: "the host of the endpoint",
+};
