@@ -12,6 +12,7 @@ use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use weir::app::{App, InheritError, InheritedSockets};
 use weir::build_facts;
@@ -97,10 +98,16 @@ struct ConfigFile {
 
 fn main() -> ExitCode {
     let inherited = InheritedSockets::from_environment(); // changes the environment, so it comes before all threads
-    start(inherited)
+    let runtime = match Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return ended(Err(error).context("cannot start the threads")),
+    };
+    let code = runtime.block_on(start(inherited));
+    // What waits for a name server or a disk does not keep the process.
+    runtime.shutdown_background();
+    code
 }
 
-#[tokio::main]
 async fn start(inherited: Inherited) -> ExitCode {
     let Arguments { config, listen, admin, log, log_format, task } = Arguments::parse();
     let usual = match (&task, &config) {

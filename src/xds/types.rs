@@ -96,11 +96,6 @@ impl Type {
         &self.0.name
     }
 
-    /// Whether both are handles of one entry of a table, without a look at the name.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
     /// Returns the message name in a type URL, whatever its prefix is (TYPE-1).
     pub(crate) fn message_name(type_url: &str) -> &str {
         type_url.rsplit_once('/').map_or(type_url, |(_, name)| name)

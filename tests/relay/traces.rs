@@ -83,7 +83,7 @@ async fn a_change_is_a_span_from_its_response_to_the_last_ack_and_a_stream_one_t
         assert_eq!(start.attributes["weir.stream.replies"], "1");
         assert_eq!(start.attributes["weir.view"], change.attributes["weir.view"]);
         assert_eq!(collector.resource()["service.name"], "weir");
-        // What exports is not traced itself: there is nothing but what happened.
+        // Nothing but what happened.
         let versions: Vec<_> = collector.spans("upstream change");
         assert_eq!(versions.len(), 2, "{versions:#?}");
         until("they are counted", async || {
@@ -201,4 +201,27 @@ async fn a_collector_is_trusted_by_its_certificate() {
     let relay = relay(&plane, &traces).await;
     let _clients = three(&mut plane, &relay, Variant::Sotw).await;
     span(&collector, "upstream change", has("weir.version", "1")).await;
+}
+
+#[tokio::test]
+async fn a_collector_with_a_certificate_of_another_authority_gets_nothing() {
+    let tls = tls::server_config(&[&rustls::version::TLS13], &Authority::new().sign("localhost"), None, b"h2");
+    let collector = Collector::start_with_tls(tls).await;
+    let folder = Folder::new();
+    folder.write("ca.pem", &Authority::new().pem);
+    let path = folder.0.join("ca.pem");
+    let endpoint = format!("https://localhost:{}", collector.address.port());
+    let traces = traces(&endpoint, LONG, &[("OTEL_EXPORTER_OTLP_CERTIFICATE", path.to_str().unwrap())]);
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(&plane, &traces).await;
+    let _clients = three(&mut plane, &relay, Variant::Sotw).await;
+    until("the export has failed", async || {
+        let page = get(relay.admin, "/metrics").await;
+        page.lines().any(|line| {
+            let counted = line.strip_prefix("weir_trace_spans_dropped_total{reason=\"export_failed\"} ");
+            counted.is_some_and(|count| count != "0")
+        })
+    })
+    .await;
+    assert_eq!(collector.exports(), 0);
 }

@@ -92,11 +92,12 @@ impl Session {
         self.waits
     }
 
-    /// Whether the client was sent something, and nothing that it requested is unknown. To be called when a poll gave no reply.
+    /// Whether the client has requested something, and nothing of that is unknown. To be called when a poll gave no reply. It looks at each
+    /// name.
     pub(crate) fn has_sent_all_requested(&self, state: &Snapshot, now: Moment) -> bool {
         let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
-        let awaits = self.subscriptions().any(|(kind, of)| of.is_awaiting_data(kind, &view));
-        self.last_nonce > 0 && !self.waits && !awaits
+        let mut all = self.subscriptions().filter(|(_, of)| of.wants_anything()).peekable();
+        !self.waits && all.peek().is_some() && !all.any(|(kind, of)| of.is_awaiting_data(kind, &view))
     }
 
     /// Returns how many requests were left unanswered because their type is not served on this stream.

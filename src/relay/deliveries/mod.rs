@@ -88,7 +88,7 @@ impl Deliveries {
 
     /// Returns where the counts of a type are.
     pub(crate) fn place(&self, kind: &Type) -> TypePlace {
-        TypePlace(self.types.iter().position(|known| known.is_same(kind)).unwrap_or(self.types.len()))
+        TypePlace(self.types.iter().position(|known| known == kind).unwrap_or(self.types.len()))
     }
 
     /// Counts a reply that is handed to the transport.

@@ -11,7 +11,10 @@ impl SessionHandle {
     pub(super) fn trace_step(&self, step: &Step, session: &Session, newest: &Snapshot, now: Moment) {
         match step {
             Step::Reply(reply) => self.traces.on_reply(&reply.kind, reply.nonce, reply.revision),
-            Step::Idle(_) if session.has_sent_all_requested(newest, now) => self.end_stream_start(true),
+            // Most streams that take part in a span have begun long ago.
+            Step::Idle(_) if self.traces.stream_ids().is_some() && session.has_sent_all_requested(newest, now) => {
+                self.end_stream_start(true);
+            }
             Step::Idle(_) | Step::End(_) => {}
         }
     }

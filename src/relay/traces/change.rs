@@ -1,6 +1,6 @@
 //! A traced change while it is on its way to clients: counted without a lock, on a cache line that few threads share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::span::{CHANGE, SpanIds, SpanRecord, SpanTime};
@@ -33,9 +33,7 @@ pub(crate) struct OpenChange {
     clients: u64,
     /// How long the relay took until clients could be sent it.
     published: Duration,
-    shards: [Shard; SHARDS],
-    /// Nothing is counted any more.
-    has_ended: AtomicBool,
+    shards: Box<[Shard; SHARDS]>,
 }
 
 /// What became of the change at a client stream.
@@ -59,8 +57,8 @@ struct Shard {
 impl OpenChange {
     pub(crate) fn new(ids: SpanIds, time: SpanTime, facts: ChangeFacts, clients: usize) -> Self {
         let (clients, published) = (clients as u64, time.elapsed());
-        let shards = std::array::from_fn(|_| Shard::default());
-        Self { ids, facts, time, clients, published, shards, has_ended: AtomicBool::new(false) }
+        let shards = Box::new(std::array::from_fn(|_| Shard::default()));
+        Self { ids, facts, time, clients, published, shards }
     }
 
     pub(super) fn count(&self, outcome: Outcome) {
@@ -74,19 +72,11 @@ impl OpenChange {
 
     /// Whether a reply of a type that was made from a snapshot carries the change.
     pub(super) fn is_in(&self, kind: &Type, revision: Revision) -> bool {
-        self.facts.kind.is_same(kind) && self.facts.revision <= revision
+        self.facts.kind == *kind && self.facts.revision <= revision
     }
 
     pub(super) fn is_of(&self, kind: &Type) -> bool {
-        self.facts.kind.is_same(kind)
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn end(&self) {
-        self.has_ended.store(true, Ordering::Relaxed);
+        self.facts.kind == *kind
     }
 
     /// Whether the span has to end: each client has answered or left, or the time is over.

@@ -7,17 +7,17 @@ use std::time::Duration;
 use super::change::OpenChange;
 use super::span::SpanRecord;
 
+/// Nobody else keeps them: a change that is taken out has ended.
 #[derive(Debug, Default)]
 pub(super) struct OpenChanges(Mutex<VecDeque<Arc<OpenChange>>>);
 
 impl OpenChanges {
-    /// Adds a change. Returns whether the oldest was given up for it.
-    pub(super) fn add(&self, change: Arc<OpenChange>) -> bool {
+    /// Adds a change. Returns the oldest, if there is no room for both.
+    pub(super) fn add(&self, change: Arc<OpenChange>) -> Option<Arc<OpenChange>> {
         let mut open = self.lock();
-        let given_up = (open.len() >= MAX_OPEN).then(|| open.pop_front()).flatten();
-        given_up.iter().for_each(|change| change.end());
+        let oldest = (open.len() >= MAX_OPEN).then(|| open.pop_front()).flatten();
         open.push_back(change);
-        given_up.is_some()
+        oldest
     }
 
     /// Removes the changes that have ended, and returns their spans.
@@ -27,18 +27,13 @@ impl OpenChanges {
             std::mem::take(&mut *open).into_iter().partition(|change| change.is_due(bound));
         *open = others;
         drop(open);
-        ended.iter().map(|change| Self::end(change, bound)).collect()
+        ended.iter().map(|change| change.record(bound)).collect()
     }
 
     /// Ends all.
     pub(super) fn take_all(&self, bound: Duration) -> Vec<SpanRecord> {
         let all = std::mem::take(&mut *self.lock());
-        all.iter().map(|change| Self::end(change, bound)).collect()
-    }
-
-    fn end(change: &OpenChange, bound: Duration) -> SpanRecord {
-        change.end();
-        change.record(bound)
+        all.iter().map(|change| change.record(bound)).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<OpenChange>>> {

@@ -3,7 +3,7 @@
 //! A stream without any costs a look at one flag for each reply and each answer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::change::{OpenChange, Outcome};
 use super::span::{SpanIds, SpanTime};
@@ -24,9 +24,9 @@ pub(crate) struct SessionTraces {
 struct Noted {
     start: Option<StreamStart>,
     /// Changes that the client has not been sent.
-    due: Vec<Arc<OpenChange>>,
+    due: Vec<Weak<OpenChange>>,
     /// Changes that it has not answered, by the number of the reply.
-    sent: Vec<(u64, Arc<OpenChange>)>,
+    sent: Vec<(u64, Weak<OpenChange>)>,
 }
 
 /// The open span of a stream's start.
@@ -62,7 +62,7 @@ impl SessionTraces {
         }
         let noted = noted.get_or_insert_default();
         noted.forget_ended(); // so that there are no more than open changes, however long the client stalls
-        noted.due.push(change.clone());
+        noted.due.push(Arc::downgrade(change));
         self.is_active.store(true, Ordering::Release);
     }
 
@@ -71,8 +71,10 @@ impl SessionTraces {
         let mut noted = self.lock();
         let Some(noted) = &mut *noted else { return };
         noted.start.iter_mut().for_each(|start| start.replies += 1);
-        for change in noted.due.extract_if(.., |change| change.is_in(kind, revision)) {
-            change.count(Outcome::Sent);
+        noted.forget_ended();
+        let is_in = |change: &mut Weak<OpenChange>| change.upgrade().is_some_and(|change| change.is_in(kind, revision));
+        for change in noted.due.extract_if(.., is_in) {
+            count(&change, Outcome::Sent);
             noted.sent.push((nonce, change));
         }
     }
@@ -81,9 +83,9 @@ impl SessionTraces {
     pub(crate) fn on_answer(&self, kind: &Type, nonce: u64, is_ack: bool) -> Option<SpanIds> {
         let outcome = if is_ack { Outcome::Acked } else { Outcome::Nacked };
         self.change(|noted| {
-            let is_settled = |sent: u64, change: &OpenChange| sent <= nonce && change.is_of(kind);
-            let settled = noted.sent.extract_if(.., |(sent, change)| is_settled(*sent, change));
-            settled.inspect(|(_, change)| change.count(outcome)).map(|(_, change)| change.ids).last()
+            let is_of = |change: &Weak<OpenChange>| change.upgrade().is_some_and(|change| change.is_of(kind));
+            let settled = noted.sent.extract_if(.., |(sent, change)| *sent <= nonce && is_of(change));
+            settled.filter_map(|(_, change)| count(&change, outcome)).last()
         })
     }
 
@@ -98,7 +100,9 @@ impl SessionTraces {
         self.has_left.store(true, Ordering::Relaxed);
         let Some(noted) = noted.take() else { return };
         let unanswered = noted.due.into_iter().chain(noted.sent.into_iter().map(|(_, change)| change));
-        unanswered.for_each(|change| change.count(Outcome::Left));
+        for change in unanswered {
+            let _ = count(&change, Outcome::Left); // its span is not needed
+        }
     }
 
     /// Changes what is noted, and drops it if nothing is left.
@@ -114,6 +118,13 @@ impl SessionTraces {
         result
     }
 
+    /// Returns how many open changes the client has not been sent.
+    #[cfg(test)]
+    pub(super) fn due(&self) -> usize {
+        let noted = self.lock();
+        noted.iter().flat_map(|noted| &noted.due).filter(|change| change.strong_count() > 0).count()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<Box<Noted>>> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -121,7 +132,14 @@ impl SessionTraces {
 
 impl Noted {
     fn forget_ended(&mut self) {
-        self.due.retain(|change| !change.has_ended());
-        self.sent.retain(|(_, change)| !change.has_ended());
+        self.due.retain(|change| change.strong_count() > 0);
+        self.sent.retain(|(_, change)| change.strong_count() > 0);
     }
+}
+
+/// Counts what became of a change, unless that has ended. Returns its span.
+fn count(change: &Weak<OpenChange>, outcome: Outcome) -> Option<SpanIds> {
+    let change = change.upgrade()?;
+    change.count(outcome);
+    Some(change.ids)
 }

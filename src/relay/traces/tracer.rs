@@ -66,8 +66,13 @@ impl Tracer {
 
     /// Takes a change that clients are being sent.
     pub(crate) fn add(&self, change: Arc<OpenChange>) {
-        if self.open.add(change) {
-            self.sink.counts().count_dropped(SpanDrop::TooManyOpen, 1);
+        if change.is_due(self.bound) {
+            return self.sink.take(change.record(self.bound)); // it concerns no client
+        }
+        match self.open.add(change) {
+            Some(oldest) if oldest.is_due(self.bound) => self.sink.take(oldest.record(self.bound)),
+            Some(_) => self.sink.counts().count_dropped(SpanDrop::TooManyOpen, 1),
+            None => {}
         }
     }
 
@@ -154,15 +159,41 @@ mod tests {
     #[tokio::test]
     async fn the_oldest_change_is_given_up_for_one_too_many_and_counted() {
         let (kept, tracer) = tracer();
-        let changes: Vec<_> = (0..=MAX_OPEN as u64).map(|number| change(number, 1)).collect();
-        changes.iter().for_each(|change| tracer.add(change.clone()));
-        assert!(changes[0].has_ended() && !changes[1].has_ended());
+        let client = SessionTraces::of_stream(None);
+        for number in 0..=MAX_OPEN as u64 {
+            let change = change(number, 1);
+            client.concern(&change);
+            tracer.add(change);
+        }
+        assert_eq!(client.due(), MAX_OPEN, "nothing is left of the oldest");
+        tracer.add(change(1000, 0));
+        assert_eq!(kept.spans.lock().unwrap().len(), 1, "a change without clients has ended");
         tracer.end_all();
-        assert_eq!(kept.spans.lock().unwrap().len(), MAX_OPEN);
+        assert_eq!(kept.spans.lock().unwrap().len(), 1 + MAX_OPEN);
+        assert_eq!(client.due(), 0);
         assert_eq!(
             kept.counts.dropped().collect::<Vec<_>>(),
             [("queue_full", 0), ("export_failed", 0), ("too_many_open", 1)]
         );
+    }
+
+    #[tokio::test]
+    async fn a_change_that_has_ended_is_not_given_up_for_another() {
+        let (kept, tracer) = tracer();
+        let client = SessionTraces::of_stream(None);
+        for number in 0..MAX_OPEN as u64 {
+            let change = change(number, 1);
+            client.concern(&change);
+            client.on_reply(&kind(), number + 1, Revision::ZERO.next());
+            client.on_answer(&kind(), number + 1, true);
+            tracer.open.add(change);
+        }
+        let before = kept.spans.lock().unwrap().len();
+        let last = change(1000, 1);
+        client.concern(&last);
+        tracer.add(last);
+        assert_eq!(kept.spans.lock().unwrap().len() - before, 1);
+        assert!(kept.counts.dropped().all(|(_, count)| count == 0));
     }
 
     #[tokio::test]
@@ -176,6 +207,8 @@ mod tests {
         acks.on_reply(&kind(), 1, revisions[0]);
         assert_eq!(acks.on_answer(&kind(), 1, true), None, "an earlier snapshot");
         acks.on_reply(&TypeTable::new().resolve("another.Type"), 2, revisions[1]);
+        // A reload has a table of its own.
+        let kind = || TypeTable::new().resolve(kind().name());
         for client in [acks, nacks, skips] {
             client.on_reply(&kind(), 3, revisions[1]);
         }
@@ -193,6 +226,5 @@ mod tests {
             ["", ".sent", ".acked", ".nacked", ".left"].map(|what| value(&span, &format!("weir.clients{what}")));
         assert_eq!(counts, [4, 3, 2, 1, 1].map(SpanValue::Count));
         assert_eq!(value(&span, "weir.complete"), SpanValue::Flag(true));
-        assert!(change.has_ended());
     }
 }

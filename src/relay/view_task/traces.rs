@@ -72,16 +72,11 @@ impl TracedChanges {
 impl ViewTask {
     /// Lets the sessions that traced changes concern count them. To be called before they can read the snapshot.
     pub(super) fn trace_changes(&self, changes: Vec<TracedChange>, wakes: &Notifications) {
-        for TracedChange { response, revisions: (before, after), wildcard } in changes {
+        let concerned = concerned_by(&changes, wakes);
+        for (TracedChange { response, revisions: (_, after), .. }, concerned) in changes.into_iter().zip(concerned) {
             let TracedResponse { tracer, ids, time, server, summary } = response;
             let ResponseSummary { kind, version, bytes, resources, removed } = summary;
             let version = truncate(&version, VERSION_BYTES);
-            let is_in = |revision| before < revision && revision <= after;
-            let named = wakes
-                .0
-                .iter()
-                .filter(|(_, marks)| marks.iter().any(|mark| mark.kind.is_same(&kind) && is_in(mark.revision)));
-            let concerned: BTreeSet<_> = named.map(|(session, _)| *session).chain(wildcard).collect();
             let sessions = concerned.iter().filter_map(|session| self.sessions.get(session));
             let sessions: Vec<_> = sessions.filter(|session| session.answers_replies()).collect();
             let (view, server) = (self.view_id.clone(), self.connectors[server].describe());
@@ -91,6 +86,26 @@ impl ViewTask {
             tracer.add(change);
         }
     }
+}
+
+/// Returns the sessions that each change concerns. The changes have revisions of their own, in ascending order.
+fn concerned_by(changes: &[TracedChange], wakes: &Notifications) -> Vec<BTreeSet<SessionId>> {
+    let mut concerned: Vec<_> = changes.iter().map(|change| change.wildcard.clone()).collect();
+    if changes.is_empty() {
+        return concerned;
+    }
+    for (session, marks) in &wakes.0 {
+        for mark in marks {
+            let place = changes.partition_point(|change| change.revisions.1 < mark.revision);
+            let has_it = |change: &&TracedChange| {
+                change.revisions.0 < mark.revision && change.response.summary.kind == mark.kind
+            };
+            if changes.get(place).filter(has_it).is_some() {
+                concerned[place].insert(*session);
+            }
+        }
+    }
+    concerned
 }
 
 /// A version is what the server makes of it.

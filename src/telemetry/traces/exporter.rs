@@ -22,7 +22,11 @@ use crate::tls::OwnCertificate;
 use crate::upstream::{DialError, Socket, TlsFiles, TlsWords, dial_host};
 
 #[derive(Debug)]
-pub(super) struct Exporter(SpanExporter);
+pub(super) struct Exporter {
+    exporter: SpanExporter,
+    /// The endpoint without user, password and path.
+    address: String,
+}
 
 /// Makes each connection to the collector. Files for TLS are read each time.
 #[derive(Debug, Clone)]
@@ -34,8 +38,8 @@ struct Dial {
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExporterError {
-    #[error("invalid endpoint {0:?}: expected http://HOST:PORT or https://HOST:PORT")]
-    Endpoint(String),
+    #[error("invalid endpoint: expected http://HOST:PORT or https://HOST:PORT")]
+    Endpoint,
     #[error(transparent)]
     Build(#[from] ExporterBuildError),
 }
@@ -46,23 +50,32 @@ impl Exporter {
         settings: &TraceSettings,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ExporterError> {
-        let invalid = || ExporterError::Endpoint(settings.endpoint.clone());
+        let invalid = || ExporterError::Endpoint; // it may have a password
         let uri: Uri = settings.endpoint.parse().map_err(|_| invalid())?;
         let tls = match (uri.scheme_str(), uri.host()) {
             (Some("http"), Some(_)) => None,
             (Some("https"), Some(host)) => Some(tls_files(host, variable).ok_or_else(invalid)?),
             _ => return Err(invalid()),
         };
+        let (scheme, host) = (uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default());
+        let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+        let address = format!("{scheme}://{host}{port}");
         let dial = Dial { uri: uri.clone(), tls, limit: settings.timeout };
-        let channel = Endpoint::from(uri).timeout(settings.timeout).connect_with_connector_lazy(dial);
+        let endpoint = Endpoint::from(uri).timeout(settings.timeout).connect_timeout(settings.timeout);
+        let channel = endpoint.connect_with_connector_lazy(dial);
         let builder = SpanExporter::builder().with_tonic().with_channel(channel).with_timeout(settings.timeout);
         let mut exporter = builder.build()?;
         exporter.set_resource(&resource(variable));
-        Ok(Self(exporter))
+        Ok(Self { exporter, address })
+    }
+
+    /// Returns where it exports to, for the log.
+    pub(super) fn address(&self) -> &str {
+        &self.address
     }
 
     pub(super) async fn export(&self, spans: Vec<SpanData>) -> Result<(), OTelSdkError> {
-        self.0.export(spans).await
+        self.exporter.export(spans).await
     }
 }
 

@@ -70,7 +70,8 @@ impl Traces {
 
 impl Running {
     fn start(settings: &TraceSettings, exporter: Exporter, bound: Duration) -> Self {
-        let TraceSettings { endpoint, sampling, .. } = settings;
+        let TraceSettings { sampling, .. } = settings;
+        let endpoint = exporter.address();
         tracing::info!(endpoint, sampler = %sampling, "exporting traces");
         let queue = ExportQueue::start(settings, exporter);
         Self { tracer: Tracer::start(queue.clone(), bound), queue }

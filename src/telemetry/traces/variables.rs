@@ -63,9 +63,12 @@ impl Reader<'_> {
             return None;
         }
         let compression = self.first(["OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"]);
-        if let Some((variable, value)) = compression.filter(|(_, value)| !matches!(value.as_str(), "gzip" | "none")) {
+        if let Some((variable, value)) =
+            compression.filter(|(_, value)| !["gzip", "none"].iter().any(|known| value.eq_ignore_ascii_case(known)))
+        {
             self.warn(variable, format!("unsupported compression {value:?}: expected gzip or none; not compressing"));
         }
+        self.check_own_certificate();
         let sampling = self.sampling();
         let queue = self.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048, "spans");
         let batch = self.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, "spans").min(queue);
@@ -78,6 +81,25 @@ impl Reader<'_> {
         let [delay, timeout, export_timeout] =
             [delay, timeout, export_timeout].map(|of| Duration::from_millis(of as u64));
         Some(TraceSettings { endpoint, sampling, queue, batch, delay, timeout, export_timeout })
+    }
+
+    /// A certificate without its key cannot be presented.
+    fn check_own_certificate(&mut self) {
+        let certificate =
+            self.first(["OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"]);
+        let key = self.first(["OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "OTEL_EXPORTER_OTLP_CLIENT_KEY"]);
+        match (certificate, key) {
+            (Some((variable, _)), None) => {
+                self.warn(
+                    variable,
+                    "no key beside it: expected OTEL_EXPORTER_OTLP_CLIENT_KEY; not presenting it".into(),
+                );
+            }
+            (None, Some((variable, _))) => {
+                self.warn(variable, "no certificate beside it: expected OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE".into());
+            }
+            _ => {}
+        }
     }
 
     fn sampling(&mut self) -> Sampling {
