@@ -214,7 +214,7 @@ impl ReloadControl {
         // However often the file changes, few configurations are at work.
         course.earlier.retain(|before| before.strong_count() > 0);
         for before in course.earlier.iter().filter_map(Weak::upgrade) {
-            before.end(config.drain, DrainReason::Reload);
+            before.end(config.drain.evenly(), DrainReason::Reload);
         }
         let times = config.drain.of_reload();
         earlier.end(times, DrainReason::Reload);
@@ -267,8 +267,11 @@ impl ReloadControl {
         let mut course = self.course();
         course.is_over = true;
         let earlier = course.earlier.iter().filter_map(Weak::upgrade);
-        for generation in earlier.chain([self.0.serving.generation.get()]) {
-            generation.end(course.times, DrainReason::Shutdown);
+        let all: Vec<_> = earlier.chain([self.0.serving.generation.get()]).collect();
+        // They share the budget.
+        let count = all.iter().filter(|generation| !generation.views.has_no_clients()).count();
+        for generation in all {
+            generation.end(course.times.one_of(count), DrainReason::Shutdown);
         }
         course.times
     }

@@ -1,5 +1,8 @@
 //! Messages to the service manager that has started the relay, such as systemd (`sd_notify(3)`). Without one there are none.
 
+use std::sync::LazyLock;
+use std::sync::mpsc::{Sender, channel};
+
 use sd_notify::NotifyState;
 use weir::reload::ReloadReport;
 
@@ -29,8 +32,21 @@ pub fn stopping() {
     send(&[NotifyState::Stopping, NotifyState::Status("draining")]);
 }
 
+/// Sends in a thread of its own, in order: a receiver that does not read must not hold up the relay.
 fn send(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
+    static MESSAGES: LazyLock<Sender<String>> = LazyLock::new(|| {
+        let (to, messages) = channel();
+        std::thread::spawn(move || messages.iter().for_each(|message: String| send_now(&message)));
+        to
+    });
+    if std::env::var_os("NOTIFY_SOCKET").is_some() {
+        let message: String = states.iter().map(|state| format!("{state}\n")).collect();
+        let _ = MESSAGES.send(message); // its thread does not end
+    }
+}
+
+fn send_now(message: &str) {
+    if let Err(error) = sd_notify::notify(&[NotifyState::Custom(message.trim_end())]) {
         tracing::warn!(%error, "cannot notify the service manager");
     }
 }

@@ -49,7 +49,7 @@ impl Downstream {
         if tls.is_some() {
             of_first_bytes.first_word = patience.first_word.min(self.handshakes.timeout());
         }
-        if !connection::has_spoken(&socket, &peer, of_first_bytes, &place).await {
+        if !connection::has_spoken(&socket, &peer, &mut self.drain.clone(), of_first_bytes, &place).await {
             return None;
         }
         peer.address = self.find_address(source, &mut socket, &place, patience.first_word).await?;

@@ -46,11 +46,17 @@ impl Default for ConnectionTimeouts {
 }
 
 /// Waits for the first bytes of a connection. Returns false if it has to end instead.
-pub(super) async fn has_spoken(socket: &Socket, peer: &Peer, patience: ConnectionTimeouts, place: &Place) -> bool {
+pub(super) async fn has_spoken(
+    socket: &Socket,
+    peer: &Peer,
+    drain: &mut Drain,
+    patience: ConnectionTimeouts,
+    place: &Place,
+) -> bool {
     tokio::select! {
         biased;
         _ = timeout(patience.first_word, socket.wait_for_bytes()) => {}
-        end = place.closes() => match socket.has_bytes() {
+        end = place.ends(drain) => match socket.has_bytes() {
             true => place.stay(),
             false => {
                 log_closed(peer, end);
@@ -76,7 +82,7 @@ pub(super) async fn serve<F, B>(
 {
     let first = tokio::select! {
         first = timeout(patience.first_word, first_word(&mut stream)) => first,
-        end = place.closes() => return log_closed(peer, end),
+        end = place.ends(&mut drain) => return log_closed(peer, end),
     };
     let Ok(Ok((spoken, first))) = first else {
         tracing::debug!(%peer, "connection sent nothing; closing it");
@@ -207,7 +213,7 @@ mod tests {
         body: Bytes,
     ) {
         let (near, peer) = (Socket::Tcp(near), Peer::at(peer));
-        if has_spoken(&near, &peer, patience, &place).await {
+        if has_spoken(&near, &peer, &mut drain.clone(), patience, &place).await {
             serve(near, &peer, drain, patience, place, answer(body)).await;
         }
     }

@@ -18,7 +18,8 @@ pub(crate) struct DrainTimes {
     pub(crate) grace: Duration,
     /// All streams have had their turn to end after this time.
     pub(crate) spread: Duration,
-    /// Streams end no faster than their clients may fetch so much elsewhere, unless that would take longer than the spread.
+    /// Streams end as fast as their clients may fetch so much elsewhere, or faster if that would take longer than the spread; 0: evenly over
+    /// the spread.
     pub(crate) bytes_per_second: usize,
     /// The same for the streams of a configuration that is replaced.
     pub(crate) reload_spread: Duration,
@@ -146,9 +147,19 @@ impl DrainTimes {
         self.grace + self.spread
     }
 
-    /// Returns those of a reload.
+    /// Returns those of a reload: nothing waits for it, so that clients come over evenly.
     pub(crate) fn of_reload(self) -> Self {
-        Self { spread: self.reload_spread, ..self }
+        Self { spread: self.reload_spread, ..self.evenly() }
+    }
+
+    /// Returns the same without an early end.
+    pub(crate) fn evenly(self) -> Self {
+        Self { bytes_per_second: 0, ..self }
+    }
+
+    /// Returns those of one of so many drains at the same time.
+    pub(crate) fn one_of(self, count: usize) -> Self {
+        Self { bytes_per_second: self.bytes_per_second / count.max(1), ..self }
     }
 }
 
@@ -159,8 +170,11 @@ impl DrainTrigger {
         let now = Instant::now();
         let begun = Begun { grace_ends: now + grace, turns_end: now + spread, bytes_per_second, reason };
         self.0.send_modify(|before| {
-            let turns_end = before.map_or(begun.turns_end, |before| begun.turns_end.min(before.turns_end));
-            *before = Some(Begun { turns_end, ..begun });
+            *before = Some(before.map_or(begun, |before| Begun {
+                grace_ends: begun.grace_ends.min(before.grace_ends),
+                turns_end: begun.turns_end.min(before.turns_end),
+                ..begun
+            }));
         });
     }
 }

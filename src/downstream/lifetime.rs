@@ -60,7 +60,22 @@ impl Age {
     }
 }
 
+impl Age {
+    /// Waits until a client can no longer be reading what it was sent in time.
+    pub(super) async fn is_overdue(age: Option<Self>) {
+        match age {
+            Some(Self { grace_ends, .. }) => sleep_until(grace_ends + LAST_REPLY).await,
+            None => pending().await,
+        }
+    }
+}
+
 impl Lifetime {
+    /// Returns what ends a call that is answered at once, at whatever age.
+    pub(super) fn of_unary(self) -> Self {
+        Self { age: None, ..self }
+    }
+
     /// Whether anything can end the streams.
     pub(super) fn is_limited(&self) -> bool {
         self.judged.is_some() || self.age.is_some()
@@ -94,6 +109,8 @@ impl Lifetime {
     }
 }
 
+/// How long a client may take for the reply that it is reading when its stream ends.
+const LAST_REPLY: Duration = Duration::from_secs(60);
 /// The part of the age by which connections differ from it at most.
 const JITTER: f64 = 0.1;
 

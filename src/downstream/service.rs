@@ -170,6 +170,7 @@ impl Service {
         drain: Drain,
     ) -> Response<AnyBody> {
         let (out, messages) = mpsc::channel(2);
+        let lifetime = if inquiry == Inquiry::Check { lifetime.of_unary() } else { lifetime };
         let health = Health { readiness: self.views.readiness().clone(), drain, v2: self.v2 };
         answered_apart(messages, lifetime, health.answer(inquiry, frames, out))
     }
@@ -182,6 +183,7 @@ impl Service {
         lifetime: Lifetime,
     ) -> Response<AnyBody> {
         let (out, messages) = mpsc::channel(1);
+        let lifetime = if method == StatusMethod::Fetch { lifetime.of_unary() } else { lifetime };
         let (status, permissions) = (self.client_status.clone(), self.views.permissions().clone());
         let call = StatusCall { status, permissions, peer, drain: self.drain.clone() };
         answered_apart(messages, lifetime, call.answer(method, frames, out))

@@ -1,7 +1,8 @@
 //! The order in which streams end in a drain: in waves, each within a budget of bytes.
 //!
 //! The client of a stream that has ended comes back, here or to another relay, and may fetch all that it subscribes to. So streams end in
-//! random order and no faster than the budget. If the time of the drain is too short for that, they end evenly over that time.
+//! random order and no faster than the budget. If the time of the drain is too short for that, or there is no budget, they end evenly over
+//! that time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +14,7 @@ pub(super) struct Waves<T> {
     waiting: BTreeMap<u64, Waiting<T>>,
     /// The weight of all of them.
     weight: u64,
-    /// What a wave may still end. Below zero if the last stream of an earlier wave weighed more than was left.
+    /// What has been paid for and has not ended yet. Below zero if the last stream of an earlier wave weighed more than that.
     credit: f64,
 }
 
@@ -30,7 +31,7 @@ pub(super) struct Rest {
     pub(super) elapsed: Duration,
     /// The time until all streams must have ended.
     pub(super) left: Duration,
-    /// What clients may fetch.
+    /// What clients may fetch; 0: as little as the time permits.
     pub(super) bytes_per_second: u64,
 }
 
@@ -58,17 +59,21 @@ impl<T> Waves<T> {
 
     /// Takes the streams of the next wave. Those that have ended by themselves are taken beside them.
     pub(super) fn next_wave(&mut self, rest: Rest, has_ended: impl Fn(&T) -> bool) -> Vec<T> {
-        let evenly = self.weight as f64 / (rest.left + rest.elapsed).as_secs_f64().max(f64::EPSILON);
+        let unpaid = (self.weight as f64 - self.credit).max(0.0);
+        let evenly = unpaid / (rest.left + rest.elapsed).as_secs_f64().max(f64::EPSILON);
         self.credit += evenly.max(rest.bytes_per_second as f64) * rest.elapsed.as_secs_f64();
         let mut wave = Vec::new();
-        while (self.credit > 0.0 || rest.left.is_zero())
-            && let Some((_, Waiting { weight, stream })) = self.waiting.pop_first()
-        {
+        while let Some(next) = self.waiting.first_entry() {
+            let (weight, has_ended) = (next.get().weight, has_ended(&next.get().stream));
+            // The middle of what it weighs is its moment.
+            if !has_ended && !rest.left.is_zero() && self.credit < weight as f64 / 2.0 {
+                break;
+            }
             self.weight -= weight;
-            if !has_ended(&stream) {
+            if !has_ended {
                 self.credit -= weight as f64;
             }
-            wave.push(stream);
+            wave.push(next.remove().stream);
         }
         if self.waiting.is_empty() {
             self.credit = 0.0;
@@ -129,7 +134,24 @@ mod tests {
     fn a_stream_that_is_larger_than_a_wave_is_paid_for_by_the_next_waves() {
         let sums = run(&mut waves_of([10 * MIB; 3]), 60 * SECOND, 10 * MIB as u64);
         let ends: Vec<_> = sums.iter().enumerate().filter(|(_, sum)| **sum > 0).map(|(at, _)| at).collect();
-        assert_eq!(ends, [0, 10, 20]);
+        assert_eq!(ends, [4, 14, 24]);
+    }
+
+    #[test]
+    fn one_heavy_stream_among_many_does_not_make_the_others_end_all_at_once() {
+        for at in 0..30 {
+            let mut streams = vec![100_000; 1000];
+            streams[at * 33] = 500 * MIB;
+            let sums = run(&mut waves_of(streams), 5 * SECOND, 64 * MIB as u64);
+            let small = sums.iter().map(|sum| sum % (500 * MIB) / 100_000).max().unwrap();
+            assert!(small <= 250, "{small} of 1,000 in one wave");
+            assert!(sums.len() <= 50, "in time");
+        }
+    }
+
+    #[test]
+    fn a_single_stream_ends_in_the_middle_of_its_time() {
+        assert_eq!(run(&mut waves_of([MIB]), 10 * SECOND, 0).len(), 50);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::checks::Violation;
 #[derive(Debug, Default)]
 pub struct Counters {
     pub connected: Gauge,
+    /// Those of them that connected at the start, and not later.
+    pub connected_first: Gauge,
     pub connects: Counter,
     pub failed_connects: Counter,
     pub ended_streams: Counter,

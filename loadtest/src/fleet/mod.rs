@@ -72,9 +72,9 @@ impl Fleet {
         self.reached(limit, self.expected_first, |counters| counters.synced.value()).await
     }
 
-    /// Waits until as many connections are open as at the start, and returns whether they are.
+    /// Waits until every connection of the start is open, and returns whether all are.
     pub async fn all_connected(&self, limit: Duration) -> bool {
-        self.reached(limit, self.connections, |counters| counters.connected.value()).await
+        self.reached(limit, self.connections, |counters| counters.connected_first.value()).await
     }
 
     /// Ends all misbehaviour, and waits until the clients that should hold the same as the origin. Nothing may change meanwhile.

@@ -98,10 +98,16 @@ impl Runner {
             match link {
                 Ok(link) => {
                     self.context.counters.connected.increase();
+                    if self.joined.is_none() {
+                        self.context.counters.connected_first.increase();
+                    }
                     self.context.counters.connects.add(1);
                     self.context.observer.connected(Instant::now());
                     let (end, is_answered) = Attached::new(&mut self, link, began).drive().await;
                     self.context.counters.connected.decrease();
+                    if self.joined.is_none() {
+                        self.context.counters.connected_first.decrease();
+                    }
                     self.context.observer.disconnected();
                     match end {
                         End::Stop => break,

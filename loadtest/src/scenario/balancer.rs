@@ -62,7 +62,10 @@ async fn run(listener: TcpListener, relays: Arc<[Backend]>) {
         tasks.spawn(async move { relays[place].probe().await });
     }
     for next in 0.. {
-        let Ok((client, _)) = listener.accept().await else { continue };
+        let Ok((client, _)) = listener.accept().await else {
+            sleep(LOOK).await; // there may be files again
+            continue;
+        };
         let ready = (0..relays.len()).map(|more| &relays[(next + more) % relays.len()]);
         let relay = ready.into_iter().find(|relay| relay.is_ready.load(Ordering::Relaxed));
         // Without a relay the connection is closed, as an address without endpoints refuses it.

@@ -56,8 +56,9 @@ impl Relay {
         if let Some(pid) = self.child.id() {
             let _ = kill(Pid::from_raw(pid as i32), Signal::SIGTERM); // it may have exited
         }
-        if timeout(DRAIN, self.child.wait()).await.is_err() {
-            self.child.kill().await.context("cannot end the relay")?;
+        let status = timeout(DRAIN, self.child.wait()).await.context("the relay does not end")??;
+        if !status.success() {
+            bail!("the relay ended with {status}");
         }
         self.child = spawn(&self.binary, &self.arguments)?;
         self.accepts().await

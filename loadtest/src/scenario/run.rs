@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use tokio::time::sleep;
 
 use super::balancer::Balancer;
@@ -185,7 +185,7 @@ impl Scene<'_> {
             if let Some(balancer) = self.balancer {
                 balancer.all_are_ready(self.limit).await?;
             }
-            self.fleet.all_connected(self.limit).await;
+            ensure!(self.fleet.all_connected(self.limit).await, "not all clients connect again");
             sleep(pause).await;
         }
         Ok(())

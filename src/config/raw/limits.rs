@@ -106,8 +106,7 @@ section! {
     Reload {
         /// Whether the file is also read again when it changes.
         watch: Located<bool> = false;
-        /// All streams of an earlier configuration have ended after this time, at the rate of `drain.bytes_per_second`; meanwhile they are
-        /// served as before.
+        /// Streams of an earlier configuration end evenly over this time; meanwhile they are served as before.
         spread: Option<Located<Wait>> = "1m";
     }
 }

@@ -95,14 +95,25 @@ impl Place {
     /// Lets a connection end that was told to. Without streams it has little time for that. Returns `None` if it took longer.
     pub(in crate::downstream) async fn finish<T>(&self, end: End, serving: impl Future<Output = T>) -> Option<T> {
         let mut serving = pin!(serving);
+        let mut has_to_go = end == End::Judged;
         if matches!(end, End::Drain | End::Aged | End::Full) {
-            return Some(serving.await);
+            // Boxed, since few connections come here.
+            let overdue = Box::pin(async {
+                tokio::select! {
+                    _ = judged_clients::ends(self.judged()) => {}
+                    () = Age::is_overdue(self.age()) => {}
+                }
+            });
+            tokio::select! {
+                ended = &mut serving => return Some(ended),
+                () = overdue => has_to_go = true,
+            }
         }
         tokio::select! {
             ended = &mut serving => return Some(ended),
             () = sleep(self.connections.times.end) => {}
         }
-        let has_streams = end != End::Judged && !self.is_refused() && !self.is_idle();
+        let has_streams = !has_to_go && !self.is_refused() && !self.is_idle();
         if has_streams { Some(serving.await) } else { None }
     }
 }
