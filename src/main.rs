@@ -7,6 +7,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
@@ -103,8 +104,8 @@ fn main() -> ExitCode {
         Err(error) => return ended(Err(error).context("cannot start the threads")),
     };
     let code = runtime.block_on(start(inherited));
-    // What waits for a name server or a disk does not keep the process.
-    runtime.shutdown_background();
+    // All tasks are dropped, with the sockets that they own. What waits for a name server or a disk does not keep the process.
+    runtime.shutdown_timeout(LAST_TASKS);
     code
 }
 
@@ -347,5 +348,7 @@ async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<
 
 const WHICH_FILE: &str =
     "missing configuration: expected --config FILE; config/relay.yaml is one with every key explained";
+/// How long the process waits for threads that a name server or a disk holds up.
+const LAST_TASKS: Duration = Duration::from_secs(1);
 /// The exit code for an invalid command line or configuration.
 const USAGE: u8 = 2;
