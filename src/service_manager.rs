@@ -1,7 +1,7 @@
 //! Messages to the service manager that has started the relay, such as systemd (`sd_notify(3)`). Without one there are none.
 
 use std::sync::LazyLock;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 use sd_notify::NotifyState;
 use weir::reload::ReloadReport;
@@ -34,14 +34,16 @@ pub fn stopping() {
 
 /// Sends in a thread of its own, in order: a receiver that does not read must not hold up the relay.
 fn send(states: &[NotifyState<'_>]) {
-    static MESSAGES: LazyLock<Sender<String>> = LazyLock::new(|| {
-        let (to, messages) = channel();
+    static MESSAGES: LazyLock<SyncSender<String>> = LazyLock::new(|| {
+        let (to, messages) = sync_channel(MAX_WAITING);
         std::thread::spawn(move || messages.iter().for_each(|message: String| send_now(&message)));
         to
     });
     if std::env::var_os("NOTIFY_SOCKET").is_some() {
         let message: String = states.iter().map(|state| format!("{state}\n")).collect();
-        let _ = MESSAGES.send(message); // its thread does not end
+        if MESSAGES.try_send(message).is_err() {
+            tracing::warn!("the service manager does not read; a message is lost");
+        }
     }
 }
 
@@ -50,3 +52,6 @@ fn send_now(message: &str) {
         tracing::warn!(%error, "cannot notify the service manager");
     }
 }
+
+/// Messages that wait for a service manager to read.
+const MAX_WAITING: usize = 64;

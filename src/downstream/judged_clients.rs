@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::drain::random_share;
 use super::slot::Status;
 
 /// All clients that were judged.
@@ -120,8 +120,8 @@ impl JudgedClients {
                 false
             }
             Err(status) => {
-                let random = RandomState::new().hash_one(number) as f64 / u64::MAX as f64;
-                let _ = client.verdict.set(Verdict { at: Instant::now() + spread.mul_f64(random), status });
+                let at = Instant::now() + spread.mul_f64(random_share());
+                let _ = client.verdict.set(Verdict { at, status });
                 client.is_judged.notify_waiters();
                 true
             }

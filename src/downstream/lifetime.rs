@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::drain::random_share;
-use super::judged_clients::JudgedClient;
+use super::judged_clients::{self, JudgedClient};
 use super::slot::Status;
 
 /// How old a connection may become.
@@ -89,12 +89,6 @@ impl Lifetime {
     /// Waits until a stream has to end. One that ends because of its age does so after a response, unless there is none for too long.
     pub(super) async fn ends_after(self, answered: impl Future<Output = ()>) -> Status {
         let Self { judged, age } = self;
-        let judged = async {
-            match judged {
-                Some(client) => client.ends().await,
-                None => pending().await,
-            }
-        };
         let aged = async {
             Age::is_reached(age).await;
             if let Some(Age { grace_ends, .. }) = age {
@@ -103,7 +97,7 @@ impl Lifetime {
             Status::unavailable("the connection has reached its maximum age (clients.max_connection_age); reconnect")
         };
         tokio::select! {
-            end = judged => end,
+            end = judged_clients::ends(judged) => end,
             end = aged => end,
         }
     }

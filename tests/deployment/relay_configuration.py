@@ -9,7 +9,7 @@ import yaml
 DURATIONS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 BYTES = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 # What a relay closes connections after, beyond the times of `drain`: docs/operations.md#shutdown.
-LAST_CONNECTIONS = 6
+LAST_CONNECTIONS = 7
 # docs/sizing.md: the program, and a connection with one stream and 20 names.
 PROGRAM, CONNECTION = 30 * 2**20, 35 * 2**10
 
