@@ -229,6 +229,7 @@ impl App {
             };
             let metrics = telemetry::exposition(sources);
             let rules = Arc::new(admin_rules(self.admin_options));
+            let live = Arc::new(admin::Live::new(instance_of(self.started)));
             let (dumps, status, log, tls) = (admin::dump_places(), self.config_status, self.log, self.tls);
             let (serving, reload, rules_of) = (self.serving, reloads.for_admin(), rules.clone());
             let shown = move || {
@@ -246,6 +247,7 @@ impl App {
                     tls: tls.clone(),
                     server_certificates: generation.server_certificates.clone(),
                     descriptors: generation.descriptors.clone(),
+                    live: live.clone(),
                     dumps: dumps.clone(),
                     client_status: generation.client_status.clone(),
                 }
@@ -355,6 +357,12 @@ fn admin_sockets(
         sockets.push(AdminSocket::Unix(socket));
     }
     Ok(sockets)
+}
+
+/// Returns what distinguishes this process from those before it.
+fn instance_of(started: SystemTime) -> String {
+    let since = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("{:x}-{:x}", since.as_millis(), std::process::id())
 }
 
 fn admin_rules(options: AdminOptions) -> Rules {

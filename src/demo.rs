@@ -55,7 +55,7 @@ impl Demo {
         let mut out = format!("Weir serves the example resources in {folder}/resources{copies}.\n\n");
         let _ = writeln!(out, "  clients  {clients}  (Envoy, gRPC, whatever speaks xDS)"); // writing to a String does not fail
         if let Some(admin) = admin {
-            let _ = writeln!(out, "  admin    http://{admin}/clients, and / lists the other pages");
+            let _ = writeln!(out, "  admin    http://{admin}/ is a page for browsers, and lists all paths for curl");
         }
         let _ = write!(
             out,

@@ -14,8 +14,10 @@ mod files;
 mod grpc;
 mod guard;
 mod listener;
+mod live;
 mod logs;
 mod nacks;
+mod page;
 mod pages;
 mod probes;
 mod query;
@@ -38,6 +40,7 @@ pub(crate) use self::dump::places as dump_places;
 pub(crate) use self::guard::Rules;
 pub(crate) use self::listener::AdminSocket;
 use self::listener::Listener;
+pub(crate) use self::live::Live;
 pub(crate) use self::server_info::{ListenerInfo, ServerInfo};
 use crate::client_status::ClientStatus;
 use crate::config_status::ConfigStatus;
@@ -67,6 +70,8 @@ pub(crate) struct Shown {
     pub(crate) tls: Arc<[Arc<ListenerTls>]>,
     pub(crate) server_certificates: Arc<[ServerCertificates]>,
     pub(crate) descriptors: Descriptors,
+    /// What those who watch share.
+    pub(crate) live: Arc<Live>,
     /// How many dumps may be made at a time.
     pub(crate) dumps: Arc<Semaphore>,
     pub(crate) client_status: Arc<ClientStatus>,

@@ -16,19 +16,20 @@ use super::answer::text;
 use super::grpc::Status;
 use super::guard::{self, Does, Rules};
 use super::{
-    ShownNow, brakes, certs, client_status, clients, dump, files, logs, nacks, probes, resources, server_info,
-    upstreams,
+    ShownNow, brakes, certs, client_status, clients, dump, files, live, logs, nacks, page, probes, resources,
+    server_info, upstreams,
 };
 use crate::client_status::SERVICE;
 
 /// What is served at `probes.address`.
 pub(super) fn of_probes(rules: Arc<Rules>, shown: ShownNow) -> Router {
-    probe_paths(Pages::new(rules)).finish(shown)
+    probe_paths(Pages::new(rules)).finish(shown, None)
 }
 
 /// What is served to operators.
 pub(super) fn of_operators(rules: Arc<Rules>, shown: ShownNow) -> Router {
     probe_paths(Pages::new(rules))
+        .read("/live", "server-sent events: what the page shows, each second", live::live)
         .read("/clients", "client streams: ?node= &identity= &view= &type= &state=stale &limit= &after=", clients::page)
         .read("/clients/{session}", "one of them", clients::one)
         .read(
@@ -72,7 +73,7 @@ pub(super) fn of_operators(rules: Arc<Rules>, shown: ShownNow) -> Router {
         )
         .read("/log", "log filter", logs::filter)
         .change("/log", "changes it: ?filter=debug", logs::set_filter)
-        .finish(shown)
+        .finish(shown, Some(page::page))
 }
 
 fn probe_paths(pages: Pages) -> Pages {
@@ -151,11 +152,15 @@ impl Pages {
         Self { router: self.router.route(path, judged), ..self }
     }
 
-    fn finish(self, shown: ShownNow) -> Router {
+    /// Browsers get the page at `/`, if there is one, and others the index.
+    fn finish(self, shown: ShownNow, page: Option<fn() -> Response>) -> Router {
         let width = self.rows.iter().map(|(title, _)| title.len()).max().unwrap_or(0);
         let rows: Vec<_> = self.rows.iter().map(|(title, about)| format!("{title:width$}  {about}")).collect();
         let index: Arc<str> = rows.join("\n").into();
-        let index = get(async move || text(StatusCode::OK, &index));
+        let index = get(async move |headers: HeaderMap| match page.filter(|_| page::is_wanted(&headers)) {
+            Some(page) => page(),
+            None => text(StatusCode::OK, &index),
+        });
         let router = self.router.route("/", index);
         let router = router.fallback(unknown).method_not_allowed_fallback(other_method);
         router.layer(from_fn_with_state(self.rules, guard::find)).with_state(shown)

@@ -53,7 +53,7 @@ pub(super) async fn server_info(State(shown): State<Shown>) -> Response {
 }
 
 /// As the probe for readiness sees it.
-fn state(readiness: &Readiness) -> &'static str {
+pub(super) fn state(readiness: &Readiness) -> &'static str {
     match (readiness.is_draining(), readiness.is_ready()) {
         (true, _) => "draining",
         (false, true) => "ready",

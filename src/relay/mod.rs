@@ -53,8 +53,9 @@ pub(crate) use proxy_faults::ProxyFault;
 pub(crate) use published::NotedBrakes;
 pub(crate) use readiness::Readiness;
 pub(crate) use report::{
-    ClientHoldings, ClientQuery, ExplainQuery, LadderMetrics, NackQuery, RejectedReport, ReleaseQuery, Released,
-    ResourceQuery, ServerMetrics, Totals, UnknownState, ViewMetrics, ViewReport, ViewSnapshot,
+    Census, ClientHoldings, ClientQuery, ExplainQuery, LAGS, LadderMetrics, NackQuery, RejectedReport, ReleaseQuery,
+    Released, ResourceQuery, ServerMetrics, Spread, StateCounts, Totals, UnknownState, ViewMetrics, ViewReport,
+    ViewSnapshot,
 };
 pub use response_reader::{ResponseReader, Turn};
 pub(crate) use session_handle::{Obstruction, SessionGuard, SessionHandle};

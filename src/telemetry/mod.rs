@@ -30,6 +30,7 @@ use prometheus_client::registry::{Registry, Unit};
 pub(crate) use self::format::MetricsFormat;
 use self::labels::Labelled;
 pub use self::log::{LogControl, LogFilter, LogFormat};
+pub(crate) use self::process::resident_bytes;
 use self::runtime::RuntimeProbe;
 pub use self::traces::Traces;
 use self::views::ViewFamilies;

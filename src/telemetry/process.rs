@@ -41,6 +41,11 @@ pub(super) fn register(registry: &mut Registry) {
     }
 }
 
+/// Returns the resident memory of this process, if the system tells.
+pub(crate) fn resident_bytes() -> Option<i64> {
+    read().map(|stats| stats.resident_bytes)
+}
+
 fn read() -> Option<ProcessStats> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     let boot = fs::read_to_string("/proc/stat").ok()?;

@@ -36,6 +36,7 @@ mod identity_limits;
 mod ladder;
 mod large;
 mod life;
+mod live;
 mod load_plane;
 mod loads;
 mod log_lines;

@@ -248,7 +248,8 @@ async fn the_admin_address_has_the_habits_of_one() {
     for path in index
         .lines()
         .filter_map(|line| line.split_whitespace().next())
-        .filter(|path| path.starts_with('/') && !path.contains('{'))
+        .filter(|path| path.starts_with('/') && !path.contains('{') && *path != "/live")
+    // which does not end
     {
         let (status, headers, body) = admin(&relay, "GET", path).await;
         // Of which client or view?

@@ -1,6 +1,7 @@
 //! The reports of views and sessions, as plain data.
 
 mod brakes;
+mod census;
 mod clients;
 mod dangling;
 mod differences;
@@ -12,6 +13,7 @@ mod nacks;
 mod upstreams;
 
 pub(crate) use brakes::{BrakesReport, ReleaseQuery, Released, SetBrakeReport};
+pub(crate) use census::{Census, LAGS, Spread, StateCounts, TypeGlance};
 pub(crate) use clients::{ClientPage, ClientQuery, ClientReport, ClientTypeReport, SyncState, UnknownState};
 pub(crate) use dangling::{Dangling, DanglingClusters};
 pub(crate) use differences::{DifferenceReport, TypeDifference};

@@ -8,8 +8,8 @@ use crate::protocol::moment::Moment;
 use crate::protocol::session::{Differences, Summary};
 use crate::relay::command::Command;
 use crate::relay::report::{
-    AnswersSource, ClientHoldings, ClientReport, ClientTypeReport, DifferenceReport, HoldingsSource, NackCounts,
-    SyncState, TypeDifference,
+    AnswersSource, Census, ClientHoldings, ClientReport, ClientTypeReport, DifferenceReport, HoldingsSource,
+    NackCounts, SyncState, TypeDifference, TypeGlance,
 };
 use crate::xds::Type;
 
@@ -46,6 +46,20 @@ impl SessionHandle {
 }
 
 impl SessionHandle {
+    /// Counts the client. Nothing is allocated for it.
+    pub(in crate::relay) fn count_in(&self, census: &mut Census) {
+        let newest = self.published.newest();
+        let now = self.clock.now();
+        let session = self.lock();
+        let types = session.summaries(&newest, now).map(|of| TypeGlance {
+            kind: of.kind,
+            state: state_of(&of),
+            has_unsent: of.has_unsent,
+            behind_since: of.behind_since,
+        });
+        census.add(self.id.0, &self.key, types, now);
+    }
+
     /// Compares what the client was sent with what there is for it.
     pub(crate) fn differences(&self) -> DifferenceReport {
         let newest = self.published.newest();
@@ -74,18 +88,21 @@ impl SessionHandle {
 /// How many names of a list are shown.
 const MAX_NAMES: usize = 100;
 
-fn type_report(of: &Summary, now: Moment) -> ClientTypeReport {
+fn state_of(of: &Summary) -> SyncState {
     let is_unanswered = of.newest.is_some_and(|(_, is_unanswered)| is_unanswered);
     let wants_any = of.wildcard || of.names > 0;
-    let state = match of.newest {
+    match of.newest {
         _ if of.nacked => SyncState::Nacked,
         None if wants_any => SyncState::NotSent,
         _ if is_unanswered || of.has_unsent => SyncState::Stale,
         _ => SyncState::Synced,
-    };
+    }
+}
+
+fn type_report(of: &Summary, now: Moment) -> ClientTypeReport {
     ClientTypeReport {
         kind: of.kind.name().to_owned(),
-        state,
+        state: state_of(of),
         wildcard: of.wildcard,
         names: of.names,
         pending: of.pending,

@@ -1,5 +1,6 @@
 //! Which view a client belongs to: one for each sharing key, created for the first client with that key.
 
+mod census;
 mod clients;
 mod dumps;
 mod field_values;

@@ -1,0 +1,178 @@
+//! What the page shows at one moment. All lists are bounded, and say how many are left out.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+
+use crate::admin::Shown;
+use crate::admin::server_info::state;
+use crate::build_facts;
+use crate::relay::{Census, LAGS, NackQuery, ServerMetrics, StateCounts, ViewMetrics, ViewReport};
+use crate::telemetry::resident_bytes;
+
+/// Returns the picture as JSON on one line.
+pub(super) async fn of(shown: &Shown, instance: &str) -> Vec<u8> {
+    let views = &shown.views;
+    let (census, laggards) = views.census(ROWS).await;
+    let (view_count, measures) = views.metrics().await;
+    let mut reports = views.report().await;
+    reports.sort_by(|one, other| other.clients.cmp(&one.clients).then_with(|| one.view.cmp(&other.view)));
+    let more_views = reports.len().saturating_sub(ROWS);
+    let errors = errors_of(&reports);
+    // Without a NACK nothing is counted for them: that looks at every client.
+    let nacking = views.nacking_streams().values().any(|count| *count > 0);
+    let nacks = match nacking {
+        true => views.nacks(NackQuery { nacked: true, limit: ROWS, ..NackQuery::default() }).await.types,
+        false => Vec::new(),
+    };
+    let mut brakes = views.brakes().await;
+    brakes.sets.truncate(ROWS);
+    let dangles = measures.iter().any(|view| view.dangling > 0);
+    let mut dangling = if dangles { views.dangling().await } else { Vec::new() };
+    let more_dangling = dangling.len().saturating_sub(ROWS);
+    dangling.truncate(ROWS);
+    let picture = json!({
+        "at": humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+        "relay": relay(shown, instance),
+        "totals": totals(shown, &census, view_count, &measures),
+        "servers": servers(shown, &measures, &errors),
+        "views": reports.iter().take(ROWS).map(|report| view(report, &census)).collect::<Vec<_>>(),
+        "more_views": more_views,
+        "types": types(&census),
+        "lags": lags(&census),
+        "laggards": laggards,
+        "nacks": nacks,
+        "brakes": brakes,
+        "dangling": dangling,
+        "more_dangling": more_dangling,
+    });
+    serde_json::to_vec(&picture).unwrap_or_default()
+}
+
+fn relay(shown: &Shown, instance: &str) -> Json {
+    let readiness = shown.views.readiness();
+    let (reasons, _) = readiness.reasons(true, ROWS);
+    json!({
+        "instance": instance,
+        "version": build_facts::VERSION,
+        "commit": build_facts::COMMIT,
+        "state": state(readiness),
+        "reasons": reasons.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "uptime_seconds": shown.info.since.elapsed().as_secs(),
+    })
+}
+
+fn totals(shown: &Shown, census: &Census, views: usize, measures: &[ViewMetrics]) -> Json {
+    let counters = shown.views.counters();
+    let deliveries = counters.deliveries.counts();
+    let upstream = shown.views.incidents().upstream_totals();
+    json!({
+        "clients": census.clients,
+        "connections": counters.connections(),
+        "states": states(census),
+        "views": views,
+        "resources": measures.iter().map(|view| view.cached).sum::<usize>(),
+        "cached_bytes": shown.views.cached_bytes(),
+        "memory_bytes": resident_bytes(),
+        "replies": deliveries.iter().map(|of| of.replies).sum::<u64>(),
+        "reply_bytes": deliveries.iter().map(|of| of.bytes).sum::<u64>(),
+        "acks": deliveries.iter().map(|of| of.acks).sum::<u64>(),
+        "nacks": counters.nacks().values().sum::<u64>(),
+        "responses": upstream.values().map(|of| of.responses).sum::<u64>(),
+        "streams_accepted": counters.streams().iter().map(|(_, count)| count).sum::<u64>(),
+        "streams_rejected": counters.rejections().map(|(_, count)| count).sum::<u64>(),
+    })
+}
+
+/// Returns the states of all clients.
+fn states(census: &Census) -> StateCounts {
+    census.views.values().fold(StateCounts::default(), |sum, of| sum + *of)
+}
+
+#[derive(Serialize)]
+struct Server<'a> {
+    server: &'a str,
+    connections: usize,
+    streams: usize,
+    connected: usize,
+    last_response_seconds: Option<f64>,
+    error: Option<&'a str>,
+}
+
+/// The servers of the configuration, in its order, summed over all views.
+fn servers<'a>(shown: &Shown, measures: &[ViewMetrics], errors: &BTreeMap<&'a str, &'a str>) -> Json {
+    let connections: BTreeMap<_, _> = shown.views.upstream_connections().collect();
+    let names: Vec<_> = shown.views.servers().collect();
+    let of = |name: &String| {
+        let all: Vec<&ServerMetrics> =
+            measures.iter().flat_map(|view| &view.servers).filter(|of| of.server == *name).collect();
+        let last = all.iter().filter_map(|of| of.last_response).max();
+        let since = |last| SystemTime::now().duration_since(last).unwrap_or(Duration::ZERO).as_secs_f64();
+        json!(Server {
+            server: name,
+            connections: connections.get(name).copied().unwrap_or_default(),
+            streams: all.iter().map(|of| of.streams).sum(),
+            connected: all.iter().map(|of| of.connected).sum(),
+            last_response_seconds: last.map(since),
+            error: errors.get(name.as_str()).copied(),
+        })
+    };
+    names.iter().map(of).collect()
+}
+
+/// Returns the last error of each server to which a stream is not connected.
+fn errors_of(reports: &[ViewReport]) -> BTreeMap<&str, &str> {
+    let lost = reports.iter().flat_map(|view| &view.streams).filter(|stream| !stream.connected);
+    lost.filter_map(|stream| Some((stream.server.as_str(), stream.last_error.as_deref()?))).collect()
+}
+
+fn view(report: &ViewReport, census: &Census) -> Json {
+    let ladders = report.authorities.iter().map(|of| {
+        json!({
+            "authority": of.authority,
+            "state": of.state,
+            "server": of.server,
+            "state_seconds": of.state_seconds,
+            "reason": of.reason,
+        })
+    });
+    let servers: std::collections::BTreeSet<_> =
+        report.streams.iter().filter(|stream| stream.connected).map(|stream| &stream.server).collect();
+    json!({
+        "view": report.view,
+        "key_fields": report.key_fields,
+        "clients": report.clients,
+        "states": census.views.get(&report.view).copied().unwrap_or_default(),
+        "ladders": ladders.collect::<Vec<_>>(),
+        "from_disk": report.from_disk,
+        "resources": report.cached.values().sum::<usize>(),
+        "servers": servers,
+    })
+}
+
+fn types(census: &Census) -> Vec<Json> {
+    let of = |(kind, spread): (&crate::xds::Type, &crate::relay::Spread)| {
+        json!({
+            "type": kind.name(),
+            "clients": spread.clients,
+            "sent": spread.sent,
+            "acked": spread.acked,
+            "nacked": spread.nacked,
+            "spreading_seconds": spread.behind_seconds,
+        })
+    };
+    // Clients can invent types; those that most have come first.
+    let mut all: Vec<_> = census.types.iter().collect();
+    all.sort_by_key(|(_, spread)| std::cmp::Reverse(spread.clients));
+    all.into_iter().take(ROWS).map(of).collect()
+}
+
+fn lags(census: &Census) -> Vec<Json> {
+    let limits = LAGS.iter().copied().map(Some).chain([None]);
+    limits.zip(census.lags).map(|(limit, clients)| json!({"up_to_seconds": limit, "clients": clients})).collect()
+}
+
+/// How many rows a list has.
+const ROWS: usize = 20;
