@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use support::bounds::Bounded;
 use support::{RDS, wrapper};
 use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
 use weir::proto::{Request, Response};
@@ -48,6 +49,7 @@ struct World {
     sources: Sources,
     store: BodyStore,
     leases: Leases,
+    bounded: Bounded,
     table: Arc<TypeTable>,
     limits: Arc<Limits>,
     clients: BTreeMap<SessionId, Peer>,
@@ -87,6 +89,7 @@ impl World {
             sources: Sources::new(Arc::new(plan), Bytes::from_static(b"node"), table.clone(), limits.clone()),
             store: BodyStore::default(),
             leases: Leases::new(limits.clone()),
+            bounded: Bounded::default(),
             table,
             limits,
             clients: BTreeMap::new(),
@@ -359,7 +362,7 @@ impl World {
         let state = self.view.snapshot().clone();
         let peer = self.clients.get_mut(&id).unwrap();
         loop {
-            let step = peer.session.poll(&state, &mut self.leases, self.now);
+            let step = self.bounded.poll(&mut peer.session, &state, &mut self.leases, self.now);
             self.view.seek(peer.session.take_claims());
             match step {
                 Step::Reply(reply) => {

@@ -316,6 +316,25 @@ mod tests {
         }
     }
 
+    /// A body that looks at its gate when it is woken.
+    struct AtGate(Arc<Gate>, AtomicUsize);
+
+    impl Wake for AtGate {
+        fn wake(self: Arc<Self>) {
+            self.1.store(self.0.out.load(Ordering::Acquire), Ordering::Release);
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_woken_by_a_piece_that_was_written_finds_its_gate_open() {
+        let gate = Arc::<Gate>::default();
+        let found = Arc::new(AtGate(gate.clone(), AtomicUsize::new(usize::MAX)));
+        gate.out.store(1, Ordering::Release);
+        gate.body.register(&Waker::from(found.clone()));
+        drop(Piece { head: Head::default(), head_sent: 0, bytes: Bytes::new(), gate });
+        assert_eq!(found.1.load(Ordering::Acquire), 0, "pieces in flight");
+    }
+
     #[tokio::test]
     async fn a_stalled_stream_pins_one_piece_whatever_is_still_to_be_said() {
         let (messages, turns) = (SharedMessages::new("weir"), Turns::new(Arc::default()));

@@ -101,3 +101,79 @@ pub(super) fn framed(message: &[u8]) -> Bytes {
 
 /// One byte for compression, four for the length.
 const PREFIX: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::time::Duration;
+
+    use futures_util::{FutureExt, StreamExt, stream};
+    use http_body_util::StreamBody;
+
+    use super::*;
+    use crate::downstream::incomplete::IncompleteRequests;
+
+    /// How a stream goes on after what has arrived.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Then {
+        HalfClosed,
+        Broken,
+        Silent,
+    }
+
+    /// A stream of a client of its own, of which these chunks arrive.
+    fn frames(
+        all: &Arc<IncompleteRequests>,
+        chunks: &[&[u8]],
+        then: Then,
+    ) -> Frames<impl Body<Data = Bytes, Error = &'static str> + Unpin + use<>> {
+        let chunks: Vec<_> = chunks.iter().map(|chunk| Ok(Frame::data(Bytes::copy_from_slice(chunk)))).collect();
+        let broken = stream::iter((then == Then::Broken).then_some(Err("reset")));
+        let silent = stream::pending().take(usize::from(then == Then::Silent));
+        Frames::new(StreamBody::new(stream::iter(chunks).chain(broken).chain(silent)), LIMIT, all.connection())
+    }
+
+    /// Whether the budget has nothing but what the oldest request has: that one would be the first to end.
+    fn is_free(oldest: &mut Incomplete) -> bool {
+        let is_free = oldest.grow_to(LIMIT).is_ok();
+        is_free && oldest.grow_to(LIMIT / 2).is_ok()
+    }
+
+    #[tokio::test]
+    async fn i8_what_broken_streams_have_half_sent_is_given_back_and_so_is_a_request_that_came_in_parts() {
+        let all = IncompleteRequests::new(LIMIT, 0, Arc::default());
+        let mut oldest = all.connection().begin();
+        let whole = framed(&[7; 60]);
+        let mut idle = Vec::new();
+        for (round, then) in (0..10).flat_map(|round| [Then::HalfClosed, Then::Broken].map(|then| (round, then))) {
+            let mut broken = frames(&all, &[&whole[..round], &whole[round..45]], then);
+            assert_eq!(broken.next().await.ok().flatten(), None);
+            drop(broken);
+            assert!(is_free(&mut oldest), "{then:?} in round {round}");
+
+            let mut parts = frames(&all, &[&whole[..45], &whole[45..]], Then::Silent);
+            assert_eq!(parts.next().await.ok().flatten().unwrap(), whole[PREFIX..]);
+            idle.push(parts);
+            assert!(is_free(&mut oldest), "a stream without an incomplete request, in round {round}");
+        }
+    }
+
+    #[tokio::test]
+    async fn i8_what_a_request_has_half_sent_is_given_back_when_it_is_too_slow_and_when_its_stream_is_dropped() {
+        let all = IncompleteRequests::with_window(LIMIT, 1000, Duration::from_millis(10));
+        let mut oldest = all.connection().begin();
+        let whole = framed(&[7; 60]);
+        let mut slow = frames(&all, &[&whole[..45]], Then::Silent);
+        assert!(slow.next().await.is_err());
+        assert!(is_free(&mut oldest), "the stream is still drained");
+
+        let mut abandoned = frames(&all, &[&whole[..45]], Then::Silent);
+        assert!(pin!(abandoned.next()).now_or_never().is_none());
+        assert!(!is_free(&mut oldest), "it counts until then");
+        drop(abandoned);
+        let mut oldest = all.connection().begin();
+        assert!(is_free(&mut oldest));
+    }
+
+    const LIMIT: usize = 100;
+}

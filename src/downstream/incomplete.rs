@@ -86,6 +86,12 @@ impl IncompleteRequests {
         Arc::new(Self { limit, bytes_per_second, window: WINDOW, counters, connections, ledger })
     }
 
+    #[cfg(test)]
+    pub(super) fn with_window(limit: usize, bytes_per_second: usize, window: Duration) -> Arc<Self> {
+        let (connections, ledger, counters) = Default::default();
+        Arc::new(Self { limit, bytes_per_second, window, counters, connections, ledger })
+    }
+
     pub(super) fn connection(self: &Arc<Self>) -> Arc<Inbound> {
         Arc::new(Inbound {
             requests: self.clone(),
@@ -260,8 +266,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(300);
 
     fn requests(limit: usize) -> Arc<IncompleteRequests> {
-        let (connections, ledger, counters) = Default::default();
-        Arc::new(IncompleteRequests { limit, bytes_per_second: 100, window: SHORT, counters, connections, ledger })
+        IncompleteRequests::with_window(limit, 100, SHORT)
     }
 
     fn count(requests: &IncompleteRequests, limit: Limit) -> u64 {

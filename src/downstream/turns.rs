@@ -253,4 +253,17 @@ mod tests {
         let state = turns.lock();
         assert!(state.served.is_empty() && state.waiting.is_empty());
     }
+
+    #[tokio::test]
+    async fn a_turn_that_is_dropped_goes_to_the_next_and_one_that_was_still_waited_for_is_given_up() {
+        let waiting = Arc::<AtomicUsize>::default();
+        let turns = Turns::with_places(1, waiting.clone());
+        let [one, second, third] = [(); 3].map(|()| turns.enter(first(1)));
+        drop(second);
+        assert_eq!((granted([&one.entry, &third.entry]), waiting.load(Ordering::Relaxed)), ([true, false], 1));
+        drop(one);
+        assert_eq!((granted([&third.entry]), waiting.load(Ordering::Relaxed)), ([true], 0));
+        drop(third);
+        assert!(turns.lock().served.is_empty());
+    }
 }

@@ -57,6 +57,8 @@ pub enum Fault {
     NoForcedEndpoints,
     /// A route goes out while its cluster still waits for endpoints.
     NoRoutingHold,
+    /// The total time of a routing hold goes on through all later holds, so that nothing is held any more.
+    HoldTimeGoesOn,
     /// The ACK of a new cluster ends the wait for its endpoints, though they are on their way.
     HoldEndsWithAck,
     /// A cluster is removed although a route leads to it.
@@ -103,7 +105,7 @@ pub enum Fault {
 
 impl Fault {
     /// Faults that a single server can show; [`Self::AcceptEvidenceOfAll`] and those after it need several servers.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::LeaseEveryState,
         Self::IgnoreHorizon,
         Self::KeepEveryNonce,
@@ -124,6 +126,7 @@ impl Fault {
         Self::MarksBeforeSnapshot,
         Self::NoForcedEndpoints,
         Self::NoRoutingHold,
+        Self::HoldTimeGoesOn,
         Self::LeavingEndsItForAll,
         Self::KeyWithoutMetadata,
         Self::StarAnswersNames,

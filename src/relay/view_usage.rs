@@ -81,4 +81,21 @@ mod tests {
         let timeout = 600 * SECOND;
         assert!(!old.is_over(timeout, start + HOUR + 599 * SECOND) && old.is_over(timeout, start + HOUR + timeout));
     }
+
+    #[test]
+    fn key_19_a_view_that_clients_return_to_is_idle_again_only_when_nothing_is_wanted_of_it_any_more() {
+        let start = Instant::now();
+        let usage = ViewUsage::new(start);
+        usage.note(false, false, start + SECOND);
+        for returns in 1..4 {
+            let came = start + returns * HOUR;
+            usage.note(true, true, came);
+            assert!(!usage.is_over(Duration::ZERO, came + SECOND), "it has clients");
+            usage.note(false, true, came + 2 * SECOND);
+            assert!(!usage.is_over(Duration::ZERO, came + 3 * SECOND), "their interest lingers");
+            usage.note(false, false, came + 4 * SECOND);
+            assert!(!usage.is_over(10 * SECOND, came + 13 * SECOND), "idle for 9 s now");
+            assert!(usage.is_over(10 * SECOND, came + 14 * SECOND));
+        }
+    }
 }

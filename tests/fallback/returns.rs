@@ -356,3 +356,19 @@ fn fb_28_and_fb_6_what_a_server_that_never_answered_was_silent_about_is_asked_of
     bench.say(1, delta(EDS, &[("a", "9")], &[]));
     assert_eq!(bench.held(EDS, Class::Named, "a"), "9");
 }
+
+#[test]
+fn fb_20_what_was_found_of_a_server_is_forgotten_when_the_server_is_closed() {
+    let mut bench = Bench::new(plan(3, Variant::Delta, Rule::Reachability));
+    bench.want(EDS, "a", true);
+    bench.end(0, false);
+    bench.end(1, false);
+    assert_eq!(bench.standing(), LadderState::Trying(2));
+    bench.open(2);
+    bench.say(2, delta(EDS, &[("a", "3")], &[]));
+    bench.open(0);
+    bench.say(0, delta(EDS, &[("a", "1")], &[]));
+    assert_eq!(bench.standing(), LadderState::Active(0), "the others are closed");
+    bench.end(0, false);
+    assert_eq!(bench.standing(), LadderState::Trying(1), "whether it is still unreachable is not known");
+}

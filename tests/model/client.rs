@@ -7,6 +7,7 @@ use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use weir::protocol::session::{Client, Reply, Session, Variant};
 use weir::protocol::view::{InterestChange, NameChanged, SessionId};
 
+use crate::bounds::Bounded;
 use crate::content::{Content, Kind, version};
 use crate::oracle::Judge;
 
@@ -36,6 +37,7 @@ pub struct Pretend {
     pub profile: Profile,
     pub variant: Variant,
     pub session: Session,
+    pub bounded: Bounded,
     /// Changed names that the view has reported and the session has not read.
     pub inbox: Vec<NameChanged>,
     pub judge: Judge,
@@ -80,6 +82,7 @@ impl Pretend {
             profile,
             variant,
             session,
+            bounded: Bounded::default(),
             inbox: Vec::new(),
             judge: Judge::new(node, variant, client.grpc, client.wrappers),
             wishes: BTreeMap::new(),

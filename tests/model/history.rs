@@ -1,6 +1,8 @@
 //! Random histories: the possible steps, their probabilities, and how a failing history is shrunk.
 
+use std::any::Any;
 use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -208,9 +210,16 @@ fn play(history: &History, faults: Faults, coverage: &mut Coverage) -> Result<()
     world.pieces = history.pieces;
     world.slow_interest = history.slow_interest;
     std::mem::swap(&mut world.coverage, coverage);
-    let outcome = play_in(&mut world, history);
+    // What runs into a bound, or panics otherwise, is a failure of this history.
+    let outcome = catch_unwind(AssertUnwindSafe(|| play_in(&mut world, history)));
+    let outcome = outcome.unwrap_or_else(|panic| Err(panic_text(&*panic)));
     std::mem::swap(&mut world.coverage, coverage);
     outcome
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").into()
 }
 
 fn play_in(world: &mut World, history: &History) -> Result<(), String> {

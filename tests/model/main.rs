@@ -6,6 +6,8 @@
 //! `cargo test --test model` runs a few thousand histories, and repeats each planted fault.
 //! `WEIR_HISTORIES=100000 cargo test --release --test model` runs more, `WEIR_SEED=n WEIR_HISTORIES=1` repeats the one in a failure.
 
+#[path = "../support/bounds.rs"]
+mod bounds;
 mod client;
 mod content;
 mod coverage;

@@ -78,8 +78,17 @@ impl UnitRig {
 
     /// Returns the view by the part of the log that a snapshot was made from.
     pub fn view(&mut self, state: &Snapshot) -> &ModelView {
-        let (log, published) = (&self.log, &self.published);
-        self.views.entry(number(state.revision)).or_insert_with_key(|mark| ModelView::replay(&log[..published[mark]]))
+        self.view_and_log(state).0
+    }
+
+    /// Returns that part too.
+    pub fn view_and_log(&mut self, state: &Snapshot) -> (&ModelView, &[Entry]) {
+        self.view_and_log_at(number(state.revision))
+    }
+
+    pub fn view_and_log_at(&mut self, mark: u64) -> (&ModelView, &[Entry]) {
+        let log = &self.log[..self.published[&mark]];
+        (self.views.entry(mark).or_insert_with(|| ModelView::replay(log)), log)
     }
 
     pub fn note_publication(&mut self, state: &Snapshot, _changed: bool) {

@@ -11,6 +11,7 @@ use weir::protocol::session::{Client, Reply, Session, Step, Variant};
 use weir::protocol::view::{InterestChange, Leases, SessionId, View};
 use weir::xds::TypeTable;
 
+use super::bounds::Bounded;
 use super::world::{CDS, EDS, NAMES};
 
 pub struct Holder {
@@ -18,6 +19,7 @@ pub struct Holder {
     variant: Variant,
     session: Session,
     leases: Leases,
+    bounded: Bounded,
     /// By type and name: when it was last sent the resource, or connected with it.
     pub holds: BTreeMap<(&'static str, &'static str), Moment>,
     /// It has had a reply for `*`.
@@ -42,7 +44,8 @@ impl Holder {
         let holds: BTreeMap<_, _> = with.iter().flat_map(|name| [((CDS, *name), now), ((EDS, *name), now)]).collect();
         let leases = Leases::new(limits.clone());
         let came_with_nothing = with.is_empty();
-        let mut holder = Self { id, variant, session, leases, holds, answered: false, came_with_nothing };
+        let bounded = Bounded::default();
+        let mut holder = Self { id, variant, session, leases, bounded, holds, answered: false, came_with_nothing };
         for (url, names) in [(CDS, vec!["*".to_owned()]), (EDS, with.iter().map(ToString::to_string).collect())] {
             if names.is_empty() {
                 continue;
@@ -89,7 +92,7 @@ impl Holder {
     pub fn listen(&mut self, unit: &mut View, now: Moment) -> Vec<Loss> {
         let state = unit.snapshot().clone();
         let mut lost = Vec::new();
-        while let Step::Reply(reply) = self.session.poll(&state, &mut self.leases, now) {
+        while let Step::Reply(reply) = self.bounded.poll(&mut self.session, &state, &mut self.leases, now) {
             lost.extend(self.take(&reply, now));
             if self.variant == Variant::Sotw {
                 let request = DiscoveryRequest {

@@ -10,6 +10,8 @@
 //! first one is active, the view and the clients have what it sent, and clients without state do not wait. Each row of the state table has
 //! to be reached.
 
+#[path = "../support/bounds.rs"]
+mod bounds;
 mod holder;
 mod server;
 mod world;

@@ -72,6 +72,9 @@ struct Link {
     answered: bool,
     backoff: Backoff,
     next_attempt: Moment,
+    opened_at: Moment,
+    /// How often in a row it has ended without a response.
+    fruitless: i32,
     /// It ends at the next tick, after its first response.
     doomed: bool,
     /// Since when a call is unanswered.
@@ -347,7 +350,7 @@ impl World {
             let epoch = stream.opened();
             self.rows.insert(21);
             link.up = Some((epoch, self.servers[id.server].accept()));
-            (link.answered, link.unanswered, link.called) = (false, None, false);
+            (link.answered, link.unanswered, link.called, link.opened_at) = (false, None, false, self.now);
             (link.unread, link.clusters_at) = (VecDeque::new(), None);
         }
         if let (Some(stream), Some(link)) = (self.sources.stream(id), self.links.get_mut(&id)) {
@@ -378,7 +381,6 @@ impl World {
             self.hear(id, response);
             if let Some(link) = self.links.get_mut(&id) {
                 link.answered = true;
-                link.backoff.reset();
                 link.doomed = health == Health::AnswersOnce;
             }
         }
@@ -435,7 +437,13 @@ impl World {
         let Some(link) = self.links.get_mut(&id) else { return };
         let (epoch, answered) = (link.up.take().map(|(epoch, _)| epoch), link.answered);
         (link.answered, link.doomed) = (false, false);
-        link.next_attempt = self.now + link.backoff.next(0.5);
+        let lived = epoch.map_or(Duration::ZERO, |_| self.now - link.opened_at);
+        link.backoff.ended(answered, lived);
+        let wait = link.backoff.next(0.5);
+        link.next_attempt = self.now + wait;
+        if let Err(hasty) = link.judge_wait(answered, lived, wait) {
+            self.wrong.get_or_insert(format!("{id:?} {hasty}"));
+        }
         let batches = self.sources.ended(id, epoch, answered, &self.view, self.now);
         for batch in batches {
             self.view.apply_from(batch.origin, batch.updates, self.now);

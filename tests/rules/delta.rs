@@ -1,7 +1,11 @@
 //! The relay as a server of delta.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, ResourceName};
+use weir::protocol::limits::Limits;
 use weir::protocol::session::{Ack, Variant};
 use weir::xds::Authority;
 
@@ -309,4 +313,23 @@ fn delta_8_and_delta_33_a_name_both_wanted_and_left_is_left_and_none_is_said_twi
     assert_eq!(bench.said(client), ["C b"]);
     bench.delta(client, CDS, &["*", "a"], &[]);
     assert_eq!(bench.said(client), ["C a,b,c"]);
+}
+
+#[test]
+fn delta_48_what_is_removed_from_a_wildcard_and_by_name_is_sent_in_pieces_each_once() {
+    for subscription in ["*", "names"] {
+        let mut bench = Bench::with(Limits { reply_bytes: 1000, reference_hold: Duration::ZERO, ..Limits::default() });
+        let client = bench.client(Variant::Delta);
+        let names: Vec<_> = (0..200).map(|number| format!("c{number}")).collect();
+        let all: Vec<_> = names.iter().map(String::as_str).collect();
+        bench.delta(client, CDS, if subscription == "*" { &["*"] } else { &all }, &[]);
+        let set: Vec<_> = all.iter().map(|name| (*name, "1")).collect();
+        bench.set(CDS, &set);
+        bench.said(client);
+        all.iter().for_each(|name| bench.remove(CDS, name));
+        let sent: Vec<_> = std::iter::from_fn(|| bench.poll(client)).collect();
+        let removed: BTreeSet<_> = sent.iter().flat_map(|reply| &reply.removed).collect();
+        let count: usize = sent.iter().map(|reply| reply.removed.len()).sum();
+        assert!(sent.len() > 1 && (removed.len(), count) == (200, 200), "{subscription}: {sent:?}");
+    }
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir::proto::Request;
-use weir::proto::discovery::DeltaDiscoveryRequest;
+use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, Variant};
 
-use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, text_of};
+use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, nack, text_of};
 use super::warm;
 
 #[test]
@@ -350,4 +350,46 @@ fn a_listener_stays_while_the_one_in_its_place_is_kept_back() {
 
 fn owned(texts: &[&str]) -> Vec<String> {
     texts.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn i7_routes_wait_for_a_set_of_clusters_that_is_not_known_enough_and_each_time_no_longer_than_the_limit() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Sotw);
+    let stated = DiscoveryRequest { type_url: CDS.into(), version_info: "7".into(), ..Default::default() };
+    bench.request(client, Request::Sotw(stated));
+    bench.sotw(client, RDS, &["a"], "");
+    for change in ["1", "2", "3"] {
+        bench.set(RDS, &[("a", change)]);
+        assert_eq!(bench.said(client), [""; 0], "the client may hold clusters that are not known");
+        bench.later(19_999);
+        assert_eq!(bench.said(client), [""; 0]);
+        bench.later(1);
+        assert_eq!(bench.said(client), ["R a"]);
+        bench.later(60_000);
+        assert_eq!(bench.said(client), [""; 0]);
+    }
+}
+
+#[test]
+fn ord_13_a_rejection_of_clusters_ends_the_hold_and_the_wait_for_the_answer() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Sotw);
+    bench.sotw(client, CDS, &[], "");
+    bench.sotw(client, EDS, &["c"], "");
+    bench.sotw(client, RDS, &["a"], "");
+    bench.said(client);
+    bench.later(1_000);
+    bench.set(CDS, &[("c", "2")]);
+    bench.set(RDS, &[("a", "changed")]);
+    let clusters = bench.poll(client).unwrap();
+    assert_eq!(bench.said(client), [""; 0], "the route is held");
+    let rejection = DiscoveryRequest {
+        type_url: CDS.into(),
+        response_nonce: clusters.nonce.to_string(),
+        error_detail: nack(3),
+        ..Default::default()
+    };
+    bench.request(client, Request::Sotw(rejection));
+    assert_eq!(bench.said(client).last().unwrap(), "R a");
 }

@@ -1,6 +1,8 @@
 //! One view and a few sessions, driven by hand: for tests of a single rule or a single cost.
 #![allow(dead_code)] // each test binary uses its own part of it
 
+pub mod bounds;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +16,8 @@ use weir::protocol::view::{
     Claim, Claimed, Class, Evidence, InterestChange, Leases, NamedError, Retain, Selector, SessionId, Update, View,
 };
 use weir::xds::{BodyStore, Resource, Type, TypeTable};
+
+use self::bounds::Bounded;
 
 pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 pub const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -32,6 +36,7 @@ pub struct Bench {
     store: BodyStore,
     claims: Vec<Claim>,
     next_id: u64,
+    bounded: Bounded,
 }
 
 impl Bench {
@@ -56,6 +61,7 @@ impl Bench {
             store: BodyStore::default(),
             claims: Vec::new(),
             next_id: 0,
+            bounded: Bounded::default(),
         }
     }
 
@@ -209,7 +215,7 @@ impl Bench {
     pub fn step(&mut self, id: SessionId) -> Step {
         let state = self.view.snapshot().clone();
         let session = self.sessions.get_mut(&id).unwrap();
-        let step = session.poll(&state, &mut self.leases, self.now);
+        let step = self.bounded.poll(session, &state, &mut self.leases, self.now);
         let claims = session.take_claims();
         self.claims.extend(claims.clone());
         self.view.seek(claims);

@@ -67,6 +67,7 @@ fn is_unused(connections: &Connections) -> bool {
         && state.unused_spare.is_empty()
         && connections.addresses.is_empty()
         && connections.identities.is_empty()
+        && connections.open.load(Ordering::Relaxed) == 0
         && connections.streams.load(Ordering::Relaxed) == 0
         && free == (connections.max, REFUSALS)
 }
@@ -212,4 +213,18 @@ async fn a_first_request_is_late_after_its_time_and_not_if_there_was_one() {
     drop(served.open_stream());
     assert_eq!(timeout(LONG, silent.closes()).await, Ok(End::Late));
     assert!(timeout(5 * SHORT, served.closes()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_connection_with_too_many_new_streams_is_read_again_when_its_time_has_come() {
+    let limits = ConnectionLimits { new_streams_per_second: 10, ..LIMITS };
+    let place = enter(&connections(limits, 1), 1).await.unwrap();
+    let first: Vec<_> = (0..10).map(|_| place.open_stream()).collect();
+    assert_eq!(place.resumes_reading(Instant::now()), None);
+    let _beyond: Vec<_> = (0..5).map(|_| place.open_stream()).collect();
+    let until = place.resumes_reading(Instant::now()).expect("it is not read for a while");
+    assert_eq!(place.resumes_reading(until - SHORT / 10), Some(until));
+    assert_eq!(place.resumes_reading(until), None);
+    assert_eq!(place.resumes_reading(until - SHORT / 10), None, "the time is over");
+    drop(first);
 }

@@ -177,3 +177,23 @@ const RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
 const LARGE: usize = 64 << 10;
 /// About the size of an entry without its texts.
 const PER_ENTRY: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i10_a_response_counts_until_the_last_part_of_it_is_dropped() {
+        let room = Budget::of(100);
+        let response = |bytes| BudgetedBytes::of(vec![7; bytes], &room).ok();
+        for _ in 0..3 {
+            let whole = response(60).unwrap();
+            assert!(response(60).is_none());
+            let part = whole.slice(10..20);
+            drop(whole);
+            assert!(response(60).is_none(), "a client is still being sent it");
+            drop(part);
+            drop(response(100).unwrap());
+        }
+    }
+}

@@ -261,3 +261,20 @@ fn a_ladder_that_has_no_reason_to_go_on_waits_for_no_time() {
     assert_eq!(ladder.next_deadline(), None);
     assert_eq!(ladder.on_interest(&uncached(), at(6)), [LadderAction::Open(1)]);
 }
+
+#[test]
+fn fb_11_the_delay_of_an_outage_begins_with_that_outage() {
+    let delay = Duration::from_secs(5);
+    let mut ladder = Ladder::new(2, Rule::Reachability, FallbackTimers { delay, ..FallbackTimers::default() });
+    let down = World { uncached: false, unreachable: vec![0] };
+    ladder.on_interest(&uncached(), NOW);
+    ladder.on_response(0, true, NOW);
+    for outage in 0..3 {
+        let began = NOW + Duration::from_secs(60 * outage);
+        ladder.on_unreachable(0, &down, began);
+        assert_eq!((ladder.state(), ladder.next_deadline()), (LadderState::Cached(0), Some(began + delay)));
+        ladder.on_time(&down, began + delay / 2);
+        ladder.on_response(0, true, began + delay / 2);
+        assert_eq!((ladder.state(), ladder.next_deadline()), (LadderState::Active(0), None));
+    }
+}

@@ -253,6 +253,19 @@ mod tests {
     }
 
     #[test]
+    fn a_nack_ends_the_wait_of_the_next_reply_as_an_ack_does() {
+        for verdict in [None, no()] {
+            let (mut answers, limits) = (AckTracker::default(), Limits::default());
+            for nonce in 1..=2 {
+                answers.sent(reply(nonce), at(nonce), &limits);
+                assert!(answers.waiting(at(nonce)).is_some());
+                answers.answer(&nonce.to_string(), verdict.clone(), at(nonce));
+                assert_eq!((answers.waiting(at(nonce)), answers.unanswered_since()), (None, None), "{verdict:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_reply_waits_for_its_answer_until_it_or_a_later_one_is_answered() {
         let (mut answers, limits) = (AckTracker::default(), Limits::default());
         (1..=3).for_each(|nonce| answers.sent(reply(nonce), at(nonce), &limits));

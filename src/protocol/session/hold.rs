@@ -125,7 +125,7 @@ impl Hold {
     /// Records whether something is kept back, and returns until when at the latest.
     pub(crate) fn account(&mut self, kept_back: bool, now: Moment, limits: &Limits) -> Option<Moment> {
         if !kept_back {
-            self.since = None;
+            self.since = self.since.filter(|_| limits.faults.has(Fault::HoldTimeGoesOn));
             return None;
         }
         let since = *self.since.get_or_insert(now);
@@ -139,5 +139,64 @@ impl Hold {
 
     pub(crate) fn len(&self) -> usize {
         self.warming.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::protocol::session::{Client, Variant};
+    use crate::protocol::view::Snapshot;
+
+    fn at(milliseconds: u64) -> Moment {
+        Moment::START + Duration::from_millis(milliseconds)
+    }
+
+    impl Hold {
+        /// A cluster that has changed is sent at a time, so that a change of routing is kept back.
+        fn begin(&mut self, nonce: u64, now: Moment) {
+            let limits = Limits::default();
+            self.sent(nonce, [SentCluster { endpoints: "a".into(), new: false }].into_iter(), now, &limits);
+            assert!(self.stands_at(now));
+            self.account(true, now, &limits);
+        }
+
+        fn stands_at(&mut self, now: Moment) -> bool {
+            let (state, client, limits) = (Snapshot::default(), Client::plain(Variant::Delta), Limits::default());
+            self.stands(None, |_| true, &ReplyContext { state: &state, client: &client, limits: &limits, now })
+        }
+
+        /// What was kept back is sent.
+        fn end(&mut self, now: Moment) {
+            self.account(false, now, &Limits::default());
+        }
+    }
+
+    #[test]
+    fn the_total_time_of_a_hold_runs_through_all_its_clusters_and_from_zero_in_the_next_hold() {
+        let mut hold = Hold::default();
+        for (nonce, start) in [(1, 0), (3, 10_000), (5, 20_000)] {
+            hold.begin(nonce, at(start));
+            hold.begin(nonce + 1, at(start + 1_500));
+            assert!(hold.stands_at(at(start + 1_999)), "the hold from {start} ms on");
+            assert!(!hold.stands_at(at(start + 2_000)), "the second cluster does not lengthen it");
+            hold.end(at(start + 2_000));
+        }
+    }
+
+    #[test]
+    fn an_ack_or_a_nack_of_the_clusters_ends_the_hold_and_other_nonces_do_not() {
+        let ends = |answer| {
+            let mut hold = Hold::default();
+            hold.begin(7, at(0));
+            hold.answered(answer, at(10), &Limits::default());
+            !hold.stands_at(at(10))
+        };
+        assert!(ends(Ack::Ack { nonce: 7, stale: false }) && ends(Ack::Nack { nonce: 7, stale: false }));
+        assert!(ends(Ack::Ack { nonce: 8, stale: false }) && ends(Ack::Nack { nonce: 8, stale: true }));
+        assert!(!ends(Ack::Ack { nonce: 6, stale: true }) && !ends(Ack::Nack { nonce: 6, stale: true }));
+        assert!(!ends(Ack::UnknownNonce));
     }
 }

@@ -48,3 +48,65 @@ impl Progress {
 }
 
 const REMEMBERED: usize = 6;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::proto::{Any, discovery};
+    use crate::protocol::moment::Moment;
+    use crate::protocol::view::{Class, Evidence, InterestChange, Selector, SessionId, Update, View};
+    use crate::xds::{BodyStore, Resource, TypeTable};
+
+    /// Adds one name at each of so many revisions, and then removes them all. Returns the removed ones by revision.
+    fn added_and_removed(count: usize) -> Vec<Entry> {
+        let kind = TypeTable::new().resolve("type.googleapis.com/own.Type");
+        let mut view = View::new(Arc::new(TypeTable::new()), Arc::default());
+        let change = InterestChange { kind: kind.clone(), selector: Selector::Wildcard, on: true };
+        view.change_interest(SessionId(1), change, Moment::START);
+        let names: Vec<_> = (1..=count).map(|number| number.to_string()).collect();
+        let class = Class::Wildcard;
+        for name in &names {
+            let resource = Some(Any { type_url: "type.googleapis.com/own.Type".into(), value: "1".into() });
+            let wrapper = discovery::Resource { name: name.clone(), resource, ..Default::default() };
+            let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &BodyStore::default()).unwrap());
+            let (kind, key) = (kind.clone(), name.as_str().into());
+            view.apply(vec![Update::Upsert { kind, class, key, resource }], Moment::START);
+        }
+        let gone = |name: &String| {
+            let (kind, key, evidence) = (kind.clone(), name.as_str().into(), Evidence::Reported);
+            Update::Absent { kind, class, key, evidence }
+        };
+        view.apply(names.iter().map(gone).collect(), Moment::START);
+        view.publish();
+        let table = view.snapshot().resources(&kind, class).unwrap();
+        names.iter().map(|name| table.get(&name.as_str().into()).unwrap().clone()).collect()
+    }
+
+    fn revision(number: usize) -> Revision {
+        (0..number).fold(Revision::ZERO, |revision, _| revision.next())
+    }
+
+    #[test]
+    fn what_any_of_many_bursts_has_sent_that_were_cut_short_the_client_may_hold() {
+        let entries = added_and_removed(20);
+        for bursts in 1..=20 {
+            let mut progress = Progress::starting(revision(1));
+            (1..=bursts).for_each(|burst| progress.record_additions_sent(revision(burst)));
+            let held: Vec<_> = entries.iter().map(|gone| progress.client_may_hold(gone)).collect();
+            let sent: Vec<_> = (1..=20).map(|added| added <= bursts).collect();
+            assert_eq!(held, sent, "after {bursts} bursts");
+            assert!(progress.additions.len() <= REMEMBERED);
+        }
+    }
+
+    #[test]
+    fn once_everything_was_sent_earlier_bursts_count_no_more() {
+        let entries = added_and_removed(3);
+        let mut progress = Progress::starting(revision(1));
+        progress.record_additions_sent(revision(3));
+        progress.record_all_sent(revision(6)); // all three are removed by then
+        assert!(!entries.iter().any(|gone| progress.client_may_hold(gone)));
+    }
+}

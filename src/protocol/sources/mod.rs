@@ -299,3 +299,6 @@ fn authority_of(wanted: &Selector) -> Authority {
         Selector::Name(name) => Authority::of(name),
     }
 }
+
+#[cfg(test)]
+mod tests;

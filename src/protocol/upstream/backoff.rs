@@ -57,7 +57,7 @@ impl Backoff {
     /// A stream has ended, or could not be opened. A server that responds and then ends each stream is not retried at the initial
     /// pace for ever: after the first time, only a stream that lasts resets the waits. A stream that outlasts the longest wait
     /// resets them even without a response.
-    pub(crate) fn ended(&mut self, answered: bool, lived: Duration) {
+    pub fn ended(&mut self, answered: bool, lived: Duration) {
         let BackoffTimes { max, reset_after, .. } = self.times;
         if answered && lived >= reset_after || lived >= max.max(reset_after) {
             self.reset();

@@ -161,3 +161,66 @@ const WHILES: u32 = 10;
 const ENOUGH: u8 = 3;
 /// With a resource timer of 15 seconds, this is every four minutes.
 const LONGEST_AFTER: u32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::START + Duration::from_secs(seconds)
+    }
+
+    /// One name, requested a second time on an opening on which requests are written at this time.
+    fn requested_at(second: &mut SecondRequest, seconds: u64) {
+        second.ask_next(OpenQuestion { names: ["a".into()].into(), set: true });
+        second.disconnect();
+        second.written(at(seconds));
+    }
+
+    #[test]
+    fn the_second_silence_begins_with_its_request_and_again_with_each_confirmed_name_and_each_opening() {
+        let limits = Limits::default();
+        let ends = |second: &SecondRequest, growth| second.ends_at(growth, None, &limits);
+        let mut second = SecondRequest::default();
+        requested_at(&mut second, 10);
+        second.written(at(12));
+        assert_eq!(ends(&second, None), Some(at(10) + limits.second_silence));
+        assert_eq!(ends(&second, Some(at(20))), Some(at(20) + limits.second_silence));
+        second.disconnect();
+        assert_eq!(ends(&second, None), None, "nothing is requested yet on the next opening");
+        second.written(at(30));
+        assert_eq!(ends(&second, None), Some(at(30) + limits.second_silence));
+        second.conclude();
+        requested_at(&mut second, 50);
+        assert_eq!(ends(&second, None), Some(at(50) + limits.second_silence));
+    }
+
+    #[test]
+    fn a_set_that_was_concluded_may_be_requested_as_often_again() {
+        let mut second = SecondRequest::default();
+        for round in 0..3 {
+            for times in 1..=ENOUGH {
+                assert!(!second.has_requested_enough(), "{times} in round {round}");
+                requested_at(&mut second, 10);
+            }
+            assert!(second.has_requested_enough());
+            second.conclude();
+        }
+    }
+
+    #[test]
+    fn the_pause_between_openings_grows_and_is_short_again_after_a_calm_time() {
+        let limits = Limits::default();
+        let (mut pace, mut now) = (ReopenPace::default(), at(10));
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            pace.note(now, &limits);
+            pauses.push((pace.next_at(&limits).unwrap() - now).as_secs() / limits.resource_timer.as_secs());
+            now = pace.next_at(&limits).unwrap();
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 16, 16, 16]);
+        now = now + 2 * ReopenPace::pause(LONGEST_AFTER, &limits);
+        pace.note(now, &limits);
+        assert_eq!(pace.next_at(&limits), Some(now + limits.resource_timer));
+    }
+}

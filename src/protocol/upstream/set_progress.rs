@@ -144,3 +144,30 @@ impl SetProgress {
 
 /// How long after its first response a set counts as coming in.
 pub(super) const COMES_IN: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::START + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_set_settles_some_time_after_its_last_new_content_and_what_it_confirms_is_noted_each_time() {
+        let (mut progress, limits) = (SetProgress::default(), Limits::default());
+        let mut last = at(0);
+        for second in [10, 11, 12] {
+            last = at(second);
+            progress.on_response(true, second != 12, 100, last);
+            assert_eq!(progress.settles_at(&limits), Some(last + limits.settle_fresh));
+        }
+        assert_eq!(progress.growth(), Some(at(11)));
+        progress.on_response(false, true, 0, at(13));
+        assert_eq!(progress.growth(), Some(at(13)));
+        assert_eq!(progress.settles_at(&limits), Some(last + limits.settle_fresh), "nothing new");
+        assert!(progress.settle(at(13), &limits) && !progress.settle(at(14), &limits), "once");
+        progress.on_response(true, false, 1, at(15));
+        assert!(!progress.settle(at(15), &limits) && progress.settle(at(16), &limits), "and again after new content");
+    }
+}

@@ -436,3 +436,6 @@ impl View {
         self.tables.entry((kind.clone(), class)).or_insert_with(new)
     }
 }
+
+#[cfg(test)]
+mod tests;

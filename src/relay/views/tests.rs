@@ -1,3 +1,6 @@
+mod leaving;
+mod wakes;
+
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 

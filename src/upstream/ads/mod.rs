@@ -237,3 +237,6 @@ pub(super) fn random() -> f64 {
 const REFUSALS: u32 = 5;
 /// The start of tonic's message for an answer without a gRPC status.
 const NO_GRPC: &str = "grpc-status header missing";
+
+#[cfg(test)]
+mod tests;

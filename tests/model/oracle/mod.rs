@@ -54,8 +54,10 @@ pub struct Judge {
     needs_endpoints: BTreeSet<String>,
     /// Endpoints that may follow a cluster although nothing waits for them: only its wrapper has changed.
     may_follow: BTreeSet<String>,
-    warming: BTreeMap<String, u64>,
-    warm_since: Option<Moment>,
+    /// Endpoints that clusters wait for: the nonce of the reply with the cluster, and when it was sent.
+    warming: BTreeMap<String, (u64, Moment)>,
+    /// Since when a change of routing is kept back.
+    kept_back_since: Option<Moment>,
     /// Routes that may lead to a missing cluster until they are sent again: sent before the client had all clusters, or removed without a
     /// reply.
     early_routes: BTreeSet<String>,
@@ -97,7 +99,7 @@ impl Judge {
             needs_endpoints: BTreeSet::new(),
             may_follow: BTreeSet::new(),
             warming: BTreeMap::new(),
-            warm_since: None,
+            kept_back_since: None,
             early_routes: BTreeSet::new(),
             changed: Vec::new(),
             last_mark: Revision::ZERO,

@@ -32,8 +32,7 @@ impl Judge {
             || self.requested.contains(&(kind, None))
             || self.requested.contains(&(kind, Some(content.name.clone())));
         if !first {
-            self.warm_since.get_or_insert(now);
-            self.warming.insert(endpoints, nonce);
+            self.warming.insert(endpoints, (nonce, now));
         }
     }
 
@@ -45,19 +44,15 @@ impl Judge {
         }
     }
 
-    /// A routing change waits for the endpoints of a cluster that was sent before it, up to a total time.
+    /// A routing change waits for the endpoints of a cluster that was sent before it, up to a time for each cluster and in total.
     pub(super) fn check_hold(&mut self, view: &ModelView, now: Moment) -> Result<(), String> {
         for name in std::mem::take(&mut self.changed) {
             let sent = self.sent.get(&(Kind::Route, name.clone()));
             let Some(Some(Content { target: Some(target), .. })) = sent else { continue };
             let endpoints = target.replace('c', "e");
             let absent = matches!(view.named.get(&(Kind::Endpoints, endpoints.clone())), Some(None));
-            if absent || !self.warming.contains_key(&endpoints) {
-                continue;
-            }
-            let waited = self.warm_since.is_some_and(|since| now - since >= HOLD);
-            ensure(waited, || format!("{name} went out while {target} waits for endpoints"))?;
-            self.warming.clear();
+            let Some((_, sent)) = self.warming.get(&endpoints).filter(|_| !absent) else { continue };
+            ensure(now - *sent >= HOLD, || format!("{name} went out while {target} waits for endpoints"))?;
         }
         Ok(())
     }

@@ -78,22 +78,29 @@ impl Judge {
     }
 
     /// Endpoints that are known to be absent are no longer waited for, even if they appear later.
-    pub fn on_poll(&mut self, view: &ModelView, nothing_kept_back: bool) {
+    pub fn on_poll(&mut self, view: &ModelView, now: Moment) {
         // The total time limits the delay of one change, through any number of clusters.
-        if nothing_kept_back && self.warming.is_empty() {
-            self.warm_since = None;
+        if self.kept_back_since.is_some_and(|since| now - since >= HOLD) {
+            self.warming.clear();
         }
         self.warming.retain(|name, _| view.named.get(&(Kind::Endpoints, name.clone())) != Some(&None));
     }
 
-    /// Starts the wait of a routing change, unless one is running.
-    pub fn on_kept_back(&mut self, now: Moment) {
-        self.warm_since.get_or_insert(now);
+    /// The session has nothing to send now. A change of routing that the client lacks is being kept back, from the first such time on.
+    pub fn on_idle(&mut self, view: &ModelView, log: &[Entry], now: Moment) {
+        let waits = [Kind::Listener, Kind::Route].into_iter().any(|kind| self.lacks_routing(view, log, kind, now));
+        self.kept_back_since = waits.then(|| self.kept_back_since.unwrap_or(now));
+    }
+
+    fn lacks_routing(&self, view: &ModelView, log: &[Entry], kind: Kind, now: Moment) -> bool {
+        let detour = |content: &Content| self.made_a_detour(log, kind, content);
+        self.wants.contains_key(&kind)
+            && (!self.all_told(view, kind, now) || self.expected(view, kind, now).values().any(detour))
     }
 
     pub fn on_answer(&mut self, kind: Kind, nonce: u64) {
         if kind == Kind::Cluster {
-            self.warming.retain(|_, sent| *sent > nonce);
+            self.warming.retain(|_, (sent, _)| *sent > nonce);
         }
     }
 

@@ -30,7 +30,7 @@ use crate::coverage::{Coverage, Event};
 use crate::oracle::Judge;
 use crate::origin::Truth;
 use crate::rig::{Link, UnitRig, mark_of, note_asked};
-use crate::view::{Entry, ModelView};
+use crate::view::Entry;
 
 pub const KEYS: u8 = 2;
 

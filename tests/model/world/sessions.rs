@@ -88,14 +88,14 @@ impl World {
         let state = rig.view.snapshot().clone();
         let before = rig.leases.count();
         let working_on = client.session.leased_revision();
-        client.judge.on_poll(rig.view(&state), !client.session.holds_routing());
+        client.judge.on_poll(rig.view(&state), self.now);
         let late = self.limits.faults.has(Fault::MarksBeforeSnapshot) && !client.inbox.is_empty();
         let marks = if late { std::mem::take(&mut client.inbox) } else { Vec::new() };
         client.read_inbox();
-        let mut step = client.session.poll(&state, &mut rig.leases, self.now);
+        let mut step = client.bounded.poll(&mut client.session, &state, &mut rig.leases, self.now);
         marks.iter().for_each(|mark| client.session.on_name_changed(mark));
         if late && matches!(step, Step::Idle(_)) {
-            step = client.session.poll(&state, &mut rig.leases, self.now); // the marks wake it
+            step = client.bounded.poll(&mut client.session, &state, &mut rig.leases, self.now); // the marks wake it
         }
         let claims = client.session.take_claims();
         self.coverage.note_if(!claims.is_empty(), Event::Claimed);
@@ -113,12 +113,9 @@ impl World {
                 self.coverage.note_if(joined, Event::LeaseJoined);
                 self.coverage.note_if(working_on.is_some_and(|mark| mark < reply.revision), Event::LeaseRevoked);
                 ensure(rig.leases.count() <= limit, || format!("more states are kept alive than {limit}"))?;
-                let view = rig
-                    .views
-                    .entry(mark_of(&reply))
-                    .or_insert_with_key(|mark| ModelView::replay(&rig.log[..rig.published[mark]]));
+                let orderly = rig.orderly;
+                let (view, log) = rig.view_and_log_at(mark_of(&reply));
                 self.coverage.replies += 1;
-                let log = &rig.log[..rig.published[&mark_of(&reply)]];
                 if self.trace {
                     let names: Vec<_> = reply.resources.iter().map(|resource| &resource.name).collect();
                     println!(
@@ -128,7 +125,7 @@ impl World {
                         reply.removed
                     );
                 }
-                let judged = client.judge.on_reply(&reply, log, view, rig.orderly, self.now, &mut self.coverage);
+                let judged = client.judge.on_reply(&reply, log, view, orderly, self.now, &mut self.coverage);
                 judged.map_err(|fault| {
                     let names: Vec<_> = reply.resources.iter().map(|resource| &resource.name).collect();
                     format!("{fault} (client {at}, {:?}: {names:?} -{:?})", reply.revision, reply.removed)
@@ -143,10 +140,9 @@ impl World {
                 Ok(Pulled::Reply)
             }
             Step::Idle(deadline) => {
-                if client.session.holds_routing() {
-                    self.coverage.note(Event::RoutingHeld);
-                    client.judge.on_kept_back(self.now);
-                }
+                self.coverage.note_if(client.session.holds_routing(), Event::RoutingHeld);
+                let (view, log) = rig.view_and_log(&state);
+                client.judge.on_idle(view, log, self.now);
                 Ok(Pulled::Nothing(deadline))
             }
             Step::End(end) => {

@@ -9,6 +9,20 @@ use weir::protocol::view::{AbsenceEvidence, Class, Lookup, Presence};
 
 use super::{CDS, EDS, Link, NAMES, SERVERS, World};
 
+impl Link {
+    /// Checks that a server is tried less and less as long as it gives no response, whether its streams open or not.
+    pub(super) fn judge_wait(&mut self, answered: bool, lived: Duration, wait: Duration) -> Result<(), String> {
+        const LONGEST: f64 = 120.0;
+        let has_lasted = lived.as_secs_f64() >= LONGEST;
+        self.fruitless = if answered || has_lasted { 0 } else { self.fruitless + 1 };
+        let least = if self.fruitless > 0 { 1.6_f64.powi(self.fruitless - 1).min(LONGEST) } else { 0.0 };
+        let is_patient = wait.as_secs_f64() >= least - 1e-3;
+        is_patient
+            .then_some(())
+            .ok_or_else(|| format!("is tried after {wait:?}, without a response for {} attempts", self.fruitless))
+    }
+}
+
 impl World {
     /// Notes what the active server lacks, which clients may then lose, and what any server lacks.
     pub(super) fn note_lacks(&mut self) {

@@ -136,3 +136,19 @@ fn with_a_full_cache_new_names_have_no_room_and_nothing_lingers() {
     world.unsubscribe(ONE, "new");
     assert_eq!(world.interest.expire(world.now + Duration::from_secs(1)), [], "it lingers again");
 }
+
+/// They make room as long as they linger, and no longer: a list would become too long.
+#[test]
+fn i10_names_that_have_lingered_long_enough_make_no_more_room() {
+    let mut world = World::with_list();
+    world.subscribe(OTHER, "kept").unwrap();
+    let first = world.fill(ONE, "round-0", usize::MAX);
+    world.leave(ONE, "round-0", first);
+    world.later();
+    for round in 1..5 {
+        let prefix = format!("round-{round}");
+        assert_eq!(world.fill(ONE, &prefix, usize::MAX), first);
+        world.leave(ONE, &prefix, first);
+        world.later();
+    }
+}

@@ -130,3 +130,96 @@ impl ResourceTable {
         self.entries.insert_mut(name.clone(), entry);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::proto::{Any, discovery};
+    use crate::protocol::view::update::Origin;
+    use crate::xds::{BodyStore, Type, TypeTable};
+
+    const URL: &str = "type.googleapis.com/own.Type";
+
+    struct World {
+        table: ResourceTable,
+        kind: Type,
+        store: BodyStore,
+        revision: Revision,
+        now: Moment,
+        limits: Limits,
+    }
+
+    impl World {
+        fn new(tombstone_bytes: usize, tombstones: usize) -> Self {
+            let limits = Limits { tombstone_bytes, tombstones, ..Limits::default() };
+            let (table, store, kind) = (ResourceTable::default(), BodyStore::default(), TypeTable::new().resolve(URL));
+            Self { table, kind, store, revision: Revision::ZERO, now: Moment::START, limits }
+        }
+
+        fn add(&mut self, name: &str, bytes: usize, do_not_cache: bool) {
+            let resource = Some(Any { type_url: URL.into(), value: vec![7; bytes].into() });
+            let cache_control = do_not_cache.then_some(discovery::resource::CacheControl { do_not_cache });
+            let wrapper = discovery::Resource { name: name.into(), resource, cache_control, ..Default::default() };
+            let resource = Arc::new(Resource::from_wrapper(0, wrapper, &self.kind, &self.store).unwrap());
+            self.revision = self.revision.next();
+            self.table.set(Class::Wildcard, name.into(), resource, Origin::default(), self.revision, self.now);
+        }
+
+        /// Adds a resource of 40 bytes and removes it.
+        fn add_and_remove(&mut self, name: &str) {
+            self.add(name, 40, false);
+            self.revision = self.revision.next();
+            assert!(self.table.remove(&name.into(), self.revision, self.now));
+            self.table.trim(self.now, &self.limits, Class::Wildcard);
+        }
+
+        fn has_body(&self, name: &str) -> bool {
+            let entry = self.table.get(&name.into());
+            entry.is_some_and(|entry| matches!(entry.presence, Presence::Absent(Some(_))))
+        }
+    }
+
+    #[test]
+    fn bodies_that_give_way_to_newer_ones_give_their_bytes_back() {
+        let mut world = World::new(100, 1000);
+        for number in 0..20_u32 {
+            world.add_and_remove(&number.to_string());
+            let kept: Vec<_> = (0..20).filter(|number| world.has_body(&number.to_string())).collect();
+            assert_eq!(kept, Vec::from_iter(number.saturating_sub(1)..=number), "there is room for two");
+        }
+    }
+
+    #[test]
+    fn bodies_give_their_bytes_back_when_they_are_old_and_with_the_tombstones_that_are_too_many() {
+        let mut world = World::new(100, 1000);
+        (0..2).for_each(|number| world.add_and_remove(&number.to_string()));
+        assert_eq!(world.table.body_bytes, 80);
+        world.now = world.now + world.limits.tombstone_age;
+        assert!(world.table.on_time(world.now, &world.limits));
+        assert_eq!(world.table.body_bytes, 0);
+
+        let mut world = World::new(1000, 3);
+        (0..10).for_each(|number| world.add_and_remove(&number.to_string()));
+        assert_eq!((world.table.removals.size(), world.table.body_bytes), (3, 120));
+        world.now = world.now + Duration::from_secs(1);
+        world.add_and_remove("again");
+        assert_eq!((world.table.removals.size(), world.table.body_bytes), (3, 120));
+    }
+
+    #[test]
+    fn what_is_replaced_or_removed_counts_no_more() {
+        let mut world = World::new(1000, 1000);
+        for bytes in [40, 10] {
+            world.add("a", bytes, true);
+            assert_eq!((world.table.bytes(), world.table.uncacheable), (bytes, 1));
+        }
+        world.add("a", 20, false);
+        assert_eq!((world.table.bytes(), world.table.uncacheable), (20, 0));
+        world.add("a", 30, true);
+        world.revision = world.revision.next();
+        world.table.remove(&"a".into(), world.revision, world.now);
+        assert_eq!((world.table.bytes(), world.table.uncacheable, world.table.by_server().len()), (0, 0, 0));
+    }
+}

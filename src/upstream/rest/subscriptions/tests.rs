@@ -198,4 +198,10 @@ fn a_poll_that_fails_is_tried_again_sooner_and_ever_later() {
         rig.pass(pause);
     }
     assert!(pauses[0] == Duration::from_secs(1) && pauses.is_sorted() && pauses[5] == REFRESH, "{pauses:?}");
+    let question = rig.one();
+    rig.subscriptions.answered(&question, false, rig.now, 0.0);
+    rig.pass(REFRESH);
+    let question = rig.one();
+    rig.subscriptions.failed(&question, true, rig.now, 0.5);
+    assert_eq!(rig.subscriptions.next_due(), Some(rig.now + pauses[0]), "it has answered since");
 }

@@ -246,3 +246,20 @@ fn what_a_brake_holds_is_no_evidence_of_presence() {
     bench.interrupt();
     assert_eq!(here(&bench), 100, "the server is asked for it again on another opening");
 }
+
+#[test]
+fn once_a_set_is_not_empty_any_more_what_is_removed_later_is_held_for_the_shorter_time() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.set([]);
+    bench.pass(10);
+    bench.set(0..50);
+    assert_eq!((bench.count(), bench.held()), (100, 50), "half of it is back");
+    bench.pass(10);
+    bench.remove(0..10);
+    bench.pass(GRACE - 1);
+    assert_eq!((bench.count(), bench.held()), (100, 60));
+    bench.pass(1);
+    assert_eq!((bench.count(), bench.held()), (90, 50), "the others would have left nothing");
+    bench.pass(EMPTY_GRACE - GRACE - 20);
+    assert_eq!((bench.count(), bench.held()), (40, 0));
+}

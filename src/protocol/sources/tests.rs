@@ -1,0 +1,73 @@
+use std::time::Duration;
+
+use super::*;
+use crate::proto::Response;
+use crate::proto::discovery::DeltaDiscoveryResponse;
+use crate::protocol::ladder::Rule;
+use crate::protocol::session::Variant;
+use crate::protocol::upstream::{Epoch, ServerQuirks};
+use crate::protocol::view::SessionId;
+use crate::xds::BodyStore;
+
+const URL: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+const NAME: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/a";
+const STREAM: StreamId = StreamId { server: 0, at: 0 };
+
+/// A view of which one name of the authority `x` may be wanted, from a source that stands for several servers.
+struct World {
+    view: View,
+    sources: Sources,
+    table: Arc<TypeTable>,
+    now: Moment,
+}
+
+impl World {
+    fn new() -> Self {
+        let (table, limits) = (Arc::new(TypeTable::new()), Arc::<Limits>::default());
+        let mut plan = Plan::single(Variant::Delta, ServerQuirks::default());
+        plan.authorities.insert("x".into(), AuthorityPlan { servers: vec![0], rule: Rule::Reachability });
+        let sources = Sources::new(Arc::new(plan), Bytes::from_static(b"node"), table.clone(), limits.clone());
+        Self { view: View::new(table.clone(), limits), sources, table, now: Moment::START }
+    }
+
+    fn want(&mut self, on: bool) {
+        let change = InterestChange { kind: self.table.resolve(URL), selector: Selector::Name(NAME.into()), on };
+        self.view.change_interest(SessionId(1), change, self.now);
+        self.now = self.now + Duration::from_secs(3600); // long enough for interest to end
+        self.view.on_time(self.now);
+        for change in self.view.take_upstream_changes() {
+            self.sources.want(change, &self.view, self.now);
+        }
+        self.sources.close_unused(&self.view, self.now);
+    }
+
+    /// The stream opens, and has a response.
+    fn open(&mut self) -> Epoch {
+        let epoch = self.sources.opened(STREAM).expect("a stream is wanted");
+        let response = DeltaDiscoveryResponse { type_url: URL.into(), nonce: "1".into(), ..Default::default() };
+        let store = BodyStore::default();
+        self.sources.on_response(STREAM, epoch, Response::Delta(response), &store, &self.view, self.now);
+        epoch
+    }
+}
+
+#[test]
+fn fb_27_an_outage_that_a_source_has_reported_is_over_when_the_source_was_closed_or_its_stream_has_ended() {
+    let x = BTreeSet::from([Authority::Named("x".into())]);
+    for closes in [true, false] {
+        let mut world = World::new();
+        world.want(true);
+        let epoch = world.open();
+        world.sources.on_outage(STREAM, epoch, x.clone());
+        assert_eq!(world.sources.down(), x);
+        if closes {
+            world.want(false);
+            assert!(world.sources.stream(STREAM).is_none(), "nothing is wanted of it");
+            world.want(true);
+        } else {
+            world.sources.ended(STREAM, Some(epoch), true, &world.view, world.now);
+        }
+        world.open();
+        assert_eq!(world.sources.down(), [].into(), "closes: {closes}");
+    }
+}

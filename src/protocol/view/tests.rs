@@ -1,0 +1,64 @@
+use super::*;
+
+const URL: &str = "type.googleapis.com/own.Type";
+
+/// A view with one session of `*` and of a collection.
+struct World {
+    view: View,
+    kind: Type,
+    glob: Name,
+}
+
+impl World {
+    fn new() -> Self {
+        let table = Arc::new(TypeTable::new());
+        let (kind, glob) = (table.resolve(URL), Name::from("xdstp://x/own.Type/f/*"));
+        let mut world = Self { view: View::new(table, Arc::default()), kind, glob };
+        for selector in [Selector::Wildcard, Selector::Name(world.glob.clone())] {
+            let change = InterestChange { kind: world.kind.clone(), selector, on: true };
+            world.view.change_interest(SessionId(1), change, Moment::START);
+        }
+        world.view.publish();
+        world
+    }
+
+    fn apply(&mut self, update: Update) {
+        self.view.apply(vec![update], Moment::START);
+    }
+}
+
+/// Sessions take a snapshot of the revision that they have reached for the one that they know.
+#[test]
+fn two_published_snapshots_never_have_one_revision_though_no_resource_has_changed() {
+    let changes: [fn(&mut World); 6] = [
+        |world| {
+            let (kind, of) = (world.kind.clone(), Selector::Wildcard);
+            world.apply(Update::Progress { kind, of, completeness: Completeness::FirstResponse });
+        },
+        |world| {
+            let (kind, of) = (world.kind.clone(), Selector::Wildcard);
+            world.apply(Update::Progress { kind, of, completeness: Completeness::Complete });
+        },
+        |world| world.apply(Update::Interrupted { kind: world.kind.clone(), of: Selector::Wildcard }),
+        |world| {
+            let (kind, of) = (world.kind.clone(), Selector::Name(world.glob.clone()));
+            world.apply(Update::Progress { kind, of, completeness: Completeness::Arriving });
+        },
+        |world| {
+            let (kind, of) = (world.kind.clone(), Selector::Wildcard);
+            world.apply(Update::Unreadable { kind, of, names: ["bad".into()].into() });
+        },
+        |world| world.view.on_source([Authority::TopLevel].into(), false),
+    ];
+    let mut world = World::new();
+    for (number, change) in changes.into_iter().enumerate() {
+        let before = world.view.snapshot().clone();
+        change(&mut world);
+        world.view.publish();
+        let after = world.view.snapshot();
+        assert!(!Arc::ptr_eq(&before, after), "change {number} is published");
+        assert!(before.revision < after.revision, "change {number}");
+        world.view.publish();
+        assert_eq!(world.view.snapshot().revision, world.view.revision(), "nothing is new after change {number}");
+    }
+}

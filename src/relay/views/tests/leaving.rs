@@ -1,0 +1,37 @@
+//! What is counted of a session, until it leaves.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::wakes::{Unreachable, settle};
+use super::*;
+use crate::proto::discovery::DiscoveryRequest;
+use crate::protocol::session::Step;
+
+/// A client that may hold clusters that the view does not know.
+fn of_clusters() -> Request {
+    Request::Sotw(DiscoveryRequest {
+        type_url: format!("type.googleapis.com/{CLUSTER}"),
+        version_info: "7".into(),
+        ..Default::default()
+    })
+}
+
+#[tokio::test]
+async fn a_session_that_leaves_is_counted_no_more_though_it_was_blocked() {
+    let views = Views { connectors: [Arc::new(Unreachable) as SharedConnector].into(), ..views() };
+    for _ in 0..3 {
+        let client = ClientInfo { variant: Variant::Sotw, ..visit() };
+        let handle = views.open_session(&first_request(), client).await.unwrap();
+        handle.handle_request(of_clusters()).await;
+        settle(&views).await;
+        assert!(matches!(handle.poll(Waker::noop()), Step::Idle(_)));
+        let published = views.lock().iter().next().unwrap().published.clone();
+        let counts = || (views.clients.len(), published.waiting.load(Ordering::Relaxed));
+        assert_eq!(counts(), (1, 1));
+        handle.leave().await;
+        drop(handle);
+        settle(&views).await;
+        assert_eq!((counts(), views.sessions().await), ((0, 0), vec![0]));
+    }
+}

@@ -1,0 +1,128 @@
+//! When the task of a view wakes its sessions.
+
+use std::sync::atomic::AtomicUsize;
+use std::task::{Wake, Waker};
+
+use super::*;
+use crate::proto::discovery::DeltaDiscoveryRequest;
+use crate::protocol::session::Step;
+use crate::protocol::view::{InterestChange, NameChanged, RefusedName, Revision, Selector, SessionId};
+use crate::relay::command::Subscriber;
+use crate::relay::link::{Connector, Link};
+use crate::relay::published::Published;
+use crate::relay::report::AnswersSource;
+use crate::relay::traces::OpenChange;
+
+/// A session that writes down what it hears, and whether the change is published by then.
+#[derive(Clone)]
+struct Watcher {
+    published: Arc<Published>,
+    heard: Arc<Mutex<Vec<(&'static str, bool)>>>,
+}
+
+impl Watcher {
+    const ID: SessionId = SessionId(7);
+
+    fn note(&self, what: &'static str) {
+        let is_published = self.published.newest().revision > Revision::ZERO;
+        self.heard.lock().unwrap().push((what, is_published));
+    }
+}
+
+impl Subscriber for Watcher {
+    fn id(&self) -> SessionId {
+        Self::ID
+    }
+
+    fn answers(&self) -> Arc<dyn AnswersSource> {
+        unreachable!("it has no answers")
+    }
+
+    fn on_names_changed(&self, _: &[NameChanged]) {
+        self.note("changed names");
+    }
+
+    fn on_traced_change(&self, _: &Arc<OpenChange>) {}
+
+    fn answers_replies(&self) -> bool {
+        false
+    }
+
+    fn on_names_refused(&self, _: Vec<RefusedName>) {
+        self.note("refused names");
+    }
+
+    fn on_interest_applied(&self) {
+        self.note("interest is counted");
+    }
+
+    fn wake(&self) {
+        self.note("woken");
+    }
+}
+
+/// Lets the only view do what it has been sent.
+pub(super) async fn settle(views: &Views) {
+    views.report().await; // the task of the view is on this thread, and publishes before it waits again
+}
+
+#[tokio::test]
+async fn i4_a_session_gets_its_changes_before_a_snapshot_is_published_and_is_woken_after_it() {
+    let (views, first) = (views(), first_request());
+    let identity = views.identify(&visit().peer, first.node()).unwrap();
+    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
+    let watcher = Watcher { published: entrance.published.clone(), heard: Arc::default() };
+    entrance.commands.send(Command::Join(Box::new(watcher.clone()))).await.unwrap();
+    // To follow a collection changes the view. No server has this one.
+    let (kind, selector) = (views.table.resolve("own.Type"), Selector::Name("xdstp://x/own.Type/f/*".into()));
+    let change = InterestChange { kind, selector, on: true };
+    entrance.commands.send(Command::Interest(Watcher::ID, vec![change])).await.unwrap();
+    settle(&views).await;
+    let heard = watcher.heard.lock().unwrap();
+    assert_eq!(*heard, [("changed names", false), ("woken", true), ("interest is counted", true)]);
+}
+
+/// A server to which no stream is ever open.
+pub(super) struct Unreachable;
+
+impl Connector for Unreachable {
+    fn start(&self, link: Link) -> tokio::task::JoinHandle<()> {
+        tokio::spawn(async move { link.reports.closed().await })
+    }
+
+    fn describe(&self) -> String {
+        "unreachable".into()
+    }
+
+    fn variant(&self) -> Option<Variant> {
+        None
+    }
+}
+
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Removals wait for that, and nothing else may happen for a long time.
+#[tokio::test]
+async fn i7_a_session_is_woken_when_what_it_requested_is_counted() {
+    let views = Views { connectors: [Arc::new(Unreachable) as SharedConnector].into(), ..views() };
+    let handle = views.open_session(&first_request(), visit()).await.unwrap();
+    settle(&views).await;
+    let request = DeltaDiscoveryRequest {
+        type_url: "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment".into(),
+        resource_names_subscribe: vec!["unknown".into()],
+        ..Default::default()
+    };
+    handle.handle_request(Request::Delta(request)).await;
+    let woken = Arc::<Woken>::default();
+    assert!(matches!(handle.poll(&Waker::from(woken.clone())), Step::Idle(None)));
+    settle(&views).await;
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    assert!(matches!(handle.poll(&Waker::from(woken)), Step::Idle(None)));
+}
