@@ -8,6 +8,7 @@ import time
 import traceback
 
 import alerts
+import alerts_of_the_machine
 import brakes
 import changes
 import every_type
@@ -35,6 +36,7 @@ def scenarios():
     """Names, and what to call with the options."""
     yield "first minute", first_minute.run, ()
     yield "alerts", alerts.run, ()
+    yield "alerts of the machine", alerts_of_the_machine.run, ()
     for source in SOURCES:
         for upstream in ["delta", "sotw"]:
             for scenario in [changes, every_type, refusals]:

@@ -86,7 +86,8 @@ views: {{key: [cluster]}}
         self.start()
 
     def start(self):
-        self.process = self.processes.start("weir", *self.command, env={**os.environ, "NO_COLOR": "1"})
+        # A file that may not grow is then an error, and ends no process.
+        self.process = self.processes.start("weir", *self.command, env={**os.environ, "NO_COLOR": "1"}, restore_signals=False)
         wait_for("the relay is up", lambda: get(self.admin, "/healthz").good)
 
     def kill(self):
