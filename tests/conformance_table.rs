@@ -1,4 +1,4 @@
-//! Checks docs/conformance.md: it has every rule once, in a valid state, and every test that it names exists.
+//! Checks docs/conformance.md: it has every rule once, in a valid state, and every test that it names exists. Those of docs/testing.md too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -89,7 +89,11 @@ fn root() -> &'static Path {
 }
 
 fn rows() -> Vec<Row> {
-    let page = fs::read_to_string(root().join("docs/conformance.md")).unwrap();
+    rows_of("docs/conformance.md")
+}
+
+fn rows_of(page: &str) -> Vec<Row> {
+    let page = fs::read_to_string(root().join(page)).unwrap();
     page.lines().filter_map(Row::parse).collect()
 }
 
@@ -110,7 +114,7 @@ fn names_rule(function: &str, rule: &str) -> bool {
 /// Fails with all errors, and not only the first.
 fn expect_nothing(wrong: impl IntoIterator<Item = String>) {
     let wrong: Vec<_> = wrong.into_iter().collect();
-    assert!(wrong.is_empty(), "docs/conformance.md:\n  {}", wrong.join("\n  "));
+    assert!(wrong.is_empty(), "the page:\n  {}", wrong.join("\n  "));
 }
 
 #[test]
@@ -157,9 +161,22 @@ fn every_state_is_one_of_four_and_says_what_it_rests_on() {
 
 #[test]
 fn every_test_that_is_named_exists() {
+    expect_nothing(missing_tests(&rows()));
+}
+
+#[test]
+fn each_budget_timer_and_waiter_has_a_test_and_every_test_that_is_named_exists() {
+    let is_entry = |row: &Row| !row.subject.starts_with("---") && row.shown != "Shown by";
+    let rows: Vec<_> = rows_of("docs/testing.md").into_iter().filter(is_entry).collect();
+    assert!(rows.len() > 60, "the lists are read");
+    let untested = rows.iter().filter(|row| row.tests().is_empty()).map(|row| format!("{}: no test", row.subject));
+    expect_nothing(missing_tests(&rows).into_iter().chain(untested));
+}
+
+fn missing_tests(rows: &[Row]) -> Vec<String> {
     let mut sources: BTreeMap<PathBuf, String> = BTreeMap::new();
     let mut wrong = Vec::new();
-    for Named { file, function } in rows().iter().flat_map(Row::tests) {
+    for Named { file, function } in rows.iter().flat_map(Row::tests) {
         let path = root().join(&file);
         let inside = Path::new(&file).components().all(|part| matches!(part, std::path::Component::Normal(_)));
         let read = |path: &PathBuf| if inside { fs::read_to_string(path).unwrap_or_default() } else { String::new() };
@@ -168,7 +185,7 @@ fn every_test_that_is_named_exists() {
             wrong.push(format!("{file} has no fn {function}"));
         }
     }
-    expect_nothing(wrong);
+    wrong
 }
 
 #[test]

@@ -282,6 +282,8 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::task::{Wake, Waker};
 
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::downstream::encode::PIECE;
     use crate::downstream::unfinished_replies::CurrentResources;
@@ -333,6 +335,24 @@ mod tests {
         gate.body.register(&Waker::from(found.clone()));
         drop(Piece { head: Head::default(), head_sent: 0, bytes: Bytes::new(), gate });
         assert_eq!(found.1.load(Ordering::Acquire), 0, "pieces in flight");
+    }
+
+    #[tokio::test]
+    async fn the_reader_of_a_stream_stops_when_its_body_has_ended_or_is_dropped() {
+        let shared = || {
+            let (messages, turns) = (SharedMessages::new("weir"), Turns::new(Arc::default()));
+            Arc::new(Shared { messages, turns, unfinished: UnfinishedReplies::new(usize::MAX, Arc::default()) })
+        };
+        let ended = Arc::<Slot>::default();
+        ended.end(Status::unavailable("over"));
+        let mut body = SessionBody::new(ended.clone(), shared(), false);
+        let last = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(last, Poll::Ready(Some(Ok(frame))) if frame.is_trailers()));
+        assert!(ended.over.notified().now_or_never().is_some());
+
+        let dropped = Arc::<Slot>::default();
+        drop(SessionBody::new(dropped.clone(), shared(), false));
+        assert!(dropped.over.notified().now_or_never().is_some() && dropped.ended().is_some());
     }
 
     #[tokio::test]

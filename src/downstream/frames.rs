@@ -164,7 +164,7 @@ mod tests {
         let mut oldest = all.connection().begin();
         let whole = framed(&[7; 60]);
         let mut slow = frames(&all, &[&whole[..45]], Then::Silent);
-        assert!(slow.next().await.is_err());
+        assert!(tokio::time::timeout(Duration::from_secs(20), slow.next()).await.expect("it is too slow").is_err());
         assert!(is_free(&mut oldest), "the stream is still drained");
 
         let mut abandoned = frames(&all, &[&whole[..45]], Then::Silent);

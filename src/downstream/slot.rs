@@ -159,3 +159,36 @@ fn denial(denied: &Denied, text: String) -> Status {
         _ => Status::denied(text),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Wake, Waker};
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_stream_wakes_its_body_and_the_first_reply_those_who_wait_for_it() {
+        let (slot, woken) = (Slot::default(), Arc::<Woken>::default());
+        slot.wait(&Waker::from(woken.clone()));
+        slot.end(Status::ok());
+        assert_eq!((woken.0.load(Ordering::Relaxed), slot.ended()), (1, Some(Status::ok())));
+
+        let mut answered = pin!(slot.answered());
+        assert!(answered.as_mut().now_or_never().is_none());
+        slot.signal();
+        assert!(answered.now_or_never().is_some() && slot.answered().now_or_never().is_some());
+    }
+}

@@ -266,4 +266,17 @@ mod tests {
         drop(third);
         assert!(turns.lock().served.is_empty());
     }
+
+    #[tokio::test]
+    async fn a_client_is_woken_by_its_turn_also_if_the_one_before_takes_nothing() {
+        for is_stuck in [false, true] {
+            let turns = turns_with(1);
+            let [before, next] = [(); 2].map(|()| turns.enter(first(1)));
+            let granted = tokio::spawn(async move { std::future::poll_fn(|cx| next.poll_granted(cx)).await });
+            tokio::task::yield_now().await;
+            let kept = is_stuck.then_some(before);
+            tokio::time::timeout(Duration::from_secs(20), granted).await.expect("its turn").unwrap();
+            drop(kept);
+        }
+    }
 }

@@ -210,6 +210,8 @@ const MAX_NAMED: usize = 1000;
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     fn news(reason: Option<ReleaseReason>) -> Vec<BrakeNews> {
@@ -223,6 +225,7 @@ mod tests {
         let mut views: Vec<_> = (0..1500).map(|number| watch.view(&format!("view {number}"))).collect();
         let held = BTreeMap::from([("a.B".to_owned(), 5)]);
         views.iter_mut().for_each(|view| view.update(held.clone(), news(None)));
+        assert!(watch.news.notified().now_or_never().is_some(), "the log is woken");
         let state = watch.state();
         let sums: Vec<_> = state.news.values().map(|sum| (sum.views.len() + sum.more_views, sum.removals)).collect();
         assert_eq!(sums, [(1500, 7500)]);

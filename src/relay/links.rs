@@ -202,3 +202,25 @@ impl Drop for OpenLink {
         self.task.abort();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_view_waits_for_room_for_a_request_and_only_as_long_as_there_is_none() {
+        let ((full, mut taken), (other, _kept)) = (mpsc::channel(1), mpsc::channel(1));
+        for sender in [&full, &other] {
+            sender.try_send(Request::Delta(Default::default())).unwrap();
+        }
+        let mut room = pin!(Links::room(vec![full, other]));
+        assert!(room.as_mut().now_or_never().is_none());
+        taken.recv().await.unwrap();
+        assert!(room.now_or_never().is_some());
+        assert!(Links::room(Vec::new()).now_or_never().is_none(), "no request waits");
+    }
+}

@@ -193,6 +193,16 @@ mod tests {
     }
 
     #[test]
+    fn the_time_until_a_line_begins_with_the_nacks_that_it_is_about() {
+        let (watch, start) = (NackWatch::default(), Instant::now());
+        watch.apply(change(None, Some(1)), start);
+        watch.apply(change(Some(1), None), start + SECOND);
+        watch.apply(change(None, Some(2)), start + SECOND);
+        assert_eq!(news(&watch, start + 2 * SECOND), None);
+        assert_eq!(news(&watch, start + 3 * SECOND), Some(NackNews::Began));
+    }
+
+    #[test]
     fn a_client_that_nacks_and_acks_in_turn_has_a_few_lines_a_minute() {
         let (watch, start) = (NackWatch::default(), Instant::now());
         let mut lines = 0;

@@ -325,3 +325,6 @@ const UNREAD_TIMEOUT: Duration = Duration::from_secs(5);
 const STREAM_WINDOW: u32 = 1 << 20;
 /// The largest window of HTTP/2.
 const MAX_WINDOW: u32 = (1 << 31) - 1;
+
+#[cfg(test)]
+mod tests;

@@ -181,3 +181,52 @@ impl Drop for ObservedSocket {
 
 /// How a stream or call on a connection that has ended is reported.
 pub(super) const CLOSED: &str = "the connection is lost, or takes no more calls";
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+    /// An empty SETTINGS frame.
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+    fn connection() -> (ObservedSocket, Arc<ConnectionState>, DuplexStream) {
+        let ((socket, server), state) = (duplex(64), Arc::new(ConnectionState::new()));
+        (ObservedSocket::new(Box::new(socket), state.clone()), state, server)
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_the_first_words_of_a_server_is_woken_by_them_and_by_the_end() {
+        let (mut socket, state, mut server) = connection();
+        let begun = tokio::spawn({
+            let state = state.clone();
+            async move { state.begun().await }
+        });
+        tokio::task::yield_now().await;
+        let before = state.last_received();
+        while Instant::now() <= before {}
+        server.write_all(&SETTINGS).await.unwrap();
+        socket.read_exact(&mut [0; SETTINGS.len()]).await.unwrap();
+        assert!(timeout(LONG, begun).await.expect("it has begun").unwrap().is_ok());
+        assert!(state.last_received() > before);
+
+        let (socket, state, _server) = connection();
+        assert!(state.begun().now_or_never().is_none());
+        drop(socket);
+        assert!(timeout(LONG, state.begun()).await.expect("it has ended").is_err());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_given_up_wakes_its_reader() {
+        let (mut socket, state, _server) = connection();
+        let reader = tokio::spawn(async move { socket.read(&mut [0; 9]).await });
+        tokio::task::yield_now().await;
+        state.give_up();
+        let read = timeout(LONG, reader).await.expect("it is woken").unwrap();
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+    }
+}

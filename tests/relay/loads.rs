@@ -278,6 +278,20 @@ async fn lrs_16_who_leaves_takes_what_is_in_progress_and_what_was_counted_stays(
     assert_eq!(last, 0);
 }
 
+/// The control plane has requested nothing, so that no report is due at which it could be noticed.
+#[tokio::test]
+async fn lrs_16_the_stream_of_a_view_ends_with_its_last_client_though_no_report_is_due() {
+    let mut plane = LoadPlane::start().await;
+    let relay = loads_relay(plane.address, AGGREGATE).await;
+    let mut client = LoadClient::connect(relay.address).await;
+    client.report(&able("web", "one")).await;
+    let mut stream = plane.stream().await;
+    stream.report().await;
+    client.reports = None;
+    client.ended().await;
+    assert!(stream.message().await.is_none());
+}
+
 #[tokio::test]
 async fn lrs_18_clients_stay_through_an_outage_and_what_they_report_is_sent_after_it() {
     let mut plane = LoadPlane::start().await;

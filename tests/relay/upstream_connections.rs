@@ -153,6 +153,8 @@ async fn a_stream_counts_until_both_of_its_directions_have_ended() {
     assert_eq!(of_one.connection, stream.connection, "the relay may still send requests on it");
     let (_two, of_two) = View::up(&connector, &mut server).await;
     assert_ne!(of_two.connection, stream.connection, "two streams are all that it has room for");
+    let (_three, of_three) = View::up(&connector, &mut server).await;
+    assert_eq!(of_three.connection, of_two.connection, "and the other one is full too");
     drop(requests);
     until("there is room again", async || {
         let mut late = View::of(&connector);

@@ -228,3 +228,11 @@ async fn a_connection_with_too_many_new_streams_is_read_again_when_its_time_has_
     assert_eq!(place.resumes_reading(until - SHORT / 10), None, "the time is over");
     drop(first);
 }
+
+#[tokio::test]
+async fn a_connection_whose_client_is_sent_elsewhere_ends_with_its_streams() {
+    let (place, _stream, refusal) = request(enter(&connections(LIMITS, 1), 1).await.unwrap()).await;
+    assert!(refusal.is_none() && stays_open(&place).await);
+    place.send_elsewhere();
+    assert_eq!(timeout(LONG, place.closes()).await, Ok(End::Full));
+}

@@ -406,3 +406,18 @@ proptest! {
         prop_assert!(aggregate.is_over() && aggregate.sums.bytes() == 0);
     }
 }
+
+#[test]
+fn lrs_18_in_a_long_outage_reports_are_kept_for_so_long_again_and_again() {
+    let mut aggregate = ordered(LIMITS);
+    let client = aggregate.join();
+    aggregate.on_ended(at(0));
+    for ends in [300, 600, 900] {
+        assert_eq!(aggregate.next_deadline(), Some(at(ends)));
+        aggregate.on_report(client, &report("c", requests(1, 0)), usize::MAX);
+        aggregate.on_time(at(ends - 1));
+        assert_eq!(aggregate.take_lost(), 0);
+        aggregate.on_time(at(ends));
+        assert_eq!(aggregate.take_lost(), 1);
+    }
+}

@@ -161,7 +161,20 @@ async fn what_a_view_reports_goes_with_it_and_a_waiter_is_woken_by_a_change() {
         let readiness = readiness.clone();
         async move { readiness.changed_from(false).await }
     });
+    tokio::task::yield_now().await; // it waits from here on
     drop(view);
     tokio::time::timeout(Duration::from_secs(20), change).await.expect("nobody was told").unwrap();
     assert!(readiness.is_ready() && readiness.state().views.is_empty() && readiness.state().awaited.is_empty());
+}
+
+#[tokio::test]
+async fn a_drain_wakes_who_waits_for_a_change() {
+    let readiness: Arc<Readiness> = Arc::default();
+    let change = tokio::spawn({
+        let readiness = readiness.clone();
+        async move { readiness.changed_from(true).await }
+    });
+    tokio::task::yield_now().await;
+    readiness.drain();
+    tokio::time::timeout(Duration::from_secs(20), change).await.expect("it is not ready any more").unwrap();
 }

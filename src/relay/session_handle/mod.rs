@@ -495,3 +495,6 @@ impl Drop for SessionHandle {
 
 /// How much of a reason is searched for names.
 const QUOTED_BYTES: usize = 4096;
+
+#[cfg(test)]
+mod tests;

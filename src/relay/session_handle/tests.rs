@@ -1,0 +1,105 @@
+use std::net::Ipv4Addr;
+use std::sync::atomic::AtomicUsize;
+use std::task::{Wake, Waker};
+
+use futures_util::FutureExt;
+
+use super::*;
+use crate::proto::discovery::DeltaDiscoveryRequest;
+use crate::protocol::limits::Limits;
+use crate::protocol::session::{Client, Step};
+use crate::protocol::view::{Claim, Claimed};
+use crate::relay::member::Member;
+use crate::relay::stay::Stay;
+use crate::xds::TypeTable;
+
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A session whose commands to its view the test receives.
+struct Bench {
+    handle: Arc<SessionHandle>,
+    commands: mpsc::Receiver<Command>,
+    woken: Arc<Woken>,
+}
+
+impl Bench {
+    fn new(room: usize) -> Self {
+        let (owner, commands) = mpsc::channel(room);
+        let (table, clock, limits) = (Arc::new(TypeTable::new()), Clock::starting_now(), Arc::<Limits>::default());
+        let parts = SessionParts {
+            id: SessionId(1),
+            variant: Variant::Delta,
+            node_id: String::new(),
+            user_agent: Box::default(),
+            key: String::new(),
+            is_stream: true,
+            peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
+            published: Arc::new(Published::new(limits.clone(), 1)),
+            owner,
+            clock,
+            tally: Arc::new(ProcessCounters::new(table.clone(), clock)),
+            log: Arc::default(),
+            nacks: Arc::default(),
+            clients: Arc::default(),
+        };
+        let handle = SessionHandle::new(parts, Session::new(Client::plain(Variant::Delta), table, limits));
+        Self { handle, commands, woken: Arc::default() }
+    }
+
+    /// Looks for a reply, of which there is none, and waits from then on.
+    fn waits(&self) {
+        assert!(matches!(self.handle.poll(&Waker::from(self.woken.clone())), Step::Idle(_)));
+    }
+
+    fn woken(&self) -> usize {
+        self.woken.0.load(Ordering::Relaxed)
+    }
+}
+
+fn request() -> Request {
+    let url = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+    let resource_names_subscribe = vec!["a".into()];
+    Request::Delta(DeltaDiscoveryRequest { type_url: url.into(), resource_names_subscribe, ..Default::default() })
+}
+
+#[test]
+fn whatever_may_have_changed_what_a_client_is_to_be_sent_wakes_its_session() {
+    type Cause = fn(&Arc<SessionHandle>);
+    let causes: [(&str, Cause); 6] = [
+        ("a request", |handle| assert_eq!(handle.handle_request(request()).now_or_never(), Some(1))),
+        ("counted interest", |handle| handle.on_interest_applied()),
+        ("a published change", |handle| handle.wake()),
+        ("names without room", |handle| handle.on_names_refused(Vec::new())),
+        ("refused versions", |handle| handle.on_stated_versions_refused()),
+        ("the end of the view", |handle| drop(Member::new(handle.clone(), Stay::default()))),
+    ];
+    for (what, cause) in causes {
+        let bench = Bench::new(9);
+        bench.waits();
+        cause(&bench.handle);
+        assert_eq!(bench.woken(), 1, "{what}");
+    }
+}
+
+#[test]
+fn claims_for_which_the_view_has_no_room_wake_their_session_until_they_are_sent() {
+    let mut bench = Bench::new(1);
+    bench.handle.commands.try_send(Command::RoutingNack(SessionId(7), true)).unwrap();
+    let kind = TypeTable::new().resolve("type.googleapis.com/own.Type");
+    bench.handle.lock().return_claims(vec![Claim { kind, of: Claimed::Set }]);
+    for tries in 1..=3 {
+        bench.waits();
+        assert_eq!(bench.woken(), tries);
+    }
+    bench.commands.try_recv().unwrap();
+    bench.waits();
+    assert_eq!(bench.woken(), 3, "there was room");
+    assert!(matches!(bench.commands.try_recv(), Ok(Command::Claims(claims)) if claims.len() == 1));
+}
