@@ -278,7 +278,7 @@ pub(super) fn trailers(status: &Status) -> HeaderMap {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::task::{Wake, Waker};
 
@@ -291,8 +291,9 @@ mod tests {
     use crate::protocol::session::Reply;
     use crate::xds::{BodyStore, Resource, Type, TypeTable};
 
+    /// Counts how often it is woken.
     #[derive(Default)]
-    struct Woken(AtomicUsize);
+    pub(in crate::downstream) struct Woken(pub(in crate::downstream) AtomicUsize);
 
     impl Wake for Woken {
         fn wake(self: Arc<Self>) {

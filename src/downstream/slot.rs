@@ -163,21 +163,12 @@ fn denial(denied: &Denied, text: String) -> Status {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::sync::atomic::AtomicUsize;
-    use std::task::{Wake, Waker};
+    use std::task::Waker;
 
     use futures_util::FutureExt;
 
     use super::*;
-
-    #[derive(Default)]
-    struct Woken(AtomicUsize);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use crate::downstream::body::tests::Woken;
 
     #[test]
     fn the_end_of_a_stream_wakes_its_body_and_the_first_reply_those_who_wait_for_it() {
