@@ -1,0 +1,171 @@
+//! Compiles all mutants at once, without those that are no valid code.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::mutation::Mutant;
+use crate::rewrite::{Rewritten, rewrite};
+use crate::settings::Program;
+use crate::tree::Tree;
+
+/// What was compiled.
+pub struct Compiled {
+    /// The numbers of the mutants that are in the programs.
+    pub viable: BTreeSet<usize>,
+    /// The test programs by name.
+    pub programs: BTreeMap<String, PathBuf>,
+}
+
+pub fn compile(tree: &Tree, mutants: &[Mutant], programs: &[Program], target: &Path) -> Result<Compiled> {
+    let mut viable: BTreeSet<usize> = (0..mutants.len()).collect();
+    loop {
+        let rewritten = put_in(tree, mutants, &viable)?;
+        let check = cargo(tree, target, &["check", "--lib", "--features", "faults,fuzzing"])?;
+        if check.errors.is_empty() {
+            ensure!(check.succeeded, "cargo check failed without an error in the code");
+            break;
+        }
+        let blamed = blame(&check.errors, &rewritten, mutants)?;
+        eprintln!("{} mutants are no valid code", blamed.len());
+        viable.retain(|number| !blamed.contains(number));
+    }
+    let mut arguments = vec!["test", "--no-run", "--lib"];
+    for program in programs.iter().filter(|program| program.name != "weir") {
+        arguments.extend(["--test", &program.name]);
+    }
+    let built = cargo(tree, target, &arguments)?;
+    ensure!(built.succeeded, "the tests do not compile: {:?}", built.errors.first().map(|error| &error["rendered"]));
+    Ok(Compiled { viable, programs: built.programs })
+}
+
+fn put_in(tree: &Tree, mutants: &[Mutant], viable: &BTreeSet<usize>) -> Result<BTreeMap<String, Rewritten>> {
+    let mut by_file: BTreeMap<&str, Vec<(usize, &Mutant)>> = BTreeMap::new();
+    for number in viable {
+        by_file.entry(&mutants[*number].file).or_default().push((*number, &mutants[*number]));
+    }
+    let rewritten: BTreeMap<String, Rewritten> =
+        by_file.into_iter().map(|(file, of_file)| (file.to_owned(), rewrite(&tree.sources[file], &of_file))).collect();
+    tree.write(&rewritten.iter().map(|(file, rewritten)| (file.clone(), rewritten.text.clone())).collect())?;
+    Ok(rewritten)
+}
+
+struct Run {
+    succeeded: bool,
+    errors: Vec<Value>,
+    programs: BTreeMap<String, PathBuf>,
+}
+
+fn cargo(tree: &Tree, target: &Path, arguments: &[&str]) -> Result<Run> {
+    let mut cargo = Command::new("cargo")
+        .current_dir(&tree.root)
+        // The relay itself without optimization: that is what is compiled again and again. Dependencies are shared with the other tests.
+        .args([
+            "--config",
+            "profile.test.package.weir.opt-level=0",
+            "--config",
+            "profile.test.package.weir-loadtest.opt-level=0",
+        ])
+        .args(arguments)
+        .args(["--message-format", "json", "--locked", "--target-dir"])
+        .arg(target)
+        .env("CARGO_INCREMENTAL", "1")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cargo")?;
+    let stderr = cargo.stderr.take().context("piped")?;
+    let last_words = std::thread::spawn(move || {
+        let lines: Vec<String> = BufReader::new(stderr).lines().map_while(Result::ok).collect();
+        lines.into_iter().filter(|line| line.starts_with("error")).collect::<Vec<_>>().join("\n")
+    });
+    let (mut errors, mut programs) = (Vec::new(), BTreeMap::new());
+    for line in BufReader::new(cargo.stdout.take().context("piped")?).lines() {
+        let message: Value = serde_json::from_str(&line?)?;
+        if let ("compiler-artifact", Some(path)) =
+            (message["reason"].as_str().unwrap_or(""), message["executable"].as_str())
+        {
+            if message["profile"]["test"] == true {
+                programs.insert(message["target"]["name"].as_str().unwrap_or("").to_owned(), PathBuf::from(path));
+            }
+        } else if message["message"]["level"] == "error"
+            && message["message"]["spans"].as_array().is_some_and(|spans| !spans.is_empty())
+        {
+            errors.push(message["message"].clone());
+        }
+    }
+    let succeeded = cargo.wait()?.success();
+    let last_words = last_words.join().unwrap_or_default();
+    if !succeeded && errors.is_empty() {
+        bail!("cargo {}: {last_words}", arguments.join(" "));
+    }
+    Ok(Run { succeeded, errors, programs })
+}
+
+/// Returns the mutants that the errors are about.
+fn blame(errors: &[Value], rewritten: &BTreeMap<String, Rewritten>, mutants: &[Mutant]) -> Result<BTreeSet<usize>> {
+    let mut blamed = BTreeSet::new();
+    for error in errors {
+        let mut spans = Vec::new();
+        collect_spans(error, &mut spans);
+        spans.sort_by_key(|span| span["is_primary"] != true);
+        let own = |span: &Value| overlaps(span, rewritten, |placed| placed.1.clone());
+        let around = |span: &Value| innermost(span, rewritten);
+        let of_error = (spans.iter().copied().map(own).find(|found| !found.is_empty()))
+            .or_else(|| spans.iter().copied().map(around).find(|found| !found.is_empty()))
+            .or_else(|| {
+                spans.iter().copied().map(|span| in_function(span, rewritten, mutants)).find(|found| !found.is_empty())
+            });
+        match of_error {
+            Some(found) => blamed.extend(found),
+            None => bail!("an error that no mutant can be blamed for:\n{}", error["rendered"].as_str().unwrap_or("")),
+        }
+    }
+    Ok(blamed)
+}
+
+/// The spans of an error, of its notes, and of the macro calls that they are in.
+fn collect_spans<'a>(message: &'a Value, spans: &mut Vec<&'a Value>) {
+    spans.extend(message["spans"].as_array().into_iter().flatten());
+    for child in message["children"].as_array().into_iter().flatten() {
+        collect_spans(child, spans);
+    }
+}
+
+type Placed = (usize, std::ops::Range<usize>, std::ops::Range<usize>);
+
+fn overlaps(
+    span: &Value,
+    rewritten: &BTreeMap<String, Rewritten>,
+    range: impl Fn(&Placed) -> std::ops::Range<usize>,
+) -> Vec<usize> {
+    let Some((file, start, end)) = bytes(span) else { return Vec::new() };
+    let placed = rewritten.get(file).into_iter().flat_map(|file| &file.placed);
+    placed.filter(|placed| range(placed).start < end && start < range(placed).end).map(|placed| placed.0).collect()
+}
+
+/// The mutant with the smallest place that an error is in.
+fn innermost(span: &Value, rewritten: &BTreeMap<String, Rewritten>) -> Vec<usize> {
+    let Some((file, start, end)) = bytes(span) else { return Vec::new() };
+    let placed = rewritten.get(file).into_iter().flat_map(|file| &file.placed);
+    let around = placed.filter(|placed| placed.2.start < end && start < placed.2.end);
+    around.min_by_key(|placed| placed.2.len()).map(|placed| placed.0).into_iter().collect()
+}
+
+/// All mutants of the function that an error is in, if it is about none of them alone.
+fn in_function(span: &Value, rewritten: &BTreeMap<String, Rewritten>, mutants: &[Mutant]) -> Vec<usize> {
+    let Some((file, start, _)) = bytes(span) else { return Vec::new() };
+    let placed = rewritten.get(file).into_iter().flat_map(|file| &file.placed);
+    let Some(nearest) = placed.clone().min_by_key(|placed| placed.1.start.abs_diff(start)) else { return Vec::new() };
+    let function = &mutants[nearest.0].function;
+    placed.filter(|placed| mutants[placed.0].function == *function).map(|placed| placed.0).collect()
+}
+
+fn bytes(span: &Value) -> Option<(&str, usize, usize)> {
+    let file = span["file_name"].as_str()?.strip_prefix("src/")?;
+    Some((file, span["byte_start"].as_u64()? as usize, span["byte_end"].as_u64()? as usize))
+}

@@ -1,0 +1,146 @@
+//! Turns one mutant on and runs the tests that reach it, until one fails.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::settings::Settings;
+use crate::tests_of::{Test, TestProgram};
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Verdict {
+    /// A test failed.
+    Caught {
+        test: String,
+    },
+    /// The tests did not end in time, or the program did not end as programs do.
+    RanAway {
+        program: String,
+    },
+    Missed,
+    /// No test runs the code.
+    Unreached,
+}
+
+/// Returns what the tests say to a mutant.
+pub fn judge(number: usize, programs: &[TestProgram], settings: &Settings, root: &Path) -> Result<Verdict> {
+    let mut verdict = Verdict::Unreached;
+    for program in programs {
+        let mut tests: Vec<&Test> = program.tests.iter().filter(|test| test.reached.contains(&number)).collect();
+        while !tests.is_empty() {
+            verdict = Verdict::Missed;
+            let run = |tests: &[&Test]| run(number, program, tests, settings, root);
+            let Run { passed, end } = run(&tests)?;
+            tests.retain(|test| !passed.contains(&test.name));
+            let caught = match end {
+                End::Passed => break,
+                End::Failed(failed) => {
+                    // Among many tests that wait for each other's cores, one may fail by itself.
+                    let alone = tests.iter().position(|test| test.name == failed).map(|index| tests.remove(index));
+                    let again = alone.filter(|_| program.waits).map(|test| run(&[test])).transpose()?;
+                    again
+                        .is_none_or(|again| again.end != End::Passed)
+                        .then(|| Verdict::Caught { test: format!("{} {failed}", name(program)) })
+                }
+                End::Broke => {
+                    let again = program.waits.then(|| run(&tests)).transpose()?;
+                    let passes = again.as_ref().is_some_and(|again| again.end == End::Passed);
+                    tests.clear();
+                    (!passes).then(|| Verdict::RanAway { program: name(program) })
+                }
+            };
+            if let Some(caught) = caught {
+                return Ok(caught);
+            }
+        }
+    }
+    Ok(verdict)
+}
+
+/// What a run of a program came to.
+struct Run {
+    passed: BTreeSet<String>,
+    end: End,
+}
+
+#[derive(PartialEq, Eq)]
+enum End {
+    Passed,
+    /// This test failed, and the others were not waited for.
+    Failed(String),
+    /// The tests did not end in time, or the program ended without naming a test.
+    Broke,
+}
+
+fn name(program: &TestProgram) -> String {
+    let file = program.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    file.rsplit_once('-').map_or(file.clone(), |(name, _)| name.to_owned())
+}
+
+/// Runs tests with a mutant until one fails.
+fn run(number: usize, program: &TestProgram, tests: &[&Test], settings: &Settings, root: &Path) -> Result<Run> {
+    let threads = if program.waits { 16 } else { 2 };
+    let limit = Duration::from_secs(settings.timeout.seconds)
+        + tests.iter().map(|test| test.took).sum::<Duration>() * settings.timeout.times
+            / threads.min(tests.len() as u32);
+    let mut child = Command::new("sh")
+        .arg("-c")
+        .arg(format!("ulimit -v {}; exec \"$0\" \"$@\"", settings.memory_mib * 1024))
+        .arg(&program.path)
+        .args(["--exact", "--test-threads", &threads.to_string()])
+        .args(tests.iter().map(|test| &test.name))
+        .current_dir(root)
+        .env("WEIR_MUTANT", number.to_string())
+        .envs(&settings.environment)
+        .env("RUST_BACKTRACE", "0")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()?;
+    let stdout = child.stdout.take().context("piped")?;
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                return;
+            }
+        }
+    });
+    let until = Instant::now() + limit;
+    let mut passed = BTreeSet::new();
+    let outcome = loop {
+        match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(line) => match result(&line) {
+                Some((failed, false)) => break End::Failed(failed),
+                Some((test, true)) => drop(passed.insert(test)),
+                None => {}
+            },
+            Err(RecvTimeoutError::Timeout) => break End::Broke,
+            Err(RecvTimeoutError::Disconnected) if child.wait()?.success() => break End::Passed,
+            Err(RecvTimeoutError::Disconnected) => break End::Broke,
+        }
+    };
+    end(&mut child)?;
+    Ok(Run { passed, end: outcome })
+}
+
+/// The test of a line such as `test a::b ... ok`, and whether it passed.
+fn result(line: &str) -> Option<(String, bool)> {
+    let (test, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    let passed = result.starts_with("ok") || result.starts_with("ignored");
+    (passed || result.ends_with("FAILED")).then(|| (test.trim_end_matches(" - should panic").to_owned(), passed))
+}
+
+/// Ends a program with all that it has started.
+fn end(child: &mut Child) -> Result<()> {
+    Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).stderr(Stdio::null()).status()?;
+    child.wait()?;
+    Ok(())
+}

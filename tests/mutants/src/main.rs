@@ -1,0 +1,154 @@
+//! Changes Weir in many places, one at a time, and reports which changes its tests do not notice.
+//!
+//! A tool that compiles each change by itself needs a build for each. This one puts all changes into one build, each behind a switch that
+//! the environment turns on; it notes which tests reach which change, and runs only those.
+
+mod compile;
+mod find;
+mod judge;
+mod mutation;
+mod report;
+mod rewrite;
+mod settings;
+mod tests_of;
+mod tree;
+mod values;
+mod verdicts;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+
+use mutation::Mutant;
+use settings::Settings;
+use verdicts::Verdicts;
+
+/// Changes the code in many places, one at a time, and reports the changes that no test notices.
+#[derive(Parser)]
+#[command(name = "tests/mutants/run")]
+struct Options {
+    /// How many mutants to judge, spread over the areas; without it, all
+    #[arg(long)]
+    sample: Option<usize>,
+    /// Chooses which ones
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only lines that were changed since this revision
+    #[arg(long, value_name = "REVISION")]
+    since: Option<String>,
+    /// Only files below src/ whose path begins so
+    #[arg(long, value_name = "PATH")]
+    only: Vec<String>,
+    /// Only mutants whose name contains this, as the report prints it
+    #[arg(long, value_name = "TEXT")]
+    named: Vec<String>,
+    /// Only these test programs
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    programs: Vec<String>,
+    /// Judges no further mutant after this time
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// Does not judge again what an earlier run has judged; for code that has not changed since
+    #[arg(long)]
+    resume: bool,
+    /// Prints the mutants and stops
+    #[arg(long)]
+    list: bool,
+}
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
+    let target = target_directory(&repository)?;
+    let mut settings = Settings::read(&repository)?;
+    if !options.programs.is_empty() {
+        let known = |name: &String| settings.programs.iter().any(|program| program.name == *name);
+        ensure!(options.programs.iter().all(known), "mutants.yaml has other programs");
+        settings.programs.retain(|program| options.programs.contains(&program.name));
+    }
+    let tree = tree::Tree::copy(&repository, target.join("mutants/tree"))?;
+    let mutants = choose(&tree, &settings, &options, &repository)?;
+    if options.list {
+        mutants.iter().for_each(|mutant| println!("{}", mutant.name()));
+    }
+    eprintln!("{} mutants", mutants.len());
+    if options.list || mutants.is_empty() {
+        return Ok(());
+    }
+
+    let started = Instant::now();
+    let compiled = compile::compile(&tree, &mutants, &settings.programs, &target)?;
+    eprintln!("{} of {} mutants compile; built in {:.0?}", compiled.viable.len(), mutants.len(), started.elapsed());
+    let scratch = target.join("mutants/reached");
+    let programs = tests_of::run_each(&compiled, &settings, &tree.root, &scratch)?;
+    let until = options.minutes.map(|minutes| started + Duration::from_secs(60 * minutes));
+    let order = in_random_order(&compiled.viable);
+    let verdicts = Verdicts::open(target.join("mutants/verdicts.jsonl"), options.resume, &mutants)?;
+    let verdicts = verdicts.judge(&order, &mutants, &programs, &settings, &tree.root, until)?;
+    let equivalent = report::equivalents(&repository.join("docs/testing.md"))?;
+    let report = report::report(&mutants, &compiled.viable, &verdicts, &programs, &settings, &equivalent);
+    std::fs::write(target.join("mutants/report.md"), &report)?;
+    println!("{report}");
+    Ok(())
+}
+
+/// Wherever cargo has put this program: its dependencies are those of the relay's tests too.
+fn target_directory(repository: &Path) -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let target = program.ancestors().nth(2).context("the program is in a target directory")?;
+    ensure!(target != repository, "the target directory is not the repository");
+    Ok(target.to_owned())
+}
+
+fn choose(tree: &tree::Tree, settings: &Settings, options: &Options, repository: &Path) -> Result<Vec<Mutant>> {
+    let changed = options.since.as_ref().map(|since| tree::changed_lines(repository, since)).transpose()?;
+    let mut by_area: BTreeMap<&str, Vec<Mutant>> = BTreeMap::new();
+    for (file, source) in &tree.sources {
+        let Some(area) = settings.area(file) else { continue };
+        if !options.only.is_empty() && !options.only.iter().any(|only| file.starts_with(only)) {
+            continue;
+        }
+        let of_area = by_area.entry(area).or_default();
+        of_area.extend(find::mutants(file, source)?.into_iter().filter(|mutant| {
+            let is_changed =
+                |(file, lines): &(String, std::ops::Range<usize>)| *file == mutant.file && lines.contains(&mutant.line);
+            changed.as_ref().is_none_or(|changed| changed.iter().any(is_changed))
+                && (options.named.is_empty() || options.named.iter().any(|text| mutant.name().contains(text.as_str())))
+        }));
+    }
+    let found: usize = by_area.values().map(Vec::len).sum();
+    let wanted = options.sample.unwrap_or(found).min(found);
+    let mut dice = options.seed;
+    let areas = by_area.len();
+    let mut chosen = Vec::new();
+    for mut of_area in by_area.into_values() {
+        // Half of the sample is spread evenly over the areas and half by their sizes, rounded up.
+        let share = (wanted.div_ceil(areas) + (of_area.len() * wanted).div_ceil(found)).div_ceil(2);
+        while of_area.len() > share {
+            of_area.swap_remove((random(&mut dice) % of_area.len() as u64) as usize);
+        }
+        chosen.extend(of_area);
+    }
+    chosen.sort_by(|one, other| (&one.file, one.line).cmp(&(&other.file, other.line)));
+    Ok(chosen)
+}
+
+/// SplitMix64: the same sample for the same seed everywhere.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// So that a run that is cut short has judged a sample of all files.
+fn in_random_order(numbers: &BTreeSet<usize>) -> Vec<usize> {
+    let mut dice = 1;
+    let mut order: Vec<(u64, usize)> = numbers.iter().map(|number| (random(&mut dice), *number)).collect();
+    order.sort();
+    order.into_iter().map(|(_, number)| number).collect()
+}

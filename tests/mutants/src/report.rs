@@ -1,0 +1,81 @@
+//! What comes of a run, as Markdown.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::judge::Verdict;
+use crate::mutation::Mutant;
+use crate::settings::Settings;
+use crate::tests_of::{TestProgram, reaching};
+
+/// Returns the mutants that docs/testing.md explains to change nothing that anybody could see.
+pub fn equivalents(path: &Path) -> Result<BTreeSet<String>> {
+    let text = std::fs::read_to_string(path)?;
+    let section = text.split("\n## ").find(|section| section.starts_with("Mutants that change nothing")).unwrap_or("");
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    Ok(rows.map(|(name, _)| name.replace("\\|", "|")).collect())
+}
+
+#[derive(Default)]
+struct Counts {
+    judged: usize,
+    caught: usize,
+    ran_away: usize,
+    equivalent: usize,
+}
+
+pub fn report(
+    mutants: &[Mutant],
+    viable: &BTreeSet<usize>,
+    verdicts: &BTreeMap<usize, Verdict>,
+    programs: &[TestProgram],
+    settings: &Settings,
+    equivalent: &BTreeSet<String>,
+) -> String {
+    let mut areas: BTreeMap<&str, Counts> = BTreeMap::new();
+    let mut missed = String::new();
+    let reaching = reaching(programs);
+    for (number, verdict) in verdicts {
+        let mutant = &mutants[*number];
+        let counts = areas.entry(settings.area(&mutant.file).unwrap_or("")).or_default();
+        match verdict {
+            Verdict::Caught { .. } => counts.caught += 1,
+            Verdict::RanAway { .. } => counts.ran_away += 1,
+            Verdict::Missed | Verdict::Unreached if equivalent.contains(&mutant.name()) => {
+                counts.equivalent += 1;
+                continue;
+            }
+            Verdict::Missed | Verdict::Unreached => {
+                let tests = reaching.get(number).copied().unwrap_or(0);
+                let _ =
+                    writeln!(missed, "- {}:{} `{}` ({tests} tests reach it)", mutant.file, mutant.line, mutant.name());
+            }
+        }
+        counts.judged += 1;
+    }
+    let mut text = format!(
+        "{} mutants, {} compile, {} judged.\n\n| Area | Judged | Caught | Ran away | Missed | Caught in all | Goal | Equivalent |\n|---|---|---|---|---|---|---|---|\n",
+        mutants.len(),
+        viable.len(),
+        verdicts.len()
+    );
+    for (area, counts) in &areas {
+        let noticed = counts.caught + counts.ran_away;
+        let _ = writeln!(
+            text,
+            "| `{area}` | {} | {} | {} | {} | {} % | {} % | {} |",
+            counts.judged,
+            counts.caught,
+            counts.ran_away,
+            counts.judged - noticed,
+            100 * noticed / counts.judged.max(1),
+            settings.areas.get(*area).copied().unwrap_or(0),
+            counts.equivalent
+        );
+    }
+    let _ = write!(text, "\nMissed:\n\n{missed}");
+    text
+}

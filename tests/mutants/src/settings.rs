@@ -1,0 +1,53 @@
+//! What mutants.yaml says.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Folders of `src/`, and the percentage of their mutants that should be caught.
+    pub areas: BTreeMap<String, u32>,
+    pub except: Vec<String>,
+    pub programs: Vec<Program>,
+    pub leave_out: Vec<String>,
+    pub environment: BTreeMap<String, String>,
+    pub jobs: usize,
+    pub memory_mib: u64,
+    pub timeout: Timeout,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// `weir` for the tests beside the code, else a file or folder of `tests/`.
+    pub name: String,
+    #[serde(default)]
+    pub waits: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Timeout {
+    pub seconds: u64,
+    pub times: u32,
+}
+
+impl Settings {
+    pub fn read(root: &Path) -> Result<Self> {
+        let path = root.join("tests/mutants/mutants.yaml");
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        serde_saphyr::from_str(&text).with_context(|| path.display().to_string())
+    }
+
+    /// Returns the area of a file below `src/`, if it may be changed.
+    pub fn area(&self, file: &str) -> Option<&str> {
+        let is_test = file.split('/').any(|part| part == "tests" || part == "tests.rs" || part.ends_with("_tests.rs"));
+        let excepted = self.except.iter().any(|except| file == except || file.ends_with(&format!("/{except}")));
+        let (area, _) = self.areas.get_key_value(file.split('/').next()?)?;
+        (!is_test && !excepted).then_some(area)
+    }
+}

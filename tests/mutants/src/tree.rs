@@ -1,0 +1,96 @@
+//! The copy of the repository in which code is changed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+const VERSION: &str = "0.1.0-mutants";
+const SWITCH: &str = include_str!("../switch.rs");
+
+pub struct Tree {
+    pub root: PathBuf,
+    /// The sources below `src/`, as they are in the repository.
+    pub sources: BTreeMap<String, String>,
+}
+
+impl Tree {
+    /// Copies what the repository knows of, as it is on the disk.
+    pub fn copy(repository: &Path, root: PathBuf) -> Result<Self> {
+        let files = git(repository, &["ls-files", "--cached", "--others", "--exclude-standard"])?;
+        let mut sources = BTreeMap::new();
+        for file in files.lines() {
+            let Ok(content) = fs::read(repository.join(file)) else { continue }; // removed and not committed yet
+            match file.strip_prefix("src/").filter(|file| file.ends_with(".rs")) {
+                Some(source) => drop(sources.insert(source.to_owned(), String::from_utf8(content)?)),
+                None => write(&root.join(file), &as_other_packages(file, content)?)?,
+            }
+        }
+        let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
+        ensure!(manifest.contains(VERSION), "the version in Cargo.toml is no longer the one that is looked for");
+        Ok(Self { root, sources })
+    }
+
+    /// Writes the sources, some of which are changed.
+    pub fn write(&self, changed: &BTreeMap<String, String>) -> Result<()> {
+        for (file, source) in &self.sources {
+            let mut text = changed.get(file).unwrap_or(source).clone();
+            if file == "lib.rs" {
+                text.push_str("\nmod mutant_switch;\n");
+            }
+            write(&self.root.join("src").join(file), text.as_bytes())?;
+        }
+        write(&self.root.join("src/mutant_switch.rs"), SWITCH.as_bytes())
+    }
+}
+
+/// Gives the packages another version. Cargo keeps what it has built by name and version of a package, wherever its sources are: without
+/// this, what is built here would count as built from the repository.
+fn as_other_packages(file: &str, content: Vec<u8>) -> Result<Vec<u8>> {
+    if !file.ends_with("Cargo.toml") && !file.ends_with("Cargo.lock") {
+        return Ok(content);
+    }
+    let mut text = String::from_utf8(content)?;
+    for name in ["weir", "weir-loadtest"] {
+        text = text.replace(
+            &format!("name = \"{name}\"\nversion = \"0.1.0\""),
+            &format!("name = \"{name}\"\nversion = \"{VERSION}\""),
+        );
+    }
+    Ok(text.into_bytes())
+}
+
+/// Writes a file that has another content, so that the others are not compiled again.
+fn write(path: &Path, content: &[u8]) -> Result<()> {
+    if fs::read(path).is_ok_and(|old| old == content) {
+        return Ok(());
+    }
+    fs::create_dir_all(path.parent().context("a file is in a folder")?)?;
+    fs::write(path, content).with_context(|| path.display().to_string())
+}
+
+/// Returns what a git command prints.
+pub fn git(repository: &Path, arguments: &[&str]) -> Result<String> {
+    let output = Command::new("git").current_dir(repository).args(arguments).output()?;
+    ensure!(output.status.success(), "git {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Returns the lines below `src/` that were changed since a revision, committed or not.
+pub fn changed_lines(repository: &Path, since: &str) -> Result<Vec<(String, std::ops::Range<usize>)>> {
+    let mut file = String::new();
+    let mut lines = Vec::new();
+    for line in git(repository, &["diff", "--unified=0", "--no-prefix", since, "--", "src"])?.lines() {
+        if let Some(path) = line.strip_prefix("+++ src/") {
+            file = path.to_owned();
+        } else if let Some(hunk) = line.strip_prefix("@@ ") {
+            let added = hunk.split(' ').find_map(|part| part.strip_prefix('+')).context("a hunk says what it adds")?;
+            let (first, count) = added.split_once(',').unwrap_or((added, "1"));
+            let first: usize = first.parse()?;
+            lines.push((file.clone(), first..first + count.parse::<usize>()?));
+        }
+    }
+    Ok(lines)
+}
