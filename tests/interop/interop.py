@@ -3,7 +3,11 @@ and state of the world, and a gRPC client. Not one request may fail through chan
 configuration that is refused, and the loss of the control plane, whether or not there is a second one. And what a newcomer meets."""
 
 import argparse
+import multiprocessing
+import multiprocessing.connection
+import os
 import sys
+import tempfile
 import time
 import traceback
 
@@ -23,6 +27,7 @@ import loads
 import on_demand
 import order
 import polling
+import processes
 import refusals
 import reload
 import renamed
@@ -78,29 +83,59 @@ def scenarios():
         yield f"loads, gRPC, {mode}", loads.run, ("delta", mode)
 
 
+# Their machine has to be quiet.
+ALONE = ["alerts of the machine"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--envoy", required=True)
     parser.add_argument("--weir", required=True)
     parser.add_argument("--promtool", required=True)
     parser.add_argument("--log", default="weir=debug", help="what the relay logs, shown if a scenario fails")
+    parser.add_argument("--jobs", type=int, default=1, help="how many scenarios run at the same time")
     parser.add_argument("only", nargs="?", default="", help="only scenarios that have this in their names")
     options = parser.parse_args()
-    passed = failed = 0
-    for name, run, arguments in scenarios():
-        if options.only not in name:
-            continue
-        print(name, flush=True)
-        start = time.monotonic()
-        try:
-            run(options, *arguments)
-            passed += 1
-        except Exception:
-            traceback.print_exc()
-            failed += 1
-        print(f"  {time.monotonic() - start:.1f} s", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(1 if failed or not passed else 0)
+    chosen = [scenario for scenario in scenarios() if options.only in scenario[0]]
+    outcomes = run_together([scenario for scenario in chosen if scenario[0] not in ALONE], options, options.jobs)
+    outcomes += run_together([scenario for scenario in chosen if scenario[0] in ALONE], options, 1)
+    print(f"{sum(outcomes)} passed, {len(outcomes) - sum(outcomes)} failed")
+    sys.exit(0 if outcomes and all(outcomes) else 1)
 
 
-main()
+def run_together(waiting, options, jobs):
+    """Runs each scenario in a process of its own, so many at a time. Prints what they print, one after another, and returns which have
+    passed."""
+    forking = multiprocessing.get_context("fork")  # what is imported is shared; nothing has used gRPC yet
+    parts, running, outcomes = list(range(jobs)), {}, []
+    while waiting or running:
+        while waiting and parts:
+            scenario, part, output = waiting.pop(0), parts.pop(), tempfile.TemporaryFile()
+            process = forking.Process(target=run_one, args=(scenario, options, (part, jobs), output))
+            process.start()
+            running[process.sentinel] = process, scenario[0], part, output, time.monotonic()
+        for sentinel in multiprocessing.connection.wait(running):
+            process, name, part, output, start = running.pop(sentinel)
+            process.join()
+            output.seek(0)
+            printed = output.read().decode(errors="replace")
+            print(f"{name}\n{printed}  {time.monotonic() - start:.1f} s", flush=True)
+            parts.append(part)
+            outcomes.append(process.exitcode == 0)
+    return outcomes
+
+
+def run_one(scenario, options, part, output):
+    os.dup2(output.fileno(), 1)
+    os.dup2(output.fileno(), 2)
+    processes.use_ports(part)
+    _, run, arguments = scenario
+    try:
+        run(options, *arguments)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

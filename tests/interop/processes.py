@@ -22,12 +22,20 @@ from web import get, wait_for
 # Linux gives connections ports from here on for their own ends, unless it is told otherwise.
 FIRST_OF_CONNECTIONS = 32_768
 GIVEN = set()
+PART = [0, 1]
+
+
+def use_ports(part):
+    """Of this many scenarios at the same time, this one has ports that no other is given."""
+    PART[:] = part
+    random.seed()
 
 
 def free_port():
     """One that nobody has, and that no connection is given for its own end before somebody listens on it."""
+    first, step = PART
     while True:
-        port = random.randrange(10_000, FIRST_OF_CONNECTIONS)
+        port = random.randrange(10_000 + first, FIRST_OF_CONNECTIONS, step)
         with socket.socket() as listener, contextlib.suppress(OSError):
             listener.bind(("127.0.0.1", port))
             if port not in GIVEN:
