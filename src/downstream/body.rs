@@ -329,6 +329,13 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn what_a_header_cannot_hold_and_what_would_be_an_escape_is_left_out_of_a_message() {
+        let headers = trailers(&Status::unavailable("100 % of\na\u{7f}b\u{e9}c"));
+        assert_eq!(headers["grpc-message"], "100  ofabc");
+        assert!(!trailers(&Status::unavailable("%\n")).contains_key("grpc-message"));
+    }
+
+    #[test]
     fn a_body_that_is_woken_by_a_piece_that_was_written_finds_its_gate_open() {
         let gate = Arc::<Gate>::default();
         let found = Arc::new(AtGate(gate.clone(), AtomicUsize::new(usize::MAX)));

@@ -242,4 +242,12 @@ mod tests {
         assert_eq!(states_nothing(&near, LONG).await.unwrap_err().fault(), Some(ProxyFault::Untrusted));
         drop(sending.await.unwrap());
     }
+
+    #[tokio::test]
+    async fn a_client_that_closes_without_a_word_is_not_waited_for() {
+        let (near, far) = connected().await;
+        drop(far);
+        let found = timeout(LONG / 2, states_nothing(&near, LONG)).await;
+        assert!(matches!(found, Ok(Ok(()))), "{found:?}");
+    }
 }

@@ -186,3 +186,27 @@ pub(super) fn random_share() -> f64 {
 
 /// The mean time from one wave to the next.
 const WAVE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_reason_to_drain_hastens_and_puts_nothing_off() {
+        let (trigger, drain) = Drain::new();
+        let times = |seconds| {
+            let (grace, spread) = (Duration::from_secs(seconds), Duration::from_secs(2 * seconds));
+            DrainTimes { delay: Duration::ZERO, grace, spread, bytes_per_second: 0, reload_spread: Duration::ZERO }
+        };
+        let ends = || {
+            let begun = drain.begun.borrow().unwrap();
+            (drain.grace_ends(), begun.turns_end)
+        };
+        trigger.begin(times(100), DrainReason::Reload);
+        let first = ends();
+        trigger.begin(times(200), DrainReason::Shutdown);
+        assert_eq!((ends(), drain.reason()), (first, DrainReason::Shutdown));
+        trigger.begin(times(10), DrainReason::Shutdown);
+        assert!(ends().0 < first.0 && ends().1 < first.1);
+    }
+}

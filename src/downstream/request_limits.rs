@@ -76,7 +76,7 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+    use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
 
     const LIMITS: RequestLimits = RequestLimits { entries: 3, name_bytes: 10, node_bytes: 20 };
 
@@ -103,6 +103,15 @@ mod tests {
             resource_names_subscribe: names(["a", "b"]),
             resource_names_unsubscribe: names(["c"]),
             initial_resource_versions: [("d".to_owned(), "1".to_owned())].into(),
+            ..Default::default()
+        };
+        assert!(judged(&delta, Variant::Delta).unwrap().contains("4 names"));
+        let locators = || vec![ResourceLocator::default(); 2];
+        let sotw = DiscoveryRequest { resource_locators: [locators(), locators()].concat(), ..Default::default() };
+        assert!(judged(&sotw, Variant::Sotw).unwrap().contains("4 names"));
+        let delta = DeltaDiscoveryRequest {
+            resource_locators_subscribe: locators(),
+            resource_locators_unsubscribe: locators(),
             ..Default::default()
         };
         assert!(judged(&delta, Variant::Delta).unwrap().contains("4 names"));

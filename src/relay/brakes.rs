@@ -116,6 +116,10 @@ impl BrakeWatch {
 
     /// Writes log lines: one for what happens to many views at about the same time, and a reminder while anything is held.
     pub(crate) async fn log(&self) {
+        self.log_each(REMINDER).await;
+    }
+
+    async fn log_each(&self, reminder_interval: Duration) {
         let mut remind_at: Option<Instant> = None;
         loop {
             let reminder = async {
@@ -140,7 +144,7 @@ impl BrakeWatch {
             if self.views() == 0 {
                 remind_at = None;
             } else {
-                remind_at.get_or_insert_with(|| Instant::now() + REMINDER);
+                remind_at.get_or_insert_with(|| Instant::now() + reminder_interval);
             }
         }
     }
@@ -211,8 +215,11 @@ const MAX_NAMED: usize = 1000;
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use tracing::subscriber::set_default;
+    use tracing_subscriber::fmt;
 
     use super::*;
+    use crate::relay::WrittenLines;
 
     fn news(reason: Option<ReleaseReason>) -> Vec<BrakeNews> {
         let (server, type_name) = ("http://cp:1".to_owned(), "a.B".to_owned());
@@ -236,5 +243,43 @@ mod tests {
         assert_eq!((watch.held()["a.B"], watch.views()), (45, 9), "a view that has ended holds nothing");
         assert_eq!(watch.released()[&("a.B".to_owned(), ReleaseReason::Grace)], 5);
         assert_eq!(watch.released()[&("a.B".to_owned(), ReleaseReason::Operator)], 0);
+    }
+
+    /// Waits until so many lines contain this.
+    async fn have(lines: &WrittenLines, count: usize, part: &str) {
+        let wait = async {
+            while lines.count(part) < count {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), wait).await.unwrap_or_else(|_| panic!("no {part}"));
+    }
+
+    #[tokio::test]
+    async fn while_removals_are_held_a_line_says_so_again_and_again() {
+        let lines = WrittenLines::default();
+        let out = lines.clone();
+        let _guard = set_default(fmt().with_writer(move || out.clone()).with_ansi(false).finish());
+        let watch = Arc::new(BrakeWatch::new(["a.B"].into_iter()));
+        let log = watch.log_each(Duration::from_millis(10));
+        let held = BTreeMap::from([("a.B".to_owned(), 5)]);
+        let reminder = "brakes still hold removals views=1 removals=5";
+        let story = async {
+            let mut view = watch.view("view");
+            view.update(held.clone(), news(None));
+            have(&lines, 1, "brake holds removals server=").await;
+            have(&lines, 3, reminder).await;
+            view.update(BTreeMap::new(), news(Some(ReleaseReason::Grace)));
+            have(&lines, 1, "brake holds removals no longer").await;
+            view.update(held.clone(), news(None));
+            have(&lines, 2, "brake holds removals server=").await;
+            let reminders = lines.count(reminder);
+            have(&lines, reminders + 1, reminder).await;
+            assert_eq!(lines.count("still hold removals views=0"), 0, "none while nothing was held");
+        };
+        tokio::select! {
+            () = log => {}
+            () = story => {}
+        }
     }
 }

@@ -35,6 +35,8 @@ mod view_quota;
 mod view_task;
 mod view_usage;
 mod views;
+#[cfg(test)]
+mod written_lines;
 
 pub(crate) use admission::AdmissionError;
 pub(crate) use brakes::BrakeWatch;
@@ -61,3 +63,5 @@ pub use response_reader::{ResponseReader, Turn};
 pub(crate) use session_handle::{Obstruction, SessionGuard, SessionHandle};
 pub(crate) use view_quota::ViewQuota;
 pub(crate) use views::{ClientInfo, SavedView, ViewToSave, Views, ViewsOptions};
+#[cfg(test)]
+pub(crate) use written_lines::WrittenLines;

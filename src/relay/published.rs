@@ -91,3 +91,33 @@ impl LeaseAccess for &Published {
         with(&mut self.leases.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::protocol::view::{HeldRemoval, SetState};
+
+    fn holding(name: &str, generation: u64, seconds: u64) -> Option<BrakeState> {
+        let age = Duration::from_secs(seconds);
+        let removal = HeldRemoval { name: name.into(), age, generation, emptied: false, server: 0, rank: 0 };
+        let set = SetState { type_name: "own.Type".into(), removals: vec![removal], ..SetState::default() };
+        Some(BrakeState { sets: vec![set] })
+    }
+
+    #[test]
+    fn what_brakes_hold_has_changed_if_it_is_something_else_and_not_if_it_is_older() {
+        let published = Published::new(Arc::default(), 1);
+        let changes = |state| {
+            published.note_brakes(state);
+            published.brakes().changes
+        };
+        assert_eq!(changes(None), 0);
+        assert_eq!(changes(holding("a", 1, 0)), 1);
+        assert_eq!(changes(holding("a", 1, 60)), 1, "only older");
+        assert_eq!(changes(holding("b", 1, 60)), 2);
+        assert_eq!(changes(holding("b", 2, 0)), 3, "released and held again");
+        assert_eq!(changes(None), 4);
+    }
+}

@@ -140,30 +140,29 @@ fn printable(text: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
     use super::*;
+    use crate::relay::WrittenLines;
 
     #[test]
     fn a_text_of_a_peer_cannot_begin_a_line_of_its_own() {
-        let lines = Arc::new(Mutex::new(Vec::new()));
+        let lines = WrittenLines::default();
         let out = lines.clone();
-        let writer = move || Lines(out.clone());
+        let writer = move || out.clone();
         let layer = fmt::layer().with_writer(writer).fmt_fields(text_fields()).with_ansi(false).without_time();
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             let node = "a\nWARN forged \u{1b}[31m";
             tracing::warn!(%node, text = node, number = 5, "client \u{7}");
         });
-        let text = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
+        let text = lines.text();
         let expected = "client \\u{7} node=a\\nWARN forged \\u{1b}[31m text=\"a\\nWARN forged \\u{1b}[31m\" number=5\n";
         assert!(text.ends_with(expected), "{text:?}");
     }
 
     #[test]
     fn a_flood_of_warnings_of_a_library_has_few_lines_and_those_of_the_relay_have_all() {
-        let lines = Arc::new(Mutex::new(Vec::new()));
+        let lines = WrittenLines::default();
         let out = lines.clone();
-        let layer = fmt::layer().with_writer(move || Lines(out.clone())).with_ansi(false);
+        let layer = fmt::layer().with_writer(move || out.clone()).with_ansi(false);
         let layer = layer.with_filter(LibraryPace::default());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             for _ in 0..1000 {
@@ -173,24 +172,8 @@ mod tests {
                 tracing::warn!(target: "weir::downstream", "own");
             }
         });
-        let text = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
-        let count = |part: &str| text.lines().filter(|line| line.contains(part)).count();
-        assert_eq!(count("PING") + count("broken"), 10);
-        assert_eq!((count("asked for"), count("own")), (1000, 1000));
-    }
-
-    #[derive(Clone)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl std::io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
+        assert_eq!(lines.count("PING") + lines.count("broken"), 10);
+        assert_eq!((lines.count("asked for"), lines.count("own")), (1000, 1000));
     }
 
     #[test]

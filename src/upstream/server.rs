@@ -103,6 +103,27 @@ impl TlsWords {
 }
 
 impl AdsServer {
+    /// A server that tests never dial.
+    #[cfg(test)]
+    pub(super) fn undialed() -> Self {
+        Self {
+            uri: "http://127.0.0.1:1".parse().unwrap(),
+            socket: None,
+            tls: None,
+            tokens: Vec::new(),
+            tenants: Vec::new(),
+            variant: None,
+            quirks: Default::default(),
+            features: Default::default(),
+            connect_timeout: Duration::from_secs(1),
+            life: LifeTimes::default(),
+            keepalive: Keepalive::default(),
+            backoff: Default::default(),
+            message_bytes: 1 << 20,
+            max_streams_per_connection: 50,
+        }
+    }
+
     /// Returns the time limit for the first bytes from a server that has accepted the connection: a kernel accepts connections for
     /// a hung program (FB-32).
     pub(super) fn first_words_timeout(&self) -> Duration {

@@ -152,6 +152,7 @@ fn syntax_is_reported_in_words_of_the_program() {
             "drain: *usual\n",
             "relay.yaml:3:8: undefined anchor: expected an earlier value with &name; quote text that begins with *",
         ),
+        ("drain: &usual {delay: *usual}\n", "relay.yaml:3:23: an anchored value refers to itself"),
         (
             "clients: {control_plane_identifier: \"a\\q\"}\n",
             "relay.yaml:3:37: invalid escape in a double-quoted value: expected one such as \\n; single quotes take backslashes \

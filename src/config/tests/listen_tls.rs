@@ -63,6 +63,7 @@ fn keys_that_contradict_each_other_or_have_no_effect_are_faults() {
         (", client_auth: none, crl: c.crl", "crl", none),
         (", crl: c.crl", "crl", "has no effect without client_ca or trust_domains"),
         (", trust_domains: []", "trust_domains", "empty list"),
+        (", trust_domains: '${WEIR_IS_NOT_SET}'", "trust_domains", "undefined environment variable"),
         (", trust_domains: [{name: a}]", "trust_domains[0]", "missing key \"bundle\""),
         (", trust_domains: [{name: A.b, bundle: b}]", "trust_domains[0].name", "invalid trust domain \"A.b\""),
         (", trust_domains: [{name: 'spiffe://a', bundle: b}]", "trust_domains[0].name", "invalid trust domain"),

@@ -181,6 +181,28 @@ const PER_ENTRY: usize = 128;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::view::NamedError;
+    use crate::transcode::Transcoder;
+    use crate::xds::TypeTable;
+
+    #[tokio::test]
+    async fn what_was_made_for_all_is_shared_and_the_errors_of_one_client_are_its_own() {
+        let cache = ResponseCache::new(1 << 20, Budget::of(1 << 20), Arc::new(Transcoder::envoy), "weir".into());
+        let kind = TypeTable::new().resolve("type.googleapis.com/envoy.config.cluster.v3.Cluster");
+        let body = async |has_error: bool| {
+            let mut reply = Reply::sample(kind.clone(), Vec::new());
+            let error = NamedError { code: 5, message: "its own".into() };
+            reply.errors = has_error.then(|| ("a".into(), Arc::new(error))).into_iter().collect();
+            let (view, spelling) = ("view".into(), reply.spelling.clone());
+            let wanted = CacheKey { view, spelling, version: "1".into(), wrappers: false };
+            let body = cache.body(wanted, reply).await.unwrap().unwrap();
+            (String::from_utf8(body.to_vec()).unwrap().contains("its own"), cache.transcoded())
+        };
+        assert_eq!(body(true).await, (true, 1));
+        assert_eq!(body(false).await, (false, 2));
+        assert_eq!(body(false).await, (false, 2), "the same bytes again");
+        assert_eq!(body(true).await, (true, 3));
+    }
 
     #[test]
     fn i10_a_response_counts_until_the_last_part_of_it_is_dropped() {

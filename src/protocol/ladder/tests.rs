@@ -218,6 +218,17 @@ fn fb_11_row_22_servers_known_to_be_unreachable_are_passed_at_once() {
 }
 
 #[test]
+fn fb_11_row_22_a_server_known_to_be_unreachable_is_left_no_sooner_than_the_delay_allows() {
+    let patience = FallbackTimers { delay: Duration::from_secs(5), ..FallbackTimers::default() };
+    let world = World { uncached: true, unreachable: vec![0] };
+    let mut ladder = Ladder::new(2, Rule::Uncached, patience);
+    assert_eq!(ladder.on_interest(&world, NOW), [LadderAction::Open(0)]);
+    let end = NOW + Duration::from_secs(5);
+    assert_eq!((ladder.state(), ladder.next_deadline()), (LadderState::Cached(0), Some(end)));
+    assert_eq!(ladder.on_time(&world, end), [LadderAction::Open(1)]);
+}
+
+#[test]
 fn fb_31_a_fallback_that_has_begun_is_not_undone_because_its_reason_went_away() {
     let mut ladder = active(0, Rule::Uncached);
     ladder.on_unreachable(0, &uncached(), NOW);

@@ -49,6 +49,7 @@ fn requests(succeeded: u64, in_progress: u64) -> UpstreamLocalityStats {
     UpstreamLocalityStats {
         total_successful_requests: succeeded,
         total_requests_in_progress: in_progress,
+        total_active_connections: in_progress.saturating_mul(100),
         ..Default::default()
     }
 }

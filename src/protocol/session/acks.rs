@@ -253,6 +253,16 @@ mod tests {
     }
 
     #[test]
+    fn sotw_16_a_late_answer_does_not_make_an_older_reply_the_accepted_one() {
+        let (mut answers, limits, now) = (AckTracker::default(), Limits::default(), Moment::START);
+        (1..=3).for_each(|nonce| answers.sent(reply(nonce), now, &limits));
+        for (nonce, accepted) in [("2", 2), ("1", 2), ("3", 3)] {
+            answers.answer(nonce, None, now);
+            assert_eq!(answers.accepted(), Some(reply(accepted)), "after {nonce}");
+        }
+    }
+
+    #[test]
     fn a_nack_ends_the_wait_of_the_next_reply_as_an_ack_does() {
         for verdict in [None, no()] {
             let (mut answers, limits) = (AckTracker::default(), Limits::default());

@@ -269,7 +269,9 @@ impl Subscription {
                     let first = self.pending.get(name).is_some_and(|pending| pending.requested.is_some());
                     set.add(resource, view.ttl(self.entry(kind, name, view)), news.then_some(first));
                 }
-                Lookup::Absent(Some(last)) if union && !sent.holds.is_empty() && self.is_gone(kind, name, view) => {
+                Lookup::Absent(Some(last))
+                    if union && !sent.holds.is_empty() && !view.limits.faults.has(Fault::NoUnion) =>
+                {
                     set.add(last, None, None);
                 }
                 Lookup::Absent(_) | Lookup::Unknown => {}
@@ -296,10 +298,6 @@ impl Subscription {
             set.draft.into_batch(None, table.additions_received(added))
         };
         Some(view.state.batch(key, collect))
-    }
-
-    fn is_gone(&self, kind: &Type, name: &Name, view: &ReplyContext) -> bool {
-        !view.limits.faults.has(Fault::NoUnion) && matches!(self.known(kind, name, view), Lookup::Absent(_))
     }
 
     fn sent_additions(&mut self, kind: &Type, view: &ReplyContext, draft: &Draft) {

@@ -218,6 +218,13 @@ mod tests {
     }
 
     #[test]
+    fn a_run_is_taken_for_key_material_from_its_thirty_second_letter_on() {
+        let digits = |count| format!("hash {}", "0a".repeat(20).split_at(count).0);
+        assert_eq!(&*clean(&digits(31), LIMIT), digits(31));
+        assert_eq!(&*clean(&digits(32), LIMIT), "hash [redacted]");
+    }
+
+    #[test]
     fn a_run_that_the_limit_cuts_is_replaced_too() {
         let text = format!("{} {}", "x".repeat(90), "aB3".repeat(100));
         assert_eq!(&*clean(&text, 100), format!("{} [redacted", "x".repeat(90)));

@@ -417,7 +417,7 @@ impl Subscription {
                 let names = stated.current().map(|(_, name)| name).filter(unknown).cloned();
                 self.claims.extend(names.map(|name| Claimed::Name(Class::Wildcard, name)));
             }
-            (None, Variant::Sotw) if self.stated && kind.info().full_state => self.claims.push(Claimed::Set),
+            (None, Variant::Sotw) if kind.info().full_state => self.claims.push(Claimed::Set),
             (None, _) => {}
         }
     }

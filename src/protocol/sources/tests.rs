@@ -71,3 +71,20 @@ fn fb_27_an_outage_that_a_source_has_reported_is_over_when_the_source_was_closed
         assert_eq!(world.sources.down(), [].into(), "closes: {closes}");
     }
 }
+
+#[test]
+fn fb_2_a_server_that_opens_a_stream_can_be_reached_and_what_it_has_answered_before_stays_known() {
+    let mut world = World::new();
+    world.want(true);
+    let found = |world: &World| world.sources.reachability().next().unwrap();
+    world.sources.ended(STREAM, None, false, &world.view, world.now);
+    assert_eq!(found(&world), Some(Reachability::Unreachable));
+    world.sources.opened(STREAM);
+    assert_eq!(found(&world), Some(Reachability::Refused), "without a response it is none to turn to");
+    world.sources.opened(STREAM);
+    assert_eq!(found(&world), Some(Reachability::Refused));
+    world.open();
+    assert_eq!(found(&world), Some(Reachability::Responded));
+    world.sources.opened(STREAM);
+    assert_eq!(found(&world), Some(Reachability::Responded));
+}

@@ -69,3 +69,32 @@ impl ResourceSet {
         self.others.extend(ascending.into_iter().map(|resource| (resource.name.clone(), resource)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::proto::{Any, discovery};
+    use crate::xds::{BodyStore, TypeTable};
+
+    fn resource(name: &str) -> Arc<Resource> {
+        let url = "type.googleapis.com/own.Type";
+        let resource = Some(Any { type_url: url.into(), value: Bytes::new() });
+        let wrapper = discovery::Resource { name: name.into(), resource, ..Default::default() };
+        Arc::new(Resource::from_wrapper(0, wrapper, &TypeTable::new().resolve(url), &BodyStore::default()).unwrap())
+    }
+
+    #[test]
+    fn each_resource_is_found_and_they_are_ordered_by_name_however_they_came() {
+        for order in [["a", "b", "c"], ["c", "b", "a"], ["b", "a", "c"], ["a", "c", "b"]] {
+            let mut set = ResourceSet::default();
+            order.iter().for_each(|name| set.insert(resource(name)));
+            assert!(set.names().map(Name::as_str).eq(["a", "b", "c"]), "{order:?}");
+            for name in order {
+                assert!(set.get(&name.into()).is_some_and(|found| found.name.as_str() == name), "{name} of {order:?}");
+            }
+            assert!(set.get(&"d".into()).is_none() && set.get(&"aa".into()).is_none());
+        }
+    }
+}

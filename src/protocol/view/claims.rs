@@ -128,7 +128,7 @@ impl View {
     }
 
     /// Returns whether a client holds a set whose contents are unknown.
-    pub(crate) fn seeks_set(&self, kind: &Type) -> bool {
+    pub fn seeks_set(&self, kind: &Type) -> bool {
         self.sought.sets.contains(kind)
     }
 

@@ -133,3 +133,69 @@ impl Snapshot {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::proto::{Any, discovery};
+    use crate::protocol::limits::Limits;
+    use crate::protocol::moment::Moment;
+    use crate::protocol::view::{InterestChange, Selector, SessionId, Update, View};
+    use crate::xds::{BodyStore, TypeTable};
+
+    const URL: &str = "type.googleapis.com/own.Type";
+
+    /// A view whose only client wants the type's `*`.
+    fn view() -> (View, Type) {
+        let table = Arc::new(TypeTable::new());
+        let kind = table.resolve(URL);
+        let mut view = View::new(table, Arc::new(Limits::default()));
+        let wanted = InterestChange { kind: kind.clone(), selector: Selector::Wildcard, on: true };
+        view.change_interest(SessionId(1), wanted, Moment::START);
+        (view, kind)
+    }
+
+    fn resource(kind: &Type, store: &BodyStore, content: &'static str, ttl: Option<Duration>) -> Arc<Resource> {
+        let any = Any { type_url: URL.into(), value: Bytes::from_static(content.as_bytes()) };
+        let ttl = ttl.map(|ttl| ttl.try_into().unwrap());
+        let wrapper = discovery::Resource { name: "a".into(), resource: Some(any), ttl, ..Default::default() };
+        Arc::new(Resource::from_wrapper(0, wrapper, kind, store).unwrap())
+    }
+
+    fn upsert(kind: &Type, resource: &Arc<Resource>) -> Vec<Update> {
+        let (kind, key, resource) = (kind.clone(), resource.name.clone(), resource.clone());
+        vec![Update::Upsert { kind, class: Class::Wildcard, key, resource }]
+    }
+
+    #[test]
+    fn a_body_is_in_a_snapshot_until_another_is_in_its_place() {
+        let (mut view, kind) = view();
+        let store = BodyStore::default();
+        let [one, other] = ["1", "2"].map(|content| resource(&kind, &store, content, None));
+        let mut has = |held: Option<&Arc<Resource>>| {
+            view.apply(held.map(|held| upsert(&kind, held)).unwrap_or_default(), Moment::START);
+            view.publish();
+            [&one, &other].map(|resource| view.snapshot().has_body_of(&kind, resource))
+        };
+        assert_eq!(has(None), [false, false]);
+        assert_eq!(has(Some(&one)), [true, false]);
+        assert_eq!(has(Some(&other)), [false, true]);
+    }
+
+    #[test]
+    fn a_set_knows_that_a_resource_of_it_has_expired() {
+        let (mut view, kind) = view();
+        let short = resource(&kind, &BodyStore::default(), "1", Some(Duration::from_secs(1)));
+        view.apply(upsert(&kind, &short), Moment::START);
+        view.publish();
+        let has_expired = |view: &View| view.snapshot().resources(&kind, Class::Wildcard).unwrap().has_expired();
+        assert!(!has_expired(&view));
+        view.on_time(Moment::START + Duration::from_secs(2));
+        view.publish();
+        assert!(has_expired(&view));
+    }
+}

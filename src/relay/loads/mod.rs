@@ -208,3 +208,6 @@ impl Pools {
 
 /// The field of a report with the client's node.
 const NODE: u32 = 1;
+
+#[cfg(test)]
+mod tests;

@@ -8,9 +8,10 @@ use tokio::time::Instant;
 use super::ViewTask;
 use crate::protocol::limits::truncate;
 use crate::protocol::upstream::{ReceivedResponse, ResponseSummary};
-use crate::protocol::view::{Notifications, Revision, SessionId, View};
+use crate::protocol::view::{NameChanged, Notifications, Revision, SessionId, View};
 use crate::relay::counters::ProcessCounters;
 use crate::relay::traces::{ChangeFacts, OpenChange, SpanIds, SpanTime, Tracer};
+use crate::xds::Type;
 
 pub(crate) struct TracedChanges {
     counters: Arc<ProcessCounters>,
@@ -94,19 +95,41 @@ fn concerned_by(changes: &[TracedChange], wakes: &Notifications) -> Vec<BTreeSet
     if changes.is_empty() {
         return concerned;
     }
+    let revisions: Vec<_> = changes.iter().map(|change| (change.revisions, &change.response.summary.kind)).collect();
     for (session, marks) in &wakes.0 {
-        for mark in marks {
-            let place = changes.partition_point(|change| change.revisions.1 < mark.revision);
-            let has_it = |change: &&TracedChange| {
-                change.revisions.0 < mark.revision && change.response.summary.kind == mark.kind
-            };
-            if changes.get(place).filter(has_it).is_some() {
-                concerned[place].insert(*session);
-            }
+        for place in marks.iter().filter_map(|mark| place_of(&revisions, mark)) {
+            concerned[place].insert(*session);
         }
     }
     concerned
 }
 
+/// Returns the place of the change that a name was changed by. Of each change, these are the last revisions before it and in it.
+fn place_of(changes: &[((Revision, Revision), &Type)], mark: &NameChanged) -> Option<usize> {
+    let place = changes.partition_point(|((_, last), _)| *last < mark.revision);
+    let ((before, _), kind) = changes.get(place)?;
+    (*before < mark.revision && **kind == mark.kind).then_some(place)
+}
+
 /// A version is what the server makes of it.
 const VERSION_BYTES: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xds::TypeTable;
+
+    #[test]
+    fn a_name_belongs_to_the_change_whose_revisions_its_own_is_among() {
+        let table = TypeTable::new();
+        let (one, other) = (table.resolve("one"), table.resolve("other"));
+        let at = |number| (0..number).fold(Revision::ZERO, |revision, _| revision.next());
+        // The third revision is of a response that is not sampled.
+        let changes = [((at(0), at(2)), &one), ((at(3), at(4)), &one)];
+        let of = |kind: &Type, number| {
+            place_of(&changes, &NameChanged { kind: kind.clone(), name: "a".into(), revision: at(number) })
+        };
+        assert_eq!([0, 1, 2, 3, 4, 5].map(|number| of(&one, number)), [None, Some(0), Some(0), None, Some(1), None]);
+        assert_eq!([1, 4].map(|number| of(&other, number)), [None; 2]);
+    }
+}

@@ -402,4 +402,4 @@ const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 const LOOKS_EVERY: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

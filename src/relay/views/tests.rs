@@ -12,7 +12,7 @@ use crate::proto::node::Node;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::ServerQuirks;
 
-fn views() -> Views {
+pub(in crate::relay) fn views() -> Views {
     views_of(1, 0)
 }
 

@@ -1,24 +1,8 @@
 use super::*;
-use crate::upstream::server::{Keepalive, LifeTimes};
 
 /// Connections that are never dialed.
 fn pool(max_streams_per_connection: usize) -> Arc<ConnectionPool> {
-    let server = AdsServer {
-        uri: "http://127.0.0.1:1".parse().unwrap(),
-        socket: None,
-        tls: None,
-        tokens: Vec::new(),
-        tenants: Vec::new(),
-        variant: None,
-        quirks: Default::default(),
-        features: Default::default(),
-        connect_timeout: Duration::from_secs(1),
-        life: LifeTimes::default(),
-        keepalive: Keepalive::default(),
-        backoff: Default::default(),
-        message_bytes: 1 << 20,
-        max_streams_per_connection,
-    };
+    let server = AdsServer { max_streams_per_connection, ..AdsServer::undialed() };
     Arc::new(ConnectionPool::new(Arc::new(server)))
 }
 

@@ -180,6 +180,10 @@ fn what_cannot_be_looked_at_counts_as_it_was() {
     let reasons = reasons(&mut loader);
     assert!(reasons.contains("huge.json: it is larger than 10000 bytes"), "{reasons}");
     assert!(reasons.contains("pipe.json: it is no file"), "{reasons}");
+    for (name, cluster) in [("ring.json", "a"), ("nowhere.json", "b"), ("huge.json", "c"), ("pipe.json", "d")] {
+        folder.put(name, &[cluster]);
+    }
+    assert_eq!(look(&mut loader), ("a,b,c,d".into(), vec![]), "with what they had before, they are good again");
 }
 
 #[test]

@@ -8,6 +8,8 @@
 pub(crate) mod fuzzing;
 mod read;
 mod subscriptions;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::collections::HashMap;

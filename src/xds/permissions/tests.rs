@@ -56,6 +56,16 @@ fn the_status_of_all_clients_is_for_the_rules_that_say_so() {
 }
 
 #[test]
+fn dns_names_of_certificates_match_in_whatever_case() {
+    let pattern = IdentityPattern::Dns(SegmentPattern::dns("{name}.oncall.example").unwrap());
+    for (name, is_one) in [("ann.oncall.example", true), ("Ann.OnCall.Example", true), ("Ann.Example", false)] {
+        let names = CertificateNames { dns: vec![name.into()], ..CertificateNames::default() };
+        let peer = Peer { connection: 1, address: None, proven: Some(Proven::Certificate(names)) };
+        assert_eq!(pattern.is_of(&peer), is_one, "{name}");
+    }
+}
+
+#[test]
 fn without_rules_everybody_may_be_anything() {
     assert_eq!(Permissions::default().judge(&unproved(), &[0xff]), Ok(None));
 }

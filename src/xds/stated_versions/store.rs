@@ -121,6 +121,16 @@ mod tests {
     }
 
     #[test]
+    fn a_store_may_be_filled_to_its_last_byte() {
+        let map = map(0..100, 1);
+        let large = StatedVersionsStore::new(usize::MAX);
+        let _held = large.hold(entries(&map), 1, || {}).unwrap();
+        let limited = StatedVersionsStore::new;
+        assert!(limited(large.bytes()).hold(entries(&map), 1, || unreachable!()).is_some());
+        assert!(limited(large.bytes() - 1).hold(entries(&map), 1, || {}).is_none());
+    }
+
+    #[test]
     fn clients_that_state_the_same_in_another_order_share_one_copy_until_the_last_is_dropped() {
         let (store, map) = (store(1), map(0..100, 1));
         let (forth, back) = (encoded(map.iter()), encoded(map.iter().rev()));

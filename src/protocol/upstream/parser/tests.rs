@@ -125,14 +125,19 @@ fn wrapped(name: &str, type_url: &str) -> discovery::Resource {
 
 #[test]
 fn a_slice_ends_with_the_entry_that_fills_it() {
-    let response = sotw((0..10).map(|number| cluster(&format!("{number}"), &"x".repeat(1_000))).collect());
-    let (store, mut recent) = (BodyStore::default(), RecentSets::default());
-    let mut parser = ResponseParser::new(encoded(&response), &TypeTable::new(), &mut recent).unwrap();
-    for expected in [3, 6, 9] {
-        assert!(parser.step(&store, 3_000).unwrap());
-        assert_eq!(parser.response.resources.count, expected);
+    let clusters = (0..10).map(|number| cluster(&format!("{number}"), &"x".repeat(1_000)));
+    let wrapped = |any: Any| discovery::Resource { resource: Some(any), ..Default::default() };
+    for response in [sotw(clusters.clone().collect()), delta(clusters.map(wrapped).collect())] {
+        for message in [encoded(&response), ResponseMessage::Decoded(response.clone())] {
+            let (store, mut recent) = (BodyStore::default(), RecentSets::default());
+            let mut parser = ResponseParser::new(message, &TypeTable::new(), &mut recent).unwrap();
+            for expected in [3, 6, 9] {
+                assert!(parser.step(&store, 3_000).unwrap());
+                assert_eq!(parser.response.resources.count, expected);
+            }
+            assert!(!parser.step(&store, 3_000).unwrap());
+        }
     }
-    assert!(!parser.step(&store, 3_000).unwrap());
 }
 
 #[test]

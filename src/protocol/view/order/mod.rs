@@ -324,3 +324,44 @@ const QUIET: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 /// Names that are remembered for a log line.
 const NAMED: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::Any;
+    use crate::proto::discovery::Resource as Wrapper;
+    use crate::xds::{BodyStore, TypeTable};
+
+    const BOUND: Duration = Duration::from_secs(10);
+
+    fn at(seconds: u64) -> Moment {
+        Moment::START + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn ord_1_the_bound_of_a_cluster_begins_when_the_last_change_that_waits_is_released() {
+        let table = TypeTable::new();
+        let [clusters, routes] = ["envoy.config.cluster.v3.Cluster", "envoy.config.route.v3.RouteConfiguration"]
+            .map(|kind| table.resolve(kind));
+        let [old, new, route] = ["old", "new", "route"].map(Name::from);
+        let (cluster, change) = ((clusters, Class::Wildcard, old.clone()), (routes.clone(), Class::Named, route));
+        let body = Any { type_url: format!("type.googleapis.com/{}", routes.name()), value: bytes::Bytes::new() };
+        let wrapper = Wrapper { name: "route".into(), resource: Some(body), ..Wrapper::default() };
+        let resource = Arc::new(Resource::from_wrapper(0, wrapper, &routes, &BodyStore::default()).unwrap());
+
+        let mut order = Order::default();
+        order.references.replace(&[], &[old], |_| true, at(0), BOUND);
+        order.doom(cluster.clone(), Origin::default(), at(0));
+        order.keep_back(change.clone(), resource, Origin::default(), [new].into(), at(0));
+        let removed = |order: &mut Order, seconds| {
+            let dead = order.take_dead(at(seconds), BOUND, |_| true).into_iter().map(|(key, _)| key);
+            dead.collect::<Vec<_>>()
+        };
+        assert_eq!(removed(&mut order, 100), [], "it does not run while a change waits");
+        assert!(order.drop_waiting(&change).is_some());
+        order.note_released(at(100));
+        assert_eq!(removed(&mut order, 109), [], "clients have had the change for less than the bound");
+        assert_eq!(order.next_deadline(), Some(at(110)));
+        assert_eq!(removed(&mut order, 110), [cluster]);
+    }
+}

@@ -79,3 +79,10 @@ async fn one_stream_at_a_time_has_the_duty_and_the_next_when_it_is_gone() {
     drop(duty);
     assert!(shared.duty().now_or_never().is_some());
 }
+
+#[test]
+fn calls_that_are_not_routed_to_the_server_are_news_once() {
+    let shared = shared(LONG);
+    assert!(shared.is_first_unrouted());
+    assert!(!shared.is_first_unrouted());
+}

@@ -35,6 +35,41 @@ fn i3_a_file_that_is_unlinked_and_made_again_was_never_gone() {
 }
 
 #[test]
+fn i3_the_time_without_a_file_begins_again_after_it_was_not_known_whether_it_is_there() {
+    let folder = Folder::new();
+    fs::create_dir(folder.at("one")).unwrap();
+    let missing_anew = |loader: &mut Loader, when: &str| {
+        let seen = loader.look();
+        assert!(seen.unsettled && clusters(&seen.loaded.state) == "a,b", "{when}");
+    };
+    for (hide, show) in [
+        // The source is unreachable as a whole.
+        (
+            (|folder| fs::rename(folder.at("one"), folder.at("away")).unwrap()) as fn(&Folder),
+            (|folder| fs::rename(folder.at("away"), folder.at("one")).unwrap()) as fn(&Folder),
+        ),
+        // A link leads nowhere.
+        (
+            |folder| symlink(folder.at("nowhere"), folder.at("one/a.json")).unwrap(),
+            |folder| fs::remove_file(folder.at("one/a.json")).unwrap(),
+        ),
+    ] {
+        folder.put("one/a.json", &["a"]);
+        folder.put("one/b.json", &["b"]);
+        let mut loader = loader(options(vec![folder.at("one")]));
+        assert_eq!(look(&mut loader).0, "a,b");
+        fs::remove_file(folder.at("one/a.json")).unwrap();
+        missing_anew(&mut loader, "at first");
+        hide(&folder);
+        loader.look();
+        std::thread::sleep(GAP);
+        show(&folder);
+        missing_anew(&mut loader, "again");
+        until(&mut loader, "b");
+    }
+}
+
+#[test]
 fn fs_3_a_file_that_is_made_again_is_no_more_whole_than_one_that_is_written_in_place() {
     let folder = Folder::new();
     folder.put("a.json", &["a", "b"]);

@@ -3,6 +3,18 @@
 use super::*;
 
 #[test]
+fn what_a_later_set_has_and_cannot_be_read_is_held_no_longer() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.set(0..50);
+    assert_eq!((bench.count(), bench.held()), (100, 50));
+    let kind = bench.kind.clone();
+    let resources = (0..50).map(|number| bench.resource(number, "")).collect();
+    let unread = (50..60).map(|number| format!("r{number}").as_str().into()).collect();
+    bench.apply(vec![Update::FullSet { kind, resources, retain: Retain::These(unread) }]);
+    assert_eq!((bench.count(), bench.held()), (100, 40));
+}
+
+#[test]
 fn an_empty_push_is_held_for_the_longer_time() {
     let mut bench = Bench::new(CDS, 3);
     bench.set([]);
