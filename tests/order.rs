@@ -510,9 +510,9 @@ fn ord_1_whatever_order_things_come_in_no_client_holds_a_route_into_the_void() {
 fn an_order_that_is_broken_on_purpose_is_noticed() {
     for fault in [Fault::RemoveUnderReference, Fault::RoutingGoesAhead, Fault::HoldEndsWithAck, Fault::NoRoutingHold] {
         let limits = Limits { faults: Faults::planted(fault), ..Limits::default() };
-        let (faults, _) = play(200, limits, 1);
-        println!("{fault:?}: {} times, first {:?}", faults.len(), faults.first());
-        assert!(!faults.is_empty(), "{fault:?} was not noticed");
+        // Most faults show soon, and a burst takes the longer the more there were.
+        let noticed = [10, 50, 200].into_iter().find_map(|bursts| play(bursts, limits.clone(), 1).0.into_iter().next());
+        println!("{fault:?}: {}", noticed.unwrap_or_else(|| panic!("{fault:?} was not noticed")));
     }
 }
 

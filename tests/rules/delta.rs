@@ -171,6 +171,37 @@ fn delta_13_and_delta_15_what_is_gone_since_is_removed_and_what_is_not_requested
 }
 
 #[test]
+fn delta_13_what_a_client_states_after_the_first_request_of_a_type_is_ignored() {
+    let mut bench = warm();
+    let (probe, client) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
+    bench.delta(probe, CDS, &["b"], &[]);
+    let held = bench.poll(probe).unwrap().resources[0].full.to_string();
+    bench.delta(client, CDS, &["a"], &[]);
+    bench.said(client);
+    let later = DeltaDiscoveryRequest {
+        type_url: CDS.into(),
+        resource_names_subscribe: vec!["*".into()],
+        initial_resource_versions: [("b".to_owned(), held), ("old".to_owned(), "x".to_owned())].into(),
+        ..Default::default()
+    };
+    bench.request(client, Request::Delta(later));
+    assert_eq!(bench.said(client), ["C b,c"], "b is not taken for held, and nothing is said of old");
+}
+
+#[test]
+fn delta_27_a_name_that_is_subscribed_beside_the_wildcard_goes_when_the_server_says_so_of_the_name() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["*", "a"], &[]);
+    bench.whole(CDS, &[("a", "1"), ("b", "1")]);
+    assert_eq!(bench.said(client), ["C a,b"]);
+    bench.whole(CDS, &[("b", "1")]);
+    assert_eq!(bench.said(client), [""; 0], "nothing is known of the name by itself");
+    bench.remove(CDS, "a");
+    assert_eq!(bench.said(client), ["C  -a"]);
+}
+
+#[test]
 fn delta_21_a_client_that_holds_all_of_it_is_sent_an_empty_reply() {
     let mut bench = warm();
     let (first, again) = (bench.client(Variant::Delta), bench.client(Variant::Delta));

@@ -50,6 +50,19 @@ fn name_6_name_16_and_name_17_one_name_upstream_and_each_clients_own_spelling_do
 }
 
 #[test]
+fn name_16_and_name_17_a_sotw_client_is_answered_in_the_spelling_of_its_last_request() {
+    let mut bench = Bench::new();
+    let id = client(&mut bench, Variant::Sotw);
+    bench.sotw(id, LDS, &[OTHERWISE], "");
+    bench.set(LDS, &[(CANONICAL, "1")]);
+    let reply = bench.poll(id).unwrap();
+    assert_eq!(reply.spellings.iter().map(|(_, name)| &**name).collect::<Vec<_>>(), [OTHERWISE]);
+    bench.sotw(id, LDS, &[CANONICAL], &reply.nonce.to_string());
+    bench.set(LDS, &[(CANONICAL, "2")]);
+    assert!(bench.poll(id).unwrap().spellings.is_empty(), "it is canonical now");
+}
+
+#[test]
 fn delta_14_what_a_client_says_it_holds_counts_in_whatever_spelling() {
     let mut bench = Bench::new();
     let keeper = client(&mut bench, Variant::Delta);

@@ -9,7 +9,7 @@ use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, Variant};
 
-use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, nack, text_of};
+use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, lead, nack, text_of};
 use super::warm;
 
 #[test]
@@ -254,6 +254,31 @@ fn ord_7_and_ord_5_what_is_merged_is_the_union_first_and_the_removal_last() {
 }
 
 #[test]
+fn ord_7_the_union_has_what_was_requested_by_name_too() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Sotw);
+    bench.sotw(client, CDS, &["x", "y"], "");
+    bench.sotw(client, EDS, &["x", "y"], "");
+    bench.sotw(client, RDS, &["a"], "");
+    bench.set(CDS, &[("x", "1")]);
+    bench.remove(CDS, "y");
+    bench.set(EDS, &[("x", "1"), ("y", "1")]);
+    bench.set(RDS, &[("a", "to x")]);
+    bench.said(client);
+    bench.later(5_000);
+    // While the client does not read:
+    bench.set(CDS, &[("y", "1")]);
+    bench.set(RDS, &[("a", "to y")]);
+    bench.remove(CDS, "x");
+    let mut heard = Vec::new();
+    for _ in 0..4 {
+        heard.extend(bench.said(client));
+        bench.later(600); // the relay waits for the missing ACK
+    }
+    assert_eq!(heard, ["C x,y", "C y", "R a", "C y"], "as with `*`");
+}
+
+#[test]
 fn ord_5_what_is_gone_goes_after_what_pointed_at_it() {
     let mut bench = warm();
     let client = bench.client(Variant::Delta);
@@ -320,6 +345,22 @@ fn a_listener_comes_with_the_removal_of_the_one_whose_address_it_may_take() {
         bench.whole(LDS, &[("b", "1")]);
         assert_eq!((bench.said(clients[0]), bench.said(clients[1])), (owned(&delta), owned(&sotw)));
     }
+}
+
+#[test]
+fn routes_that_were_removed_and_come_again_lead_only_where_they_do_now() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &[], &[]);
+    bench.delta(client, RDS, &["r"], &[]);
+    bench.whole(CDS, &[("x", "1"), ("y", "1")]);
+    lead(&mut bench, "r", &["x"]);
+    bench.said(client);
+    bench.remove(RDS, "r");
+    lead(&mut bench, "r", &["y"]);
+    bench.said(client);
+    bench.whole(CDS, &[("y", "1")]);
+    assert_eq!(bench.said(client), ["C  -x"], "nothing leads to it that it would have to wait for");
 }
 
 #[test]

@@ -407,3 +407,30 @@ fn xlat_12_a_relay_in_the_state_of_the_world_is_given_no_part_of_a_set() {
     filled(&mut bench, Completeness::Complete);
     assert_eq!(bench.said(one), ["C a"]);
 }
+
+#[test]
+fn xlat_12_a_set_whose_replies_remove_nothing_is_not_requested_again() {
+    let url = "type.googleapis.com/own.Type";
+    let mut bench = Bench::new();
+    let one = bench.add(relay(Variant::Sotw));
+    bench.sotw(one, url, &["*"], "");
+    bench.give(url, "*", "1", |wrapper| *wrapper = super::support::wrapper(url, "a", "1"));
+    let (kind, of, completeness) = (bench.kind(url), Selector::Wildcard, Completeness::Settled);
+    bench.apply(vec![Update::Progress { kind, of, completeness }]);
+    bench.said(one);
+    assert_eq!(bench.sought(), [""; 0]);
+}
+
+#[test]
+fn xlat_12_what_a_client_may_hold_of_a_set_is_requested_no_longer_once_the_set_is_wanted_by_none() {
+    let mut bench = Bench::new();
+    let one = bench.add(relay(Variant::Sotw));
+    bench.sotw(one, CDS, &[], "");
+    filled(&mut bench, Completeness::Settled);
+    bench.said(one);
+    let kind = bench.kind(CDS);
+    assert!(bench.view.seeks_set(&kind));
+    bench.leave(one);
+    bench.later(3_600_000);
+    assert!(!bench.view.seeks_set(&kind));
+}

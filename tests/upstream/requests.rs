@@ -109,6 +109,15 @@ fn up_11_up_13_and_up_14_a_new_stream_is_sent_what_is_held_from_this_server() {
     bench.end(0);
     bench.open();
     assert_eq!(bench.requests(0), ["C [] v7 n with node", "C [e] v n"]);
+
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.want(EDS, "*", true);
+    bench.open();
+    bench.requests(0);
+    bench.respond(0, sotw(EDS, &["e"], "9"));
+    bench.end(0);
+    bench.open();
+    assert_eq!(bench.requests(0), ["C [*] v n with node"], "a response of the type need not have been all of it");
 }
 
 #[test]
