@@ -2,6 +2,8 @@
 
 #[path = "support/program.rs"]
 mod program;
+#[path = "support/sixteen_threads.rs"]
+mod sixteen_threads;
 
 use std::path::Path;
 use std::time::Duration;

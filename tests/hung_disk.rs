@@ -4,6 +4,8 @@
 #[path = "relay/client.rs"]
 #[allow(dead_code)] // tests/relay uses the rest
 mod client;
+#[path = "relay/last_errors.rs"]
+mod last_errors;
 #[path = "relay/load_plane.rs"]
 #[allow(dead_code)] // tests/relay uses the rest
 mod load_plane;
@@ -125,6 +127,7 @@ async fn a_disk_that_hangs_delays_nothing_but_the_file() {
     let (library, hung) = (built_library(&folder), folder.file("hung"));
     let environment = format!("export LD_PRELOAD='{library}' HUNG_DISK='{hung}'");
     let mut program = Program::start_after(&environment, "hung-disk.yaml", &config, PATIENCE);
+    last_errors::note(program.admin.parse().unwrap());
     let address: SocketAddr = program.address.parse().unwrap();
     let current = async |program: &Program| metric(&program.admin, "weir_state_current_timestamp_seconds ").await;
     until("the file is current", async || current(&program).await > 0.0).await;

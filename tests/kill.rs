@@ -4,6 +4,8 @@
 #[path = "relay/client.rs"]
 #[allow(dead_code)] // tests/relay uses the rest
 mod client;
+#[path = "relay/last_errors.rs"]
+mod last_errors;
 #[path = "relay/load_plane.rs"]
 #[allow(dead_code)] // tests/relay uses the rest
 mod load_plane;
@@ -227,6 +229,7 @@ async fn nobody_is_given_something_older_or_a_part_however_often_the_relay_is_ki
                 plane = Some(Plane::start_at(address, &BOTH).await);
             }
             let program = Program::start(&format!("kill-{protocol}.yaml"), &config, PATIENCE);
+            last_errors::note(program.admin.parse().unwrap());
             let relay: SocketAddr = program.address.parse().unwrap();
             let mut clients = Vec::new();
             for (variant, holder) in &mut holders {
@@ -272,6 +275,7 @@ async fn nobody_is_given_something_older_or_a_part_however_often_the_relay_is_ki
             None => Plane::start_at(address, &BOTH).await,
         };
         let program = Program::start(&format!("kill-{protocol}.yaml"), &config, PATIENCE);
+        last_errors::note(program.admin.parse().unwrap());
         for (variant, mut holder) in holders {
             let mut client = holder.connect(program.address.parse().unwrap(), variant).await.unwrap();
             let last = history.lock().unwrap().now.clone();

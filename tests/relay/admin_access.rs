@@ -63,8 +63,7 @@ async fn the_address_reads_and_the_socket_reads_and_changes() {
 
 #[tokio::test]
 async fn a_change_is_logged_with_who_asked_for_it_also_if_it_was_refused() {
-    let lines = log_lines::Lines::default();
-    let _guard = tracing::subscriber::set_default(lines.clone());
+    let (lines, _guard) = log_lines::Lines::of_this_thread();
     let folder = Folder::new("logged");
     let plane = Plane::start(&BOTH).await;
     let relay = run(app(&folder, plane.address, ", address: '127.0.0.1:0'").await, std::future::pending());

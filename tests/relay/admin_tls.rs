@@ -1,5 +1,6 @@
 //! The admin address with TLS: who reads, who changes, and whose certificates count no longer.
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::admin_access::ask;
@@ -84,7 +85,6 @@ async fn without_a_certificate_of_the_ca_there_is_no_connection() {
         let answer = match connecting.connect_to(world.relay.admin).await {
             Err(error) => error,
             Ok(mut stream) => {
-                use tokio::io::{AsyncReadExt, AsyncWriteExt};
                 let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
                 let mut answer = String::new();
                 stream.read_to_string(&mut answer).await.expect_err(&answer).to_string()
@@ -93,7 +93,6 @@ async fn without_a_certificate_of_the_ca_there_is_no_connection() {
         assert!(answer.contains("alert"), "{answer}");
     }
     let mut plain = TcpStream::connect(world.relay.admin).await.unwrap();
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer).await;
@@ -109,6 +108,8 @@ async fn a_connection_that_is_open_ends_what_it_may_when_its_certificate_is_revo
     let roots = world.own.pem.clone();
     let alpn = "http/1.1";
     let connecting = Connecting { roots, identity: Some(reader.clone()), versions: VERSIONS.to_vec(), alpn };
+    let mut watching = connecting.connect_to(world.relay.admin).await.unwrap();
+    watching.write_all(b"GET /live HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
     let stream = connecting.connect_to(world.relay.admin).await.unwrap();
     let (mut send, connection) =
         hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream)).await.unwrap();
@@ -134,4 +135,8 @@ async fn a_connection_that_is_open_ends_what_it_may_when_its_certificate_is_revo
         assert!(status == 200 && tokio::time::Instant::now() < deadline, "{status}: {why}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    let mut pictures = Vec::new();
+    let ends = tokio::time::timeout(client::PATIENCE, watching.read_to_end(&mut pictures)).await;
+    assert!(ends.is_ok(), "it still watches");
+    assert!(String::from_utf8_lossy(&pictures).contains("data: "), "it did not watch before");
 }

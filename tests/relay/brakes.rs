@@ -8,6 +8,7 @@ use tokio::net::UnixStream;
 
 use super::examples::assert_documented;
 use super::holder::{ALL_CLUSTERS, Holder, Wish};
+use super::log_lines::Lines;
 use super::unix::Folder;
 use super::*;
 
@@ -105,6 +106,17 @@ brakes: {{{keys}}}
         }
     }
 
+    /// Waits until this reason is counted.
+    async fn counts(&self, reason: &str) {
+        let name = "weir_brake_removals_released_total{type=\"envoy.config.cluster.v3.Cluster\"";
+        let start = format!("{name},reason=\"{reason}\"}} ");
+        until(&start, async || {
+            let metrics = get(self.relay.admin, "/metrics").await;
+            metrics.lines().filter_map(|line| line.strip_prefix(&start)).any(|count| count != "0")
+        })
+        .await;
+    }
+
     /// Returns the status and the text of a release.
     async fn release(&self, query: &str) -> (u16, String) {
         let socket = UnixStream::connect(self.folder.socket()).await.unwrap();
@@ -130,6 +142,7 @@ async fn has(holder: &Holder, what: &str, names: &BTreeSet<String>) {
 
 #[tokio::test]
 async fn an_empty_push_takes_nothing_from_500_clients_and_passes_after_its_own_time() {
+    let _turn = super::HEAVY.lock().await;
     let mut bench = Bench::start(Variant::Sotw, "grace: 1s, empty_grace: 4s").await;
     let all = names(0..100);
     let mut clients = vec![Holder::new(bench.relay.address, Variant::Sotw, ALL_CLUSTERS).await];
@@ -154,10 +167,12 @@ async fn an_empty_push_takes_nothing_from_500_clients_and_passes_after_its_own_t
     for client in &clients {
         has(client, "what is meant passes in the end", &BTreeSet::new()).await;
     }
+    bench.counts("empty_grace").await;
 }
 
 #[tokio::test]
 async fn half_a_push_and_a_drip_are_held_and_pass_after_the_grace() {
+    let (lines, _guard) = Lines::of_this_thread();
     for (up, down) in BOTH.into_iter().flat_map(|up| BOTH.map(|down| (up, down))) {
         println!("{up:?} upstream, {down:?} downstream");
         let mut bench = Bench::start(up, "grace: 2s").await;
@@ -189,6 +204,15 @@ async fn half_a_push_and_a_drip_are_held_and_pass_after_the_grace() {
         let metrics = get(bench.relay.admin, "/metrics").await;
         let released = "type=\"envoy.config.cluster.v3.Cluster\",reason=\"grace\"} 30";
         assert!(metrics.contains(released), "{metrics}");
+        let server = format!("server=\"http://{}\"", bench.plane.address);
+        let with = |part: &str| lines.with(part).into_iter().find(|(_, line)| line.contains(&server));
+        until("the log has the end", async || with("brake holds removals no longer").is_some()).await;
+        let ended = with("brake holds removals no longer").unwrap().1;
+        assert!(ended.contains("reason=") && ended.contains("grace"), "{ended}");
+        let held = with("generation=").unwrap().1;
+        for part in ["brake holds removals", "type_url=", "removals="] {
+            assert!(held.contains(part), "{part} is missing in {held}");
+        }
     }
 }
 
@@ -209,6 +233,7 @@ async fn a_server_that_restarts_empty_again_and_again_takes_nothing() {
         server.set(&with(names(0..20), "new"));
         has(&client, "it has read its state", &with(names(0..20), "new")).await;
         bench.holds(0).await;
+        bench.counts("recovered").await;
         client.has_lost_nothing();
     }
 }
@@ -228,6 +253,7 @@ async fn a_later_opening_that_agrees_ends_the_grace() {
     let mut server = Server::of(&mut bench.plane, CDS).await;
     server.set(&names(0..50));
     has(&client, "it is meant", &names(0..50)).await;
+    bench.counts("agreed").await;
 }
 
 #[tokio::test]
@@ -263,6 +289,7 @@ async fn an_operator_lets_go_what_was_shown_and_nothing_later() {
     assert_eq!(bench.release(&format!("generation={generation}&server={server}&type=listeners")).await.0, 404);
     assert_eq!(bench.release(&format!("generation={generation}&server={server}&type=clusters")).await.0, 200);
     has(&client, "the rest", &names(0..20)).await;
+    bench.counts("operator").await;
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use prost::Message;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::client::Grpc;
@@ -39,8 +39,8 @@ pub struct Told {
 }
 
 const PREFIX: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
-/// Longer than any step takes; a test that hangs fails instead.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than any step takes, also on a machine that builds meanwhile; a test that hangs fails instead.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn node(cluster: &str) -> Option<bytes::Bytes> {
     Some(Node { id: "test".into(), cluster: cluster.into(), ..Node::default() }.encode_to_vec().into())
@@ -50,6 +50,15 @@ pub fn node(cluster: &str) -> Option<bytes::Bytes> {
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
+
+/// Sends a request that ends its connection. Returns status and body of the response.
+pub async fn exchange(mut socket: impl Io, request: &str) -> (u16, String) {
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut response = String::new();
+    socket.read_to_string(&mut response).await.unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
 
 /// Gives a connection once.
 struct Connected<S>(Option<TokioIo<S>>);

@@ -13,7 +13,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tracing::subscriber::set_default;
 use weir::config::Config;
 use weir::protocol::session::Variant;
 
@@ -309,8 +308,7 @@ async fn nobody_gets_in_who_should_not_and_each_is_told_why() {
     ];
     for Stranger { tls, shows, alert, said, reason } in all {
         for version in VERSIONS {
-            let lines = Lines::default();
-            let _guard = set_default(lines.clone());
+            let (lines, _guard) = Lines::of_this_thread();
             let folder = Folder::new();
             for (file, text) in
                 [("clients.pem", &clients.pem), ("prod.pem", &prod.pem), ("dev.pem", &dev.pem), ("clients.crl", &lists)]

@@ -19,8 +19,8 @@ use weir::protocol::session::Variant;
 use crate::client::{Client, node};
 use crate::content::{Content, Kind};
 use crate::origin::{Server, Truth};
-use crate::plane::{Plane, Stream};
-use crate::{BOTH, protocol_of};
+use crate::plane::{Plane, Stream, own_address};
+use crate::{BOTH, protocol_of, until};
 
 /// Random numbers from a seed.
 struct Dice(u64);
@@ -282,13 +282,14 @@ async fn start_relay(listen: SocketAddr, plane: SocketAddr, up: Variant) -> (Soc
         "listen: [{{address: '{listen}'}}]\nupstream: {{servers: [{{uri: 'http://{plane}'{protocol}}}]}}\nviews: {{key: [cluster]}}\n"
     );
     let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    for _ in 0..100 {
-        if let Ok(app) = crate::bind(config.clone()).await {
-            return (app.addresses()[0], tokio::spawn(app.run()));
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await; // the last one still releases the port
-    }
-    panic!("cannot bind {listen}");
+    let app = Mutex::new(None);
+    let binds = async || {
+        let bound = crate::bind(config.clone()).await.ok();
+        app.lock().unwrap().insert(bound).is_some()
+    };
+    until("the last one has released the port", binds).await;
+    let app = app.into_inner().unwrap().flatten().unwrap();
+    (app.addresses()[0], tokio::spawn(app.run()))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -314,7 +315,7 @@ async fn round(up: Variant, seed: u64, duration: Duration) {
         }
     }
     let server = tokio::spawn(serve(plane, origin.clone()));
-    let (relay_address, mut relay) = start_relay("127.0.0.1:0".parse().unwrap(), plane_address, up).await;
+    let (relay_address, mut relay) = start_relay(own_address(), plane_address, up).await;
     let mut stubs = Vec::new();
     for (key, variant) in [0, 1].into_iter().flat_map(|key| BOTH.map(|variant| (key, variant))) {
         for _ in 0..2 {

@@ -79,7 +79,7 @@ async fn pages_about_views_and_contents_are_as_documented() {
 
 #[tokio::test]
 async fn what_is_wrong_is_shown_as_documented() {
-    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nowhere = super::scripts::any_address().await;
     let relay = relay(nowhere, "").await;
     let client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));

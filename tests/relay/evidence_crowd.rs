@@ -52,6 +52,7 @@ async fn all_at_once() -> (Duration, Duration) {
 
 #[tokio::test]
 async fn a_thousand_clients_of_one_view_connect_at_once_and_have_their_first_set_at_once() {
+    let _turn = super::HEAVY.lock().await;
     let mut late = Vec::new();
     for _ in 0..TRIES {
         let (connecting, waiting) = all_at_once().await;
@@ -98,7 +99,7 @@ async fn fb_20_up_33_views_that_wait_for_a_server_come_back_once_one_of_them_has
 }
 
 /// Returns how often an upstream stream has ended or could not be opened.
-async fn ended(relay: &Relay) -> usize {
+pub(super) async fn ended(relay: &Relay) -> usize {
     let metrics = get(relay.admin, "/metrics").await;
     let counts = metrics.lines().filter(|line| line.starts_with("weir_upstream_streams_closed_total{"));
     counts.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()

@@ -63,6 +63,13 @@ fn text<'a>(page: &'a Value, code: &str) -> &'a str {
     reason(page, code)["text"].as_str().unwrap()
 }
 
+/// Checks that the text of a reason has the words by which docs/operations.md says what to do about it.
+fn advised(page: &Value, code: &str, quoted: &str) {
+    assert!(text(page, code).contains(quoted), "{page:#}");
+    let runbook = std::fs::read_to_string("docs/operations.md").unwrap();
+    assert!(runbook.contains(&format!("`{quoted}`")), "{quoted} is not in docs/operations.md");
+}
+
 fn reason<'a>(page: &'a Value, code: &str) -> &'a Value {
     let reasons = page["reasons"].as_array().unwrap();
     reasons.iter().find(|reason| reason["code"] == code).unwrap_or_else(|| panic!("no {code} in {page:#}"))
@@ -96,14 +103,18 @@ async fn a_resource_on_its_way_to_a_client_is_unknown_then_unacked_then_acked() 
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;
-    of("a").is("unknown", &[STAR, "server_unheard", "unknown", "not_sent", "set_incomplete"]).await;
+    let page = of("a").is("unknown", &[STAR, "server_unheard", "unknown", "not_sent", "set_incomplete"]).await;
+    advised(&page, "set_incomplete", "the set is not complete enough for this client");
     say(&stream, "1", &TWO, &TWO, &[]);
     let sent = client.sent().await;
     let page = of("a").is("unacked", &[STAR, ACTIVE, "present", "sent", "unacked"]).await;
     assert!(text(&page, "present").contains(&format!("from http://{}", plane.address)), "{page:#}");
     assert_eq!((&page["node"], &page["type"]), (&"test".into(), &"envoy.config.cluster.v3.Cluster".into()));
+    advised(&page, "unacked", "the client has not answered the newest reply of the type");
     client.ack(CDS, &[], &sent);
-    of("a").is("acked", &[STAR, ACTIVE, "present", "sent", "acked"]).await;
+    let page = of("a").is("acked", &[STAR, ACTIVE, "present", "sent", "acked"]).await;
+    advised(&page, "sent", "the client was sent this version");
+    advised(&page, "acked", "the client has accepted the newest reply of the type");
 }
 
 #[tokio::test]
@@ -115,6 +126,7 @@ async fn a_nack_is_of_the_resource_that_its_reason_names() {
     assert!(
         text(&page, "nacked").ends_with("cluster(s) a: no hosts") && reason(&page, "nacked")["since_seconds"].is_f64()
     );
+    advised(&page, "nacked", "the client rejected a reply");
     of("b").is("nacked", &[STAR, ACTIVE, "present", "sent", "type_nacked"]).await;
 }
 
@@ -130,6 +142,7 @@ async fn what_a_client_does_not_subscribe_to_is_said_with_the_name_that_it_may_m
     of("payments").is("unacked", &["subscribed_by_name", ACTIVE, "present", "sent", "unacked"]).await;
     let page = of("paymnets").is("not_subscribed", &["not_subscribed", ACTIVE, "unknown"]).await;
     assert!(text(&page, "not_subscribed").ends_with("; it subscribes to payments"), "{page:#}");
+    advised(&page, "not_subscribed", "the client does not subscribe to the name");
     assert!(text(&page, "unknown").ends_with("; payments exists"), "{page:#}");
     let of_listeners = Asked { kind: "listeners", ..of("payments") };
     of_listeners.is("not_subscribed", &["type_not_requested", ACTIVE, "unknown"]).await;
@@ -163,7 +176,17 @@ async fn a_server_that_is_away_is_said_to_be_and_the_cache_is_served() {
     client.ack(CDS, &[], &sent);
     drop((plane.kill().await, stream));
     let of = cluster_of(&relay);
-    of("a").is("acked", &[STAR, "servers_down", "present", "sent", "acked"]).await;
+    let page = of("a").is("acked", &[STAR, "servers_down", "present", "sent", "acked"]).await;
+    advised(&page, "servers_down", "no server is reachable");
+    let last_error = async || {
+        let report: Value = serde_json::from_str(&get(relay.admin, "/upstreams").await).unwrap();
+        report[0]["streams"][0]["last_error"].as_str().unwrap_or_default().to_owned()
+    };
+    until("the reason is the last error of the server", async || {
+        let (page, error) = (of("a").page().await, last_error().await);
+        !error.is_empty() && text(&page, "servers_down").contains(&format!("({error})"))
+    })
+    .await;
     client.ask(EDS, &["e"], None);
     let endpoints = Asked { kind: "endpoints", ..of("e") };
     endpoints.is("unknown", &["subscribed_by_name", "servers_down", "unknown", "not_sent"]).await;
@@ -171,7 +194,7 @@ async fn a_server_that_is_away_is_said_to_be_and_the_cache_is_served() {
 
 #[tokio::test]
 async fn a_fallback_server_is_named_with_the_reason() {
-    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nowhere = super::scripts::any_address().await;
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let relay = relay_with_limits(&servers(&[nowhere, plane.address], ", variant: delta"), "", |_| {}).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
@@ -181,6 +204,24 @@ async fn a_fallback_server_is_named_with_the_reason() {
     client.sent().await;
     let page = cluster_of(&relay)("a").is("unacked", &[STAR, "fallback_active", "present", "sent", "unacked"]).await;
     assert!(text(&page, "fallback_active").contains("Connection refused"), "{page:#}");
+    advised(&page, "fallback_active", "a fallback server is active");
+}
+
+#[tokio::test]
+async fn a_server_that_is_unreachable_while_all_is_cached_is_said_to_be() {
+    let (mut plane, other) = (Plane::start(&[Variant::Delta]).await, Plane::start(&[Variant::Delta]).await);
+    let upstream = servers(&[plane.address, other.address], ", variant: delta");
+    let relay = relay_with_limits(&upstream, "", |_| {}).await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    let sent = client.sent().await;
+    client.ack(CDS, &[], &sent);
+    drop((plane.kill().await, stream));
+    let of = cluster_of(&relay);
+    let page = of("a").is("acked", &[STAR, "server_unreachable", "present", "sent", "acked"]).await;
+    advised(&page, "server_unreachable", "the server is unreachable");
 }
 
 fn say_listener(stream: &Stream, nonce: &str, cluster: &str, content: &str) {
@@ -205,6 +246,7 @@ async fn what_the_order_of_changes_keeps_back_is_said_with_what_it_waits_for() {
     let page = of("a").is("acked", &deferred).await;
     let until = reason(&page, "removal_deferred")["until_seconds"].as_f64().unwrap();
     assert!((3_000.0..=3_600.0).contains(&until), "{page:#}");
+    advised(&page, "removal_deferred", "it stays while something leads to it");
 }
 
 #[tokio::test]
@@ -227,6 +269,7 @@ async fn a_change_of_routing_waits_for_clusters_that_are_named() {
         let page = listeners.page().await;
         if codes_of(&page) == [STAR, ACTIVE, "change_deferred", "present", "sent", "acked"] {
             assert!(text(&page, "change_deferred").ends_with("missing clusters: missing"), "{page:#}");
+            advised(&page, "change_deferred", "which waits for missing clusters");
             break;
         }
         assert!(text(&page, "present").contains("version"), "{page:#}");
@@ -251,6 +294,7 @@ async fn what_a_brake_holds_is_said() {
     let of = cluster_of(&relay);
     let page = of("a").is("acked", &[STAR, ACTIVE, "braked", "present", "sent", "acked"]).await;
     assert!(reason(&page, "braked")["until_seconds"].as_f64().unwrap() > 3_000.0, "{page:#}");
+    advised(&page, "braked", "a brake holds that");
     of("d").is("acked", &[STAR, ACTIVE, "present", "sent", "acked"]).await;
 }
 
@@ -265,6 +309,7 @@ async fn a_version_that_cannot_be_used_is_said_with_the_reason() {
     let of = cluster_of(&relay);
     let page = of("a").is("acked", &[STAR, ACTIVE, "resource_rejected", "present", "sent", "acked"]).await;
     assert!(text(&page, "resource_rejected").contains("no body"), "{page:#}");
+    advised(&page, "resource_rejected", "has sent a version that cannot be used");
 }
 
 #[tokio::test]
@@ -273,7 +318,8 @@ async fn rules_and_names_that_cannot_be_requested_are_said() {
     let (relay, _plane, _stream, client, sent) = two_clusters(rule).await;
     assert_eq!(sent.set, ["a"]);
     let of = cluster_of(&relay);
-    of("b").is("not_allowed", &[STAR, "not_allowed"]).await;
+    let page = of("b").is("not_allowed", &[STAR, "not_allowed"]).await;
+    advised(&page, "not_allowed", "permissions or access rules do not allow this client to have it");
     client.ack(CDS, &[], &sent);
     let name = "xdstp://nobody.example/envoy.config.endpoint.v3.ClusterLoadAssignment/e";
     client.ask(EDS, &[name], None);
@@ -301,6 +347,7 @@ async fn a_name_for_which_there_is_no_room_is_said() {
 
 #[tokio::test]
 async fn a_client_that_reads_nothing_is_said_to() {
+    let _turn = super::HEAVY.lock().await;
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let relay = relay(plane.address, ", variant: delta").await;
     let mut connection = Connection::open(&relay).await;
@@ -315,6 +362,7 @@ async fn a_client_that_reads_nothing_is_said_to() {
     let of = cluster_of(&relay);
     let page = of("cluster-000000").is("unacked", &[STAR, ACTIVE, "present", "sent", "unread", "unacked"]).await;
     assert!(reason(&page, "unread")["since_seconds"].is_f64(), "{page:#}");
+    advised(&page, "unread", "a reply is on its way, and the client's connection has not taken all of it");
     let laggards: Value = serde_json::from_str(&get(relay.admin, "/laggards").await).unwrap();
     assert_eq!((&laggards["clients"][0]["node"], &laggards["clients"][0]["state"]), (&"test".into(), &"STALE".into()));
     assert!(laggards["clients"][0]["unread_seconds"].is_f64(), "{laggards:#}");
@@ -415,4 +463,5 @@ async fn a_route_waits_for_the_endpoints_of_clusters_that_the_client_was_sent() 
     let listeners = Asked { kind: "listeners", ..cluster_of(&relay)("l") };
     let page = listeners.is("waiting", &[STAR, ACTIVE, "present", "earlier_sent", "routing_hold", "acked"]).await;
     assert!(reason(&page, "routing_hold")["until_seconds"].as_f64().unwrap() > 3_000.0, "{page:#}");
+    advised(&page, "routing_hold", "it waits until the client has the endpoints of clusters that it was sent");
 }

@@ -1,5 +1,6 @@
 //! Which clients share a view, and what is the same for all of them.
 
+use super::log_lines::Lines;
 use super::*;
 
 #[tokio::test]
@@ -35,11 +36,25 @@ async fn clients_of_one_key_share_a_stream_and_clients_of_two_do_not() {
 
 #[tokio::test]
 async fn trn_6_trn_12_a_stream_that_makes_no_sense_is_ended_with_a_reason() {
+    let (lines, _guard) = Lines::of_this_thread();
     let plane = Plane::start(&BOTH).await;
     let relay = relay(plane.address, "").await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], None);
     assert_eq!(client.ended().await, Code::InvalidArgument, "no node");
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    let Client::Delta(requests, _) = &client else { unreachable!() };
+    let node = Some(bytes::Bytes::from_static(b"\x0a\xff"));
+    requests.send(DeltaDiscoveryRequest { node, type_url: CDS.into(), ..Default::default() }).unwrap();
+    assert_eq!(client.ended().await, Code::InvalidArgument, "a node that cannot be read");
+    assert!(get(relay.admin, "/clients").await.contains("\"open\": 0"));
+    let metrics = get(relay.admin, "/metrics").await;
+    for reason in ["no_node", "bad_node"] {
+        let line = format!("weir_client_streams_rejected_total{{reason=\"{reason}\"}} 1\n");
+        assert!(metrics.contains(&line), "{line} is missing in {metrics}");
+    }
+    let logged = lines.with("client stream rejected");
+    assert!(logged.len() == 2 && logged.iter().all(|(level, _)| *level == tracing::Level::WARN), "{logged:?}");
     let mut client = Client::connect(relay.address, Variant::Sotw).await;
     client.ask("", &[], Some("web"));
     assert_eq!(client.ended().await, Code::InvalidArgument, "no type");

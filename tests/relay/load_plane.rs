@@ -30,6 +30,7 @@ use weir::xds::LOADS_PATH;
 use self::raw::Raw;
 
 use super::client::{Io, PATIENCE, channel_over};
+use super::plane::{listen_at, own_address};
 
 pub struct LoadPlane {
     pub address: SocketAddr,
@@ -45,11 +46,11 @@ pub struct LoadStream {
 
 impl LoadPlane {
     pub async fn start() -> Self {
-        Self::start_at("127.0.0.1:0".parse().unwrap()).await
+        Self::start_at(own_address()).await
     }
 
     pub async fn start_at(address: SocketAddr) -> Self {
-        let listener = TcpListener::bind(address).await.unwrap();
+        let listener = listen_at(address).await;
         let address = listener.local_addr().unwrap();
         let (accepted, streams) = mpsc::unbounded_channel();
         let server = tokio::spawn(serve(listener, Arc::new(accepted)));

@@ -190,6 +190,13 @@ async fn told_until(stream: &mut super::load_plane::LoadStream, wanted: u64) -> 
     (counted, level, covered)
 }
 
+/// Returns how many bytes of reports wait for control planes.
+async fn buffered(relay: &Relay) -> u64 {
+    let metrics = get(relay.admin, "/metrics").await;
+    let bytes = metrics.lines().find_map(|line| line.strip_prefix("weir_load_reports_buffered_bytes "));
+    bytes.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
+}
+
 /// Two clients of one view that have received an order.
 async fn two_clients(relay: &Relay, plane: &mut LoadPlane) -> ([LoadClient; 2], super::load_plane::LoadStream) {
     let mut clients = [LoadClient::connect(relay.address).await, LoadClient::connect(relay.address).await];
@@ -314,8 +321,9 @@ async fn lrs_18_clients_stay_through_an_outage_and_what_they_report_is_sent_afte
     let (counted, level, covered) = told_until(&mut stream, 35).await;
     assert_eq!((counted, level), (35, 3));
     assert!(covered > Duration::from_secs(1), "the outage is covered: {covered:?}");
-    let quiet = tokio::time::timeout(Duration::from_millis(200), first.answer()).await;
-    assert!(quiet.is_err(), "clients have not heard of it: {quiet:?}");
+    let other = LoadStatsResponse { report_endpoint_granularity: true, ..all_each_second() };
+    stream.order(&other).await;
+    assert_eq!(first.order().await, other, "clients were sent nothing of the outage");
 }
 
 #[tokio::test]
@@ -342,23 +350,27 @@ async fn up_34_a_control_plane_that_orders_loads_and_dies_is_tried_less_and_less
 
 #[tokio::test]
 async fn lrs_10_lrs_17_a_client_without_the_feature_is_answered_with_the_clusters_of_its_view() {
-    // Discovery and loads have one control plane; here one server answers only loads, and another only discovery.
-    let mut plane = Plane::start(&BOTH).await;
-    let relay = loads_relay(plane.address, AGGREGATE).await;
-    let mut cds = Client::connect(relay.address, Variant::Delta).await;
-    cds.ask(CDS, &[], Some("web"));
-    let stream = plane.stream().await;
-    say(&stream, "1", &TWO, &TWO, &[]);
-    cds.sent().await;
-    let address = plane.kill().await;
-    let mut plane = LoadPlane::start_at(address).await;
-    let mut client = LoadClient::connect(relay.address).await;
-    client.report(&opening("web")).await;
-    let stream = plane.stream().await;
-    stream.order(&all_each_second()).await;
-    let listed =
-        LoadStatsResponse { clusters: vec!["a".into(), "b".into()], send_all_clusters: false, ..all_each_second() };
-    assert_eq!(client.order().await, listed);
+    const ELSEWHERE: &str =
+        "access: [{types: [envoy.config.cluster.v3.Cluster], names: [b], allow_from: [10.1.0.0/16]}]\n";
+    for (access, clusters) in [("", &["a", "b"][..]), (ELSEWHERE, &["a"])] {
+        // Discovery and loads have one control plane; here one server answers only loads, and another only discovery.
+        let mut plane = Plane::start(&BOTH).await;
+        let relay = loads_relay(plane.address, &format!("{AGGREGATE}{access}")).await;
+        let mut cds = Client::connect(relay.address, Variant::Delta).await;
+        cds.ask(CDS, &[], Some("web"));
+        let stream = plane.stream().await;
+        say(&stream, "1", &TWO, &TWO, &[]);
+        cds.sent().await;
+        let address = plane.kill().await;
+        let mut plane = LoadPlane::start_at(address).await;
+        let mut client = LoadClient::connect(relay.address).await;
+        client.report(&opening("web")).await;
+        let stream = plane.stream().await;
+        stream.order(&all_each_second()).await;
+        let clusters = clusters.iter().map(ToString::to_string).collect();
+        let listed = LoadStatsResponse { clusters, send_all_clusters: false, ..all_each_second() };
+        assert_eq!(client.order().await, listed);
+    }
 }
 
 #[tokio::test]
@@ -372,11 +384,12 @@ async fn trn_19_what_was_counted_is_sent_before_the_relay_goes() {
     // Long enough for the relay's own report to be far off.
     let load_reporting_interval = Duration::from_secs(3600).try_into().ok();
     stream.order(&LoadStatsResponse { load_reporting_interval, ..all_each_second() }).await;
-    for client in &mut clients {
+    for (client, cluster) in clients.iter_mut().zip(["c", "d"]) {
         client.order().await;
-        client.report(&report("c", 7, 1)).await;
+        let before = buffered(&relay).await;
+        client.report(&report(cluster, 7, 1)).await;
+        until("the report has arrived", async || buffered(&relay).await > before).await;
     }
-    tokio::time::sleep(Duration::from_millis(200)).await; // nothing shows that a report has arrived
     stop.send(()).unwrap();
     for client in &mut clients {
         assert_eq!(client.ended().await.code(), Code::Unavailable);
@@ -481,8 +494,9 @@ async fn fb_19_what_is_put_together_goes_to_the_server_that_serves_now_and_is_co
     }
     let (rest, level, _) = told_until(&mut back, 15 - counted).await;
     assert_eq!((counted + rest, level), (7 + 8, 4));
-    let quiet = tokio::time::timeout(Duration::from_millis(100), client.answer()).await;
-    assert!(quiet.is_err(), "the client has heard nothing of it: {quiet:?}");
+    let other = LoadStatsResponse { report_endpoint_granularity: true, ..all_each_second() };
+    back.order(&other).await;
+    assert_eq!(client.order().await, other, "the client was sent nothing of the two changes");
 }
 
 #[tokio::test]

@@ -1,12 +1,13 @@
 //! The log lines of an outage: one for each change of a server, and not one for each view and retry.
 
 use std::fmt::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::field::{Field, Visit};
-use tracing::subscriber::set_default;
+use tracing::subscriber::{DefaultGuard, Interest, set_default, set_global_default};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
+use super::evidence_crowd::ended;
 use super::*;
 
 const VIEWS: usize = 30;
@@ -44,7 +45,56 @@ impl Subscriber for Lines {
     fn exit(&self, _: &span::Id) {}
 }
 
+/// Stores only the lines of threads that write state files, which no test can have a subscriber on. While it is the default of all threads,
+/// each place of a line asks the subscriber of its own thread whether it is wanted: otherwise a place that another thread reaches first,
+/// just as lines begin to be stored, may keep its answer, no.
+struct AskEachTime;
+
+static OF_STATE_FILES: LazyLock<Lines> = LazyLock::new(Lines::default);
+
+impl Subscriber for AskEachTime {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("weir::state") && OF_STATE_FILES.enabled(metadata)
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        OF_STATE_FILES.event(event);
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// Has each place of a line ask the subscriber of its thread, in the whole process.
+pub(super) fn ask_each_time() {
+    let _ = set_global_default(AskEachTime); // one of the tests has done it
+}
+
 impl Lines {
+    /// Stores the lines of this thread from now on, until the guard is dropped.
+    pub(super) fn of_this_thread() -> (Self, DefaultGuard) {
+        ask_each_time();
+        let lines = Self::default();
+        let guard = set_default(lines.clone());
+        (lines, guard)
+    }
+
+    /// Waits for a line about a state file, which has its path and this text.
+    pub(super) async fn of_state_file(path: &Path, part: &str) {
+        let path = path.display().to_string();
+        let is_there = async || OF_STATE_FILES.with(part).iter().any(|(_, line)| line.contains(&path));
+        until(part, is_there).await;
+    }
+
     pub(super) fn with(&self, part: &str) -> Vec<(Level, String)> {
         self.0.lock().unwrap().iter().filter(|(_, line)| line.contains(part)).cloned().collect()
     }
@@ -52,8 +102,7 @@ impl Lines {
 
 #[tokio::test]
 async fn an_outage_of_thirty_views_is_a_few_lines_and_so_is_its_end() {
-    let lines = Lines::default();
-    let _guard = set_default(lines.clone());
+    let (lines, _guard) = Lines::of_this_thread();
     let mut plane = Plane::start(&BOTH).await;
     let times = ", variant: delta, backoff: {initial: 50ms, max: 100ms}";
     let relay = relay(plane.address, times).await;
@@ -72,7 +121,7 @@ async fn an_outage_of_thirty_views_is_a_few_lines_and_so_is_its_end() {
     let address = plane.kill().await;
     let before = lines.0.lock().unwrap().len();
     until("the loss is logged", async || !lines.with("server connection lost").is_empty()).await;
-    tokio::time::sleep(Duration::from_secs(2)).await; // for twenty retries of each view
+    until("twenty retries of each view", async || ended(&relay).await >= 21 * VIEWS).await;
     let during: Vec<_> = lines.0.lock().unwrap()[before..].to_vec();
     let warnings: Vec<_> = during.iter().filter(|(level, _)| *level == Level::WARN).collect();
     assert!(warnings.len() <= 4, "{warnings:#?}");
@@ -84,8 +133,7 @@ async fn an_outage_of_thirty_views_is_a_few_lines_and_so_is_its_end() {
 
 #[tokio::test]
 async fn i8_rejected_requests_are_a_few_lines_that_say_why() {
-    let lines = Lines::default();
-    let _guard = set_default(lines.clone());
+    let (lines, _guard) = Lines::of_this_thread();
     let plane = Plane::start(&BOTH).await;
     let limits = "views: {key: [cluster]}\nlimits: {name_bytes: 100}\n";
     let config = config(plane.address, ", variant: delta", limits);

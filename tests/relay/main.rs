@@ -33,8 +33,10 @@ mod flock;
 mod holder;
 mod identity;
 mod identity_limits;
+mod ignored_files;
 mod ladder;
 mod large;
+mod last_errors;
 mod life;
 mod live;
 mod load_plane;
@@ -63,9 +65,12 @@ mod shared;
 mod shares;
 mod shown;
 mod silence;
+#[path = "../support/sixteen_threads.rs"]
+mod sixteen_threads;
 mod status;
 mod storm;
 mod strict_plane;
+mod symptoms;
 mod tenants;
 mod tiers;
 mod tls;
@@ -83,7 +88,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use client::Client;
+use client::{Client, exchange};
 use plane::{Plane, Stream};
 use tonic::Code;
 use weir::app::App;
@@ -101,10 +106,21 @@ const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssig
 const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 
+/// Locked by each test that keeps the processors busy, so that these run one at a time. All others mostly wait, and run beside them.
+static HEAVY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 struct Relay {
     address: SocketAddr,
     admin: SocketAddr,
     task: tokio::task::JoinHandle<()>,
+}
+
+impl Relay {
+    fn new(address: SocketAddr, admin: SocketAddr, task: tokio::task::JoinHandle<()>) -> Self {
+        log_lines::ask_each_time();
+        last_errors::note(admin);
+        Self { address, admin, task }
+    }
 }
 
 impl Drop for Relay {
@@ -140,7 +156,7 @@ async fn bind(mut config: Config) -> anyhow::Result<App> {
 
 fn run(app: App, stop: impl Future<Output = ()> + Send + 'static) -> Relay {
     let (address, admin) = (app.addresses()[0], app.admin_address().unwrap());
-    Relay { address, admin, task: tokio::spawn(app.run_until(stop)) }
+    Relay::new(address, admin, tokio::spawn(app.run_until(stop)))
 }
 
 /// Waits for a condition that sends no signal.
@@ -175,6 +191,27 @@ fn say_any(stream: &Stream, url: &str, names: &[&str]) {
         nonce,
         ..Default::default()
     }));
+}
+
+/// Waits until a name is requested, and sends a resource that has only that name.
+async fn say_named(stream: &mut Stream, url: &str, name: &str) {
+    let names = |request: &Request| match request {
+        Request::Sotw(request) => request.resource_names.clone(),
+        Request::Delta(request) => request.resource_names_subscribe.clone(),
+    };
+    loop {
+        let request = stream.request().await;
+        if request.type_url() == url && names(&request).iter().any(|requested| requested == name) {
+            break;
+        }
+    }
+    if stream.variant == Variant::Sotw {
+        return say_any(stream, url, &[name]);
+    }
+    let resource = Some(Any { type_url: url.into(), ..cluster(name, "") });
+    let resources = vec![Resource { name: name.into(), version: "1".into(), resource, ..Default::default() }];
+    let (type_url, nonce) = (url.into(), "1".into());
+    stream.respond(&Response::Delta(DeltaDiscoveryResponse { resources, type_url, nonce, ..Default::default() }));
 }
 
 /// Sends the next response: in SotW the complete set, in delta what is new and what is removed.
@@ -238,14 +275,4 @@ async fn get(address: SocketAddr, path: &str) -> String {
 async fn probe(address: SocketAddr, path: &str) -> (u16, String) {
     let socket = tokio::net::TcpStream::connect(address).await.unwrap();
     exchange(socket, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
-}
-
-/// Sends a request that ends its connection. Returns status and body of the response.
-async fn exchange(mut socket: impl client::Io, request: &str) -> (u16, String) {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    socket.write_all(request.as_bytes()).await.unwrap();
-    let mut response = String::new();
-    socket.read_to_string(&mut response).await.unwrap();
-    let (head, body) = response.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }

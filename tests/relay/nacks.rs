@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 use tracing::Level;
-use tracing::subscriber::set_default;
 use weir::proto::node::Node;
 use weir::proto::node::node::UserAgentVersionType;
 
@@ -65,8 +64,8 @@ async fn push(stream: &Stream, version: &str, news: &[(&str, &str)], clients: &m
 
 #[tokio::test]
 async fn seventeen_of_four_hundred_clients_nack_a_version_and_are_shown_counted_and_logged_until_they_accept_another() {
-    let lines = Lines::default();
-    let _guard = set_default(lines.clone());
+    let _turn = super::HEAVY.lock().await;
+    let (lines, _guard) = Lines::of_this_thread();
     let mut plane = Plane::start(&BOTH).await;
     let relay = start(&plane).await;
     let mut clients = Vec::new();
@@ -108,6 +107,8 @@ async fn seventeen_of_four_hundred_clients_nack_a_version_and_are_shown_counted_
     assert_eq!(bad["nodes"].as_array().unwrap().len(), 10);
     assert!(bad["nodes"][0].as_str().unwrap().starts_with("envoy-") && bad["nacked_seconds"].is_number());
     assert!(before["suspected"].as_array().unwrap().is_empty() && before["nacked_seconds"].is_null());
+    let resource: Value = serde_json::from_str(&get(relay.admin, "/resources?name=bad").await).unwrap();
+    assert_eq!(resource["resources"][0]["server"], format!("http://{}", plane.address));
     nacking(&relay, 17).await;
     metric(&relay, format!("weir_client_nacks_total{{type=\"{CLUSTER}\"}} 17")).await;
     until("the log says so", async || !lines.with("clients NACK a version").is_empty()).await;
@@ -235,8 +236,8 @@ async fn a_name_is_suspected_only_by_clients_that_want_it_and_ends_with_the_subs
 
 #[tokio::test]
 async fn i8_reasons_of_hostile_clients_are_bounded_escaped_and_redacted_and_flood_no_log() {
-    let lines = Lines::default();
-    let _guard = set_default(lines.clone());
+    let _turn = super::HEAVY.lock().await;
+    let (lines, _guard) = Lines::of_this_thread();
     let mut plane = Plane::start(&BOTH).await;
     let relay = start(&plane).await;
     let mut clients = Vec::new();

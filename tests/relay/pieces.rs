@@ -52,7 +52,7 @@ pub struct Seen {
 impl Pieces {
     /// Serves resources of these names, and sends none before the test says how many are loaded.
     pub async fn start(names: &[String]) -> Self {
-        Self::start_at("127.0.0.1:0".parse().unwrap(), names).await
+        Self::start_at(crate::plane::own_address(), names).await
     }
 
     pub async fn start_at(address: SocketAddr, names: &[String]) -> Self {

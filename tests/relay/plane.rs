@@ -1,8 +1,11 @@
 //! A scripted control plane: it passes each stream of the relay to the test, as requests in and responses out.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{Request as Call, Response as Reply};
@@ -23,6 +26,7 @@ use weir::protocol::session::Variant;
 use weir::xds::LOADS_PATH;
 
 use crate::client::PATIENCE;
+use crate::last_errors::errors_of;
 use crate::load_plane::{self, LoadStream};
 
 pub struct Plane {
@@ -41,6 +45,32 @@ struct Speaks {
 
 const UNIMPLEMENTED: u16 = 12;
 
+/// Returns an address to listen at, with any port, whose IP no other test uses: while a server is away, no other takes its port, and no
+/// relay of another test connects to the one that comes back.
+pub fn own_address() -> SocketAddr {
+    static NUMBER: AtomicU16 = AtomicU16::new(0);
+    if !cfg!(target_os = "linux") {
+        return ([127, 0, 0, 1], 0).into(); // the only loopback address
+    }
+    let [high, low] = NUMBER.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    ([127, 64 + (std::process::id() % 128) as u8, high, low], 0).into()
+}
+
+/// Listens at an address, once it is free: a program that another test starts just now has a copy of an earlier socket for a moment.
+pub async fn listen_at(address: SocketAddr) -> TcpListener {
+    let listens = async {
+        loop {
+            match TcpListener::bind(address).await {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => tokio::time::sleep(RETRY).await,
+                bound => return bound.unwrap(),
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, listens).await.unwrap_or_else(|_| panic!("{address} remains in use"))
+}
+
+const RETRY: Duration = Duration::from_millis(5);
+
 pub struct Stream {
     pub variant: Variant,
     pub requests: mpsc::UnboundedReceiver<Request>,
@@ -50,7 +80,7 @@ pub struct Stream {
 
 impl Plane {
     pub async fn start(speaks: &'static [Variant]) -> Self {
-        Self::start_at("127.0.0.1:0".parse().unwrap(), speaks).await
+        Self::start_at(own_address(), speaks).await
     }
 
     pub async fn start_at(address: SocketAddr, speaks: &'static [Variant]) -> Self {
@@ -69,7 +99,7 @@ impl Plane {
     }
 
     async fn listen(address: SocketAddr, tls: Option<TlsAcceptor>, speaks: Speaks) -> Self {
-        let listener = TcpListener::bind(address).await.unwrap();
+        let listener = listen_at(address).await;
         let address = listener.local_addr().unwrap();
         let (accepted, streams) = mpsc::unbounded_channel();
         let (of_loads, loads) = mpsc::unbounded_channel();
@@ -78,7 +108,10 @@ impl Plane {
     }
 
     pub async fn stream(&mut self) -> Stream {
-        tokio::time::timeout(PATIENCE, self.streams.recv()).await.expect("the relay opens no stream").unwrap()
+        match tokio::time::timeout(PATIENCE, self.streams.recv()).await {
+            Ok(stream) => stream.unwrap(),
+            Err(_) => panic!("the relay opens no stream: {}", errors_of(self.address).await),
+        }
     }
 
     /// Closes the listener and every connection.

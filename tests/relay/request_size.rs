@@ -31,8 +31,9 @@ fn clusters() -> World {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn up_14_a_view_of_60000_long_names_outlives_five_restarts_of_its_control_plane() {
+    let _turn = super::HEAVY.lock().await;
     const PATIENCE: Duration = Duration::from_secs(120);
-    let mut plane = StrictPlane::start_at("127.0.0.1:0".parse().unwrap(), clusters()).await;
+    let mut plane = StrictPlane::start_at(crate::plane::own_address(), clusters()).await;
     let (address, relay) = (plane.address, relay(plane.address, SETTINGS).await);
     let delta = Holder::new(relay.address, Variant::Delta, ALL_CLUSTERS).await;
     let sotw = Holder::new(relay.address, Variant::Sotw, ALL_CLUSTERS).await;
@@ -84,8 +85,9 @@ async fn until_true(holds: impl Fn() -> bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i8_90000_made_up_names_of_a_client_cost_its_neighbours_nothing() {
+    let _turn = super::HEAVY.lock().await;
     let endpoints = World::from([(EDS, [("honest".to_owned(), "1".to_owned())].into())]);
-    let plane = StrictPlane::start_at("127.0.0.1:0".parse().unwrap(), endpoints).await;
+    let plane = StrictPlane::start_at(crate::plane::own_address(), endpoints).await;
     let relay = relay(plane.address, SETTINGS).await;
     let mut honest = Client::connect(relay.address, Variant::Delta).await;
     honest.ask(EDS, &["honest"], Some("web"));
@@ -109,6 +111,7 @@ async fn i8_90000_made_up_names_of_a_client_cost_its_neighbours_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i8_in_sotw_one_client_does_not_fill_the_list_for_those_that_come_after_it() {
+    let _turn = super::HEAVY.lock().await;
     let mut plane = Plane::start(&[Variant::Sotw]).await;
     let relay = relay(plane.address, ", variant: sotw").await;
     let mut greedy = Client::connect(relay.address, Variant::Delta).await;

@@ -213,7 +213,7 @@ async fn rest_5_and_rest_6_a_hold_ends_with_news_or_with_its_time() {
 
 #[tokio::test]
 async fn rest_7_an_old_version_gets_what_is_there_now_and_no_rejection_is_read_into_it() {
-    let (_plane, stream, _relay, mut poller, first) = warm("").await;
+    let (_plane, stream, relay, mut poller, first) = warm("").await;
     say_clusters(&stream, "2", &[("a", "2")]);
     let held = json!({"versionInfo": first.version(), "errorDetail": {"code": 13, "message": "no", "details": [{"@type": "x/un.Known"}]}});
     // What is removed goes a moment after what is new.
@@ -222,6 +222,8 @@ async fn rest_7_an_old_version_gets_what_is_there_now_and_no_rejection_is_read_i
     for _ in 0..3 {
         assert_eq!(poller.poll(CLUSTERS, "web", held.clone()).await.body, second.body);
     }
+    let nacks: Value = serde_json::from_str(&get(relay.admin, "/nacks?nacked").await).unwrap();
+    assert_eq!(nacks["total"], 0, "REST has no NACK");
 }
 
 #[tokio::test]
@@ -308,10 +310,12 @@ async fn rest_12_a_cold_cache_is_a_503_and_begins_to_be_filled() {
     let relay = relay(&plane, "").await;
     let mut poller = Poller::connect(relay.address).await;
     let start = Instant::now();
-    let (code, _) = poller.poll(CLUSTERS, "web", json!({})).await.nack();
-    assert_eq!(code, 503);
+    let unknown = (503, "resource not available yet; retry".to_owned());
+    assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.nack(), unknown);
     assert!(start.elapsed() < ENVOYS_PATIENCE);
     let stream = plane.stream().await;
+    assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.nack(), unknown, "as long as the server is silent");
+    assert!(get(relay.admin, "/upstreams").await.contains("\"state\": \"trying\""));
     say_clusters(&stream, "1", &[("a", "1")]);
     crate::until("the answer is there", async || get(relay.admin, "/upstreams").await.contains("\"responses\": 1"))
         .await;
@@ -335,6 +339,7 @@ async fn rest_12_polls_that_come_again_and_again_are_one_subscription_upstream()
 
 #[tokio::test]
 async fn a_thousand_pollers_of_one_new_version_share_one_answer() {
+    let _turn = super::HEAVY.lock().await;
     let (_plane, stream, relay, mut poller, first) = warm("").await;
     assert_eq!(report(&relay).await["transcoded"], 1);
     let many: Vec<_> = (0..3_000).map(|number| format!("cluster-{number}")).collect();

@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
+use crate::plane::{listen_at, own_address};
 use crate::until;
 
 #[derive(Debug, Clone)]
@@ -50,11 +51,11 @@ pub struct RestPlane {
 
 impl RestPlane {
     pub async fn start() -> Self {
-        Self::start_at("127.0.0.1:0".parse().unwrap(), None).await
+        Self::start_at(own_address(), None).await
     }
 
     pub async fn start_at(address: SocketAddr, tls: Option<TlsAcceptor>) -> Self {
-        let listener = TcpListener::bind(address).await.unwrap();
+        let listener = listen_at(address).await;
         let address = listener.local_addr().unwrap();
         let script = Script { behaviours: Arc::default(), polls: Arc::default() };
         let server = tokio::spawn(serve(listener, tls, script.clone()));

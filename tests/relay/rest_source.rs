@@ -1,7 +1,6 @@
 //! A REST control plane as the source.
 
 use std::path::Path;
-use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -10,6 +9,8 @@ use weir::config::Config;
 use weir::protocol::session::Variant;
 
 use crate::client::{Client, PATIENCE};
+use crate::evidence_crowd::ended;
+use crate::failover::standing;
 use crate::plane::Plane;
 use crate::poller::{CLUSTERS, ENDPOINTS, Poller};
 use crate::rest_plane::{Behaviour, RestPlane};
@@ -58,9 +59,8 @@ async fn what_is_polled_reaches_streams_and_what_changes_does_too() {
         statuses.iter().filter(|status| **status == 200).count() <= 2 && statuses.last() == Some(&304),
         "{statuses:?}"
     );
-    client.hears_nothing(Duration::from_millis(100)).await;
     plane.script.has(CLUSTERS, "2", vec![cluster("a", "2"), cluster("c", "1")]);
-    assert_eq!(client.sent().await.set, ["a", "c"]);
+    assert_eq!(client.sent().await.set, ["a", "c"], "and nothing for the polls before");
     assert_eq!(client.sent().await.removed, ["b"], "a full set without it");
     assert!(get(relay.admin, "/upstreams").await.contains("(REST)"));
 }
@@ -122,7 +122,8 @@ async fn up_25_a_resource_that_cannot_be_read_is_rejected_by_itself_and_what_was
     let mut late = Client::connect(relay.address, Variant::Sotw).await;
     late.ask(CDS, &[], Some("web"));
     assert_eq!(late.sent().await.set, ["a", "b", "c"]);
-    client.hears_nothing(Duration::from_millis(100)).await;
+    plane.script.has(CLUSTERS, "3", vec![cluster("a", "3"), cluster("b", "2"), cluster("c", "1")]);
+    assert_eq!(client.sent().await.set, ["a"], "and nothing of it before");
 }
 
 #[tokio::test]
@@ -135,8 +136,7 @@ async fn i3_what_a_server_does_not_answer_is_unknown_and_what_it_answers_without
     client.ask(CDS, &[], Some("web"));
     assert_eq!(client.sent().await.set, ["a"]);
     client.ask(EDS, &["a", "b"], None);
-    plane.script.polled(ENDPOINTS, 2).await;
-    client.hears_nothing(Duration::from_millis(900)).await;
+    plane.script.polled(ENDPOINTS, 3).await; // the time of the resource timer lies between two of them
     plane.script.has(ENDPOINTS, "1", vec![endpoints("a", 1)]);
     assert_eq!(client.sent().await.set, ["a"]);
     assert_eq!(client.sent().await.removed, ["b"]);
@@ -151,7 +151,10 @@ async fn a_type_that_rest_has_no_word_for_stays_unknown() {
     client.ask("type.googleapis.com/own.Type", &["mine"], Some("web"));
     client.ask(CDS, &[], None);
     assert_eq!(client.sent().await.set, ["a"]);
-    client.hears_nothing(Duration::from_millis(900)).await;
+    plane.script.polled(CLUSTERS, 20).await; // for longer than the resource timer
+    plane.script.has(CLUSTERS, "2", vec![cluster("a", "2")]);
+    let sent = client.sent().await;
+    assert_eq!((sent.set, sent.removed), (vec!["a".to_owned()], vec![]));
     assert!(plane.script.polls().iter().all(|poll| poll.path == CLUSTERS));
 }
 
@@ -176,7 +179,7 @@ async fn fb_2_and_fb_33_a_server_without_a_connection_is_left_for_a_stream_and_r
     let script = first.script.clone();
     let address = first.kill().await;
     // Everything that is wanted is cached: there is no fallback.
-    client.hears_nothing(Duration::from_millis(500)).await;
+    standing(&relay, "\"state\": \"cached\"").await;
     assert!(second.streams.try_recv().is_err());
     client.ask(EDS, &["b"], None);
     let mut stream = second.stream().await;
@@ -242,6 +245,25 @@ async fn a_server_that_is_not_there_at_first_is_asked_when_it_is() {
     let plane = RestPlane::start_at(address, None).await;
     plane.script.has(CLUSTERS, "1", vec![cluster("a", "1")]);
     assert_eq!(client.sent().await.set, ["a"]);
+}
+
+#[tokio::test]
+async fn up_33_after_an_answer_the_waits_of_a_server_that_is_polled_begin_again() {
+    let mut plane = RestPlane::start().await;
+    plane.script.has(CLUSTERS, "0", vec![cluster("a", "0")]);
+    // Of the waits in a row, the second is one second and the third longer than the test.
+    let backoff = "backoff: {initial: 10ms, factor: 100, max: 1h, jitter: 0}";
+    let relay = relay(&format!("{{rest: 'http://{}', {HASTE}, {backoff}}}", plane.address), "").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    assert_eq!(client.sent().await.set, ["a"]);
+    for round in 1..=2 {
+        let address = plane.kill().await;
+        until("the second wait has begun", async || ended(&relay).await >= 2 * round).await;
+        plane = RestPlane::start_at(address, None).await;
+        plane.script.has(CLUSTERS, &round.to_string(), vec![cluster("a", &round.to_string())]);
+        assert_eq!(client.sent().await.set, ["a"], "{round}");
+    }
 }
 
 #[tokio::test]

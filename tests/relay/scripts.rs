@@ -14,8 +14,8 @@ use weir::protocol::session::Variant;
 
 use crate::client::PATIENCE;
 use crate::load_plane::LoadStream;
-use crate::plane::{Plane, Stream};
-use crate::{BOTH, CDS, cluster};
+use crate::plane::{Plane, Stream, listen_at, own_address};
+use crate::{BOTH, CDS, cluster, nonce_of};
 
 /// How it treats open streams and new ones.
 #[derive(Clone, PartialEq)]
@@ -64,13 +64,14 @@ pub struct Seen {
     pub requested: BTreeSet<String>,
 }
 
+/// Returns an address at which no server listens, until the test starts one there.
 pub async fn any_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+    TcpListener::bind(own_address()).await.unwrap().local_addr().unwrap()
 }
 
 impl Server {
     pub async fn start(way: Way) -> Self {
-        Self::start_at("127.0.0.1:0".parse().unwrap(), way).await
+        Self::start_at(own_address(), way).await
     }
 
     pub async fn start_at(address: SocketAddr, way: Way) -> Self {
@@ -133,9 +134,9 @@ impl Nobody {
         let mut nobody = Self { task: None, _listener: None, plane: None, server: None };
         match outage {
             Outage::Refuses => {}
-            Outage::Hangs => nobody._listener = Some(TcpListener::bind(address).await.unwrap()),
+            Outage::Hangs => nobody._listener = Some(listen_at(address).await),
             Outage::Babbles => {
-                let listener = TcpListener::bind(address).await.unwrap();
+                let listener = listen_at(address).await;
                 nobody.task = Some(tokio::spawn(async move {
                     loop {
                         let (mut socket, _) = listener.accept().await.unwrap();
@@ -209,7 +210,8 @@ async fn serve(mut stream: Stream, mut ways: watch::Receiver<Way>, seen: Arc<Mut
             Way::EndsUnheard => break,
             Way::EndsAfterOne(content) => {
                 answer(&stream, &Way::GivesOnly(content), &url, &fresh, &stated, nonce);
-                tokio::time::sleep(Duration::from_millis(20)).await; // the end must not overtake the response
+                // The ACK or NACK: the end must not overtake the response.
+                while stream.requests.recv().await.is_some_and(|request| nonce_of(&request).is_empty()) {}
                 break;
             }
             way => {

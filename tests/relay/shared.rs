@@ -74,7 +74,8 @@ async fn name_20_and_coll_24_names_of_a_shared_authority_are_requested_once_for_
     let mut late = Client::connect(relay.address, Variant::Delta).await;
     late.ask(CDS, &[&canonical], Some("late"));
     assert_eq!(content_of(&mut late).await, [format!("{canonical}=2")]);
-    one.hears_nothing(Duration::from_millis(50)).await;
+    one.ask(CDS, &[&name], None);
+    assert_eq!(content_of(&mut one).await, [format!("{name}=2")], "requested again, and nothing came before");
     assert!(get(relay.admin, "/metrics").await.contains("view=\"shared\""));
 }
 
@@ -91,17 +92,18 @@ async fn name_20_what_nobody_wants_any_more_is_left_upstream_and_absence_is_sent
     );
     let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
     let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
-    let name = format!("xdstp://x/{KIND}/nobody");
+    let [name, there] = ["nobody", "there"].map(|id| format!("xdstp://x/{KIND}/{id}"));
     let mut clients = Vec::new();
     for cluster in ["one", "other"] {
         let client = Client::connect(relay.address, Variant::Delta).await;
-        client.ask(CDS, &[&name], Some(cluster));
+        client.ask(CDS, &[&name, &there], Some(cluster));
         clients.push(client);
     }
     let mut stream = plane.stream().await;
-    assert_eq!(requested(&mut stream).await, std::slice::from_ref(&name));
+    assert_eq!(requested(&mut stream).await, [name.clone(), there.clone()]);
+    say(&stream, "0", &[], &[(&there, "1")], &[]);
     for client in &mut clients {
-        client.hears_nothing(Duration::from_millis(20)).await;
+        assert_eq!(content_of(client).await, [format!("{there}=1")], "nothing of the other before the server's word");
     }
     say(&stream, "1", &[], &[], &[&name]);
     for client in &mut clients {
@@ -109,13 +111,13 @@ async fn name_20_what_nobody_wants_any_more_is_left_upstream_and_absence_is_sent
     }
     drop(clients);
     let left = loop {
-        let Some(request) = stream.requests.recv().await else { break vec![name.clone()] }; // or the whole stream is closed
+        let Some(request) = stream.requests.recv().await else { break vec![name.clone(), there.clone()] }; // or the whole stream is closed
         let left = delta(request).resource_names_unsubscribe;
         if !left.is_empty() {
             break left;
         }
     };
-    assert_eq!(left, [name]);
+    assert_eq!(left, [name, there]);
 }
 
 #[test]
@@ -175,7 +177,7 @@ async fn coll_19_and_coll_20_what_a_client_held_of_a_shared_collection_is_judged
 
 #[tokio::test]
 async fn xlat_36_a_grpc_client_is_ended_when_the_servers_of_what_all_views_share_are_gone() {
-    let (plane, mut shared) = (Plane::start(&BOTH).await, Plane::start(&BOTH).await);
+    let (mut plane, mut shared) = (Plane::start(&BOTH).await, Plane::start(&BOTH).await);
     let relay = relay_over(&format!(
         "{{servers: [{{uri: 'http://{}'}}], authorities: {{x: {{servers: [{{uri: 'http://{}'}}]}}}}, shared_authorities: [x]}}",
         plane.address, shared.address
@@ -197,6 +199,8 @@ async fn xlat_36_a_grpc_client_is_ended_when_the_servers_of_what_all_views_share
     assert_eq!(new.ended().await, Code::Unavailable, "it has another server to turn to");
     let mut top = Client::connect(relay.address, Variant::Sotw).await;
     top.ask_as(&node, CDS, &["old"]);
-    top.hears_nothing(Duration::from_millis(300)).await;
-    one.hears_nothing(Duration::from_millis(50)).await;
+    say_named(&mut plane.stream().await, CDS, "old").await;
+    assert_eq!(top.sent().await.set, ["old"], "its server is up");
+    one.ask(CDS, &[&known], None);
+    assert_eq!(content_of(&mut one).await, [format!("{known}=1")], "requested again, and nothing came before");
 }

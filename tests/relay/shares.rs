@@ -193,6 +193,7 @@ async fn i10_versions_of_made_up_types_give_way_to_what_honest_clients_state() {
 
 #[tokio::test]
 async fn i8_made_up_names_do_not_fill_a_view_for_others() {
+    let _turn = super::HEAVY.lock().await;
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let relay = run_with(&plane, "limits: {names_per_view: 1000}").await;
     let mut greedy = Client::connect(relay.address, Variant::Delta).await;
@@ -206,21 +207,10 @@ async fn i8_made_up_names_do_not_fill_a_view_for_others() {
     assert!(error.message.ends_with("the limit is 1000 (limits.names_per_view)"), "{}", error.message);
     assert!(reached(&relay, "limits.names_per_view").await >= 1);
 
-    let stream = plane.stream().await;
+    let mut stream = plane.stream().await;
     let mut honest = Client::connect(relay.address, Variant::Delta).await;
     honest.ask(EDS, &["honest"], Some("web"));
-    let named = Resource {
-        resource: Some(Any { type_url: EDS.into(), ..cluster("honest", "1") }),
-        name: "honest".into(),
-        version: "1".into(),
-        ..Default::default()
-    };
-    stream.respond(&Response::Delta(DeltaDiscoveryResponse {
-        type_url: EDS.into(),
-        nonce: "1".into(),
-        resources: vec![named],
-        ..Default::default()
-    }));
+    say_named(&mut stream, EDS, "honest").await;
     assert_eq!(honest.sent().await.set, ["honest"], "it has room");
 }
 
@@ -298,6 +288,7 @@ async fn key_19_made_up_views_go_soon_and_make_room_for_honest_ones() {
     assert_eq!(reached(&relay, "views.max").await, 1);
     let metrics = get(relay.admin, "/metrics").await;
     assert!(metrics.contains("weir_key_field_values{field=\"cluster\"} 3\n"), "{metrics}");
+    assert!(metrics.contains("weir_client_streams_rejected_total{reason=\"too_many_views\"} 1\n"), "{metrics}");
     say(&stream, "2", &[], &[("a", "2")], &[]);
     assert_eq!(honest.sent().await.set, ["a"], "the view with clients was never in danger");
 }

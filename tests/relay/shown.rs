@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::evidence::{relay_with_limits, servers};
 use super::holder::{ALL_CLUSTERS, Holder};
+use super::log_lines::Lines;
 use super::*;
 
 /// Waits until the first view in `/upstreams` satisfies a condition.
@@ -74,6 +75,7 @@ async fn up_22_up_25_rejected_entries_are_shown_with_name_version_and_reason_and
 
 #[tokio::test]
 async fn a_great_many_rejected_entries_are_shown_in_part_with_their_count() {
+    let (lines, _guard) = Lines::of_this_thread();
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let relay = relay(plane.address, protocol_of(Variant::Delta)).await;
     let client = Client::connect(relay.address, Variant::Delta).await;
@@ -85,6 +87,12 @@ async fn a_great_many_rejected_entries_are_shown_in_part_with_their_count() {
         of_type["rejected_count"] == 500 && of_type["rejected"].as_array().is_some_and(|shown| shown.len() == 20)
     };
     upstreams(&relay, "some, and how many", shown).await;
+    let logged = lines.with("resource rejected");
+    assert_eq!((logged.len(), lines.with("more resources rejected").len()), (20, 1), "{logged:?}");
+    for field in ["view=", "server=", "type_url=", "name=flaw-", "version=", "reason="] {
+        assert!(logged.iter().all(|(_, line)| line.contains(field)), "{field} is missing in {logged:?}");
+    }
+    assert!(lines.with("more resources rejected")[0].1.contains("count=480"));
 }
 
 #[tokio::test]
@@ -129,6 +137,7 @@ async fn up_36_a_stream_shows_whether_its_silent_server_answered_the_call() {
     let shows = |call: Value| move |report: &Value| report["streams"][0]["liveness_call"] == call;
     upstreams(&relay, "nothing was asked yet", shows(Value::Null)).await;
     upstreams(&relay, "it is there", shows("answered".into())).await;
+    upstreams(&relay, "and has not responded", |report| report["authorities"][0]["state"] == "trying").await;
 }
 
 #[tokio::test]
@@ -156,6 +165,7 @@ async fn names_that_are_asked_a_second_time_are_counted() {
 
 #[tokio::test]
 async fn an_owner_that_panics_ends_the_clients_of_its_view_alone_and_the_next_gets_a_new_one() {
+    let (lines, _guard) = Lines::of_this_thread();
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let relay = relay_with(plane.address, protocol_of(Variant::Delta), Faults::planted(Fault::OwnerPanics)).await;
     let mut streams = Vec::new();
@@ -179,6 +189,8 @@ async fn an_owner_that_panics_ends_the_clients_of_its_view_alone_and_the_next_ge
         assert_eq!(client.ended().await, Code::Unavailable);
     }
     metric(&relay, "weir_view_panics_total 1").await;
+    let (level, line) = lines.with("view panicked")[0].clone();
+    assert!(level == tracing::Level::ERROR && line.contains("view="), "{line}");
     metric(&relay, "weir_views 1").await;
 
     let mut back = Client::connect(relay.address, Variant::Delta).await;

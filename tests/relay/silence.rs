@@ -40,20 +40,26 @@ async fn answer_all_but_ads(listener: tokio::net::TcpListener) {
 
 #[tokio::test]
 async fn xlat_36_a_grpc_client_is_ended_over_the_wire_when_no_server_is_in_reach() {
-    let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let nobody = super::scripts::any_address().await;
     let relay = relay_of_little_patience(nobody).await;
     let node = Node { user_agent_name: "gRPC Go".into(), ..Node::default() };
     let mut client = Client::connect(relay.address, Variant::Sotw).await;
     client.ask_as(&node, EDS, &["a"]);
     assert_eq!(client.ended().await, Code::Unavailable, "it has another server to turn to");
+    let ladder: serde_json::Value = serde_json::from_str(&get(relay.admin, "/upstreams").await).unwrap();
+    let ladder = &ladder[0]["authorities"][0];
+    let refused = ladder["reason"].as_str().is_some_and(|reason| reason.contains("Connection refused"));
+    assert!(ladder["state"] == "down" && refused, "{ladder:#}");
     let mut envoy = Client::connect(relay.address, Variant::Sotw).await;
     envoy.ask(EDS, &["a"], Some("web"));
-    envoy.hears_nothing(Duration::from_secs(1)).await;
+    let mut plane = Plane::start_at(nobody, &BOTH).await;
+    say_named(&mut plane.stream().await, EDS, "a").await;
+    assert_eq!(envoy.sent().await.set, ["a"], "it has waited");
 }
 
 #[tokio::test]
 async fn i3_and_name_10_who_waits_for_as_long_as_it_takes_and_what_cannot_be_requested_show_in_the_metrics() {
-    let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let nobody = super::scripts::any_address().await;
     let relay = relay_of_little_patience(nobody).await;
     let shows = async |name: &str, value: &str| {
         let is = |line: &str| line.starts_with(name) && line.ends_with(value);

@@ -55,6 +55,16 @@ async fn status_has_a_line_for_each_ladder_and_client_and_explain_says_why() {
         (0, Some("acked"))
     );
 
+    let mut other = Client::connect(relay.address, Variant::Sotw).await;
+    other.ask(CDS, &[], Some("web"));
+    let refused = other.sent().await;
+    other.refuse(CDS, &refused);
+    until("it has refused", async || get(relay.admin, "/clients").await.contains("NACKED")).await;
+    let (_, out, _) = weir(&["status", "--admin", &admin, "--state", "nacked"]).await;
+    assert!(out.contains("  NACKED\n") && out.contains("\ntest  "), "{out}");
+    let (code, out, _) = weir(&["explain", "--admin", &admin, "--client", "test", "clusters", "a"]).await;
+    assert!(code == 1 && out.contains("\n  - the client rejected a reply of the type: no"), "{code} {out}");
+
     let (code, _, error) = weir(&["explain", "--admin", &admin, "--client", "nobody", "clusters", "a"]).await;
     assert_eq!((code, error.as_str()), (2, "weir explain: no such client; /clients lists all\n"));
     let (code, _, error) = weir(&["status", "--admin", &admin, "--state", "asleep"]).await;

@@ -21,6 +21,7 @@ use tonic_prost::ProstCodec;
 use weir::proto::Any;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
 
+use crate::plane::listen_at;
 use crate::{CDS, cluster};
 
 /// Resources of one type: names, each with its content, which is also its version.
@@ -57,7 +58,7 @@ pub struct Seen {
 
 impl StrictPlane {
     pub async fn start_at(address: SocketAddr, world: World) -> Self {
-        let listener = TcpListener::bind(address).await.unwrap();
+        let listener = listen_at(address).await;
         let address = listener.local_addr().unwrap();
         let (world, worlds) = watch::channel(world);
         let seen = Arc::new(Mutex::new(Seen::default()));

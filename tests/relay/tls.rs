@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::PrivateKeyDer;
@@ -91,6 +91,18 @@ impl Opened {
         let (sender, reports) = mpsc::channel(64);
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
         Self { task: connector.start(Link { id, variant: None, tenant: None, reports: sender, reader: None }), reports }
+    }
+
+    /// Waits for a response on a stream that does not end before.
+    async fn is_answered(&mut self) {
+        loop {
+            let report = tokio::time::timeout(PATIENCE, self.reports.recv()).await.expect("no response").unwrap();
+            match report.event {
+                LinkEvent::Response(_) | LinkEvent::Received { .. } => return,
+                LinkEvent::Ended { reason, .. } => panic!("the live stream has ended: {reason}"),
+                _ => {}
+            }
+        }
     }
 
     /// Returns why the next attempt failed.
@@ -207,10 +219,12 @@ async fn boot_8_files_that_were_renewed_count_for_the_next_connection_and_live_s
     folder.write("ca.pem", &authority.pem);
     opened.refused_for(&["it refuses", "weir.pem"]).await; // the new authority is used
     write_identity(&folder, &authority.sign("weir"));
-    let mut live = stream(&mut plane).await;
+    let live = stream(&mut plane).await;
     folder.write("ca.pem", "gone");
-    let silent = tokio::time::timeout(Duration::from_millis(300), live.requests.recv()).await;
-    assert!(silent.is_err(), "the live stream has ended");
+    let server = format!("uri: 'https://localhost:{}', {BOTH_SIDES}", plane.address.port());
+    Opened::to(&server, &folder).refused_for(&["there is no certificate in", "ca.pem"]).await;
+    crate::say_any(&live, crate::CDS, &["a"]);
+    opened.is_answered().await;
 }
 
 #[tokio::test]

@@ -94,10 +94,32 @@ async fn a_change_is_a_span_from_its_response_to_the_last_ack_and_a_stream_one_t
 }
 
 #[tokio::test]
+async fn a_change_of_a_name_concerns_those_who_request_that_name() {
+    let (mut plane, collector) = (Plane::start(&[Variant::Delta]).await, Collector::start().await);
+    let traces = traces(&format!("http://{}", collector.address), LONG, &[]);
+    let relay = relay(&plane, &traces).await;
+    let mut one = Client::connect(relay.address, Variant::Delta).await;
+    one.ask(CDS, &["a"], Some("fleet"));
+    let mut other = Client::connect(relay.address, Variant::Delta).await;
+    other.ask(CDS, &["b"], Some("fleet"));
+    let stream = plane.stream().await;
+    let both = [("a", "one"), ("b", "one")];
+    say(&stream, "1", &both, &both, &[]);
+    for client in [&mut one, &mut other] {
+        let sent = client.sent().await;
+        client.ack(CDS, &[], &sent);
+    }
+    say(&stream, "2", &[], &SECOND_SET, &[]);
+    let sent = one.sent().await;
+    one.ack(CDS, &[], &sent);
+    let change = span(&collector, "upstream change", has("weir.version", "2")).await;
+    assert_eq!(counts(&change), ["1", "1", "1", "0", "0"]);
+}
+
+#[tokio::test]
 async fn a_change_that_a_client_does_not_answer_ends_at_the_bound_and_a_nack_has_its_trace_in_the_log() {
     let (mut plane, collector) = (Plane::start(&BOTH).await, Collector::start().await);
-    let lines = log_lines::Lines::default();
-    let _guard = tracing::subscriber::set_default(lines.clone());
+    let (lines, _guard) = log_lines::Lines::of_this_thread();
     let traces = traces(&format!("http://{}", collector.address), SECOND, &[]);
     let relay = relay(&plane, &traces).await;
     let (mut clients, stream) = three(&mut plane, &relay, Variant::Delta).await;
@@ -183,7 +205,7 @@ async fn a_collector_that_is_away_or_hangs_costs_a_counter_and_the_end_is_bounde
         .await;
         let begun = Instant::now();
         traces.finish().await;
-        assert!(begun.elapsed() < 2 * client::PATIENCE / 8, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     }
 }
 

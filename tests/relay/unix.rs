@@ -102,14 +102,16 @@ async fn the_socket_has_the_mode_and_owner_of_the_configuration() {
 #[tokio::test]
 async fn a_socket_in_use_is_an_error_and_one_in_an_open_folder_too() {
     let folder = Folder::new("in-use");
-    let plane = Plane::start(&BOTH).await;
+    let mut plane = Plane::start(&BOTH).await;
     let first = run(app(&folder, plane.address, "", "").await.unwrap(), std::future::pending());
-    let fails = async || format!("{:#}", app(&folder, plane.address, "", "").await.err().unwrap());
+    let address = plane.address;
+    let fails = async || format!("{:#}", app(&folder, address, "", "").await.err().unwrap());
     let second = fails().await;
     assert!(second.contains("cannot listen on unix:") && second.contains("is in use"), "{second}");
     let mut still = client(&folder, Variant::Delta).await;
     still.ask(CDS, &[], Some("web"));
-    still.hears_nothing(Duration::from_millis(20)).await;
+    say(&plane.stream().await, "1", &TWO, &TWO, &[]);
+    assert_eq!(still.sent().await.set, ["a", "b"], "the first still serves");
     drop(first);
     until("the socket is gone", async || !folder.socket().exists()).await;
     fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o777)).unwrap();

@@ -252,8 +252,6 @@ async fn after_a_goaway_new_streams_go_elsewhere_and_those_that_end_follow_unnot
     let moved = [server.stream().await, server.stream().await];
     assert!(moved.iter().all(|stream| stream.connection == of_three.connection));
     until("the old connection closes", async || server.connections() == 1).await;
-    one.hears_nothing(Duration::from_millis(100)).await;
-    two.hears_nothing(Duration::from_millis(1)).await;
     moved.iter().for_each(|stream| stream.send(response("c")));
     assert_eq!(one.sent().await.set, ["c"]);
     assert_eq!(two.sent().await.set, ["c"]);

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::examples::assert_documented;
+use super::log_lines::Lines;
 use super::*;
 
 /// A listener that forwards its connections to one cluster.
@@ -72,6 +73,78 @@ async fn ord_1_a_route_waits_for_its_cluster_and_a_cluster_for_its_route_and_wha
         let lines = |name: &str| metrics.lines().any(|line| line.starts_with(name) && line.ends_with(" 1"));
         assert!(lines("weir_clusters_missing{") && lines("weir_cluster_waits_timed_out_total{"), "{metrics}");
     }
+}
+
+/// A delta client that holds a cluster, and the listener that leads to it.
+async fn led_to(plane: &mut Plane, relay: &Relay, cluster: &str) -> (Stream, Client) {
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let mut stream = plane.stream().await;
+    say(&stream, "1", &[], &[("a", "1"), ("b", "1")], &[]);
+    let sent = client.sent().await;
+    client.ack(CDS, &[], &sent);
+    client.ask(LDS, &[], None);
+    while stream.request().await.type_url() != LDS {}
+    say_listener(&stream, "2", cluster);
+    let sent = client.sent().await;
+    assert_eq!(sent.set, ["l"]);
+    client.ack(LDS, &[], &sent);
+    (stream, client)
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_removed_while_a_listener_leads_to_it_goes_after_its_time_and_is_shown_counted_and_logged() {
+    let (lines, _guard) = Lines::of_this_thread();
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = run_with(&plane, "limits: {reference_hold: 100ms}").await;
+    let (stream, mut client) = led_to(&mut plane, &relay, "a").await;
+    say(&stream, "3", &[], &[], &["a"]);
+    assert_eq!(client.sent().await.removed, ["a"]);
+    until("the removal is counted", async || {
+        let metrics = get(relay.admin, "/metrics").await;
+        metrics.lines().any(|line| line.starts_with("weir_clusters_removed_in_use_total{") && line.ends_with(" 1"))
+    })
+    .await;
+    until("it is shown", async || {
+        let shown = dangling(&relay).await;
+        shown[0]["cluster"] == "a" && shown[0]["from_count"] == 1
+    })
+    .await;
+    let metrics = get(relay.admin, "/metrics").await;
+    let missing = |line: &str| line.starts_with("weir_clusters_missing{") && line.ends_with(" 1");
+    assert!(metrics.lines().any(missing), "{metrics}");
+    assert_eq!(lines.with("clusters removed while routing refers to them").len(), 1);
+}
+
+#[tokio::test]
+async fn a_cluster_that_was_rejected_is_shown_as_one_that_routing_leads_to_and_as_rejected() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = run_with(&plane, "").await;
+    let (stream, _client) = led_to(&mut plane, &relay, "a").await;
+    let flaw = Resource { name: "flaw".into(), version: "7".into(), ..Default::default() };
+    let (type_url, nonce, resources) = (CDS.into(), "3".into(), vec![flaw]);
+    stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
+    say_listener(&stream, "4", "flaw");
+    until("it is shown", async || dangling(&relay).await[0]["cluster"] == "flaw").await;
+    let upstreams: Value = serde_json::from_str(&get(relay.admin, "/upstreams").await).unwrap();
+    let types = upstreams[0]["streams"][0]["types"].as_array().unwrap();
+    assert!(types.iter().any(|of_type| of_type["rejected"][0]["name"] == "flaw"), "{upstreams:#}");
+    let counted = format!(
+        "weir_upstream_resources_rejected_total{{server=\"http://{}\",type=\"envoy.config.cluster.v3.Cluster\"}} 1\n",
+        plane.address
+    );
+    assert!(get(relay.admin, "/metrics").await.contains(&counted), "{counted}");
+}
+
+#[tokio::test]
+async fn a_cluster_that_a_client_may_not_have_exists_and_is_not_shown() {
+    let rule = "access: [{types: [envoy.config.cluster.v3.Cluster], names: [b], allow_from: [10.0.0.0/8]}]\n";
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = run_with(&plane, rule).await;
+    let (_stream, _client) = led_to(&mut plane, &relay, "b").await;
+    let explain = get(relay.admin, "/explain?client=test&type=clusters&name=b").await;
+    assert!(explain.contains("\"verdict\": \"not_allowed\""), "{explain}");
+    assert_eq!(dangling(&relay).await, serde_json::json!([]));
 }
 
 async fn run_with(plane: &Plane, rest: &str) -> Relay {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 
 use super::client::PATIENCE;
+use super::log_lines::Lines;
 use super::unix::Folder;
 use super::*;
 
@@ -70,6 +71,17 @@ async fn is_saved(relay: &Relay) {
     .await;
 }
 
+/// Waits until a gauge of views has this sum.
+async fn gauge(relay: &Relay, name: &str, sum: u64) {
+    let start = format!("{name}{{");
+    until(&format!("{name} {sum}"), async || {
+        let metrics = get(relay.admin, "/metrics").await;
+        let of_views = metrics.lines().filter(|line| line.starts_with(&start));
+        of_views.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>() == sum
+    })
+    .await;
+}
+
 /// A relay gets two clusters for a client, and stops once they are saved.
 async fn serve_and_stop(plane: &mut Plane, protocol: &str, rest: &str) {
     let relay = Stoppable::start(plane.address, protocol, rest).await;
@@ -108,17 +120,17 @@ async fn a_relay_that_starts_without_a_control_plane_serves_what_it_had_and_then
         assert_eq!(contents(&mut client).await, of(&TWO), "the control plane is away");
         let upstreams = get(second.0.admin, "/upstreams").await;
         assert!(upstreams.contains("\"from_disk\": {\n      \"resources\": 2,"), "{upstreams}");
+        gauge(&second.0, "weir_resources_from_disk", 2).await;
+        Lines::of_state_file(&folder.0, "state loaded").await;
         let mut stranger = Client::connect(second.0.address, down).await;
         stranger.ask(CDS, &[], Some("other"));
-        stranger.hears_nothing(Duration::from_millis(100)).await;
 
         // It comes back, and has used the same version for something else.
         let mut plane = Plane::start_at(address, &BOTH).await;
-        let mut stream = plane.stream().await;
-        let mut request = stream.request().await;
-        if !matches!(&request, Request::Sotw(_) | Request::Delta(_) if node_of(&request).contains("web")) {
-            stream = plane.stream().await;
-            request = stream.request().await;
+        let (mut stream, mut others) = (plane.stream().await, plane.stream().await);
+        let (mut request, of_others) = (stream.request().await, others.request().await);
+        if !node_of(&request).contains("web") {
+            (stream, others, request) = (others, stream, of_others);
         }
         match &request {
             Request::Sotw(request) => assert_eq!(request.version_info, ""),
@@ -131,8 +143,11 @@ async fn a_relay_that_starts_without_a_control_plane_serves_what_it_had_and_then
         say(&stream, "5", &news, &news, &[]);
         let changed = contents(&mut client).await;
         assert_eq!(changed.get("a").map(String::as_str), Some("2"));
+        say(&others, "1", &[("z", "1")], &[("z", "1")], &[]);
+        assert_eq!(stranger.sent().await.set, ["z"], "nothing was sent before");
         until("all of it is confirmed", async || !get(second.0.admin, "/upstreams").await.contains("from_disk\": {"))
             .await;
+        gauge(&second.0, "weir_resources_from_disk", 0).await;
         assert!(!get(second.0.admin, "/metrics").await.contains("weir_state_failures_total 1"));
     })
     .await;
@@ -195,17 +210,18 @@ async fn a_client_that_may_hold_something_newer_waits_for_the_control_plane() {
         client
     };
     let (mut same, mut newer) = (returns(&current).await, returns("1.of-another-replica").await);
-    newer.hears_nothing(Duration::from_millis(300)).await;
+    gauge(&second.0, "weir_client_streams_blocked", 1).await;
     let mut plane = Plane::start_at(address, &BOTH).await;
     let mut stream = plane.stream().await;
     stream.request().await;
-    let news = [("a", "9")];
+    let news = [("a", "9"), ("c", "1")];
     say(&stream, "1", &news, &news, &["b"]);
     let mut told = newer.sent().await;
-    while told.set != ["a"] {
+    while told.set != ["a", "c"] {
+        assert!(told.set.contains(&"c".to_owned()), "nothing was sent before: {told:?}");
         told = newer.sent().await; // a set that says what is gone comes last
     }
-    while same.sent().await.set != ["a"] {}
+    while same.sent().await.set != ["a", "c"] {}
 }
 
 #[tokio::test]
@@ -250,6 +266,7 @@ async fn an_unusable_file_is_renamed_and_the_relay_starts_without_it() {
     is_saved(&relay.0).await;
     let aside = std::fs::read_to_string(folder.0.join("state.unusable-1")).unwrap();
     assert!(aside.starts_with("not a state file"));
+    Lines::of_state_file(&folder.0, "state file unusable; renamed").await;
 }
 
 #[tokio::test]
@@ -294,15 +311,24 @@ async fn secrets_are_written_only_with_a_key_and_a_view_that_lacks_its_secrets_i
         let second = Stoppable::start(address, ", variant: sotw", &rest).await;
         let mut client = Client::connect(second.0.address, Variant::Sotw).await;
         client.ask(CDS, &[], Some("web"));
-        match is_served {
-            true => assert_eq!(client.sent().await.set, ["a", "b"], "{more}"),
-            false => client.hears_nothing(Duration::from_millis(200)).await,
+        if is_served {
+            assert_eq!(client.sent().await.set, ["a", "b"], "{more}");
         }
-        client.ask(SECRETS, &["certificate"], None);
-        match more == with_key {
-            true => assert_eq!(client.sent().await.set, ["certificate"], "{more}"),
-            false => client.hears_nothing(Duration::from_millis(200)).await,
+        client.ask(SECRETS, &["certificate", "new"], None);
+        if more == with_key {
+            assert_eq!(client.sent().await.set, ["certificate"], "{more}");
         }
+        // What it did not get comes from the server, and nothing came before.
+        let mut plane = Plane::start_at(address, &BOTH).await;
+        let mut stream = plane.stream().await;
+        if !is_served {
+            say(&stream, "9", &[("z", "1")], &[], &[]);
+            assert_eq!(client.sent().await.set, ["z"], "{more}");
+        }
+        while stream.request().await.type_url() != SECRETS {}
+        say_any(&stream, SECRETS, &["certificate", "new"]);
+        let of_server: &[&str] = if more == with_key { &["new"] } else { &["certificate", "new"] };
+        assert_eq!(client.sent().await.set, of_server, "{more}");
         second.stop().await;
     }
 }
@@ -319,11 +345,11 @@ async fn a_view_that_is_too_old_is_served_without_readiness_or_not_at_all() {
         let second = Stoppable::start(address, "", &rest).await;
         let mut client = Client::connect(second.0.address, Variant::Delta).await;
         client.ask(CDS, &[], Some("web"));
+        until(policy, async || probe(second.0.admin, "/ready").await.0 == ready).await;
         match is_served {
             true => assert_eq!(client.sent().await.set, ["a", "b"], "{policy}"),
-            false => client.hears_nothing(Duration::from_millis(200)).await,
+            false => hears_of_the_server_first(&mut client, address).await,
         }
-        until(policy, async || probe(second.0.admin, "/ready").await.0 == ready).await;
     }
 }
 
@@ -338,7 +364,15 @@ async fn another_key_of_views_makes_other_views() {
     let second = Stoppable::start(address, "", &rest).await;
     let mut client = Client::connect(second.0.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
-    client.hears_nothing(Duration::from_millis(200)).await;
+    hears_of_the_server_first(&mut client, address).await;
+    Lines::of_state_file(&folder.0, "views of the state file are not used").await;
+}
+
+/// Starts the control plane of a client that has requested all clusters, and checks that nothing was sent to it from disk.
+async fn hears_of_the_server_first(client: &mut Client, address: SocketAddr) {
+    let mut plane = Plane::start_at(address, &BOTH).await;
+    say(&plane.stream().await, "9", &[("z", "1")], &[("z", "1")], &[]);
+    assert_eq!(client.sent().await.set, ["z"], "nothing was sent before");
 }
 
 #[tokio::test]

@@ -113,7 +113,7 @@ pub fn response(name: &str) -> bytes::Bytes {
     of_type(CDS, name)
 }
 
-fn of_type(url: &str, name: &str) -> bytes::Bytes {
+pub fn of_type(url: &str, name: &str) -> bytes::Bytes {
     let resource = Some(Any { type_url: url.into(), ..cluster(name, "1") });
     let resources = vec![Resource { name: name.into(), version: "1".into(), resource, ..Default::default() }];
     let response = DeltaDiscoveryResponse { type_url: url.into(), nonce: "1".into(), resources, ..Default::default() };
@@ -168,6 +168,21 @@ async fn fb_2_two_calls_that_nobody_answers_for_the_server_end_the_stream() {
         view.answered().await;
         view.life.notify_one();
         assert_eq!(view.ended().await, (expected, true), "a response came on it");
+    }
+}
+
+#[tokio::test]
+async fn fb_2_an_answer_takes_back_the_call_that_was_missed_before_it() {
+    let mut server = Server::start(Answers::Held).await;
+    let connector = connector(server.address, "liveness: {interval: 0s, timeout: 1s}");
+    let (mut view, _stream) = View::up(&connector, &mut server).await;
+    for round in 0..2 {
+        server.answer(Answers::Held);
+        view.life.notify_one();
+        until("a call waits", async || server.calls() == 2 * round + 1).await;
+        server.answer(Answers::Status(12)); // to the next one
+        view.is_alive().await;
+        assert_eq!((server.calls(), connector.unanswered_calls()), (2 * round + 2, Some(round as u64 + 1)));
     }
 }
 

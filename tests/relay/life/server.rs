@@ -25,6 +25,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::client::PATIENCE;
+use crate::plane::{listen_at, own_address};
 
 #[derive(Clone, Copy)]
 pub enum Answers {
@@ -72,7 +73,7 @@ impl Stream {
 
 impl Server {
     pub async fn start(answers: Answers) -> Self {
-        Self::start_at("127.0.0.1:0".parse().unwrap(), answers).await
+        Self::start_at(own_address(), answers).await
     }
 
     pub async fn start_at(address: SocketAddr, answers: Answers) -> Self {
@@ -80,7 +81,7 @@ impl Server {
     }
 
     pub async fn start_limited(address: SocketAddr, answers: Answers, max_streams: Option<u32>) -> Self {
-        let listener = TcpListener::bind(address).await.unwrap();
+        let listener = listen_at(address).await;
         let address = listener.local_addr().unwrap();
         let (accepted, streams) = mpsc::unbounded_channel();
         let script = Arc::new(Script {
