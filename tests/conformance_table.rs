@@ -41,6 +41,12 @@ const TRAPS: &str = "
 
 const STATES: [&str; 4] = ["done", "partly", "not yet", "not applicable"];
 
+/// The parts of docs/operations.md whose tables say what to do about a symptom.
+const RUNBOOK: [&str; 4] = ["When a view fails", "When a brake holds", "When a region starts cold", "Troubleshooting"];
+
+/// The part of docs/testing.md that has a row for each of theirs.
+const SYMPTOMS: &str = "Symptoms: each is made to happen";
+
 /// A line of a table with three columns.
 struct Row {
     subject: String,
@@ -93,8 +99,47 @@ fn rows() -> Vec<Row> {
 }
 
 fn rows_of(page: &str) -> Vec<Row> {
-    let page = fs::read_to_string(root().join(page)).unwrap();
-    page.lines().filter_map(Row::parse).collect()
+    text_of(page).lines().filter_map(Row::parse).collect()
+}
+
+fn text_of(page: &str) -> String {
+    fs::read_to_string(root().join(page)).unwrap()
+}
+
+/// Returns the first cell of each row of the tables in these parts of a page, with the heading above it.
+fn first_cells<'a>(page: &'a str, parts: &[&str]) -> Vec<(&'a str, &'a str)> {
+    let (mut cells, mut is_in, mut heading) = (Vec::new(), false, "");
+    let next = page.lines().skip(1).chain([""]);
+    for (line, next) in page.lines().zip(next) {
+        if let Some(part) = line.strip_prefix("## ") {
+            (is_in, heading) = (parts.contains(&part), part);
+        } else if let Some(title) = line.strip_prefix("### ") {
+            heading = title;
+        }
+        let is_header = next.starts_with("|---");
+        let cell = line.strip_prefix("| ").and_then(|line| line.split_once(" | ")).map(|(cell, _)| cell);
+        cells.extend(cell.filter(|_| is_in && !is_header).map(|cell| (heading, cell)));
+    }
+    cells
+}
+
+/// Returns what a list of symptoms lacks of a runbook, what it has beside it, and what is in it twice. Where rows of the runbook have the
+/// same first cell, the list has the heading after it.
+fn differences(runbook: &str, list: &str) -> Vec<String> {
+    let rows = first_cells(runbook, &RUNBOOK);
+    let times = |cell: &str| rows.iter().filter(|(_, other)| *other == cell).count();
+    let subject = |(heading, cell): &(&str, &str)| match times(cell) {
+        1 => (*cell).to_owned(),
+        _ => format!("{cell} ({heading})"),
+    };
+    let expected: BTreeSet<_> = rows.iter().map(subject).collect();
+    let listed: Vec<_> = first_cells(list, &[SYMPTOMS]).into_iter().map(|(_, cell)| cell.to_owned()).collect();
+    let listed_once: BTreeSet<_> = listed.iter().cloned().collect();
+    let missing = expected.difference(&listed_once).map(|row| format!("docs/testing.md lacks the symptom {row}"));
+    let surplus = listed_once.difference(&expected).map(|row| format!("docs/operations.md has no row {row}"));
+    let twice = (listed.len() != listed_once.len()).then(|| "a symptom is in the list twice".to_owned());
+    let alike = (expected.len() != rows.len()).then(|| "two rows below one heading begin alike".to_owned());
+    missing.chain(surplus).chain(twice).chain(alike).collect()
 }
 
 fn every_rule() -> BTreeSet<String> {
@@ -165,12 +210,42 @@ fn every_test_that_is_named_exists() {
 }
 
 #[test]
-fn each_budget_timer_and_waiter_has_a_test_and_every_test_that_is_named_exists() {
+fn each_budget_timer_waiter_and_symptom_has_a_test_and_every_test_that_is_named_exists() {
     let is_entry = |row: &Row| !row.subject.starts_with("---") && row.shown != "Shown by";
-    let rows: Vec<_> = rows_of("docs/testing.md").into_iter().filter(is_entry).collect();
-    assert!(rows.len() > 60, "the lists are read");
-    let untested = rows.iter().filter(|row| row.tests().is_empty()).map(|row| format!("{}: no test", row.subject));
+    let page = text_of("docs/testing.md");
+    let rows: Vec<_> = page.lines().filter_map(Row::parse).filter(is_entry).collect();
+    assert!(rows.len() > 130, "the lists are read");
+    let symptoms: Vec<_> = first_cells(&page, &[SYMPTOMS]).into_iter().map(|(_, cell)| cell).collect();
+    let is_symptom = |row: &Row| symptoms.contains(&&*row.subject);
+    let has_reason = |row: &Row| row.says().starts_with("By construction: ") && is_symptom(row);
+    let untested = rows.iter().filter(|row| row.tests().is_empty() && !has_reason(row));
+    let untested = untested.map(|row| format!("{}: no test", row.subject));
     expect_nothing(missing_tests(&rows).into_iter().chain(untested));
+}
+
+#[test]
+fn each_symptom_of_the_runbook_is_in_the_list_and_no_other_is() {
+    let (runbook, list) = (text_of("docs/operations.md"), text_of("docs/testing.md"));
+    assert!(first_cells(&runbook, &RUNBOOK).len() > 70, "the tables are read");
+    for part in RUNBOOK {
+        assert!(runbook.contains(&format!("\n## {part}\n")), "there is no part {part}");
+    }
+    let symptoms = list.split_once(SYMPTOMS).unwrap().1.split("\n## ").next().unwrap();
+    let unread = symptoms.lines().filter(|line| line.starts_with("| "));
+    let unread = unread.filter(|line| Row::parse(line).is_none()).map(|line| format!("not three columns: {line}"));
+    expect_nothing(differences(&runbook, &list).into_iter().chain(unread));
+}
+
+#[test]
+fn a_symptom_that_the_list_lacks_or_has_beside_the_runbook_is_found() {
+    let runbook = "## Troubleshooting\n### One\n| At | Do |\n|---|---|\n| x | y |\n| z | y |\n### Two\n| x | y |\n## Other\n| w | y |";
+    let list =
+        |rows: &str| format!("## {SYMPTOMS}\n| Symptom | At | By |\n|---|---|---|\n{rows}## Mutants\n| v | y | y |\n");
+    let found = |rows: &str| differences(runbook, &list(rows));
+    assert_eq!(found("| x (One) | a | b |\n| z | a | b |\n| x (Two) | a | b |\n"), [""; 0]);
+    assert_eq!(found("| x (One) | a | b |\n| z | a | b |\n"), ["docs/testing.md lacks the symptom x (Two)"]);
+    let twice = "| x (One) | a | b |\n| z | a | b |\n| z | a | b |\n| x (Two) | a | b |\n| w | a | b |\n";
+    assert_eq!(found(twice), ["docs/operations.md has no row w", "a symptom is in the list twice"]);
 }
 
 fn missing_tests(rows: &[Row]) -> Vec<String> {
