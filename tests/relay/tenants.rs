@@ -109,9 +109,12 @@ fn stating(cluster: &str, tenant: &str) -> Node {
     Node { id: "test".into(), cluster: cluster.into(), metadata: Some(metadata), ..Node::default() }
 }
 
-/// Everything that the stream is sent until it has been quiet for a while.
-async fn heard(client: &mut Client) -> Vec<String> {
+/// As many resources as are expected, and what else comes until the stream has been quiet for a while.
+async fn heard(client: &mut Client, expected: usize) -> Vec<String> {
     let mut names = Vec::new();
+    while names.len() < expected {
+        names.extend(client.sent().await.set);
+    }
     while let Ok(told) = tokio::time::timeout(Duration::from_millis(500), client.sent()).await {
         names.extend(told.set);
     }
@@ -130,15 +133,15 @@ async fn a_tenant_gets_its_own_on_every_surface_and_nothing_of_another() {
         for variant in BOTH {
             let mut client = world.client(Some(&identity), variant).await;
             client.ask(SDS, &wanted, Some(&cluster));
-            assert_eq!(heard(&mut client).await, [secrets[0].clone()], "{variant:?}");
+            assert_eq!(heard(&mut client, 1).await, [secrets[0].clone()], "{variant:?}");
             let mut client = world.client(Some(&identity), variant).await;
             client.ask(CDS, &[], Some(&cluster));
-            assert_eq!(heard(&mut client).await, [format!("{own}-a")], "{variant:?}, of a wildcard");
+            assert_eq!(heard(&mut client, 1).await, [format!("{own}-a")], "{variant:?}, of a wildcard");
         }
         let mut client =
             Client::over_at(world.connection(Some(&identity)).await, Variant::Delta, PER_TYPE).await.unwrap();
         client.ask(SDS, &wanted, Some(&cluster));
-        assert_eq!(heard(&mut client).await, [secrets[0].clone()]);
+        assert_eq!(heard(&mut client, 1).await, [secrets[0].clone()]);
         let mut poller = world.poller(&identity).await;
         let names = |names: &[&str]| serde_json::json!({"resource_names": names});
         let answer = poller.polled(SECRETS, &cluster, names(&[&secrets[0]])).await;
@@ -266,7 +269,8 @@ async fn a_changed_rule_ends_those_whom_it_concerns_and_no_others() {
     );
     let mut back = world.client(Some(&pay), Variant::Delta).await;
     back.ask(SDS, &["pay/key"], Some("pay-web"));
-    assert_eq!(heard(&mut back).await, [""; 0], "it comes back under the new rule");
+    back.ask(CDS, &[], None);
+    assert_eq!(heard(&mut back, 1).await, ["pay-a"], "it comes back under the new rule");
     of_relay.ask(SDS, &["pay/key"], None);
     assert_eq!(of_relay.sent().await.set, ["pay/key"], "its rule is the same");
 }
@@ -288,10 +292,10 @@ async fn through_a_tier_a_tenant_gets_its_own_and_the_lower_relay_trusts_the_upp
     for variant in BOTH {
         let mut client = upper.client(Some(&upper.workload("pay")), variant).await;
         client.ask(SDS, &["pay/key", "bill/key"], Some("pay-web"));
-        assert_eq!(heard(&mut client).await, ["pay/key"], "{variant:?}");
+        assert_eq!(heard(&mut client, 1).await, ["pay/key"], "{variant:?}");
         let mut client = upper.client(Some(&upper.workload("bill")), variant).await;
         client.ask(SDS, &["bill/key", "pay/key"], Some("bill-web"));
-        assert_eq!(heard(&mut client).await, [""; 0], "{variant:?}");
+        assert_eq!(heard(&mut client, 0).await, [""; 0], "{variant:?}");
     }
     until("the reason is shown", async || {
         get(upper.relay.admin, "/upstreams").await.contains("rule relays of permissions relays for")
@@ -317,16 +321,19 @@ async fn a_server_is_shown_each_tenants_credentials_on_connections_of_their_own(
     );
     let (upper, _) = World::start_beside(folder, own, Authority::named("prod"), &upstream, RULES).await;
     // Workloads may not state a tenant: the lower relay sees who is who by the credentials, once the upper relay states none.
+    let mut clients = Vec::new();
     for tenant in ["pay", "bill", "else"] {
         let identity = upper.workload(tenant);
-        let mut client = upper.client(Some(&identity), Variant::Delta).await;
+        let client = upper.client(Some(&identity), Variant::Delta).await;
         client.ask(SDS, &[&format!("{tenant}/key")], Some(&format!("{tenant}-web")));
-        heard(&mut client).await;
+        clients.push(client);
     }
-    let shown = get(upper.relay.admin, "/upstreams").await;
     for tenant in ["pay", "bill"] {
         let expected = format!("node.metadata.weir.tenant is \\\"{tenant}\\\": only a relay may state a tenant");
-        assert!(shown.contains(&expected), "{shown}");
+        until("the lower relay's word", async || get(upper.relay.admin, "/upstreams").await.contains(&expected)).await;
     }
-    assert!(shown.contains("no rule of permissions is for"), "the third has no credentials: {shown}");
+    until("the third has no credentials", async || {
+        get(upper.relay.admin, "/upstreams").await.contains("no rule of permissions is for")
+    })
+    .await;
 }
