@@ -303,4 +303,27 @@ mod tests {
         let state = court.clients.lock();
         assert!(state.clients.is_empty() && state.due.is_empty() && state.due_of.is_empty());
     }
+    #[tokio::test]
+    async fn an_earlier_time_at_which_a_client_is_due_replaces_the_later_one() {
+        let court = Court::new(LONG);
+        let far = SystemTime::now() + 1_000 * LONG;
+        let due = Arc::new(Mutex::new(far));
+        let entered = court.clients.enter({
+            let due = due.clone();
+            Box::new(move || match *due.lock().unwrap() {
+                due if SystemTime::now() < due => Ok(Some(due)),
+                _ => Err(Status::unauthenticated("due")),
+            })
+        });
+        let near = SystemTime::now() + LOOK;
+        *due.lock().unwrap() = near;
+        court.clients.judge_again();
+        let known = async {
+            while court.clients.lock().due != BTreeSet::from([(near, entered.number)]) {
+                sleep(SHORT / 10).await;
+            }
+        };
+        timeout(LONG, known).await.expect("it is due at the later time, or at both");
+        assert_eq!(timeout(LONG, entered.client.ends()).await, Ok(Status::unauthenticated("due")));
+    }
 }

@@ -108,7 +108,11 @@ impl Drop for IdentityQuota {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message;
+
     use super::*;
+    use crate::proto::node::Node;
+    use crate::xds::KeyRule;
 
     #[test]
     fn connections_of_one_identity_share_its_quota_and_the_last_one_takes_it_along() {
@@ -122,5 +126,25 @@ mod tests {
         assert!(shared(&two, &all.quota("a")), "it stays as long as one is left");
         drop((two, other));
         assert!(all.lock().is_empty());
+    }
+
+    #[test]
+    fn a_key_counts_until_the_last_of_its_views_is_gone_in_both_quotas() {
+        let (quota, rule) = (Arc::<IdentityQuotas>::default().quota("a"), KeyRule::default());
+        let [one, two] = ["one", "two"].map(|cluster| {
+            let node = Node { cluster: cluster.into(), ..Node::default() };
+            rule.key(&node.encode_to_vec()).unwrap()
+        });
+        let counts = || [quota.of_connection().count(), quota.of_identity().unwrap().count()];
+        quota.add(&one);
+        quota.add(&two);
+        quota.add(&one); // a new configuration's, beside that of the one before
+        assert_eq!(counts(), [2, 2]);
+        quota.remove(&one);
+        assert_eq!(counts(), [2, 2], "its view of the new configuration exists");
+        quota.remove(&one);
+        assert_eq!(counts(), [1, 1]);
+        quota.remove(&two);
+        assert_eq!(counts(), [0, 0]);
     }
 }

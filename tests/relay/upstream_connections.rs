@@ -301,6 +301,33 @@ async fn a_stream_without_a_response_on_a_connection_that_the_server_leaves_is_n
 }
 
 #[tokio::test]
+async fn a_stream_that_has_had_a_response_since_can_be_sent_elsewhere_again() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let connector = connector(server.address, &format!("{OWN_CALLS}, backoff: {{initial: 20ms}}"));
+    let (mut other, mut of_other) = View::up(&connector, &mut server).await;
+    let (mut view, mut stream) = View::up(&connector, &mut server).await;
+    let mut left = Vec::new();
+    for round in ["first", "second"] {
+        assert_eq!(stream.connection, of_other.connection);
+        server.leave();
+        of_other.send(response(round));
+        other.answered().await; // after the server's message that it takes no more streams
+        drop(stream);
+        assert!(view.ended().await.1, "the server has sent it elsewhere for the {round} time");
+        view.opened().await;
+        let answered = server.stream().await;
+        answered.send(response(round));
+        view.answered().await;
+        left.push((other, of_other));
+        (other, of_other) = View::up(&connector, &mut server).await;
+        drop(answered);
+        assert!(view.ended().await.1);
+        view.opened().await;
+        stream = server.stream().await;
+    }
+}
+
+#[tokio::test]
 async fn a_connection_that_breaks_ends_its_streams_alone_and_they_come_back_one_by_one() {
     let mut server = Server::start(Answers::Status(12)).await;
     let backoff = "backoff: {initial: 500ms, jitter: 0.5}";

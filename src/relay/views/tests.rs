@@ -16,6 +16,11 @@ pub(in crate::relay) fn views() -> Views {
     views_of(1, 0)
 }
 
+/// Views whose only server has this name and never answers.
+pub(crate) fn views_to(server: &'static str) -> Views {
+    Views { connectors: [Arc::new(wakes::Unreachable(server)) as SharedConnector].into(), ..views() }
+}
+
 fn views_of(max_views: usize, max_views_per_connection: usize) -> Views {
     let options = ViewsOptions {
         rule: KeyRule::default(),

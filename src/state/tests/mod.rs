@@ -4,15 +4,20 @@ mod disk;
 mod pace;
 mod world;
 
+use std::time::Duration;
+
 use redb::Database;
 
 use self::disk::Disk;
-use self::world::{SECRETS, Shown, World, shown};
+use self::world::{SECRETS, SERVER, Shown, World, shown};
 use super::file::{self, FileFault};
-use super::load::Stored;
+use super::load::{Stored, WallClock};
 use super::portable::{self, SnapshotFault};
 use super::save::Contents;
 use super::sealing::SealingKey;
+use crate::relay::views_to;
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 fn opened(disk: &Disk, key: Option<&SealingKey>) -> Result<(Database, Contents, Shown), FileFault> {
     let database = file::open_on(disk.clone(), key.is_some())?;
@@ -87,6 +92,38 @@ fn after_a_loss_of_power_the_file_has_the_last_write_or_the_one_that_was_under_w
             last = world.expected(key.is_some());
             assert_eq!(shown(&Stored::read(&database, key.as_ref()).unwrap()), last, "seed {seed}");
         }
+    }
+}
+
+#[test]
+fn a_ttl_that_was_extended_is_saved_though_the_resource_is_the_same() {
+    let mut world = World::of(1, 1);
+    let (database, mut contents, _) = opened(&Disk::default(), None).unwrap();
+    for _ in 0..3 {
+        world.set_with_ttl("a", MINUTE);
+        world.save(&mut contents, &database, None).unwrap();
+        let stored = Stored::read(&database, None).unwrap();
+        let expires: Vec<_> = stored.views[0].of_set(0).map(|stored| stored.record.expires).collect();
+        assert_eq!(expires, [world.now + 60_000]);
+        world.now += 30_000;
+    }
+}
+
+#[test]
+fn a_set_of_which_something_has_expired_since_it_was_saved_is_not_whole() {
+    let mut world = World::of(1, 1);
+    let (database, mut contents, _) = opened(&Disk::default(), None).unwrap();
+    world.set_with_ttl("short", MINUTE);
+    world.set_with_ttl("long", 3 * MINUTE);
+    world.save(&mut contents, &database, None).unwrap();
+    let stored = Stored::read(&database, None).unwrap();
+    let views = views_to(SERVER);
+    for (later, left, is_whole) in [(30, vec!["long", "short"], true), (90, vec!["long"], false), (200, vec![], false)]
+    {
+        let clock = WallClock { now: world.now + later * 1_000, is_plausible: true };
+        let sets = stored.sets_of(&stored.views[0], &views, &clock).unwrap();
+        let names: Vec<_> = sets[0].resources.iter().map(|saved| saved.key.as_str()).collect();
+        assert_eq!((names, !sets[0].has_expired), (left, is_whole), "{later} s later");
     }
 }
 

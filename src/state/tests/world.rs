@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use redb::Database;
@@ -18,6 +19,7 @@ use crate::protocol::view::{Class, Completeness, Evidence, InterestChange, Retai
 use crate::relay::NotedBrakes;
 use crate::xds::{BodyStore, KeyRule, Name, Resource, Type, TypeTable};
 
+pub(super) const SERVER: &str = "http://server";
 pub(super) const CDS: &str = "envoy.config.cluster.v3.Cluster";
 pub(super) const EDS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
 pub(super) const SECRETS: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
@@ -72,7 +74,7 @@ impl World {
         let kind = self.table.resolve(kind);
         let name: Name = NAMES[self.below(NAMES.len())].into();
         let class = [Class::Wildcard, Class::Named][self.below(2)];
-        let now = Moment::START + std::time::Duration::from_millis(self.now);
+        let now = Moment::START + Duration::from_millis(self.now);
         let content = self.below(3);
         let resource = self.resource(&kind, &name, content);
         let choice = self.below(10);
@@ -95,6 +97,17 @@ impl World {
         view.apply(updates, now);
         view.publish();
         self.now += 60_000;
+    }
+
+    /// Gives the first view a resource of `*` with a TTL.
+    pub(super) fn set_with_ttl(&mut self, name: &str, ttl: Duration) {
+        let (kind, key) = (self.table.resolve(CDS), Name::from(name));
+        let resource = Arc::new(self.resource(&kind, &key, 1).with_ttl(Some(ttl)));
+        let all = Update::Progress { kind: kind.clone(), of: Selector::Wildcard, completeness: Completeness::Settled };
+        let now = Moment::START + Duration::from_millis(self.now);
+        let view = &mut self.views[0].1;
+        view.apply(vec![Update::Upsert { kind, class: Class::Wildcard, key, resource }, all], now);
+        view.publish();
     }
 
     pub(super) fn resource(&self, kind: &Type, name: &Name, content: usize) -> Arc<Resource> {
@@ -120,7 +133,7 @@ impl World {
     }
 
     pub(super) fn current(&self) -> Vec<Current> {
-        let servers = Arc::new(BTreeMap::from([(0, "http://server".to_owned())]));
+        let servers = Arc::new(BTreeMap::from([(0, SERVER.to_owned())]));
         let current = |(id, view): &(ViewId, View)| Current {
             id: id.clone(),
             snapshot: view.snapshot().clone(),
@@ -140,7 +153,8 @@ impl World {
         database: &Database,
         key: Option<&SealingKey>,
     ) -> Result<(), FileFault> {
-        let form = Form { key, wall_time: &|_| 0, now: self.now };
+        let wall_time = |moment: Moment| (moment - Moment::START).as_millis() as u64;
+        let form = Form { key, wall_time: &wall_time, now: self.now };
         let keeps = |id: &ViewId| self.views.iter().any(|(known, _)| known == id);
         contents.save(database, &self.current(), keeps, &form).map(drop)
     }

@@ -1,9 +1,8 @@
 //! What is counted of a session, until it leaves.
 
-use std::sync::Arc;
 use std::task::Waker;
 
-use super::wakes::{Unreachable, settle};
+use super::wakes::settle;
 use super::*;
 use crate::proto::discovery::DiscoveryRequest;
 use crate::protocol::session::Step;
@@ -19,7 +18,7 @@ fn of_clusters() -> Request {
 
 #[tokio::test]
 async fn a_session_that_leaves_is_counted_no_more_though_it_was_blocked() {
-    let views = Views { connectors: [Arc::new(Unreachable) as SharedConnector].into(), ..views() };
+    let views = views_to("http://server");
     for _ in 0..3 {
         let client = ClientInfo { variant: Variant::Sotw, ..visit() };
         let handle = views.open_session(&first_request(), client).await.unwrap();

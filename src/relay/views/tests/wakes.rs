@@ -83,7 +83,7 @@ async fn i4_a_session_gets_its_changes_before_a_snapshot_is_published_and_is_wok
 }
 
 /// A server to which no stream is ever open.
-pub(super) struct Unreachable;
+pub(super) struct Unreachable(pub &'static str);
 
 impl Connector for Unreachable {
     fn start(&self, link: Link) -> tokio::task::JoinHandle<()> {
@@ -91,7 +91,7 @@ impl Connector for Unreachable {
     }
 
     fn describe(&self) -> String {
-        "unreachable".into()
+        self.0.into()
     }
 
     fn variant(&self) -> Option<Variant> {
@@ -111,7 +111,7 @@ impl Wake for Woken {
 /// Removals wait for that, and nothing else may happen for a long time.
 #[tokio::test]
 async fn i7_a_session_is_woken_when_what_it_requested_is_counted() {
-    let views = Views { connectors: [Arc::new(Unreachable) as SharedConnector].into(), ..views() };
+    let views = views_to("http://server");
     let handle = views.open_session(&first_request(), visit()).await.unwrap();
     settle(&views).await;
     let request = DeltaDiscoveryRequest {
