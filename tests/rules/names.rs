@@ -8,7 +8,7 @@ use weir::protocol::session::{Client, CloseReason, Session, Step, Variant};
 use weir::protocol::view::SessionId;
 use weir::xds::Authority;
 
-use super::support::{Bench, LDS};
+use super::support::{Bench, LDS, text_of};
 
 const CANONICAL: &str = "xdstp://x/envoy.config.listener.v3.Listener/id?a=1&b=2";
 const OTHERWISE: &str = "xdstp://x/envoy.config.listener.v3.Listener/id?b=2&a=1";
@@ -60,6 +60,28 @@ fn name_16_and_name_17_a_sotw_client_is_answered_in_the_spelling_of_its_last_req
     bench.sotw(id, LDS, &[CANONICAL], &reply.nonce.to_string());
     bench.set(LDS, &[(CANONICAL, "2")]);
     assert!(bench.poll(id).unwrap().spellings.is_empty(), "it is canonical now");
+}
+
+#[test]
+fn name_16_a_delta_client_is_answered_in_the_spelling_that_it_subscribed_with_last() {
+    let mut bench = Bench::new();
+    let id = client(&mut bench, Variant::Delta);
+    bench.delta(id, LDS, &[OTHERWISE], &[]);
+    bench.set(LDS, &[(CANONICAL, "1")]);
+    let spelt = |bench: &mut Bench, off: &[&str], on: &[&str]| {
+        bench.delta(id, LDS, &[], off);
+        bench.delta(id, LDS, on, &[]);
+        bench.poll(id).unwrap().spellings.first().map(|(_, name)| name.to_string())
+    };
+    assert_eq!(bench.poll(id).unwrap().spellings.len(), 1);
+    assert_eq!(spelt(&mut bench, &[CANONICAL], &[CANONICAL]), None, "the spelling has gone with the subscription");
+    assert_eq!(spelt(&mut bench, &[], &[OTHERWISE]).as_deref(), Some(OTHERWISE), "it is asked for again");
+    assert_eq!(spelt(&mut bench, &[], &[CANONICAL]), None);
+    assert_eq!(spelt(&mut bench, &[], &[OTHERWISE]).as_deref(), Some(OTHERWISE));
+    bench.delta(id, LDS, &["*"], &[CANONICAL]);
+    bench.set(LDS, &[(CANONICAL, "2")]);
+    let reply = bench.poll(id).unwrap();
+    assert_eq!((text_of(&reply), reply.spellings.len()), (format!("L {CANONICAL}"), 0), "it is a member of `*` now");
 }
 
 #[test]

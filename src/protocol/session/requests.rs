@@ -253,6 +253,9 @@ impl Session {
         }
         self.rejected_names += on.rejected.len();
         subscription.refuse(&mut on, &self.client);
+        for name in &on.names {
+            subscription.spellings.remove(name); // the last one counts
+        }
         subscription.spellings.append(&mut on.spellings);
         for name in &off.names {
             subscription.spellings.remove(name);
