@@ -109,7 +109,7 @@ class Below(Sign):
 
 def faults(world, client):
     """Alerts, each with what causes it, what the relay then says, and what ends it."""
-    relay, count, others = world.relay, iter(range(1, 100)), []
+    relay, count, others, late = world.relay, iter(range(1, 100)), [], []
 
     def change():
         world.plane.apply(cluster(SOURCE, "c0", timeout=next(count) + 10))
@@ -122,7 +122,21 @@ def faults(world, client):
 
     def many_views():
         others.extend(Client(relay.port, f"own-{number}") for number in range(60))
-        wait_for("each has its clusters", lambda: all(KIND in other.received for other in others))
+        wait_for("each has its clusters and listeners", lambda: all(other.received >= {KIND, LISTENERS} for other in others))
+
+    def comes_with_a_set():
+        """A client of a view of its own, in the state of the world, has clusters already; all of them come one by one."""
+        world.plane.comes_by_slowly(KIND, 0.2)
+        request = discovery_pb2.DiscoveryRequest(
+            node=base_pb2.Node(id="late", cluster="late"), type_url=KIND, version_info="of another life")
+        requests = queue.Queue()
+        requests.put(request)
+        stub = ads_pb2_grpc.AggregatedDiscoveryServiceStub(client.channel)
+        late.append(stub.StreamAggregatedResources(iter(requests.get, None)))
+
+    def gets_all():
+        next(late[0])
+        late[0].cancel()
 
     names = [(KIND, f"c{number}") for number in range(5, 40)]
     leads_nowhere = manager(SOURCE)
@@ -138,6 +152,7 @@ def faults(world, client):
     yield ("WeirLimitReached", lambda: Client(relay.port).ask(KIND, "n" * 20_000), Sign("weir_limit_reached_total", "name_bytes"),
            change)
     yield ("WeirRepliesUnacknowledged", answers("silence"), Sign("weir_client_streams_unanswered", 'seconds="60"'), answers("ack"))
+    yield "WeirSetBlocked", comes_with_a_set, Sign("weir_client_streams_blocked"), gets_all
     yield ("WeirTooManyViews", many_views, Sign("weir_views", above=50), lambda: [other.channel.close() for other in others])
 
 
