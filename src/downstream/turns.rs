@@ -268,9 +268,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_is_woken_by_its_turn_also_if_the_one_before_takes_nothing() {
-        for is_stuck in [false, true] {
-            let turns = turns_with(1);
+    async fn a_client_is_woken_by_its_turn_also_if_the_one_before_takes_nothing_each_time_anew() {
+        let turns = turns_with(1);
+        for is_stuck in [false, true, true] {
             let [before, next] = [(); 2].map(|()| turns.enter(first(1)));
             let granted = tokio::spawn(async move { std::future::poll_fn(|cx| next.poll_granted(cx)).await });
             tokio::task::yield_now().await;

@@ -225,3 +225,44 @@ impl AsyncWrite for Encrypted {
 const HEAD_START: Duration = Duration::from_millis(250);
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// A listener whose queue is full, so that the kernel answers no other connection, and what fills it.
+    async fn full() -> (socket2::Socket, Vec<TcpStream>, SocketAddr) {
+        let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap().as_socket().unwrap();
+        let mut filling = Vec::new();
+        while let Ok(connected) = timeout(4 * HEAD_START, TcpStream::connect(address)).await {
+            filling.push(connected.unwrap());
+        }
+        (listener, filling, address)
+    }
+
+    #[tokio::test]
+    async fn the_last_address_too_is_tried_beside_those_that_do_not_answer() {
+        let (mute, good) = (full().await, TcpListener::bind("127.0.0.1:0").await.unwrap());
+        for before in [1, 2] {
+            let mut addresses = vec![mute.2; before];
+            addresses.push(good.local_addr().unwrap());
+            let found = timeout(LONG, first_of(addresses, None, LONG)).await;
+            assert!(matches!(found, Ok(Ok(_))), "after {before} without an answer");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_failed_at_each_address_is_said() {
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let failures = first_of(vec![closed; 3], None, LONG).await.err().unwrap();
+        assert!(failures.len() == 3 && failures.iter().all(|failure| matches!(failure, AttemptError::Tcp { .. })));
+    }
+}

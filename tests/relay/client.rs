@@ -171,6 +171,14 @@ impl Client {
         }
     }
 
+    /// Unsubscribes a delta client from names.
+    pub fn leave(&self, url: &str, names: &[&str]) {
+        let Self::Delta(requests, _) = self else { panic!("a SotW client lists what it wants instead") };
+        let resource_names_unsubscribe = names.iter().map(ToString::to_string).collect();
+        let request = DeltaDiscoveryRequest { type_url: url.into(), resource_names_unsubscribe, ..Default::default() };
+        requests.send(request).unwrap();
+    }
+
     pub fn ack(&self, url: &str, names: &[&str], sent: &Told) {
         let (type_url, response_nonce) = (url.to_owned(), sent.nonce.clone());
         match self {

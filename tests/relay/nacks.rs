@@ -223,12 +223,7 @@ async fn a_name_is_suspected_only_by_clients_that_want_it_and_ends_with_the_subs
                 let request = DiscoveryRequest { type_url, response_nonce, resource_names, ..Default::default() };
                 requests.send(request).unwrap();
             }
-            Client::Delta(requests, _) => {
-                let resource_names_unsubscribe = vec!["a".into(), "b".into()];
-                let request =
-                    DeltaDiscoveryRequest { type_url: CDS.into(), resource_names_unsubscribe, ..Default::default() };
-                requests.send(request).unwrap();
-            }
+            Client::Delta(..) => client.leave(CDS, &["a", "b"]),
         }
         nacking(&relay, 0).await;
     }

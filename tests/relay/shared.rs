@@ -176,6 +176,29 @@ async fn coll_19_and_coll_20_what_a_client_held_of_a_shared_collection_is_judged
 }
 
 #[tokio::test]
+async fn coll_20_a_shared_collection_that_is_left_and_wanted_again_is_judged_again() {
+    let mut plane = Plane::start(&BOTH).await;
+    let servers =
+        format!("servers: [{{uri: 'http://{}'}}], authorities: {{x: {{}}}}, shared_authorities: [x]", plane.address);
+    let relay = relay_over(&format!("{{{servers}}}\nlimits: {{linger: 50ms}}")).await;
+    let [glob, other] = ["f/*", "other"].map(|id| format!("xdstp://x/{KIND}/{id}"));
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[&other], Some("one")); // the stream between the view and what is shared stays
+    let mut stream = plane.stream().await;
+    requested(&mut stream).await;
+    say(&stream, "0", &[], &[(&other, "1")], &[]);
+    assert_eq!(content_of(&mut client).await, [format!("{other}=1")]);
+    for round in ["1", "2"] {
+        client.ask(CDS, &[&glob], None);
+        assert_eq!(requested(&mut stream).await, [glob.clone()]);
+        say(&stream, round, &[], &[], &[&glob]);
+        assert_eq!(client.sent().await.removed, [glob.clone()], "it has no members, round {round}");
+        client.leave(CDS, &[&glob]);
+        while delta(stream.request().await).resource_names_unsubscribe.is_empty() {}
+    }
+}
+
+#[tokio::test]
 async fn xlat_36_a_grpc_client_is_ended_when_the_servers_of_what_all_views_share_are_gone() {
     let (mut plane, mut shared) = (Plane::start(&BOTH).await, Plane::start(&BOTH).await);
     let relay = relay_over(&format!(

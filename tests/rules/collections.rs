@@ -161,10 +161,14 @@ fn coll_17_who_leaves_a_collection_keeps_what_it_requested_by_itself() {
 fn coll_17_and_delta_24_a_member_left_by_name_is_still_a_member() {
     let mut bench = Bench::new();
     let id = with_members(&mut bench);
+    bench.asked_upstream();
     bench.delta(id, LDS, &[A], &[]);
     bench.said(id);
+    assert_eq!(bench.asked_upstream(), [format!("+{A}")]);
     bench.delta(id, LDS, &[], &[A]);
     assert_eq!(bench.said(id), [format!("L {A}")], "the client is told that it has it still");
+    bench.later(30_000);
+    assert_eq!(bench.asked_upstream(), [format!("-{A}")], "it is wanted as a member alone");
     member(&mut bench, A, "2");
     assert_eq!(bench.said(id), [format!("L {A}")]);
     gone(&mut bench, A);

@@ -192,4 +192,8 @@ fn another_bootstrap_file_under_the_same_name_is_a_change() {
     assert!(config.in_use().reload(&path).unwrap().changed.is_empty());
     std::fs::write(&bootstrap, servers("two:1")).unwrap();
     assert_eq!(config.in_use().reload(&path).unwrap().changed, ["upstream"]);
+    let drained = json!({"grace": "7s"}); // which alone would count at once
+    let text = json!({"listen": text["listen"], "upstream": text["upstream"], "drain": drained});
+    std::fs::write(&path, text.to_string()).unwrap();
+    assert_eq!(config.in_use().reload(&path).unwrap().changed, ["drain.grace", "upstream"]);
 }

@@ -88,3 +88,26 @@ fn fb_2_a_server_that_opens_a_stream_can_be_reached_and_what_it_has_answered_bef
     world.sources.opened(STREAM);
     assert_eq!(found(&world), Some(Reachability::Responded));
 }
+
+/// Until then everything may be cached, and the servers of before the reload still count.
+#[test]
+fn fb_7_what_had_fallen_back_before_a_reload_goes_on_so_only_until_a_server_is_active() {
+    let mut world = World::new();
+    let x = Authority::Named("x".into());
+    world.sources.go_on_fallen([x.clone()].into());
+    world.want(true);
+    let goes_on = |world: &mut World| {
+        let mut goes_on = None;
+        world.sources.step(&x, &world.view, |_, around| {
+            goes_on = Some(around.goes_on);
+            Vec::new()
+        });
+        goes_on.unwrap()
+    };
+    assert!(goes_on(&mut world));
+    world.sources.ended(STREAM, None, false, &world.view, world.now);
+    assert!(goes_on(&mut world), "no server is active");
+    world.open();
+    goes_on(&mut world);
+    assert!(!goes_on(&mut world), "a server has spoken");
+}

@@ -152,3 +152,31 @@ impl ExportTask {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay::traces::{POLL, SpanTime, SpanValue};
+    use crate::telemetry::traces::variables;
+
+    #[tokio::test]
+    async fn at_the_end_all_that_is_queued_is_exported_in_however_many_batches() {
+        const SPANS: usize = 40;
+        let variable = |name: &str| match name {
+            "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("http://127.0.0.1:1".into()), // where nothing listens
+            "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" => Some("1".into()),
+            _ => None,
+        };
+        let settings = variables::read(&variable).0.unwrap();
+        let queue = ExportQueue::start(&settings, Exporter::new(&settings, &variable).unwrap());
+        let ids = SpanIds { trace: 1, span: 1 };
+        let span = || {
+            let values = ["/", "peer", "200"].map(SpanValue::from);
+            SpanRecord::new(&POLL, ids, (SpanTime::now(), Duration::ZERO), values)
+        };
+        (0..SPANS).for_each(|_| queue.take(span()));
+        queue.finish().await;
+        let dropped: Vec<_> = queue.counts.dropped().map(|(_, count)| count as usize).collect();
+        assert_eq!(dropped[SpanDrop::ExportFailed as usize], SPANS);
+    }
+}
