@@ -60,6 +60,13 @@ pub(crate) struct FromDisk {
     pub(crate) loaded: Option<Instant>,
 }
 
+impl FromDisk {
+    /// Returns for how long its servers have not been heard by now, if that is known.
+    pub(super) fn unheard(&self) -> Option<Duration> {
+        Some(self.age? + self.loaded?.elapsed())
+    }
+}
+
 /// The views that wait for their first clients.
 #[derive(Default)]
 pub(super) struct WaitingViews(Mutex<HashMap<SharingKey, WaitingView>>);

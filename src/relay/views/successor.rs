@@ -205,7 +205,7 @@ impl Heir {
             false => estate.from_disk.answered.clone(),
         };
         let is_from_disk = estate.snapshot.tables().any(|(_, _, table)| table.loaded_from_disk() > 0);
-        let age = estate.from_disk.age.filter(|_| is_from_disk);
+        let age = estate.from_disk.unheard().filter(|_| is_from_disk);
         let mut view = View::new(self.table.clone(), self.limits.clone());
         view.restore(sets, self.now + self.keep, self.now);
         view.restore_brakes(&self.placed_brakes(&estate.brakes, &places), self.now);
@@ -248,3 +248,42 @@ impl Heir {
 }
 
 const GONE: (u16, u8) = (Origin::GONE.server, Origin::GONE.rank);
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::proto::{Any, discovery};
+    use crate::relay::views_to;
+    use crate::xds::{BodyStore, Resource};
+
+    const SERVER: &str = "http://server";
+
+    #[tokio::test]
+    async fn what_a_view_leaves_gets_older_while_no_server_confirms_it() {
+        let (views, table) = (views_to(SERVER), Arc::new(TypeTable::new()));
+        let kind = table.clusters();
+        let any = Any { type_url: kind.name().into(), value: Bytes::new() };
+        let wrapper = discovery::Resource { name: "a".into(), resource: Some(any), ..Default::default() };
+        let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &BodyStore::default()).unwrap());
+        let resources = vec![SavedResource { key: "a".into(), resource, server: 0, rank: 0 }];
+        let (settled, past) = Default::default();
+        let set = SavedSet { kind, class: Class::Named, settled, past, has_expired: false, resources };
+        let mut view = View::new(table, Arc::default());
+        let (now, hour) = (views.clock.now(), Duration::from_secs(3600));
+        view.restore(vec![set], now + hour, now);
+        let loaded = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+        let estate = Estate {
+            snapshot: view.snapshot().clone(),
+            brakes: NotedBrakes::default(),
+            from_disk: FromDisk { answered: BTreeSet::new(), age: Some(hour), loaded: Some(loaded) },
+            fallen: BTreeSet::new(),
+            has_responded: false,
+            servers: vec![SERVER.into()],
+        };
+        let left = views.heir().view(&estate);
+        assert_eq!(left.view.snapshot().to_save(now).len(), 1);
+        assert!(left.from_disk.age.unwrap() >= hour + Duration::from_secs(60));
+    }
+}
