@@ -2,10 +2,12 @@
 
 use http::uri::PathAndQuery;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use tokio_stream::iter;
+use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request as Call, Status};
+use tonic::{Code, Request as Call, Status, Streaming};
 use tonic_prost::ProstCodec;
 use weir::proto::discovery::{ResourceError, ResourceName, Status as ErrorDetail};
 use weir::proto::status::string_matcher::MatchPattern;
@@ -38,7 +40,19 @@ async fn fetch(address: SocketAddr, request: ClientStatusRequest) -> Result<Clie
     Ok(service(address).await.unary(Call::new(request), path, Codec::default()).await?.into_inner())
 }
 
-fn of_node(id: &str) -> ClientStatusRequest {
+/// Opens a stream of statuses.
+pub async fn watch(
+    address: SocketAddr,
+) -> (mpsc::UnboundedSender<ClientStatusRequest>, Streaming<ClientStatusResponse>) {
+    let (requests, stream) = mpsc::unbounded_channel();
+    let path: PathAndQuery = format!("{SERVICE}/StreamClientStatus").parse().unwrap();
+    let call = Call::new(UnboundedReceiverStream::new(stream));
+    let answer = service(address).await.streaming(call, path, Codec::default()).await;
+    (requests, answer.unwrap().into_inner())
+}
+
+/// Asks for the clients with this id.
+pub fn of_node(id: &str) -> ClientStatusRequest {
     let match_pattern = Some(MatchPattern::Exact(id.into()));
     let node_id = Some(StringMatcher { match_pattern, ignore_case: false });
     ClientStatusRequest { node_matchers: vec![NodeMatcher { node_id, ..Default::default() }], ..Default::default() }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use tokio::sync::oneshot;
+use weir::proto::node::Node;
 use weir::reload::{ReloadControl, ReloadReport};
 
 use super::certificates::{Authority, Identity, certificate};
@@ -410,6 +411,27 @@ async fn what_all_views_share_is_there_after_a_reload() {
     let series: Vec<_> = metrics.lines().filter(|line| line.contains("view=\"shared\"")).collect();
     let names: std::collections::BTreeSet<_> = series.iter().map(|line| line.rsplit_once(' ').unwrap().0).collect();
     assert!(!series.is_empty() && series.len() == names.len(), "each series once");
+}
+
+/// CSDS-1: each request is answered by what is in force then.
+#[tokio::test]
+async fn a_status_stream_that_outlives_a_reload_shows_the_clients_of_after_it() {
+    let (mut before, mut after) = (Plane::start(&BOTH).await, Plane::start(&BOTH).await);
+    let world = World::start("status", &text(&[before.address], AT_ONCE)).await;
+    let (requests, mut statuses) = client_status::watch(world.relay.admin).await;
+    let mut configs = async |id: &str| {
+        requests.send(client_status::of_node(id)).unwrap();
+        statuses.message().await.unwrap().unwrap().config.len()
+    };
+    for (id, plane) in [("early", &mut before), ("late", &mut after)] {
+        world.change(&text(&[plane.address], AT_ONCE)).await;
+        let mut client = Client::connect(world.relay.address, Variant::Delta).await;
+        client.ask_as(&Node { id: id.into(), cluster: "web".into(), ..Node::default() }, CDS, &[]);
+        let stream = plane.stream().await;
+        say(&stream, "1", &TWO, &TWO, &[]);
+        assert_eq!(client.sent().await.set, ["a", "b"]);
+        assert_eq!(configs(id).await, 1, "{id}");
+    }
 }
 
 #[tokio::test]

@@ -137,7 +137,10 @@ async fn a_view_too_many_is_refused_with_the_field_that_splits_and_unused_ones_m
     let _next = views.try_enter("d", &[], &one).unwrap();
     assert_eq!(views.lock().len(), 3, "it has the place of the first");
     assert_eq!(views.values_by_field()[0], ("cluster".into(), 3));
-    assert_eq!([one, two].map(|client| client.quota.of_connection().count()), [2, 1]);
+    let made = || [&one, &two].map(|client| client.quota.of_connection().count());
+    assert_eq!(made(), [2, 1]);
+    drop(views);
+    assert_eq!(made(), [0, 0], "the views of a configuration go together");
 }
 
 #[tokio::test]

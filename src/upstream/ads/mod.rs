@@ -5,6 +5,7 @@ mod frames;
 mod liveness;
 mod shared;
 mod stream;
+mod variant_choice;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use self::shared::{Shared, Stage, Waited};
+use self::variant_choice::{Conclusion, Ending, VariantChoice};
 use super::connection_pool::{ConnectionPool, ServedStream, StreamSlot};
 use super::error_chain::{chain, with_causes};
 use super::server::AdsServer;
@@ -137,39 +139,27 @@ impl Connector for AdsConnector {
 
 impl AdsConnector {
     async fn keep_open(&self, link: Link) {
-        let mut variant = link.variant.unwrap_or(Variant::Delta);
-        let (mut refused_other, mut spoken, mut refusals) = (false, self.server.variant, 0);
-        let (mut least_connection, mut was_sent_away) = (0, false);
+        let mut choice = VariantChoice::new(link.variant, self.server.variant);
+        let mut least_connection = 0;
         let mut retry = Retry::new(self);
         loop {
             let before = self.shared.signs();
-            let end = self.open_once(&link, variant, least_connection).await;
-            let answered = end.is_answered();
-            if answered {
-                spoken.get_or_insert(variant);
-            }
-            refusals = if !answered && is_unspoken(&end.status) { refusals + 1 } else { 0 };
-            if refusals >= REFUSALS {
-                spoken = self.server.variant; // the address now seems to lead to another server
-            }
-            let unspoken = !answered && is_unspoken(&end.status) && spoken.is_none();
-            // A server that lacks one variant is reachable. A server that lacks both is of no use (FB-32).
-            // One that takes no more streams on a connection is reachable too, unless it is so each time.
-            let is_sent_away = !answered && end.is_sent_away;
-            let goes_elsewhere = is_sent_away && !was_sent_away;
-            let there = answered || unspoken && !refused_other || goes_elsewhere;
-            (refused_other, was_sent_away) = (unspoken, is_sent_away);
-            if let Some(connection) = end.connection.filter(|_| !answered && !unspoken) {
+            let end = self.open_once(&link, choice.variant(), least_connection).await;
+            let ending = match &end {
+                end if end.is_answered() => Ending::Answered,
+                end if is_unspoken(&end.status) => Ending::Unspoken,
+                end if end.is_sent_away => Ending::SentAway,
+                _ => Ending::Failed,
+            };
+            let Conclusion { is_there, goes_elsewhere, changes_variant } = choice.ended(ending);
+            if let Some(connection) = end.connection.filter(|_| ending != Ending::Answered && !changes_variant) {
                 least_connection = connection + 1; // a balancer may have routed this one to a server that is broken
             }
             let said = format!("{:?}: {}", end.status.code(), end.status.message());
             let reason = with_causes(said, &end.status);
-            let ended = LinkReport { id: link.id, event: LinkEvent::Ended { reason, answered: there } };
+            let ended = LinkReport { id: link.id, event: LinkEvent::Ended { reason, answered: is_there } };
             if link.reports.send(ended).await.is_err() {
                 return; // the view task has ended
-            }
-            if unspoken {
-                variant = other(variant);
             }
             self.shared.ended(end.stage);
             retry.ended(end.stage, end.lived);
@@ -221,20 +211,11 @@ fn is_unspoken(status: &Status) -> bool {
     status.code() == Code::Unimplemented && !status.message().starts_with(NO_GRPC)
 }
 
-fn other(variant: Variant) -> Variant {
-    match variant {
-        Variant::Sotw => Variant::Delta,
-        Variant::Delta => Variant::Sotw,
-    }
-}
-
 /// Returns a number between 0 and 1. The seeds of hash maps are random enough for jitter.
 pub(super) fn random() -> f64 {
     RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64
 }
 
-/// Rejections of the variant in a row before they are believed of a server that has answered in it.
-const REFUSALS: u32 = 5;
 /// The start of tonic's message for an answer without a gRPC status.
 const NO_GRPC: &str = "grpc-status header missing";
 
