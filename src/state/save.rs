@@ -59,6 +59,13 @@ pub(super) struct Written {
     pub(crate) brake_changes: u64,
 }
 
+impl Written {
+    /// Whether it need not be written again only because servers respond.
+    pub(super) fn says_who_is_heard(&self, responding: &[u16], now: u64) -> bool {
+        responding.is_empty() || now < self.at + HEARD_EVERY
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct WrittenSet {
     pub(crate) number: u32,
@@ -357,3 +364,6 @@ impl Writer<'_, '_> {
         }
     }
 }
+
+/// How often it is written that servers respond, if nothing else changes, in milliseconds.
+const HEARD_EVERY: u64 = 30_000;

@@ -249,8 +249,9 @@ impl Work {
                 present.insert(id.clone());
                 let known = contents.views.get(&id);
                 let is_current = known.is_some_and(|known| {
-                    (known.life, known.revision, known.brake_changes) == (life, snapshot.revision, brakes.changes)
-                        && (responding.is_empty() || now < known.at + HEARD_EVERY)
+                    let is_same =
+                        (known.life, known.revision, known.brake_changes) == (life, snapshot.revision, brakes.changes);
+                    is_same && known.says_who_is_heard(&responding, now)
                 });
                 if is_current || known.is_none() && snapshot.revision == Revision::ZERO {
                     continue;
@@ -345,7 +346,5 @@ const RETRY: Duration = Duration::from_secs(5);
 /// A read or write that takes longer is worth a warning.
 const SLOW: Duration = Duration::from_millis(SLOW_MILLIS);
 const SLOW_MILLIS: u64 = 5_000;
-/// How often it is written that servers respond, if nothing else changes, in milliseconds.
-const HEARD_EVERY: u64 = 30_000;
 /// By how much clocks may be corrected, in milliseconds.
 const CLOCK_ERROR: u64 = 60_000;

@@ -413,6 +413,29 @@ async fn what_all_views_share_is_there_after_a_reload() {
     assert!(!series.is_empty() && series.len() == names.len(), "each series once");
 }
 
+#[tokio::test]
+async fn what_clients_of_the_configuration_before_the_last_have_is_handed_over_too() {
+    let mut plane = Plane::start(&BOTH).await;
+    let address = plane.address;
+    let limited = |names| text(&[address], &format!("reload: {{spread: 1h}}\nlimits: {{names_per_type: {names}}}\n"));
+    let world = World::start("twice", &limited(70)).await;
+    let mut client = Client::connect(world.relay.address, Variant::Sotw).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    let sent = client.sent().await;
+    client.ack(CDS, &[], &sent);
+    is_settled(&world.relay).await;
+    drop(stream);
+    plane.kill().await;
+    for names in [71, 72] {
+        assert_eq!(world.change(&limited(names)).await.changed, ["limits.names_per_type"]);
+    }
+    let mut fresh = Client::connect(world.relay.address, Variant::Delta).await;
+    fresh.ask(CDS, &[], Some("web"));
+    assert_eq!(fresh.sent().await.set, ["a", "b"]);
+}
+
 /// CSDS-1: each request is answered by what is in force then.
 #[tokio::test]
 async fn a_status_stream_that_outlives_a_reload_shows_the_clients_of_after_it() {

@@ -110,6 +110,26 @@ fn a_ttl_that_was_extended_is_saved_though_the_resource_is_the_same() {
 }
 
 #[test]
+fn that_servers_respond_is_written_again_after_a_while_though_nothing_changes() {
+    let mut world = World::of(1, 1);
+    let (database, mut contents, _) = opened(&Disk::default(), None).unwrap();
+    let heard = |world: &World, contents: &Contents| {
+        let known = contents.views.values().next().unwrap();
+        let heard = Stored::read(&database, None).unwrap().views[0].record.servers[0].heard;
+        (heard, known.says_who_is_heard(&[0], world.now), known.says_who_is_heard(&[], world.now))
+    };
+    world.set_with_ttl("a", MINUTE);
+    world.save(&mut contents, &database, None).unwrap();
+    let first = world.now;
+    world.now += 29_999;
+    assert_eq!(heard(&world, &contents), (first, true, true));
+    world.now += 1;
+    assert_eq!(heard(&world, &contents), (first, false, true));
+    world.save(&mut contents, &database, None).unwrap();
+    assert_eq!(heard(&world, &contents), (first + 30_000, true, true));
+}
+
+#[test]
 fn a_set_of_which_something_has_expired_since_it_was_saved_is_not_whole() {
     let mut world = World::of(1, 1);
     let (database, mut contents, _) = opened(&Disk::default(), None).unwrap();

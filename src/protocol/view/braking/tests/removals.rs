@@ -221,8 +221,11 @@ fn an_operator_lets_an_empty_set_go() {
 
 #[test]
 fn after_a_release_the_window_starts_over() {
-    let mut bench = Bench::new(CDS, 100);
+    let mut bench = Bench::new(CDS, 120);
+    bench.set(0..100);
+    assert_eq!((bench.count(), bench.held()), (100, 0), "20 of 120, within the window of what follows");
     bench.set(0..50);
+    assert_eq!(bench.held(), 50);
     bench.pass(GRACE);
     bench.set(0..36);
     assert_eq!((bench.count(), bench.held()), (36, 0), "14 of 50");
