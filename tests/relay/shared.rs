@@ -191,7 +191,7 @@ async fn coll_20_a_shared_collection_that_is_left_and_wanted_again_is_judged_aga
     let member = format!("xdstp://x/{KIND}/f/there");
     for round in ["1", "2"] {
         client.ask(CDS, &[&glob], None);
-        assert_eq!(requested(&mut stream).await, [glob.clone()]);
+        assert_eq!(requested(&mut stream).await, std::slice::from_ref(&glob));
         say(&stream, round, &[], &[(&member, round)], &[]);
         assert_eq!(content_of(&mut client).await, [format!("{member}={round}")]);
         until("nothing is missing", async || {
