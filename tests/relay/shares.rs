@@ -4,11 +4,14 @@ use bytes::Bytes;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use weir::proto::node::Node;
 
+use super::poller::Poller;
 use super::*;
 
 /// A gRPC call whose bytes the test writes.
@@ -19,7 +22,7 @@ struct RawCall {
 
 impl RawCall {
     async fn begin(address: SocketAddr, method: &str) -> Self {
-        let socket = tokio::net::TcpStream::connect(address).await.unwrap();
+        let socket = TcpStream::connect(address).await.unwrap();
         let (mut calls, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
             .handshake(TokioIo::new(socket))
             .await
@@ -102,6 +105,30 @@ async fn i8_unfinished_messages_of_some_clients_do_not_end_the_requests_of_other
     assert_eq!(new.sent().await.set, ["a"], "the new client is served");
     say(&stream, "2", &[], &[("a", "2")], &[]);
     assert_eq!(established.sent().await.set, ["a"], "the neighbour has the change");
+}
+
+#[tokio::test]
+async fn i8_unfinished_polls_of_some_clients_do_not_end_those_of_others() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = run_with(&plane, "limits: {incomplete_request_bytes: 1MiB, message_bytes: 1MiB}").await;
+    let mut greedy = Vec::new();
+    for _ in 0..10 {
+        let mut socket = TcpStream::connect(relay.address).await.unwrap();
+        let head = "POST /v3/discovery:clusters HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                    content-length: 1000000\r\n\r\n";
+        socket.write_all(format!("{head}{}", " ".repeat(200_000)).as_bytes()).await.unwrap();
+        greedy.push(socket);
+    }
+    until("greedy polls have ended", async || reached(&relay, "limits.incomplete_request_bytes").await >= 4).await;
+
+    let (mut new, node) = (Poller::connect(relay.address).await, Node { cluster: "web".into(), ..Node::default() });
+    let mut other = Client::connect(relay.address, Variant::Sotw).await;
+    other.ask_as(&node, CDS, &[]);
+    let stream = plane.stream().await;
+    say(&stream, "1", &[], &[("a", "1")], &[]);
+    assert_eq!(other.sent().await.set, ["a"]);
+    let answer = new.polled("/v3/discovery:clusters", "web", serde_json::json!({})).await;
+    assert_eq!(answer.status, 200);
 }
 
 #[tokio::test]
