@@ -89,11 +89,14 @@ async fn csds_4_what_has_failed_has_a_status_of_its_own() {
     let timer = |limits: &mut Limits| limits.resource_timer = Duration::from_millis(300);
     let relay = relay_with_limits(&servers(&[plane.address], ", variant: delta"), "", timer).await;
     let client = Client::connect(relay.address, Variant::Delta).await;
-    client.ask(EDS, &["refused", "failed", "silent"], Some("web"));
+    client.ask(EDS, &["kept", "refused", "failed", "silent"], Some("web"));
     let mut stream = plane.stream().await;
     requested(&mut stream, EDS, "refused").await;
-    let of_another_type = super::asking::made(LDS, json!({"name": "refused"}));
-    let Response::Delta(mut response) = deltas(EDS, "1", vec![("refused", of_another_type)], &[]) else { panic!() };
+    let good = super::asking::made(EDS, json!({"clusterName": "kept"}));
+    stream.respond(&deltas(EDS, "0", vec![("kept", good)], &[]));
+    let of_another_type = |name| (name, super::asking::made(LDS, json!({"name": name})));
+    let bad = vec![of_another_type("refused"), of_another_type("kept")];
+    let Response::Delta(mut response) = deltas(EDS, "1", bad, &[]) else { panic!() };
     let name = ResourceName { name: "failed".into(), ..Default::default() };
     let detail = ErrorDetail { code: 13, message: "out of order".into() };
     response.resource_errors = vec![ResourceError { resource_name: Some(name), error_detail: Some(detail) }];
@@ -109,6 +112,9 @@ async fn csds_4_what_has_failed_has_a_status_of_its_own() {
     let refused = row(&own, EDS, "refused");
     assert_eq!(refused.client_status(), ClientResourceStatus::Nacked, "{own:?}");
     assert!(refused.error_state.as_ref().unwrap().details.contains("envoy.config.listener.v3.Listener"), "{refused:?}");
+    let kept: Vec<_> = own.config[0].generic_xds_configs.iter().filter(|row| row.name == "kept").collect();
+    assert_eq!(kept.len(), 1, "once, with what is in use: {kept:?}");
+    assert_eq!((kept[0].client_status(), kept[0].xds_config.is_some()), (ClientResourceStatus::Nacked, true));
     let failed = row(&own, EDS, "failed");
     assert_eq!(failed.client_status(), ClientResourceStatus::ReceivedError);
     assert!(failed.error_state.as_ref().unwrap().details.contains("out of order"), "{failed:?}");
