@@ -29,6 +29,7 @@ mod silence;
 mod stated_versions;
 mod stream;
 mod type_subscription;
+mod variant_choice;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -43,6 +44,7 @@ pub use quirks::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks}
 pub use recent_sets::RecentSets;
 pub use stream::Epoch;
 pub(crate) use stream::{NameRequest, RequestState, Stream, TypeSummary};
+pub(crate) use variant_choice::{Conclusion, Ending, VariantChoice};
 
 use super::faults::Fault;
 use super::limits::Limits;

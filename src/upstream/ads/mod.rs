@@ -5,7 +5,6 @@ mod frames;
 mod liveness;
 mod shared;
 mod stream;
-mod variant_choice;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -18,13 +17,12 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use self::shared::{Shared, Stage, Waited};
-use self::variant_choice::{Conclusion, Ending, VariantChoice};
 use super::connection_pool::{ConnectionPool, ServedStream, StreamSlot};
 use super::error_chain::{chain, with_causes};
 use super::server::AdsServer;
 use super::token;
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::{Backoff, BackoffTimes};
+use crate::protocol::upstream::{Backoff, BackoffTimes, Conclusion, Ending, VariantChoice};
 use crate::relay::{Connector, Link, LinkEvent, LinkReport};
 use crate::xds::NamePattern;
 

@@ -3,7 +3,7 @@
 use crate::protocol::session::Variant;
 
 /// What is known of one server by the streams of one link.
-pub(super) struct VariantChoice {
+pub(crate) struct VariantChoice {
     configured: Option<Variant>,
     /// For the next stream.
     variant: Variant,
@@ -17,7 +17,7 @@ pub(super) struct VariantChoice {
 
 /// How a stream has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(crate) enum Ending {
     /// There was a response on it.
     Answered,
     /// The server does not support the variant.
@@ -30,27 +30,27 @@ pub(super) enum Ending {
 
 /// What follows from the end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Conclusion {
+pub(crate) struct Conclusion {
     /// The server can be reached, whatever it said.
-    pub(super) is_there: bool,
+    pub(crate) is_there: bool,
     /// The next stream is opened without a wait, on another connection.
-    pub(super) goes_elsewhere: bool,
+    pub(crate) goes_elsewhere: bool,
     /// The end was about the variant, and not about the connection.
-    pub(super) changes_variant: bool,
+    pub(crate) changes_variant: bool,
 }
 
 impl VariantChoice {
-    pub(super) fn new(first: Option<Variant>, configured: Option<Variant>) -> Self {
+    pub(crate) fn new(first: Option<Variant>, configured: Option<Variant>) -> Self {
         let (refused_other, was_sent_away) = (false, false);
         let variant = first.unwrap_or(Variant::Delta);
         Self { configured, variant, spoken: configured, refused_other, refusals: 0, was_sent_away }
     }
 
-    pub(super) fn variant(&self) -> Variant {
+    pub(crate) fn variant(&self) -> Variant {
         self.variant
     }
 
-    pub(super) fn ended(&mut self, ending: Ending) -> Conclusion {
+    pub(crate) fn ended(&mut self, ending: Ending) -> Conclusion {
         if ending == Ending::Answered {
             self.spoken.get_or_insert(self.variant);
         }
