@@ -217,4 +217,56 @@ mod tests {
         assert_eq!((other.replies, other.acks), (16, 0));
         assert_eq!(counts.len(), table.names().count() + 1);
     }
+
+    /// What counting takes of a delivery and its ACK, beside `bench fanout` (docs/metrics.md). Each thread has as much to do as the next, as
+    /// under a change for all clients.
+    #[test]
+    #[ignore = "means something only in a release build, and alone"]
+    fn figures_of_counting() {
+        const ROUNDS: usize = 7;
+        let table = TypeTable::new();
+        let deliveries = Deliveries::new(&table, Clock::starting_now());
+        let kind = table.resolve(CDS);
+        let both = std::sync::Barrier::new(2);
+        let mut times = std::thread::scope(|scope| {
+            let [first, second] = [true, false].map(|is_first| {
+                let (deliveries, kind, both) = (&deliveries, &kind, &both);
+                scope.spawn(move || {
+                    let alone: Vec<_> = (0..ROUNDS).filter(|_| is_first).map(|_| round(deliveries, kind)).collect();
+                    let together = (0..ROUNDS).map(|_| {
+                        both.wait();
+                        round(deliveries, kind)
+                    });
+                    let together: Vec<_> = together.collect();
+                    (alone, together)
+                })
+            });
+            let ((alone, mut together), (_, more)) = (first.join().unwrap(), second.join().unwrap());
+            together.extend(more);
+            [("one thread", alone), ("two threads", together)]
+        });
+        for (threads, times) in &mut times {
+            times.sort_by(f64::total_cmp);
+            let (least, median, most) = (times[0], times[times.len() / 2], times[times.len() - 1]);
+            println!("{threads}: {median:.1} ns for a delivery ({least:.1} to {most:.1})");
+        }
+    }
+
+    /// Returns the nanoseconds that a delivery took.
+    fn round(deliveries: &Deliveries, kind: &Type) -> f64 {
+        const DELIVERIES: u32 = 2_000_000;
+        // A session has a reference to the type in any case.
+        let kind = kind.clone();
+        let mut answered = Answered { kind, is_ack: true, lag: Lag::default(), waited_since: None, waits_since: None };
+        let begun = std::time::Instant::now();
+        for number in 0..DELIVERIES {
+            let lag = Lag { change: Some(Duration::from_micros(u64::from(number % 50_000))), request: None };
+            let at = Some(Moment::START + Duration::from_micros(u64::from(number)));
+            (answered.lag, answered.waited_since) = (lag, at);
+            let answered = std::hint::black_box(&answered);
+            deliveries.sent(deliveries.place(&answered.kind), 1024, lag, at);
+            deliveries.answered(answered);
+        }
+        begun.elapsed().as_nanos() as f64 / f64::from(DELIVERIES)
+    }
 }
