@@ -199,15 +199,18 @@ fn places(record: &ViewRecord, views: &Views) -> Vec<Option<u16>> {
     record.servers.iter().map(|server| place_of(&server.name)).collect()
 }
 
-/// What is remembered of a restored view, so that only changes are written from now on. Nothing is remembered of one that was restored in part.
+/// What is remembered of a restored view, so that only changes are written from now on. Of a set that was restored in part, only its number.
 pub(super) fn written(view: &StoredView, (restored, life): &(Arc<Snapshot>, u64), views: &Views) -> Written {
-    let mut sets = BTreeMap::new();
+    let (mut sets, mut leftover) = (BTreeMap::new(), Vec::new());
     for set in &view.record.sets {
         let (kind, class) = (views.types().resolve(&set.type_name), set.class());
         let table = restored.resources(&kind, class);
-        if let Some(table) = table.filter(|table| table.present_names().count() == set.count as usize) {
-            let known = WrittenSet { number: set.number, count: set.count, forgotten_at: table.forgotten_at() };
-            sets.insert((kind, class), known);
+        match table.filter(|table| table.present_names().count() == set.count as usize) {
+            Some(table) => {
+                let known = WrittenSet { number: set.number, count: set.count, forgotten_at: table.forgotten_at() };
+                sets.insert((kind, class), known);
+            }
+            None => leftover.push(set.number),
         }
     }
     let next_set = view.record.sets.iter().map(|set| set.number.saturating_add(1)).max().unwrap_or_default();
@@ -217,6 +220,7 @@ pub(super) fn written(view: &StoredView, (restored, life): &(Arc<Snapshot>, u64)
         revision: restored.revision,
         life: *life,
         sets,
+        leftover,
         next_set,
         servers,
         at: view.record.written,

@@ -2,6 +2,7 @@
 
 mod disk;
 mod pace;
+mod restored;
 mod world;
 
 use std::time::Duration;
