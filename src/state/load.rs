@@ -144,7 +144,7 @@ impl Stored {
         brakes::state_of(&view.record.brakes, &places(&view.record, views), views)
     }
 
-    /// Makes the sets of a view. A set of `*` of which a part cannot be used is left out whole.
+    /// Makes the sets of a view. A set of `*` of which a part cannot be used is left out whole, and so is one of names of which nothing can.
     pub(crate) fn sets_of(
         &self,
         view: &StoredView,
@@ -185,7 +185,7 @@ impl Stored {
                 let resource = if ttl.is_some() { resource.with_ttl(ttl) } else { resource };
                 saved.resources.push(SavedResource { key: name.clone(), resource: resource.into(), server, rank });
             }
-            let usable = class == Class::Named || left_out == 0;
+            let usable = left_out == 0 || class == Class::Named && !saved.resources.is_empty();
             sets.extend(usable.then_some(saved));
         }
         Ok(sets)

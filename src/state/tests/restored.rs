@@ -109,6 +109,7 @@ fn what_a_server_gave_is_of_that_server_though_it_has_another_place_in_the_list(
     let without = sets_of(&["http://three", TWO]);
     assert_eq!(of_class(&without, Class::Named), [("bb", 1, 1)]);
     assert!(without.iter().all(|set| set.class == Class::Named), "a part of the set of `*` is not the set");
+    assert!(sets_of(&["http://three"]).is_empty(), "nothing of it came from a server that is still there");
 }
 
 #[test]
