@@ -3,6 +3,7 @@
 mod disk;
 mod pace;
 mod restored;
+mod work;
 mod world;
 
 use std::time::Duration;
