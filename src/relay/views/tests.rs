@@ -1,3 +1,4 @@
+mod inheritance;
 mod leaving;
 mod wakes;
 
