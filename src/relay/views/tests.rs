@@ -1,5 +1,7 @@
 mod inheritance;
 mod leaving;
+mod life;
+mod scripted;
 mod wakes;
 
 use std::net::Ipv4Addr;
