@@ -175,4 +175,16 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(10), counted).await.expect("the counts were logged");
         assert!(log.is_worth_a_line(|second| second.opened += 1), "and a new second has lines again");
     }
+
+    #[tokio::test]
+    async fn streams_that_open_and_streams_that_end_are_counted_apart() {
+        let log = Arc::new(ClientLog::default());
+        let peer = Peer::at((std::net::Ipv4Addr::LOCALHOST, 1).into());
+        let line = StreamLine { session: 1, node: "", peer: &peer, view: "", variant: "delta", span: None };
+        (0..7).for_each(|_| log.stream_opened(line));
+        (0..7).for_each(|_| log.stream_ended(line));
+        log.stream_opened(line);
+        let second = log.second.lock().unwrap();
+        assert_eq!((second.lines, second.opened, second.ended), (10, 1, 4));
+    }
 }

@@ -15,6 +15,12 @@ impl Clock {
         Self { start: Instant::now() }
     }
 
+    /// Returns a clock that was created some time ago.
+    #[cfg(test)]
+    pub(crate) fn started(ago: std::time::Duration) -> Self {
+        Self { start: Instant::now().checked_sub(ago).unwrap() }
+    }
+
     pub(crate) fn now(&self) -> Moment {
         Moment::START + self.start.elapsed()
     }

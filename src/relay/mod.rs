@@ -63,7 +63,7 @@ pub use response_reader::{ResponseReader, Turn};
 pub(crate) use session_handle::{Obstruction, SessionGuard, SessionHandle};
 pub(crate) use view_quota::ViewQuota;
 #[cfg(test)]
-pub(crate) use views::tests::views_to;
+pub(crate) use views::tests::{views_to, views_to_all};
 pub(crate) use views::{ClientInfo, SavedView, ViewToSave, Views, ViewsOptions};
 #[cfg(test)]
 pub(crate) use written_lines::WrittenLines;

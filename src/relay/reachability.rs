@@ -114,4 +114,34 @@ mod tests {
         one.replace([Some(Reachability::Refused), None].into_iter());
         assert!(!health.is_unreachable(0), "it is there, and does not serve this view");
     }
+
+    #[test]
+    fn what_one_view_has_seen_of_how_a_server_sends_its_sets_all_views_know_of_that_server() {
+        let health = Arc::new(SharedReachability::of(2));
+        let (one, two) = (ViewReachability::none(health.clone()), ViewReachability::none(health));
+        let kind = crate::xds::TypeTable::new().clusters();
+        one.health().record_deliveries(vec![(1, kind.clone(), Delivery::Piece)]);
+        drop(one);
+        let pieces = [0, 1].map(|server| two.health().types_in_pieces(server).contains(&kind));
+        assert_eq!(pieces, [false, true]);
+    }
+
+    #[test]
+    fn fb_20_a_view_that_finds_the_same_again_and_again_counts_once() {
+        let health = Arc::new(SharedReachability::of(1));
+        let mut view = ViewReachability::none(health.clone());
+        let found = |found| [found].into_iter();
+        for _ in 0..3 {
+            view.replace(found(Some(Reachability::Unreachable)));
+        }
+        view.replace(found(None));
+        assert!(!health.is_unreachable(0), "it has not tried it again yet");
+        view.replace(found(Some(Reachability::Responded)));
+        view.replace(found(Some(Reachability::Responded)));
+        let mut other = ViewReachability::none(health.clone());
+        other.replace(found(Some(Reachability::Unreachable)));
+        assert!(!health.is_unreachable(0));
+        drop(view);
+        assert!(health.is_unreachable(0));
+    }
 }

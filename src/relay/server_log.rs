@@ -116,3 +116,80 @@ impl Drop for Connection {
 
 /// Equal changes within this time are logged once.
 const TOGETHER: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use tracing::subscriber::{DefaultGuard, set_default};
+    use tracing_subscriber::fmt;
+
+    use super::*;
+    use crate::relay::WrittenLines;
+
+    fn lines() -> (WrittenLines, DefaultGuard) {
+        let lines = WrittenLines::default();
+        let out = lines.clone();
+        let guard = set_default(fmt().with_writer(move || out.clone()).with_ansi(false).finish());
+        (lines, guard)
+    }
+
+    #[test]
+    fn a_server_is_lost_with_its_last_stream_once_and_connected_again_only_after_that() {
+        let (lines, _guard) = lines();
+        let log = ServerLog::new(2);
+        let counts = || {
+            let parts = ["server connected server=", "server connection lost", "server connected again"];
+            parts.map(|part| lines.count(part))
+        };
+        let open = |server| log.stream_opened(server, "http://one", "view", "delta");
+        let end = |server| log.stream_ended(server, "http://one", "view", "reset");
+        let (one, two) = (open(0), open(0));
+        assert_eq!(counts(), [1, 0, 0], "the second stream is no news");
+        drop(one);
+        end(0);
+        assert_eq!(counts(), [1, 0, 0], "another one is open");
+        drop(two);
+        end(0);
+        end(0); // it could not be opened
+        assert_eq!(counts(), [1, 1, 0]);
+        let again = open(0);
+        assert_eq!(counts(), [1, 1, 1]);
+        drop(again); // no client wants anything of it any more
+        let later = open(0);
+        assert_eq!(counts(), [2, 1, 1], "it was not lost");
+        drop(later);
+        end(0);
+        let returned = open(0);
+        assert_eq!(counts(), [2, 2, 2], "each time");
+        end(1);
+        assert_eq!(counts(), [2, 3, 2], "another server, which never was connected");
+        drop(returned);
+    }
+
+    #[tokio::test]
+    async fn equal_changes_of_ladders_are_one_line_and_their_number_and_later_ones_are_news_again() {
+        let (lines, _guard) = lines();
+        let log = ServerLog::new(1);
+        let change = |state, previous| LadderChange {
+            authority: "x".into(),
+            state,
+            previous: Some(previous),
+            server: Some("http://one".into()),
+        };
+        let (up, down) = (LadderState::Active(0), LadderState::Down);
+        for view in ["one", "two", "three"] {
+            log.ladder_changed(view, change(down, up), Some("reset"));
+        }
+        log.ladder_changed("four", change(up, down), None);
+        let first = "ladder state changed view=\"one\" authority=\"x\" state=\"down\" previous=\"active\"";
+        assert_eq!((lines.count(first), lines.count("ladder state changed")), (1, 2), "{}", lines.text());
+        let counted = async {
+            while lines.count("in more views") == 0 || !log.ladders.lock().unwrap().is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), counted).await.expect("the others are not counted");
+        assert_eq!((lines.count("in more views"), lines.count("count=2")), (1, 1), "{}", lines.text());
+        log.ladder_changed("five", change(down, up), Some("reset"));
+        assert_eq!(lines.count("ladder state changed view=\"five\""), 1);
+    }
+}

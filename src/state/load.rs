@@ -144,7 +144,7 @@ impl Stored {
         brakes::state_of(&view.record.brakes, &places(&view.record, views), views)
     }
 
-    /// Makes the sets of a view. A set of `*` of which a part cannot be used is left out whole.
+    /// Makes the sets of a view. A set of `*` of which a part cannot be used is left out whole, and so is one of names of which nothing can.
     pub(crate) fn sets_of(
         &self,
         view: &StoredView,
@@ -185,7 +185,7 @@ impl Stored {
                 let resource = if ttl.is_some() { resource.with_ttl(ttl) } else { resource };
                 saved.resources.push(SavedResource { key: name.clone(), resource: resource.into(), server, rank });
             }
-            let usable = class == Class::Named || left_out == 0;
+            let usable = left_out == 0 || class == Class::Named && !saved.resources.is_empty();
             sets.extend(usable.then_some(saved));
         }
         Ok(sets)
@@ -199,15 +199,18 @@ fn places(record: &ViewRecord, views: &Views) -> Vec<Option<u16>> {
     record.servers.iter().map(|server| place_of(&server.name)).collect()
 }
 
-/// What is remembered of a restored view, so that only changes are written from now on. Nothing is remembered of one that was restored in part.
+/// What is remembered of a restored view, so that only changes are written from now on. Of a set that was restored in part, only its number.
 pub(super) fn written(view: &StoredView, (restored, life): &(Arc<Snapshot>, u64), views: &Views) -> Written {
-    let mut sets = BTreeMap::new();
+    let (mut sets, mut leftover) = (BTreeMap::new(), Vec::new());
     for set in &view.record.sets {
         let (kind, class) = (views.types().resolve(&set.type_name), set.class());
         let table = restored.resources(&kind, class);
-        if let Some(table) = table.filter(|table| table.present_names().count() == set.count as usize) {
-            let known = WrittenSet { number: set.number, count: set.count, forgotten_at: table.forgotten_at() };
-            sets.insert((kind, class), known);
+        match table.filter(|table| table.present_names().count() == set.count as usize) {
+            Some(table) => {
+                let known = WrittenSet { number: set.number, count: set.count, forgotten_at: table.forgotten_at() };
+                sets.insert((kind, class), known);
+            }
+            None => leftover.push(set.number),
         }
     }
     let next_set = view.record.sets.iter().map(|set| set.number.saturating_add(1)).max().unwrap_or_default();
@@ -217,6 +220,7 @@ pub(super) fn written(view: &StoredView, (restored, life): &(Arc<Snapshot>, u64)
         revision: restored.revision,
         life: *life,
         sets,
+        leftover,
         next_set,
         servers,
         at: view.record.written,

@@ -50,6 +50,8 @@ pub(super) struct Written {
     pub(crate) revision: Revision,
     pub(crate) life: u64,
     pub(crate) sets: BTreeMap<(Type, Class), WrittenSet>,
+    /// Numbers of sets of which a part was restored. They go when the view is written: no record has them then.
+    pub(crate) leftover: Vec<u32>,
     /// The number of the next set.
     pub(crate) next_set: u32,
     pub(crate) servers: Vec<ServerRecord>,
@@ -194,6 +196,9 @@ impl Writer<'_, '_> {
             if let Some(set) = written.sets.remove(&set) {
                 self.retain(written.number, set.number, |_| false)?;
             }
+        }
+        for set in std::mem::take(&mut written.leftover) {
+            self.retain(written.number, set, |_| false)?;
         }
         for (kind, class, table) in tables {
             let known = written.sets.get(&(kind.clone(), class)).copied();

@@ -87,16 +87,16 @@ impl StateWriter {
     }
 }
 
-struct Work {
-    options: StateOptions,
-    path: PathBuf,
-    key: Option<SealingKey>,
-    views: Weak<Newest<Views>>,
-    counters: Arc<StateCounters>,
-    open: Option<(Database, Contents)>,
+pub(super) struct Work {
+    pub(super) options: StateOptions,
+    pub(super) path: PathBuf,
+    pub(super) key: Option<SealingKey>,
+    pub(super) views: Weak<Newest<Views>>,
+    pub(super) counters: Arc<StateCounters>,
+    pub(super) open: Option<(Database, Contents)>,
     /// Views of the file that are kept for a while although they are not used.
-    unused: HashSet<ViewId>,
-    started: Instant,
+    pub(super) unused: HashSet<ViewId>,
+    pub(super) started: Instant,
 }
 
 impl Work {
@@ -116,7 +116,7 @@ impl Work {
     }
 
     /// Opens the file if it is not open, and loads what it has. An unusable file is set aside.
-    fn open(&mut self, views: &Views) {
+    pub(super) fn open(&mut self, views: &Views) {
         if self.open.is_some() {
             return;
         }
@@ -157,7 +157,8 @@ impl Work {
             };
             match restored {
                 Ok((id, written, count)) => {
-                    (loaded, resources) = (loaded + 1, resources + count);
+                    (loaded, resources) =
+                        (loaded + usize::from(count.is_some()), resources + count.unwrap_or_default());
                     contents.views.insert(id, written);
                 }
                 Err((why, id)) => {
@@ -218,13 +219,13 @@ impl Work {
         let brakes = Stored::brakes_of(view, of);
         let saved = SavedView { key: id.key.clone(), sets, brakes, counts_for_readiness, age };
         match of.restore(saved, self.options.keep) {
-            Some(restored) => Ok(Ok((id, written(view, &restored, of), count))),
-            None => Ok(Ok((id, unwritten(view, of), 0))), // it is running already
+            Some(restored) => Ok(Ok((id, written(view, &restored, of), Some(count)))),
+            None => Ok(Ok((id, unwritten(view, of), None))), // it is running already
         }
     }
 
     /// Writes what has changed: of the views that serve, and of those of an earlier configuration that none of these follows yet.
-    fn write(&mut self, views: &Arc<Views>) {
+    pub(super) fn write(&mut self, views: &Arc<Views>) {
         let Some((database, contents)) = &mut self.open else { return };
         if self.started.elapsed() > self.options.keep {
             self.unused.clear();
@@ -288,8 +289,8 @@ impl Work {
     }
 }
 
-/// A view that was put back, what is known of it in the file, and how many resources it has; or why it is not used.
-type Restored = Result<(ViewId, Written, usize), (NotUsed, Option<ViewId>)>;
+/// A view, what is known of it in the file, and how many resources were put back, none if it is running already; or why it is not used.
+type Restored = Result<(ViewId, Written, Option<usize>), (NotUsed, Option<ViewId>)>;
 
 /// What all records of some views have in common.
 struct Common {

@@ -184,7 +184,8 @@ impl Loads {
             return Ok(member);
         }
         let limit = self.views.max_views();
-        if pools.len() >= limit {
+        // One that is about to end is replaced.
+        if pools.len() >= limit && !pools.contains_key(&key) {
             return Err(AdmissionError::TooManyViews { limit, split: None });
         }
         let pool = Arc::new(Pool::new(key.clone(), self.views.clone(), &self.pools, limits));

@@ -7,13 +7,18 @@ use crate::proto::node::Node;
 
 /// A server whose stream ends some time after the last report, when the test says so.
 #[derive(Default)]
-struct SlowServer(Arc<Notify>);
+struct SlowServer {
+    ends: Arc<Notify>,
+    /// How many streams have had their last report.
+    last_reports: Arc<AtomicUsize>,
+}
 
 impl LoadConnector for SlowServer {
     fn carry(&self, _: usize, mut link: LoadLink) -> Pin<Box<dyn Future<Output = LoadEnd> + Send>> {
-        let ends = self.0.clone();
+        let (ends, last_reports) = (self.ends.clone(), self.last_reports.clone());
         Box::pin(async move {
             while link.reports.recv().await.is_some() {}
+            last_reports.fetch_add(1, Ordering::Relaxed);
             ends.notified().await;
             LoadEnd::Said { code: 0, message: String::new() }
         })
@@ -24,17 +29,57 @@ impl LoadConnector for SlowServer {
     }
 }
 
+const LIMITS: LoadLimits = LoadLimits { outage: Duration::from_secs(60), bytes: 1 << 20, bytes_total: 1 << 20 };
+
+/// Loads for one view at a time.
+fn loads_at(server: SlowServer) -> Loads {
+    let views = Arc::new(crate::relay::views::tests::views());
+    Loads::new(LoadsMode::Aggregate(LIMITS), views, Arc::new(server))
+}
+
+fn key(loads: &Loads, cluster: &str) -> SharingKey {
+    let node = Node { cluster: cluster.into(), ..Node::default() }.encode_to_vec().into();
+    let peer = Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into()));
+    loads.views.identify(&peer, Some(&node)).unwrap().key().clone()
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), wait).await.unwrap_or_else(|_| panic!("{what}"));
+}
+
+#[tokio::test]
+async fn lrs_18_as_many_views_report_loads_as_there_may_be_and_one_that_ends_makes_room() {
+    let server = SlowServer::default();
+    let (ends, last_reports) = (server.ends.clone(), server.last_reports.clone());
+    let loads = loads_at(server);
+    let (one, other) = (key(&loads, "one"), key(&loads, "other"));
+    let client = loads.member(one.clone(), LIMITS).unwrap();
+    let beside = loads.member(one.clone(), LIMITS).unwrap();
+    let too_many = Some(AdmissionError::TooManyViews { limit: 1, split: None });
+    assert_eq!(loads.member(other.clone(), LIMITS).err(), too_many);
+    drop((client, beside));
+    until("the last report is not sent", || last_reports.load(Ordering::Relaxed) == 1).await;
+    assert_eq!(loads.member(other.clone(), LIMITS).err(), too_many, "its server has not ended the stream");
+    // Who comes back to the view meanwhile is served: that is no other view.
+    let again = loads.member(one, LIMITS).expect("it takes the place of the one that ends");
+    drop(again);
+    until("the last report is not sent", || last_reports.load(Ordering::Relaxed) == 2).await;
+    ends.notify_waiters();
+    until("a pool does not end", || loads.pools.lock().is_empty()).await;
+    assert!(loads.member(other, LIMITS).is_ok());
+}
+
 #[tokio::test]
 async fn trn_19_who_waits_for_the_last_reports_is_woken_when_the_last_pool_has_ended() {
-    let views = Arc::new(crate::relay::views::tests::views());
-    let limits = LoadLimits { outage: Duration::from_secs(60), bytes: 1 << 20, bytes_total: 1 << 20 };
     let server = SlowServer::default();
-    let ends = server.0.clone();
-    let loads = Loads::new(LoadsMode::Aggregate(limits), views.clone(), Arc::new(server));
-    let node = Node { cluster: "web".into(), ..Node::default() }.encode_to_vec().into();
-    let peer = Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into()));
-    let key = views.identify(&peer, Some(&node)).unwrap().key().clone();
-    drop(loads.member(key, limits).unwrap());
+    let ends = server.ends.clone();
+    let loads = loads_at(server);
+    drop(loads.member(key(&loads, "web"), LIMITS).unwrap());
 
     let mut finish = std::pin::pin!(loads.finish());
     let is_pending = std::future::poll_fn(|cx| Poll::Ready(finish.as_mut().poll(cx).is_pending())).await;

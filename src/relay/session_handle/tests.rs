@@ -35,6 +35,11 @@ struct Bench {
 
 impl Bench {
     fn new(room: usize) -> Self {
+        let counters = ProcessCounters::new(Arc::new(TypeTable::new()), Clock::starting_now());
+        Self::counted_by(Arc::new(counters), room)
+    }
+
+    fn counted_by(tally: Arc<ProcessCounters>, room: usize) -> Self {
         let (owner, commands) = mpsc::channel(room);
         let (table, clock, limits) = (Arc::new(TypeTable::new()), Clock::starting_now(), Arc::<Limits>::default());
         let parts = SessionParts {
@@ -48,7 +53,7 @@ impl Bench {
             published: Arc::new(Published::new(limits.clone(), 1)),
             owner,
             clock,
-            tally: Arc::new(ProcessCounters::new(table.clone(), clock)),
+            tally,
             log: Arc::default(),
             nacks: Arc::default(),
             clients: Arc::default(),
@@ -64,6 +69,37 @@ impl Bench {
 
     fn woken(&self) -> usize {
         self.woken.0.load(Ordering::Relaxed)
+    }
+
+    /// Has the client request a route that there is, and be sent it. Returns the nonce.
+    fn is_sent_a_route(&self) -> u64 {
+        let table = Arc::new(TypeTable::new());
+        let (kind, mut view) = (table.resolve(RDS), View::new(table, Arc::default()));
+        assert_eq!(self.request(|request| request.resource_names_subscribe = vec!["a".into()]), 1);
+        let wanted = InterestChange { kind: kind.clone(), selector: Selector::Name("a".into()), on: true };
+        view.change_interest(SessionId(1), wanted, Moment::START);
+        let any = Any { type_url: RDS.into(), value: bytes::Bytes::new() };
+        let wrapper = discovery::Resource { name: "a".into(), resource: Some(any), ..Default::default() };
+        let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &BodyStore::default()).unwrap());
+        view.apply(vec![Update::Upsert { kind, class: Class::Named, key: "a".into(), resource }], Moment::START);
+        view.publish();
+        self.handle.published.replace(view.snapshot());
+        self.handle.on_interest_applied();
+        let Step::Reply(reply) = self.handle.poll(Waker::noop()) else { panic!("no reply") };
+        let deliveries = self.handle.deliveries();
+        deliveries.sent(deliveries.place(&reply.kind), 10, reply.lag, reply.begins_wait);
+        reply.nonce
+    }
+
+    /// Sends a request for routes. Returns how many names are new.
+    fn request(&self, change: impl FnOnce(&mut DeltaDiscoveryRequest)) -> usize {
+        let mut request = DeltaDiscoveryRequest { type_url: RDS.into(), ..Default::default() };
+        change(&mut request);
+        self.handle.handle_request(Request::Delta(request)).now_or_never().unwrap()
+    }
+
+    fn nacking(&self) -> usize {
+        self.handle.nacks.streams().iter().map(|(_, streams)| streams).sum()
     }
 }
 
@@ -152,4 +188,73 @@ fn claims_for_which_the_view_has_no_room_wake_their_session_until_they_are_sent(
     bench.waits();
     assert_eq!(bench.woken(), 3, "there was room");
     assert!(matches!(bench.commands.try_recv(), Ok(Command::Claims(claims)) if claims.len() == 1));
+}
+
+#[test]
+fn names_that_a_client_gives_up_are_no_new_ones() {
+    let bench = Bench::new(9);
+    let texts = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(bench.request(|request| request.resource_names_subscribe = texts(&["a", "b"])), 2);
+    let changes = |request: &mut DeltaDiscoveryRequest| {
+        request.resource_names_subscribe = texts(&["c"]);
+        request.resource_names_unsubscribe = texts(&["a"]);
+    };
+    assert_eq!(bench.request(changes), 1);
+    assert_eq!(bench.request(|request| request.resource_names_unsubscribe = texts(&["b", "c"])), 0);
+}
+
+#[test]
+fn a_client_reads_nothing_from_when_a_reply_was_made_until_the_next_one_is_looked_for() {
+    let bench = Bench::new(9);
+    bench.is_sent_a_route();
+    assert!(bench.handle.report().unread_seconds.is_some());
+    bench.waits();
+    assert_eq!(bench.handle.report().unread_seconds, None, "the connection has taken it");
+}
+
+/// The stream ends by leaving, or its handle alone is dropped: its view may have failed.
+#[test]
+fn a_stream_that_ends_with_an_unanswered_reply_does_not_count_as_unanswered_any_more() {
+    for leaves in [true, false] {
+        // The replies were sent 20 seconds ago.
+        let clock = Clock::started(Duration::from_secs(20));
+        let counters = Arc::new(ProcessCounters::new(Arc::new(TypeTable::new()), clock));
+        let unanswered = || counters.deliveries.counts().iter().map(|of| of.unanswered[0]).sum::<usize>();
+        let streams = [(); 3].map(|()| Bench::counted_by(counters.clone(), 9));
+        let nonces = streams.each_ref().map(Bench::is_sent_a_route);
+        assert_eq!(unanswered(), 3);
+        let [ends, answers, _stays] = streams;
+        assert_eq!(answers.request(|request| request.response_nonce = nonces[1].to_string()), 0);
+        assert_eq!(unanswered(), 2);
+        if leaves {
+            ends.handle.leave().now_or_never().unwrap();
+            assert_eq!(unanswered(), 1);
+        }
+        drop(ends);
+        assert_eq!(unanswered(), 1, "once");
+        drop(answers);
+        assert_eq!(unanswered(), 1, "it had answered");
+    }
+}
+
+#[test]
+fn a_nack_ends_with_its_stream_though_something_may_keep_the_handle() {
+    for leaves in [true, false] {
+        let bench = Bench::new(9);
+        let nonce = bench.is_sent_a_route();
+        let nack = |request: &mut DeltaDiscoveryRequest| {
+            request.response_nonce = nonce.to_string();
+            request.error_detail = Some(discovery::Status { code: 3, message: "no".into() });
+        };
+        bench.request(nack);
+        assert_eq!(bench.nacking(), 1);
+        if leaves {
+            bench.handle.leave().now_or_never().unwrap();
+            assert_eq!((bench.nacking(), bench.handle.clients.len()), (0, 0), "a page may be made of it still");
+        }
+        let (nacks, clients) = (bench.handle.nacks.clone(), bench.handle.clients.clone());
+        drop(bench);
+        let left: usize = nacks.streams().iter().map(|(_, streams)| streams).sum();
+        assert_eq!((left, clients.len()), (0, 0));
+    }
 }

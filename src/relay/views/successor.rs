@@ -119,15 +119,15 @@ impl Views {
         // Many clients come at the same time, and the view is made once.
         let turn = self.handing_over().entry(key.clone()).or_default().clone();
         let _turn = turn.lock().await;
-        if self.has_view(key) {
-            return;
+        if !self.has_view(key)
+            && let Some(estate) = earlier.estate_of(key)
+        {
+            let heir = self.heir();
+            if let Ok(view) = tokio::task::spawn_blocking(move || heir.view(&estate)).await {
+                self.put_inherited(key.clone(), view);
+            }
         }
-        let Some(estate) = earlier.estate_of(key) else { return };
-        let heir = self.heir();
-        if let Ok(view) = tokio::task::spawn_blocking(move || heir.view(&estate)).await {
-            self.put_inherited(key.clone(), view);
-            self.handing_over().remove(key);
-        }
+        self.handing_over().remove(key);
     }
 
     fn handing_over(&self) -> MutexGuard<'_, HashMap<SharingKey, Arc<tokio::sync::Mutex<()>>>> {
@@ -250,40 +250,4 @@ impl Heir {
 const GONE: (u16, u8) = (Origin::GONE.server, Origin::GONE.rank);
 
 #[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-
-    use super::*;
-    use crate::proto::{Any, discovery};
-    use crate::relay::views_to;
-    use crate::xds::{BodyStore, Resource};
-
-    const SERVER: &str = "http://server";
-
-    #[tokio::test]
-    async fn what_a_view_leaves_gets_older_while_no_server_confirms_it() {
-        let (views, table) = (views_to(SERVER), Arc::new(TypeTable::new()));
-        let kind = table.clusters();
-        let any = Any { type_url: kind.name().into(), value: Bytes::new() };
-        let wrapper = discovery::Resource { name: "a".into(), resource: Some(any), ..Default::default() };
-        let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &BodyStore::default()).unwrap());
-        let resources = vec![SavedResource { key: "a".into(), resource, server: 0, rank: 0 }];
-        let (settled, past) = Default::default();
-        let set = SavedSet { kind, class: Class::Named, settled, past, has_expired: false, resources };
-        let mut view = View::new(table, Arc::default());
-        let (now, hour) = (views.clock.now(), Duration::from_secs(3600));
-        view.restore(vec![set], now + hour, now);
-        let loaded = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
-        let estate = Estate {
-            snapshot: view.snapshot().clone(),
-            brakes: NotedBrakes::default(),
-            from_disk: FromDisk { answered: BTreeSet::new(), age: Some(hour), loaded: Some(loaded) },
-            fallen: BTreeSet::new(),
-            has_responded: false,
-            servers: vec![SERVER.into()],
-        };
-        let left = views.heir().view(&estate);
-        assert_eq!(left.view.snapshot().to_save(now).len(), 1);
-        assert!(left.from_disk.age.unwrap() >= hour + Duration::from_secs(60));
-    }
-}
+mod tests;

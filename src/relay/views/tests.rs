@@ -1,4 +1,7 @@
+mod inheritance;
 mod leaving;
+mod life;
+mod scripted;
 mod wakes;
 
 use std::net::Ipv4Addr;
@@ -21,12 +24,26 @@ pub(crate) fn views_to(server: &'static str) -> Views {
     Views { connectors: [Arc::new(wakes::Unreachable(server)) as SharedConnector].into(), ..views() }
 }
 
+/// Views of several servers with these names, each of which never answers. The first is the first choice.
+pub(crate) fn views_to_all(servers: &[&'static str]) -> Views {
+    let connectors = servers.iter().map(|name| Arc::new(wakes::Unreachable(name)) as SharedConnector);
+    let mut plan = Plan::single(Variant::Delta, ServerQuirks::default());
+    plan.servers = vec![plan.servers[0].clone(); servers.len()];
+    plan.top.servers = (0..servers.len()).collect();
+    Views::new(ViewsOptions { plan, ..options() }, connectors.collect())
+}
+
 fn views_of(max_views: usize, max_views_per_connection: usize) -> Views {
-    let options = ViewsOptions {
+    let options = ViewsOptions { max_views, max_views_per_connection, ..options() };
+    Views::new(options, Vec::new()) // no interest, so no server is connected to
+}
+
+fn options() -> ViewsOptions {
+    ViewsOptions {
         rule: KeyRule::default(),
         accept_missing_node: false,
-        max_views,
-        max_views_per_connection,
+        max_views: 1,
+        max_views_per_connection: 0,
         max_views_per_identity: 2,
         max_in_metrics: 1,
         table: TypeTable::new(),
@@ -35,8 +52,7 @@ fn views_of(max_views: usize, max_views_per_connection: usize) -> Views {
         limits: Limits::default(),
         stated_versions_bytes: 1 << 20,
         plan: Plan::single(Variant::Delta, ServerQuirks::default()),
-    };
-    Views::new(options, Vec::new()) // no interest, so no server is connected to
+    }
 }
 
 fn first_request() -> Request {

@@ -1,7 +1,10 @@
 //! The file under churn, loss of power and damage.
 
 mod disk;
+mod offline;
 mod pace;
+mod restored;
+mod work;
 mod world;
 
 use std::time::Duration;

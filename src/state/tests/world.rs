@@ -15,7 +15,9 @@ use super::super::sealing::SealingKey;
 use crate::proto::{Any, discovery};
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::{Class, Completeness, Evidence, InterestChange, Retain, Selector, SessionId, Update, View};
+use crate::protocol::view::{
+    Class, Completeness, Evidence, InterestChange, Origin, Retain, Selector, SessionId, Update, View,
+};
 use crate::relay::NotedBrakes;
 use crate::xds::{BodyStore, KeyRule, Name, Resource, Type, TypeTable};
 
@@ -33,13 +35,25 @@ pub(super) struct World {
     pub(super) views: Vec<(ViewId, View)>,
     random: u64,
     pub(super) now: u64,
+    pub(super) life: u64,
+    /// By their places in the plan.
+    pub(super) servers: BTreeMap<u16, String>,
+    pub(super) responding: Vec<u16>,
 }
 
 impl World {
     pub(super) fn of(seed: u64, count: usize) -> Self {
         let table = Arc::new(TypeTable::new());
-        let mut world =
-            Self { table, store: BodyStore::default(), views: Vec::new(), random: seed * 2 + 1, now: 1_000_000 };
+        let mut world = Self {
+            table,
+            store: BodyStore::default(),
+            views: Vec::new(),
+            random: seed * 2 + 1,
+            now: 1_000_000,
+            life: 0,
+            servers: BTreeMap::from([(0, SERVER.to_owned())]),
+            responding: vec![0],
+        };
         (0..count).for_each(|number| world.add_view(number));
         world
     }
@@ -101,12 +115,18 @@ impl World {
 
     /// Gives the first view a resource of `*` with a TTL.
     pub(super) fn set_with_ttl(&mut self, name: &str, ttl: Duration) {
+        self.give(0, Class::Wildcard, name, Some(ttl));
+    }
+
+    /// Has a server give the first view a resource.
+    pub(super) fn give(&mut self, server: u16, class: Class, name: &str, ttl: Option<Duration>) {
         let (kind, key) = (self.table.resolve(CDS), Name::from(name));
-        let resource = Arc::new(self.resource(&kind, &key, 1).with_ttl(Some(ttl)));
+        let resource = Arc::new(self.resource(&kind, &key, 1).with_ttl(ttl));
         let all = Update::Progress { kind: kind.clone(), of: Selector::Wildcard, completeness: Completeness::Settled };
         let now = Moment::START + Duration::from_millis(self.now);
+        let origin = Origin { server, rank: u8::try_from(server).unwrap(), ..Origin::default() };
         let view = &mut self.views[0].1;
-        view.apply(vec![Update::Upsert { kind, class: Class::Wildcard, key, resource }, all], now);
+        view.apply_from(origin, vec![Update::Upsert { kind, class, key, resource }, all], now);
         view.publish();
     }
 
@@ -133,14 +153,14 @@ impl World {
     }
 
     pub(super) fn current(&self) -> Vec<Current> {
-        let servers = Arc::new(BTreeMap::from([(0, SERVER.to_owned())]));
+        let servers = Arc::new(self.servers.clone());
         let current = |(id, view): &(ViewId, View)| Current {
             id: id.clone(),
             snapshot: view.snapshot().clone(),
-            life: 0,
+            life: self.life,
             record: ViewRecord { node: id.key.upstream_node(), ..ViewRecord::default() },
             servers: servers.clone(),
-            responding: vec![0],
+            responding: self.responding.clone(),
             brakes: NotedBrakes::default(),
         };
         self.views.iter().map(current).collect()

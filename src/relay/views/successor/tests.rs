@@ -1,0 +1,140 @@
+use bytes::Bytes;
+
+use super::*;
+use crate::proto::{Any, discovery};
+use crate::protocol::view::{HeldRemoval, InterestChange, Selector, SessionId, SetState, Update};
+use crate::relay::{views_to, views_to_all};
+use crate::xds::{BodyStore, Resource, Type};
+
+const SERVER: &str = "http://server";
+const HOUR: Duration = Duration::from_secs(3600);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn resource(kind: &Type, name: &str) -> Arc<Resource> {
+    let any = Any { type_url: kind.name().into(), value: Bytes::new() };
+    let wrapper = discovery::Resource { name: name.into(), resource: Some(any), ..Default::default() };
+    Arc::new(Resource::from_wrapper(0, wrapper, kind, &BodyStore::default()).unwrap())
+}
+
+/// A set of clusters by name, each from a server.
+fn set_of(kind: &Type, names: &[(&str, u16)]) -> SavedSet {
+    let of = |(name, server): &(&str, u16)| SavedResource {
+        key: (*name).into(),
+        resource: resource(kind, name),
+        server: *server,
+        rank: 7,
+    };
+    let (settled, past) = Default::default();
+    let resources = names.iter().map(of).collect();
+    SavedSet { kind: kind.clone(), class: Class::Named, settled, past, has_expired: false, resources }
+}
+
+/// What a view leaves that was loaded from disk a minute ago, an hour after its servers were last heard.
+fn estate_of(view: &View, servers: &[&str]) -> Estate {
+    let loaded = Instant::now().checked_sub(MINUTE).unwrap();
+    Estate {
+        snapshot: view.snapshot().clone(),
+        brakes: NotedBrakes::default(),
+        from_disk: FromDisk { answered: BTreeSet::new(), age: Some(HOUR), loaded: Some(loaded) },
+        fallen: BTreeSet::new(),
+        has_responded: false,
+        servers: servers.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[tokio::test]
+async fn what_a_view_leaves_gets_older_while_no_server_confirms_it() {
+    let (views, table) = (views_to(SERVER), Arc::new(TypeTable::new()));
+    let set = set_of(&table.clusters(), &[("a", 0)]);
+    let mut view = View::new(table, Arc::default());
+    let now = views.clock.now();
+    view.restore(vec![set], now + HOUR, now);
+    let left = views.heir().view(&estate_of(&view, &[SERVER]));
+    assert_eq!(left.view.snapshot().to_save(now).len(), 1);
+    assert!(left.from_disk.age.unwrap() >= HOUR + MINUTE);
+}
+
+/// Else the relay would say of what it was sent just now that its server was not heard for an hour.
+#[tokio::test]
+async fn what_a_server_has_confirmed_before_a_reload_is_not_as_old_as_the_file() {
+    let (views, table) = (views_to(SERVER), Arc::new(TypeTable::new()));
+    let kind = table.clusters();
+    let mut view = View::new(table, Arc::default());
+    let now = views.clock.now();
+    view.restore(vec![set_of(&kind, &[("a", 0)])], now + HOUR, now);
+    let wanted = InterestChange { kind: kind.clone(), selector: Selector::Name("a".into()), on: true };
+    view.change_interest(SessionId(1), wanted, now);
+    let confirmed =
+        Update::Upsert { kind: kind.clone(), class: Class::Named, key: "a".into(), resource: resource(&kind, "a") };
+    view.apply(vec![confirmed], now);
+    view.publish();
+    let left = views.heir().view(&estate_of(&view, &[SERVER]));
+    assert_eq!((left.view.loaded_from_disk(), left.from_disk.age), (1, None));
+}
+
+#[tokio::test]
+async fn a_view_counts_for_readiness_after_a_reload_if_a_server_has_responded_or_it_did_before() {
+    let (views, table) = (views_to(SERVER), Arc::new(TypeTable::new()));
+    let kind = table.clusters();
+    let mut view = View::new(table, Arc::default());
+    let now = views.clock.now();
+    view.restore(vec![set_of(&kind, &[("a", 0)])], now + HOUR, now);
+    let of_names = BTreeSet::from([Authority::TopLevel]);
+    for (has_responded, answered_before) in [(false, false), (false, true), (true, false)] {
+        let mut estate = estate_of(&view, &[SERVER]);
+        estate.has_responded = has_responded;
+        estate.from_disk.answered = if answered_before { of_names.clone() } else { BTreeSet::new() };
+        estate.fallen = of_names.clone();
+        let left = views.heir().view(&estate);
+        let counts = has_responded || answered_before;
+        assert_eq!(left.from_disk.answered, if counts { of_names.clone() } else { BTreeSet::new() });
+        assert_eq!(left.fallen, of_names);
+    }
+}
+
+#[tokio::test]
+async fn a_server_is_known_by_its_name_though_its_place_in_the_list_is_another() {
+    let (views, table) = (views_to_all(&["http://two", "http://new", "http://one"]), Arc::new(TypeTable::new()));
+    let kind = table.clusters();
+    let mut view = View::new(table, Arc::default());
+    let now = views.clock.now();
+    view.restore(vec![set_of(&kind, &[("a", 0), ("b", 1), ("c", 2)])], now + HOUR, now);
+    let left = views.heir().view(&estate_of(&view, &["http://one", "http://two", "http://gone"]));
+    let sets = left.view.snapshot().to_save(now);
+    let mut origins: Vec<_> =
+        sets[0].resources.iter().map(|saved| (saved.key.as_str(), saved.server, saved.rank)).collect();
+    origins.sort_unstable();
+    assert_eq!(origins, [("a", 2, 2), ("b", 0, 0), ("c", GONE.0, GONE.1)]);
+}
+
+#[tokio::test]
+async fn what_brakes_hold_goes_on_for_the_servers_that_are_left() {
+    let views = views_to_all(&["http://two", "http://new", "http://one"]);
+    let held = |name: &str, server| HeldRemoval {
+        name: name.into(),
+        age: HOUR,
+        generation: 7,
+        emptied: true,
+        server,
+        rank: 7,
+    };
+    let set = SetState {
+        type_name: "a.B".into(),
+        glob: None,
+        sizes: vec![(2 * HOUR, 9)],
+        start_size: 30,
+        empty_for: Some(3 * HOUR),
+        removals: vec![held("a", 0), held("b", 1), held("c", 2)],
+    };
+    let state = BrakeState { sets: vec![set] }.into();
+    let noted = NotedBrakes { state, at: Instant::now().checked_sub(MINUTE), changes: 1 };
+    let state = views.heir().placed_brakes(&noted, &[Some(2), Some(0), None]);
+    let [set] = &state.sets[..] else { panic!("{state:?}") };
+    let places: Vec<_> = set.removals.iter().map(|held| (held.name.as_str(), held.server, held.rank)).collect();
+    assert_eq!(places, [("a", 2, 2), ("b", 0, 0)], "what a server that is gone has removed is not held for it");
+    let ages = [(set.removals[1].age, HOUR), (set.sizes[0].0, 2 * HOUR), (set.empty_for.unwrap(), 3 * HOUR)];
+    for (age, before) in ages {
+        assert!((before + MINUTE..before + 2 * MINUTE).contains(&age), "{age:?}");
+    }
+    assert_eq!((set.start_size, set.removals[0].generation), (30, 7));
+}

@@ -1,0 +1,180 @@
+//! What views take over from those of an earlier process or configuration, and what they do not.
+
+use super::*;
+use crate::proto::{Any, discovery};
+use crate::protocol::session::NackChange;
+use crate::protocol::view::{BrakeState, SavedResource, SavedSet};
+use crate::relay::brakes::BrakeNews;
+use crate::xds::{ContentHash, KeyField, Resource, SetVersion};
+
+const SERVER: &str = "http://server";
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Returns what an earlier process may have had of a view: one cluster with this name.
+fn saved(views: &Views, name: &str) -> SavedView {
+    let kind = views.table.clusters();
+    let any = Any { type_url: kind.name().into(), value: Bytes::new() };
+    let wrapper = discovery::Resource { name: name.into(), resource: Some(any), ..Default::default() };
+    let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &views.store).unwrap());
+    let resources = vec![SavedResource { key: name.into(), resource, server: 0, rank: 0 }];
+    let (settled, past) = Default::default();
+    let set = SavedSet { kind, class: Class::Named, settled, past, has_expired: false, resources };
+    SavedView { key: key(views), sets: vec![set], brakes: BrakeState::default(), counts_for_readiness: true, age: None }
+}
+
+fn key(views: &Views) -> SharingKey {
+    views.identify(&visit().peer, first_request().node()).unwrap().key().clone()
+}
+
+/// The names that a view waits with for its first client.
+fn waiting(views: &Views) -> Vec<String> {
+    let kind = views.table.clusters();
+    let names = |waiting: &saved::WaitingView| {
+        let table = waiting.view.snapshot().resources(&kind, Class::Named).expect("an empty view");
+        table.present_names().map(Name::to_string).collect()
+    };
+    views.waiting.look(&key(views), names).unwrap_or_default()
+}
+
+/// Views of a configuration, with something in one of them, and those of the next.
+fn generations(next: impl Fn(ViewsOptions) -> ViewsOptions) -> (Arc<Views>, Views) {
+    let first = Arc::new(views_to(SERVER));
+    first.restore(saved(&first, "a"), HOUR).unwrap();
+    let connectors = vec![Arc::new(wakes::Unreachable(SERVER)) as SharedConnector];
+    let later = Views::new(next(options()), connectors).after(&first, HOUR);
+    (first, later)
+}
+
+#[tokio::test]
+async fn i9_a_view_is_handed_over_only_if_the_same_fields_make_its_key() {
+    for (fields, expected) in [(None, vec!["a"]), (Some(vec![KeyField::Cluster, KeyField::Zone]), vec![])] {
+        let rule = fields.map_or_else(KeyRule::default, KeyRule::of);
+        let next = |options| ViewsOptions { rule: rule.clone(), ..options };
+        let (_first, later) = generations(next);
+        later.inherit(&key(&later)).await;
+        assert_eq!(waiting(&later), expected, "its first client comes");
+
+        let (first, later) = generations(next);
+        later.let_go_of(&first);
+        assert_eq!(waiting(&later), expected, "the earlier one ends");
+        assert!(later.before().is_none());
+
+        // The same over a configuration between them, to which nobody has come.
+        let (_first, middle) = generations(next);
+        let middle = Arc::new(middle);
+        let last = Views::new(ViewsOptions { rule: rule.clone(), ..options() }, Vec::new()).after(&middle, HOUR);
+        last.inherit(&key(&last)).await;
+        assert_eq!(waiting(&last), expected, "over two");
+    }
+}
+
+#[tokio::test]
+async fn configurations_end_in_any_order_and_the_last_one_has_what_is_left() {
+    for ends_in_order in [true, false] {
+        let (first, middle) = generations(|options| options);
+        let middle = Arc::new(middle);
+        let last = views_to(SERVER).after(&middle, HOUR);
+        if ends_in_order {
+            last.let_go_of(&first);
+            assert_eq!((waiting(&middle), waiting(&last).len()), (vec!["a".into()], 0));
+            assert!(middle.before().is_none());
+            last.let_go_of(&middle);
+        } else {
+            last.let_go_of(&middle);
+            assert!(Arc::ptr_eq(&last.before().unwrap(), &first), "the first has clients still");
+            last.let_go_of(&first);
+        }
+        assert_eq!(waiting(&last), ["a"], "{ends_in_order}");
+        assert!(last.before().is_none());
+    }
+}
+
+/// A file that another process had may be read when clients have come.
+#[tokio::test]
+async fn what_comes_from_disk_does_not_replace_what_is_here() {
+    let views = views_to(SERVER);
+    views.restore(saved(&views, "a"), HOUR).unwrap();
+    assert!(views.restore(saved(&views, "b"), HOUR).is_none());
+    assert_eq!(waiting(&views), ["a"]);
+    let first = first_request();
+    let _entrance = views.enter(&key(&views), &first, &visit()).unwrap();
+    assert!(views.restore(saved(&views, "b"), HOUR).is_none(), "it runs");
+    assert_eq!((views.to_save().len(), views.waiting.keys().len()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_view_whose_clients_do_not_come_is_dropped_after_its_time_and_is_from_disk_until_then() {
+    let views = views_to(SERVER);
+    views.restore(saved(&views, "a"), HOUR).unwrap();
+    assert_eq!(views.loaded_from_disk(), 1);
+    views.waiting.retire(HOUR);
+    assert_eq!((waiting(&views), views.loaded_from_disk()), (vec!["a".into()], 1));
+    views.waiting.retire(Duration::ZERO);
+    assert_eq!((waiting(&views).len(), views.loaded_from_disk()), (0, 0));
+    // One that runs is from disk for as long as no server has confirmed it.
+    views.restore(saved(&views, "a"), HOUR).unwrap();
+    let _entrance = views.enter(&key(&views), &first_request(), &visit()).unwrap();
+    views.waiting.retire(Duration::ZERO);
+    assert_eq!(views.loaded_from_disk(), 1);
+}
+
+#[tokio::test]
+async fn what_belongs_to_the_process_goes_on_and_new_limits_and_types_count_from_then_on() {
+    let next = |mut options: ViewsOptions| {
+        options.limits.brakes.types = ["a.B".into()].into();
+        ViewsOptions { max_in_metrics: 2, ..options }
+    };
+    let (first, later) = generations(next);
+    let _label = first.metric_labels.assign("one");
+    assert_eq!(later.metric_labels.assign("two").name().as_deref(), Some("two"), "there is a second label now");
+    assert_eq!(later.incidents().brakes.engaged().get("a.B"), Some(&0), "its series begins");
+    // The quota of an identity holds for its views of both.
+    let (before, after) = (first.quota(Some("x")), later.quota(Some("x")));
+    before.add(&key(&first));
+    assert_eq!(after.of_identity().unwrap().count(), 1);
+    first.counters().rejected(&AdmissionError::NoNode);
+    assert!(later.counters().rejections().any(|(reason, count)| (reason, count) == ("no_node", 1)));
+    let mut held = later.incidents().brakes.view("view");
+    let news = BrakeNews { server: SERVER.into(), type_name: "a.B".into(), reason: None, removals: 1, generation: 1 };
+    held.update([("a.B".to_owned(), 1)].into(), vec![news]);
+    assert_eq!((first.incidents().brakes.views(), first.incidents().brakes.engaged()["a.B"]), (1, 1));
+    first.readiness().drain();
+    assert!(later.readiness().is_draining());
+    assert!(Arc::ptr_eq(first.permissions(), later.permissions()));
+}
+
+#[tokio::test]
+async fn nacks_of_the_clients_of_an_earlier_configuration_and_of_what_views_share_are_counted() {
+    let hub = Arc::new(views_to(SERVER).into_hub());
+    let first = Arc::new(views_to(SERVER));
+    let later = views_to(SERVER).with_hub(hub.clone()).after(&first, HOUR);
+    let version = SetVersion::of("a", ContentHash::of_body("t", b"b"));
+    for (views, count) in [(&*first, 1), (&later, 2), (&hub, 4)] {
+        let entrance = views.enter(&key(views), &first_request(), &visit()).unwrap();
+        for kind in [CLUSTER, "made.Up"] {
+            let kind = views.table.resolve(kind);
+            let change = NackChange { kind, ended: None, began: Some(version) };
+            (0..count).for_each(|_| entrance.nacks.apply(vec![change.clone()], std::time::Instant::now()));
+        }
+    }
+    let nacking = later.nacking_streams();
+    assert_eq!((nacking[CLUSTER], nacking["other"]), (7, 7));
+    assert_eq!(nacking["envoy.config.listener.v3.Listener"], 0, "the series of a type is there without NACKs");
+}
+
+#[tokio::test]
+async fn a_handover_leaves_nothing_behind_though_the_view_has_ended_before_its_turn() {
+    let (first, later) = generations(|options| options);
+    let key = key(&later);
+    let turn = later.handing_over.lock().unwrap().entry(key.clone()).or_default().clone();
+    let before = turn.lock().await;
+    let mut inherits = std::pin::pin!(later.inherit(&key));
+    assert!(futures_util::FutureExt::now_or_never(inherits.as_mut()).is_none(), "it is not its turn");
+    first.waiting.retire(Duration::ZERO);
+    drop(before);
+    inherits.await;
+    assert_eq!((waiting(&later).len(), later.handing_over.lock().unwrap().len()), (0, 0));
+    first.restore(saved(&first, "b"), HOUR).unwrap();
+    later.inherit(&key).await;
+    assert_eq!((waiting(&later), later.handing_over.lock().unwrap().len()), (vec!["b".into()], 0));
+}

@@ -1,0 +1,80 @@
+//! A server whose streams a test opens, answers and ends.
+
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::proto::Response;
+use crate::relay::link::{Connector, Link, LinkEvent, LinkReport};
+
+pub(super) const SERVER: &str = "http://server";
+
+/// Hands each link to the test.
+struct Scripted(mpsc::UnboundedSender<Link>);
+
+impl Connector for Scripted {
+    fn start(&self, link: Link) -> tokio::task::JoinHandle<()> {
+        let _ = self.0.send(link); // the test may need it no longer
+        tokio::spawn(std::future::pending())
+    }
+
+    fn describe(&self) -> String {
+        SERVER.into()
+    }
+
+    fn variant(&self) -> Option<Variant> {
+        Some(Variant::Delta)
+    }
+}
+
+/// The links that views have opened.
+pub(super) struct Server(mpsc::UnboundedReceiver<Link>);
+
+/// One link to the server.
+pub(super) struct Upstream(pub Link);
+
+/// Returns views with these options, and their only server. Its requests do not wait for others, and no interest lingers.
+pub(super) fn views_at_server(options: ViewsOptions) -> (Views, Server) {
+    let (links, receiver) = mpsc::unbounded_channel();
+    let (interest_window, linger) = (Duration::ZERO, Duration::ZERO);
+    let limits = Limits { interest_window, linger, ..options.limits };
+    let views = Views::new(ViewsOptions { limits, ..options }, vec![Arc::new(Scripted(links))]);
+    (views, Server(receiver))
+}
+
+impl Server {
+    /// Returns the next link that a view opens.
+    pub(super) async fn link(&mut self) -> Upstream {
+        let link = tokio::time::timeout(Duration::from_secs(20), self.0.recv()).await;
+        Upstream(link.expect("no link is opened").unwrap())
+    }
+}
+
+impl Upstream {
+    /// Opens the stream with room for so many requests, and returns those.
+    pub(super) async fn open(&self, room: usize) -> mpsc::Receiver<Request> {
+        let (requests, receiver) = mpsc::channel(room);
+        self.report(LinkEvent::Opened { variant: Variant::Delta, requests, life: Arc::default() }).await;
+        receiver
+    }
+
+    pub(super) async fn end(&self, reason: &str) {
+        self.report(LinkEvent::Ended { reason: reason.into(), answered: false }).await;
+    }
+
+    pub(super) async fn say(&self, response: Response) {
+        self.report(LinkEvent::Response(Box::new(response))).await;
+    }
+
+    async fn report(&self, event: LinkEvent) {
+        self.0.reports.send(LinkReport { id: self.0.id, event }).await.unwrap();
+    }
+}
+
+/// A request for one name of a type.
+pub(super) fn wants(kind: &str, name: &str) -> Request {
+    Request::Delta(DeltaDiscoveryRequest {
+        type_url: format!("type.googleapis.com/{kind}"),
+        resource_names_subscribe: vec![name.into()],
+        ..Default::default()
+    })
+}

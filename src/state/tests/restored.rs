@@ -1,0 +1,201 @@
+//! What a later process takes from the file, and what that process leaves of it.
+
+use std::collections::BTreeMap;
+
+use redb::Database;
+use tokio::time::Instant;
+
+use super::world::{World, shown};
+use super::*;
+use crate::protocol::view::{BrakeState, Class, HeldRemoval, SavedSet, SetState};
+use crate::relay::{NotedBrakes, SavedView, Views, views_to_all};
+use crate::state::brakes::{records_of, state_of};
+use crate::state::load::{id_of, written};
+use crate::state::records::ServerRecord;
+
+const ONE: &str = "http://one";
+const TWO: &str = "http://two";
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A world with one view and two servers, and its file.
+fn of_two_servers() -> (World, Database, Contents) {
+    let mut world = World::of(1, 1);
+    world.servers = BTreeMap::from([(0, ONE.to_owned()), (1, TWO.to_owned())]);
+    let (database, contents, _) = opened(&Disk::default(), None).unwrap();
+    (world, database, contents)
+}
+
+fn clock(world: &World, later: Duration) -> WallClock {
+    WallClock { now: world.now + later.as_millis() as u64, is_plausible: true }
+}
+
+/// The resources of some sets of this class: name, server and rank.
+fn of_class(sets: &[SavedSet], class: Class) -> Vec<(&str, u16, u8)> {
+    let resources = sets.iter().filter(|set| set.class == class).flat_map(|set| &set.resources);
+    let mut of_class: Vec<_> = resources.map(|saved| (saved.key.as_str(), saved.server, saved.rank)).collect();
+    of_class.sort_unstable();
+    of_class
+}
+
+/// Puts the only view of a file into the views of a later process.
+fn restore(database: &Database, views: &Views, clock: &WallClock) -> Contents {
+    let stored = Stored::read(database, None).unwrap();
+    let view = &stored.views[0];
+    let (sets, id) = (stored.sets_of(view, views, clock).unwrap(), id_of(&view.record, views).unwrap());
+    let (brakes, counts_for_readiness, age) = Default::default();
+    let saved = SavedView { key: id.key.clone(), sets, brakes, counts_for_readiness, age };
+    let restored = views.restore(saved, MINUTE).unwrap();
+    let mut contents = stored.contents();
+    contents.views.insert(id, written(view, &restored, views));
+    contents
+}
+
+/// A resource under the number of a set that its view does not have makes the file unusable for the process after the next.
+#[test]
+fn a_set_that_was_restored_in_part_leaves_nothing_behind_when_it_is_written_again() {
+    for class in [Class::Wildcard, Class::Named] {
+        for is_server_gone in [true, false] {
+            let (mut world, database, mut contents) = of_two_servers();
+            world.give(0, class, "a", None);
+            world.give(1, class, "bb", None);
+            world.give(0, class, "ccc", Some(MINUTE));
+            world.save(&mut contents, &database, None).unwrap();
+            let (servers, later) = if is_server_gone { (&[ONE][..], SECOND) } else { (&[ONE, TWO][..], 2 * MINUTE) };
+            let mut contents = restore(&database, &views_to_all(servers), &clock(&world, later));
+            for (life, name) in [(1, "dddd"), (2, "eeeee")] {
+                world.life = life;
+                world.give(0, class, name, None);
+                world.save(&mut contents, &database, None).unwrap();
+                let stored = Stored::read(&database, None).unwrap_or_else(|fault| panic!("{class:?}: {fault}"));
+                assert_eq!(shown(&stored), world.expected(false), "{class:?}, {is_server_gone}");
+            }
+        }
+    }
+}
+
+/// The revisions of a view that begins again say nothing of the one before it.
+#[test]
+fn a_view_of_another_life_is_written_whole_and_what_it_lacks_goes() {
+    let (mut world, database, mut contents) = of_two_servers();
+    for name in ["a", "bb", "ccc", "dddd"] {
+        world.give(0, Class::Named, name, None);
+        world.save(&mut contents, &database, None).unwrap();
+    }
+    world.views.clear();
+    world.add_view(0);
+    world.life = 1;
+    world.give(0, Class::Named, "bb", None);
+    world.give(0, Class::Named, "eeeee", None);
+    world.save(&mut contents, &database, None).unwrap();
+    assert_eq!(shown(&Stored::read(&database, None).unwrap()), world.expected(false));
+}
+
+#[test]
+fn what_a_server_gave_is_of_that_server_though_it_has_another_place_in_the_list() {
+    let (mut world, database, mut contents) = of_two_servers();
+    for class in [Class::Wildcard, Class::Named] {
+        world.give(0, class, "a", None);
+        world.give(1, class, "bb", None);
+    }
+    world.save(&mut contents, &database, None).unwrap();
+    let stored = Stored::read(&database, None).unwrap();
+    let sets_of = |servers: &[&'static str]| {
+        stored.sets_of(&stored.views[0], &views_to_all(servers), &clock(&world, SECOND)).unwrap()
+    };
+    let swapped = sets_of(&[TWO, ONE]);
+    for class in [Class::Wildcard, Class::Named] {
+        assert_eq!(of_class(&swapped, class), [("a", 1, 1), ("bb", 0, 0)]);
+    }
+    let without = sets_of(&["http://three", TWO]);
+    assert_eq!(of_class(&without, Class::Named), [("bb", 1, 1)]);
+    assert!(without.iter().all(|set| set.class == Class::Named), "a part of the set of `*` is not the set");
+    assert!(sets_of(&["http://three"]).is_empty(), "nothing of it came from a server that is still there");
+}
+
+#[test]
+fn a_server_is_said_to_be_heard_while_it_responds_and_as_of_then_once_it_does_not() {
+    let (mut world, database, mut contents) = of_two_servers();
+    let heard = |contents: &Contents| {
+        let stored = Stored::read(&database, None).unwrap();
+        let of = |servers: &[ServerRecord]| servers.iter().map(|server| server.heard).collect::<Vec<_>>();
+        let in_file = of(&stored.views[0].record.servers);
+        assert_eq!(in_file, of(&contents.views.values().next().unwrap().servers));
+        in_file
+    };
+    world.give(0, Class::Named, "a", None);
+    let start = world.now;
+    for (responding, expected) in
+        [(vec![1], [0, start]), (vec![0], [start + 1_000, start]), (vec![], [start + 1_000, start])]
+    {
+        world.responding = responding;
+        world.save(&mut contents, &database, None).unwrap();
+        assert_eq!(heard(&contents), expected);
+        world.now += 1_000;
+    }
+    // The next process has not heard them either, until it does.
+    let mut contents = restore(&database, &views_to_all(&[ONE, TWO]), &clock(&world, SECOND));
+    world.life = 1;
+    world.save(&mut contents, &database, None).unwrap();
+    assert_eq!(heard(&contents), [start + 1_000, start]);
+}
+
+/// The clock may have been set back since the file was written.
+#[test]
+fn by_a_clock_that_is_before_the_file_no_age_is_known_and_what_has_a_ttl_has_expired() {
+    let (mut world, database, mut contents) = of_two_servers();
+    world.give(0, Class::Named, "a", Some(MINUTE));
+    world.give(0, Class::Named, "bb", None);
+    world.save(&mut contents, &database, None).unwrap();
+    let stored = Stored::read(&database, None).unwrap();
+    for (is_plausible, left, age) in [(true, vec!["a", "bb"], Some(SECOND)), (false, vec!["bb"], None)] {
+        let clock = WallClock { now: world.now, is_plausible };
+        let sets = stored.sets_of(&stored.views[0], &views_to_all(&[ONE]), &clock).unwrap();
+        let names: Vec<_> = of_class(&sets, Class::Named).into_iter().map(|(name, ..)| name).collect();
+        assert_eq!((names, clock.since(world.now - 1_000)), (left, age));
+        let named = sets.iter().find(|set| set.class == Class::Named).unwrap();
+        assert_eq!((named.has_expired, clock.since(0)), (!is_plausible, None));
+    }
+}
+
+/// The time goes on for what is held while a server responds, and the names of servers stand for their places.
+#[test]
+fn what_brakes_hold_is_saved_with_its_age_and_restored_for_the_servers_that_are_left() {
+    let held = |name: &str, server| HeldRemoval {
+        name: name.into(),
+        age: 10 * SECOND,
+        generation: 7,
+        emptied: true,
+        server,
+        rank: 9,
+    };
+    let set = |type_name: &str, removals| SetState {
+        type_name: type_name.into(),
+        glob: None,
+        sizes: vec![(SECOND, 5)],
+        start_size: 30,
+        empty_for: Some(5 * SECOND),
+        removals,
+    };
+    let sets = vec![set("a.B", vec![held("a", 0), held("bb", 1), held("ccc", 2)]), set("only.sizes", vec![])];
+    let at = Instant::now().checked_sub(60 * SECOND);
+    let noted = NotedBrakes { state: BrakeState { sets }.into(), at, changes: 3 };
+    let names = BTreeMap::from([(0, ONE.to_owned()), (1, TWO.to_owned())]);
+    // The record of the view has its servers in another order.
+    let servers = [TWO, ONE].map(|name| ServerRecord { name: name.into(), heard: 0 });
+    for any_responds in [true, false] {
+        let records = records_of(&noted, any_responds, &names, &servers);
+        // In the next process the first is gone, and the second is the last of two.
+        let views = views_to_all(&["http://three", TWO]);
+        let state = state_of(&records, &[Some(1), None], &views);
+        let passed = if any_responds { 60 * SECOND } else { Duration::ZERO };
+        let [restored] = &state.sets[..] else { panic!("{state:?}") };
+        assert_eq!((restored.start_size, restored.type_name.as_str(), &restored.glob), (30, "a.B", &None));
+        let [removal] = &restored.removals[..] else { panic!("{restored:?}") };
+        assert_eq!((removal.name.as_str(), removal.generation, removal.emptied), ("bb", 7, true));
+        assert_eq!((removal.server, removal.rank), (1, 1));
+        for (age, before) in [(removal.age, 10 * SECOND), (restored.empty_for.unwrap(), 5 * SECOND)] {
+            assert!((before + passed..before + passed + 20 * SECOND).contains(&age), "{age:?}");
+        }
+    }
+    assert_eq!(records_of(&noted, true, &names, &servers)[0].removals.len(), 2, "of servers that are saved");
+}

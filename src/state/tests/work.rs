@@ -1,0 +1,203 @@
+//! What the thread that has the file does with it: which views it loads, which it writes, and which it removes.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use super::world::{CDS, SECRETS, SERVER, Shown, World, shown};
+use super::*;
+use crate::protocol::moment::Moment;
+use crate::protocol::view::{BrakeState, Class, SavedResource, SavedSet};
+use crate::relay::{SavedView, Views, views_to_all};
+use crate::state::writer::Work;
+use crate::state::{StateOptions, WhenOlder};
+use crate::xds::SharingKey;
+
+/// The work of one process on a file, without its thread.
+struct Process {
+    work: Work,
+    views: Arc<Views>,
+}
+
+/// A folder for the file of one test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-work-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn options(&self) -> StateOptions {
+        StateOptions {
+            path: self.0.join("state"),
+            key: None,
+            max_age: None,
+            when_older: WhenOlder::Serve,
+            serve_without_secrets: true,
+            keep: 60 * MINUTE,
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Process {
+    fn start(options: StateOptions) -> Self {
+        let views = Arc::new(views_to_all(&[SERVER]));
+        let mut work = Work {
+            path: options.path.clone(),
+            key: None,
+            options,
+            views: Weak::new(),
+            counters: Arc::default(),
+            open: None,
+            unused: HashSet::new(),
+            started: Instant::now(),
+        };
+        work.open(&views);
+        Self { work, views }
+    }
+
+    fn write(&mut self) {
+        self.work.write(&self.views);
+    }
+
+    /// What is in the file, by cluster and name.
+    fn file(&self) -> BTreeMap<String, Vec<String>> {
+        let (database, _) = self.work.open.as_ref().expect("the file is not open");
+        by_cluster(&shown(&Stored::read(database, None).expect("the file is damaged")))
+    }
+
+    /// The names of a view that waits for its first client.
+    fn names(&self, cluster: &str) -> Vec<String> {
+        let view = self.views.to_save().into_iter().find(|view| view.key == key_of(cluster)).expect("no such view");
+        let kind = self.views.types().resolve(CDS);
+        let table = view.snapshot.resources(&kind, Class::Named).unwrap();
+        let names: std::collections::BTreeSet<_> = table.present_names().map(ToString::to_string).collect();
+        names.into_iter().collect()
+    }
+}
+
+fn by_cluster(shown: &Shown) -> BTreeMap<String, Vec<String>> {
+    let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (node, _, _, name) in shown.keys() {
+        let node: crate::proto::node::Node = prost::Message::decode(node.clone()).unwrap();
+        names.entry(node.cluster).or_default().push(name.clone());
+    }
+    names
+}
+
+fn of(views: &[(&str, &[&str])]) -> BTreeMap<String, Vec<String>> {
+    views.iter().map(|(view, names)| ((*view).to_owned(), names.iter().map(ToString::to_string).collect())).collect()
+}
+
+fn key_of(cluster: &str) -> SharingKey {
+    let node = crate::proto::node::Node { cluster: cluster.into(), ..Default::default() };
+    crate::xds::KeyRule::default().key(&prost::Message::encode_to_vec(&node)).unwrap()
+}
+
+/// Gives some views a view with these clusters and a secret, as if they had it from a file or an earlier configuration.
+fn give(views: &Views, cluster: &str, names: &[&str]) {
+    let mut world = World::of(1, 1);
+    names.iter().for_each(|name| world.give(0, Class::Named, name, None));
+    let mut sets = world.views[0].1.snapshot().to_save(Moment::START);
+    let kind = world.table.resolve(SECRETS);
+    let resource = world.resource(&kind, &"certificate".into(), 1);
+    let secret = SavedResource { key: "certificate".into(), resource, server: 0, rank: 0 };
+    let (class, (settled, past)) = (Class::Named, Default::default());
+    sets.push(SavedSet { kind, class, settled, past, has_expired: false, resources: vec![secret] });
+    let (key, brakes) = (key_of(cluster), BrakeState::default());
+    views.restore(SavedView { key, sets, brakes, counts_for_readiness: true, age: None }, MINUTE).unwrap();
+}
+
+/// A process writes a file with one view, and ends.
+fn write_file(folder: &Folder) {
+    let mut first = Process::start(folder.options());
+    give(&first.views, "web", &["a", "bb"]);
+    first.write();
+    assert_eq!((first.file(), first.work.counters.commits()), (of(&[("web", &["a", "bb"])]), 1));
+}
+
+#[test]
+fn what_was_loaded_is_not_written_again_and_what_is_new_once() {
+    let folder = Folder::new("once");
+    write_file(&folder);
+    let mut next = Process::start(folder.options());
+    assert_eq!((next.names("web"), next.work.counters.loaded_resources()), (vec!["a".into(), "bb".into()], 2));
+    next.write();
+    assert_eq!(next.work.counters.commits(), 0);
+    give(&next.views, "batch", &["a"]);
+    next.write();
+    next.write();
+    assert_eq!(next.work.counters.commits(), 1);
+    assert_eq!(next.file(), of(&[("batch", &["a"]), ("web", &["a", "bb"])]));
+}
+
+/// Another process, with other options, may use it still.
+#[test]
+fn a_view_that_is_not_used_stays_in_the_file_for_as_long_as_views_wait() {
+    for is_time_over in [false, true] {
+        let folder = Folder::new("unused");
+        write_file(&folder); // without secrets, which its clients have
+        let mut next = Process::start(StateOptions { serve_without_secrets: false, ..folder.options() });
+        assert_eq!((next.views.to_save().len(), next.work.counters.loaded_views()), (0, 0));
+        if is_time_over {
+            next.work.options.keep = Duration::ZERO;
+            next.write();
+            assert_eq!(next.file(), of(&[]));
+        } else {
+            next.write();
+            assert_eq!(next.file(), of(&[("web", &["a", "bb"])]));
+            // Its clients come and are served something else: all of it is replaced.
+            give(&next.views, "web", &["ccc"]);
+            next.write();
+            assert_eq!(next.file(), of(&[("web", &["ccc"])]));
+        }
+    }
+}
+
+/// While a configuration replaces another, a key may have two views.
+#[test]
+fn the_view_of_the_later_configuration_is_saved_and_what_only_the_earlier_has_too() {
+    let folder = Folder::new("later");
+    let mut process = Process::start(folder.options());
+    give(&process.views, "web", &["a"]);
+    give(&process.views, "batch", &["bb"]);
+    process.write();
+    let later = views_to_all(&[SERVER]).after(&process.views, MINUTE);
+    process.views = Arc::new(later);
+    give(&process.views, "web", &["a", "ccc"]);
+    for _ in 0..2 {
+        process.write();
+        assert_eq!(process.file(), of(&[("batch", &["bb"]), ("web", &["a", "ccc"])]));
+    }
+    assert_eq!(process.work.counters.commits(), 2);
+}
+
+#[test]
+fn a_file_that_could_not_be_written_is_opened_again_and_has_what_has_come_since() {
+    let folder = Folder::new("again");
+    let mut process = Process::start(folder.options());
+    give(&process.views, "web", &["a", "bb"]);
+    process.write();
+    process.work.open = None;
+    give(&process.views, "batch", &["ccc"]);
+    process.write(); // it is not open: nothing happens
+    let views = process.views.clone();
+    process.work.open(&views);
+    assert_eq!(process.names("web"), ["a", "bb"], "what runs is newer than the file");
+    assert_eq!((process.work.counters.loaded_views(), process.work.counters.loaded_resources()), (0, 0));
+    for _ in 0..2 {
+        process.write();
+        assert_eq!(process.file(), of(&[("batch", &["ccc"]), ("web", &["a", "bb"])]));
+    }
+    assert_eq!(process.work.counters.commits(), 2);
+}
