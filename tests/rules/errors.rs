@@ -237,3 +237,28 @@ fn i8_a_name_without_room_in_the_view_gets_an_error_and_is_tried_again_when_it_i
         assert_eq!(bench.asked_upstream(), ["+f"], "all that lingers makes room");
     }
 }
+
+#[test]
+fn key_11_the_end_of_what_a_client_may_not_have_is_not_sent_to_a_wildcard_either() {
+    let rule = AccessRule {
+        types: vec!["envoy.config.cluster.v3.Cluster".into()],
+        names: vec![NamePattern::parse("secret*")],
+        peers: Vec::new(),
+    };
+    let clearance = Access::of(vec![rule]).clearance(None);
+    for (variant, all, left) in [(Variant::Sotw, "C a,b", "C a"), (Variant::Delta, "C a,b", "C  -b")] {
+        let mut bench = Bench::new();
+        let client = bench.add(Client { clearance: clearance.clone(), ..Client::plain(variant) });
+        match variant {
+            Variant::Sotw => bench.sotw(client, CDS, &["*"], ""),
+            Variant::Delta => bench.delta(client, CDS, &["*"], &[]),
+        }
+        bench.whole(CDS, &[("a", "1"), ("b", "1"), ("secret", "1"), ("secret too", "1")]);
+        assert_eq!(bench.said(client), [all], "{variant:?}");
+        bench.later(1_000);
+        bench.whole(CDS, &[("a", "1"), ("b", "1"), ("secret", "1")]);
+        assert_eq!(bench.said(client), [""; 0], "{variant:?}: it never had that one");
+        bench.whole(CDS, &[("a", "1")]);
+        assert_eq!(bench.said(client), [left], "{variant:?}");
+    }
+}

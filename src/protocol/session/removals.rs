@@ -131,7 +131,8 @@ impl Subscription {
                 Lookup::Unknown => !sent.member,
                 Lookup::Absent(_) => false,
             });
-            if !never_sent && !by_name && wildcard.covers(name) && said.insert(name.clone()) {
+            let may_have = view.client.clearance.allows(kind, name);
+            if !never_sent && !by_name && may_have && wildcard.covers(name) && said.insert(name.clone()) {
                 let Presence::Absent(last) = &entry.presence else { continue };
                 draft.add_removed(name.clone(), last.as_ref());
                 if let Some(stated) = &mut wildcard.initial_versions {
