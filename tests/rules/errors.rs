@@ -262,3 +262,26 @@ fn key_11_the_end_of_what_a_client_may_not_have_is_not_sent_to_a_wildcard_either
         assert_eq!(bench.said(client), [left], "{variant:?}");
     }
 }
+
+#[test]
+fn key_11_what_a_client_states_that_it_has_and_may_not_have_is_removed_at_its_wildcard() {
+    let rule = AccessRule {
+        types: vec!["envoy.config.cluster.v3.Cluster".into()],
+        names: vec![NamePattern::parse("c"), NamePattern::parse("never was")],
+        peers: Vec::new(),
+    };
+    let clearance = Access::of(vec![rule]).clearance(None);
+    let mut bench = warm();
+    let client = bench.add(Client { clearance, ..Client::plain(Variant::Delta) });
+    let stated = ["a", "c", "never was"].map(|name| (name.to_owned(), "1".to_owned()));
+    let request = DeltaDiscoveryRequest {
+        type_url: CDS.into(),
+        resource_names_subscribe: vec!["*".into()],
+        initial_resource_versions: stated.into(),
+        ..Default::default()
+    };
+    bench.request(client, Request::Delta(request));
+    assert_eq!(bench.said(client), ["C a,b", "C  -c,never was"], "the rules may be newer than what it was sent");
+    bench.set(CDS, &[("c", "2")]);
+    assert_eq!(bench.said(client), [""; 0]);
+}
