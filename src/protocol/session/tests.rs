@@ -1,6 +1,9 @@
 //! What a session says of itself, to its view, to operators and to the scheduler, over several changes of one thing.
 
 mod explained;
+mod held;
+mod rests;
+mod summed;
 
 use std::sync::Arc;
 use std::time::Duration;
