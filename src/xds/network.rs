@@ -70,4 +70,20 @@ mod tests {
             assert_eq!(Network::parse(text), None, "{text}");
         }
     }
+
+    #[test]
+    fn an_ipv4_network_in_the_form_of_ipv6_has_the_rest_of_its_prefix() {
+        let mapped = |text: &str| Network::parse(text).unwrap().as_mapped().map(|network| network.to_string());
+        assert_eq!(mapped("::ffff:10.0.0.0/104").as_deref(), Some("10.0.0.0/8"));
+        assert_eq!(mapped("::ffff:10.0.0.7").as_deref(), Some("10.0.0.7"));
+        assert_eq!(["::ffff:0:0/95", "fd00::/104", "10.0.0.0/8"].map(mapped), [None, None, None]);
+    }
+
+    #[test]
+    fn a_prefix_of_ipv6_counts_to_its_last_bit() {
+        let within = |network: &str, peer: &str| Network::parse(network).unwrap().contains(peer.parse().unwrap());
+        assert!(within("fd00::/9", "fd7f::1") && !within("fd00::/9", "fd80::1"));
+        assert!(within("fd00::1", "fd00::1") && !within("fd00::1", "fd00::2") && !within("fd00::/127", "fd00::2"));
+        assert!(within("10.0.0.0/31", "10.0.0.1") && !within("10.0.0.0/31", "10.0.0.2"));
+    }
 }

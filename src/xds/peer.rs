@@ -99,4 +99,19 @@ mod tests {
         assert_eq!(shown(None, Some(Proven::Process { uid: 1000, gid: 7 })), "unix (uid:1000)");
         assert_eq!(shown(Some(address), Some(Proven::Certificate(names(None, &[])))), "10.0.0.1:4711");
     }
+
+    #[test]
+    fn the_identity_of_a_certificate_is_its_spiffe_id_or_else_its_first_uri_or_else_its_first_dns_name() {
+        let [one, other, host] = ["https://a.example/x", "https://b.example/x", "a.example"].map(Box::<str>::from);
+        let of = |names: CertificateNames| {
+            Peer { connection: 1, address: None, proven: Some(Proven::Certificate(names)) }.identity().unwrap()
+        };
+        let dns = CertificateNames { dns: vec![host], ..CertificateNames::default() };
+        let uris = CertificateNames { uris: vec![one, other], ..dns.clone() };
+        let spiffe = CertificateNames { spiffe: Some("spiffe://prod/a".into()), ..uris.clone() };
+        assert_eq!([dns, uris, spiffe].map(of), ["dns:a.example", "uri:https://a.example/x", "spiffe://prod/a"]);
+        let own =
+            |uid, gid| Peer { connection: 1, address: None, proven: Some(Proven::Process { uid, gid }) }.identity();
+        assert!(own(1, 7) != own(2, 7) && own(1, 7) == own(1, 8), "a process is its user, whatever its group");
+    }
 }

@@ -303,4 +303,29 @@ mod tests {
             Any { type_url: format!("type.googleapis.com/{WRAPPER_TYPE}"), value: wrapped.encode_to_vec().into() };
         assert_eq!(Resource::from_sotw(0, any, &kind, &store).unwrap().name.as_str(), "l");
     }
+
+    #[test]
+    fn xlat_2_constraints_are_in_the_full_hash_and_aliases_count_once() {
+        let constrained = |bytes: &'static [u8]| {
+            let constraints = Some(bytes.into());
+            let long = discovery::ResourceName { name: "c".into(), dynamic_parameter_constraints: constraints };
+            read(|w| w.resource_name = Some(long)).unwrap()
+        };
+        let (plain, one, other) = (read(|_| {}).unwrap(), constrained(b"\x0a\x01k"), constrained(b"\x0a\x01l"));
+        assert!(plain.full != one.full && one.full != other.full && one.content() == other.content());
+        let aliased =
+            |aliases: &[&str]| read(|w| w.aliases = aliases.iter().map(ToString::to_string).collect()).unwrap().full;
+        assert_eq!(aliased(&["a", "b", "a"]), aliased(&["a", "b"]));
+        assert_ne!(aliased(&["a", "b"]), aliased(&["a"]));
+    }
+
+    #[test]
+    fn two_resources_are_the_same_only_with_name_content_and_ttl() {
+        let plain = read(|_| {}).unwrap();
+        let seconds = |seconds| plain.with_ttl(Some(Duration::from_secs(seconds)));
+        assert!(plain.is_same(&read(|_| {}).unwrap()) && seconds(1).is_same(&seconds(1)));
+        assert!(!plain.is_same(&seconds(1)) && !seconds(1).is_same(&seconds(2)));
+        assert!(!plain.is_same(&read(|w| w.name = "d".into()).unwrap()));
+        assert!(!plain.is_same(&read(|w| w.aliases = vec!["a".into()]).unwrap()));
+    }
 }

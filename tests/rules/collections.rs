@@ -9,6 +9,7 @@ use weir::protocol::view::{Class, Completeness, Evidence, Selector, SessionId, U
 
 use super::support::{Bench, LDS};
 use weir::protocol::limits::Limits;
+use weir::xds::{Access, AccessRule, NamePattern};
 
 const GLOB: &str = "xdstp://x/envoy.config.listener.v3.Listener/foo/*?v=1";
 const A: &str = "xdstp://x/envoy.config.listener.v3.Listener/foo/a?v=1";
@@ -350,4 +351,29 @@ fn members_that_come_and_go_for_ever_are_not_remembered() {
     let footprint = bench.sessions[&id].footprint();
     assert_eq!((footprint.names, footprint.pending), (3, 0));
     assert_eq!(bench.view.known_names(&bench.kind(LDS)), 2, "no tombstones of names that nobody asked for");
+}
+
+#[test]
+fn key_11_a_client_is_sent_nothing_of_a_member_that_it_may_not_have_neither_the_value_nor_its_end() {
+    let mut bench = Bench::new();
+    let rule = AccessRule {
+        types: vec!["envoy.config.listener.v3.Listener".into()],
+        names: vec![NamePattern::parse(A)],
+        peers: Vec::new(),
+    };
+    let clearance = Access::of(vec![rule]).clearance(None);
+    let keeper = client(&mut bench);
+    let id = bench.add(Client { errors: true, clearance, ..Client::plain(Variant::Delta) });
+    let session = bench.sessions.remove(&id).unwrap();
+    bench.sessions.insert(id, session.with_authorities(Arc::new(["x".to_owned()].into())));
+    bench.delta(keeper, LDS, &[GLOB], &[]);
+    bench.delta(id, LDS, &[GLOB], &[]);
+    for content in ["1", "2"] {
+        member(&mut bench, A, content);
+        member(&mut bench, B, content);
+        assert_eq!(bench.said(keeper), [format!("L {A},{B}")]);
+        assert_eq!(bench.said(id), [format!("L {B}")]);
+    }
+    gone(&mut bench, A);
+    assert_eq!((bench.said(keeper), bench.said(id)), (vec![format!("L  -{A}")], vec![]));
 }

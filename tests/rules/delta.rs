@@ -364,3 +364,18 @@ fn delta_48_what_is_removed_from_a_wildcard_and_by_name_is_sent_in_pieces_each_o
         assert!(sent.len() > 1 && (removed.len(), count) == (200, 200), "{subscription}: {sent:?}");
     }
 }
+
+#[test]
+fn delta_10_a_wildcard_subscribed_again_before_its_answer_is_sent_with_all_that_was_stated() {
+    let mut bench = warm();
+    let first = bench.client(Variant::Delta);
+    bench.delta(first, CDS, &[], &[]);
+    let held = bench.poll(first).unwrap().resources;
+    let stated = held.iter().map(|resource| (resource.name.to_string(), resource.full.to_string()));
+    let initial_resource_versions = stated.chain([("old".to_owned(), "x".to_owned())]).collect();
+    let again = bench.client(Variant::Delta);
+    let request = DeltaDiscoveryRequest { type_url: CDS.into(), initial_resource_versions, ..Default::default() };
+    bench.request(again, Request::Delta(request));
+    bench.delta(again, CDS, &["*"], &[]);
+    assert_eq!(bench.said(again), ["C a,b,c", "C  -old"], "it may have forgotten them since, and old is to be removed");
+}

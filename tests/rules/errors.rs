@@ -237,3 +237,111 @@ fn i8_a_name_without_room_in_the_view_gets_an_error_and_is_tried_again_when_it_i
         assert_eq!(bench.asked_upstream(), ["+f"], "all that lingers makes room");
     }
 }
+
+#[test]
+fn i8_a_name_without_room_has_its_error_again_when_it_is_requested_again_and_there_still_is_none() {
+    let mut bench = Bench::with(Limits { names_per_view: 2, ..Limits::default() });
+    let [reads, _] = two(&mut bench, Variant::Delta, EDS, &["a", "b"]);
+    for round in 0..3 {
+        bench.delta(reads, EDS, &["c"], &[]);
+        assert_eq!(bench.said(reads), ["C !c:8"], "round {round}");
+    }
+    bench.delta(reads, EDS, &["c"], &[]);
+    bench.delta(reads, EDS, &[], &["c"]);
+    assert_eq!(bench.said(reads), [""; 0], "it was left before the error was sent");
+}
+
+#[test]
+fn xlat_36_for_a_wildcard_there_is_hope_while_its_set_or_anything_else_requested_is_cached() {
+    let mut bench = warm();
+    let grpc = Client { grpc: true, ..Client::plain(Variant::Sotw) };
+    let [cold, warm, names, both] = [(); 4].map(|()| bench.add(grpc.clone()));
+    bench.sotw(cold, SDS, &["*"], "");
+    bench.sotw(warm, CDS, &["*"], "");
+    bench.sotw(names, EDS, &["a", "missing"], "");
+    bench.sotw(both, SDS, &["*"], "");
+    bench.sotw(both, EDS, &["a"], "");
+    bench.view.on_source([Authority::TopLevel].into(), true);
+    bench.publish();
+    assert!(matches!(bench.step(cold), Step::End(CloseReason::NoUpstream)));
+    assert_eq!(bench.said(warm), ["C a,b,c"]);
+    assert_eq!((bench.said(names), bench.said(both)), (vec!["C a".to_owned()], vec!["C a".to_owned()]));
+}
+
+#[test]
+fn xlat_36_where_it_is_switched_off_a_grpc_client_without_hope_waits_too() {
+    let mut bench = Bench::with(Limits { grpc_fail_fast: false, ..Limits::default() });
+    let client = bench.add(Client { grpc: true, ..Client::plain(Variant::Sotw) });
+    bench.sotw(client, EDS, &["a"], "");
+    bench.view.on_source([Authority::TopLevel].into(), true);
+    bench.publish();
+    assert!(matches!(bench.step(client), Step::Idle(_)));
+}
+
+#[test]
+fn up_47_after_an_error_has_ended_a_longer_ttl_is_a_heartbeat_again() {
+    let mut bench = Bench::new();
+    let client = bench.add(Client { errors: true, ttl: true, ..Client::plain(Variant::Delta) });
+    bench.delta(client, EDS, &["a"], &[]);
+    let give = |bench: &mut Bench| {
+        bench.give(EDS, "a", "1", |wrapper| wrapper.ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 }));
+    };
+    give(&mut bench);
+    assert_eq!(bench.said(client), ["C a(60)"]);
+    bench.trouble(EDS, "a", UNAVAILABLE);
+    assert_eq!(bench.said(client), ["C !a:14"]);
+    bench.later(10_000);
+    give(&mut bench);
+    assert_eq!(bench.said(client), ["C a(60)"], "that is how the error ends");
+    bench.later(10_000);
+    give(&mut bench);
+    assert_eq!(bench.said(client), ["C ~a(60)"]);
+}
+
+#[test]
+fn key_11_the_end_of_what_a_client_may_not_have_is_not_sent_to_a_wildcard_either() {
+    let rule = AccessRule {
+        types: vec!["envoy.config.cluster.v3.Cluster".into()],
+        names: vec![NamePattern::parse("secret*")],
+        peers: Vec::new(),
+    };
+    let clearance = Access::of(vec![rule]).clearance(None);
+    for (variant, all, left) in [(Variant::Sotw, "C a,b", "C a"), (Variant::Delta, "C a,b", "C  -b")] {
+        let mut bench = Bench::new();
+        let client = bench.add(Client { clearance: clearance.clone(), ..Client::plain(variant) });
+        match variant {
+            Variant::Sotw => bench.sotw(client, CDS, &["*"], ""),
+            Variant::Delta => bench.delta(client, CDS, &["*"], &[]),
+        }
+        bench.whole(CDS, &[("a", "1"), ("b", "1"), ("secret", "1"), ("secret too", "1")]);
+        assert_eq!(bench.said(client), [all], "{variant:?}");
+        bench.later(1_000);
+        bench.whole(CDS, &[("a", "1"), ("b", "1"), ("secret", "1")]);
+        assert_eq!(bench.said(client), [""; 0], "{variant:?}: it never had that one");
+        bench.whole(CDS, &[("a", "1")]);
+        assert_eq!(bench.said(client), [left], "{variant:?}");
+    }
+}
+
+#[test]
+fn key_11_what_a_client_states_that_it_has_and_may_not_have_is_removed_at_its_wildcard() {
+    let rule = AccessRule {
+        types: vec!["envoy.config.cluster.v3.Cluster".into()],
+        names: vec![NamePattern::parse("c"), NamePattern::parse("never was")],
+        peers: Vec::new(),
+    };
+    let clearance = Access::of(vec![rule]).clearance(None);
+    let mut bench = warm();
+    let client = bench.add(Client { clearance, ..Client::plain(Variant::Delta) });
+    let stated = ["a", "c", "never was"].map(|name| (name.to_owned(), "1".to_owned()));
+    let request = DeltaDiscoveryRequest {
+        type_url: CDS.into(),
+        resource_names_subscribe: vec!["*".into()],
+        initial_resource_versions: stated.into(),
+        ..Default::default()
+    };
+    bench.request(client, Request::Delta(request));
+    assert_eq!(bench.said(client), ["C a,b", "C  -c,never was"], "the rules may be newer than what it was sent");
+    bench.set(CDS, &[("c", "2")]);
+    assert_eq!(bench.said(client), [""; 0]);
+}

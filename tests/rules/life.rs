@@ -6,6 +6,7 @@ use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, Resource as Wrapper, resource::CacheControl};
 use weir::protocol::session::{Client, Variant};
 use weir::protocol::view::{Class, SessionId, Update};
+use weir::xds::{Access, AccessRule, NamePattern};
 
 use super::support::{Bench, CDS, EDS};
 
@@ -220,4 +221,58 @@ fn delta_46_a_ttl_that_is_removed_is_sent_in_full_state_types_too() {
     assert_eq!(bench.said(client), ["C a"]);
     bench.sotw(client, CDS, &["a"], "2");
     assert_eq!(bench.said(client), [""; 0]);
+}
+
+#[test]
+fn up_40_a_new_version_has_a_time_of_its_own_and_none_of_the_one_before() {
+    for (seconds, ends) in [(Some(100), Some(50_000)), (Some(20), None), (None, None)] {
+        let mut bench = Bench::new();
+        let [_, unable] = two(&mut bench, Variant::Delta, &["a"]);
+        bench.give(EDS, "a", "1", mortal(60));
+        assert_eq!(bench.said(unable), ["C a"]);
+        bench.later(10_000);
+        bench.give(EDS, "a", "2", |wrapper| {
+            wrapper.ttl = seconds.map(|seconds| prost_types::Duration { seconds, nanos: 0 });
+        });
+        assert_eq!(bench.said(unable), ["C a"]);
+        match (seconds, ends) {
+            (Some(_), Some(rest)) => {
+                bench.later(50_000);
+                assert_eq!(bench.said(unable), [""; 0], "{seconds:?}: the time of the earlier version is over");
+                bench.later(rest);
+            }
+            (Some(_), None) => bench.later(20_000),
+            (None, _) => bench.later(1_000_000),
+        }
+        let end = if seconds.is_some() { vec!["C  -a".to_owned()] } else { vec![] };
+        assert_eq!(bench.said(unable), end, "{seconds:?}");
+    }
+}
+
+#[test]
+fn key_11_a_longer_ttl_of_what_a_client_may_not_have_is_not_sent_to_it() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new();
+        let rule = AccessRule {
+            types: vec!["envoy.config.endpoint.v3.ClusterLoadAssignment".into()],
+            names: vec![NamePattern::parse("secret*")],
+            peers: Vec::new(),
+        };
+        let clearance = Access::of(vec![rule]).clearance(None);
+        let client = bench.add(Client { ttl: true, wrappers: true, clearance, ..Client::plain(variant) });
+        match variant {
+            Variant::Delta => bench.delta(client, EDS, &["*"], &[]),
+            Variant::Sotw => bench.sotw(client, EDS, &["*"], ""),
+        }
+        for name in ["a", "secret"] {
+            bench.give(EDS, "*", "1", |wrapper| {
+                *wrapper = super::support::wrapper(EDS, name, "1");
+                mortal(60)(wrapper);
+            });
+        }
+        assert_eq!(bench.said(client), ["C a(60)"], "{variant:?}");
+        bench.later(1_000);
+        ["a", "secret"].iter().for_each(|name| refresh(&mut bench, Class::Wildcard, name, 60));
+        assert_eq!(bench.said(client), ["C ~a(60)"], "{variant:?}");
+    }
 }

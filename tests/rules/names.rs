@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir::proto::Request;
-use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Resource as Wrapper};
 use weir::protocol::session::{Client, CloseReason, Session, Step, Variant};
 use weir::protocol::view::SessionId;
 use weir::xds::Authority;
@@ -174,4 +174,59 @@ fn xlat_36_it_is_the_authority_of_what_is_wanted_that_has_to_be_unreachable() {
     bench.publish();
     assert!(matches!(bench.step(both), Step::Idle(_)), "now it is the other half");
     assert!(matches!(bench.step(old), Step::End(CloseReason::NoUpstream)));
+}
+
+const BROKEN: &str = "xdstp:broken";
+
+#[test]
+fn name_10_a_name_that_cannot_be_requested_has_its_error_again_when_it_is_requested_again_and_none_once_it_was_left() {
+    let mut bench = Bench::new();
+    let id = client(&mut bench, Variant::Sotw);
+    let error = [format!("L !{BROKEN}:3")];
+    bench.sotw(id, LDS, &[BROKEN, "good"], "");
+    assert_eq!(bench.said(id), error);
+    bench.sotw(id, LDS, &["good"], "1");
+    assert_eq!(bench.said(id), [""; 0]);
+    bench.sotw(id, LDS, &[BROKEN, "good"], "1");
+    assert_eq!(bench.said(id), error, "it was left meanwhile");
+
+    let id = client(&mut bench, Variant::Delta);
+    bench.delta(id, LDS, &[BROKEN], &[]);
+    assert_eq!(bench.said(id), error);
+    bench.delta(id, LDS, &["other"], &[]);
+    assert_eq!(bench.said(id), [""; 0]);
+    bench.delta(id, LDS, &[BROKEN], &[]);
+    assert_eq!(bench.said(id), error, "it is requested again");
+    bench.delta(id, LDS, &[BROKEN], &[]);
+    bench.delta(id, LDS, &[], &[BROKEN]);
+    assert_eq!(bench.said(id), [""; 0], "it was left before the error was sent");
+}
+
+#[test]
+fn name_16_errors_and_heartbeats_are_in_the_spelling_of_the_client_too() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new();
+        let able = Client { errors: true, ttl: true, wrappers: true, ..Client::plain(variant) };
+        let id = client_as(&mut bench, able);
+        match variant {
+            Variant::Sotw => bench.sotw(id, OWN, &[&own(OTHERWISE)], ""),
+            Variant::Delta => bench.delta(id, OWN, &[&own(OTHERWISE)], &[]),
+        }
+        bench.trouble(OWN, &own(CANONICAL), 14);
+        assert_eq!(bench.said(id), [format!("T !{}:14", own(OTHERWISE))], "{variant:?}");
+        bench.later(1_000);
+        let mortal = |wrapper: &mut Wrapper| wrapper.ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+        bench.give(OWN, &own(CANONICAL), "1", mortal);
+        assert_eq!(bench.poll(id).unwrap().spellings.len(), 1, "{variant:?}");
+        bench.later(1_000);
+        bench.give(OWN, &own(CANONICAL), "1", mortal);
+        assert_eq!(bench.said(id), [format!("T ~{}(60)", own(OTHERWISE))], "{variant:?}");
+    }
+}
+
+/// A type whose SotW replies have single resources.
+const OWN: &str = "type.googleapis.com/own.Type";
+
+fn own(listener: &str) -> String {
+    listener.replace("envoy.config.listener.v3.Listener", "own.Type")
 }

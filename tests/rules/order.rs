@@ -434,3 +434,24 @@ fn ord_13_a_rejection_of_clusters_ends_the_hold_and_the_wait_for_the_answer() {
     bench.request(client, Request::Sotw(rejection));
     assert_eq!(bench.said(client).last().unwrap(), "R a");
 }
+
+#[test]
+fn ord_13_a_route_waits_a_short_time_for_endpoints_that_are_known_not_to_exist() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &[], &[]);
+    bench.delta(client, RDS, &["a"], &[]);
+    bench.delta(client, EDS, &["a", "new"], &[]);
+    bench.remove(EDS, "new");
+    bench.said(client);
+    bench.later(1_000);
+    bench.set(CDS, &[("new", "1")]);
+    bench.set(RDS, &[("a", "to new")]);
+    assert_eq!(bench.said(client), ["C new"], "the route is held");
+    bench.later(100);
+    assert_eq!(bench.said(client), ["C  -new"], "the endpoints are said again to be absent");
+    bench.later(399);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.later(1);
+    assert_eq!(bench.said(client), ["R a"], "and not only after the two seconds of a hold");
+}

@@ -389,3 +389,16 @@ fn sotw_9_and_xlat_4_a_version_changes_with_what_is_seen_and_with_nothing_else()
     bench.set(CDS, &[("c", "1")]);
     assert_eq!(all, version(&[], &mut bench), "the same content is the same version");
 }
+
+#[test]
+fn sotw_4_and_sotw_26_a_stated_version_counts_no_more_once_names_are_requested_beside_the_wildcard() {
+    let mut bench = warm();
+    let first = bench.client(Variant::Sotw);
+    bench.sotw(first, CDS, &[], "");
+    let version_info = bench.poll(first).unwrap().version.to_string();
+    let again = bench.client(Variant::Sotw);
+    let request = DiscoveryRequest { type_url: CDS.into(), version_info, ..Default::default() };
+    bench.request(again, Request::Sotw(request));
+    bench.sotw(again, CDS, &["*", "a"], "");
+    assert_eq!(bench.said(again), ["C a,b,c"], "a was requested, and the version says nothing of it");
+}

@@ -434,3 +434,15 @@ fn xlat_12_what_a_client_may_hold_of_a_set_is_requested_no_longer_once_the_set_i
     bench.later(3_600_000);
     assert!(!bench.view.seeks_set(&kind));
 }
+
+#[test]
+fn xlat_12_a_relay_that_subscribes_to_a_set_again_has_all_of_it_only_once_it_was_sent_again() {
+    let mut bench = Bench::new();
+    let one = bench.add(relay(Variant::Delta));
+    bench.delta(one, CDS, &["*"], &[]);
+    bench.whole(CDS, &[("a", "1"), ("b", "1")]);
+    let all = [("C a,b".to_owned(), Some(SetMark::Partial)), ("C ".to_owned(), Some(SetMark::Complete))];
+    assert_eq!(marked(&mut bench, one), all);
+    bench.delta(one, CDS, &["*"], &[]);
+    assert_eq!(marked(&mut bench, one), all);
+}

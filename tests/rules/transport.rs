@@ -5,7 +5,7 @@ use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLo
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{BadRequest, Client, CloseReason, Fetched, Step, Variant};
 use weir::protocol::view::SessionId;
-use weir::xds::{TypeInfo, TypeTable};
+use weir::xds::{Access, AccessRule, NamePattern, TypeInfo, TypeTable};
 
 use super::support::{Bench, CDS, EDS, RDS, text_of};
 use super::warm;
@@ -269,4 +269,28 @@ fn i10_questions_that_cannot_be_answered_are_bounded() {
         bench.request(client, Request::Delta(request));
     }
     assert!(matches!(bench.step(client), Step::End(CloseReason::BadRequest(BadRequest::TooManyNames(100)))));
+}
+
+#[test]
+fn rest_5_a_client_that_may_not_have_everything_is_current_by_the_version_of_what_it_may_have() {
+    let mut bench = warm();
+    let rule = AccessRule {
+        types: vec!["envoy.config.cluster.v3.Cluster".into()],
+        names: vec![NamePattern::parse("c")],
+        peers: Vec::new(),
+    };
+    let clearance = Access::of(vec![rule]).clearance(None);
+    let only = Some(bench.kind(CDS));
+    let client = bench.add(Client { only, clearance, ..Client::plain(Variant::Sotw) });
+    bench.sotw(client, CDS, &[], "");
+    let Fetched::Reply(reply) = bench.fetch(client, false) else { panic!("all is known") };
+    assert_eq!(text_of(&reply), "C a,b");
+    let is_current = |bench: &Bench| {
+        bench.sessions[&client].is_current(bench.view.snapshot(), &reply.version.to_string(), bench.now)
+    };
+    assert!(is_current(&bench));
+    bench.set(CDS, &[("c", "2")]);
+    assert!(is_current(&bench), "nothing has changed for it");
+    bench.set(CDS, &[("b", "2")]);
+    assert!(!is_current(&bench));
 }

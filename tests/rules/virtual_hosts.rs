@@ -4,7 +4,7 @@ use weir::proto::discovery::Resource as Wrapper;
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, Variant};
 use weir::protocol::view::SessionId;
-use weir::xds::TypeTable;
+use weir::xds::{Access, AccessRule, NamePattern, TypeTable};
 
 use super::support::{Bench, CDS, RDS, VHDS};
 
@@ -151,4 +151,39 @@ fn delta_36_hosts_of_routes_that_were_left_are_not_sent_any_more() {
     bench.delta(client, RDS, &[], &["r"]);
     bench.give(VHDS, "*", "2", named("r/one"));
     assert_eq!(bench.said(client), [""; 0]);
+}
+
+#[test]
+fn delta_36_a_wildcard_that_was_answered_with_all_hosts_is_not_limited_by_a_later_request() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, VHDS, &["*"], &[]);
+    bench.give(VHDS, "*", "1", named("other/two"));
+    assert_eq!(bench.said(client), ["V other/two"], "it requested no route configuration");
+    bench.delta(client, RDS, &["r"], &[]);
+    give_routes(&mut bench, "r", "1");
+    bench.said(client);
+    bench.delta(client, VHDS, &["r/one.test"], &[]);
+    bench.give(VHDS, "*", "2", named("other/two"));
+    assert_eq!(bench.said(client), ["V other/two"], "it has the host, and has to be sent its changes");
+}
+
+#[test]
+fn key_11_a_host_that_a_client_may_not_have_does_not_follow_its_route_configuration() {
+    let rule = AccessRule {
+        types: vec!["envoy.config.route.v3.VirtualHost".into()],
+        names: vec![NamePattern::parse("r/secret")],
+        peers: Vec::new(),
+    };
+    let clearance = Access::of(vec![rule]).clearance(None);
+    let mut bench = Bench::new();
+    let client = bench.add(Client { clearance, ..Client::plain(Variant::Delta) });
+    bench.delta(client, RDS, &["r"], &[]);
+    give_routes(&mut bench, "r", "1");
+    bench.delta(client, VHDS, &[], &[]);
+    bench.give(VHDS, "*", "1", named("r/one"));
+    bench.give(VHDS, "*", "1", named("r/secret"));
+    assert_eq!(bench.said(client), ["R r", "V r/one"]);
+    give_routes(&mut bench, "r", "2");
+    assert_eq!(bench.said(client), ["R r", "V r/one"]);
 }

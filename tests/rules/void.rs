@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir::protocol::limits::Limits;
 use weir::protocol::session::Variant;
-use weir::protocol::view::{Class, Evidence, Lookup, OrderLosses, SessionId, Update};
+use weir::protocol::view::{Class, Evidence, Lookup, OrderLosses, Selector, SessionId, Update};
 use weir::xds::Authority;
 
 use super::support::{Bench, CDS, EDS, RDS, lead};
@@ -259,4 +259,67 @@ fn with_a_hold_of_zero_everything_goes_out_as_it_comes() {
     lead(&mut bench, "r", &["b"]);
     gone(&mut bench, "a");
     assert_eq!(bench.said(client), ["R r", "C  -a"]);
+}
+
+/// A cluster whose endpoints have another name.
+fn cluster_with_endpoints(bench: &mut Bench, name: &str, endpoints: &str) {
+    bench.give(CDS, "*", "1", |wrapper| {
+        let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();
+        let config = [nested(1, &[0x1a, 0]), nested(2, endpoints.as_bytes())].concat();
+        let body = [nested(1, name.as_bytes()), nested(3, &config)].concat();
+        wrapper.name = name.into();
+        wrapper.resource.as_mut().unwrap().value = body.into();
+    });
+}
+
+#[test]
+fn ord_1_endpoints_stay_for_the_clusters_that_use_them_now_and_for_no_others() {
+    let (mut bench, client) = led();
+    bench.delta(client, EDS, &["e1", "e2"], &[]);
+    bench.set(EDS, &[("e1", "1"), ("e2", "1")]);
+    cluster_with_endpoints(&mut bench, "named", "e1");
+    lead(&mut bench, "r", &["named"]);
+    bench.said(client);
+    bench.later(10 * HOLD);
+    bench.said(client);
+    let gone = |bench: &mut Bench, name: &str| {
+        let (kind, class) = (bench.kind(EDS), Class::Named);
+        bench.apply(vec![Update::Absent { kind, class, key: name.into(), evidence: Evidence::Reported }]);
+        bench.said(client)
+    };
+    assert_eq!(gone(&mut bench, "e1"), [""; 0], "a cluster that is led to uses them");
+    bench.set(EDS, &[("e1", "1")]);
+    cluster_with_endpoints(&mut bench, "named", "e2");
+    bench.said(client);
+    bench.later(10 * HOLD);
+    bench.said(client);
+    assert_eq!(gone(&mut bench, "e1"), ["C  -e1"], "the cluster has others now");
+    assert_eq!(gone(&mut bench, "e2"), [""; 0]);
+}
+
+#[test]
+fn ord_1_a_removal_that_waits_is_taken_back_when_its_set_starts_over() {
+    let (mut bench, client) = led();
+    gone(&mut bench, "a");
+    bench.later(1_000);
+    bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]);
+    bench.later(10 * HOLD);
+    assert_eq!(bench.said(client), [""; 0], "the server of the new opening has said nothing of it");
+}
+
+#[test]
+fn ord_4_a_change_that_waits_is_dropped_by_what_comes_for_its_name_meanwhile() {
+    let (mut bench, client) = led();
+    lead(&mut bench, "r", &["a", "b"]);
+    bench.later(WAIT / 2);
+    lead(&mut bench, "r", &["a"]);
+    bench.later(10 * WAIT);
+    assert_eq!((leads(&bench), bench.said(client)), (vec!["a".to_owned()], vec![]), "the server took it back");
+
+    lead(&mut bench, "r", &["a", "c"]);
+    bench.later(WAIT / 2);
+    bench.remove(RDS, "r");
+    assert_eq!(bench.said(client), ["R  -r"]);
+    bench.later(10 * WAIT);
+    assert_eq!((leads(&bench), bench.said(client)), (vec![], vec![]), "a removal is not undone by an earlier change");
 }

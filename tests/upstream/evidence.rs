@@ -9,7 +9,7 @@ use weir::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 use weir::protocol::view::{Claim, Claimed, Class};
 
 use super::support::{CDS, EDS, LDS};
-use super::{Bench, WINDOW, delta, requested, sotw};
+use super::{Bench, WINDOW, delta, error, requested, sotw};
 
 const TIMER: Duration = Duration::from_secs(15);
 const QUIET: Duration = Duration::from_secs(5);
@@ -381,4 +381,34 @@ fn rest_12_a_poll_that_was_begun_after_asking_is_an_answer_to_all_that_is_asked(
     bench.upstream.streams()[0].on_unchanged(epoch, EDS, now);
     assert_eq!(bench.later(Duration::ZERO), ["Named b gone"], "what it left out it does not have");
     assert!(!bench.asks_again(), "there is nobody to be asked on another stream");
+}
+
+#[test]
+fn up_36_a_call_that_a_lost_stream_left_unanswered_is_made_again_on_the_next() {
+    let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
+    bench.mute = true;
+    assert_eq!(bench.later(TIMER), [""; 0]);
+    assert!(bench.upstream.streams()[0].take_liveness_call(), "made, and not answered");
+    bench.reopen();
+    assert!(!bench.upstream.streams()[0].take_liveness_call(), "the time of the next opening has only begun");
+    bench.mute = false;
+    assert_eq!(bench.later(TIMER), ["Named a unanswered"]);
+}
+
+#[test]
+fn up_36_an_error_of_an_earlier_opening_confirms_nothing_on_the_next() {
+    let rules = ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() };
+    let mut bench = requested(Variant::Delta, EDS, &["a", "b"], rules);
+    bench.respond(0, delta(EDS, &["a", "b"], &[], "1"));
+    let Response::Delta(mut response) = delta(EDS, &[], &[], "2") else { unreachable!() };
+    response.resource_errors = error(14);
+    assert_eq!(bench.respond(0, Response::Delta(response)), ["a error 14"], "it is there");
+    bench.reopen();
+    bench.respond(0, delta(EDS, &["b"], &[], "3"));
+    bench.later(TIMER);
+    assert!(bench.asks_again(), "it has not sent a on this opening");
+    bench.reopen();
+    bench.respond(0, delta(EDS, &["b"], &[], "4"));
+    bench.later(TIMER);
+    assert_eq!(bench.later(SECOND), ["Named a gone"]);
 }

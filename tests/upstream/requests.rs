@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use weir::protocol::limits::Limits;
 use weir::protocol::session::Variant;
 use weir::protocol::upstream::ServerQuirks;
 
@@ -343,4 +344,16 @@ fn up_16_what_is_not_said_again_goes_though_the_server_never_stops_talking() {
     }
     assert_eq!(asked_at, Some(5), "what it says once more is no growth");
     assert_eq!(gone_at, Some(5 + 120));
+}
+
+#[test]
+fn i10_of_a_server_that_reads_no_acks_the_latest_are_kept_for_it() {
+    let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
+    let limit = Limits::default().pending_answers;
+    for number in 0..limit + 2 {
+        bench.respond(0, delta(EDS, &["a"], &[], &number.to_string()));
+    }
+    let acks = bench.requests(0);
+    let nonce = |number: usize| format!("C +[] -[] {{}} n{number}!");
+    assert_eq!((acks.len(), acks.first(), acks.last()), (limit, Some(&nonce(2)), Some(&nonce(limit + 1))));
 }

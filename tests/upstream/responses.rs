@@ -407,3 +407,13 @@ fn delta_22_an_alias_that_leads_elsewhere_now_is_not_gone() {
     assert_eq!(bench.respond(0, delta(vhds, &[], &["r/one"], "3")), [""; 0]);
     assert_eq!(bench.respond(0, delta(vhds, &[], &["r/two"], "4")), ["Named r/alias gone"]);
 }
+
+#[test]
+fn up_40_a_resource_that_came_again_without_a_ttl_is_stated_and_one_with_a_ttl_is_not() {
+    let ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+    let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
+    for (version, ttl, stated) in [("1", ttl, ""), ("2", None, "a:2"), ("3", ttl, "")] {
+        bench.respond(0, wrapped(EDS, "a", version, |resource| resource.ttl = ttl));
+        assert_eq!(bench.reopen(), [format!("C +[a] -[] {{{stated}}} n with node")], "version {version}");
+    }
+}

@@ -289,3 +289,38 @@ fn fb_11_the_delay_of_an_outage_begins_with_that_outage() {
         assert_eq!((ladder.state(), ladder.next_deadline()), (LadderState::Active(0), None));
     }
 }
+
+#[test]
+fn a_ladder_is_in_a_state_since_it_came_to_it_and_not_since_the_last_event() {
+    let at = |seconds| NOW + Duration::from_secs(seconds);
+    let mut ladder = ladder(2, Rule::Uncached);
+    ladder.on_interest(&uncached(), at(1));
+    ladder.on_response(0, true, at(2));
+    ladder.on_response(0, true, at(3));
+    ladder.on_interest(&uncached(), at(4));
+    assert_eq!((ladder.state(), ladder.since()), (LadderState::Active(0), at(2)));
+    for seconds in 5..8 {
+        ladder.on_unreachable(0, &cached(), at(seconds));
+        assert_eq!((ladder.state(), ladder.since()), (LadderState::Cached(0), at(5)));
+    }
+    ladder.on_response(0, false, at(9));
+    assert_eq!((ladder.state(), ladder.since()), (LadderState::Active(0), at(9)));
+}
+
+#[test]
+fn fb_17_a_server_is_kept_for_a_while_after_a_return_to_it_and_not_after_it_was_tried_first() {
+    let patience = FallbackTimers { hold_down: Duration::from_secs(60), ..FallbackTimers::default() };
+    let at = |seconds| NOW + Duration::from_secs(seconds);
+    let mut ladder = Ladder::new(2, Rule::Reachability, patience);
+    ladder.on_interest(&uncached(), at(0));
+    ladder.on_response(0, true, at(1));
+    assert_eq!(ladder.on_unreachable(0, &uncached(), at(2)), [LadderAction::Open(1)], "it is no return");
+    ladder.on_response(1, true, at(3));
+    ladder.on_response(0, true, at(100));
+    assert_eq!(ladder.on_unreachable(0, &uncached(), at(110)), []);
+    assert_eq!(ladder.next_deadline(), Some(at(160)));
+    ladder.on_response(0, true, at(120));
+    assert_eq!(ladder.on_unreachable(0, &uncached(), at(130)), [], "it has returned once more");
+    assert_eq!(ladder.next_deadline(), Some(at(180)));
+    assert_eq!(ladder.on_time(&uncached(), at(180)), [LadderAction::Open(1)]);
+}

@@ -422,3 +422,80 @@ fn lrs_18_in_a_long_outage_reports_are_kept_for_so_long_again_and_again() {
         assert_eq!(aggregate.take_lost(), 1);
     }
 }
+
+#[test]
+fn lrs_19_an_order_of_the_same_interval_may_ask_for_endpoints_or_no_longer() {
+    let endpoint = UpstreamEndpointStats { address: Some(Bytes::from_static(b"one")), ..Default::default() };
+    let stats = UpstreamLocalityStats { upstream_endpoint_stats: vec![endpoint], ..requests(1, 0) };
+    let mut aggregate = ordered(LIMITS);
+    let client = aggregate.join();
+    for (wanted, number) in [(true, 1), (false, 0), (true, 1)] {
+        let wish = LoadStatsResponse { report_endpoint_granularity: wanted, ..response() };
+        aggregate.on_order(&order(&wish), at(1));
+        assert_eq!(aggregate.next_deadline(), Some(at(10)), "the interval is the same");
+        aggregate.on_report(client, &report("c", stats.clone()), usize::MAX);
+        assert_eq!(only(&aggregate.report(at(0))).upstream_endpoint_stats.len(), number);
+    }
+}
+
+#[test]
+fn lrs_1_a_report_before_any_order_is_counted_as_lost() {
+    let mut aggregate = Aggregate::new(LIMITS);
+    let client = aggregate.join();
+    aggregate.on_report(client, &report("c", requests(1, 1)), usize::MAX);
+    aggregate.on_report(client, &report("c", requests(1, 1)), usize::MAX);
+    assert_eq!((aggregate.take_lost(), aggregate.take_lost()), (2, 0));
+    aggregate.on_ended(at(1));
+    assert_eq!(aggregate.next_deadline(), None, "there is nothing that an outage could lose");
+    aggregate.on_order(&order(&response()), at(2));
+    assert!(aggregate.report(at(12)).cluster_stats.is_empty());
+}
+
+#[test]
+fn a_report_that_is_hastened_is_due_at_once_and_no_other_begins() {
+    let mut aggregate = ordered(LIMITS);
+    aggregate.hasten(at(4));
+    assert!(aggregate.is_due(at(4)));
+    aggregate.report(at(4));
+    assert_eq!(aggregate.next_deadline(), Some(at(14)), "the next one has its whole interval");
+    aggregate.hasten(at(20));
+    assert_eq!(aggregate.next_deadline(), Some(at(14)), "one that is late is not put off");
+    aggregate.on_ended(at(21));
+    aggregate.hasten(at(22));
+    assert!(!aggregate.is_due(at(1000)), "there is no stream to report on");
+}
+
+#[test]
+fn lrs_18_what_a_report_has_beside_its_counts_is_given_back_with_them() {
+    let mut aggregate = Aggregate::new(LIMITS);
+    let wish = LoadStatsResponse { report_endpoint_granularity: true, ..response() };
+    aggregate.on_order(&order(&wish), at(0));
+    let client = aggregate.join();
+    let metric = |name: &str| EndpointLoadMetricStats { metric_name: name.into(), ..Default::default() };
+    let endpoint = UpstreamEndpointStats {
+        address: Some(Bytes::from_static(b"one")),
+        metadata: Some(Bytes::from_static(b"metadata")),
+        load_metric_stats: vec![metric("of an endpoint")],
+        total_requests_in_progress: 1,
+        ..Default::default()
+    };
+    let stats = UpstreamLocalityStats {
+        upstream_endpoint_stats: vec![endpoint],
+        load_metric_stats: vec![metric("of a locality")],
+        ..requests(1, 1)
+    };
+    let mut reported = report("c", stats);
+    let category = "overload".to_owned();
+    reported.cluster_stats[0].dropped_requests = vec![DroppedRequests { category, dropped_count: 1 }];
+    let mut kept = Vec::new();
+    for round in 1..4 {
+        aggregate.on_report(client, &reported, usize::MAX);
+        let full = aggregate.bytes();
+        aggregate.report(at(10 * round));
+        kept.push((full, aggregate.bytes()));
+    }
+    assert!(kept[0].0 > kept[0].1 && kept.iter().all(|bytes| *bytes == kept[0]), "the same in each round: {kept:?}");
+    aggregate.leave(client);
+    aggregate.report(at(100));
+    assert_eq!((aggregate.bytes(), aggregate.is_over()), (0, true));
+}

@@ -306,4 +306,18 @@ mod tests {
         (1..1000).for_each(|nonce| answers.sent(reply(nonce), Moment::START, &limits));
         assert_eq!(answers.len(), limits.answers);
     }
+
+    #[test]
+    fn sotw_46_the_wait_for_an_answer_runs_from_the_first_reply_that_has_none_whatever_is_sent_meanwhile() {
+        let (mut answers, limits) = (AckTracker::default(), Limits::default());
+        let half = |number: u32| Moment::START + number * (limits.ack_patience / 2);
+        answers.sent(reply(1), half(0), &limits);
+        answers.sent(reply(2), half(1), &limits);
+        assert_eq!(answers.waiting(half(1)), Some(half(2)), "a reply to a request does not delay changes");
+        answers.answer("1", None, half(1));
+        assert_eq!(answers.waiting(half(1)), Some(half(2)), "nor does an answer to an earlier one release them");
+        assert_eq!(answers.waiting(half(2)), None);
+        answers.sent(reply(3), half(3), &limits);
+        assert_eq!(answers.waiting(half(3)), Some(half(5)), "what is over begins again");
+    }
 }

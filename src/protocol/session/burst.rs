@@ -160,7 +160,9 @@ impl Session {
         let under = |name: &&Name| name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route));
         let named: Vec<_> = subscription.names.keys().filter(under).cloned().collect();
         let table = state.resources(&hosts, Class::Wildcard).filter(|_| subscription.wildcard.is_some());
-        let of_wildcard: Vec<_> = table.iter().flat_map(|table| table.present_names()).filter(under).cloned().collect();
+        let may_have = |name: &&Name| self.client.clearance.allows(&hosts, name);
+        let present = table.iter().flat_map(|table| table.present_names());
+        let of_wildcard: Vec<_> = present.filter(under).filter(may_have).cloned().collect();
         named.iter().chain(&of_wildcard).for_each(|name| subscription.force(name, now));
     }
 

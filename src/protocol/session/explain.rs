@@ -221,7 +221,10 @@ impl Subscription {
         let Some((wildcard, entry)) = self.wildcard.as_ref().zip(entry) else { return Sent::Nothing };
         let Some(progress) = &wildcard.progress else { return Sent::Nothing };
         let (sent_up_to, holds_earlier) = match resource {
-            Some(_) => (wildcard.added, entry.history.overlaps(Revision::ZERO, wildcard.added, entry.changed)),
+            Some(_) => {
+                let was_sent = entry.history.overlaps(Revision::ZERO, wildcard.added, entry.changed);
+                (wildcard.added, was_sent && progress.client_may_hold(entry)) // it may have been sent a removal since
+            }
             None => (progress.removals(), progress.client_may_hold(entry)),
         };
         match entry.changed <= sent_up_to {

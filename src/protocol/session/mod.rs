@@ -509,3 +509,6 @@ impl Session {
         Ok(state)
     }
 }
+
+#[cfg(test)]
+mod tests;

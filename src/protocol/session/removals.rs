@@ -131,7 +131,8 @@ impl Subscription {
                 Lookup::Unknown => !sent.member,
                 Lookup::Absent(_) => false,
             });
-            if !never_sent && !by_name && wildcard.covers(name) && said.insert(name.clone()) {
+            let may_have = view.client.clearance.allows(kind, name);
+            if !never_sent && !by_name && may_have && wildcard.covers(name) && said.insert(name.clone()) {
                 let Presence::Absent(last) = &entry.presence else { continue };
                 draft.add_removed(name.clone(), last.as_ref());
                 if let Some(stated) = &mut wildcard.initial_versions {
@@ -180,9 +181,10 @@ impl Subscription {
             let entry = table.and_then(|table| table.get(name));
             let here = entry.is_some_and(|entry| matches!(entry.presence, Presence::Present(_)));
             let gone = table.zip(entry).is_some_and(|(table, entry)| table.is_absent_by_evidence(entry));
-            if self.names.contains_key(name) || here && whole {
+            let is_closed = !view.client.clearance.allows(kind, name); // that takes no evidence
+            if self.names.contains_key(name) || here && whole && !is_closed {
                 judged.push(place);
-            } else if !here && (whole || gone) {
+            } else if is_closed || !here && (whole || gone) {
                 judged.push(place);
                 if !said.contains(name) {
                     draft.carried.note_request(Some(wildcard.asked));

@@ -111,3 +111,23 @@ fn fb_7_what_had_fallen_back_before_a_reload_goes_on_so_only_until_a_server_is_a
     goes_on(&mut world);
     assert!(!goes_on(&mut world), "a server has spoken");
 }
+
+#[test]
+fn up_4_a_list_is_as_long_as_the_strictest_server_takes_of_those_that_are_spoken_to_in_lists() {
+    let quirks = |max_request_bytes| ServerQuirks { max_request_bytes, ..ServerQuirks::default() };
+    let mut plan = Plan::single(Variant::Delta, quirks(100));
+    let mut second = Plan::single(Variant::Sotw, quirks(300));
+    plan.servers.append(&mut second.servers);
+    plan.top = AuthorityPlan { servers: vec![0, 1], rule: Rule::Uncached };
+    plan.authorities.insert("x".into(), AuthorityPlan { servers: vec![0], rule: Rule::Uncached });
+    let mut world = World::new();
+    let (table, limits) = (world.table.clone(), Arc::<Limits>::default());
+    world.sources = Sources::new(Arc::new(plan), Bytes::new(), table, limits);
+    assert_eq!(world.sources.list_limit(), Some(300), "the first is tried in delta");
+    world.want(true);
+    assert_eq!(world.sources.list_limit(), Some(300));
+    world.sources.stream(STREAM).unwrap().set_variant(Variant::Sotw);
+    assert_eq!(world.sources.list_limit(), Some(100), "it turned out to speak in lists");
+    world.sources.stream(STREAM).unwrap().set_variant(Variant::Delta);
+    assert_eq!(world.sources.list_limit(), Some(300));
+}

@@ -39,3 +39,25 @@ impl RecentlyLeft {
         self.leaving.contains(name) || self.until.get(name).is_some_and(|until| now < *until)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_left_again_is_recent_for_the_whole_time_again() {
+        let at = |seconds| Moment::START + Duration::from_secs(seconds);
+        let (mut left, lasting, name) = (RecentlyLeft::default(), Duration::from_secs(10), Name::from("a"));
+        left.leave([name.clone()].into());
+        assert!(left.is_recent(&name, at(0)), "the request is not written yet");
+        left.written(at(0), lasting);
+        left.written(at(4), lasting);
+        assert!(left.is_recent(&name, at(9)) && !left.is_recent(&name, at(10)), "other requests do not lengthen it");
+        left.leave([name.clone()].into());
+        left.written(at(5), lasting);
+        left.written(at(12), lasting);
+        assert!(left.is_recent(&name, at(14)), "the end of the first time is not that of the second");
+        left.written(at(15), lasting);
+        assert!(!left.is_recent(&name, at(15)) && left.until.is_empty() && left.deadlines.is_empty());
+    }
+}

@@ -2,6 +2,8 @@
 
 mod explain;
 mod summary;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod versions;
 

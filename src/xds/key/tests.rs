@@ -170,3 +170,141 @@ fn a_tenant_is_in_the_key_and_leads_back_to_itself_in_the_next_tier() {
     assert_eq!(by_cluster.key(&by_cluster.key(&upstream).unwrap().upstream_node()), by_cluster.key(&upstream));
     assert_eq!(KeyRule::of(Vec::new()).key(&upstream), KeyRule::of(Vec::new()).key(&node), "the hub has one key");
 }
+
+/// A node that has something in each field.
+fn full() -> Node {
+    let version = SemanticVersion { major_number: 1, minor_number: 31, patch: 2 };
+    let build = BuildVersion { version: Some(version), metadata: Some(object([("b", text("b"))])) };
+    let extension = |name: &str| crate::proto::node::Extension { name: name.into(), ..Default::default() };
+    Node {
+        locality: Some(Locality { region: "r".into(), zone: "z".into(), sub_zone: "s".into() }),
+        metadata: Some(object([("a", object_value([("b", text("deep"))])), ("c", text("flat"))])),
+        build_version: "v2".into(),
+        user_agent_version_type: Some(UserAgentVersionType::UserAgentBuildVersion(build)),
+        extensions: vec![extension("e"), extension("f")],
+        client_features: vec!["f".into(), "g".into()],
+        listening_addresses: vec![Bytes::from_static(b"one")],
+        dynamic_parameters: [("t".to_owned(), context("1"))].into(),
+        ..envoy("1")
+    }
+}
+
+fn object_value<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    Value { kind: Some(Kind::StructValue(object(fields))) }
+}
+
+fn context(value: &str) -> crate::proto::node::ContextParams {
+    crate::proto::node::ContextParams { params: [("p".to_owned(), value.to_owned())].into() }
+}
+
+/// Each change of one field of a node, with the parts of the node that it is a change of.
+fn changes() -> Vec<(&'static str, Vec<&'static str>, Node)> {
+    let full = full();
+    let place = |change: fn(&mut Locality)| {
+        let mut node = full.clone();
+        change(node.locality.as_mut().unwrap());
+        node
+    };
+    let build = |minor_number| {
+        let version = Some(SemanticVersion { major_number: 1, minor_number, patch: 2 });
+        Some(UserAgentVersionType::UserAgentBuildVersion(BuildVersion { version, metadata: None }))
+    };
+    let metadata = |deep: &str, flat: &str| Some(object([("a", object_value([("b", text(deep))])), ("c", text(flat))]));
+    let extension = crate::proto::node::Extension { name: "e".into(), disabled: true, ..Default::default() };
+    vec![
+        ("id", vec!["id"], Node { id: "2".into(), ..full.clone() }),
+        ("cluster", vec!["cluster"], Node { cluster: "other".into(), ..full.clone() }),
+        ("region", vec!["locality", "locality.region"], place(|place| place.region = "x".into())),
+        ("zone", vec!["locality", "locality.zone"], place(|place| place.zone = "x".into())),
+        ("sub_zone", vec!["locality", "locality.sub_zone"], place(|place| place.sub_zone = "x".into())),
+        ("deep", vec!["metadata", "metadata.a.b"], Node { metadata: metadata("x", "flat"), ..full.clone() }),
+        ("flat", vec!["metadata"], Node { metadata: metadata("deep", "x"), ..full.clone() }),
+        ("agent", vec!["user_agent"], Node { user_agent_name: "other".into(), ..full.clone() }),
+        ("version", vec!["user_agent"], Node { user_agent_version_type: build(32), ..full.clone() }),
+        ("v2 version", vec!["user_agent"], Node { build_version: "x".into(), ..full.clone() }),
+        ("extension", vec!["extensions"], Node { extensions: vec![extension], ..full.clone() }),
+        ("feature", vec!["client_features"], Node { client_features: vec!["f".into()], ..full.clone() }),
+        ("address", vec!["listening_addresses"], Node { listening_addresses: Vec::new(), ..full.clone() }),
+        (
+            "parameters",
+            vec!["dynamic_parameters"],
+            Node { dynamic_parameters: [("t".to_owned(), context("2"))].into(), ..full.clone() },
+        ),
+    ]
+}
+
+const FIELDS: [&str; 13] = [
+    "id",
+    "cluster",
+    "locality",
+    "locality.region",
+    "locality.zone",
+    "locality.sub_zone",
+    "metadata",
+    "metadata.a.b",
+    "user_agent",
+    "extensions",
+    "client_features",
+    "listening_addresses",
+    "dynamic_parameters",
+];
+
+#[test]
+fn key_2_a_key_of_one_field_differs_by_that_field_and_by_no_other() {
+    for field in FIELDS {
+        let rule = KeyRule::of(vec![KeyField::parse(field).unwrap()]);
+        let key = |node: &Node| rule.key(&node.encode_to_vec()).unwrap();
+        for (change, of, node) in changes() {
+            assert_eq!(key(&node) != key(&full()), of.contains(&field), "{field}: a change of {change}");
+        }
+        assert_ne!(key(&full()), key(&Node::default()), "{field}: a node without it");
+        assert_eq!(rule.key(&key(&full()).upstream_node()).unwrap(), key(&full()), "{field}");
+    }
+}
+
+#[test]
+fn key_3_the_default_key_has_every_field_but_the_id_and_the_addresses() {
+    for (change, _, node) in changes() {
+        assert_eq!(key_of(&node) == key_of(&full()), ["id", "address"].contains(&change), "{change}");
+    }
+}
+
+#[test]
+fn key_20_what_operators_are_shown_of_a_field_differs_where_the_key_does() {
+    for field in FIELDS {
+        let rule = KeyRule::of(vec![KeyField::parse(field).unwrap()]);
+        let shown = |node: &Node| rule.parts(&node.encode_to_vec()).remove(0).1;
+        for (change, of, node) in changes() {
+            // Of addresses the number is shown, and a version of v2 only beside no other.
+            let is_shown = of.contains(&field) && change != "v2 version";
+            assert_eq!(shown(&node) != shown(&full()), is_shown, "{field}: a change of {change}");
+        }
+        assert_eq!(shown(&Node::default()), "", "{field}");
+    }
+    let shown =
+        |field: &str| KeyRule::of(vec![KeyField::parse(field).unwrap()]).parts(&full().encode_to_vec()).remove(0).1;
+    assert_eq!(["locality", "locality.zone", "user_agent"].map(shown), ["r/z/s", "z", "envoy 1.31"]);
+    assert_eq!(["metadata.a.b", "client_features"].map(shown), ["\"deep\"", "f g"]);
+}
+
+#[test]
+fn key_4_the_order_of_lists_that_are_sets_and_the_patch_of_a_version_do_not_count() {
+    let mut turned = full();
+    turned.extensions.reverse();
+    turned.client_features = vec!["g".into(), "f".into(), "g".into(), "envoy.config.resource-in-sotw".into()];
+    let version = Some(SemanticVersion { major_number: 1, minor_number: 31, patch: 7 });
+    let build = BuildVersion { version, metadata: Some(object([("b", text("another build"))])) };
+    turned.user_agent_version_type = Some(UserAgentVersionType::UserAgentBuildVersion(build));
+    assert_eq!(key_of(&turned), key_of(&full()));
+}
+
+#[test]
+fn key_4_a_place_without_a_name_and_metadata_with_nothing_but_a_tenant_are_like_none() {
+    let plain = Node { cluster: "web".into(), ..Node::default() };
+    let placed = Node { locality: Some(Locality::default()), ..plain.clone() };
+    assert_eq!(key_of(&placed), key_of(&plain));
+    let claims = Node { metadata: Some(object([(tenant::TENANT, text("pay"))])), ..plain.clone() };
+    let judged = |node: &Node| KeyRule::default().key_of_tenant(&node.encode_to_vec(), Some("bill")).unwrap();
+    assert_eq!(judged(&claims), judged(&plain), "what it claims is no part of the key");
+    assert_ne!(key_of(&claims), key_of(&plain));
+}

@@ -3,6 +3,7 @@ use prost::Message;
 use prost_types::{Struct, Value, value::Kind};
 
 use super::*;
+use crate::proto::node::Locality;
 use crate::xds::name_pattern::NamePattern;
 use crate::xds::network::Network;
 use crate::xds::peer::{CertificateNames, Proven};
@@ -224,4 +225,33 @@ fn a_segment_tenant_says_whose_a_client_is() {
     let peer = spiffe("spiffe://prod/ns/pay/web");
     assert_eq!(permit(&permissions, &peer, &node("pay/web", &[])).tenant.as_deref(), Some("pay"));
     assert!(permissions.judge(&peer, &node("bill/web", &[])).is_err());
+}
+
+#[test]
+fn a_rule_about_one_field_judges_that_field_and_no_other() {
+    let place = Locality { region: "r".into(), zone: "z".into(), sub_zone: "s".into() };
+    let deep = Value { kind: Some(Kind::StructValue(Struct { fields: [("b".to_owned(), word("deep"))].into() })) };
+    let metadata = Some(Struct { fields: [("a".to_owned(), deep), ("b".to_owned(), word("flat"))].into() });
+    let node = Node { id: "i".into(), cluster: "c".into(), locality: Some(place), metadata, ..Node::default() };
+    let fields = [
+        ("id", "i"),
+        ("cluster", "c"),
+        ("locality.region", "r"),
+        ("locality.zone", "z"),
+        ("locality.sub_zone", "s"),
+        ("metadata.a.b", "deep"),
+        ("metadata.b", "flat"),
+    ];
+    for (field, own) in fields {
+        for (_, value) in fields {
+            let field = NodeField { field: KeyField::parse(field).unwrap(), values: templates(&[value]) };
+            let permissions = Permissions::of(vec![PermissionRule { node: vec![field.clone()], ..by_namespace() }]);
+            let judged = permissions.judge(&spiffe("spiffe://prod/ns/web/a"), &node.encode_to_vec());
+            assert_eq!(judged.is_ok(), value == own, "{} is {own:?} and may be {value:?}", field.field);
+        }
+    }
+}
+
+fn word(text: &str) -> Value {
+    Value { kind: Some(Kind::StringValue(text.into())) }
 }

@@ -246,3 +246,40 @@ fn a_client_that_ends_its_subscription_owes_no_answer() {
     assert_eq!((answered.is_ack, answered.waited_since, answered.waits_since), (false, Some(at(3.0)), None));
     assert_eq!(bench.session.unanswered().count(), 0);
 }
+
+#[test]
+fn a_wildcard_that_is_requested_again_is_as_old_as_that_request() {
+    let mut bench = steady(Variant::Delta);
+    bench.subscribe(CDS, &["*"], 100.0);
+    assert_eq!(bench.lag(102.0), Lag { request: after(2.0), change: None });
+    bench.set(CDS, "a", "2", 110.0);
+    assert_eq!(bench.lag(111.0), Lag { request: None, change: after(1.0) });
+}
+
+#[test]
+fn a_set_is_as_old_as_the_first_request_that_it_answers() {
+    let mut bench = Bench::new(Variant::Sotw);
+    bench.subscribe(CDS, &["*"], 1.0);
+    bench.subscribe(CDS, &["a"], 2.0);
+    bench.set(CDS, "a", "1", 3.0);
+    assert_eq!(bench.lag(4.0).request, after(3.0), "neither was answered before");
+    bench.subscribe(CDS, &["*"], 10.0);
+    bench.whole(CDS, &[("a", "1")], 11.0);
+    assert_eq!(bench.lag(12.0).request, after(2.0));
+}
+
+#[test]
+fn a_delta_client_that_ends_its_subscriptions_owes_no_answer_and_one_that_keeps_some_does() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.subscribe(EDS, &["a", "b"], 1.0);
+    bench.set(EDS, "a", "1", 2.0);
+    bench.reply(3.0).unwrap();
+    let mut leave = |name: &str, now: f64| {
+        let resource_names_unsubscribe = vec![name.to_owned()];
+        let request = DeltaDiscoveryRequest { type_url: EDS.into(), resource_names_unsubscribe, ..Default::default() };
+        bench.session.on_request(Request::Delta(request), at(now));
+        (bench.session.take_answered().map(|answered| answered.waited_since), bench.session.unanswered().count())
+    };
+    assert_eq!(leave("b", 4.0), (None, 1));
+    assert_eq!(leave("a", 5.0), (Some(Some(at(3.0))), 0));
+}

@@ -152,3 +152,39 @@ fn i10_names_that_have_lingered_long_enough_make_no_more_room() {
         world.later();
     }
 }
+
+#[test]
+fn beyond_the_limit_for_names_that_linger_the_oldest_end_and_what_is_subscribed_again_is_none_of_them() {
+    let mut world = World::with_names();
+    world.interest.limits = Arc::new(Limits { lingering: 2, ..Limits::default() });
+    for number in 0..4 {
+        world.subscribe(ONE, &name("n", number)).unwrap();
+        world.unsubscribe(ONE, &name("n", number));
+        world.now = world.now + Duration::from_secs(1);
+    }
+    world.subscribe(ONE, &name("n", 0)).unwrap();
+    let ended = world.interest.expire(world.now);
+    assert_eq!(ended, [(world.kind.clone(), Selector::Name(name("n", 1).as_str().into()))]);
+    assert_eq!(world.interest.expire(world.now), []);
+    assert!(world.interest.has_name(&world.kind, &name("n", 0).as_str().into()));
+}
+
+#[test]
+fn fb_6_a_name_that_is_requested_ahead_counts_as_waited_for_until_a_session_has_had_and_left_it() {
+    let mut world = World::with_names();
+    let (name, wanted) = (Name::from("a"), Selector::Name("a".into()));
+    world.interest.prefetch(&world.kind, &name, world.now);
+    assert!(world.interest.awaits(&world.kind, &wanted), "a client is about to request it");
+    for is_requested_ahead in [false, true] {
+        world.subscribe(ONE, "a").unwrap();
+        if is_requested_ahead {
+            world.interest.prefetch(&world.kind, &name, world.now);
+        }
+        assert!(world.interest.awaits(&world.kind, &wanted));
+        world.unsubscribe(ONE, "a");
+        assert!(!world.interest.awaits(&world.kind, &wanted), "it only lingers");
+    }
+    world.interest.prefetch(&world.kind, &name, world.now);
+    assert!(world.interest.awaits(&world.kind, &wanted));
+    assert_eq!(world.later(), 1, "at the end of its time it ends");
+}

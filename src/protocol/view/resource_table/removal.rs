@@ -137,6 +137,7 @@ mod tests {
 
     use super::*;
     use crate::proto::{Any, discovery};
+    use crate::protocol::view::resource_table::Applied;
     use crate::protocol::view::update::Origin;
     use crate::xds::{BodyStore, Type, TypeTable};
 
@@ -221,5 +222,45 @@ mod tests {
         world.revision = world.revision.next();
         world.table.remove(&"a".into(), world.revision, world.now);
         assert_eq!((world.table.bytes(), world.table.uncacheable, world.table.by_server().len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn xlat_4_of_the_versions_of_a_set_the_latest_are_known_and_one_that_came_back_counts_as_late() {
+        let mut world = World::new(1000, 1000);
+        world.limits.past_versions = 3;
+        let mut versions = Vec::new();
+        for bytes in [1, 2, 3, 1, 4, 5] {
+            world.add("a", bytes, false);
+            world.table.remember_version(&world.limits);
+            world.table.remember_version(&world.limits); // nothing has changed
+            versions.push((bytes, world.table.version(true)));
+        }
+        versions.sort_by_key(|(bytes, _)| *bytes);
+        versions.dedup();
+        let known: Vec<_> = versions.iter().filter(|(_, version)| world.table.knows_sum(*version)).collect();
+        assert_eq!(known.iter().map(|(bytes, _)| *bytes).collect::<Vec<_>>(), [1, 4, 5]);
+        for (bytes, version) in &versions {
+            assert_eq!(world.table.knows_version(&version.to_string()), [1, 4, 5].contains(bytes), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn fb_24_the_same_from_another_server_counts_for_that_one_and_no_longer_for_the_first() {
+        let mut world = World::new(1000, 1000);
+        let from = |world: &mut World, server: u16, from_disk: bool| {
+            world.now = world.now + Duration::from_secs(1);
+            let held = world.table.get(&"a".into()).unwrap().resource().unwrap().clone();
+            let (origin, revision) = (Origin { server, from_disk, ..Origin::default() }, world.revision.next());
+            let applied = world.table.set(Class::Wildcard, "a".into(), held, origin, revision, world.now);
+            let since = world.table.get(&"a".into()).unwrap().since;
+            let counts: Vec<_> = world.table.by_server().iter().map(|(server, count)| (*server, *count)).collect();
+            (applied, since == world.now, counts, world.table.loaded_from_disk())
+        };
+        world.add("a", 40, false);
+        assert_eq!(from(&mut world, 0, false), (Applied::Unchanged, false, vec![(0, 1)], 0));
+        assert_eq!(from(&mut world, 1, false), (Applied::Unchanged, true, vec![(1, 1)], 0));
+        assert_eq!(from(&mut world, 1, true), (Applied::Unchanged, true, vec![(1, 1)], 1));
+        assert_eq!(from(&mut world, 2, false), (Applied::Refreshed, true, vec![(2, 1)], 0), "it is confirmed");
+        assert_eq!((world.table.bytes(), world.table.present()), (40, 1));
     }
 }

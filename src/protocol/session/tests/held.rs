@@ -1,0 +1,144 @@
+//! What a client was sent and how it answered, against a snapshot, and NACKs that begin and end.
+
+use super::*;
+use crate::proto::discovery::resource::CacheControl;
+
+impl World {
+    /// Each resource of a type as `name state`, in the order of the names; those of `*` and those that are requested by name apart.
+    fn held(&self, url: &str) -> Vec<String> {
+        let holdings = self.session.holdings();
+        let kind = self.kind(url);
+        let of = holdings.types.iter().find(|of| of.kind == kind).unwrap();
+        let mut all = Vec::new();
+        holdings.each(of, self.view.snapshot(), |held| all.push(format!("{} {:?}", held.name, held.state)));
+        all.sort();
+        all
+    }
+}
+
+#[test]
+fn a_resource_is_accepted_only_in_the_version_that_the_client_accepted() {
+    for (on, variant) in
+        [(["*"], Variant::Sotw), (["a"], Variant::Sotw), (["*"], Variant::Delta), (["a"], Variant::Delta)]
+    {
+        let mut world = World::plain(variant);
+        world.subscribe(CDS, &on, &[]);
+        world.whole(CDS, &["a"]);
+        world.set(CDS, "a", "1");
+        assert_eq!(world.held(CDS), ["a NotSent"], "{on:?} {variant:?}");
+        for (content, reason) in [("2", None), ("3", Some("no")), ("4", None), ("5", None)] {
+            let nonce = world.take_replies().unwrap();
+            assert_eq!(world.held(CDS), ["a Unanswered"], "{on:?} {variant:?}, before {content}");
+            world.answer(CDS, &on, nonce, reason);
+            let state = if reason.is_some() { "a Rejected" } else { "a Accepted" };
+            assert_eq!(world.held(CDS), [state], "{on:?} {variant:?}, before {content}");
+            world.set(CDS, "a", content);
+            assert_eq!(world.held(CDS), ["a NotSent"], "{on:?} {variant:?}: {content}");
+        }
+        let unanswered = world.take_replies().unwrap();
+        world.remove(CDS, "a");
+        assert_eq!(world.held(CDS), if on == ["*"] { vec![] } else { vec!["a NotSent"] }, "{on:?} {variant:?}");
+        world.answer(CDS, &on, unanswered, None);
+    }
+}
+
+#[test]
+fn a_nack_rejects_what_its_reason_quotes_or_else_what_changed_since_the_last_ack() {
+    let mut world = World::plain(Variant::Delta);
+    world.subscribe(CDS, &["*"], &[]);
+    world.whole(CDS, &["a", "b", "c"]);
+    let nonce = world.take_replies().unwrap();
+    world.answer(CDS, &[], nonce, None);
+    world.set(CDS, "a", "2");
+    world.set(CDS, "b", "2");
+    let nonce = world.take_replies().unwrap();
+    world.answer(CDS, &[], nonce, Some("no"));
+    assert_eq!(world.held(CDS), ["a Rejected", "b Rejected", "c Accepted"]);
+    world.set(CDS, "b", "3");
+    let nonce = world.take_replies().unwrap();
+    assert_eq!(world.held(CDS), ["a Rejected", "b Unanswered", "c Accepted"], "the NACK is not of that");
+    world.answer(CDS, &[], nonce, Some("'b' is bad"));
+    assert_eq!(world.held(CDS), ["a Unanswered", "b Rejected", "c Accepted"]);
+}
+
+#[test]
+fn a_change_beside_the_body_is_none_for_a_client_that_reads_bodies_alone() {
+    for (wrappers, state) in [(false, "a Accepted"), (true, "a NotSent")] {
+        for on in ["*", "a"] {
+            let mut world = World::new(Client { wrappers, ..Client::plain(Variant::Sotw) });
+            world.subscribe(CDS, &[on], &[]);
+            world.set(CDS, "a", "1");
+            world.whole(CDS, &["a"]);
+            let nonce = world.take_replies().unwrap();
+            world.answer(CDS, &[on], nonce, None);
+            world.put(
+                CDS,
+                world.of_wrapper(CDS, "a", "1", |wrapper| {
+                    wrapper.cache_control = Some(CacheControl { do_not_cache: true });
+                }),
+            );
+            assert_eq!(world.held(CDS), [state], "{on} with wrappers: {wrappers}");
+        }
+    }
+}
+
+#[test]
+fn each_nack_is_news_when_it_begins_when_another_version_takes_its_place_and_when_it_ends() {
+    let ends: [fn(&mut World); 2] = [|world| world.session.close(), |world| world.subscribe(CDS, &[], &["b"])];
+    let variants = [Variant::Sotw, Variant::Delta];
+    for (variant, end) in variants.into_iter().flat_map(|variant| ends.map(|end| (variant, end))) {
+        let mut world = World::plain(variant);
+        world.subscribe(CDS, &["a"], &[]);
+        let send = |world: &mut World, content: &str| {
+            world.later(1_000);
+            world.set(CDS, "a", content);
+            let reply = world.poll().unwrap();
+            (reply.nonce, reply.version)
+        };
+        let changes = |world: &mut World| -> Vec<_> {
+            world.session.take_nack_changes().into_iter().map(|change| (change.ended, change.began)).collect()
+        };
+        let (nonce, _) = send(&mut world, "1");
+        world.answer(CDS, &["a"], nonce, None);
+        assert_eq!(changes(&mut world), [], "{variant:?}: an ACK");
+        let (nonce, bad) = send(&mut world, "2");
+        world.answer(CDS, &["a"], nonce, Some("no"));
+        assert_eq!(changes(&mut world), [(None, Some(bad))], "{variant:?}");
+        world.answer(CDS, &["a"], nonce, Some("no"));
+        assert_eq!(changes(&mut world), [], "{variant:?}: the same again");
+        let (nonce, worse) = send(&mut world, "3");
+        world.answer(CDS, &["a"], nonce, Some("no"));
+        assert_eq!(changes(&mut world), [(Some(bad), Some(worse))], "{variant:?}");
+        let (nonce, _) = send(&mut world, "4");
+        world.answer(CDS, &["a"], nonce, None);
+        assert_eq!(changes(&mut world), [(Some(worse), None)], "{variant:?}");
+        let (nonce, last) = send(&mut world, "5");
+        world.answer(CDS, &["a"], nonce, Some("no"));
+        changes(&mut world);
+        match variant {
+            Variant::Sotw => world.subscribe(CDS, &["b"], &[]),
+            Variant::Delta => world.subscribe(CDS, &["b"], &["a"]),
+        }
+        assert_eq!(changes(&mut world), [], "{variant:?}: a NACK without a quoted name is of all that it wants");
+        end(&mut world);
+        assert_eq!(changes(&mut world), [(Some(last), None)], "{variant:?}: with the stream or the last subscription");
+    }
+}
+
+#[test]
+fn a_client_that_leaves_takes_back_all_that_it_subscribed_to_and_no_members_of_collections() {
+    let (glob, member) = ("xdstp://x/envoy.config.cluster.v3.Cluster/*", "xdstp://x/envoy.config.cluster.v3.Cluster/m");
+    let mut world = World::plain(Variant::Delta);
+    world.subscribe(CDS, &["*", "a", glob], &[]);
+    world.subscribe(EDS, &["e"], &[]);
+    world.set(CDS, member, "1");
+    world.take_replies();
+    world.session.close();
+    let left = world.session.take_interest();
+    assert!(left.iter().all(|change| !change.on));
+    let text = |change: &InterestChange| match &change.selector {
+        Selector::Wildcard => "*".to_owned(),
+        Selector::Name(name) => name.to_string(),
+    };
+    assert_eq!(left.iter().map(text).collect::<Vec<_>>(), ["*", "a", glob, "e"]);
+}

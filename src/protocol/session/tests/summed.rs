@@ -1,0 +1,123 @@
+//! Counts and ages: what a session has to send, since when, and how many names it could not request.
+
+use super::*;
+
+#[test]
+fn an_estimate_is_what_the_client_lacks_and_nothing_once_it_was_sent() {
+    let size = |world: &World| world.session.estimate(world.view.snapshot());
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut world = World::plain(variant);
+        world.subscribe(CDS, &["*"], &[]);
+        assert_eq!(size(&world), Estimate::default(), "{variant:?}");
+        world.whole(CDS, &["a", "b", "c"]);
+        let one = world.resource(CDS, "a", "1").body.bytes().len();
+        assert_eq!(size(&world), Estimate { bytes: 3 * one, is_first: true }, "{variant:?}");
+        world.take_replies();
+        assert_eq!(size(&world), Estimate::default(), "{variant:?}");
+        world.later(1_000);
+        world.apply(vec![Update::Upsert {
+            kind: world.kind(CDS),
+            class: Class::Wildcard,
+            key: "b".into(),
+            resource: world.resource(CDS, "b", "2"),
+        }]);
+        let bytes = if variant == Variant::Sotw { 3 * one } else { one };
+        assert_eq!(size(&world), Estimate { bytes, is_first: false }, "{variant:?}: a change");
+        world.take_replies();
+        world.subscribe(EDS, &["e", "f"], &[]);
+        world.set(EDS, "e", "1");
+        let bytes = world.resource(EDS, "e", "1").body.bytes().len();
+        assert_eq!(size(&world), Estimate { bytes, is_first: true }, "{variant:?}: nothing is known of f");
+        world.take_replies();
+        assert_eq!(size(&world), Estimate::default(), "{variant:?}");
+        world.later(1_000);
+        world.set(EDS, "e", "2");
+        assert_eq!(size(&world), Estimate { bytes, is_first: false }, "{variant:?}: a change of a name");
+        assert_eq!(world.session.subscribed_bytes(world.view.snapshot()), 3 * one + bytes, "{variant:?}");
+    }
+}
+
+#[test]
+fn a_client_that_states_what_it_holds_is_estimated_at_nothing_until_it_was_answered() {
+    let mut world = World::plain(Variant::Sotw);
+    let Request::Sotw(request) = world.made(CDS, &[], &[], "", None) else { unreachable!() };
+    world.request(Request::Sotw(DiscoveryRequest { version_info: "7".into(), ..request }));
+    world.whole(CDS, &["a"]);
+    assert_eq!(world.session.estimate(world.view.snapshot()).bytes, 0);
+    world.take_replies().unwrap();
+    world.later(1_000);
+    world.whole(CDS, &["a", "b"]);
+    assert!(world.session.estimate(world.view.snapshot()).bytes > 0, "from then on it is a client like others");
+}
+
+#[test]
+fn a_client_is_behind_since_the_oldest_change_that_it_has_not_been_sent_or_has_not_answered() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut world = World::plain(variant);
+        let behind = |world: &World| {
+            let summary = world.session.summaries(world.view.snapshot(), world.now).next().unwrap();
+            (summary.behind_since.map(|since| (since - Moment::START).as_secs()), summary.has_unsent)
+        };
+        world.later(1_000);
+        world.subscribe(CDS, &["*"], &[]);
+        world.later(1_000);
+        world.whole(CDS, &["a", "b"]);
+        assert_eq!(behind(&world), (Some(1), true), "{variant:?}: since its request");
+        world.later(1_000);
+        let nonce = world.take_replies().unwrap();
+        assert_eq!(behind(&world), (Some(1), false), "{variant:?}: unanswered");
+        world.answer(CDS, &["*"], nonce, None);
+        assert_eq!(behind(&world), (None, false), "{variant:?}");
+        world.later(7_000);
+        world.set(CDS, "a", "2");
+        world.later(5_000);
+        let nonce = world.take_replies().unwrap();
+        world.set(CDS, "b", "2");
+        assert_eq!(behind(&world), (Some(10), true), "{variant:?}: the older of the two");
+        world.answer(CDS, &["*"], nonce, None);
+        assert_eq!(behind(&world), (Some(15), true), "{variant:?}: only the later one is left");
+        let nonce = world.take_replies().unwrap();
+        world.answer(CDS, &["*"], nonce, Some("no"));
+        assert_eq!(behind(&world), (None, false), "{variant:?}: a NACK is an answer");
+    }
+}
+
+#[test]
+fn a_client_has_all_that_it_requested_only_while_nothing_of_that_is_unknown() {
+    let mut world = World::plain(Variant::Delta);
+    let has_all = |world: &World| world.session.has_sent_all_requested(world.view.snapshot(), world.now);
+    world.take_replies();
+    assert!(!has_all(&world), "it has requested nothing");
+    world.subscribe(EDS, &["a", "b"], &[]);
+    world.set(EDS, "a", "1");
+    world.take_replies();
+    assert!(!has_all(&world), "b is unknown");
+    world.remove(EDS, "b");
+    world.take_replies();
+    assert!(has_all(&world), "a name that does not exist is an answer");
+    world.subscribe(CDS, &["*"], &[]);
+    world.take_replies();
+    assert!(!has_all(&world));
+    world.whole(CDS, &[]);
+    world.take_replies();
+    assert!(has_all(&world));
+}
+
+#[test]
+fn a_name_that_cannot_be_requested_counts_once_however_often_a_list_repeats_it() {
+    let [one, other, third] = ["xdstp://x/1", "xdstp://x/2", "xdstp://x/3"];
+    let mut world = World::plain(Variant::Sotw);
+    let mut refused = |names: &[&str]| {
+        world.subscribe(CDS, names, &[]);
+        world.session.take_rejected_names()
+    };
+    let counts =
+        [&[one, other][..], &[one, other], &[one, other, third], &[one], &[one], &[one, other]].map(&mut refused);
+    assert_eq!(counts, [2, 0, 1, 0, 0, 1]);
+    let mut world = World::plain(Variant::Delta);
+    let mut refused = |on: &[&str], off: &[&str]| {
+        world.subscribe(CDS, on, off);
+        world.session.take_rejected_names()
+    };
+    assert_eq!([refused(&[one, other], &[]), refused(&["a"], &[one]), refused(&[one], &[])], [2, 0, 1]);
+}

@@ -1,0 +1,188 @@
+use std::time::Duration;
+
+use super::*;
+use crate::proto::Any;
+use crate::proto::discovery::{DeltaDiscoveryResponse, Resource as Wrapper, ResourceError, ResourceName, Status};
+use crate::protocol::upstream::{NameRequest, RequestState, ViewContext};
+use crate::protocol::view::{SessionId, View};
+
+const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+
+/// A stream on which names of endpoints are requested, and the view that wants them.
+struct World {
+    stream: Stream,
+    view: View,
+    table: Arc<TypeTable>,
+    epoch: Epoch,
+    now: Moment,
+}
+
+impl World {
+    fn new(names: &[&str]) -> Self {
+        let (table, limits) = (Arc::new(TypeTable::new()), Arc::<Limits>::default());
+        let quirks = Arc::<ServerQuirks>::default();
+        let stream = Stream::new(Variant::Delta, Bytes::new(), quirks, table.clone(), limits.clone());
+        let view = View::new(table.clone(), limits);
+        let mut world = Self { stream, view, table, epoch: Epoch(0), now: Moment::START };
+        names.iter().for_each(|name| world.want(name, true));
+        world.open();
+        world
+    }
+
+    fn want(&mut self, name: &str, on: bool) {
+        let selector = if name == "*" { Selector::Wildcard } else { Selector::Name(name.into()) };
+        let change = InterestChange { kind: self.table.resolve(EDS), selector, on };
+        self.view.change_interest(SessionId(1), change.clone(), self.now);
+        self.stream.want(change, false);
+    }
+
+    /// The stream is opened, and its first requests are written.
+    fn open(&mut self) {
+        self.epoch = self.stream.opened();
+        while self.stream.next_request(self.now).is_some() {}
+        self.stream.written(self.now);
+    }
+
+    fn reopen(&mut self) {
+        self.stream.ended(self.epoch);
+        self.open();
+    }
+
+    fn respond(&mut self, response: DeltaDiscoveryResponse) {
+        let response = DeltaDiscoveryResponse { type_url: EDS.into(), nonce: "1".into(), ..response };
+        let updates = self.stream.on_response(self.epoch, Response::Delta(response), &BodyStore::default(), self.now);
+        self.view.apply(updates, self.now);
+        while self.stream.next_request(self.now).is_some() {}
+        self.stream.written(self.now);
+    }
+
+    /// A server that is alive answers liveness calls.
+    fn later(&mut self, seconds: u64, is_alive: bool) {
+        self.now = self.now + Duration::from_secs(seconds);
+        for _ in 0..2 {
+            let updates = self.stream.on_time(&ViewContext::single_server(&self.view), self.now);
+            self.view.apply(updates, self.now);
+            if is_alive && self.stream.take_liveness_call() {
+                self.stream.on_liveness_answer(self.epoch);
+            }
+        }
+    }
+
+    fn request_of(&self, name: &str) -> Option<NameRequest> {
+        self.stream.request_of(&self.table.resolve(EDS), &name.into())
+    }
+
+    fn state(&self, name: &str) -> Option<RequestState> {
+        self.request_of(name).map(|of| of.state)
+    }
+}
+
+fn resource(name: &str) -> Wrapper {
+    let body = [&[0x0a, u8::try_from(name.len()).unwrap()], name.as_bytes()].concat();
+    let resource = Some(Any { type_url: EDS.into(), value: body.into() });
+    Wrapper { name: name.into(), version: "1".into(), resource, ..Default::default() }
+}
+
+fn trouble(name: &str) -> ResourceError {
+    let resource_name = Some(ResourceName { name: name.into(), ..Default::default() });
+    ResourceError { resource_name, error_detail: Some(Status { code: 14, message: "later".into() }) }
+}
+
+#[test]
+fn what_is_known_of_a_name_on_a_stream_follows_its_request_what_came_and_each_opening() {
+    let mut world = World::new(&["a", "b", "c"]);
+    let timer = Some(world.now + Duration::from_secs(15));
+    assert_eq!(world.state("a"), Some(RequestState::Waiting(timer)));
+    assert_eq!(world.state("other"), None, "it is not requested");
+    let removed_resources = vec!["b".to_owned()];
+    world.respond(DeltaDiscoveryResponse { resources: vec![resource("a")], removed_resources, ..Default::default() });
+    assert_eq!((world.state("a"), world.state("b")), (Some(RequestState::Given), Some(RequestState::Absent)));
+    world.later(15, true);
+    assert_eq!(world.state("c"), Some(RequestState::Silent));
+    world.reopen();
+    let timer = RequestState::Waiting(Some(world.now + Duration::from_secs(15)));
+    let states = ["a", "b", "c"].map(|name| world.state(name).unwrap());
+    assert_eq!(states, [RequestState::Given, timer, timer], "what was said of absent names is over");
+    world.want("c", false);
+    assert_eq!(world.state("c"), None);
+}
+
+#[test]
+fn an_error_of_a_name_is_shown_until_the_name_comes_is_left_or_the_stream_is_opened_again() {
+    let error = |world: &World| world.request_of("a").and_then(|of| of.error);
+    let ends: [fn(&mut World); 4] = [
+        |world| world.respond(DeltaDiscoveryResponse { resources: vec![resource("a")], ..Default::default() }),
+        |world| {
+            world.respond(DeltaDiscoveryResponse { removed_resources: vec!["a".into()], ..Default::default() });
+        },
+        World::reopen,
+        |world| {
+            world.want("a", false);
+            world.want("a", true);
+        },
+    ];
+    for (number, end) in ends.into_iter().enumerate() {
+        let mut world = World::new(&["a"]);
+        world.respond(DeltaDiscoveryResponse { resource_errors: vec![trouble("a")], ..Default::default() });
+        assert_eq!(error(&world).as_deref(), Some("later"));
+        end(&mut world);
+        assert_eq!(error(&world), None, "end {number}");
+    }
+}
+
+#[test]
+fn a_stream_is_opened_again_once_after_its_versions_were_cleared() {
+    let mut world = World::new(&["a"]);
+    world.respond(DeltaDiscoveryResponse { resources: vec![resource("a")], ..Default::default() });
+    assert!(!world.stream.take_reopen(world.now));
+    world.stream.clear_all_versions(|_| true);
+    assert!(world.stream.take_reopen(world.now), "it has stated a version that is no longer valid");
+    world.reopen();
+    world.now = world.now + Duration::from_secs(3600);
+    assert!(!world.stream.take_reopen(world.now), "the next opening has stated no such version");
+}
+
+#[test]
+fn fb_3_a_stream_that_is_silent_is_healthy_only_by_proof_of_its_own_opening() {
+    let mut world = World::new(&["a"]);
+    world.respond(DeltaDiscoveryResponse { resources: vec![resource("a")], ..Default::default() });
+    world.later(15, true);
+    assert!(world.stream.is_healthy(world.now), "it has sent all that was requested");
+    world.reopen();
+    assert!(!world.stream.is_healthy(world.now), "it has not had the time to respond");
+    world.later(15, false);
+    assert!(!world.stream.is_healthy(world.now), "it has not answered the call on this opening");
+    assert_eq!(world.stream.has_answered_call(), Some(false));
+    world.later(1, true);
+    assert_eq!(world.stream.has_answered_call(), Some(true));
+    assert!(world.stream.is_healthy(world.now), "a server need not send again what was stated");
+    world.reopen();
+    world.respond(DeltaDiscoveryResponse::default());
+    assert!(!world.stream.is_healthy(world.now), "a server that is alive needs time to respond too");
+    world.later(15, false);
+    assert!(world.stream.is_healthy(world.now));
+    world.want("b", true);
+    while world.stream.next_request(world.now + Duration::from_secs(1)).is_some() {}
+    assert!(!world.stream.is_healthy(world.now), "it has yet to send b");
+}
+
+#[test]
+fn a_message_that_has_begun_and_never_ended_is_forgotten_with_its_opening() {
+    let mut world = World::new(&["a"]);
+    world.stream.on_receiving(world.epoch);
+    world.later(15, true);
+    assert!(matches!(world.state("a"), Some(RequestState::Waiting(_))), "a message is coming in");
+    let earlier = world.epoch;
+    world.reopen();
+    world.stream.on_receiving(earlier);
+    world.later(15, true);
+    assert_eq!(world.state("a"), Some(RequestState::Silent));
+}
+
+#[test]
+fn names_of_a_wildcard_are_requested_with_it() {
+    let mut world = World::new(&["*"]);
+    assert_eq!(world.state("a"), Some(RequestState::OfWildcard));
+    world.want("*", false);
+    assert_eq!(world.state("a"), None);
+}
