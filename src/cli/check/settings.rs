@@ -203,7 +203,7 @@ fn time(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::path::Path;
 
     use super::*;
@@ -287,4 +287,45 @@ limits
     }
 
     const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
+
+    /// Returns another value than the default of a key.
+    fn other_value(key: &str, default: &Value) -> String {
+        match key {
+            "limits.connections" => return "7".into(),
+            "limits.incomplete_request_bytes" => return "600MiB".into(), // more than a message
+            "brakes.empty_grace" => return "20m".into(),                 // more than the grace
+            "brakes.types" => return "[envoy.config.cluster.v3.Cluster]".into(),
+            "views.key" => return "[cluster]".into(),
+            _ => {}
+        }
+        match default {
+            Value::Bool(flag) => (!flag).to_string(),
+            Value::Number(number) => (number.as_u64().unwrap() + 1).to_string(),
+            Value::String(text) if text.ends_with('B') => format!("3{}", text.trim_matches(char::is_numeric)),
+            Value::String(_) => "7s".into(),
+            other => panic!("{key}: {other}"),
+        }
+    }
+
+    #[test]
+    fn each_key_is_shown_with_its_value_in_its_own_row_and_changes_no_other() {
+        let rows = |text: &str| {
+            let config = parsed(text);
+            let sections = [("limits", limits(&config)), ("views", views(&config)), ("brakes", brakes(&config))];
+            let named = |(section, rows): (&str, Vec<Row>)| {
+                rows.into_iter().map(|(key, value)| (format!("{section}.{key}"), value)).collect::<Vec<_>>()
+            };
+            sections.into_iter().flat_map(named).collect::<BTreeMap<_, _>>()
+        };
+        let (before, schema) = (rows(""), schema());
+        for path in before.keys().filter(|path| *path != "brakes.enabled") {
+            let (section, key) = path.split_once('.').unwrap();
+            let value = other_value(path, &schema["properties"][section]["properties"][key]["default"]);
+            let after = rows(&format!("{section}: {{{key}: {value}}}\n"));
+            let changed: Vec<_> = after.iter().filter(|(path, value)| before[*path] != **value).collect();
+            let shown = value.trim_matches(['[', ']']).to_owned();
+            assert_eq!(changed, [(path, &shown)], "{path}");
+        }
+        assert_eq!(rows("brakes: {enabled: false}\n")["brakes.enabled"], "false");
+    }
 }
