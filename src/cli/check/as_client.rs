@@ -200,4 +200,24 @@ permissions:
         assert!(parse("uid:me").is_err() && parse("someone").is_err());
         assert!(matches!(asked(&["uid:1", "dns:a"]).peer(), Err(QuestionError::Mixed)));
     }
+
+    #[test]
+    fn a_client_has_proved_what_is_given_and_is_no_user_or_group_beside_it() {
+        let proven = |identities: &[&str]| asked(identities).peer().unwrap().proven;
+        assert_eq!(proven(&["gid:5"]), Some(Proven::Process { uid: u32::MAX, gid: 5 }));
+        assert_eq!(proven(&["uid:7"]), Some(Proven::Process { uid: 7, gid: u32::MAX }));
+        assert_eq!(proven(&["gid:5", "uid:7"]), Some(Proven::Process { uid: 7, gid: 5 }));
+        let names = CertificateNames {
+            uris: vec!["x://a".into()],
+            dns: vec!["a.example".into(), "b.example".into()],
+            ..CertificateNames::default()
+        };
+        assert_eq!(proven(&["dns:a.example", "uri:x://a", "dns:b.example"]), Some(Proven::Certificate(names)));
+        let peer = asked(&["10.0.0.1"]).peer().unwrap();
+        assert_eq!((peer.proven, peer.address.map(|address| address.ip())), (None, Some([10, 0, 0, 1].into())));
+        let root =
+            config("views: {key: [cluster]}\npermissions: [{name: root, identities: [{uid: 0}], free: [cluster]}]\n");
+        assert!(asked(&["uid:0"]).answer(&root).unwrap().1);
+        assert!(!asked(&["gid:0"]).answer(&root).unwrap().1, "no user is given");
+    }
 }
