@@ -295,4 +295,13 @@ mod tests {
         let with = |seconds| AdsServer { connect_timeout: Duration::from_secs(seconds), ..AdsServer::undialed() };
         assert_eq!([1, 5, 20].map(|seconds| with(seconds).first_words_timeout().as_secs()), [1, 5, 5]);
     }
+
+    #[tokio::test]
+    async fn an_address_that_refuses_is_followed_by_the_next_and_the_last_one_counts() {
+        let good = TcpListener::bind("127.0.0.1:0").await.unwrap().into_std().unwrap();
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let addresses = vec![closed, closed, good.local_addr().unwrap()];
+        let found = timeout(LONG, first_of(addresses, None, LONG)).await.unwrap();
+        assert!(found.is_ok());
+    }
 }

@@ -149,4 +149,4 @@ enum Attempt {
 const EXPLANATION: usize = 4096;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -9,8 +9,8 @@ use super::*;
 use crate::upstream::AdsServer;
 
 /// A server that gives these answers, one to each poll, over as many connections as it takes.
-struct Server {
-    address: SocketAddr,
+pub(in crate::upstream::rest) struct Server {
+    pub(in crate::upstream::rest) address: SocketAddr,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -22,18 +22,18 @@ struct Seen {
 }
 
 /// What it does with one poll.
-enum Does {
+pub(in crate::upstream::rest) enum Does {
     Answer(String),
     /// The answer, of which this is all, and the end of the connection.
     Last(String),
 }
 
-fn answer(status: &str, body: &str) -> Does {
+pub(in crate::upstream::rest) fn answer(status: &str, body: &str) -> Does {
     Does::Answer(format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len()))
 }
 
 impl Server {
-    async fn that(does: Vec<Does>) -> Self {
+    pub(in crate::upstream::rest) async fn that(does: Vec<Does>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, seen) = (listener.local_addr().unwrap(), Arc::<Mutex<Seen>>::default());
         let of = seen.clone();
@@ -44,7 +44,8 @@ impl Server {
                 of.lock().unwrap().connections += 1;
                 while let Some(head) = request(&mut socket).await {
                     of.lock().unwrap().heads.push(head);
-                    match does.next().expect("one poll more than expected") {
+                    let Some(does) = does.next() else { std::future::pending().await };
+                    match does {
                         Does::Answer(text) => socket.write_all(text.as_bytes()).await.unwrap(),
                         Does::Last(text) => {
                             socket.write_all(text.as_bytes()).await.unwrap();
@@ -69,13 +70,16 @@ impl Server {
     }
 }
 
-/// Reads one request, whose body is as long as that of all polls here. None at the end of the connection.
+/// Reads one request, and returns its head. None at the end of the connection.
 async fn request(socket: &mut TcpStream) -> Option<String> {
-    let mut bytes = Vec::new();
-    while !bytes.ends_with(BODY) {
-        bytes.push(socket.read_u8().await.ok()?);
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(socket.read_u8().await.ok()?);
     }
-    Some(String::from_utf8(bytes).unwrap().to_lowercase())
+    let head = String::from_utf8(head).unwrap().to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+    socket.read_exact(&mut vec![0; length.parse().unwrap()]).await.ok()?;
+    Some(head)
 }
 
 const BODY: &[u8] = b"{body}";
