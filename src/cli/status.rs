@@ -283,4 +283,12 @@ VIEW  CLIENTS  AUTHORITY  STATE   FOR     SERVER
             assert_eq!(queries, asked.collect::<Vec<_>>(), "the same clients on each page");
         }
     }
+
+    #[test]
+    fn clients_of_one_name_are_one_only_if_their_connection_and_view_are_too() {
+        let stream = |session: u64, peer: &str, view: &str| json!({"session": session, "node": "envoy", "peer": peer, "view": view, "variant": "delta", "types": []});
+        let clients = [stream(1, "a:1", "x"), stream(2, "a:2", "x"), stream(3, "a:1", "y"), stream(4, "a:1", "x")];
+        let sessions: Vec<_> = lines(&clients).into_values().map(|line| line.sessions).collect();
+        assert_eq!(sessions, [vec![1, 4], vec![3], vec![2]]);
+    }
 }

@@ -220,4 +220,33 @@ permissions:
         assert!(asked(&["uid:0"]).answer(&root).unwrap().1);
         assert!(!asked(&["gid:0"]).answer(&root).unwrap().1, "no user is given");
     }
+
+    #[test]
+    fn rules_of_networks_and_what_a_rule_limits_are_part_of_the_decision() {
+        let cluster = "envoy.config.cluster.v3.Cluster";
+        let text = format!(
+            "views: {{key: [cluster]}}
+access: [{{types: [{cluster}], allow_from: [10.0.0.0/8]}}]
+permissions:
+- {{name: few, identities: [{{uid: 1}}], free: [cluster], types: [{cluster}], names: [a, 'b/*']}}
+"
+        );
+        let config = config(&text);
+        let rows = |identities: &[&str]| {
+            let (text, is_served) = asked(identities).answer(&config).unwrap();
+            assert!(is_served, "{text}");
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+        };
+        let of_one = rows(&["uid:1"]);
+        let expected = [
+            "tenant uid:1",
+            &format!("types {cluster}"),
+            "names a, b/*",
+            "secrets none",
+            "access must allow each resource too, for no address",
+        ];
+        assert_eq!(of_one[3..], expected);
+        let elsewhere = rows(&["uid:1", "10.1.2.3"]);
+        assert_eq!(elsewhere.last().unwrap(), "access must allow each resource too, for 10.1.2.3");
+    }
 }

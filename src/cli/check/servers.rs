@@ -216,4 +216,27 @@ resources that only the previous server had are deleted
         }
         assert_eq!(shown(", initial_set: auto, max_streams_per_connection: 50"), "");
     }
+
+    #[test]
+    fn credentials_of_tenants_and_the_times_of_a_fallback_are_shown() {
+        let text = "listen: [{address: '127.0.0.1:0'}]
+upstream:
+  servers:
+  - uri: 'https://one:1'
+    tenants: [{names: [pay, 'bill*'], certificate: p.pem, key: p.key, token_file: t}, {names: ['*']}]
+  - {files: x}
+  fallback: {delay: 5s}
+views: {key: [cluster, tenant]}
+permissions: [{name: a, identities: [{uid: 1}], free: [cluster]}]
+";
+        let report = report(&Config::parse(Path::new("/etc/relay.yaml"), text).unwrap());
+        let tenants = "; for pay, bill*: certificate /etc/p.pem, token from /etc/t; for *: nothing\n";
+        assert!(report.contains(tenants), "{report}");
+        assert!(
+            report.contains("  2. files /etc/x\n     resources that are not in them may still exist\n"),
+            "{report}"
+        );
+        let end = "\nfallback delay: 5s\nresources that only the previous server had are kept\n";
+        assert!(report.ends_with(end), "{report}");
+    }
 }

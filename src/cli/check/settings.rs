@@ -328,4 +328,43 @@ limits
         }
         assert_eq!(rows("brakes: {enabled: false}\n")["brakes.enabled"], "false");
     }
+
+    #[test]
+    fn a_rule_is_shown_with_all_that_it_permits() {
+        let text = "views: {key: [cluster, tenant]}
+permissions:
+- name: full
+  identities: [{spiffe: 'spiffe://p/{ns}/*'}]
+  node: {cluster: [a, '{ns}-*']}
+  types: [envoy.config.cluster.v3.Cluster]
+  names: [n]
+  secrets: [s, 't/*']
+  tenant: '{ns}'
+  relays_for: [other]
+  client_status: true
+- {name: bare, identities: [{uid: 1}, {network: 10.0.0.0/8}], free: [cluster]}
+";
+        let rows: Vec<_> = parsed(text).views.permissions.rules().iter().map(permission).collect();
+        let full = "for spiffe://p/{ns}/*; cluster a or {ns}-*; types envoy.config.cluster.v3.Cluster; names n; secrets s, t/*; \
+                    tenant {ns}; relays for other; client status of all";
+        let bare = "for uid:1, network:10.0.0.0/8; no secrets";
+        let expected = [("full", full), ("bare", bare)].map(|(name, shown)| (name.to_owned(), shown.to_owned()));
+        assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn every_address_is_shown_and_that_there_is_none_for_operators() {
+        let shown = |rest: &str| addresses(&parsed(rest)).into_iter().skip(1).collect::<Vec<_>>();
+        let row = |who: &str, place: &str| (who.to_owned(), place.to_owned());
+        assert_eq!(shown(""), [row("operators", "none: no reports")]);
+        let tls = "tls: {certificate: c, key: k, client_ca: ca, may_read: [{dns: a.b}, {dns: c.d}], may_change: [{dns: e.f}]}";
+        let text =
+            format!("admin: {{address: '0.0.0.0:2', socket: /run/admin.sock, {tls}}}\nprobes: {{address: ':3'}}\n");
+        let tls =
+            "0.0.0.0:2, TLS; clients must show certificates by a CA in ca; 2 entries of may_read, 1 of may_change";
+        assert_eq!(
+            shown(&text),
+            [row("operators", tls), row("operators", "unix:/run/admin.sock"), row("probes", "[::]:3")]
+        );
+    }
 }
