@@ -92,3 +92,29 @@ impl TlsArgs {
 
 const WORDS: TlsWords =
     TlsWords { client: "the client", ca: "--ca", certificate: "--cert", server_name: "--server-name" };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(text: &str, server_name: Option<&str>) -> Result<AdsServer, String> {
+        let server_name = server_name.map(str::to_owned);
+        let tls = TlsArgs { ca: None, cert: None, key: None, server_name };
+        let faults = |faults: Vec<EndpointError>| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        tls.endpoint("--admin", text).map_err(faults)
+    }
+
+    #[test]
+    fn the_name_in_the_certificate_is_what_is_given_or_the_host() {
+        let name = |text, given| endpoint(text, given).unwrap().tls.unwrap().server_name.to_str().into_owned();
+        assert_eq!(name("https://10.0.0.1:7", Some("weir.example")), "weir.example");
+        assert_eq!((name("https://10.0.0.1:7", None), name("https://[::1]", None)), ("10.0.0.1".into(), "::1".into()));
+        let invalid = "invalid --server-name \"no name\": expected a host name or an address";
+        assert_eq!(endpoint("https://a", Some("no name")).unwrap_err(), invalid);
+        let unused = "--server-name requires TLS: expected --admin https://…";
+        for plain in ["http://a:1", "a:1", "unix:/a"] {
+            assert_eq!(endpoint(plain, Some("weir.example")).unwrap_err(), unused, "{plain}");
+        }
+        assert!(endpoint("unix:@a", None).unwrap_err().starts_with("--admin: expected the path of a socket"));
+    }
+}

@@ -102,4 +102,13 @@ mod tests {
         assert_eq!(text(&json!([other, asked])), expected);
         assert!(text(&json!([other])).contains("session 1, view 3f2a): not subscribed\n  - not requested"));
     }
+
+    #[test]
+    fn a_reason_says_since_when_and_for_how_much_longer_as_far_as_that_is_known() {
+        let shown = |since: Value, until: Value| times(&json!({"since_seconds": since, "until_seconds": until}));
+        assert_eq!(shown(json!(0.44), json!(12.9)), " (for 0.4s, at most 12s more)");
+        assert_eq!(shown(json!(null), json!(3.0)), " (at most 3.0s more)");
+        assert_eq!(shown(json!(90.0), json!(null)), " (for 1m 30s)");
+        assert_eq!(shown(json!(null), json!(null)), "");
+    }
 }

@@ -180,3 +180,61 @@ fn wire(query: &QueryState) -> Vec<u8> {
 
 const MISSING: u8 = 1;
 const FAILED: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::query_state::Question;
+    use crate::proto::Response;
+    use crate::proto::discovery::DeltaDiscoveryResponse;
+    use crate::protocol::session::Variant;
+    use crate::transcode::Transcoder;
+    use crate::xds::TypeTable;
+
+    const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+    fn cluster(name: &str) -> Resource {
+        let value = [&[0x0a_u8, 1][..], name.as_bytes()].concat().into(); // the name has one letter
+        Resource {
+            name: name.into(),
+            version: "7".into(),
+            aliases: vec!["x".into()],
+            ttl: Some(prost_types::Duration { seconds: 3, nanos: 0 }),
+            resource: Some(Any { type_url: CDS.into(), value }),
+            ..Resource::default()
+        }
+    }
+
+    fn shown(output: Output, resources: Vec<Resource>) -> Vec<u8> {
+        let kind = TypeTable::new().resolve(CDS);
+        let question = Question { kind, type_url: CDS.into(), names: Vec::new(), node: bytes::Bytes::new() };
+        let mut query = QueryState::new(question);
+        query.open(Variant::Delta);
+        query.apply(Response::Delta(DeltaDiscoveryResponse { resources, ..DeltaDiscoveryResponse::default() }));
+        let printer = Printer { transcoder: Transcoder::envoy(), output, secrets: false };
+        let mut out = Vec::new();
+        show(&query, &printer, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn several_resources_are_documents_of_one_stream_or_one_list() {
+        let text = |output| String::from_utf8(shown(output, vec![cluster("b"), cluster("a")])).unwrap();
+        let yaml = text(Output::Yaml);
+        let documents: Vec<_> =
+            yaml.split("---\n").map(|document| document.lines().next().unwrap_or_default()).collect();
+        assert_eq!(documents, ["name: a", "name: b"]);
+        assert!(!text(Output::Text).contains("---") && text(Output::Text).matches("# ").count() == 2);
+        let list: serde_json::Value = serde_json::from_str(&text(Output::Json)).unwrap();
+        assert_eq!((list.as_array().unwrap().len(), &list[1]["name"]), (2, &"b".into()));
+        assert_eq!(text(Output::Names), "a\nb\n");
+        assert_eq!((shown(Output::Yaml, vec![]), shown(Output::Json, vec![])), (Vec::new(), b"[]\n".to_vec()));
+    }
+
+    #[test]
+    fn a_file_that_is_made_of_a_query_has_all_that_travels_beside_its_resources() {
+        let response = DiscoveryResponse::decode(&*shown(Output::Wire, vec![cluster("a")])).unwrap();
+        assert_eq!((response.type_url.as_str(), response.resources.len()), (CDS, 1));
+        assert_eq!(Resource::decode(response.resources[0].value.clone()).unwrap(), cluster("a"));
+    }
+}

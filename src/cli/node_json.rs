@@ -145,3 +145,86 @@ fn value_of(json: serde_json::Value) -> Value {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node with every field that JSON may have here, in the spelling of protobuf.
+    const ALL: &str = r#"{
+        "id": "i", "cluster": "c", "build_version": "old", "user_agent_name": "envoy", "user_agent_version": "text",
+        "locality": {"region": "r", "zone": "z", "sub_zone": "s"}, "client_features": ["f", "g"],
+        "metadata": {"a": [1, true, null, "x"], "b": {"c": 2.5}},
+        "user_agent_build_version": {"version": {"major_number": 1, "minor_number": 2, "patch": 3}, "metadata": {"k": "v"}},
+        "extensions": [{"name": "n", "category": "h", "type_descriptor": "t", "disabled": true, "type_urls": ["u"],
+                        "version": {"version": {"patch": 9}}}],
+        "dynamic_parameters": {"T": {"params": {"p": "q"}}}
+    }"#;
+
+    fn read(text: &str) -> Node {
+        serde_json::from_str::<NodeJson>(text).unwrap_or_else(|error| panic!("{error}")).into_node()
+    }
+
+    fn version(major_number: u32, minor_number: u32, patch: u32) -> Option<node::SemanticVersion> {
+        Some(node::SemanticVersion { major_number, minor_number, patch })
+    }
+
+    #[test]
+    fn every_field_is_read_in_either_spelling() {
+        let value = |kind| Value { kind: Some(kind) };
+        let text = |text: &str| value(Kind::StringValue(text.into()));
+        let list = [Kind::NumberValue(1.0), Kind::BoolValue(true), Kind::NullValue(0)].map(value);
+        let list = ListValue { values: list.into_iter().chain([text("x")]).collect() };
+        let inner = Struct { fields: [("c".to_owned(), value(Kind::NumberValue(2.5)))].into() };
+        let metadata = [("a", Kind::ListValue(list)), ("b", Kind::StructValue(inner))];
+        let metadata = metadata.map(|(key, kind)| (key.to_owned(), value(kind)));
+        let build = node::BuildVersion {
+            version: version(1, 2, 3),
+            metadata: Some(Struct { fields: [("k".to_owned(), text("v"))].into() }),
+        };
+        let extension = node::Extension {
+            name: "n".into(),
+            category: "h".into(),
+            type_descriptor: "t".into(),
+            version: Some(node::BuildVersion { version: version(0, 0, 9), metadata: None }),
+            disabled: true,
+            type_urls: vec!["u".into()],
+        };
+        let params = node::ContextParams { params: [("p".to_owned(), "q".to_owned())].into() };
+        let expected = Node {
+            id: "i".into(),
+            cluster: "c".into(),
+            metadata: Some(Struct { fields: metadata.into() }),
+            locality: Some(node::Locality { region: "r".into(), zone: "z".into(), sub_zone: "s".into() }),
+            build_version: "old".into(),
+            user_agent_name: "envoy".into(),
+            user_agent_version_type: Some(UserAgentVersionType::UserAgentBuildVersion(build)),
+            extensions: vec![extension],
+            client_features: vec!["f".into(), "g".into()],
+            listening_addresses: Vec::new(),
+            dynamic_parameters: [("T".to_owned(), params)].into(),
+        };
+        assert_eq!(read(ALL), expected);
+        let camel = ["build_version", "user_agent_name", "user_agent_version", "sub_zone", "client_features"];
+        let others = ["user_agent_build_version", "major_number", "minor_number", "type_descriptor", "type_urls"];
+        let spelled =
+            camel.into_iter().chain(others).chain(["dynamic_parameters"]).fold(ALL.to_owned(), |text, key| {
+                let mut parts = key.split('_');
+                let first = parts.next().unwrap_or_default().to_owned();
+                let whole =
+                    parts.fold(first, |whole, part| format!("{whole}{}{}", part[..1].to_uppercase(), &part[1..]));
+                text.replace(&format!("\"{key}\""), &format!("\"{whole}\""))
+            });
+        assert!(!spelled.contains('_'), "{spelled}");
+        assert_eq!(read(&spelled), expected);
+    }
+
+    #[test]
+    fn a_version_in_words_counts_where_there_is_none_in_numbers() {
+        let node = read(r#"{"user_agent_version": "1.2"}"#);
+        assert_eq!(node.user_agent_version_type, Some(UserAgentVersionType::UserAgentVersion("1.2".into())));
+        assert_eq!(read("{}"), Node::default());
+        let with_addresses: NodeJson = serde_json::from_str(r#"{"listeningAddresses": [{}]}"#).unwrap();
+        assert!(with_addresses.has_addresses() && !NodeJson::default().has_addresses());
+    }
+}

@@ -106,3 +106,39 @@ pub(super) fn plain(text: &str) -> String {
 }
 
 const ANY: &str = "google.protobuf.Any";
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_travels_beside_a_resource_is_shown_with_it() {
+        let body =
+            Any { type_url: "type.googleapis.com/envoy.config.cluster.v3.Cluster".into(), value: bytes::Bytes::new() };
+        let metadata = json!({"filterMetadata": {"f": {"k": "v"}}});
+        let encoded = Transcoder::envoy().from_json(
+            "envoy.config.core.v3.Metadata",
+            &metadata,
+            crate::transcode::Strictness::Strict,
+        );
+        let held = ReceivedResource {
+            version: "7".into(),
+            aliases: vec!["x".into(), "y".into()],
+            ttl: Some(Duration::from_millis(1500)),
+            metadata: Some(encoded.unwrap()),
+            resource: body.clone(),
+        };
+        let printer = Printer { transcoder: Transcoder::envoy(), output: Output::Json, secrets: false };
+        let shown = serde_json::to_value(printer.document("a", &held)).unwrap();
+        let resource = json!({"@type": body.type_url});
+        let expected = json!({
+            "name": "a", "version": "7", "aliases": ["x", "y"], "ttl": "1.5s", "metadata": metadata, "resource": resource,
+        });
+        assert_eq!(shown, expected);
+        let bare = ReceivedResource { version: String::new(), aliases: Vec::new(), ttl: None, metadata: None, ..held };
+        let shown = serde_json::to_value(printer.document("a", &bare)).unwrap();
+        assert_eq!(shown, json!({"name": "a", "resource": resource}));
+    }
+}

@@ -175,7 +175,12 @@ const CLEAR: &str = "\x1b[2J\x1b[H";
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use clap::Parser;
     use serde_json::json;
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    use tokio::net::TcpListener;
 
     use super::*;
 
@@ -208,5 +213,82 @@ VIEW  CLIENTS  AUTHORITY  STATE   FOR     SERVER
 3f2a  2        -          active  1m 15s  http://b:1 (a:1: refused)
 ";
         assert_eq!(ladders(&upstreams).to_string(), expected);
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        status: Status,
+    }
+
+    /// A relay with seven client streams, of which it shows two at a time, and the queries for them.
+    async fn relay() -> (String, Arc<Mutex<Vec<String>>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, queries) = (listener.local_addr().unwrap().to_string(), Arc::<Mutex<Vec<String>>>::default());
+        let seen = queries.clone();
+        tokio::spawn(async move {
+            loop {
+                let (socket, _) = listener.accept().await.unwrap();
+                let mut socket = BufReader::new(socket);
+                let mut line = String::new();
+                socket.read_line(&mut line).await.unwrap();
+                while line.lines().last().is_some_and(|last| !last.is_empty()) {
+                    socket.read_line(&mut line).await.unwrap();
+                }
+                let path = line.split(' ').nth(1).unwrap();
+                let page = match path.strip_prefix("/clients?") {
+                    None => json!([]),
+                    Some(query) => {
+                        seen.lock().unwrap().push(query.to_owned());
+                        page(query)
+                    }
+                };
+                let page = page.to_string();
+                let response = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{page}", page.len());
+                socket.write_all(response.as_bytes()).await.unwrap();
+            }
+        });
+        (address, queries)
+    }
+
+    fn page(query: &str) -> Value {
+        let of = |key: &str| {
+            let value = query.split('&').find_map(|pair| pair.strip_prefix(key));
+            value.unwrap_or_else(|| panic!("no {key} in {query}")).parse::<u64>().unwrap()
+        };
+        let first = of("after=") + 1;
+        let last = (first + of("limit=").min(2) - 1).min(7);
+        let stream = |session| json!({"session": session, "node": format!("envoy-{session}"), "types": []});
+        let clients: Vec<_> = (first..=last).map(stream).collect();
+        json!({"clients": clients, "open": 7, "next": (last < 7).then_some(last)})
+    }
+
+    #[tokio::test]
+    async fn clients_are_read_page_by_page_up_to_the_limit() {
+        let (address, queries) = relay().await;
+        for (limit, expected, end) in [
+            ("5", [(5, 0), (3, 2), (1, 4)].as_slice(), "\n5 of 7 client streams; --limit shows more\n"),
+            ("7", &[(7, 0), (5, 2), (3, 4), (1, 6)], "\n7 of 7 client streams\n"),
+            ("9", &[(9, 0), (7, 2), (5, 4), (3, 6)], "\n7 of 7 client streams\n"),
+            ("2", &[(2, 0)], "\n2 of 7 client streams; --limit shows more\n"),
+        ] {
+            let arguments = ["x", "--admin", address.as_str(), "--limit", limit, "--node", "a b", "--type", "cds"];
+            let text = Line::try_parse_from(arguments).unwrap().status.text().await.unwrap();
+            assert!(text.ends_with(end), "{text}");
+            let shown = text.lines().filter(|line| line.starts_with("envoy-")).count();
+            assert_eq!(shown, limit.parse::<usize>().unwrap().min(7), "{text}");
+            let queries = std::mem::take(&mut *queries.lock().unwrap());
+            let asked =
+                expected.iter().map(|(limit, after)| format!("node=a%20b&type=cds&limit={limit}&after={after}"));
+            assert_eq!(queries, asked.collect::<Vec<_>>(), "the same clients on each page");
+        }
+    }
+
+    #[test]
+    fn clients_of_one_name_are_one_only_if_their_connection_and_view_are_too() {
+        let stream = |session: u64, peer: &str, view: &str| json!({"session": session, "node": "envoy", "peer": peer, "view": view, "variant": "delta", "types": []});
+        let clients = [stream(1, "a:1", "x"), stream(2, "a:2", "x"), stream(3, "a:1", "y"), stream(4, "a:1", "x")];
+        let sessions: Vec<_> = lines(&clients).into_values().map(|line| line.sessions).collect();
+        assert_eq!(sessions, [vec![1, 4], vec![3], vec![2]]);
     }
 }

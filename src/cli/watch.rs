@@ -225,3 +225,6 @@ const ADDED: &str = "32";
 const REMOVED: &str = "31";
 const PLACE: &str = "36";
 const FAILED: u8 = 2;
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ mod contradictions;
 mod faults;
 mod json_schema;
 mod listen_tls;
+mod parts;
 mod permissions;
 mod shown;
 

@@ -265,4 +265,43 @@ mod tests {
         let failures = first_of(vec![closed; 3], None, LONG).await.err().unwrap();
         assert!(failures.len() == 3 && failures.iter().all(|failure| matches!(failure, AttemptError::Tcp { .. })));
     }
+
+    fn server_at(address: SocketAddr) -> AdsServer {
+        AdsServer { uri: format!("http://{address}").parse().unwrap(), ..AdsServer::undialed() }
+    }
+
+    /// What the relay knows of one connection is no evidence about another.
+    #[tokio::test]
+    async fn a_channel_is_given_one_connection_and_never_another() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = server_at(listener.local_addr().unwrap());
+        let mut dial = Dial::new(Arc::new(server.clone()), Arc::new(ConnectionState::new()));
+        let first = timeout(LONG, dial.call(server.uri.clone())).await.unwrap();
+        assert!(first.is_ok());
+        let second = timeout(LONG, dial.call(server.uri)).await.unwrap();
+        assert!(matches!(second, Err(DialError::Used)));
+    }
+
+    #[tokio::test]
+    async fn a_server_has_its_own_time_to_accept_a_connection() {
+        let mute = full().await;
+        let server = AdsServer { connect_timeout: HEAD_START, ..server_at(mute.2) };
+        let late = timeout(LONG, dial(&server, b"h2")).await.expect("it is given up").err().unwrap();
+        assert_eq!(late.to_string(), format!("no connection to http://{} within 250ms", mute.2));
+    }
+
+    #[test]
+    fn the_first_words_of_a_server_are_waited_for_no_longer_than_its_connection() {
+        let with = |seconds| AdsServer { connect_timeout: Duration::from_secs(seconds), ..AdsServer::undialed() };
+        assert_eq!([1, 5, 20].map(|seconds| with(seconds).first_words_timeout().as_secs()), [1, 5, 5]);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_refuses_is_followed_by_the_next_and_the_last_one_counts() {
+        let good = TcpListener::bind("127.0.0.1:0").await.unwrap().into_std().unwrap();
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let addresses = vec![closed, closed, good.local_addr().unwrap()];
+        let found = timeout(LONG, first_of(addresses, None, LONG)).await.unwrap();
+        assert!(found.is_ok());
+    }
 }

@@ -19,3 +19,33 @@ pub(super) fn with_causes(mut text: String, error: &dyn Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Link {
+        text: &'static str,
+        source: Option<Box<Link>>,
+    }
+
+    #[test]
+    fn each_cause_is_said_once_also_where_an_error_repeats_it() {
+        let chained = |texts: &[&'static str]| {
+            let link = |source, text: &&'static str| Some(Box::new(Link { text, source }));
+            chain(texts.iter().rev().fold(None, link).unwrap().as_ref())
+        };
+        assert_eq!(chained(&["alone"]), "alone");
+        assert_eq!(
+            chained(&["cannot connect", "transport error", "refused"]),
+            "cannot connect: transport error: refused"
+        );
+        assert_eq!(
+            chained(&["cannot connect: refused", "refused", "os error 111"]),
+            "cannot connect: refused: os error 111"
+        );
+        assert_eq!(with_causes("Unavailable".into(), &Link { text: "left out", source: None }), "Unavailable");
+    }
+}

@@ -229,4 +229,76 @@ mod tests {
         let read = timeout(LONG, reader).await.expect("it is woken").unwrap();
         assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
     }
+
+    /// Fails when it is read.
+    struct Broken;
+
+    impl AsyncRead for Broken {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(io::Error::other("certificate refused")))
+        }
+    }
+
+    impl AsyncWrite for Broken {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_reason_of_an_end_is_reported_and_none_of_what_ended_after_its_beginning() {
+        let state = Arc::new(ConnectionState::new());
+        let mut socket = ObservedSocket::new(Box::new(Broken), state.clone());
+        assert!(!state.is_closed());
+        assert!(socket.read(&mut [0; 9]).await.is_err());
+        assert!(state.is_closed(), "nothing more can be read");
+        drop(socket);
+        let reason = timeout(LONG, state.begun()).await.unwrap().unwrap_err();
+        assert_eq!(reason.to_string(), "certificate refused");
+
+        let (mut socket, state, server) = connection();
+        drop(server);
+        assert_eq!(socket.read(&mut [0; 9]).await.unwrap(), 0);
+        let reason = timeout(LONG, state.begun()).await.unwrap().unwrap_err();
+        assert_eq!(reason.to_string(), "it closed the connection without a word");
+
+        let (mut socket, state, mut server) = connection();
+        server.write_all(&SETTINGS).await.unwrap();
+        socket.read_exact(&mut [0; SETTINGS.len()]).await.unwrap();
+        drop(socket);
+        assert!(timeout(LONG, state.begun()).await.unwrap().is_ok() && state.is_closed());
+    }
+
+    struct Woken(std::sync::atomic::AtomicBool);
+
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_given_up_wakes_the_task_that_read_it_last_and_is_read_no_more() {
+        let (mut socket, state, mut server) = connection();
+        let tasks = [(); 2].map(|()| Arc::new(Woken(false.into())));
+        for task in &tasks {
+            let waker = Waker::from(task.clone());
+            let mut bytes = [0; 9];
+            let read = Pin::new(&mut socket).poll_read(&mut Context::from_waker(&waker), &mut ReadBuf::new(&mut bytes));
+            assert!(read.is_pending());
+        }
+        state.give_up();
+        assert!(tasks[1].0.load(std::sync::atomic::Ordering::Relaxed));
+        server.write_all(&SETTINGS).await.unwrap();
+        let read = socket.read(&mut [0; 9]).await;
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionAborted, "although something has arrived");
+    }
 }

@@ -113,4 +113,24 @@ mod tests {
             assert!(matches!(read(text), Err(TokenError::NoToken(_))), "{text}");
         }
     }
+
+    #[tokio::test]
+    async fn boot_6_each_token_has_a_header_of_its_own_and_one_that_cannot_be_used_stops_all_of_them() {
+        let folder = std::env::temp_dir().join(format!("weir-tokens-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let soon = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() + Duration::from_secs(3600);
+        let write = |name: &str, expires: u64| {
+            let token = token(&format!(r#"{{"exp": {expires}, "of": "{name}"}}"#));
+            std::fs::write(folder.join(name), format!("{token}\n")).unwrap();
+            (folder.join(name), format!("Bearer {token}"))
+        };
+        let (one, two, late) = (write("one", soon.as_secs()), write("two", soon.as_secs()), write("late", 1));
+        let sent = metadata(&[one.0.clone(), two.0]).await.unwrap();
+        let sent: Vec<_> = sent.get_all("authorization").iter().map(|value| value.to_str().unwrap()).collect();
+        assert_eq!(sent, [one.1, two.1]);
+        assert!(matches!(metadata(&[one.0.clone(), late.0]).await, Err(TokenError::Expired(_))));
+        let missing = metadata(&[folder.join("none"), one.0]).await.unwrap_err();
+        assert!(matches!(missing, TokenError::Read { .. }) && missing.code() == Code::Unavailable);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 }

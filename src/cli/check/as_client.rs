@@ -200,4 +200,53 @@ permissions:
         assert!(parse("uid:me").is_err() && parse("someone").is_err());
         assert!(matches!(asked(&["uid:1", "dns:a"]).peer(), Err(QuestionError::Mixed)));
     }
+
+    #[test]
+    fn a_client_has_proved_what_is_given_and_is_no_user_or_group_beside_it() {
+        let proven = |identities: &[&str]| asked(identities).peer().unwrap().proven;
+        assert_eq!(proven(&["gid:5"]), Some(Proven::Process { uid: u32::MAX, gid: 5 }));
+        assert_eq!(proven(&["uid:7"]), Some(Proven::Process { uid: 7, gid: u32::MAX }));
+        assert_eq!(proven(&["gid:5", "uid:7"]), Some(Proven::Process { uid: 7, gid: 5 }));
+        let names = CertificateNames {
+            uris: vec!["x://a".into()],
+            dns: vec!["a.example".into(), "b.example".into()],
+            ..CertificateNames::default()
+        };
+        assert_eq!(proven(&["dns:a.example", "uri:x://a", "dns:b.example"]), Some(Proven::Certificate(names)));
+        let peer = asked(&["10.0.0.1"]).peer().unwrap();
+        assert_eq!((peer.proven, peer.address.map(|address| address.ip())), (None, Some([10, 0, 0, 1].into())));
+        let root =
+            config("views: {key: [cluster]}\npermissions: [{name: root, identities: [{uid: 0}], free: [cluster]}]\n");
+        assert!(asked(&["uid:0"]).answer(&root).unwrap().1);
+        assert!(!asked(&["gid:0"]).answer(&root).unwrap().1, "no user is given");
+    }
+
+    #[test]
+    fn rules_of_networks_and_what_a_rule_limits_are_part_of_the_decision() {
+        let cluster = "envoy.config.cluster.v3.Cluster";
+        let text = format!(
+            "views: {{key: [cluster]}}
+access: [{{types: [{cluster}], allow_from: [10.0.0.0/8]}}]
+permissions:
+- {{name: few, identities: [{{uid: 1}}], free: [cluster], types: [{cluster}], names: [a, 'b/*']}}
+"
+        );
+        let config = config(&text);
+        let rows = |identities: &[&str]| {
+            let (text, is_served) = asked(identities).answer(&config).unwrap();
+            assert!(is_served, "{text}");
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+        };
+        let of_one = rows(&["uid:1"]);
+        let expected = [
+            "tenant uid:1",
+            &format!("types {cluster}"),
+            "names a, b/*",
+            "secrets none",
+            "access must allow each resource too, for no address",
+        ];
+        assert_eq!(of_one[3..], expected);
+        let elsewhere = rows(&["uid:1", "10.1.2.3"]);
+        assert_eq!(elsewhere.last().unwrap(), "access must allow each resource too, for 10.1.2.3");
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::config::{Config, MAX_STREAMS_PER_CONNECTION};
 use crate::protocol::ladder::Rule;
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::{OnResourceTimeout, ServerQuirks};
+use crate::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
 use crate::upstream::{AdsServer, FilesServer, Plan, RestServer, SourcePlan, TenantCredentials};
 
 /// Returns the ladder of the top level and of each authority.
@@ -101,6 +101,11 @@ fn features(server: &AdsServer) -> Option<String> {
     let names =
         known.into_iter().filter_map(|(there, name)| there.then_some(name)).chain(server.features.iter().copied());
     let mut names: Vec<_> = names.map(str::to_owned).collect();
+    match quirks.initial_set {
+        InitialSet::Auto => {}
+        InitialSet::OneResponse => names.push("initial_set one_response".into()),
+        InitialSet::Pieces => names.push("initial_set pieces".into()),
+    }
     if quirks.max_request_bytes != ServerQuirks::default().max_request_bytes {
         names.push(format!("max_request_bytes {}", quirks.max_request_bytes));
     }
@@ -183,5 +188,55 @@ resources that only the previous server had are deleted
 "
         );
         assert_eq!(report(&config), expected);
+    }
+
+    #[test]
+    fn every_key_that_makes_a_server_differ_from_others_is_among_its_features() {
+        let shown = |keys: &str| {
+            let text = format!(
+                "listen: [{address}]\nupstream: {{servers: [{{uri: 'http://one:1'{keys}}}]}}\n",
+                address = "{address: '127.0.0.1:0'}"
+            );
+            let report = report(&Config::parse(Path::new("relay.yaml"), &text).unwrap());
+            report.lines().find_map(|line| line.trim().strip_prefix("features: ")).unwrap_or_default().to_owned()
+        };
+        for (key, value, feature) in [
+            ("node_in_every_request", "true", "node_in_every_request"),
+            ("supports_initial_resource_versions", "false", "no supports_initial_resource_versions"),
+            ("supports_empty_subscription", "false", "no supports_empty_subscription"),
+            ("ignore_deletions", "true", "ignore_deletions"),
+            ("resource_timer_is_transient_error", "true", "resource_timer_is_transient_error"),
+            ("fail_on_data_errors", "true", "fail_on_data_errors"),
+            ("initial_set", "one_response", "initial_set one_response"),
+            ("initial_set", "pieces", "initial_set pieces"),
+            ("max_request_bytes", "5MiB", "max_request_bytes 5242880"),
+            ("max_streams_per_connection", "7", "max_streams_per_connection 7"),
+        ] {
+            assert_eq!(shown(&format!(", {key}: {value}")), feature);
+        }
+        assert_eq!(shown(", initial_set: auto, max_streams_per_connection: 50"), "");
+    }
+
+    #[test]
+    fn credentials_of_tenants_and_the_times_of_a_fallback_are_shown() {
+        let text = "listen: [{address: '127.0.0.1:0'}]
+upstream:
+  servers:
+  - uri: 'https://one:1'
+    tenants: [{names: [pay, 'bill*'], certificate: p.pem, key: p.key, token_file: t}, {names: ['*']}]
+  - {files: x}
+  fallback: {delay: 5s}
+views: {key: [cluster, tenant]}
+permissions: [{name: a, identities: [{uid: 1}], free: [cluster]}]
+";
+        let report = report(&Config::parse(Path::new("/etc/relay.yaml"), text).unwrap());
+        let tenants = "; for pay, bill*: certificate /etc/p.pem, token from /etc/t; for *: nothing\n";
+        assert!(report.contains(tenants), "{report}");
+        assert!(
+            report.contains("  2. files /etc/x\n     resources that are not in them may still exist\n"),
+            "{report}"
+        );
+        let end = "\nfallback delay: 5s\nresources that only the previous server had are kept\n";
+        assert!(report.ends_with(end), "{report}");
     }
 }

@@ -203,7 +203,7 @@ fn time(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::path::Path;
 
     use super::*;
@@ -287,4 +287,84 @@ limits
     }
 
     const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
+
+    /// Returns another value than the default of a key.
+    fn other_value(key: &str, default: &Value) -> String {
+        match key {
+            "limits.connections" => return "7".into(),
+            "limits.incomplete_request_bytes" => return "600MiB".into(), // more than a message
+            "brakes.empty_grace" => return "20m".into(),                 // more than the grace
+            "brakes.types" => return "[envoy.config.cluster.v3.Cluster]".into(),
+            "views.key" => return "[cluster]".into(),
+            _ => {}
+        }
+        match default {
+            Value::Bool(flag) => (!flag).to_string(),
+            Value::Number(number) => (number.as_u64().unwrap() + 1).to_string(),
+            Value::String(text) if text.ends_with('B') => format!("3{}", text.trim_matches(char::is_numeric)),
+            Value::String(_) => "7s".into(),
+            other => panic!("{key}: {other}"),
+        }
+    }
+
+    #[test]
+    fn each_key_is_shown_with_its_value_in_its_own_row_and_changes_no_other() {
+        let rows = |text: &str| {
+            let config = parsed(text);
+            let sections = [("limits", limits(&config)), ("views", views(&config)), ("brakes", brakes(&config))];
+            let named = |(section, rows): (&str, Vec<Row>)| {
+                rows.into_iter().map(|(key, value)| (format!("{section}.{key}"), value)).collect::<Vec<_>>()
+            };
+            sections.into_iter().flat_map(named).collect::<BTreeMap<_, _>>()
+        };
+        let (before, schema) = (rows(""), schema());
+        for path in before.keys().filter(|path| *path != "brakes.enabled") {
+            let (section, key) = path.split_once('.').unwrap();
+            let value = other_value(path, &schema["properties"][section]["properties"][key]["default"]);
+            let after = rows(&format!("{section}: {{{key}: {value}}}\n"));
+            let changed: Vec<_> = after.iter().filter(|(path, value)| before[*path] != **value).collect();
+            let shown = value.trim_matches(['[', ']']).to_owned();
+            assert_eq!(changed, [(path, &shown)], "{path}");
+        }
+        assert_eq!(rows("brakes: {enabled: false}\n")["brakes.enabled"], "false");
+    }
+
+    #[test]
+    fn a_rule_is_shown_with_all_that_it_permits() {
+        let text = "views: {key: [cluster, tenant]}
+permissions:
+- name: full
+  identities: [{spiffe: 'spiffe://p/{ns}/*'}]
+  node: {cluster: [a, '{ns}-*']}
+  types: [envoy.config.cluster.v3.Cluster]
+  names: [n]
+  secrets: [s, 't/*']
+  tenant: '{ns}'
+  relays_for: [other]
+  client_status: true
+- {name: bare, identities: [{uid: 1}, {network: 10.0.0.0/8}], free: [cluster]}
+";
+        let rows: Vec<_> = parsed(text).views.permissions.rules().iter().map(permission).collect();
+        let full = "for spiffe://p/{ns}/*; cluster a or {ns}-*; types envoy.config.cluster.v3.Cluster; names n; secrets s, t/*; \
+                    tenant {ns}; relays for other; client status of all";
+        let bare = "for uid:1, network:10.0.0.0/8; no secrets";
+        let expected = [("full", full), ("bare", bare)].map(|(name, shown)| (name.to_owned(), shown.to_owned()));
+        assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn every_address_is_shown_and_that_there_is_none_for_operators() {
+        let shown = |rest: &str| addresses(&parsed(rest)).into_iter().skip(1).collect::<Vec<_>>();
+        let row = |who: &str, place: &str| (who.to_owned(), place.to_owned());
+        assert_eq!(shown(""), [row("operators", "none: no reports")]);
+        let tls = "tls: {certificate: c, key: k, client_ca: ca, may_read: [{dns: a.b}, {dns: c.d}], may_change: [{dns: e.f}]}";
+        let text =
+            format!("admin: {{address: '0.0.0.0:2', socket: /run/admin.sock, {tls}}}\nprobes: {{address: ':3'}}\n");
+        let tls =
+            "0.0.0.0:2, TLS; clients must show certificates by a CA in ca; 2 entries of may_read, 1 of may_change";
+        assert_eq!(
+            shown(&text),
+            [row("operators", tls), row("operators", "unix:/run/admin.sock"), row("probes", "[::]:3")]
+        );
+    }
 }

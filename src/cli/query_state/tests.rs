@@ -197,3 +197,35 @@ fn new_style_names_are_one_in_all_their_spellings() {
     apply(&mut query, delta(EDS, &[("xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/x?a=2&b=1", "1")], &[]));
     assert!(query.is_known());
 }
+
+#[test]
+fn what_is_known_of_a_name_is_the_last_that_was_said_of_it() {
+    let mut query = query(EDS, &["a"]);
+    query.open(Variant::Delta);
+    let failed = |code| {
+        let error = ResourceError {
+            resource_name: Some(ResourceName { name: "a".into(), ..Default::default() }),
+            error_detail: Some(Status { code, message: "no".into() }),
+        };
+        Response::Delta(DeltaDiscoveryResponse { resource_errors: vec![error], ..Default::default() })
+    };
+    let mut status = |response, changes: &[&str]| {
+        assert_eq!(apply(&mut query, response), changes);
+        query.statuses()[&Name::canonical("a")]
+    };
+    assert_eq!(status(failed(7), &["a: no (PermissionDenied)"]), NameStatus::Trouble);
+    assert_eq!(status(delta(EDS, &[("a", "1")], &[]), &["+a"]), NameStatus::There);
+    assert_eq!(status(failed(13), &["a: no (Internal)"]), NameStatus::Trouble, "it is still held");
+    assert_eq!(status(failed(5), &["-a"]), NameStatus::Absent);
+    assert_eq!(status(failed(5), &[]), NameStatus::Absent);
+    assert_eq!(status(delta(EDS, &[("a", "1")], &[]), &["+a"]), NameStatus::There);
+}
+
+#[test]
+fn what_has_no_version_is_not_stated_to_a_second_stream() {
+    let mut query = query(CDS, &[]);
+    query.open(Variant::Delta);
+    query.apply(delta(CDS, &[("a", "1"), ("b", "")], &[]));
+    let Request::Delta(request) = query.open(Variant::Delta) else { panic!("another variant") };
+    assert_eq!(request.initial_resource_versions, BTreeMap::from([("a".to_owned(), "1".to_owned())]));
+}

@@ -197,3 +197,73 @@ fn another_bootstrap_file_under_the_same_name_is_a_change() {
     std::fs::write(&path, text.to_string()).unwrap();
     assert_eq!(config.in_use().reload(&path).unwrap().changed, ["drain.grace", "upstream"]);
 }
+
+#[test]
+fn what_is_pending_is_so_again_in_later_reloads_until_the_file_says_what_is_in_use() {
+    let file = File::new("again");
+    let path = file.0.join("relay.yaml");
+    let reload = |in_use: &InUse, text: &Value| {
+        std::fs::write(&path, text.to_string()).unwrap();
+        in_use.reload(&path).unwrap()
+    };
+    let before = Config::parse(&path, &base().to_string()).unwrap();
+    let lingering = with(base(), "limits.linger", json!("1m"));
+    let after = with(lingering.clone(), "limits.streams", json!(7));
+    let streams = vec!["limits.streams".to_owned()];
+    let first = reload(&before.in_use(), &after);
+    assert_eq!((first.changed, first.pending), (vec!["limits.linger".to_owned()], streams.clone()));
+    let second = reload(&first.config.in_use(), &after);
+    assert_eq!((second.changed, second.pending), (Vec::<String>::new(), streams));
+    assert_eq!(second.config.downstream.connections.streams, before.downstream.connections.streams);
+    let back = reload(&second.config.in_use(), &lingering);
+    assert_eq!((back.changed, back.pending), (Vec::<String>::new(), Vec::<String>::new()));
+    assert_eq!(back.config.views.limits.linger.as_secs(), 60);
+}
+
+#[test]
+fn with_something_pending_operators_are_shown_what_is_in_use_and_warned_of_what_counts() {
+    let file = File::new("shown");
+    let before = with(base(), "limits.streams", json!(5));
+    let after = with(with(base(), "limits.streams", json!(7)), "limits.resource_timer", json!("1s"));
+    let Reloaded { config, changed, pending } = file.reload(&before, &after).unwrap();
+    assert_eq!((changed, pending), (vec!["limits.resource_timer".to_owned()], vec!["limits.streams".to_owned()]));
+    assert_eq!(config.shown.config["limits"]["streams"], 5);
+    assert_eq!(config.shown.sha256, crate::config::hash_of(after.to_string().as_bytes()), "the hash is of the file");
+    let warnings: Vec<_> = config.warnings.iter().map(|warning| warning.at.as_str()).collect();
+    assert!(warnings.contains(&"limits.resource_timer"), "{warnings:?}");
+    // The section is there without a key.
+    let Reloaded { config, pending, .. } = file.reload(&before, &with(base(), "limits", Value::Null)).unwrap();
+    assert_eq!((config.downstream.connections.streams, pending), (5, vec!["limits.streams".to_owned()]));
+}
+
+#[test]
+fn certificates_of_addresses_count_at_once_unless_anything_else_of_the_addresses_changes() {
+    let file = File::new("tls");
+    let tls = |name: &str| json!({"certificate": format!("{name}.pem"), "key": "k.pem"});
+    let listen = |places: Value| with(base(), "listen", places);
+    let one = json!({"address": "127.0.0.1:0", "tls": tls("one")});
+    let plain = json!({"address": "127.0.0.1:1"});
+    let before = listen(json!([one, plain]));
+    let renewed = json!({"address": "127.0.0.1:0", "tls": tls("two")});
+    let (at_once, restart, none): (&[&str], &[&str], &[&str]) = (&["listen.tls"], &["listen"], &[]);
+    for (after, changed, pending) in [
+        (json!([renewed, plain]), at_once, none),
+        (json!([one, {"address": "127.0.0.1:1", "tls": tls("one")}]), none, restart),
+        (json!([{"address": "127.0.0.1:0"}, plain]), none, restart),
+        (json!([renewed, {"address": "127.0.0.1:2"}]), none, restart),
+        (json!([renewed]), none, restart),
+        (json!([renewed, plain, {"address": "127.0.0.1:2"}]), none, restart),
+        (json!([one, plain]), none, none),
+    ] {
+        let reloaded = file.reload(&before, &listen(after.clone())).unwrap();
+        assert_eq!((reloaded.changed, reloaded.pending), (strings(changed), strings(pending)), "{after}");
+        let in_use = reloaded.config.listen.iter().map(|listen| listen.tls.as_ref().map(|tls| &*tls.own.certificate));
+        let expected = if changed.is_empty() { "one.pem" } else { "two.pem" };
+        let expected = file.0.join(expected);
+        assert_eq!(in_use.collect::<Vec<_>>(), [Some(expected.as_path()), None], "{after}");
+    }
+}
+
+fn strings(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(ToString::to_string).collect()
+}

@@ -242,6 +242,18 @@ upstream:
 }
 
 #[test]
+fn a_server_at_the_address_of_probes_is_the_relay_too_and_a_unix_socket_is_at_no_port() {
+    let text = "listen: [{address: 'unix:/run/weir.sock'}]
+probes: {address: ':19001'}
+upstream: {servers: [{uri: 'http://127.0.0.1:19001'}]}
+";
+    let expected = "relay.yaml:3:28: upstream.servers[0].uri: server http://127.0.0.1:19001/ is this relay: [::]:19001 is \
+                    probes.address in line 2; expected another address";
+    assert_eq!(faults(text), [expected]);
+    assert_eq!(faults(&text.replace("127.0.0.1:19001", "127.0.0.1:19002")), [""; 0]);
+}
+
+#[test]
 fn a_server_that_is_the_relay_if_it_runs_on_this_machine_is_a_warning() {
     let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname") else { return };
     let name = name.trim();

@@ -253,3 +253,30 @@ fn a_review_looks_at_the_files_that_are_named_and_loading_does_not() {
     }
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn a_review_looks_at_the_folder_and_the_key_of_the_state_and_at_each_part_of_a_token() {
+    let folder = std::env::temp_dir().join(format!("weir-config-state-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+    let reviewed = |state: &str| {
+        let upstream = "upstream: {servers: [{uri: 'https://cp', token_file: token}]}\n";
+        let text = format!("{LISTEN}{upstream}state: {{{state}}}\n");
+        let faults = load::review(&folder.join("relay.yaml"), &text, &|_| None, true).faults;
+        let own = format!("{}/", folder.display());
+        faults.iter().map(|fault| format!("{}: {}", fault.at, fault.reason.replace(&own, ""))).collect::<Vec<_>>()
+    };
+    write("key", &"0f".repeat(32));
+    write("short", &"0f".repeat(31));
+    write("token", "e30.e30.c2ln");
+    assert_eq!(reviewed("path: weir.state, key: key"), [""; 0], "the state need not be there yet");
+    assert_eq!(reviewed("path: none/weir.state"), ["state.path: cannot read none: no such file or folder"]);
+    let expected = "state.key: invalid file short: expected 32 bytes, or those in base64 or hexadecimal";
+    assert_eq!(reviewed("path: weir.state, key: short"), [expected]);
+    for token in ["e30.e30", "e30..c2ln", "e30.e30.c2ln.e30", "e30.e30.c2 ln"] {
+        write("token", token);
+        let expected = "upstream.servers[0].token_file: invalid file token: expected a JSON web token";
+        assert_eq!(reviewed("path: weir.state"), [expected], "{token}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -158,3 +158,40 @@ fn what_is_for_proved_identities_is_not_given_to_networks() {
     let reason = "requires identities that are proved: network:10.0.0.0/8 is any client that connects from there";
     assert_eq!(faults, ["secrets", "client_status"].map(|key| format!("permissions[0].{key}: {reason}")));
 }
+
+#[test]
+fn a_tenant_is_one_that_is_said_once_and_what_is_switched_off_needs_no_proof() {
+    says("name: a, identities: [{network: 10.0.0.0/8}], free: [cluster], client_status: false", &[]);
+    says(
+        "name: a, identities: [{spiffe: 'spiffe://p/{tenant}/x'}], free: [cluster], tenant: t",
+        &["permissions[0].tenant: the identities have a segment {tenant}, which says it: expected one of both"],
+    );
+    says(
+        "name: a, identities: [{uid: 1}], free: [cluster], tenant: 'a*'",
+        &["permissions[0].tenant: invalid tenant \"a*\": expected no *"],
+    );
+    says("name: a, identities: [{uid: 1}], node: {cluster: '{tenant}-*'}, tenant: t", &[]);
+    says(
+        "name: a, identities: [{spiffe: 'spiffe://p/{ns}'}, {spiffe: 'spiffe://p/{ns}/{of}'}], node: {cluster: ['{ns}', '{of}']}",
+        &[
+            "permissions[0].node.cluster[1]: {of} in \"{of}\" is neither a segment of every identity of the rule nor tenant",
+        ],
+    );
+}
+
+#[test]
+fn a_locality_is_judged_if_all_of_its_parts_are() {
+    let faults = |node: &str| {
+        let rule = format!("permissions: [{{name: a, identities: [{{uid: 1}}], node: {{{node}}}}}]");
+        let text = format!("{START}views: {{key: [locality]}}\n{rule}\n");
+        review(Path::new("relay.yaml"), &text, &|_| None, false).faults.len()
+    };
+    assert_eq!(faults("locality.region: r, locality.zone: z, locality.sub_zone: s"), 0);
+    for lacking in [
+        "locality.region: r, locality.zone: z",
+        "locality.region: r, locality.sub_zone: s",
+        "locality.zone: z, locality.sub_zone: s",
+    ] {
+        assert_eq!(faults(lacking), 1, "{lacking}");
+    }
+}

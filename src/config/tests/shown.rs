@@ -63,3 +63,20 @@ fn the_command_line_is_shown_beside_the_file_and_keeps_to_its_rules() {
     assert_eq!(given, json!({"--listen": "127.0.0.1:7", "--admin": "127.0.0.1:9"}));
     assert_eq!((config.listen.len(), config.shown.config["listen"].as_array().unwrap().len()), (1, 2));
 }
+
+#[test]
+fn addresses_of_the_command_line_have_the_certificates_of_the_file() {
+    let tls = "tls: {certificate: c, key: k, client_ca: ca, may_read: [{dns: a.b}]}";
+    let mut config = shown(&format!(
+        "listen: [{{address: ':1', tls: {{certificate: c, key: k}}}}]\nupstream: {{files: x}}\nadmin: {{address: ':3', {tls}}}\n"
+    ));
+    config.listen_at("127.0.0.1:7".parse().unwrap());
+    config.admin_at("0.0.0.0:8".parse().unwrap()).unwrap();
+    assert_eq!(config.listen[0].address.to_string(), "127.0.0.1:7");
+    assert!(config.listen[0].tls.is_some() && config.admin.tls.is_some());
+    assert_eq!(config.admin.address, Some("0.0.0.0:8".parse().unwrap()));
+    let mut plain = shown("listen: [{address: ':1'}]\nupstream: {files: x}\nadmin: {address: ':3'}\n");
+    let before = plain.admin.address;
+    assert!(plain.admin_at("0.0.0.0:8".parse().unwrap()).is_err());
+    assert!(plain.admin.address == before && plain.shown.command_line.is_empty(), "what is refused changes nothing");
+}

@@ -7,6 +7,8 @@ use crate::protocol::upstream::{BackoffTimes, InitialSet, OnResourceTimeout};
 use crate::tls::OwnCertificate;
 use crate::upstream::{Keepalive, LifeTimes, Plan, RestServer, SourcePlan};
 
+mod servers;
+
 fn parse_at(path: &Path, upstream: &str) -> Result<Plan, String> {
     let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream:\n  {upstream}\n");
     Config::parse(path, &text).map(|config| config.upstream).map_err(|error| error.to_string())

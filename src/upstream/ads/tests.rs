@@ -1,5 +1,8 @@
+use rustls::pki_types::ServerName;
+
 use super::*;
-use crate::upstream::server::LifeTimes;
+use crate::tls::OwnCertificate;
+use crate::upstream::server::{LifeTimes, TenantCredentials, TlsFiles, TlsWords};
 
 const SHORT: Duration = Duration::from_secs(29);
 
@@ -45,4 +48,55 @@ fn early_attempts_that_fail_are_made_less_and_less_until_one_has_a_response() {
         retry.least.as_secs()
     });
     assert_eq!(leasts, [1, 2, 4, 0, 1]);
+}
+
+/// A server with credentials of its own, and with others for tenants.
+fn with_tenants() -> AdsServer {
+    let own = |name: &str| OwnCertificate { certificate: name.into(), key: "key".into() };
+    let server_name = ServerName::try_from("cp").unwrap();
+    let tls = TlsFiles { ca: Some("ca".into()), own: Some(own("all")), server_name, words: TlsWords::CONFIGURATION };
+    let entry = |names: &[&str], own: Option<OwnCertificate>, tokens: &[&str]| TenantCredentials {
+        tenants: names.iter().map(|name| NamePattern::parse(name)).collect(),
+        own,
+        tokens: tokens.iter().map(Into::into).collect(),
+    };
+    let tenants = vec![entry(&["pay"], Some(own("pay")), &[]), entry(&["bill", "p*"], None, &["token"])];
+    AdsServer { tls: Some(tls), tokens: vec!["own token".into()], tenants, ..AdsServer::undialed() }
+}
+
+#[test]
+fn a_tenant_is_shown_by_the_first_entry_that_is_for_it_and_by_nothing_of_what_others_show() {
+    let connector = AdsConnector::new(with_tenants());
+    let shown = |tenant: Option<&str>| {
+        let server = &connector.of_tenant(tenant).server;
+        let tls = server.tls.as_ref().unwrap();
+        assert_eq!(
+            (tls.ca.as_deref(), server.tenants.len()),
+            (Some("ca".as_ref()), if tls.own == all() { 2 } else { 0 })
+        );
+        let certificate = tls.own.as_ref().map(|own| own.certificate.display().to_string());
+        (
+            certificate.unwrap_or_default(),
+            server.tokens.iter().map(|file| file.display().to_string()).collect::<Vec<_>>(),
+        )
+    };
+    let own = ("all".to_owned(), vec!["own token".to_owned()]);
+    assert_eq!((shown(None), shown(Some("other"))), (own.clone(), own));
+    assert_eq!(shown(Some("pay")), ("pay".to_owned(), vec![]), "both entries are for it");
+    for tenant in ["bill", "pay-2"] {
+        assert_eq!(shown(Some(tenant)), (String::new(), vec!["token".to_owned()]), "{tenant}");
+    }
+}
+
+fn all() -> Option<OwnCertificate> {
+    Some(OwnCertificate { certificate: "all".into(), key: "key".into() })
+}
+
+#[test]
+fn calls_without_an_answer_are_counted_over_all_tenants() {
+    let connector = AdsConnector::new(with_tenants());
+    for tenant in [None, Some("pay"), Some("bill"), Some("pay")] {
+        connector.of_tenant(tenant).shared.count_unanswered();
+    }
+    assert_eq!(connector.unanswered_calls(), Some(4));
 }

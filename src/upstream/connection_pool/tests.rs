@@ -1,4 +1,7 @@
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
 use super::*;
+use crate::upstream::observed_socket::ObservedSocket;
 
 /// Connections that are never dialed.
 fn pool(max_streams_per_connection: usize) -> Arc<ConnectionPool> {
@@ -17,6 +20,33 @@ impl ConnectionPool {
     fn counts(&self) -> Vec<[usize; 4]> {
         let of = |one: &Connection| [one.waiting, one.streams, one.served, one.calls];
         self.lock().open.iter().map(of).collect()
+    }
+
+    /// A stream on a connection with at least this number.
+    fn open_from(self: &Arc<Self>, least_number: u64) -> StreamSlot {
+        let (mut slot, _dialed) = self.reserve(least_number);
+        assert!(slot.open().unwrap(), "there is room");
+        slot
+    }
+
+    /// The connection is made, and the server allows so many streams on it, for as long as the result is kept.
+    async fn made(&self, number: u64, max_streams: u8) -> ObservedSocket {
+        let channel = self.endpoint.connect_lazy();
+        let dialed: Dialed = Box::pin(async { Ok(channel) });
+        let dialed = dialed.shared();
+        dialed.clone().await.unwrap();
+        let state = {
+            let mut connections = self.lock();
+            let connection = connections.find(number).unwrap();
+            connection.dialed = dialed;
+            connection.state.clone()
+        };
+        let (socket, mut server) = tokio::io::duplex(64);
+        let mut socket = ObservedSocket::new(Box::new(socket), state);
+        let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, max_streams];
+        server.write_all(&settings).await.unwrap();
+        socket.read_exact(&mut [0; 15]).await.unwrap();
+        socket
     }
 
     /// Lets the time pass after which the connection may be closed for being unused.
@@ -71,4 +101,68 @@ async fn a_connection_is_unused_from_the_end_of_its_last_served_stream_and_not_w
     pool.age();
     pool.close_unused(slot.number);
     assert_eq!(pool.len(), 0);
+}
+
+#[tokio::test]
+async fn a_stream_gets_the_fullest_connection_that_has_room_and_at_least_the_number_that_it_needs() {
+    let pool = pool(3);
+    let mut slots = vec![pool.open_from(0), pool.open_from(1), pool.open_from(1)];
+    assert_eq!(pool.counts(), [[0, 1, 0, 0], [0, 2, 0, 0]], "one was left for a later one");
+    slots.push(pool.open_from(0));
+    assert_eq!(pool.counts(), [[0, 1, 0, 0], [0, 3, 0, 0]]);
+    slots.push(pool.open_from(0));
+    assert_eq!(pool.counts(), [[0, 2, 0, 0], [0, 3, 0, 0]]);
+    assert_eq!([7, 7, 8, 0].map(|least| pool.open_from(least).connection()), [7, 8, 9, 0], "no number is used twice");
+    drop(slots);
+    assert_eq!(pool.open_from(0).connection(), 10);
+}
+
+#[tokio::test]
+async fn a_connection_that_is_retired_keeps_its_streams_and_gets_no_other() {
+    let pool = pool(3);
+    let (stays, other) = (pool.open(), pool.open());
+    stays.retire();
+    let next = pool.open();
+    assert_eq!(pool.counts(), [[0, 2, 0, 0], [0, 1, 0, 0]]);
+    assert!(stays.call().is_ok(), "its streams may still be alive");
+    drop((stays, other));
+    assert_eq!((pool.counts(), pool.open().connection()), (vec![[0, 1, 0, 0]], next.connection()));
+}
+
+#[tokio::test]
+async fn a_connection_has_room_for_half_of_what_its_server_allows_and_the_next_is_expected_to() {
+    let pool = pool(50);
+    let first = pool.open();
+    assert!(!first.is_shared());
+    let _of_first = pool.made(0, 5).await;
+    let second = pool.open();
+    assert!(second.is_shared(), "the connection was there");
+    let mut waits = vec![pool.reserve(0).0, pool.reserve(0).0, pool.reserve(0).0];
+    assert_eq!(pool.counts(), [[0, 2, 0, 0], [2, 0, 0, 0], [1, 0, 0, 0]]);
+
+    let _of_second = pool.made(1, 2).await;
+    assert!(waits[0].open().unwrap(), "each connection has room for one");
+    assert!(!waits[1].open().unwrap());
+    drop(waits);
+    assert_eq!(pool.counts(), [[0, 2, 0, 0]]);
+}
+
+#[tokio::test]
+async fn a_call_needs_room_beside_all_streams_and_calls_and_a_connection_that_is_open() {
+    let pool = pool(50);
+    let one = pool.open();
+    let connection = pool.made(0, 4).await;
+    let two = pool.open();
+    let (of_one, of_two) = (one.call().unwrap(), two.call().unwrap());
+    assert_eq!(one.call().unwrap_err(), NoCall::Full);
+    drop(of_one);
+    let again = one.call();
+    assert!(again.is_ok());
+    assert_eq!(two.call().unwrap_err(), NoCall::Full);
+    drop((again, of_two));
+    drop(two);
+    assert!(one.call().is_ok());
+    drop(connection);
+    assert_eq!(one.call().unwrap_err(), NoCall::Closed);
+    assert_ne!(pool.open().connection(), one.connection(), "it takes no other stream either");
 }

@@ -9,7 +9,9 @@ use super::*;
 use crate::xds::{Name, TypeTable};
 
 mod absence;
+mod limits;
 mod links;
+mod streams;
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 /// Longer than anything takes.

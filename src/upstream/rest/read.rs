@@ -139,6 +139,21 @@ mod tests {
     }
 
     #[test]
+    fn up_40_an_answer_with_a_resource_that_ends_is_found_out() {
+        let wrapped = |ttl: &str| {
+            let wrapper = "type.googleapis.com/envoy.service.discovery.v3.Resource";
+            let body = format!(r#"{{"@type": "{CDS}", "name": "b"}}"#);
+            let text = format!(
+                r#"{{"resources": [{{"@type": "{CDS}", "name": "a"}}, {{"@type": "{wrapper}", "name": "b", {ttl} "resource": {body}}}]}}"#
+            );
+            let Read { rejected, mortal, .. } = read_text(&text).unwrap();
+            assert_eq!(rejected, [""; 0]);
+            mortal
+        };
+        assert_eq!([wrapped(r#""ttl": "5s","#), wrapped("")], [true, false]);
+    }
+
+    #[test]
     fn what_is_no_answer_is_rejected_as_a_whole() {
         let foreign = r#"{"typeUrl": "type.googleapis.com/envoy.config.listener.v3.Listener"}"#;
         for text in ["", "null", "[]", "7", "{", r#"{"resources": {"a": 1}}"#, r#"{"versionInfo": 7.5}"#, foreign] {

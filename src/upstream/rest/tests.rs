@@ -1,5 +1,9 @@
+use super::wire::tests::{Does, Server, answer};
 use super::*;
 use crate::proto::discovery::DiscoveryRequest;
+use crate::protocol::sources::StreamId;
+use crate::protocol::upstream::BackoffTimes;
+use crate::relay::LinkId;
 
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 
@@ -20,4 +24,63 @@ fn a_request_waits_if_its_type_is_being_polled_and_its_names_are_others() {
     assert_eq!(connector.take(&mut polls, request(EDS, &["a"])), None, "which is being polled for");
     assert_eq!(connector.take(&mut polls, request(EDS, &["a", "b"])), Some(EDS.into()));
     assert_eq!(connector.take(&mut polls, request("type.googleapis.com/own.Type", &["a"])), None, "it has no path");
+}
+
+/// Longer than anything takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+/// A link to a server that does this, one to each poll.
+async fn link(does: Vec<Does>) -> mpsc::Receiver<LinkReport> {
+    let server = Server::that(does).await;
+    let initial = Duration::from_millis(10);
+    let backoff = BackoffTimes { initial, ..BackoffTimes::default() };
+    let uri = format!("http://{}", server.address).parse().unwrap();
+    let at = AdsServer { uri, backoff, ..AdsServer::undialed() };
+    let server = RestServer { at, refresh_delay: initial, request_timeout: PATIENCE };
+    let (sender, reports) = mpsc::channel(1);
+    let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
+    let link = Link { id, variant: None, tenant: None, reports: sender, reader: None };
+    RestConnector::new(server, Arc::new(Transcoder::envoy), Arc::default()).start(link);
+    reports
+}
+
+async fn next(reports: &mut mpsc::Receiver<LinkReport>) -> LinkEvent {
+    tokio::time::timeout(PATIENCE, reports.recv()).await.expect("no event").expect("the link has ended").event
+}
+
+/// Waits until the server is reached, and requests clusters.
+async fn opened(reports: &mut mpsc::Receiver<LinkReport>) -> mpsc::Sender<Request> {
+    let LinkEvent::Opened { requests, .. } = next(reports).await else { panic!("not opened") };
+    requests.send(request(CDS, &[])).await.unwrap();
+    requests
+}
+
+fn broken() -> Vec<Does> {
+    (0..3).map(|_| answer("503 Service Unavailable", "")).collect()
+}
+
+#[tokio::test]
+async fn after_failures_a_server_is_back_once_it_answers_the_poll_that_tests_it_with_whatever_words() {
+    let mut does = broken();
+    does.extend([answer("503 Service Unavailable", ""), answer("404 Not Found", ""), answer("200 OK", "{}")]);
+    let mut reports = link(does).await;
+    let _requests = opened(&mut reports).await;
+    for _ in 0..3 {
+        assert!(matches!(next(&mut reports).await, LinkEvent::PollFailed { .. }));
+    }
+    for round in ["three polls have failed", "and so has the one that tests the server"] {
+        let ended = next(&mut reports).await;
+        assert!(matches!(ended, LinkEvent::Ended { answered: false, .. }), "{round}: {ended:?}");
+    }
+    let _requests = opened(&mut reports).await;
+    assert!(matches!(next(&mut reports).await, LinkEvent::Response(_)));
+}
+
+#[tokio::test]
+async fn nothing_new_is_no_answer_to_a_poll_that_states_no_version() {
+    let mut reports = link(vec![answer("304 Not Modified", ""), answer("200 OK", "{}")]).await;
+    let _requests = opened(&mut reports).await;
+    assert!(matches!(next(&mut reports).await, LinkEvent::PollFailed { type_url } if type_url == CDS));
+    assert!(matches!(next(&mut reports).await, LinkEvent::Response(_)));
 }

@@ -147,3 +147,6 @@ enum Attempt {
 
 /// Bytes of a rejection's text that are read for the log.
 const EXPLANATION: usize = 4096;
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -86,3 +86,29 @@ fn calls_that_are_not_routed_to_the_server_are_news_once() {
     assert!(shared.is_first_unrouted());
     assert!(!shared.is_first_unrouted());
 }
+
+#[test]
+fn a_server_that_is_found_again_is_news_once_for_each_time_that_it_was_lost() {
+    let shared = shared(LONG);
+    let signs = |reached, answered| Signs { reached, answered };
+    shared.ended(Stage::Unreached);
+    shared.ended(Stage::Unreached);
+    for _ in 0..2 {
+        shared.reached();
+        shared.answered();
+    }
+    assert_eq!(shared.signs(), signs(1, 0), "all streams had their responses");
+    shared.ended(Stage::Rejected);
+    for _ in 0..2 {
+        shared.reached();
+        shared.answered();
+    }
+    assert_eq!(shared.signs(), signs(1, 1), "and all had their connections");
+    shared.ended(Stage::Answered);
+    shared.reached();
+    shared.answered();
+    assert_eq!(shared.signs(), signs(1, 1));
+    shared.ended(Stage::Unreached);
+    shared.reached();
+    assert_eq!(shared.signs(), signs(2, 1));
+}

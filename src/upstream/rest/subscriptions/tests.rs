@@ -205,3 +205,61 @@ fn a_poll_that_fails_is_tried_again_sooner_and_ever_later() {
     rig.subscriptions.failed(&question, true, rig.now, 0.5);
     assert_eq!(rig.subscriptions.next_due(), Some(rig.now + pauses[0]), "it has answered since");
 }
+
+#[test]
+fn up_31_an_error_of_one_type_is_no_silence_and_never_the_last_straw() {
+    let mut rig = Rig::new();
+    rig.want(CDS, &[], "");
+    rig.want(EDS, &["a"], "");
+    let [clusters, endpoints] = rig.requested().try_into().unwrap();
+    let now = rig.now;
+    let mut fails = |question: &Poll, silent| rig.subscriptions.failed(question, silent, now, 0.5);
+    assert_eq!([(); 5].map(|()| fails(&endpoints, false)), [false; 5]);
+    assert_eq!([(); 2].map(|()| fails(&clusters, true)), [false; 2], "none of the others counts");
+    assert!(!fails(&endpoints, false));
+    assert!(fails(&clusters, true));
+    assert!(!fails(&endpoints, false), "the server has answered this one");
+}
+
+#[test]
+fn a_server_that_is_polled_often_has_a_second_after_a_failure() {
+    let mut rig = Rig::new();
+    rig.subscriptions = Polls::new(PollSchedule { refresh: Duration::from_millis(10), failures: 3 });
+    rig.want(CDS, &[], "");
+    let question = rig.one();
+    rig.subscriptions.failed(&question, true, rig.now, 0.5);
+    assert_eq!(rig.subscriptions.next_due(), Some(rig.now + Duration::from_secs(1)));
+    rig.pass(Duration::from_secs(1));
+    let question = rig.one();
+    rig.subscriptions.answered(&question, false, rig.now, 0.0);
+    assert_eq!(rig.subscriptions.next_due(), Some(rig.now + Duration::from_millis(10)));
+}
+
+#[test]
+fn a_server_is_tested_by_what_it_has_answered_if_that_is_still_wanted() {
+    let mut rig = Rig::new();
+    rig.want(CDS, &[], "");
+    rig.want(EDS, &["a"], "");
+    let [_, endpoints] = rig.requested().try_into().unwrap();
+    assert_eq!(rig.subscriptions.answered(&endpoints, false, rig.now, 0.0), 1);
+    rig.want(EDS, &["a"], "7");
+    let probe = rig.subscriptions.probe().unwrap();
+    assert_eq!(
+        (probe.url.as_str(), probe.request.resource_names.len()),
+        (EDS, 1),
+        "clusters may be what it cannot answer"
+    );
+    assert_eq!((probe.request.version_info, probe.request.node), (String::new(), Some("node".into())));
+    rig.want(EDS, &[], "7");
+    assert_eq!(rig.subscriptions.probe().unwrap().url, CDS);
+}
+
+#[test]
+fn no_two_answers_have_one_number() {
+    let mut rig = Rig::new();
+    rig.want(CDS, &[], "");
+    rig.want(EDS, &["a"], "");
+    let [clusters, endpoints] = rig.requested().try_into().unwrap();
+    let numbers = [&clusters, &endpoints, &clusters].map(|of| rig.subscriptions.answered(of, false, rig.now, 0.0));
+    assert_eq!(numbers, [1, 2, 3], "a NACK of one must not be taken for one of another");
+}

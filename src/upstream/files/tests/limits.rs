@@ -1,0 +1,94 @@
+//! How many files there may be, whose names count, how often they are looked at, and what is reported.
+
+use super::*;
+
+#[test]
+fn a_folder_with_too_many_files_is_left_out_alone_until_it_has_fewer() {
+    let folder = Folder::new();
+    for name in ["one", "two"] {
+        fs::create_dir(folder.at(name)).unwrap();
+    }
+    folder.put("one/a.json", &["a"]);
+    folder.put("two/b.json", &["b"]);
+    let both = options(vec![folder.at("one"), folder.at("two")]);
+    let mut loader = loader(FilesOptions { files: 2, ..both });
+    assert_eq!(look(&mut loader), ("a,b".into(), vec![]));
+    folder.put("two/c.json", &["c"]);
+    folder.put("one/d.json", &["d"]);
+    for _ in 0..2 {
+        assert_eq!(look(&mut loader), ("a,b,d".into(), vec!["two:".into()]), "what was known of it still counts");
+    }
+    fs::remove_file(folder.at("one/d.json")).unwrap();
+    fs::remove_file(folder.at("two/b.json")).unwrap();
+    until(&mut loader, "a,c");
+    assert_eq!(look(&mut loader).1, [""; 0]);
+}
+
+#[test]
+fn type_10_a_name_beside_a_resource_counts_before_the_one_in_it() {
+    let folder = Folder::new();
+    let write = |name: &str| {
+        let text = format!("{name}resource:\n  '@type': type.googleapis.com/{CLUSTER}\n  name: inside\n");
+        fs::write(folder.at("a.yaml"), text).unwrap();
+    };
+    let mut loader = folder.loader();
+    for (beside, name) in [("name: beside\n", "beside"), ("version: '1'\n", "inside")] {
+        write(beside);
+        until(&mut loader, name);
+    }
+}
+
+#[test]
+fn a_configured_file_of_another_format_is_reported_and_leaves_open_what_there_is_not() {
+    let folder = Folder::new();
+    folder.put("a.json", &["a"]);
+    fs::write(folder.at("b.txt"), clusters_of(&["b"])).unwrap();
+    let mut loader = loader(options(vec![folder.at("a.json"), folder.at("b.txt")]));
+    assert_eq!(look(&mut loader), ("a?".into(), vec!["b.txt:".into()]));
+    assert!(reasons(&mut loader).contains("its name does not end in a format that is known"));
+}
+
+#[test]
+fn where_changes_are_not_reported_files_are_looked_at_every_second() {
+    assert!(settle_time(false, false) <= Duration::from_secs(1));
+    assert!(settle_time(false, true) > settle_time(false, false), "where they are, there is no need to");
+    assert!(settle_time(true, false) < settle_time(false, false), "something is unsettled");
+}
+
+#[tokio::test]
+async fn changes_that_do_not_end_are_looked_at_after_a_while() {
+    let (changed, mut changes) = mpsc::channel(1);
+    let writer = tokio::spawn(async move {
+        while changed.send(()).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    });
+    assert!(tokio::time::timeout(PATIENCE, quiet(&mut changes)).await.is_ok());
+    drop(changes);
+    writer.await.unwrap();
+}
+
+#[test]
+fn the_report_has_what_is_served_now_and_when_it_last_changed() {
+    let folder = Folder::new();
+    folder.put("a.json", &["a", "b"]);
+    folder.put("c.json", &["c"]);
+    let mut loader = folder.loader();
+    let report = |loader: &mut Loader| loader.look().loaded.report;
+    let first = report(&mut loader);
+    assert_eq!((first.files, first.resources), (2, 3));
+    assert_eq!(report(&mut loader).loaded, first.loaded, "nothing has changed");
+    fs::write(folder.at("c.json"), "{").unwrap();
+    let faulty = report(&mut loader);
+    assert_eq!((faulty.files, faulty.resources, faulty.faults.len()), (2, 3, 1));
+    assert_eq!(faulty.loaded, first.loaded, "it is served as before");
+    folder.put("c.json", &["c", "d", "e"]);
+    let second = report(&mut loader);
+    assert_eq!((second.files, second.resources, second.faults.len()), (2, 5, 0));
+    assert!(second.loaded.unwrap().0 > first.loaded.unwrap().0);
+    fs::remove_file(folder.at("a.json")).unwrap();
+    until(&mut loader, "c,d,e");
+    let third = report(&mut loader);
+    assert_eq!((third.files, third.resources), (1, 3));
+    assert!(third.loaded.unwrap().0 > second.loaded.unwrap().0);
+}

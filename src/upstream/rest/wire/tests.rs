@@ -1,0 +1,149 @@
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::upstream::AdsServer;
+
+/// A server that gives these answers, one to each poll, over as many connections as it takes.
+pub(in crate::upstream::rest) struct Server {
+    pub(in crate::upstream::rest) address: SocketAddr,
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    connections: usize,
+    /// The heads of the requests.
+    heads: Vec<String>,
+}
+
+/// What it does with one poll.
+pub(in crate::upstream::rest) enum Does {
+    Answer(String),
+    /// The answer, of which this is all, and the end of the connection.
+    Last(String),
+}
+
+pub(in crate::upstream::rest) fn answer(status: &str, body: &str) -> Does {
+    Does::Answer(format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len()))
+}
+
+impl Server {
+    pub(in crate::upstream::rest) async fn that(does: Vec<Does>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, seen) = (listener.local_addr().unwrap(), Arc::<Mutex<Seen>>::default());
+        let of = seen.clone();
+        tokio::spawn(async move {
+            let mut does = does.into_iter();
+            loop {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                of.lock().unwrap().connections += 1;
+                while let Some(head) = request(&mut socket).await {
+                    of.lock().unwrap().heads.push(head);
+                    let Some(does) = does.next() else { std::future::pending().await };
+                    match does {
+                        Does::Answer(text) => socket.write_all(text.as_bytes()).await.unwrap(),
+                        Does::Last(text) => {
+                            socket.write_all(text.as_bytes()).await.unwrap();
+                            break;
+                        }
+                    }
+                }
+            }
+        });
+        Self { address, seen }
+    }
+
+    fn wire(&self) -> Wire {
+        let uri = format!("http://{}", self.address).parse().unwrap();
+        let at = AdsServer { uri, message_bytes: 100, tokens: vec!["/no/such/token".into()], ..AdsServer::undialed() };
+        let (refresh_delay, request_timeout) = (Duration::from_secs(5), Duration::from_secs(20));
+        Wire::new(Arc::new(RestServer { at, refresh_delay, request_timeout }))
+    }
+
+    fn connections(&self) -> usize {
+        self.seen.lock().unwrap().connections
+    }
+}
+
+/// Reads one request, and returns its head. None at the end of the connection.
+async fn request(socket: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(socket.read_u8().await.ok()?);
+    }
+    let head = String::from_utf8(head).unwrap().to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+    socket.read_exact(&mut vec![0; length.parse().unwrap()]).await.ok()?;
+    Some(head)
+}
+
+const BODY: &[u8] = b"{body}";
+
+async fn post(wire: &mut Wire) -> Result<Answer, Failure> {
+    wire.post("/v3/discovery:clusters", Bytes::from_static(BODY)).await
+}
+
+#[tokio::test]
+async fn polls_go_over_one_connection_and_over_another_once_the_server_has_closed_it() {
+    let server = Server::that(vec![
+        answer("200 OK", "one"),
+        answer("304 Not Modified", ""),
+        Does::Last(String::new()),
+        answer("200 OK", "two"),
+        Does::Last(String::new()),
+        Does::Last(String::new()),
+    ])
+    .await;
+    let mut wire = server.wire();
+    assert!(matches!(post(&mut wire).await, Ok(Answer::Content(body)) if body == "one"));
+    assert!(matches!(post(&mut wire).await, Ok(Answer::Unchanged)));
+    assert_eq!(server.connections(), 1);
+    assert!(matches!(post(&mut wire).await, Ok(Answer::Content(body)) if body == "two"), "it is sent once more");
+    assert_eq!(server.connections(), 2);
+    // On a new connection that is no answer.
+    assert!(matches!(post(&mut wire).await, Err(Failure::Silent(_))));
+    assert_eq!(server.connections(), 3);
+    let seen = server.seen.lock().unwrap();
+    let host = format!("host: {}\r\n", server.address);
+    for head in &seen.heads {
+        assert!(head.starts_with("post /v3/discovery:clusters http/1.1\r\n") && head.contains(&host), "{head}");
+        assert!(head.contains("content-type: application/json") && !head.contains("authorization"), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_the_server_itself_is_silence_and_one_of_a_type_is_a_refusal_with_its_words() {
+    for (status, is_silent) in [
+        ("500 Internal Server Error", true),
+        ("503 Service Unavailable", true),
+        ("501 Not Implemented", false),
+        ("404 Not Found", false),
+        ("204 No Content", false),
+    ] {
+        let body = if status.starts_with("204") { "" } else { " no clusters\n" };
+        let server = Server::that(vec![answer(status, body)]).await;
+        let failure = post(&mut server.wire()).await.unwrap_err();
+        assert_eq!(matches!(failure, Failure::Silent(_)), is_silent, "{status}: {failure:?}");
+        assert_eq!(failure.to_string(), format!("{status}: {}", body.trim()));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_long_is_a_refusal_and_one_that_breaks_off_is_silence() {
+    let limited = |length: usize| answer("200 OK", &"a".repeat(length));
+    let server = Server::that(vec![limited(100), limited(101)]).await;
+    let mut wire = server.wire();
+    assert!(matches!(post(&mut wire).await, Ok(Answer::Content(body)) if body.len() == 100));
+    assert!(matches!(post(&mut wire).await, Err(Failure::Refused(_))));
+    let server = Server::that(vec![Does::Last("HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhalf".into())]).await;
+    let failure = post(&mut server.wire()).await.unwrap_err();
+    assert!(
+        matches!(&failure, Failure::Silent(reason) if reason.starts_with("the answer breaks off: ")),
+        "{failure:?}"
+    );
+}
