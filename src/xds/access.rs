@@ -110,4 +110,23 @@ mod tests {
         let other = TypeTable::new().resolve("a.B");
         assert!(access.clearance("10.9.0.1".parse().ok()).allows(&other, &"root".into()));
     }
+
+    /// A client that is not restricted is sent what all are sent.
+    #[test]
+    fn key_11_a_client_that_one_rule_names_and_another_does_not_is_restricted() {
+        let (kind, other) = (TypeTable::new().resolve("a.A"), TypeTable::new().resolve("a.B"));
+        let rule = |name: &str, peers: &[&str]| AccessRule {
+            types: vec![kind.name().into()],
+            names: vec![NamePattern::parse(name)],
+            peers: peers.iter().filter_map(|peer| Network::parse(peer)).collect(),
+        };
+        let access = Access::of(vec![
+            rule("one", &["10.1.0.0/16", "10.3.0.0/16"]),
+            rule("two", &["10.2.0.0/16", "10.3.0.0/16"]),
+        ]);
+        let restricts = |peer: &str, kind: &Type| access.clearance(peer.parse().ok()).restricts(kind);
+        let of_kind = ["10.1.0.1", "10.2.0.1", "10.9.0.1", "10.3.0.1"].map(|peer| restricts(peer, &kind));
+        assert_eq!(of_kind, [true, true, true, false]);
+        assert!(!restricts("10.9.0.1", &other), "no rule is about the type");
+    }
 }

@@ -7,6 +7,7 @@ use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, ResourceName};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Ack, Variant};
+use weir::protocol::view::{Selector, Update};
 use weir::xds::Authority;
 
 use super::support::{Bench, CDS, EDS, nack};
@@ -267,6 +268,21 @@ fn delta_16_nothing_is_judged_against_a_set_that_is_not_known() {
     let sent: Vec<_> = std::iter::from_fn(|| bench.poll(client)).collect();
     let removed: usize = sent.iter().map(|reply| reply.removed.len()).sum();
     assert_eq!((sent[0].resources.len(), removed), (1, 99));
+}
+
+/// The set that comes again is the same, and is whole again.
+#[test]
+fn delta_16_what_was_stated_is_judged_again_when_the_set_is_whole_again_though_nothing_in_it_has_changed() {
+    let mut bench = Bench::new();
+    bench.whole(CDS, &[("a", "1")]);
+    bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]);
+    let client = bench.client(Variant::Delta);
+    let initial_resource_versions = [("old".to_owned(), "x".to_owned())].into();
+    let request = DeltaDiscoveryRequest { type_url: CDS.into(), initial_resource_versions, ..Default::default() };
+    bench.request(client, Request::Delta(request));
+    assert_eq!(bench.said(client), ["C a"], "old may be what has not come yet");
+    bench.whole(CDS, &[("a", "1")]);
+    assert_eq!(bench.said(client), ["C  -old"]);
 }
 
 #[test]
