@@ -213,3 +213,78 @@ async fn report(link: &Link, event: LinkEvent) -> Option<()> {
 
 /// The pause before a stream that the hub ended is opened again.
 const PAUSE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::session::{Heartbeat, Lag};
+    use crate::protocol::view::Revision;
+    use crate::xds::{BodyStore, SetVersion, TypeTable};
+
+    const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn resource(kind: &Type, name: &str, change: impl FnOnce(&mut Wrapper)) -> Arc<Resource> {
+        let any = Any { type_url: CDS.into(), value: Bytes::from_static(b"\x1a\x04body") };
+        let mut wrapper = Wrapper { name: name.into(), resource: Some(any), ..Wrapper::default() };
+        change(&mut wrapper);
+        Arc::new(Resource::from_wrapper(0, wrapper, kind, &BodyStore::default()).unwrap())
+    }
+
+    /// Else what a server says of a shared resource would be lost between the hub and the views.
+    #[test]
+    fn name_20_a_resource_is_for_the_views_what_it_is_for_the_hub() {
+        let kind = TypeTable::new().resolve(CDS);
+        let constraints = Bytes::from_static(b"\x0a\x00");
+        let resources = [
+            resource(&kind, "plain", |_| {}),
+            resource(&kind, "aliases", |wrapper| wrapper.aliases = vec!["x".into(), "y".into()]),
+            resource(&kind, "metadata", |wrapper| wrapper.metadata = Some(Bytes::from_static(b"\x0a\x00"))),
+            resource(&kind, "constraints", |wrapper| {
+                wrapper.resource_name = Some(constrained(&"constraints".into(), &constraints));
+            }),
+            resource(&kind, "once", |wrapper| wrapper.cache_control = Some(CacheControl { do_not_cache: true })),
+        ];
+        let error = Arc::new(NamedError { code: 5, message: "not here".into() });
+        let reply = Reply {
+            kind: kind.clone(),
+            spelling: CDS.into(),
+            nonce: 9,
+            version: SetVersion::default(),
+            resources: resources.iter().cloned().collect(),
+            spellings: Vec::new(),
+            ttls: vec![(1, 60 * SECOND)],
+            heartbeats: vec![Heartbeat { name: "beats".into(), version: resources[0].full, ttl: 7 * SECOND }],
+            removed: vec!["removed".into()],
+            constrained: vec![("was constrained".into(), constraints.clone())],
+            unresolved: vec!["alias".into()],
+            errors: vec![("wrong".into(), error)],
+            set_mark: None,
+            revision: Revision::ZERO,
+            wrappers: true,
+            lag: Lag::default(),
+            begins_wait: None,
+            progress: None,
+        };
+        let response = response(reply);
+        assert_eq!((response.type_url.as_str(), response.nonce.as_str()), (CDS, "9"));
+        let (sent, others) = response.resources.split_at(resources.len());
+        for (at, (resource, wrapper)) in resources.iter().zip(sent).enumerate() {
+            assert_eq!(wrapper.version, resource.full.to_string());
+            let read = Resource::from_wrapper(0, wrapper.clone(), &kind, &BodyStore::default()).unwrap();
+            let ttl = (at == 1).then_some(60 * SECOND);
+            assert!(read.is_same(&resource.with_ttl(ttl)), "{read:?}");
+            assert_eq!(read.body.bytes(), resource.body.bytes());
+        }
+        let [beat, unresolved] = others else { panic!("{others:?}") };
+        assert_eq!((beat.name.as_str(), &beat.version), ("beats", &resources[0].full.to_string()));
+        assert_eq!((beat.ttl, beat.resource.is_none()), (duration(Some(7 * SECOND)), true));
+        assert_eq!((unresolved.name.as_str(), &unresolved.aliases[..]), ("alias", &["alias".to_owned()][..]));
+        assert_eq!(response.removed_resources, ["removed"]);
+        assert_eq!(response.removed_resource_names, [constrained(&"was constrained".into(), &constraints)]);
+        let [error] = &response.resource_errors[..] else { panic!("{response:?}") };
+        assert_eq!(error.resource_name.as_ref().unwrap().name, "wrong");
+        let detail = error.error_detail.as_ref().unwrap();
+        assert_eq!((detail.code, detail.message.as_str()), (5, "not here"));
+    }
+}

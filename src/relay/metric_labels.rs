@@ -197,4 +197,22 @@ mod tests {
         labels.set_limit(2);
         assert_eq!(labels.assign("c").name(), Some("c".into()), "the label of b was returned, and there are two");
     }
+
+    #[test]
+    fn of_views_that_are_summed_the_latest_response_of_a_server_counts() {
+        let labels = MetricLabels::new(0);
+        let at = |seconds| Some(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds));
+        let responded = |last_response| {
+            let mut of_view = metrics(&labels.assign("a"), 1);
+            of_view.servers[0].last_response = last_response;
+            of_view
+        };
+        let latest = |all: Vec<ViewMetrics>| labels.merge(all)[0].servers[0].last_response;
+        for times in [[at(5), at(9), None], [at(9), None, at(5)], [None, at(5), at(9)]] {
+            assert_eq!(latest(times.map(responded).into()), at(9));
+        }
+        // Of a view that has ended too: a time must not go back.
+        labels.assign("a").retire(responded(at(9)));
+        assert_eq!(latest(vec![responded(at(5))]), at(9));
+    }
 }

@@ -114,4 +114,15 @@ mod tests {
         one.replace([Some(Reachability::Refused), None].into_iter());
         assert!(!health.is_unreachable(0), "it is there, and does not serve this view");
     }
+
+    #[test]
+    fn what_one_view_has_seen_of_how_a_server_sends_its_sets_all_views_know_of_that_server() {
+        let health = Arc::new(SharedReachability::of(2));
+        let (one, two) = (ViewReachability::none(health.clone()), ViewReachability::none(health));
+        let kind = crate::xds::TypeTable::new().clusters();
+        one.health().record_deliveries(vec![(1, kind.clone(), Delivery::Piece)]);
+        drop(one);
+        let pieces = [0, 1].map(|server| two.health().types_in_pieces(server).contains(&kind));
+        assert_eq!(pieces, [false, true]);
+    }
 }

@@ -96,3 +96,39 @@ pub(crate) struct Released {
 
 /// How many sets are shown.
 const MAX_SETS: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(view: &str, servers: &[&str], held: usize, generation: u64) -> SetBrakeReport {
+        SetBrakeReport {
+            view: view.into(),
+            type_name: "a.B".into(),
+            set: "*".into(),
+            servers: servers.iter().map(ToString::to_string).collect(),
+            seconds: 1,
+            generation,
+            held,
+            of: 100,
+            changes: 0,
+            reason: "too much of the set would go",
+            first_release_seconds: None,
+            last_release_seconds: None,
+            names: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_held_is_summed_by_server_over_views_that_count_once_with_the_latest_generation() {
+        let mut sets = vec![set("v1", &["one"], 5, 9), set("v1", &["one"], 7, 3), set("v2", &["one", "two"], 2, 4)];
+        let report = BrakesReport::of(sets.clone());
+        let sums: Vec<_> =
+            report.servers.iter().map(|of| (of.server.as_str(), of.views, of.held, of.generation)).collect();
+        assert_eq!(sums, [("one", 2, 14, 9), ("two", 1, 2, 4)]);
+        assert_eq!((report.sets.len(), report.sets_count), (3, 3));
+        sets = vec![sets.remove(0); MAX_SETS + 1];
+        let report = BrakesReport::of(sets);
+        assert_eq!((report.sets.len(), report.sets_count, report.servers[0].held), (1000, 1001, 5005));
+    }
+}

@@ -145,3 +145,79 @@ impl ClientQuery {
         self.state.is_none_or(|wanted| wanted == client.state).then_some(client)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xds::TypeTable;
+
+    fn of_type(kind: &Type, state: SyncState, behind_seconds: Option<f64>) -> ClientTypeReport {
+        ClientTypeReport {
+            kind: kind.name().into(),
+            state,
+            wildcard: true,
+            names: 0,
+            pending: 0,
+            waits_for: None,
+            sent_version: None,
+            sent_seconds: None,
+            acked_version: None,
+            behind_seconds,
+            last_nack: None,
+            nacked: false,
+        }
+    }
+
+    #[test]
+    fn a_client_is_shown_by_the_type_in_question_and_not_by_its_worst_one() {
+        let table = TypeTable::new();
+        let [clusters, routes, listeners] =
+            ["clusters", "routes", "listeners"].map(|word| table.by_word(word).unwrap());
+        let client = || ClientReport {
+            session: 1,
+            peer: String::new(),
+            identity: None,
+            node: String::new(),
+            user_agent: String::new(),
+            view: String::new(),
+            variant: "delta",
+            connected_seconds: 100,
+            state: SyncState::Nacked,
+            behind_seconds: Some(70.0),
+            unread_seconds: Some(2.0),
+            unsupported_requests: 0,
+            types: vec![
+                of_type(&clusters, SyncState::Nacked, Some(70.0)),
+                of_type(&routes, SyncState::Stale, Some(1.0)),
+            ],
+        };
+        let narrowed = |kind: Option<&Type>, state| {
+            let client = ClientQuery { kind: kind.cloned(), state, ..ClientQuery::default() }.narrow(client())?;
+            Some((client.state, client.lag(), client.types.len()))
+        };
+        assert_eq!(narrowed(None, None), Some((SyncState::Nacked, 70.0, 2)));
+        assert_eq!(narrowed(None, Some(SyncState::Stale)), None);
+        for state in [None, Some(SyncState::Stale)] {
+            assert_eq!(narrowed(Some(&routes), state), Some((SyncState::Stale, 2.0, 1)), "it reads nothing for longer");
+        }
+        assert_eq!(narrowed(Some(&routes), Some(SyncState::Nacked)), None);
+        assert_eq!(narrowed(Some(&listeners), None), None, "it has not requested that type");
+    }
+
+    #[test]
+    fn a_filter_takes_a_part_of_a_node_or_an_identity_and_the_whole_name_of_a_view() {
+        let text = |text: &str| Some(text.to_owned());
+        let query = |node: &str, identity: &str, view: &str| {
+            let of = |part: &str| text(part).filter(|part| !part.is_empty());
+            ClientQuery { node: of(node), identity: of(identity), view: of(view), ..ClientQuery::default() }
+        };
+        let takes = |query: ClientQuery| query.takes("envoy-7", Some("spiffe://a/b"), "abc");
+        let cases = [(("voy", "", ""), true), (("", "//a", ""), true), (("", "", "abc"), true), (("", "", ""), true)];
+        let others =
+            [(("b", "", ""), false), (("", "voy", ""), false), (("", "", "ab"), false), (("voy", "c", ""), false)];
+        for ((node, identity, view), expected) in cases.into_iter().chain(others) {
+            assert_eq!(takes(query(node, identity, view)), expected, "{node} {identity} {view}");
+        }
+        assert!(!query("", "a", "").takes("a", None, "a"), "who has proved nothing has no identity");
+    }
+}

@@ -227,4 +227,32 @@ mod tests {
         assert_eq!(counts, [4, 3, 2, 1, 1].map(SpanValue::Count));
         assert_eq!(value(&span, "weir.complete"), SpanValue::Flag(true));
     }
+
+    #[test]
+    fn the_span_of_a_change_ends_with_the_last_answer_or_at_the_bound_whenever_it_is_looked_at() {
+        let (change, client) = (change(1, 1), SessionTraces::of_stream(None));
+        client.concern(&change);
+        assert!(!change.is_due(HOUR) && change.is_due(Duration::ZERO), "its time is over");
+        let given_up = change.record(Duration::ZERO);
+        assert_eq!(given_up.ended, given_up.began);
+        assert_eq!(value(&given_up, "weir.complete"), SpanValue::Flag(false));
+        client.on_reply(&kind(), 1, Revision::ZERO.next());
+        client.on_answer(&kind(), 1, true);
+        let ended = change.record(HOUR).ended;
+        let answered = std::time::Instant::now();
+        while answered.elapsed() < Duration::from_millis(2) {
+            std::thread::yield_now();
+        }
+        assert_eq!(change.record(HOUR).ended, ended, "not when it is looked at");
+    }
+
+    /// The task of a view may find a session that leaves just then.
+    #[test]
+    fn a_change_does_not_wait_for_a_stream_that_had_ended_before() {
+        let (change, client) = (change(1, 1), SessionTraces::of_stream(None));
+        client.leave();
+        client.concern(&change);
+        assert!(change.is_due(HOUR) && client.due() == 0);
+        assert_eq!(value(&change.record(HOUR), "weir.clients.left"), SpanValue::Count(1));
+    }
 }
