@@ -75,3 +75,20 @@ impl StateCounters {
         self.loaded_resources.load(Ordering::Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_news_once_and_again_after_something_was_written() {
+        let counters = StateCounters::default();
+        assert!(counters.failed("no space"));
+        assert!(!counters.failed("no space"), "each attempt fails alike");
+        assert!(counters.failed("no rights") && counters.failed("no space"), "another one");
+        counters.current(2_500);
+        assert_eq!((counters.current_at(), counters.failures()), (2.5, 4));
+        assert!(counters.failed("no space"), "it was current meanwhile");
+        assert_eq!(counters.current_at(), 2.5, "the file has what it had");
+    }
+}

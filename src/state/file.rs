@@ -161,3 +161,25 @@ const ASIDE: &str = ".unusable-";
 const KEPT_ASIDE: usize = 3;
 /// Memory for pages of the file. It is read once, and written where something changes.
 const CACHE: usize = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_were_set_aside_are_numbered_on_and_the_oldest_go() {
+        let folder = std::env::temp_dir().join(format!("weir-aside-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let others = ["other.unusable-1", "state.unusable-x", "state-2.unusable-3"];
+        for name in ["state", "state.unusable-2", "state.unusable-9", "state.unusable-10"].into_iter().chain(others) {
+            std::fs::write(folder.join(name), name).unwrap();
+        }
+        let aside = set_aside(&folder.join("state")).unwrap();
+        assert_eq!(aside, folder.join("state.unusable-11"));
+        assert_eq!(std::fs::read_to_string(aside).unwrap(), "state");
+        let left = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let expected = ["state.unusable-10", "state.unusable-11", "state.unusable-9"].into_iter().chain(others);
+        assert_eq!(left.collect::<std::collections::BTreeSet<_>>(), expected.map(str::to_owned).collect());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

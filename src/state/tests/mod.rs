@@ -1,6 +1,7 @@
 //! The file under churn, loss of power and damage.
 
 mod disk;
+mod offline;
 mod pace;
 mod restored;
 mod work;
