@@ -125,23 +125,4 @@ mod tests {
         let pieces = [0, 1].map(|server| two.health().types_in_pieces(server).contains(&kind));
         assert_eq!(pieces, [false, true]);
     }
-
-    #[test]
-    fn fb_20_a_view_that_finds_the_same_again_and_again_counts_once() {
-        let health = Arc::new(SharedReachability::of(1));
-        let mut view = ViewReachability::none(health.clone());
-        let found = |found| [found].into_iter();
-        for _ in 0..3 {
-            view.replace(found(Some(Reachability::Unreachable)));
-        }
-        view.replace(found(None));
-        assert!(!health.is_unreachable(0), "it has not tried it again yet");
-        view.replace(found(Some(Reachability::Responded)));
-        view.replace(found(Some(Reachability::Responded)));
-        let mut other = ViewReachability::none(health.clone());
-        other.replace(found(Some(Reachability::Unreachable)));
-        assert!(!health.is_unreachable(0));
-        drop(view);
-        assert!(health.is_unreachable(0));
-    }
 }
