@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::protocol::view::{Completeness, Revision};
+use crate::protocol::view::Revision;
 use crate::xds::{HeldVersions, Name, Resource, SetVersion};
 
 /// `initial_resource_versions`, kept only while the set is incomplete.
@@ -16,7 +16,7 @@ pub(super) struct InitialVersions {
     /// The client subscribed again, and is sent everything, also what it stated. Removals are still to be sent.
     pub(super) send_all: bool,
     /// The snapshot that it was last compared with, and that led to no more removals.
-    pub(super) judged_at: Option<(Revision, Completeness)>,
+    pub(super) judged_at: Option<Revision>,
 }
 
 impl InitialVersions {

@@ -164,7 +164,7 @@ impl Subscription {
         let Some(wildcard) = &mut self.wildcard else { return false };
         let Some(mut stated) = wildcard.initial_versions.take() else { return false };
         let table = view.state.resources(kind, Class::Wildcard);
-        let nothing_new = stated.judged_at == Some((view.state.revision, completeness));
+        let nothing_new = stated.judged_at == Some(view.state.revision);
         if waits
             || !hasty && (completeness < Completeness::Settled || table.is_none() || nothing_new)
             || draft.bytes >= view.limits.reply_bytes
@@ -201,7 +201,7 @@ impl Subscription {
         }
         judged.into_iter().for_each(|place| stated.note_judged(place));
         if draft.bytes < view.limits.reply_bytes {
-            stated.judged_at = Some((view.state.revision, completeness));
+            stated.judged_at = Some(view.state.revision);
         }
         wildcard.initial_versions = Some(stated);
         true
