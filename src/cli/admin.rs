@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use clap::Args;
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -38,38 +38,60 @@ pub(super) enum AdminError {
 impl AdminArgs {
     /// Returns a page of the relay's admin address. The values of parameters are encoded.
     pub(crate) async fn get(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Value, AdminError> {
-        let server = self.tls.endpoint("--admin", &self.admin).map_err(AdminError::Arguments)?;
-        let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-        let query: Vec<_> = parameters.iter().map(|(key, value)| format!("{key}={}", encode(value))).collect();
-        let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) };
-        match timeout(PATIENCE, fetch(&server, &path)).await {
-            Ok(Ok((status, page))) if status.is_success() => serde_json::from_slice(&page)
-                .map_err(|error| AdminError::Unreachable(server.name(), format!("not a relay: {error}").into())),
-            Ok(Ok((_, page))) => Err(AdminError::Refused(String::from_utf8_lossy(&page).trim_end().to_owned())),
-            Ok(Err(error)) => Err(AdminError::Unreachable(server.name(), error)),
-            Err(_) => Err(AdminError::Late(server.name())),
-        }
+        let server = self.server()?;
+        let page = request(&server, Method::GET, path, parameters).await?;
+        serde_json::from_slice(&page)
+            .map_err(|error| AdminError::Unreachable(server.name(), format!("not a relay: {error}").into()))
+    }
+
+    /// Requests a change, and returns what the relay says about it.
+    pub(crate) async fn post(&self, path: &str, parameters: &[(&str, &str)]) -> Result<String, AdminError> {
+        let said = request(&self.server()?, Method::POST, path, parameters).await?;
+        Ok(String::from_utf8_lossy(&said).into_owned())
+    }
+
+    fn server(&self) -> Result<AdsServer, AdminError> {
+        self.tls.endpoint("--admin", &self.admin).map_err(AdminError::Arguments)
     }
 }
 
-async fn fetch(
+async fn request(
     server: &AdsServer,
+    method: Method,
+    path: &str,
+    parameters: &[(&str, &str)],
+) -> Result<Bytes, AdminError> {
+    let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let query: Vec<_> = parameters.iter().map(|(key, value)| format!("{key}={}", encode(value))).collect();
+    let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) };
+    match timeout(PATIENCE, exchange(server, method, &path)).await {
+        Ok(Ok((status, body))) if status.is_success() => Ok(body),
+        Ok(Ok((_, reason))) => Err(AdminError::Refused(String::from_utf8_lossy(&reason).trim_end().to_owned())),
+        Ok(Err(error)) => Err(AdminError::Unreachable(server.name(), error)),
+        Err(_) => Err(AdminError::Late(server.name())),
+    }
+}
+
+async fn exchange(
+    server: &AdsServer,
+    method: Method,
     path: &str,
 ) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
     let socket = dial(server, b"http/1.1").await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
     let driver = tokio::spawn(connection);
     let host = server.uri.authority().map_or("localhost", |authority| authority.as_str());
-    let request = Request::get(path).header(http::header::HOST, host).body(Empty::<Bytes>::new())?;
+    let request =
+        Request::builder().method(method).uri(path).header(http::header::HOST, host).body(Empty::<Bytes>::new())?;
     let response = sender.send_request(request).await.map_err(|error| {
         // With TLS 1.3 a relay that wants a certificate ends the connection after the handshake, and the reason may be lost.
         let has_none = server.tls.as_ref().is_some_and(|tls| tls.own.is_none());
         format!("{:#}{}", anyhow::Error::from(error), if has_none { "; --cert is not given" } else { "" })
     })?;
     let status = response.status();
-    let page = Limited::new(response.into_body(), MAX_PAGE_BYTES).collect().await?.to_bytes();
+    let body = Limited::new(response.into_body(), MAX_PAGE_BYTES).collect().await?.to_bytes();
     driver.abort();
-    Ok((status, page))
+    Ok((status, body))
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);

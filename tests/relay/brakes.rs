@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 use tokio::net::UnixStream;
 
-use super::examples::assert_documented;
+use super::examples::{assert_documented, example, phrases};
 use super::holder::{ALL_CLUSTERS, Holder, Wish};
 use super::log_lines::Lines;
+use super::status::weir;
 use super::unix::Folder;
 use super::*;
 
@@ -123,6 +124,12 @@ brakes: {{{keys}}}
         let request = format!("POST /brakes/release?{query} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         exchange(socket, &request).await
     }
+}
+
+/// Runs `weir release`, and returns exit code, stdout and stderr.
+async fn release_by_command(admin: &str, arguments: &[String]) -> (i32, String, String) {
+    let arguments = arguments.iter().map(String::as_str);
+    weir(&["release", "--admin", admin].into_iter().chain(arguments).collect::<Vec<_>>()).await
 }
 
 fn names(numbers: std::ops::Range<usize>) -> BTreeSet<String> {
@@ -271,11 +278,23 @@ async fn an_operator_lets_go_what_was_shown_and_nothing_later() {
     bench.holds(80).await;
     let stale = bench.release(&format!("generation={}&view={view}", seen - 1)).await;
     assert!(stale.0 == 409 && stale.1.contains("held later"), "{stale:?}");
+    let socket = format!("unix:{}", bench.folder.socket().display());
+    let of_view = |generation: u64| ["--generation".to_owned(), generation.to_string(), "--view".into(), view.into()];
+    let (code, out, error) = release_by_command(&socket, &of_view(seen - 1)).await;
+    assert_eq!((code, &*out), (1, ""), "{error}");
+    assert!(error.starts_with("weir release: all that is held there was held later; "), "{error}");
+    let (code, _, error) = release_by_command(&bench.relay.admin.to_string(), &of_view(seen)).await;
+    assert!(code == 1 && error.starts_with("weir release: this address only reads: "), "{code} {error}");
+    let (code, _, error) = release_by_command("unix:/none/admin.sock", &of_view(seen)).await;
+    assert!(code == 2 && error.starts_with("weir release: cannot reach unix:/none/admin.sock: "), "{code} {error}");
     assert_eq!(bench.release(&format!("generation={seen}&view=other")).await.0, 404);
     assert_eq!(bench.release(&format!("generation={seen}")).await.0, 400);
     client.has_lost_nothing();
-    let released = bench.release(&format!("generation={seen}&view={view}")).await;
-    assert_eq!(released, (200, "released 50 removals in 1 views\n".into()));
+    let released = release_by_command(&socket, &of_view(seen)).await;
+    assert_eq!(released, (0, "released 50 removals in 1 views\n".into(), String::new()));
+    let documented =
+        example("weir release --admin unix:/run/weir/admin.sock --generation 1795305600001 --view 7e735f75ea494f2f");
+    assert_eq!(phrases(&documented), phrases(&released.1));
     let left: BTreeSet<_> = names(0..50);
     has(&client, "what was shown", &left).await;
     assert_eq!(
@@ -285,9 +304,10 @@ async fn an_operator_lets_go_what_was_shown_and_nothing_later() {
     );
     let shown = bench.brakes().await;
     let (server, generation) = (shown["servers"][0]["server"].as_str().unwrap(), &shown["servers"][0]["generation"]);
-    let server = server.replace(':', "%3A").replace('/', "%2F");
-    assert_eq!(bench.release(&format!("generation={generation}&server={server}&type=listeners")).await.0, 404);
-    assert_eq!(bench.release(&format!("generation={generation}&server={server}&type=clusters")).await.0, 200);
+    let of_server =
+        |kind: &str| ["--generation", &generation.to_string(), "--server", server, "--type", kind].map(str::to_owned);
+    assert_eq!(release_by_command(&socket, &of_server("listeners")).await.0, 1);
+    assert_eq!(release_by_command(&socket, &of_server("clusters")).await.0, 0);
     has(&client, "the rest", &names(0..20)).await;
     bench.counts("operator").await;
 }

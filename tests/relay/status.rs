@@ -1,4 +1,4 @@
-//! `weir status` and `weir explain`, as built programs, with a relay on this machine and with one that asks for certificates.
+//! `weir status`, `weir explain` and `weir release`, as built programs, with a relay on this machine and with one that asks for certificates.
 
 use std::process::{Command, Output, Stdio};
 
@@ -7,7 +7,7 @@ use super::examples::{example, phrases};
 use super::*;
 
 /// Runs the program, and returns exit code, stdout and stderr.
-async fn weir(arguments: &[&str]) -> (i32, String, String) {
+pub(super) async fn weir(arguments: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(arguments).env_remove("WEIR_ADMIN").stdin(Stdio::null());
     let ended = tokio::task::spawn_blocking(move || command.output().unwrap());
@@ -76,7 +76,7 @@ async fn status_has_a_line_for_each_ladder_and_client_and_explain_says_why() {
 }
 
 #[tokio::test]
-async fn a_relay_elsewhere_is_read_with_a_certificate() {
+async fn a_relay_elsewhere_is_read_and_changed_with_certificates() {
     let world = World::new().await;
     let admin = format!("https://localhost:{}", world.relay.admin.port());
     let reader = world.operators.sign("reader.example");
@@ -89,4 +89,17 @@ async fn a_relay_elsewhere_is_read_with_a_certificate() {
     assert_eq!((code, out.ends_with("0 of 0 client streams\n")), (0, true), "{out}{error}");
     let (code, _, error) = weir(&["status", "--admin", &admin, "--ca", &ca]).await;
     assert_eq!((code, error.contains("--cert is not given")), (2, true), "{error}");
+
+    let operator = world.operators.sign("ada.oncall.example");
+    world.folder.write("operator.pem", &operator.certificate);
+    world.folder.write("operator.key", &operator.key);
+    let (operator_cert, operator_key) = (path("operator.pem"), path("operator.key"));
+    let release = |cert, key| {
+        let of = ["--generation", "1", "--view", "7e735f75ea494f2f"];
+        [&["release", "--admin", &admin, "--ca", &ca, "--cert", cert, "--key", key][..], &of].concat()
+    };
+    let (code, _, error) = weir(&release(&cert, &key)).await;
+    assert!(code == 1 && error.contains("reader.example may change nothing"), "{code} {error}");
+    let (code, _, error) = weir(&release(&operator_cert, &operator_key)).await;
+    assert_eq!((code, error.as_str()), (1, "weir release: nothing is held there\n"));
 }
