@@ -144,3 +144,40 @@ fn schema_and_completions_are_printed() {
     let (code, _, said) = folder.output(&["completions", "shell"]);
     assert!(code == 2 && said.contains("bash"), "{said}");
 }
+
+#[test]
+fn key_says_how_the_nodes_of_a_file_or_of_the_standard_input_split() {
+    let folder = Folder::new("key");
+    std::fs::create_dir(folder.0.join("resources")).unwrap();
+    folder.write("relay.yaml", &GOOD.replace("admin: {address: '127.0.0.1:1'}", "views: {key: [cluster]}"));
+    let nodes = [("a", "web"), ("b", "web"), ("c", "api")];
+    let line = |(id, cluster): (&str, &str)| format!("{}\n", serde_json::json!({"id": id, "cluster": cluster}));
+    folder.write("nodes", &nodes.map(line).concat());
+    let of_file = folder.output(&["key", "--config", "relay.yaml", "nodes"]);
+    let rows: Vec<Vec<_>> = of_file.1.lines().map(|line| line.split_whitespace().skip(1).collect()).collect();
+    assert_eq!(of_file.0, 0, "{}", of_file.2);
+    assert_eq!(rows[0], ["nodes,", "2", "keys"]);
+    assert_eq!(rows[2..5], [vec!["nodes", "cluster"], vec!["2", "web"], vec!["1", "api"]]);
+    let mut command = folder.weir(&["--config", "relay.yaml", "key"]);
+    let of_input = command.stdin(std::fs::File::open(folder.0.join("nodes")).unwrap()).output().unwrap();
+    assert_eq!(String::from_utf8(of_input.stdout).unwrap(), of_file.1);
+    folder.write("nodes", "{\"id\": \"a\"}\n{\"id\":");
+    let (code, out, said) = folder.output(&["key", "--config", "relay.yaml", "nodes"]);
+    assert!(code == 1 && out.is_empty() && said.starts_with("weir: line 2: "), "{said}");
+}
+
+#[test]
+fn snapshot_says_what_is_wrong_with_the_files() {
+    let folder = Folder::new("snapshot");
+    folder.write("other", "no state");
+    for (line, reason) in [
+        (&["show", "--state", "none"][..], "error: none does not exist"),
+        (&["export", "--state", "other", "copy"], "error: cannot use other: "),
+        (&["import", "--state", "other", "copy"], "error: other exists: move it away first"),
+    ] {
+        let (code, out, said) = folder.output(&[&["snapshot"], line].concat());
+        assert!(code == 1 && out.is_empty() && said.starts_with(reason), "{line:?}: {said}");
+    }
+    assert!(!folder.0.join("copy").exists());
+    assert_eq!(std::fs::read(folder.0.join("other")).unwrap(), b"no state");
+}
