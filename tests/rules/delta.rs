@@ -287,6 +287,28 @@ fn delta_16_what_was_stated_is_judged_again_when_the_set_is_whole_though_nothing
 }
 
 #[test]
+fn delta_14_what_was_stated_counts_no_more_once_another_version_was_sent_and_the_first_comes_back() {
+    let mut bench = Bench::new();
+    let (probe, client) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
+    bench.delta(probe, CDS, &[], &[]);
+    bench.set(CDS, &[("a", "1")]);
+    bench.apply(vec![Update::Progress {
+        kind: bench.kind(CDS),
+        of: Selector::Wildcard,
+        completeness: Completeness::Settled,
+    }]);
+    let held = bench.poll(probe).unwrap().resources[0].full.to_string();
+    let initial_resource_versions = [("a".to_owned(), held), ("old".to_owned(), "x".to_owned())].into();
+    let request = DeltaDiscoveryRequest { type_url: CDS.into(), initial_resource_versions, ..Default::default() };
+    bench.request(client, Request::Delta(request));
+    assert_eq!(bench.said(client), ["C "], "it holds a, and old may be what has not come yet");
+    for version in ["2", "1"] {
+        bench.set(CDS, &[("a", version)]);
+        assert_eq!(bench.said(client), ["C a"], "{version}");
+    }
+}
+
+#[test]
 fn delta_48_what_vanished_is_sent_in_pieces_too() {
     let mut bench = Bench::new();
     let client = bench.client(Variant::Delta);
