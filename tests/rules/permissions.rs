@@ -36,7 +36,7 @@ fn client(variant: Variant, permit: Arc<Permit>) -> Client {
 }
 
 #[test]
-fn key_11_a_secret_is_for_whom_a_rule_names_it_and_a_wildcard_gives_no_more() {
+fn key_11_a_secret_is_for_whom_a_rule_names_it() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let mut bench = Bench::new();
         let of_pay = bench.add(client(variant, permit(None, &[], &["{ns}/*"])));
@@ -57,6 +57,32 @@ fn key_11_a_secret_is_for_whom_a_rule_names_it_and_a_wildcard_gives_no_more() {
         bench.set(SDS, &[("bill/key", "2"), ("pay/key", "2")]);
         assert_eq!(bench.said(of_pay), ["S pay/key"]);
         assert_eq!(bench.said(of_none), [""; 0], "nor later");
+    }
+}
+
+#[test]
+fn key_11_a_wildcard_gives_no_secret_beside_those_of_the_rule() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new();
+        let [of_pay, of_none, of_all] =
+            [&["{ns}/*"][..], &[], &["*"]].map(|secrets| bench.add(client(variant, permit(None, &[], secrets))));
+        let said = |bench: &mut Bench| [of_pay, of_none, of_all].map(|id| bench.said(id).concat());
+        for id in [of_pay, of_none, of_all] {
+            match variant {
+                Variant::Sotw => bench.sotw(id, SDS, &["*"], ""),
+                Variant::Delta => bench.delta(id, SDS, &["*"], &[]),
+            }
+        }
+        bench.whole(SDS, &[("pay/key", "1"), ("bill/key", "1")]);
+        let empty = if variant == Variant::Delta { "S " } else { "" };
+        assert_eq!(said(&mut bench), ["S pay/key", empty, "S bill/key,pay/key"], "{variant:?}");
+        bench.later(1_000);
+        bench.set(SDS, &[("bill/key", "2"), ("pay/key", "2")]);
+        assert_eq!(said(&mut bench), ["S pay/key", "", "S bill/key,pay/key"], "{variant:?}");
+        bench.later(1_000);
+        bench.remove(SDS, "bill/key");
+        let gone = if variant == Variant::Delta { "S  -bill/key" } else { "" };
+        assert_eq!(said(&mut bench), ["", "", gone], "{variant:?}");
     }
 }
 
