@@ -58,3 +58,49 @@ impl ConfigStatus {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_not_taken_changes_nothing_but_the_reason_which_ends_when_one_is_taken() {
+        let facts = ConfigFacts {
+            file: "relay.yaml".into(),
+            sha256: "first".into(),
+            config: json!(1),
+            command_line: json!({"listen": "x"}),
+            read: SystemTime::UNIX_EPOCH,
+            pending: Vec::new(),
+            error: None,
+            reloads: 0,
+            failures: 0,
+        };
+        let status = ConfigStatus::new(facts);
+        let all = |status: &ConfigStatus| {
+            let ConfigFacts { sha256, config, pending, error, reloads, failures, .. } = status.get();
+            (sha256, config, pending, error, (reloads, failures))
+        };
+        for round in 1..=2 {
+            let (sha256, config, pending, ..) = all(&status);
+            let read = status.get().read;
+            for attempt in 1..=2 {
+                status.failed(&format!("bad {attempt}"));
+                let error = Some(format!("bad {attempt}"));
+                let expected =
+                    (sha256.clone(), config.clone(), pending.clone(), error, (round - 1, 2 * round + attempt - 2));
+                assert_eq!(all(&status), expected);
+            }
+            assert_eq!(status.get().read, read, "when the file in use was read");
+            status.taken(format!("next {round}"), json!(round), vec!["types".into()]);
+            let expected = (format!("next {round}"), json!(round), vec!["types".into()], None, (round, 2 * round));
+            assert_eq!(all(&status), expected);
+            assert!(status.get().read > read);
+        }
+        status.taken("last".into(), json!(3), Vec::new());
+        assert_eq!(status.get().pending, Vec::<String>::new());
+        assert_eq!((status.get().command_line, status.get().file), (json!({"listen": "x"}), "relay.yaml".into()));
+    }
+}

@@ -213,3 +213,6 @@ fn server_certificates(source: &SourcePlan) -> Vec<ServerCertificates> {
     }));
     all
 }
+
+#[cfg(test)]
+mod tests;

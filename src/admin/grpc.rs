@@ -132,3 +132,72 @@ const PREFIX: usize = 5;
 /// The longest request.
 const LONGEST: usize = 64 << 10;
 const UNSAFE: &AsciiSet = &CONTROLS.add(b'%');
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        [&[flag][..], &length, message].concat()
+    }
+
+    /// The messages of a body that comes in these pieces, and how it ends.
+    async fn read(pieces: Vec<Vec<u8>>) -> (Vec<Bytes>, Option<u16>) {
+        let pieces = pieces.into_iter().map(|piece| Ok::<_, std::convert::Infallible>(Bytes::from(piece)));
+        let (mut requests, mut read) = (Requests::of(Body::from_stream(stream::iter(pieces))), Vec::new());
+        loop {
+            match requests.next().await {
+                Ok(Some(message)) => read.push(message),
+                Ok(None) => return (read, None),
+                Err(status) => return (read, Some(status.code)),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_are_read_however_the_bytes_come() {
+        let bytes = [framed(0, b"one"), framed(0, b""), framed(0, &[7; 300])].concat();
+        let expected: Vec<Bytes> = vec!["one".into(), "".into(), vec![7; 300].into()];
+        for size in [1, 4, 5, 8, 9, bytes.len()] {
+            let pieces = bytes.chunks(size).map(<[u8]>::to_vec).collect();
+            assert_eq!(read(pieces).await, (expected.clone(), None), "{size} at a time");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_cut_too_long_or_compressed_ends_the_call() {
+        let whole = framed(0, b"one");
+        for length in [1, 4, 5, 7] {
+            let cut = [&whole[..], &whole[..length]].concat();
+            assert_eq!(read(vec![cut]).await, (vec!["one".into()], Some(Status::INVALID_ARGUMENT)), "{length}");
+        }
+        assert_eq!(read(vec![framed(0, &vec![1; LONGEST])]).await.0.len(), 1);
+        let too_long = framed(0, &vec![1; LONGEST + 1])[..PREFIX].to_vec();
+        assert_eq!(read(vec![too_long]).await, (vec![], Some(Status::RESOURCE_EXHAUSTED)), "without waiting for it");
+        assert_eq!(read(vec![framed(1, b"one")]).await, (vec![], Some(Status::UNIMPLEMENTED)));
+    }
+
+    #[tokio::test]
+    async fn responses_are_framed_and_the_status_is_last() {
+        let (responses, response) = Responses::channel();
+        let sending = async {
+            assert!(responses.send(b"one").await && responses.send(b"").await);
+            responses.end(Status::new(Status::OK, "")).await;
+        };
+        let (body, ()) = tokio::join!(response.into_body().collect(), sending);
+        let body = body.unwrap();
+        assert_eq!(body.trailers().unwrap().get("grpc-message"), None);
+        assert_eq!(body.trailers().unwrap()["grpc-status"], "0");
+        assert_eq!(body.to_bytes(), [framed(0, b"one"), framed(0, b"")].concat());
+    }
+
+    #[test]
+    fn what_a_header_cannot_say_of_a_reason_is_encoded() {
+        let refused = Status::new(Status::INTERNAL, "50 % of é\nare\u{7f} lost").response();
+        assert_eq!(refused.headers()["grpc-status"], "13");
+        assert_eq!(refused.headers()["grpc-message"], "50 %25 of %C3%A9%0Aare%7F lost");
+    }
+}

@@ -276,6 +276,25 @@ mod tests {
     }
 
     #[test]
+    fn each_origin_of_a_change_has_to_be_this_address_with_its_port() {
+        let of = |headers: &[(&str, &str)]| right(Via::Socket, Does::Change, headers);
+        let (host, own) = (("host", "localhost:1"), ("origin", "http://localhost:1"));
+        assert_eq!(of(&[host, own]), 200);
+        assert_eq!(of(&[host, own, own]), 200);
+        assert_eq!(of(&[host, own, ("origin", "http://evil.example")]), 403, "a second one");
+        assert_eq!(
+            [of(&[host, ("origin", "http://localhost")]), of(&[host, ("origin", "http://localhost:2")])],
+            [403; 2]
+        );
+        assert_eq!(of(&[own]), 403, "without a host nothing is the same");
+        assert_eq!(
+            right(Via::Loopback, Does::Read, &[host, ("origin", "http://evil.example")]),
+            200,
+            "it changes nothing"
+        );
+    }
+
+    #[test]
     fn identities_are_matched_by_what_certificates_prove() {
         let dns = |name: &str| IdentityPattern::Dns(SegmentPattern::dns(name).unwrap());
         let names = CertificateNames { dns: vec!["ops.example".into()], ..CertificateNames::default() };

@@ -62,3 +62,41 @@ impl<S: Sync> FromRequestParts<S> for Query {
         Ok(Self::of(&parts.uri))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(text: &str) -> Query {
+        Query::of(&format!("/clients?{text}").parse().unwrap())
+    }
+
+    #[test]
+    fn parameters_are_decoded_once_and_of_equal_ones_the_last_counts() {
+        let of = |text: &str, key: &str| query(text).owned(key);
+        assert_eq!(of("node=a+b%2Bc%252B", "node").as_deref(), Some("a b+c%2B"));
+        assert_eq!(of("a=b=c&&d%26=e%3Df", "a").as_deref(), Some("b=c"));
+        assert_eq!(of("a=b=c&&d%26=e%3Df", "d&").as_deref(), Some("e=f"));
+        assert_eq!(of("node=one&view=x&node=two", "node").as_deref(), Some("two"));
+        assert_eq!((of("", "node"), of("nodes=a", "node"), of("&", "")), (None, None, None));
+    }
+
+    #[test]
+    fn a_switch_is_on_by_itself_and_by_three_words() {
+        for (text, is_on) in [("strict", true), ("strict=", true), ("strict=true", true), ("strict=1", true)] {
+            assert_eq!(query(text).has("strict"), is_on, "{text}");
+        }
+        for text in ["", "strict=false", "strict=0", "strict=no", "stricter"] {
+            assert!(!query(text).has("strict"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_from_one_to_the_largest() {
+        let limit = |text: &str| query(text).limit(7, 20).map_err(|refusal| refusal.status().as_u16());
+        assert_eq!(["", "limit=1", "limit=20"].map(limit), [Ok(7), Ok(1), Ok(20)]);
+        for text in ["limit=0", "limit=21", "limit=", "limit=-1", "limit=ten"] {
+            assert_eq!(limit(text), Err(400), "{text}");
+        }
+    }
+}

@@ -136,6 +136,22 @@ mod tests {
         assert_eq!(text(&lines("", "a\n")), "@@ -0,0 +1,1 @@\n+a\n");
     }
 
+    /// Differences have one piece if their lines meet, and the first and the last line of a text end a piece.
+    #[test]
+    fn differences_that_are_near_have_one_piece() {
+        for (between, pieces) in [(5, 1), (6, 1), (7, 2), (8, 2)] {
+            let same: String = (0..between).map(|number| format!("{number}\n")).collect();
+            let (old, new) = (format!("a\n{same}b\n"), format!("A\n{same}B\n"));
+            let found = lines(&old, &new);
+            let heads = found.iter().filter(|line| matches!(line, Line::At { .. }));
+            assert_eq!(heads.count(), pieces, "{between} lines between: {}", text(&found));
+            let shown = found.iter().filter(|line| matches!(line, Line::Same(_))).count();
+            assert_eq!(shown, between.min(6), "{between} lines between");
+        }
+        assert_eq!(text(&lines("a\nb\n", "b\n")), "@@ -1,2 +1,1 @@\n-a\n b\n");
+        assert_eq!(text(&lines("a\n", "")), "@@ -1,1 +0,0 @@\n-a\n");
+    }
+
     #[test]
     fn texts_that_are_too_long_to_compare_are_replaced_as_a_whole() {
         let many = |word: &str| (0..4000).map(|number| format!("{word} {number}\n")).collect::<String>();

@@ -47,9 +47,13 @@ impl Explain {
             note(&format!("weir explain: cannot write: {error}"));
             return ExitCode::from(UNKNOWN);
         }
-        let has_it = page.as_array().is_some_and(|streams| streams.iter().any(|stream| stream["verdict"] == "acked"));
-        if has_it { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if has_it(&page) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
+}
+
+/// Whether the client has accepted the newest version, on any of its streams.
+fn has_it(page: &Value) -> bool {
+    page.as_array().is_some_and(|streams| streams.iter().any(|stream| stream["verdict"] == "acked"))
 }
 
 /// Returns a paragraph for each stream. A client without an aggregated stream has several, and most have not requested the type.
@@ -110,5 +114,33 @@ mod tests {
         assert_eq!(shown(json!(null), json!(3.0)), " (at most 3.0s more)");
         assert_eq!(shown(json!(90.0), json!(null)), " (for 1m 30s)");
         assert_eq!(shown(json!(null), json!(null)), "");
+    }
+
+    #[test]
+    fn each_stream_that_is_concerned_has_its_reasons_and_one_that_has_it_is_enough() {
+        let stream = |session: u64, verdict: &str, codes: &[&str]| {
+            let reasons: Vec<_> =
+                codes.iter().map(|code| json!({"code": code, "text": format!("it is {code}")})).collect();
+            json!({"session": session, "node": "a\u{1b}b", "view": "v", "type": "x.Cluster", "name": "c", "verdict": verdict, "reasons": reasons})
+        };
+        let page = json!([
+            stream(1, "unacked", &["one", "type_not_requested"]),
+            stream(2, "not_subscribed", &["type_not_requested"]),
+            stream(3, "acked", &["two"]),
+        ]);
+        let expected = "\
+Cluster c at a\u{fffd}b (session 1, view v): unacked
+  - it is one
+  - it is type_not_requested
+Cluster c at a\u{fffd}b (session 3, view v): acked
+  - it is two
+";
+        assert_eq!(text(&page), expected);
+        assert!(has_it(&page) && !has_it(&json!([page[0], page[1]])) && !has_it(&json!([])));
+        let none = json!([
+            stream(1, "not_subscribed", &["type_not_requested"]),
+            stream(2, "not_subscribed", &["type_not_requested"])
+        ]);
+        assert_eq!(text(&none).lines().count(), 2, "one of them is enough");
     }
 }

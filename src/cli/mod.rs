@@ -46,3 +46,17 @@ fn seconds(seconds: f64) -> String {
         _ => humantime::format_duration(std::time::Duration::from_secs(seconds as u64)).to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+
+    #[test]
+    fn a_time_has_a_fraction_below_ten_seconds_and_none_above() {
+        for (given, shown) in
+            [(0.0, "0.0s"), (0.44, "0.4s"), (9.9, "9.9s"), (10.0, "10s"), (12.9, "12s"), (185.2, "3m 5s")]
+        {
+            assert_eq!(seconds(given), shown);
+        }
+    }
+}

@@ -215,6 +215,36 @@ VIEW  CLIENTS  AUTHORITY  STATE   FOR     SERVER
         assert_eq!(ladders(&upstreams).to_string(), expected);
     }
 
+    #[test]
+    fn each_ladder_of_each_view_has_a_line_and_what_is_not_known_a_dash() {
+        let ladder = |authority: &str, state: &str, server: Option<&str>, reason: Option<&str>| json!({"authority": authority, "state": state, "server": server, "state_seconds": 0, "reason": reason});
+        let upstreams = json!([
+            {"view": "a", "clients": 12, "authorities": [
+                ladder("", "active", Some("http://b:1"), None),
+                ladder("x.example", "down", None, Some("refused\u{7}")),
+            ]},
+            {"view": "b", "clients": 0, "authorities": []},
+            {"view": "c", "clients": 3, "authorities": [ladder("", "idle", None, None)]},
+        ]);
+        let expected = "\
+VIEW  CLIENTS  AUTHORITY  STATE   FOR   SERVER
+a     12       -          active  0.0s  http://b:1
+a     12       x.example  down    0.0s  - (refused\u{fffd})
+c     3        -          idle    0.0s  -
+";
+        assert_eq!(ladders(&upstreams).to_string(), expected);
+    }
+
+    #[test]
+    fn a_cell_says_since_when_a_client_lacks_something() {
+        let shown = |state: &str, behind: Value| cell(&json!({"state": state, "behind_seconds": behind}));
+        assert_eq!(shown("SYNCED", json!(3.0)), "SYNCED");
+        assert_eq!(shown("STALE", json!(9.94)), "STALE 9.9s");
+        assert_eq!(shown("NACKED", json!(10.0)), "NACKED 10s");
+        assert_eq!(shown("NOT_SENT", json!(3600.9)), "NOT_SENT 1h");
+        assert_eq!(shown("NACKED", json!(null)), "NACKED");
+    }
+
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]

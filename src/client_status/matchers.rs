@@ -96,4 +96,24 @@ mod tests {
             assert!(matches!(Matchers::of(&[exact.clone(), bad]), Err(Failure::Invalid(_))));
         }
     }
+
+    #[test]
+    fn the_case_of_letters_counts_unless_it_is_said_for_each_kind_of_pattern() {
+        type Kind = fn(String) -> MatchPattern;
+        let patterns: [(Kind, &str, &str); 4] = [
+            (MatchPattern::Exact, "Web-1", "wEB-1"),
+            (MatchPattern::Prefix, "Web", "wEB-1"),
+            (MatchPattern::Suffix, "B-1", "wEb-1"),
+            (MatchPattern::Contains, "B-", "wEb-1"),
+        ];
+        for (pattern, text, id) in patterns {
+            let takes = |ignore_case| {
+                let node_id = Some(StringMatcher { match_pattern: Some(pattern(text.into())), ignore_case });
+                Matchers::of(&[NodeMatcher { node_id, node_metadatas: Vec::new() }]).unwrap().take(id)
+            };
+            assert_eq!((takes(true), takes(false)), (true, false), "{text}");
+        }
+        let none = NodeMatcher { node_id: Some(StringMatcher::default()), node_metadatas: Vec::new() };
+        assert!(matches!(Matchers::of(&[none]), Err(Failure::Invalid(_))), "a matcher that says nothing");
+    }
 }

@@ -1,6 +1,6 @@
 //! The client's view: what the relay has of its servers, by view and authority (CSDS-3, CSDS-6).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Failure;
 use super::rows::{Rows, failure};
@@ -33,6 +33,7 @@ fn add(report: &ViewReport, view: &ViewSnapshot, rows: &mut Rows) -> Result<(), 
     }
     // A name may be in a set and requested by itself.
     let mut unshown = rejected.clone();
+    let mut expired = BTreeSet::new();
     let mut by_authority = BTreeMap::<_, Vec<(&Type, &Name, &Entry)>>::new();
     for (kind, _, table) in view.snapshot.tables() {
         for (name, entry) in table.entries() {
@@ -51,12 +52,15 @@ fn add(report: &ViewReport, view: &ViewSnapshot, rows: &mut Rows) -> Result<(), 
             let key = (kind.name(), name.as_str());
             describe(&mut row, entry, rejected.get(&key).copied());
             unshown.remove(&key);
+            expired.extend((entry.absence == AbsenceEvidence::Expired).then_some(key));
             rows.add(row)?;
         }
         let missing = report.authorities.iter().filter(|of| of.authority == authority);
         for missing in missing.flat_map(|of| &of.missing) {
             let key = (missing.kind.as_str(), missing.name.as_str());
-            rows.add(not_cached(key, unshown.remove(&key)))?;
+            if !expired.contains(&key) {
+                rows.add(not_cached(key, unshown.remove(&key)))?;
+            }
         }
         let is_of = |name: &str| Authority::of(&name.into()).name() == authority;
         for (key, reason) in unshown.iter().filter(|((_, name), _)| is_of(name)) {
@@ -89,8 +93,11 @@ fn describe(row: &mut GenericXdsConfig, entry: &Entry, rejected: Option<&Rejecte
         (_, Some(_), _) => ClientResourceStatus::Nacked,
         (_, None, Some(_)) => ClientResourceStatus::ReceivedError,
         (Presence::Present(_), None, None) => ClientResourceStatus::Acked,
-        (Presence::Absent(_), None, None) if entry.absence == AbsenceEvidence::Silence => ClientResourceStatus::Timeout,
-        (Presence::Absent(_), None, None) => ClientResourceStatus::DoesNotExist,
+        (Presence::Absent(_), None, None) => match entry.absence {
+            AbsenceEvidence::Reported => ClientResourceStatus::DoesNotExist,
+            AbsenceEvidence::Silence => ClientResourceStatus::Timeout,
+            AbsenceEvidence::Expired => ClientResourceStatus::Requested, // nothing is known of it any more
+        },
         (Presence::Unknown, None, None) => ClientResourceStatus::Requested,
     };
     row.client_status = status.into();
@@ -100,3 +107,6 @@ fn describe(row: &mut GenericXdsConfig, entry: &Entry, rejected: Option<&Rejecte
         (None, None) => None,
     };
 }
+
+#[cfg(test)]
+mod tests;

@@ -54,6 +54,8 @@ pub(crate) use newest::Newest;
 pub(crate) use proxy_faults::ProxyFault;
 pub(crate) use published::NotedBrakes;
 pub(crate) use readiness::Readiness;
+#[cfg(test)]
+pub(crate) use report::{AuthorityReport, MissingReport, StreamReport, TypeReport};
 pub(crate) use report::{
     Census, ClientHoldings, ClientQuery, ExplainQuery, LAGS, LadderMetrics, NackQuery, RejectedReport, ReleaseQuery,
     Released, ResourceQuery, ServerMetrics, Spread, StateCounts, Totals, UnknownState, ViewMetrics, ViewReport,

@@ -109,3 +109,72 @@ impl Validity {
 /// What DNS allows.
 const LONGEST_HOST: usize = 253;
 const LATE: Duration = Duration::from_secs(30 * 24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, IsCa, KeyPair, KeyUsagePurpose};
+
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn made(change: impl FnOnce(&mut CertificateParams)) -> CertificateDer<'static> {
+        let mut params = CertificateParams::new(["A.Example".to_owned(), "*.b.example".to_owned()]).unwrap();
+        change(&mut params);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+    }
+
+    #[test]
+    fn what_may_sign_certificates_or_lists_is_an_issuer_and_nothing_else_is() {
+        type Change = fn(&mut CertificateParams);
+        let rows: [(Change, bool); 5] = [
+            (|_| {}, false),
+            (|params| params.key_usages = vec![KeyUsagePurpose::DigitalSignature], false),
+            (|params| params.is_ca = IsCa::ExplicitNoCa, false),
+            (|params| params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::CrlSign], true),
+            (|params| params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained), true),
+        ];
+        for (number, (change, is_issuer)) in rows.into_iter().enumerate() {
+            assert_eq!(read(&made(change)).unwrap().is_issuer, is_issuer, "row {number}");
+        }
+    }
+
+    #[test]
+    fn names_are_of_one_host_in_lower_case_and_bytes_after_a_certificate_make_it_unreadable() {
+        let certificate = made(|_| {});
+        assert_eq!(read(&certificate).unwrap().dns, ["a.example"], "a wildcard names no host");
+        assert_eq!(read(&[&certificate[..], &[0]].concat()), None);
+        let label = "a".repeat(62);
+        let longest = format!("{}.a", [label.as_str(); 4].join("."));
+        assert_eq!((longest.len(), host(&longest)), (253, Some(longest.clone())));
+        for not in [&format!("{longest}a"), "a..b", "a.", ".a", "", "a b", "*.a", "ä.example"] {
+            assert_eq!(host(not), None, "{not}");
+        }
+    }
+
+    #[test]
+    fn a_chain_is_valid_while_each_of_its_certificates_is() {
+        let certificate = |from: u64, until: u64| {
+            made(|params| {
+                params.not_before = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(from);
+                params.not_after = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(until);
+            })
+        };
+        let chain = [certificate(100, 900), certificate(300, 700), certificate(200, 800)];
+        assert_eq!(of_chain(&chain), Some(Validity { from: at(300), until: at(700) }));
+        assert_eq!(of_chain(&[chain[0].clone(), vec![1, 2, 3].into()]), None, "of one nothing is known");
+        assert_eq!(of_chain(&[]), None);
+    }
+
+    #[test]
+    fn a_renewal_is_late_in_the_last_third_and_never_more_than_thirty_days_before_the_end() {
+        let day = 24 * 3600;
+        let late = |from: u64, until: u64| Validity { from: at(from), until: at(until) }.late();
+        assert_eq!(late(3 * day, 12 * day), at(9 * day)..at(12 * day));
+        assert_eq!(late(0, 90 * day), at(60 * day)..at(90 * day));
+        assert_eq!(late(0, 365 * day), at(335 * day)..at(365 * day));
+        assert!(late(9 * day, 3 * day).is_empty(), "it never was valid");
+    }
+}

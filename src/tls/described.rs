@@ -64,3 +64,36 @@ fn unreadable() -> CertificateReport {
         not_after: nothing(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair, SanType, SerialNumber};
+
+    use super::*;
+
+    #[test]
+    fn each_certificate_of_a_chain_is_described_with_all_of_its_names() {
+        let mut params = CertificateParams::new(["relay.example".to_owned()]).unwrap();
+        params.subject_alt_names.push(SanType::URI("spiffe://a/b".try_into().unwrap()));
+        for ip in ["10.0.0.1", "::1"] {
+            params.subject_alt_names.push(SanType::IpAddress(ip.parse().unwrap()));
+        }
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "own");
+        params.serial_number = Some(SerialNumber::from(0x1a2b_u64));
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2040, 1, 1);
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone();
+        let [readable, other] = &describe(&[certificate, vec![1, 2].into()])[..] else { panic!() };
+        let expected = CertificateReport {
+            subject: "CN=own".into(),
+            issuer: "CN=own".into(),
+            serial: "1a:2b".into(),
+            names: ["dns:relay.example", "uri:spiffe://a/b", "ip:10.0.0.1", "ip:::1"].map(String::from).to_vec(),
+            not_before: "2020-01-01T00:00:00Z".into(),
+            not_after: "2040-01-01T00:00:00Z".into(),
+        };
+        assert_eq!(*readable, expected);
+        assert_eq!((other.subject.as_str(), other.not_after.as_str()), ("unreadable", ""));
+    }
+}

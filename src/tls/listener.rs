@@ -364,3 +364,56 @@ fn is_due(last: &mut Option<Instant>) -> bool {
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use tracing::subscriber::set_default;
+    use tracing_subscriber::fmt;
+
+    use super::*;
+    use crate::relay::WrittenLines;
+    use crate::tls::tests::{Authority, FAR, listener};
+
+    #[test]
+    fn what_expires_is_warned_of_once_a_day_and_what_does_not_is_not() {
+        let (folder, tls) = listener("reminders", &Authority::new("one"));
+        let now = SystemTime::now();
+        let days = |days: u64| Duration::from_secs(days * 24 * 3600);
+        let own = |from: SystemTime, until: SystemTime| Own {
+            validity: Validity { from, until },
+            ..tls.current().own.clone()
+        };
+        let rows = [
+            (own(now - days(10), now + days(90)), None, ""),
+            (own(now - days(10), now + days(2)), None, "expires soon"),
+            (own(now - days(10), now - days(1)), None, "has expired; clients refuse it"),
+            (own(now + days(1), now + days(90)), None, "is not valid yet"),
+            (
+                own(now - days(10), now + days(90)),
+                Some(("x.crl".into(), now - days(1))),
+                "a revocation list has expired",
+            ),
+            (own(now - days(10), now + days(90)), Some(("x.crl".into(), now + days(1))), ""),
+        ];
+        for (own, lists, line) in rows {
+            let (lines, mut reminders) = (WrittenLines::default(), Reminders::default());
+            let out = lines.clone();
+            let _guard = set_default(fmt().with_writer(move || out.clone()).with_ansi(false).finish());
+            reminders.look("a", &own, lists.clone());
+            reminders.look("a", &own, lists);
+            let expected = if line.is_empty() { 0 } else { 1 };
+            assert_eq!((lines.count(line), lines.text().lines().count()), (expected, expected), "{line}");
+        }
+        assert_eq!((tls.lists_due(), tls.report().expires), (None, SystemTime::UNIX_EPOCH + FAR));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_reminder_is_due_again_after_a_day() {
+        let mut last = None;
+        assert!(is_due(&mut last) && !is_due(&mut last));
+        let Some(yesterday) = Instant::now().checked_sub(DAY) else { return }; // the machine has just been started
+        last = Some(yesterday);
+        assert!(is_due(&mut last) && !is_due(&mut last));
+    }
+}

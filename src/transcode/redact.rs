@@ -152,4 +152,52 @@ mod tests {
         let both = [&cluster[..], &unknown].concat();
         assert_eq!(transcoder.redacted("envoy.config.cluster.v3.Cluster", &both).unwrap(), cluster);
     }
+
+    /// Each element of lists and maps, whatever it is wrapped in.
+    #[test]
+    fn nothing_that_is_sensitive_is_shown_after_the_first_element() {
+        let certificate = |number: u32| json!({"certificateChain": {"inlineString": "chain"}, "privateKey": {"inlineString": format!("hush-{number}")}});
+        let context = |numbers: &[u32]| {
+            let all: Vec<_> = numbers.iter().copied().map(certificate).collect();
+            json!({"@type": format!("type.googleapis.com/{CONTEXT}"), "commonTlsContext": {"tlsCertificates": all}})
+        };
+        let socket = |numbers: &[u32]| json!({"name": "tls", "typedConfig": context(numbers)});
+        let matched = |name: &str, numbers: &[u32]| json!({"name": name, "transportSocket": socket(numbers)});
+        let shown = redacted(
+            "envoy.config.cluster.v3.Cluster",
+            json!({
+                "name": "a",
+                "transportSocket": socket(&[1, 2]),
+                "transportSocketMatches": [matched("one", &[3]), matched("two", &[4, 5])],
+                "typedExtensionProtocolOptions": {"x": context(&[6]), "y": context(&[7])},
+            }),
+        );
+        let text = shown.to_string();
+        assert!(!text.contains("hush"), "{text}");
+        assert_eq!((text.matches("[redacted]").count(), text.matches("\"chain\"").count()), (7, 7), "{text}");
+    }
+
+    /// A number has no form that says nothing: the field is left out. What has another type than it says could be anything.
+    #[test]
+    fn what_has_no_redacted_form_is_left_out() {
+        let key = json!({"filename": "k", "watchedDirectory": {"path": "p"}});
+        let provider = json!({"providerName": "p", "typedConfig": {"@type": "type.googleapis.com/google.protobuf.Int32Value", "value": 7}});
+        let shown = redacted(
+            "envoy.extensions.transport_sockets.tls.v3.TlsCertificate",
+            json!({"privateKey": key, "privateKeyProvider": provider, "certificateChain": {"filename": "c"}}),
+        );
+        assert_eq!(
+            shown["private_key"],
+            json!({"filename": "[redacted]", "watched_directory": {"path": "[redacted]"}})
+        );
+        assert_eq!(shown["certificate_chain"], json!({"filename": "c"}));
+        assert!(!shown.to_string().contains('7'), "{shown}");
+
+        let secret = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+        let unreadable =
+            json!({"typeUrl": secret, "value": {"name": 5, "genericSecret": {"secret": {"inlineString": "hush"}}}});
+        for name in ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"] {
+            assert_eq!(redacted(name, unreadable.clone()), json!({"type_url": secret}));
+        }
+    }
 }

@@ -54,6 +54,7 @@ mod poller;
 mod proxy_protocol;
 mod readiness;
 mod reload;
+mod reload_again;
 mod request_size;
 mod rest;
 mod rest_plane;

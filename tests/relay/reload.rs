@@ -13,15 +13,16 @@ use super::unix::Folder;
 use super::*;
 
 /// A relay with a file, and what reads it again.
-struct World {
-    relay: Relay,
-    reloads: ReloadControl,
+pub(super) struct World {
+    pub relay: Relay,
+    pub reloads: ReloadControl,
     folder: Folder,
-    _stop: oneshot::Sender<()>,
+    /// It drains once this is dropped.
+    pub stop: Option<oneshot::Sender<()>>,
 }
 
 impl World {
-    async fn start(name: &str, text: &str) -> Self {
+    pub async fn start(name: &str, text: &str) -> Self {
         Self::start_in(Folder::new(&format!("reload-{name}")), text).await
     }
 
@@ -31,17 +32,17 @@ impl World {
         let mut app = App::bind(config).await.unwrap();
         let reloads = app.reloads();
         let (address, admin) = (app.addresses()[0], app.admin_address().unwrap());
-        let (_stop, stopped) = oneshot::channel::<()>();
+        let (stop, stopped) = oneshot::channel::<()>();
         let running = reloads.clone();
         let task = tokio::spawn(async move { app.run_with(running, async { drop(stopped.await) }).await });
-        Self { relay: Relay::new(address, admin, task), reloads, folder, _stop }
+        Self { relay: Relay::new(address, admin, task), reloads, folder, stop: Some(stop) }
     }
 
-    fn write(&self, text: &str) {
+    pub fn write(&self, text: &str) {
         std::fs::write(self.folder.0.join("relay.yaml"), text).unwrap();
     }
 
-    async fn change(&self, text: &str) -> ReloadReport {
+    pub async fn change(&self, text: &str) -> ReloadReport {
         self.write(text);
         self.reloads.reload().await.unwrap()
     }
@@ -52,14 +53,14 @@ impl World {
         exchange(tokio::net::UnixStream::connect(self.folder.0.join("admin.sock")).await.unwrap(), request).await
     }
 
-    async fn metric(&self, name: &str) -> f64 {
+    pub async fn metric(&self, name: &str) -> f64 {
         let metrics = get(self.relay.admin, "/metrics").await;
         let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
     }
 }
 
-fn text(servers: &[SocketAddr], rest: &str) -> String {
+pub(super) fn text(servers: &[SocketAddr], rest: &str) -> String {
     let servers: Vec<_> = servers.iter().map(|at| format!("{{uri: 'http://{at}', variant: delta}}")).collect();
     format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0', socket: admin.sock}}\nviews: {{key: [cluster]}}\n\
@@ -291,7 +292,7 @@ async fn the_state_file_goes_on_over_a_reload() {
     let address = plane.kill().await;
 
     let file = world.folder.0.join("state");
-    drop(world._stop);
+    drop(world.stop);
     let stopped = async {
         while !world.relay.task.is_finished() {
             tokio::time::sleep(Duration::from_millis(5)).await

@@ -217,3 +217,58 @@ fn what_is_no_resource_file_is_said_to_be_none() {
     assert_eq!((error.faults.len(), error.more), (20, 30));
     assert!(error.to_string().ends_with("; and 30 more"), "{error}");
 }
+
+/// Later documents of a file are counted from its first line, and each has its own places.
+#[test]
+fn faults_of_later_documents_have_the_lines_of_the_file() {
+    let bad = "resources:\n- \"@type\": t/envoy.config.cluster.v3.Cluster\n  name: a\n  lb_policy: RUNG\n";
+    let good = "resources:\n- \"@type\": t/envoy.config.cluster.v3.Cluster\n  name: a\n";
+    let found = faults(Format::Yaml, &format!("{good}---\n{bad}---\n{good}---\n# last\n{bad}"));
+    let lines: Vec<_> = found.iter().map(|fault| fault.split(": ").take(2).collect::<Vec<_>>().join(": ")).collect();
+    assert_eq!(lines, ["line 8: resources[0].lb_policy", "line 18: resources[0].lb_policy"]);
+    let many: String = (0..25).map(|_| format!("---\n{bad}")).collect();
+    let error = read_resources(&Transcoder::envoy(), Format::Yaml, many.as_bytes()).unwrap_err();
+    assert_eq!((error.faults.len(), error.more), (20, 5), "over all documents");
+    assert!(error.faults[19].to_string().starts_with("line 100: "), "{error}");
+}
+
+/// FS-5: everything that a wrapper says reaches those who read wrappers.
+#[test]
+fn fs_5_a_wrapper_keeps_its_constraints_and_metadata() {
+    let wrapper = |more: &str| {
+        format!(
+            "\"@type\": type.googleapis.com/envoy.service.discovery.v3.Resource\n{more}resource:\n  \"@type\": {CLUSTER}\n  name: c\n"
+        )
+    };
+    let long = "resource_name: {name: long, dynamic_parameter_constraints: {constraint: {key: k, value: v}}}\n";
+    let metadata = "metadata: {filter_metadata: {a: {b: 1}}}\n";
+    let [resource] = &read(Format::Yaml, &wrapper(&format!("{long}{metadata}version: '3'\n")))[..] else { panic!() };
+    assert_eq!((resource.name.as_deref(), resource.version.as_deref()), (Some("long"), Some("3")));
+    let sent = resource.clone().into_wrapper();
+    let name = sent.resource_name.unwrap();
+    assert_eq!((name.name.as_str(), sent.name.as_str()), ("long", "long"));
+    assert!(name.dynamic_parameter_constraints.is_some() && sent.metadata.is_some());
+    assert!(sent.cache_control.is_none() && sent.ttl.is_none(), "nothing that it does not say");
+    let both = read(Format::Yaml, &wrapper(&format!("name: short\n{long}")));
+    assert_eq!(both[0].name.as_deref(), Some("short"));
+    let held = read(Format::Yaml, &wrapper("cache_control: {do_not_cache: false}\n"));
+    assert!(!held[0].do_not_cache);
+}
+
+#[test]
+fn a_wrapper_that_cannot_be_used_is_a_fault_and_the_others_are_too() {
+    let wrapper = "\"@type\": type.googleapis.com/envoy.service.discovery.v3.Resource";
+    let cluster = format!("resource: {{\"@type\": {CLUSTER}}}");
+    let text = format!(
+        "type_url: {CLUSTER}\nresources:\n- {{{wrapper}, name: empty}}\n- {{{wrapper}, name: a, ttl: -1s, {cluster}}}\n\
+         - {{{wrapper}, name: b, resource: {{\"@type\": type.googleapis.com/envoy.config.listener.v3.Listener}}}}\n\
+         - {{{wrapper}, name: c, ttl: 0s, {cluster}}}\n- {{{wrapper}, name: d, resource: {{}}}}\n"
+    );
+    let expected = [
+        "line 3: resources[0]: it is a wrapper with no resource in it",
+        "line 4: resources[1]: its ttl is negative or too long",
+        "line 5: resources[2]: it is a envoy.config.listener.v3.Listener in a response of envoy.config.cluster.v3.Cluster",
+        "line 7: resources[4]: it does not say of what type it is",
+    ];
+    assert_eq!(faults(Format::Yaml, &text), expected);
+}

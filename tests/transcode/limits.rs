@@ -159,3 +159,28 @@ fn large_files_are_read() {
     assert!(from_json.iter().zip(&resources).all(|(a, b)| a.body == b.body));
     assert_eq!(from_json[39_999].line, Some(3 + 5 * 39_999));
 }
+
+/// Only what is open counts as depth: not what was closed, and no bracket in a comment or a string.
+#[test]
+fn brackets_that_open_nothing_are_no_depth() {
+    let transcoder = Transcoder::envoy();
+    let read = |text: &str| transcoder.from_text("envoy.config.core.v3.Node", text).map_err(|error| error.to_string());
+    let many = "{<".repeat(MAX_DEPTH);
+    for text in [
+        format!("# {many}\nid: \"a\"\n"),
+        format!("id: \"a\" # {many}"),
+        format!("id: \"a\" cluster: '{many}'\n"),
+        format!("id: \"a\" cluster: \"\\\"{many}\"\n"),
+        format!("id: \"a\" cluster: '\\'{many}\\\\'\n"),
+        format!("id: \"a\" {}", "listening_addresses { pipe < path: 'p' > } ".repeat(MAX_DEPTH + 1)),
+    ] {
+        assert!(read(&text).is_ok(), "{:?}: {text}", read(&text));
+    }
+    let line = |text: &str| transcoder.from_text("envoy.config.core.v3.Node", text).unwrap_err().line();
+    let deep = |before: &str| format!("{before}{}", "metadata { ".repeat(MAX_DEPTH + 1));
+    assert_eq!(line(&deep("# {\n\n")), Some(3));
+    assert_eq!(line(&deep("cluster: '\\\\'\n")), Some(2), "the string has ended");
+    let unknown = "id: 'a'\n# [x.y/a.Bcd]\ncluster: '[x.y/a.Bcd]'\nextensions {\n category: 'c' }\nmetadata { typed_filter_metadata {\nkey: 'k' value { [ x.y/a.Bcd ] {} } } }";
+    let error = transcoder.from_text("envoy.config.core.v3.Node", unknown).unwrap_err();
+    assert_eq!((error.line(), error.to_string().contains("no descriptor of a.Bcd")), (Some(7), true), "{error}");
+}

@@ -4,6 +4,8 @@
 
 mod mask;
 mod sections;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::io;

@@ -132,3 +132,58 @@ pub(super) fn lists() -> impl Iterator<Item = &'static str> {
 
 /// Only dumped on request, as by Envoy.
 pub(super) const ENDPOINTS: &str = "dynamic_endpoint_configs";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transcode::{Strictness, Transcoder};
+
+    /// Returns whether this is somewhere in a value.
+    fn has(value: &Json, wanted: &Json) -> bool {
+        match value {
+            _ if value == wanted => true,
+            Json::Array(items) => items.iter().any(|item| has(item, wanted)),
+            Json::Object(fields) => fields.values().any(|field| has(field, wanted)),
+            _ => false,
+        }
+    }
+
+    /// Envoy's tools read dumps by the types that they name.
+    #[test]
+    fn an_entry_of_each_list_is_the_message_that_it_says_it_is_and_says_all_of_its_row() {
+        let transcoder = Transcoder::envoy();
+        for section in &SECTIONS {
+            let kind = section.kind.unwrap_or("envoy.config.core.v3.Node");
+            let name = if kind.ends_with("ClusterLoadAssignment") { "cluster_name" } else { "name" };
+            let name = if section.kind.is_none() { "id" } else { name };
+            let body = json!({"@type": format!("type.googleapis.com/{kind}"), name: "own"});
+            let row = || Row {
+                name: "row".into(),
+                version: "7".into(),
+                last_updated: "2026-01-31T12:00:00Z".into(),
+                body: body.clone(),
+            };
+            let entry = (section.form)(row());
+            for part in [json!("7"), json!("2026-01-31T12:00:00Z"), body.clone()] {
+                assert!(has(&entry, &part), "no {part} in {entry}");
+            }
+            let read = transcoder.from_json(section.entry, &entry, Strictness::Strict);
+            assert!(read.is_ok(), "{entry}: {read:?}");
+            let version = if section.has_version { json!("8") } else { Json::Null };
+            let part = json!({section.list: [entry], "version_info": version});
+            let part = part.as_object().unwrap().iter().filter(|(_, value)| !value.is_null());
+            let part: Json =
+                part.map(|(key, value)| (key.clone(), value.clone())).collect::<serde_json::Map<_, _>>().into();
+            let read = transcoder.from_json(section.message, &part, Strictness::Strict);
+            assert!(read.is_ok(), "{part}: {read:?}");
+        }
+        let with_name = SECTIONS.iter().filter(|section| {
+            let row = Row { name: "row".into(), version: String::new(), last_updated: String::new(), body: Json::Null };
+            has(&(section.form)(row), &json!("row"))
+        });
+        let with_name: Vec<_> = with_name.map(|section| section.list).collect();
+        let expected =
+            ["dynamic_listeners", "dynamic_scoped_route_configs", "dynamic_active_secrets", "generic_xds_configs"];
+        assert_eq!(with_name, expected);
+    }
+}

@@ -176,3 +176,94 @@ fn lags(census: &Census) -> Vec<Json> {
 
 /// How many rows a list has.
 const ROWS: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay::{AuthorityReport, Spread, StreamReport};
+    use crate::xds::TypeTable;
+
+    fn stream(server: &str, connected: bool, last_error: Option<&str>) -> StreamReport {
+        StreamReport {
+            server: server.into(),
+            connected,
+            variant: "delta",
+            responses: 1,
+            last_error: last_error.map(str::to_owned),
+            liveness_call: None,
+            types: Vec::new(),
+        }
+    }
+
+    fn report(name: &str, streams: Vec<StreamReport>) -> ViewReport {
+        let authority = |name: &str, state: &'static str, server: Option<&str>| AuthorityReport {
+            authority: name.into(),
+            state,
+            server: server.map(str::to_owned),
+            state_seconds: 7,
+            reason: Some("refused".into()),
+            missing: Vec::new(),
+            missing_count: 0,
+            fallbacks: 0,
+            returns: 0,
+        };
+        ViewReport {
+            view: name.into(),
+            key_fields: BTreeMap::from([("cluster".into(), "web".into())]),
+            clients: 3,
+            cached: BTreeMap::from([("one".into(), 5), ("two".into(), 6)]),
+            from_disk: None,
+            authorities: vec![authority("", "active", Some("two")), authority("x", "down", None)],
+            streams,
+        }
+    }
+
+    fn census() -> Census {
+        let of = StateCounts { synced: 1, stale: 2, ..StateCounts::default() };
+        let other = StateCounts { synced: 1, not_sent: 1, nacked: 4, ..StateCounts::default() };
+        let mut census = Census::with_laggards(ROWS);
+        (census.lags[0], census.lags[LAGS.len()]) = (3, 9);
+        census.views = BTreeMap::from([("a".to_owned(), of), ("b".to_owned(), other)]);
+        census
+    }
+
+    #[test]
+    fn an_error_is_of_a_stream_that_is_not_connected_in_whichever_view() {
+        let reports = [
+            report("a", vec![stream("one", true, Some("old")), stream("two", false, Some("reset"))]),
+            report("b", vec![stream("three", false, None), stream("four", false, Some("refused"))]),
+        ];
+        assert_eq!(errors_of(&reports), BTreeMap::from([("two", "reset"), ("four", "refused")]));
+    }
+
+    #[test]
+    fn a_view_has_its_own_clients_its_ladders_and_the_servers_that_are_connected() {
+        let streams = vec![stream("two", true, None), stream("one", false, None), stream("two", true, None)];
+        let shown = view(&report("b", streams), &census());
+        assert_eq!(shown["servers"], json!(["two"]));
+        assert_eq!((&shown["clients"], &shown["resources"]), (&json!(3), &json!(11)));
+        assert_eq!(shown["states"], json!({"SYNCED": 1, "NOT_SENT": 1, "STALE": 0, "NACKED": 4}));
+        assert_eq!(shown["ladders"][1]["authority"], "x");
+        assert_eq!((&shown["ladders"][0]["server"], &shown["ladders"][1]["server"]), (&json!("two"), &Json::Null));
+        let unknown = view(&report("c", Vec::new()), &census());
+        assert_eq!(unknown["states"], json!({"SYNCED": 0, "NOT_SENT": 0, "STALE": 0, "NACKED": 0}));
+        let all = StateCounts { synced: 2, not_sent: 1, stale: 2, nacked: 4 };
+        assert_eq!(states(&census()), all, "of all views");
+    }
+
+    #[test]
+    fn types_that_most_clients_have_are_first_and_the_last_lag_has_no_limit() {
+        let (table, mut census) = (TypeTable::new(), census());
+        for number in 0..ROWS + 5 {
+            let kind = table.resolve(&format!("type.googleapis.com/own.T{number:02}"));
+            census.types.insert(kind, Spread { clients: number, ..Spread::default() });
+        }
+        let shown = types(&census);
+        let last = format!("own.T{}", ROWS + 4);
+        assert_eq!((shown.len(), &shown[0]["type"], &shown[0]["clients"]), (ROWS, &json!(last), &json!(ROWS + 4)));
+        assert_eq!(shown[ROWS - 1]["clients"], 5);
+        let lags = lags(&census);
+        assert_eq!(lags.first(), Some(&json!({"up_to_seconds": LAGS[0], "clients": 3})));
+        assert_eq!(lags.last(), Some(&json!({"up_to_seconds": null, "clients": 9})));
+    }
+}

@@ -1,0 +1,102 @@
+use std::path::Path;
+
+use super::*;
+
+fn config(servers: &str) -> Config {
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nviews: {{key: [tenant]}}\nupstream:\n  servers: [{servers}]\n\
+         permissions: [{{name: a, identities: [{{network: 127.0.0.0/8}}], tenant: pay}}]\n"
+    );
+    Config::parse(Path::new("/nowhere/relay.yaml"), &text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+const ONE: &str = "{uri: 'http://one:1'}";
+const TWO: &str = "{uri: 'http://two:1'}";
+const POLLED: &str = "{rest: 'http://three:1'}";
+
+/// A server keeps its connections over a reload, wherever it stands in the list then.
+#[tokio::test]
+async fn servers_that_are_equal_go_on_and_others_are_opened() {
+    let first = Sources::new(&config(&[ONE, TWO, POLLED].join(", ")), None);
+    let second = Sources::new(&config(&[POLLED, TWO, "{uri: 'http://four:1'}"].join(", ")), Some(&first));
+    let is_same = |one: &Sources, at: usize, other: &Sources, to: usize| {
+        Arc::ptr_eq(&one.all[at].1.streams, &other.all[to].1.streams)
+    };
+    assert!(is_same(&first, 2, &second, 0) && is_same(&first, 1, &second, 1));
+    assert!((0..3).all(|at| !is_same(&first, at, &second, 2)), "a server that was not there before");
+    let third = Sources::new(&config(&[TWO, ONE].join(", ")), Some(&second));
+    assert!(is_same(&first, 1, &third, 0), "in the second reload too");
+    assert!(!is_same(&first, 0, &third, 1), "it was not in the one before");
+    let other = TWO.replace('}', ", connect_timeout: 7s}");
+    let changed = Sources::new(&config(&other), Some(&third));
+    assert!(!is_same(&third, 0, &changed, 0), "a key of it is another");
+    let loads: Vec<_> = first.loads().iter().map(Option::is_some).collect();
+    assert_eq!(loads, [true, true, false], "a server that is polled takes no load reports");
+}
+
+#[tokio::test]
+async fn files_that_are_equal_are_followed_once_and_others_no_more() {
+    let files = |paths: &str| format!("{{files: [{paths}]}}");
+    let (a, b) = (files("a.yaml"), files("b.yaml"));
+    let first = Sources::new(&config(&[ONE, a.as_str(), b.as_str()].join(", ")), None);
+    let paths = |sources: &Sources| -> Vec<_> {
+        let all = sources.files.iter().map(|files| files.options().paths[0].file_name().unwrap().to_owned());
+        all.collect()
+    };
+    assert_eq!(paths(&first), ["a.yaml", "b.yaml"]);
+    let second = Sources::new(&config(&b), Some(&first));
+    assert_eq!(paths(&second), ["b.yaml"]);
+    let is_same = |one: &FilesSource, other: &FilesSource| std::ptr::eq(one.options(), other.options());
+    assert!(is_same(&first.files[1], &second.files[0]));
+    let third = Sources::new(&config(&[TWO, b.as_str(), a.as_str()].join(", ")), Some(&second));
+    assert_eq!(paths(&third), ["b.yaml", "a.yaml"]);
+    assert!(is_same(&first.files[1], &third.files[0]) && !is_same(&first.files[0], &third.files[1]));
+}
+
+/// What is read by other descriptors is another source.
+#[tokio::test]
+async fn with_other_descriptors_every_source_is_opened_again() {
+    let plain = || config(ONE);
+    let with = |transcoder: &Arc<Transcoder>| {
+        let mut config = plain();
+        config.transcoder = Some(transcoder.clone());
+        config
+    };
+    let [own, other] = [(); 2].map(|()| Transcoder::with_descriptor_sets(&[]).unwrap());
+    let goes_on = |earlier: &Config, later: &Config| {
+        let first = Sources::new(earlier, None);
+        let second = Sources::new(later, Some(&first));
+        let expected = later.transcoder.clone().unwrap_or_else(Transcoder::envoy);
+        assert!(Arc::ptr_eq(&(second.descriptors)(), &expected));
+        Arc::ptr_eq(&first.all[0].1.streams, &second.all[0].1.streams)
+    };
+    assert!(goes_on(&plain(), &plain()) && goes_on(&with(&own), &with(&own)));
+    assert!(!goes_on(&plain(), &with(&own)) && !goes_on(&with(&own), &plain()));
+    assert!(!goes_on(&with(&own), &with(&other)));
+}
+
+#[test]
+fn certificates_of_a_server_are_shown_under_its_address_without_a_password_and_by_tenants() {
+    let tls = "tls: {certificate: own.pem, key: own.key, ca: ca.pem}";
+    let tenants =
+        "tenants: [{names: [pay, 'bill*'], certificate: pay.pem, key: pay.key}, {names: ['*'], token_file: t}]";
+    let servers = format!("{{uri: 'https://user:word@one:1', {tls}, {tenants}}}, {TWO}, {{uri: 'https://two', {tls}}}");
+    let plan = config(&servers).upstream.servers;
+    let all: Vec<_> = plan.iter().flat_map(server_certificates).collect();
+    let name = |path: &std::path::PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let shown = all.iter().map(|of| {
+        (
+            of.server.as_str(),
+            of.tenants.clone().unwrap_or_default(),
+            of.own.as_ref().map(name),
+            of.ca.as_ref().map(name),
+        )
+    });
+    let some = |text: &str| Some(text.to_owned());
+    let expected = [
+        ("https://one:1", vec![], some("own.pem"), some("ca.pem")),
+        ("https://one:1", vec!["pay".to_owned(), "bill*".to_owned()], some("pay.pem"), None),
+        ("https://two", vec![], some("own.pem"), some("ca.pem")),
+    ];
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
+}
