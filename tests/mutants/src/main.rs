@@ -119,21 +119,28 @@ fn choose(tree: &tree::Tree, settings: &Settings, options: &Options, repository:
                 && (options.named.is_empty() || options.named.iter().any(|text| mutant.name().contains(text.as_str())))
         }));
     }
-    let found: usize = by_area.values().map(Vec::len).sum();
-    let wanted = options.sample.unwrap_or(found).min(found);
-    let mut dice = options.seed;
-    let areas = by_area.len();
-    let mut chosen = Vec::new();
-    for mut of_area in by_area.into_values() {
-        // Half of the sample is spread evenly over the areas and half by their sizes, rounded up.
-        let share = (wanted.div_ceil(areas) + (of_area.len() * wanted).div_ceil(found)).div_ceil(2);
-        while of_area.len() > share {
-            of_area.swap_remove((random(&mut dice) % of_area.len() as u64) as usize);
-        }
-        chosen.extend(of_area);
-    }
+    let by_area = by_area.into_values().collect();
+    let mut chosen = match options.sample {
+        Some(wanted) => sample(by_area, wanted, options.seed),
+        None => by_area.concat(),
+    };
     chosen.sort_by(|one, other| (&one.file, one.line).cmp(&(&other.file, other.line)));
     Ok(chosen)
+}
+
+/// Returns so many of all, half of them spread evenly over the areas and half by their sizes, rounded up.
+fn sample<T>(mut by_area: Vec<Vec<T>>, wanted: usize, seed: u64) -> Vec<T> {
+    let found: usize = by_area.iter().map(Vec::len).sum();
+    if wanted < found {
+        let (areas, mut dice) = (by_area.len(), seed);
+        for of_area in &mut by_area {
+            let share = (wanted.div_ceil(areas) + (of_area.len() * wanted).div_ceil(found)).div_ceil(2);
+            while of_area.len() > share {
+                of_area.swap_remove((random(&mut dice) % of_area.len() as u64) as usize);
+            }
+        }
+    }
+    by_area.into_iter().flatten().collect()
 }
 
 /// SplitMix64: the same sample for the same seed everywhere.
@@ -151,4 +158,21 @@ fn in_random_order(numbers: &BTreeSet<usize>) -> Vec<usize> {
     let mut order: Vec<(u64, usize)> = numbers.iter().map(|number| (random(&mut dice), *number)).collect();
     order.sort();
     order.into_iter().map(|(_, number)| number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_spread_over_the_areas_and_one_of_all_is_all() {
+        let areas = || vec![(0..100).collect(), (100..120).collect(), Vec::new()];
+        let of_all = sample(areas(), 120, 1);
+        assert_eq!(of_all, (0..120).collect::<Vec<_>>());
+        let some = sample(areas(), 30, 1);
+        let of_first = some.iter().filter(|number| **number < 100).count();
+        assert_eq!((of_first, some.len() - of_first), (18, 8), "half by size, and half alike");
+        assert_eq!(sample(areas(), 30, 1), some);
+        assert!(sample(vec![Vec::<u8>::new()], 5, 1).is_empty());
+    }
 }
