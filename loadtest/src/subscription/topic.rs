@@ -19,8 +19,6 @@ pub struct Topic {
     pub names: BTreeSet<Name>,
     /// The last names that were unsubscribed on this stream. Responses with them may be in flight.
     formerly: VecDeque<Name>,
-    /// Names that were subscribed since the last response. The next one may have been made before the server saw their request.
-    pub added: BTreeSet<Name>,
     pub held: BTreeMap<Name, ReceivedVersion>,
     /// Subscribed names that the server reported as absent.
     pub absent: BTreeSet<Name>,
@@ -53,7 +51,6 @@ impl Topic {
             is_wildcard,
             names,
             formerly: VecDeque::new(),
-            added: BTreeSet::new(),
             held: BTreeMap::new(),
             absent: BTreeSet::new(),
             is_open: false,
@@ -69,7 +66,6 @@ impl Topic {
         self.is_open = false;
         self.responses = 0;
         self.formerly.clear();
-        self.added.clear();
         self.nonce.clear();
     }
 
@@ -119,7 +115,6 @@ impl Topic {
         }
         self.formerly.extend(dropped.iter().cloned());
         self.names = wanted;
-        self.added = self.added.union(&added).filter(|name| self.names.contains(*name)).cloned().collect();
         let excess = self.formerly.len().saturating_sub(FORMER_NAMES + 2 * self.names.len());
         self.formerly.drain(..excess);
         Some(match self.variant {
@@ -142,7 +137,6 @@ impl Topic {
     /// Stores the nonce of a response, valid or not.
     pub fn receive(&mut self, response: &Response) {
         self.responses += 1;
-        self.added.clear();
         self.nonce.clone_from(&response.nonce);
     }
 
