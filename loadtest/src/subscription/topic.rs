@@ -20,7 +20,8 @@ pub struct Topic {
     /// The last names that were unsubscribed on this stream. Responses with them may be in flight.
     formerly: VecDeque<Name>,
     pub held: BTreeMap<Name, ReceivedVersion>,
-    /// Subscribed names that the server reported as absent.
+    /// Subscribed names that the server reported as absent, or left out of a complete set after it had sent them. One that a set
+    /// has never had may still come, as for gRPC clients.
     pub absent: BTreeSet<Name>,
     /// Whether the first request was sent on this stream.
     pub is_open: bool,
@@ -142,10 +143,8 @@ impl Topic {
 
     pub fn accept(&mut self, response: &Response) {
         self.version.clone_from(&response.version);
-        if self.variant == Variant::Sotw && self.kind.is_full_state() {
-            self.held.clear();
-            self.absent.clear();
-        }
+        let is_complete_set = self.variant == Variant::Sotw && self.kind.is_full_state();
+        let held_before = if is_complete_set { std::mem::take(&mut self.held) } else { BTreeMap::new() };
         for entry in &response.entries {
             if self.is_wildcard || self.names.contains(&entry.name) {
                 let leads_to = entry.leads_to.clone().into_boxed_slice();
@@ -165,10 +164,9 @@ impl Topic {
                 self.absent.insert(name.clone());
             }
         }
-        if self.variant == Variant::Sotw && self.kind.is_full_state() && !self.is_wildcard {
-            let missing = self.names.iter().filter(|name| !self.held.contains_key(*name));
-            self.absent = missing.cloned().collect();
-        }
+        let left_out =
+            held_before.into_keys().filter(|name| self.names.contains(name) && !self.held.contains_key(name));
+        self.absent.extend(left_out);
     }
 
     /// Returns the ACK of the last response, with its nonce or another one.
@@ -222,3 +220,27 @@ fn strings(names: &BTreeSet<Name>) -> Vec<String> {
 const INTERNAL: i32 = 13;
 /// Stored in addition to twice the number of subscribed names.
 const FORMER_NAMES: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subscription::Entry;
+
+    #[test]
+    fn a_name_has_its_answer_when_it_comes_or_is_left_out_after_it_was_there() {
+        let set = |names: &[&str]| {
+            let entry = |name: &&str| Entry { name: (*name).into(), version: None, stamp: None, leads_to: Vec::new() };
+            Response { entries: names.iter().map(entry).collect(), ..Response::default() }
+        };
+        let mut topic = Topic::new(Kind::Cluster, Variant::Sotw, false, ["a", "b"].map(Name::from).into());
+        topic.accept(&set(&["a"]));
+        assert!(!topic.is_complete(), "b may still come (ORD-10)");
+        topic.accept(&set(&["a", "b"]));
+        assert!(topic.is_complete());
+        topic.accept(&set(&["b"]));
+        assert!(topic.is_complete(), "a was deleted (SOTW-20)");
+        assert_eq!(topic.absent, ["a"].map(Name::from).into());
+        topic.accept(&set(&["a", "b"]));
+        assert_eq!((topic.is_complete(), topic.absent.len()), (true, 0));
+    }
+}
