@@ -6,8 +6,8 @@ use crate::proto::discovery::DeltaDiscoveryResponse;
 use crate::protocol::ladder::Rule;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{Epoch, ServerQuirks};
-use crate::protocol::view::SessionId;
-use crate::xds::BodyStore;
+use crate::protocol::view::{Completeness, SessionId};
+use crate::xds::{BodyStore, Name};
 
 const URL: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 const NAME: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/a";
@@ -87,6 +87,25 @@ fn fb_2_a_server_that_opens_a_stream_can_be_reached_and_what_it_has_answered_bef
     assert_eq!(found(&world), Some(Reachability::Responded));
     world.sources.opened(STREAM);
     assert_eq!(found(&world), Some(Reachability::Responded));
+}
+
+#[test]
+fn what_comes_late_from_an_earlier_opening_of_a_stream_says_nothing() {
+    let mut world = World::new();
+    world.want(true);
+    let earlier = world.open();
+    world.sources.ended(STREAM, Some(earlier), true, &world.view, world.now);
+    let epoch = world.open();
+    let x = BTreeSet::from([Authority::Named("x".into())]);
+    let glob = Name::from("xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/*");
+    let says = |world: &mut World, epoch| {
+        world.sources.on_outage(STREAM, epoch, x.clone());
+        let progress = world.sources.on_progress(STREAM, epoch, URL, glob.clone(), Completeness::Complete);
+        let count: usize = progress.iter().map(|batch| batch.updates.len()).sum();
+        (world.sources.down(), count)
+    };
+    assert_eq!(says(&mut world, earlier), ([].into(), 0));
+    assert_eq!(says(&mut world, epoch), (x.clone(), 1));
 }
 
 /// Until then everything may be cached, and the servers of before the reload still count.

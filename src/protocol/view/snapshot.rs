@@ -144,7 +144,7 @@ mod tests {
     use crate::proto::{Any, discovery};
     use crate::protocol::limits::Limits;
     use crate::protocol::moment::Moment;
-    use crate::protocol::view::{InterestChange, Selector, SessionId, Update, View};
+    use crate::protocol::view::{Completeness, InterestChange, Selector, SessionId, Update, View};
     use crate::xds::{BodyStore, TypeTable};
 
     const URL: &str = "type.googleapis.com/own.Type";
@@ -197,5 +197,26 @@ mod tests {
         view.on_time(Moment::START + Duration::from_secs(2));
         view.publish();
         assert!(has_expired(&view));
+    }
+
+    #[test]
+    fn fb_4_a_set_of_which_a_resource_has_expired_is_not_cached_after_a_restart_either() {
+        let store = BodyStore::default();
+        let short = Some(Duration::from_secs(1));
+        let is_cached_after_restart = |ttl| {
+            let (mut view, kind) = view();
+            view.apply(upsert(&kind, &resource(&kind, &store, "1", ttl)), Moment::START);
+            let completeness = Completeness::Settled;
+            let of = Selector::Wildcard;
+            view.apply(vec![Update::Progress { kind: kind.clone(), of: of.clone(), completeness }], Moment::START);
+            let later = Moment::START + Duration::from_secs(2);
+            view.on_time(later);
+            view.publish();
+            let saved = view.snapshot().to_save(later);
+            let (mut restored, kind) = self::view();
+            restored.restore(saved, later + Duration::from_secs(60), later);
+            restored.is_cached(&kind, &of)
+        };
+        assert_eq!((is_cached_after_restart(None), is_cached_after_restart(short)), (true, false));
     }
 }

@@ -1,4 +1,6 @@
 use super::*;
+use crate::proto::{Any, discovery};
+use crate::xds::{BodyStore, Resource};
 
 const URL: &str = "type.googleapis.com/own.Type";
 
@@ -61,4 +63,30 @@ fn two_published_snapshots_never_have_one_revision_though_no_resource_has_change
         world.view.publish();
         assert_eq!(world.view.snapshot().revision, world.view.revision(), "nothing is new after change {number}");
     }
+}
+
+/// Else each client that connects with what it holds would make the relay request it again.
+#[test]
+fn what_a_client_holds_is_requested_again_only_if_it_is_wanted_and_not_known() {
+    let mut world = World::new();
+    let (store, class) = (BodyStore::default(), Class::Wildcard);
+    for name in ["known", "gone"] {
+        let any = Any { type_url: URL.into(), value: name.as_bytes().into() };
+        let wrapper = discovery::Resource { name: name.into(), resource: Some(any), ..Default::default() };
+        let resource = Arc::new(Resource::from_wrapper(0, wrapper, &world.kind, &store).unwrap());
+        world.apply(Update::Upsert { kind: world.kind.clone(), class, key: name.into(), resource });
+    }
+    let evidence = Evidence::Reported;
+    world.apply(Update::Absent { kind: world.kind.clone(), class, key: "gone".into(), evidence });
+
+    let mut seeks = |class, name: &str| {
+        let before = world.view.sought_generation();
+        let kind = world.kind.clone();
+        world.view.seek(vec![Claim { kind, of: Claimed::Name(class, name.into()) }]);
+        world.view.sought_generation() != before
+    };
+    assert!(seeks(Class::Wildcard, "other"));
+    assert!(!seeks(Class::Wildcard, "known"));
+    assert!(!seeks(Class::Wildcard, "gone"), "the server has said so");
+    assert!(!seeks(Class::Named, "other"), "no client subscribes to the name");
 }

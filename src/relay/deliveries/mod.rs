@@ -218,6 +218,15 @@ mod tests {
         assert_eq!(counts.len(), table.names().count() + 1);
     }
 
+    /// Two threads that add to one array without saying so to each other would lose what one of them adds.
+    #[test]
+    fn each_thread_counts_in_a_place_of_its_own() {
+        let own = this_thread();
+        let other = std::thread::spawn(|| [this_thread(), this_thread()]).join().unwrap();
+        assert_eq!((own, other[0]), (this_thread(), other[1]));
+        assert_ne!(own, other[0]);
+    }
+
     /// What counting takes of a delivery and its ACK, beside `bench fanout` (docs/metrics.md). Each thread has as much to do as the next, as
     /// under a change for all clients.
     #[test]
