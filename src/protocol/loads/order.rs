@@ -47,3 +47,18 @@ impl Order {
 
 /// The minimum of gRPC (LRS-5).
 const SHORTEST: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lrs_2_an_order_is_for_all_clusters_only_if_it_says_so_and_one_that_is_listed_says_so_no_more() {
+        let read = |of: LoadStatsResponse| Order::read(of.encode_to_vec().into()).unwrap();
+        let some = LoadStatsResponse { clusters: vec!["a".into()], ..Default::default() };
+        assert!(!read(some.clone()).is_for_all_clusters());
+        let all = read(LoadStatsResponse { send_all_clusters: true, ..Default::default() });
+        assert!(all.is_for_all_clusters());
+        assert_eq!(LoadStatsResponse::decode(all.listing(vec!["a".into()])).unwrap(), some);
+    }
+}

@@ -43,3 +43,17 @@ fn text_of(panic: &(dyn Any + Send)) -> &str {
 
 /// The name that makes the view task panic with the fault planted.
 const PLANTED: &str = "panic";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_has_the_message_of_a_panic_whether_it_was_composed_or_not() {
+        let name = "x";
+        let panics: [fn(&str); 3] =
+            [|_| panic!("fixed"), |name| panic!("composed of {name}"), |_| std::panic::panic_any(1)];
+        let texts = panics.map(|panics| text_of(&*catch_unwind(|| panics(name)).unwrap_err()).to_owned());
+        assert_eq!(texts, ["fixed", "composed of x", "without a message"]);
+    }
+}

@@ -146,3 +146,25 @@ fn is_change(kind: EventKind) -> bool {
         _ => true,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use notify::event::{CreateKind, ModifyKind, RemoveKind};
+
+    use super::*;
+
+    /// The loader opens, reads and closes each file: if that counted, it would load for ever.
+    #[test]
+    fn what_the_loader_does_itself_is_no_change_and_what_writers_do_is() {
+        let by_loader = [AccessKind::Any, AccessKind::Open(AccessMode::Any), AccessKind::Close(AccessMode::Read)];
+        assert_eq!(by_loader.map(|access| is_change(EventKind::Access(access))), [false; 3]);
+        let by_writers = [
+            EventKind::Access(AccessKind::Close(AccessMode::Write)),
+            EventKind::Create(CreateKind::File),
+            EventKind::Modify(ModifyKind::Any),
+            EventKind::Remove(RemoveKind::File),
+            EventKind::Any, // where the system does not say more
+        ];
+        assert_eq!(by_writers.map(is_change), [true; 5]);
+    }
+}
