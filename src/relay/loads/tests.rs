@@ -87,3 +87,36 @@ async fn trn_19_who_waits_for_the_last_reports_is_woken_when_the_last_pool_has_e
     ends.notify_one();
     tokio::time::timeout(Duration::from_secs(20), finish).await.expect("nothing wakes it");
 }
+
+/// The first server is tried again after an hour only. The second one is tried again at once.
+#[derive(Default)]
+struct UnreachableServers {
+    attempts: [Arc<AtomicUsize>; 2],
+}
+
+impl LoadConnector for UnreachableServers {
+    fn carry(&self, server: usize, _: LoadLink) -> Pin<Box<dyn Future<Output = LoadEnd> + Send>> {
+        self.attempts[server].fetch_add(1, Ordering::Relaxed);
+        Box::pin(std::future::ready(LoadEnd::Said { code: 14, message: String::new() }))
+    }
+
+    fn backoff(&self, server: usize) -> BackoffTimes {
+        let initial = [Duration::from_secs(3600), Duration::from_millis(1)][server];
+        BackoffTimes { initial, factor: 1.0, max: initial, ..BackoffTimes::default() }
+    }
+}
+
+#[tokio::test]
+async fn fb_19_failed_attempts_for_loads_do_not_count_at_the_server_that_is_active_next() {
+    let servers = UnreachableServers::default();
+    let attempts = servers.attempts.clone();
+    let views = Arc::new(crate::relay::views::tests::views_to_all(&["first", "second"]));
+    let loads = Loads::new(LoadsMode::Aggregate(LIMITS), views, Arc::new(servers));
+    let key = key(&loads, "web");
+    let _entrance = loads.views.enter_at(&key, 0);
+    let _client = loads.member(key.clone(), LIMITS).unwrap();
+    until("the first server is not tried", || attempts[0].load(Ordering::Relaxed) == 1).await;
+    let _again = loads.views.enter_at(&key, 1);
+    until("the second server is not tried again", || attempts[1].load(Ordering::Relaxed) > 1).await;
+    assert_eq!(attempts[0].load(Ordering::Relaxed), 1);
+}

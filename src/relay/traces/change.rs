@@ -140,3 +140,35 @@ impl OpenChange {
 }
 
 const SHARDS: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xds::TypeTable;
+
+    #[test]
+    fn a_span_ends_with_the_last_answer_and_not_with_the_last_reply() {
+        let facts = ChangeFacts {
+            view: "abc".into(),
+            server: "http://one".into(),
+            kind: TypeTable::new().resolve("envoy.config.cluster.v3.Cluster"),
+            version: "1".into(),
+            bytes: 0,
+            resources: 0,
+            removed: 0,
+            revision: Revision::ZERO,
+        };
+        let change = OpenChange::new(SpanIds { trace: 1, span: 1 }, SpanTime::now(), facts, 1);
+        change.count(Outcome::Sent);
+        let answered_from = change.time.elapsed() + Duration::from_millis(2);
+        while change.time.elapsed() < answered_from {
+            std::hint::spin_loop();
+        }
+        change.count(Outcome::Acked);
+        let answered_until = change.time.elapsed();
+        let span = change.record(Duration::from_secs(3600));
+        let took = span.ended.duration_since(span.began).unwrap();
+        let rounding = Duration::from_micros(1);
+        assert!(answered_from <= took + rounding && took <= answered_until + rounding, "{took:?}");
+    }
+}

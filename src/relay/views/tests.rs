@@ -88,6 +88,14 @@ impl Views {
         }
     }
 
+    /// Enters the view of a key, whose active server is from here on this one.
+    pub(in crate::relay) fn enter_at(&self, key: &SharingKey, server: usize) -> impl Sized + use<> {
+        let entrance = self.enter(key, &first_request(), &visit()).unwrap();
+        self.lock().get(key).unwrap().active.store(server, Ordering::Relaxed);
+        self.active_server_changes.send_replace(());
+        entrance
+    }
+
     fn retire(&self) {
         self.lock().retire(Duration::ZERO);
     }
