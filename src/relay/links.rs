@@ -207,9 +207,13 @@ impl Drop for OpenLink {
 mod tests {
     use std::pin::pin;
 
+    use bytes::Bytes;
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::protocol::upstream::Upstream;
+    use crate::protocol::view::{InterestChange, Selector};
+    use crate::xds::TypeTable;
 
     #[tokio::test]
     async fn a_view_waits_for_room_for_a_request_and_only_as_long_as_there_is_none() {
@@ -222,5 +226,35 @@ mod tests {
         taken.recv().await.unwrap();
         assert!(room.now_or_never().is_some());
         assert!(Links::room(Vec::new()).now_or_never().is_none(), "no request waits");
+    }
+
+    #[tokio::test]
+    async fn the_streams_without_room_are_those_that_are_open_and_have_a_request_to_send() {
+        let table = Arc::<TypeTable>::default();
+        let kind = table.resolve("envoy.config.cluster.v3.Cluster");
+        let mut upstream = Upstream::new(Variant::Delta, Bytes::new(), Arc::default(), table, Arc::default());
+        upstream.want(InterestChange { kind, selector: Selector::Wildcard, on: true }, false);
+        let epoch = upstream.streams()[0].opened();
+        let mut links = Links::none(ResponseReaders::new(Arc::default(), Arc::default()), None);
+        let (requests, mut taken) = mpsc::channel(1);
+        requests.try_send(Request::Delta(Default::default())).unwrap();
+        for (at, is_open, waits) in [(0, true, true), (1, true, false), (2, false, true)] {
+            let link = OpenLink {
+                serial: 0,
+                task: tokio::spawn(std::future::pending()),
+                up: is_open.then(|| (requests.clone(), epoch)),
+                connection: None,
+                life: None,
+                waiting: waits.then(|| Request::Delta(Default::default())),
+                last_error: None,
+                responses: 0,
+            };
+            links.open.insert(StreamId { server: 0, at }, link);
+        }
+        assert_eq!(links.blocked().len(), 1);
+        let mut room = pin!(Links::room(links.blocked()));
+        assert!(room.as_mut().now_or_never().is_none());
+        taken.recv().await.unwrap();
+        assert!(room.now_or_never().is_some());
     }
 }

@@ -272,6 +272,27 @@ fn i10_questions_that_cannot_be_answered_are_bounded() {
 }
 
 #[test]
+fn i10_what_a_client_states_that_it_holds_counts_with_its_names() {
+    for (stated, names, is_refused) in [(3, 2, false), (4, 2, true), (3, 3, true)] {
+        let mut bench = Bench::with(Limits { names_per_stream: 5, ..Limits::default() });
+        let client = bench.add(Client::plain(Variant::Delta));
+        let versions = (0..stated).map(|number| (format!("held-{number}"), "1".to_owned()));
+        let request = DeltaDiscoveryRequest {
+            type_url: CDS.into(),
+            resource_names_subscribe: vec!["*".into()],
+            initial_resource_versions: versions.collect(),
+            ..Default::default()
+        };
+        bench.request(client, Request::Delta(request));
+        let names: Vec<_> = (0..names).map(|number| format!("name-{number}")).collect();
+        bench.delta(client, EDS, &names.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
+        let too_many = BadRequest::TooManyNamesOnStream(5);
+        let end = Step::End(CloseReason::BadRequest(too_many));
+        assert_eq!(format!("{:?}", bench.step(client)) == format!("{end:?}"), is_refused, "{stated}");
+    }
+}
+
+#[test]
 fn rest_5_a_client_that_may_not_have_everything_is_current_by_the_version_of_what_it_may_have() {
     let mut bench = warm();
     let rule = AccessRule {

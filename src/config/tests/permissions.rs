@@ -32,6 +32,28 @@ fn a_rule_is_understood() {
 }
 
 #[test]
+fn each_kind_of_identity_is_who_it_says_and_nobody_else() {
+    let certificate = |names| Some(Proven::Certificate(names));
+    let peer = |address: &str, proven| Peer { connection: 1, address: address.parse().ok(), proven };
+    let peers = [
+        peer("", certificate(CertificateNames { spiffe: Some("spiffe://p/a".into()), ..Default::default() })),
+        peer("", certificate(CertificateNames { uris: ["x://p/a".into()].into(), ..Default::default() })),
+        peer("", certificate(CertificateNames { dns: ["a.p".into()].into(), ..Default::default() })),
+        peer("", Some(Proven::Process { uid: 7, gid: 1 })),
+        peer("", Some(Proven::Process { uid: 1, gid: 8 })),
+        peer("10.1.2.3:4", None),
+    ];
+    let rules = ["spiffe: 'spiffe://p/a'", "uri: 'x://p/a'", "dns: a.p", "uid: 7", "gid: 8", "network: 10.0.0.0/8"];
+    for (number, rule) in rules.iter().enumerate() {
+        let text = format!("{START}{KEY}permissions: [{{name: a, identities: [{{{rule}}}], free: [cluster]}}]\n");
+        let config = review(Path::new("relay.yaml"), &text, &|_| None, false).config.unwrap();
+        let judge = |peer: &Peer| config.views.permissions.judge(peer, &[]).is_ok();
+        let found: Vec<_> = peers.iter().enumerate().filter(|(_, peer)| judge(peer)).map(|(at, _)| at).collect();
+        assert_eq!(found, [number], "{rule}");
+    }
+}
+
+#[test]
 fn each_field_of_the_key_is_judged_or_free() {
     let open = |fields: &str| {
         format!(

@@ -106,3 +106,23 @@ fn take_one(counts: &mut HashMap<Name, u32>, name: &Name) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_that_lingers_ends_at_its_time_and_not_after_it() {
+        let mut references = References::default();
+        let (a, linger) = (Name::from("a"), Duration::from_secs(5));
+        references.replace(&[], &[a.clone()], |_| true, Moment::START, linger);
+        references.replace(&[a.clone()], &[], |_| true, Moment::START, linger);
+        let end = references.next_end().unwrap();
+        assert_eq!(end, Moment::START + linger);
+        references.on_time(Moment::START + (linger - Duration::from_nanos(1)));
+        assert!(references.is_any(&a));
+        references.on_time(end);
+        assert!(!references.is_any(&a));
+        assert_eq!(references.next_end(), None, "a timer that is due again and again would keep a core busy");
+    }
+}
