@@ -209,4 +209,16 @@ mod tests {
         trigger.begin(times(10), DrainReason::Shutdown);
         assert!(ends().0 < first.0 && ends().1 < first.1);
     }
+
+    #[test]
+    fn drains_at_the_same_time_share_the_bytes_of_a_second() {
+        let times = DrainTimes {
+            delay: Duration::ZERO,
+            grace: Duration::ZERO,
+            spread: Duration::ZERO,
+            bytes_per_second: 1000,
+            reload_spread: Duration::ZERO,
+        };
+        assert_eq!([0, 1, 4].map(|count| times.one_of(count).bytes_per_second), [1000, 1000, 250]);
+    }
 }

@@ -244,6 +244,18 @@ mod tests {
         assert!(!turns.pass_over_the_slow(101 * MS));
     }
 
+    #[tokio::test]
+    async fn what_a_client_accepts_is_noted_for_its_turn() {
+        let turns = turns_with(1);
+        let turn = turns.enter(first(1));
+        let before = turn.entry.progress();
+        while turns.now() < before + MS {
+            tokio::task::yield_now().await;
+        }
+        turn.note_progress();
+        assert!(turn.entry.progress() >= before + MS);
+    }
+
     #[test]
     fn a_client_that_leaves_the_queue_is_forgotten() {
         let turns = turns_with(1);

@@ -119,7 +119,7 @@ mod tests {
     use crate::proto::{Any, discovery};
     use crate::protocol::session::Heartbeat;
     use crate::protocol::set_mark::SetMark;
-    use crate::protocol::view::NamedError;
+    use crate::protocol::view::{Leases, NamedError, Revision, View};
     use crate::xds::{BodyStore, ContentHash, Name, SetVersion, TypeTable, WRAPPER_TYPE};
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -140,6 +140,24 @@ mod tests {
             .map(|wrapper| Arc::new(Resource::from_wrapper(0, wrapper, &kind, &store).unwrap()))
             .collect();
         Reply { removed: vec!["gone".into()], ..Reply::sample(kind, resources) }
+    }
+
+    /// A client that reads slowly, but reads, stays on the snapshot that its reply is of.
+    #[test]
+    fn a_lease_lasts_as_long_as_its_client_accepts_pieces() {
+        let millis = |count| Moment::START + Duration::from_millis(count);
+        let view = View::new(Arc::new(TypeTable::new()), Arc::default());
+        for accepts in [true, false] {
+            let mut leases = Leases::new(Arc::default());
+            let (lease, _) = leases.take(view.snapshot(), Revision::ZERO, Moment::START);
+            let reply = Reply { progress: Some(lease.progress().clone()), ..reply(vec![wrapper("a", 1)]) };
+            let outgoing = Outgoing::new(reply, Variant::Delta, &SharedMessages::new("weir"));
+            if accepts {
+                outgoing.note_progress(millis(900));
+            }
+            leases.sweep(millis(1500));
+            assert_eq!(leases.state(&lease, millis(1500)).is_some(), accepts);
+        }
     }
 
     /// Returns the bytes of a reply, which do not depend on how they are cut.

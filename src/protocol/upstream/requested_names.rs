@@ -128,3 +128,25 @@ impl RequestedNames {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else the silence would begin before the server has the request.
+    #[test]
+    fn up_35_the_timer_of_a_name_that_was_given_up_and_is_wanted_again_begins_with_its_own_request() {
+        let (mut requested, a) = (RequestedNames::default(), Name::from("a"));
+        let written = |requested: &mut RequestedNames| {
+            requested.written(Moment::START, Duration::from_secs(15), |_| true);
+            requested.next_deadline(Moment::START)
+        };
+        requested.request(a.clone());
+        requested.hand_out([a.clone()], false);
+        requested.forget(&a);
+        requested.request(a.clone());
+        assert_eq!(written(&mut requested), None, "another request was written");
+        requested.hand_out([a.clone()], false);
+        assert_eq!(written(&mut requested), Some(Moment::START + Duration::from_secs(15)));
+    }
+}
