@@ -1,5 +1,6 @@
 //! Rules of the relay as a client, on the pure model: requests out, responses in, updates out.
 
+mod aliases;
 mod collections;
 mod evidence;
 mod refusals;

@@ -357,3 +357,18 @@ fn i10_of_a_server_that_reads_no_acks_the_latest_are_kept_for_it() {
     let nonce = |number: usize| format!("C +[] -[] {{}} n{number}!");
     assert_eq!((acks.len(), acks.first(), acks.last()), (limit, Some(&nonce(2)), Some(&nonce(limit + 1))));
 }
+
+#[test]
+fn a_type_that_is_subscribed_to_keeps_its_stream_however_many_others_come_and_go() {
+    let own = "type.googleapis.com/own.Type";
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(own, "*", true);
+    for number in 0..300 {
+        let other = format!("type.googleapis.com/other.Type{number}");
+        bench.want(&other, "*", true);
+        bench.want(&other, "*", false);
+    }
+    assert_eq!(bench.upstream.streams().len(), 1);
+    bench.want(own, "a", true);
+    assert_eq!(bench.upstream.streams().len(), 2, "a response to one class would be read as one to the other");
+}

@@ -225,7 +225,6 @@ impl Ladder {
         if server != lowest {
             return Vec::new();
         }
-        self.unreachable_since.get_or_insert(now);
         if !matches!(self.state, LadderState::Cached(_)) {
             self.set_state(LadderState::Cached(lowest), now);
         }
