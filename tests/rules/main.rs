@@ -3,11 +3,13 @@
 mod collections;
 mod delta;
 mod errors;
+mod full_sets;
 mod life;
 mod lists;
 mod names;
 mod order;
 mod permissions;
+mod removals;
 mod sotw;
 #[path = "../support/mod.rs"]
 mod support;
