@@ -1,5 +1,6 @@
 //! Single rules of the protocol on the pure model; each test is named after its rule.
 
+mod bursts;
 mod collections;
 mod delta;
 mod errors;
