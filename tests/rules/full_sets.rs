@@ -48,7 +48,7 @@ fn sotw_52_an_error_beside_a_set_is_sent_once_though_nothing_else_is_known_of_th
 }
 
 #[test]
-fn sotw_55_the_set_without_what_is_absent_says_why() {
+fn sotw_52_the_set_without_what_is_absent_says_why() {
     let mut bench = Bench::new();
     let client = bench.add(Client { errors: true, ..Client::plain(Variant::Sotw) });
     bench.sotw(client, LDS, &["a", "b"], "");

@@ -68,7 +68,7 @@ fn delta_48_a_wildcard_with_and_without_names_is_sent_in_pieces_each_resource_on
 }
 
 #[test]
-fn sotw_48_a_change_of_the_wrapper_alone_is_sent_to_clients_that_read_wrappers() {
+fn xlat_2_a_change_of_the_wrapper_alone_is_sent_only_to_clients_that_read_wrappers() {
     let mut bench = Bench::new();
     let plain = bench.client(Variant::Sotw);
     let reads = bench.add(Client { wrappers: true, ..Client::plain(Variant::Sotw) });
