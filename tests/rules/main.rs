@@ -1,13 +1,16 @@
 //! Single rules of the protocol on the pure model; each test is named after its rule.
 
+mod bursts;
 mod collections;
 mod delta;
 mod errors;
+mod full_sets;
 mod life;
 mod lists;
 mod names;
 mod order;
 mod permissions;
+mod removals;
 mod sotw;
 #[path = "../support/mod.rs"]
 mod support;

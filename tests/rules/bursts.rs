@@ -1,0 +1,60 @@
+//! What waits for what within a burst.
+
+use weir::protocol::session::{Step, Variant};
+use weir::protocol::view::{Completeness, Selector, Update};
+
+use super::support::{Bench, CDS, LDS};
+
+fn first_response(bench: &mut Bench, url: &str) {
+    let completeness = Completeness::FirstResponse;
+    bench.apply(vec![Update::Progress { kind: bench.kind(url), of: Selector::Wildcard, completeness }]);
+}
+
+#[test]
+fn listeners_wait_for_unknown_clusters_up_to_a_time_limit_and_not_once_the_server_has_responded() {
+    for responded in [false, true] {
+        let mut bench = Bench::new();
+        let client = bench.client(Variant::Delta);
+        bench.delta(client, CDS, &["*"], &[]);
+        bench.delta(client, LDS, &["*"], &[]);
+        if responded {
+            first_response(&mut bench, CDS);
+        }
+        bench.whole(LDS, &[("a", "1")]);
+        if responded {
+            assert_eq!(bench.said(client), ["L a", "C "]);
+            continue;
+        }
+        assert_eq!(bench.said(client), [""; 0]);
+        let Step::Idle(Some(until)) = bench.step(client) else { panic!("it would not be woken") };
+        bench.now = until;
+        assert_eq!(bench.said(client), ["L a"]);
+    }
+}
+
+#[test]
+fn clusters_are_not_removed_while_listeners_that_the_client_subscribes_to_are_unknown() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["*"], &[]);
+    bench.whole(CDS, &[("a", "1"), ("b", "1")]);
+    assert_eq!(bench.said(client), ["C a,b"]);
+    bench.delta(client, LDS, &["*"], &[]);
+    bench.whole(CDS, &[("b", "1")]);
+    assert_eq!(bench.said(client), [""; 0], "a listener may still lead to it");
+    bench.whole(LDS, &[("l", "1")]);
+    assert_eq!(bench.said(client), ["L l", "C  -a"]);
+}
+
+#[test]
+fn a_change_after_an_unanswered_sotw_reply_is_sent_at_the_time_that_the_session_names() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Sotw);
+    bench.sotw(client, CDS, &["*"], "");
+    bench.whole(CDS, &[("a", "1")]);
+    assert_eq!(bench.said(client), ["C a"]);
+    bench.whole(CDS, &[("a", "2")]);
+    let Step::Idle(Some(until)) = bench.step(client) else { panic!("it would not be woken") };
+    bench.now = until;
+    assert_eq!(bench.said(client), ["C a"]);
+}
