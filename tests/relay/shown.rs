@@ -277,3 +277,22 @@ async fn the_admin_address_has_the_habits_of_one() {
     let (status, _, why) = admin(&relay, "POST", "/log?filter=debug").await;
     assert_eq!((status.as_u16(), why.contains("changes need a Unix socket (admin.socket)")), (403, true), "{why}");
 }
+
+#[tokio::test]
+async fn the_metrics_have_what_is_cached_of_each_type_and_of_made_up_ones_together() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = relay(plane.address, ", variant: delta").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let mut stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    assert_eq!(client.sent().await.set, ["a", "b"]);
+    for made_up in ["type.googleapis.com/made.Up", "type.googleapis.com/also.made.Up"] {
+        client.ask(made_up, &["one"], None);
+        say_named(&mut stream, made_up, "one").await;
+        assert_eq!(client.sent().await.set, ["one"]);
+    }
+    let clusters = "weir_type_resources{type=\"envoy.config.cluster.v3.Cluster\"} 2";
+    metric(&relay, clusters).await;
+    metric(&relay, "weir_type_resources{type=\"other\"} 2").await;
+}

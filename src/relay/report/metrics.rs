@@ -167,3 +167,44 @@ impl ServerMetrics {
         self.totals += other.totals;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One view's metrics, each number another one, times a factor.
+    fn of_view(times: usize) -> ViewMetrics {
+        let counter = |number: usize| (number * times) as u64;
+        let totals = Totals { opened: counter(1), ended: counter(2), responses: counter(3), nacks: counter(4) };
+        ViewMetrics {
+            label: None,
+            sessions: 5 * times,
+            blocked: 6 * times,
+            over_absent_limit: 7 * times,
+            cached: 8 * times,
+            by_type: [("T".into(), TypeSize { resources: 9 * times, bytes: 10 * times })].into(),
+            from_disk: 11 * times,
+            ladders: Vec::new(),
+            servers: vec![ServerMetrics {
+                server: "http://one".into(),
+                streams: 12 * times,
+                connected: 13 * times,
+                last_response: None,
+                totals,
+            }],
+            dangling: 14 * times,
+            order: OrderMetrics { removals: counter(15), waits: counter(16), too_large: counter(17) },
+        }
+    }
+
+    #[test]
+    fn the_metrics_of_views_that_share_series_add_up_and_of_those_that_are_gone_the_counters_stay() {
+        let mut sum = of_view(1);
+        sum.absorb(of_view(100));
+        assert_eq!(sum, of_view(101));
+        let gone = of_view(1).into_counters();
+        let ViewMetrics { order, servers, .. } = of_view(1);
+        let servers = servers.into_iter().map(|server| ServerMetrics { streams: 0, connected: 0, ..server }).collect();
+        assert_eq!(gone, ViewMetrics { order, servers, ..ViewMetrics::default() });
+    }
+}
