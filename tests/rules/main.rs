@@ -11,6 +11,7 @@ mod names;
 mod order;
 mod permissions;
 mod removals;
+mod requests;
 mod sotw;
 #[path = "../support/mod.rs"]
 mod support;

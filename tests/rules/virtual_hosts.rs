@@ -44,6 +44,20 @@ fn delta_36_an_empty_first_request_means_the_hosts_of_the_routes_that_were_reque
 }
 
 #[test]
+fn delta_36_a_wildcard_that_is_named_means_the_same_on_a_stream_with_routes() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, RDS, &["r"], &[]);
+    give_routes(&mut bench, "r", "1");
+    assert_eq!(bench.said(client), ["R r"]);
+    bench.delta(client, VHDS, &["*"], &[]);
+    for host in ["r/one", "other/two"] {
+        bench.give(VHDS, "*", "1", named(host));
+    }
+    assert_eq!(bench.said(client), ["V r/one"]);
+}
+
+#[test]
 fn delta_36_switched_to_names_an_empty_first_request_gets_one_empty_answer() {
     let mut bench = Bench::of(Limits::default(), TypeTable::new().with_virtual_hosts_by_name());
     let client = started(&mut bench);
