@@ -347,4 +347,17 @@ mod tests {
         assert!(!fleet.replies.look().await);
         assert!(!lock(&fleet.replies.state).watched);
     }
+
+    #[tokio::test]
+    async fn of_many_replies_those_that_are_over_are_forgotten_and_the_others_stay_within_the_limit() {
+        let fleet = Fleet::new(MIB, &["first", "later"]);
+        let (first, later) = (resource("first", 4 * MIB), resource("later", 1));
+        let stuck = fleet.client(&[&first]);
+        for _ in 0..1000 {
+            drop(fleet.client(&[&later]));
+        }
+        assert!(lock(&fleet.replies.state).replies.len() <= 64, "what is over keeps no room");
+        fleet.stand_still().await;
+        assert!(is_given_up(&stuck), "it came before the others");
+    }
 }
