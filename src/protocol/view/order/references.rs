@@ -115,8 +115,8 @@ mod tests {
     fn a_reference_that_lingers_ends_at_its_time_and_not_after_it() {
         let mut references = References::default();
         let (a, linger) = (Name::from("a"), Duration::from_secs(5));
-        references.replace(&[], &[a.clone()], |_| true, Moment::START, linger);
-        references.replace(&[a.clone()], &[], |_| true, Moment::START, linger);
+        references.replace(&[], std::slice::from_ref(&a), |_| true, Moment::START, linger);
+        references.replace(std::slice::from_ref(&a), &[], |_| true, Moment::START, linger);
         let end = references.next_end().unwrap();
         assert_eq!(end, Moment::START + linger);
         references.on_time(Moment::START + (linger - Duration::from_nanos(1)));
