@@ -3,7 +3,7 @@
 use weir::proto::Request;
 use weir::proto::discovery::DiscoveryRequest;
 use weir::protocol::session::{Client, Variant};
-use weir::protocol::view::{Selector, Update};
+use weir::protocol::view::{Class, Evidence, Selector, Update};
 
 use super::support::{Bench, CDS, LDS};
 
@@ -73,4 +73,33 @@ fn sotw_7_a_version_that_was_stated_counts_no_more_once_a_set_was_sent() {
     bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]);
     bench.set(CDS, &[("a", "2")]);
     assert_eq!(bench.said(client), ["C a"], "it holds what it was sent");
+}
+
+/// The client would drop it, so silence is not enough: the name is requested once more.
+#[test]
+fn sotw_7_what_a_client_may_hold_and_a_server_was_silent_about_is_requested_again() {
+    let mut bench = Bench::new();
+    let other = bench.client(Variant::Sotw);
+    bench.sotw(other, CDS, &["silent", "here"], "");
+    bench.set(CDS, &[("here", "1")]);
+    let (kind, class, evidence) = (bench.kind(CDS), Class::Named, Evidence::Silence);
+    bench.apply(vec![Update::Absent { kind, class, key: "silent".into(), evidence }]);
+    assert_eq!((bench.said(other), bench.sought()), (vec!["C here".into()], Vec::new()), "it holds nothing");
+
+    let holder = bench.client(Variant::Sotw);
+    bench.request(
+        holder,
+        Request::Sotw(DiscoveryRequest {
+            type_url: CDS.into(),
+            version_info: "held".into(),
+            resource_names: ["silent", "here", "new"].map(String::from).into(),
+            ..Default::default()
+        }),
+    );
+    assert_eq!(bench.said(holder), [""; 0]);
+    assert_eq!(bench.sought(), ["silent"]);
+    bench.remove(CDS, "silent");
+    bench.remove(CDS, "new");
+    assert_eq!(bench.said(holder), ["C here"]);
+    assert_eq!(bench.sought(), [""; 0]);
 }
