@@ -3,7 +3,7 @@
 use weir::protocol::session::{Step, Variant};
 use weir::protocol::view::{Completeness, Selector, Update};
 
-use super::support::{Bench, CDS, LDS};
+use super::support::{Bench, CDS, LDS, text_of};
 
 fn first_response(bench: &mut Bench, url: &str) {
     let completeness = Completeness::FirstResponse;
@@ -57,4 +57,31 @@ fn a_change_after_an_unanswered_sotw_reply_is_sent_at_the_time_that_the_session_
     let Step::Idle(Some(until)) = bench.step(client) else { panic!("it would not be woken") };
     bench.now = until;
     assert_eq!(bench.said(client), ["C a"]);
+}
+
+#[test]
+fn i4_what_changes_again_within_a_burst_is_sent_with_the_next() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new();
+        let client = bench.client(variant);
+        for (url, name) in [(CDS, "a"), (LDS, "l")] {
+            match variant {
+                Variant::Sotw => bench.sotw(client, url, &[name], ""),
+                Variant::Delta => bench.delta(client, url, &[name], &[]),
+            }
+        }
+        bench.set(LDS, &[("l", "1")]);
+        bench.set(CDS, &[("a", "1")]);
+        let sent = bench.poll(client).map(|reply| text_of(&reply));
+        assert_eq!(sent.as_deref(), Some("C a"));
+        bench.set(LDS, &[("l", "2")]);
+        let first = bench.poll(client).expect("the burst goes on");
+        if variant == Variant::Sotw {
+            bench.sotw(client, LDS, &["l"], "2");
+        }
+        let second = bench.poll(client).expect("it has changed");
+        assert_eq!((text_of(&first), text_of(&second)), ("L l".into(), "L l".into()));
+        assert_ne!(first.version, second.version);
+        assert!(bench.poll(client).is_none());
+    }
 }
