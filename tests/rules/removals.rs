@@ -10,7 +10,7 @@ use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, Variant};
 use weir::protocol::view::{Class, Completeness, Selector, SessionId, Update};
 
-use super::support::{Bench, CDS, EDS, wrapper};
+use super::support::{Bench, CDS, EDS, LDS, wrapper};
 
 fn progress(bench: &mut Bench, url: &str, completeness: Completeness) {
     bench.apply(vec![Update::Progress { kind: bench.kind(url), of: Selector::Wildcard, completeness }]);
@@ -89,4 +89,51 @@ fn xlat_2_a_change_of_the_wrapper_alone_is_sent_only_to_clients_that_read_wrappe
     bench.apply(vec![Update::Upsert { kind, class: Class::Wildcard, key: "a".into(), resource }]);
     assert_eq!(bench.said(plain), [""; 0], "it cannot see that");
     assert_eq!((bench.said(reads), bench.said(delta)), (vec!["C a".into()], vec!["C a".into()]));
+}
+
+#[test]
+fn a_listener_that_goes_and_one_that_may_take_its_address_are_in_one_reply_by_name_too() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, LDS, &["old", "new"], &[]);
+    bench.set(LDS, &[("old", "1")]);
+    assert_eq!(bench.said(client), ["L old"]);
+    bench.set(LDS, &[("new", "1")]);
+    bench.remove(LDS, "old");
+    assert_eq!(bench.said(client), ["L new -old"]);
+}
+
+#[test]
+fn delta_10_what_was_requested_again_and_is_gone_is_sent_when_it_comes_back_as_it_was() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, EDS, &["a"], &[]);
+    bench.set(EDS, &[("a", "1")]);
+    assert_eq!(bench.said(client), ["C a"]);
+    bench.delta(client, EDS, &["a"], &[]);
+    bench.remove(EDS, "a");
+    assert_eq!(bench.said(client), ["C  -a"]);
+    bench.set(EDS, &[("a", "1")]);
+    assert_eq!(bench.said(client), ["C a"]);
+}
+
+/// The server gives a name by `*` first, takes it back, and then gives it by the name, as it was.
+#[test]
+fn delta_24_what_a_client_has_of_a_name_is_what_it_was_sent_last_by_whichever_subscription() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, EDS, &["*", "a"], &[]);
+    bench.whole(EDS, &[("a", "1")]);
+    assert_eq!(bench.said(client), ["C a"]);
+    bench.give(EDS, "a", "1", |_| ());
+    assert_eq!(bench.said(client), [""; 0], "it has that");
+    bench.remove(EDS, "a");
+    assert_eq!(bench.said(client), ["C  -a"]);
+
+    bench.whole(EDS, &[("a", "2")]);
+    assert_eq!(bench.said(client), ["C a"]);
+    bench.whole(EDS, &[]);
+    assert_eq!(bench.said(client), ["C  -a"]);
+    bench.give(EDS, "a", "2", |_| ());
+    assert_eq!(bench.said(client), ["C a"]);
 }
