@@ -7,7 +7,7 @@ use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
-use weir::protocol::session::{Client, Variant};
+use weir::protocol::session::{Client, Step, Variant};
 
 use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, lead, nack, text_of};
 use super::warm;
@@ -32,6 +32,8 @@ fn sotw_33_and_delta_45_endpoints_follow_a_changed_cluster_though_they_did_not_c
         bench.set(CDS, &[("a", "2")]);
         let clusters = if variant == Variant::Sotw { "C a,b,c" } else { "C a" };
         assert_eq!(bench.said(client), [clusters], "a change of the endpoints may have come with it");
+        let Step::Idle(Some(until)) = bench.step(client) else { panic!("nothing would wake it") };
+        assert_eq!(until, bench.now + Duration::from_millis(100));
         bench.later(100);
         assert_eq!(bench.said(client), ["C a"], "no ACK has come, and none is waited for");
         bench.later(100_000);
