@@ -261,3 +261,20 @@ fn how_a_client_subscribes_to_a_name_and_what_keeps_the_name_from_it_follows_its
     assert_eq!(obstacle(&world, "more"), None, "there is room, and it was requested again");
     assert!(matches!(obstacle(&world, "xdstp://y/envoy.config.cluster.v3.Cluster/a"), Some(Obstacle::Rejected(_))));
 }
+
+/// Its body has another name, which only the wrapper corrects.
+#[test]
+fn a_resource_that_a_client_cannot_read_is_said_to_be_so_and_only_to_that_client() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut world = World::plain(variant);
+        world.subscribe(CDS, &["plain", "renamed"], &[]);
+        world.set(CDS, "plain", "1");
+        let renamed = world.of_wrapper(CDS, "other", "1", |wrapper| wrapper.name = "renamed".into());
+        world.put(CDS, renamed);
+        let obstacles = ["plain", "renamed"].map(|name| world.book(CDS, name).obstacle);
+        assert_eq!(obstacles, [None, (variant == Variant::Sotw).then_some(Obstacle::Unreadable)]);
+        world.take_replies();
+        let sent = if variant == Variant::Sotw { Sent::Nothing } else { Sent::Current };
+        assert_eq!((world.sent(CDS, "plain"), world.sent(CDS, "renamed")), (Sent::Current, sent));
+    }
+}
