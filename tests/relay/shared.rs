@@ -60,6 +60,17 @@ async fn name_20_and_coll_24_names_of_a_shared_authority_are_requested_once_for_
         assert_eq!((update.set.len(), removal.removed), (1, vec![member.clone()]));
     }
 
+    let views: serde_json::Value = serde_json::from_str(&get(relay.admin, "/upstreams").await).unwrap();
+    let servers = views.as_array().unwrap().iter().flat_map(|view| view["streams"].as_array().unwrap());
+    let mut servers: Vec<_> = servers.map(|stream| stream["server"].as_str().unwrap().to_owned()).collect();
+    servers.sort();
+    let plane_uri = format!("http://{}", plane.address);
+    assert_eq!(
+        servers,
+        [plane_uri.as_str(), "what all views share", "what all views share"],
+        "the hub's, and each view's"
+    );
+
     // Everything else still belongs to each view.
     for (client, cluster) in [(&one, "one"), (&other, "other")] {
         client.ask(CDS, &[&format!("xdstp://y/{KIND}/own")], None);
