@@ -19,6 +19,22 @@ pub fn mutants(file: &str, source: &str) -> Result<Vec<Mutant>> {
     Ok(finder.mutants)
 }
 
+/// Returns the modules in files of their own that only tests have, as paths below `src/` without an ending.
+pub fn modules_for_tests(file: &str, source: &str) -> Result<Vec<String>> {
+    let tree = syn::parse_file(source).with_context(|| format!("{file} is not Rust"))?;
+    let stem = file.strip_suffix(".rs").unwrap_or(file);
+    let folder = ["mod", "lib", "main"]
+        .iter()
+        .find_map(|name| stem.strip_suffix(name))
+        .filter(|it| it.is_empty() || it.ends_with('/'));
+    let folder = folder.map_or_else(|| format!("{stem}/"), str::to_owned);
+    let modules = tree.items.iter().filter_map(|item| match item {
+        syn::Item::Mod(module) if module.content.is_none() && is_for_tests(&module.attrs) => Some(&module.ident),
+        _ => None,
+    });
+    Ok(modules.map(|name| format!("{folder}{name}")).collect())
+}
+
 struct Finder<'a> {
     file: &'a str,
     source: &'a str,
@@ -187,6 +203,11 @@ fn range(span: Span) -> Range<usize> {
 /// Only compiled under a condition, such as for tests.
 fn is_conditional(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| attribute.path().is_ident("cfg") || attribute.path().is_ident("test"))
+}
+
+fn is_for_tests(attributes: &[Attribute]) -> bool {
+    let is_test = |attribute: &Attribute| attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"));
+    attributes.iter().any(|attribute| attribute.path().is_ident("cfg") && is_test(attribute))
 }
 
 fn ends_with(path: &syn::Path, name: &str) -> bool {

@@ -106,7 +106,16 @@ fn target_directory(repository: &Path) -> Result<PathBuf> {
 fn choose(tree: &tree::Tree, settings: &Settings, options: &Options, repository: &Path) -> Result<Vec<Mutant>> {
     let changed = options.since.as_ref().map(|since| tree::changed_lines(repository, since)).transpose()?;
     let mut by_area: BTreeMap<&str, Vec<Mutant>> = BTreeMap::new();
+    let mut for_tests = Vec::new();
     for (file, source) in &tree.sources {
+        for_tests.extend(find::modules_for_tests(file, source)?);
+    }
+    let is_for_tests = |file: &str| {
+        let below =
+            |module: &String| file.strip_prefix(module.as_str()).is_some_and(|rest| rest.starts_with(['.', '/']));
+        for_tests.iter().any(below)
+    };
+    for (file, source) in tree.sources.iter().filter(|(file, _)| !is_for_tests(file)) {
         let Some(area) = settings.area(file) else { continue };
         if !options.only.is_empty() && !options.only.iter().any(|only| file.starts_with(only)) {
             continue;

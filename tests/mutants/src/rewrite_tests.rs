@@ -1,5 +1,5 @@
 use super::*;
-use crate::find::mutants;
+use crate::find::{modules_for_tests, mutants};
 
 fn rewritten(source: &str) -> (String, Vec<String>) {
     let found = mutants("a.rs", source).unwrap();
@@ -47,4 +47,12 @@ fn code_for_tests_and_code_for_the_compiler_stay_as_they_are() {
                   fn h(a: Option<u8>) { if let Some(_) = a && true {} }";
     let (_, names) = rewritten(source);
     assert_eq!(names, ["a.rs::h: does nothing"]);
+}
+
+#[test]
+fn files_of_tests_are_known_by_how_they_are_declared() {
+    let source = "#[cfg(test)] mod tests; mod a; #[cfg(test)] mod random; #[cfg(fuzzing)] mod b; #[cfg(test)] mod c { fn d() {} }";
+    assert_eq!(modules_for_tests("xds/mod.rs", source).unwrap(), ["xds/tests", "xds/random"]);
+    assert_eq!(modules_for_tests("xds/name.rs", source).unwrap()[0], "xds/name/tests");
+    assert_eq!(modules_for_tests("lib.rs", source).unwrap()[1], "random");
 }

@@ -45,9 +45,8 @@ impl Settings {
 
     /// Returns the area of a file below `src/`, if it may be changed.
     pub fn area(&self, file: &str) -> Option<&str> {
-        let is_test = file.split('/').any(|part| part == "tests" || part == "tests.rs" || part.ends_with("_tests.rs"));
         let excepted = self.except.iter().any(|except| file == except || file.ends_with(&format!("/{except}")));
         let (area, _) = self.areas.get_key_value(file.split('/').next()?)?;
-        (!is_test && !excepted).then_some(area)
+        (!excepted).then_some(area)
     }
 }
