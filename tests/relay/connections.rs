@@ -156,6 +156,16 @@ async fn a_full_relay_is_healthy() {
 }
 
 #[tokio::test]
+async fn a_health_check_of_a_full_relay_closes_no_idle_connection() {
+    let world = World::with("connections: 2").await;
+    let mut idle = Poller::connect(world.relay.address).await;
+    for _ in 0..3 {
+        assert_eq!(idle.poll(CLUSTERS, "web", json!({})).await.status, 200, "it is still open");
+        is_healthy(&world.channel().await).await;
+    }
+}
+
+#[tokio::test]
 async fn a_connection_without_streams_is_closed_for_a_new_client_and_one_with_a_stream_is_not() {
     let mut world = World::with("connections: 3").await;
     let with_stream = world.channel().await;

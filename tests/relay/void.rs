@@ -117,6 +117,31 @@ async fn a_cluster_that_is_removed_while_a_listener_leads_to_it_goes_after_its_t
 }
 
 #[tokio::test]
+async fn a_listener_with_too_many_fields_to_look_at_is_served_counted_and_logged() {
+    let (lines, _guard) = Lines::of_this_thread();
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = run_with(&plane, "").await;
+    let (stream, mut client) = led_to(&mut plane, &relay, "a").await;
+    let mut large = listener("l", "nowhere", "");
+    let empty_fields = [13 << 3 | 2, 0].repeat(2_000_001);
+    large.resource.as_mut().unwrap().value = empty_fields.into();
+    let (type_url, nonce) = (LDS.into(), "3".into());
+    stream.respond(&Response::Delta(DeltaDiscoveryResponse {
+        type_url,
+        nonce,
+        resources: vec![large],
+        ..Default::default()
+    }));
+    assert_eq!(client.sent().await.set, ["l"], "it waits for no cluster");
+    until("it is counted", async || {
+        let metrics = get(relay.admin, "/metrics").await;
+        metrics.lines().any(|line| line.starts_with("weir_resources_not_scanned_total{") && line.ends_with(" 1"))
+    })
+    .await;
+    assert_eq!(lines.with("resources too large to find the clusters that they refer to").len(), 1);
+}
+
+#[tokio::test]
 async fn a_cluster_that_was_rejected_is_shown_as_one_that_routing_leads_to_and_as_rejected() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let relay = run_with(&plane, "").await;

@@ -188,7 +188,6 @@ impl Place {
 
     /// Keeps a connection that was to close for another one, since something has arrived. Another one closes instead.
     pub(in crate::downstream) fn stay(&self) {
-        self.note_bytes();
         if self.has_place() {
             self.connections.make_room();
         }
