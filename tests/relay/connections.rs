@@ -156,13 +156,16 @@ async fn a_full_relay_is_healthy() {
 }
 
 #[tokio::test]
-async fn a_health_check_of_a_full_relay_closes_no_idle_connection() {
+async fn a_health_check_of_a_full_relay_closes_no_connection_that_another_client_would_close() {
     let world = World::with("connections: 2").await;
-    let mut idle = Poller::connect(world.relay.address).await;
-    for _ in 0..3 {
-        assert_eq!(idle.poll(CLUSTERS, "web", json!({})).await.status, 200, "it is still open");
-        is_healthy(&world.channel().await).await;
-    }
+    let silent = TcpStream::connect(world.relay.address).await.unwrap();
+    until("it is accepted", async || {
+        get(world.relay.admin, "/metrics").await.contains("\nweir_client_connections 2\n")
+    })
+    .await;
+    is_healthy(&world.channel().await).await;
+    let mut client = Poller::over(silent).await;
+    assert_eq!(client.poll(CLUSTERS, "web", json!({})).await.status, 200);
 }
 
 #[tokio::test]
