@@ -127,7 +127,9 @@ fn decision(config: &Config, peer: Arc<Peer>, node: &[u8]) -> (String, bool) {
             rows.insert(0, ("rule", permit.rule.to_string()));
             rows.push(("tenant", permit.tenant.as_deref().unwrap_or("none").to_owned()));
             rows.push(("types", permit.types().map_or_else(|| "all".into(), |types| types.join(", "))));
-            rows.push(("names", listed(permit.names(), "all, but for secrets")));
+            let names =
+                permit.names().map(|names| listed(names, "none: all of the rule refer to what it has not proved"));
+            rows.push(("names", names.unwrap_or_else(|| "all, but for secrets".into())));
             rows.push(("secrets", listed(permit.secrets(), "none")));
         }
     }

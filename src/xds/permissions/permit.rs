@@ -15,8 +15,8 @@ pub struct Permit {
     pub tenant: Option<Arc<str>>,
     /// Full names of types; without them all.
     pub(super) types: Option<Arc<[Box<str>]>>,
-    /// Names of resources other than secrets; empty means all.
-    pub(super) names: Vec<NamePattern>,
+    /// Names of resources other than secrets; without them all.
+    pub(super) names: Option<Vec<NamePattern>>,
     /// Names of secrets. None are given beside these.
     pub(super) secrets: Vec<NamePattern>,
 }
@@ -24,7 +24,7 @@ pub struct Permit {
 impl Permit {
     /// Returns one for everything but secrets, for what is shared by all clients.
     pub(crate) fn all_but_secrets() -> Self {
-        Self { rule: "shared".into(), tenant: None, types: None, names: Vec::new(), secrets: Vec::new() }
+        Self { rule: "shared".into(), tenant: None, types: None, names: None, secrets: Vec::new() }
     }
 
     /// Returns the types that may be requested; without them all.
@@ -32,9 +32,9 @@ impl Permit {
         self.types.as_deref()
     }
 
-    /// Returns names of resources other than secrets; none means all.
-    pub(crate) fn names(&self) -> &[NamePattern] {
-        &self.names
+    /// Returns names of resources other than secrets; without them all.
+    pub(crate) fn names(&self) -> Option<&[NamePattern]> {
+        self.names.as_deref()
     }
 
     /// Returns names of secrets.
@@ -53,12 +53,12 @@ impl Permit {
         let among = |patterns: &[NamePattern]| patterns.iter().any(|pattern| pattern.matches(name.as_str()));
         match kind.is_secret() {
             true => among(&self.secrets),
-            false => self.allows_type(kind) && (self.names.is_empty() || among(&self.names)),
+            false => self.allows_type(kind) && self.names.as_deref().is_none_or(among),
         }
     }
 
     /// Whether there may be resources of the type that it does not allow.
     pub(crate) fn restricts(&self, kind: &Type) -> bool {
-        kind.is_secret() || !self.names.is_empty() || !self.allows_type(kind)
+        kind.is_secret() || self.names.is_some() || !self.allows_type(kind)
     }
 }

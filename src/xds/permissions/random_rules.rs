@@ -35,6 +35,7 @@ struct Text {
 struct Rule {
     who: Vec<Who>,
     cluster: Option<Text>,
+    names: Vec<Text>,
     secrets: Vec<Text>,
     tenant: Option<char>,
     relays_for: Vec<Text>,
@@ -91,7 +92,7 @@ impl Rule {
             identities: self.who.iter().map(identity).collect(),
             node: self.cluster.iter().map(field).collect(),
             types: None,
-            names: Vec::new(),
+            names: self.names.iter().map(template).collect(),
             secrets: self.secrets.iter().map(template).collect(),
             tenant: self.tenant.map(|tenant| Template::parse(&tenant.to_string()).unwrap()),
             relays_for: self.relays_for.iter().map(|text| NamePattern::parse(&text.text())).collect(),
@@ -112,8 +113,11 @@ impl Rule {
     }
 }
 
-/// Reads the rules as the documents say: whether the asker is served, whose it is, and which of these secrets it may have.
-fn read(rules: &[Rule], asker: &Asker, secrets: &[String]) -> Option<(Option<String>, Vec<String>)> {
+/// Whose an asker is, and which clusters and which secrets of some names it may have.
+type Given = (Option<String>, [Vec<String>; 2]);
+
+/// Reads the rules as the documents say. None means that the asker is not served.
+fn read(rules: &[Rule], asker: &Asker, asked: &[String]) -> Option<Given> {
     let rule = rules.iter().find(|rule| rule.who.iter().any(|who| who.is(asker)))?;
     let tenant = match &asker.states {
         Some(stated) => {
@@ -128,8 +132,10 @@ fn read(rules: &[Rule], asker: &Asker, secrets: &[String]) -> Option<(Option<Str
     if rule.cluster.as_ref().is_some_and(|text| !text.permits(tenant.as_deref(), &asker.cluster)) {
         return None;
     }
-    let may = |name: &&String| rule.secrets.iter().any(|text| text.permits(tenant.as_deref(), name));
-    let given = secrets.iter().filter(may).cloned().collect();
+    let among = |list: &[Text], name: &String| list.iter().any(|text| text.permits(tenant.as_deref(), name));
+    let clusters = asked.iter().filter(|name| rule.names.is_empty() || among(&rule.names, name));
+    let secrets = asked.iter().filter(|name| among(&rule.secrets, name));
+    let given = [clusters.cloned().collect(), secrets.cloned().collect()];
     Some((tenant, given))
 }
 
@@ -167,11 +173,12 @@ fn who() -> impl Strategy<Value = Who> {
 }
 
 fn rule() -> impl Strategy<Value = Rule> {
-    let lists = (vec(who(), 1..3), option::of(text()), vec(text(), 0..3), option::of(letter()), vec(text(), 0..2));
-    lists.prop_map(|(who, cluster, secrets, tenant, relays_for)| {
+    let texts = || vec(text(), 0..3);
+    let lists = (vec(who(), 1..3), option::of(text()), texts(), texts(), option::of(letter()), vec(text(), 0..2));
+    lists.prop_map(|(who, cluster, names, secrets, tenant, relays_for)| {
         // A rule with a segment `{tenant}` has no `tenant` beside it.
         let has_segment = who.iter().any(|who| matches!(who, Who::Spiffe { namespace: None, .. }));
-        Rule { who, cluster, secrets, tenant: tenant.filter(|_| !has_segment), relays_for }
+        Rule { who, cluster, names, secrets, tenant: tenant.filter(|_| !has_segment), relays_for }
     })
 }
 
@@ -192,13 +199,17 @@ proptest! {
     #[test]
     fn each_client_gets_what_the_rules_say_and_nothing_else(rules in vec(rule(), 1..4), asker in asker()) {
         let permissions = Permissions::of(rules.iter().enumerate().map(|(at, rule)| rule.built(at)).collect());
-        let secrets = ["a", "b", "aa", "ab", "ba", "bb", "spiffe://a/ns/a/w", "uid:1"].map(String::from);
+        let asked = ["a", "b", "aa", "ab", "ba", "bb", "spiffe://a/ns/a/w", "uid:1"].map(String::from);
         let judged = permissions.judge(&peer(&asker), &node(&asker)).ok().flatten();
-        let kind = TypeTable::new().resolve("envoy.extensions.transport_sockets.tls.v3.Secret");
+        let types = ["envoy.config.cluster.v3.Cluster", "envoy.extensions.transport_sockets.tls.v3.Secret"];
         let got = judged.map(|permit| {
-            let may = |name: &&String| permit.allows(&kind, &Name::from(name.as_str()));
-            (permit.tenant.as_deref().map(String::from), secrets.iter().filter(may).cloned().collect::<Vec<_>>())
+            let given = types.map(|name| {
+                let kind = TypeTable::new().resolve(name);
+                let may = |name: &&String| permit.allows(&kind, &Name::from(name.as_str()));
+                asked.iter().filter(may).cloned().collect::<Vec<_>>()
+            });
+            (permit.tenant.as_deref().map(String::from), given)
         });
-        prop_assert_eq!(got, read(&rules, &asker, &secrets));
+        prop_assert_eq!(got, read(&rules, &asker, &asked));
     }
 }

@@ -146,7 +146,7 @@ impl PermissionRule {
             rule: self.name.clone(),
             tenant,
             types: self.types.clone(),
-            names: patterns(&self.names, captures),
+            names: (!self.names.is_empty()).then(|| patterns(&self.names, captures)),
             secrets: patterns(&self.secrets, captures),
         }
     }

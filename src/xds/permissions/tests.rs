@@ -171,6 +171,23 @@ fn secrets_are_given_by_name_alone_and_other_names_as_the_rule_says() {
 }
 
 #[test]
+fn key_11_names_that_refer_to_a_tenant_are_none_for_a_client_without_one() {
+    let cluster = TypeTable::new().resolve("envoy.config.cluster.v3.Cluster");
+    let of_a_network = |names: &[&str]| {
+        let identities = vec![IdentityPattern::Network(Network::parse("10.0.0.0/8").unwrap())];
+        let (node, names) = (Vec::new(), templates(names));
+        let rule = PermissionRule { identities, node, names, secrets: Vec::new(), tenant: None, ..by_namespace() };
+        permit(&Permissions::of(vec![rule]), &unproved(), &self::node("any", &[]))
+    };
+    let [without, own, shared] = [&[][..], &["{tenant}/*"], &["{tenant}/*", "shared"]].map(of_a_network);
+    for (name, expected) in [("pay/web", [true, false, false]), ("shared", [true, false, true])] {
+        let allowed = [&without, &own, &shared].map(|permit| permit.allows(&cluster, &name.into()));
+        assert_eq!(allowed, expected, "{name}");
+    }
+    assert_eq!([without, own, shared].map(|permit| permit.restricts(&cluster)), [false, true, true]);
+}
+
+#[test]
 fn a_network_is_for_whoever_is_in_it_and_proves_nothing() {
     let rule = PermissionRule {
         identities: vec![IdentityPattern::Network(Network::parse("10.0.0.0/8").unwrap())],
