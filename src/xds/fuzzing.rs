@@ -142,9 +142,7 @@ fn same_value(a: &Value, b: &Value) -> bool {
 pub(crate) fn references(data: &[u8]) {
     let [kind, body @ ..] = data else { return };
     check_scan(body);
-    for (references, number) in
-        [(References::ClusterEndpoints, 0), (References::ScopedRoute, 1), (References::VirtualHosts, 2)]
-    {
+    for (references, number) in [(References::ClusterEndpoints, 0), (References::VirtualHosts, 1)] {
         let named = references::referred(references, "own", body);
         assert!(named.is_none_or(|name| !name.as_str().is_empty()), "reference {number}");
     }

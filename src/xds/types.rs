@@ -28,7 +28,6 @@ pub enum Role {
 pub enum References {
     None,
     ClusterEndpoints,
-    ScopedRoute,
     /// A route configuration whose virtual hosts come by VHDS: all those named under it.
     VirtualHosts,
 }
@@ -238,7 +237,6 @@ impl TypeTable {
         let name = match from.info().references {
             References::None => return None,
             References::ClusterEndpoints => ENDPOINTS,
-            References::ScopedRoute => ROUTES,
             References::VirtualHosts => VIRTUAL_HOSTS,
         };
         let old = V2.iter().find(|(_, new)| from.is_v2() && *new == name).map(|(old, _)| *old);
@@ -303,7 +301,6 @@ impl Row {
             role: self.role,
             references: match self.name {
                 CLUSTERS => References::ClusterEndpoints,
-                SCOPED_ROUTES => References::ScopedRoute,
                 ROUTES => References::VirtualHosts,
                 _ => References::None,
             },

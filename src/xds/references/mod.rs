@@ -13,7 +13,6 @@ pub(crate) fn referred(references: References, own_name: &str, body: &[u8]) -> O
     match references {
         References::None => None,
         References::ClusterEndpoints => endpoints_of_cluster(own_name, body),
-        References::ScopedRoute => wire::last_text(body, SCOPED_ROUTE_NAME).map(Name::from),
         References::VirtualHosts => wire::last_bytes(body, ROUTES_VHDS).map(|_| own_name.into()),
     }
 }
@@ -35,7 +34,6 @@ const EDS_CONFIG_SOURCE: u32 = 1;
 const EDS_SERVICE_NAME: u32 = 2;
 const CONFIG_SOURCE_ADS: u32 = 3;
 const CONFIG_SOURCE_SELF: u32 = 5;
-const SCOPED_ROUTE_NAME: u32 = 2;
 const ROUTES_VHDS: u32 = 9;
 
 #[cfg(test)]
