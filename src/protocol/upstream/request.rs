@@ -135,7 +135,6 @@ impl TypeSubscription {
             self.requested.hand_out(std::mem::take(&mut self.wire.subscribe), first);
             self.wire.changed = false;
         }
-        self.wire.named = true;
         list
     }
 
