@@ -143,4 +143,17 @@ mod tests {
         drop(piece);
         assert!(take(&mut stuck).await.is_err(), "the peer is told that there is no more to come");
     }
+
+    #[tokio::test]
+    async fn nothing_watches_a_body_that_is_gone() {
+        let body = BufferedBody::new(Bytes::from(vec![7; PIECE + 1]), Duration::from_secs(3600));
+        let watch = body.watch.as_ref().unwrap().abort_handle();
+        drop(body);
+        let ended = async {
+            while !watch.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), ended).await.expect("it is watched for an hour");
+    }
 }

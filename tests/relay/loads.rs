@@ -529,6 +529,7 @@ async fn i10_what_is_kept_of_loads_is_bounded_for_all_views_together() {
     for mut client in [first, second] {
         client.order().await;
         client.report(&many(0)).await;
+        until("it is counted while its client stays", async || buffered(&relay).await > 10_000).await;
         client.reports = None;
         client.ended().await;
     }

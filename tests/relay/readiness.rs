@@ -10,6 +10,7 @@ use tonic_prost::ProstCodec;
 use weir::proto::discovery::{ResourceLocator, Status};
 
 use super::client::PATIENCE;
+use super::log_lines::Lines;
 use super::*;
 
 const ADS: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
@@ -98,6 +99,28 @@ async fn a_relay_is_ready_once_its_first_ladders_have_had_a_response_and_stays_s
     let mut plane = Plane::start_at(address, &BOTH).await;
     say(&plane.stream().await, "1", &[], &TWO, &[]);
     probed(&relay, "/ready?strict", 200, "ready").await;
+}
+
+#[tokio::test]
+async fn the_log_says_why_a_relay_is_not_ready_and_that_it_is_again() {
+    let (lines, _guard) = Lines::of_this_thread();
+    let mut plane = Plane::start(&BOTH).await;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let drain = "views: {key: [cluster]}\ndrain: {grace: 1s, spread: 10ms}\n";
+    let mut relay =
+        run(crate::bind(config(plane.address, "", drain)).await.unwrap(), async move { drop(stopped.await) });
+    let client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    until("it is not ready", async || !lines.with("relay not ready").is_empty()).await;
+    assert!(lines.with("relay not ready")[0].1.contains("no response from a server yet: view="));
+    assert!(lines.with("relay ready").is_empty());
+    say(&stream, "1", &[], &TWO, &[]);
+    until("it is ready", async || !lines.with("relay ready").is_empty()).await;
+    stop.send(()).unwrap();
+    tokio::time::timeout(PATIENCE, &mut relay.task).await.expect("the relay has not ended").unwrap();
+    let counts = ["relay not ready", "relay ready"].map(|line| lines.with(line).len());
+    assert_eq!(counts, [1, 1], "that it drains has a line of its own");
 }
 
 #[tokio::test]

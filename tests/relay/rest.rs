@@ -193,6 +193,25 @@ async fn rest_5_and_rest_6_an_unchanged_set_is_a_304_at_once_and_costs_no_transc
 }
 
 #[tokio::test]
+async fn polls_are_counted_by_their_results() {
+    let (_plane, _stream, relay, mut poller, answer) = warm("").await;
+    let counts = async || {
+        let report = report(&relay).await;
+        ["polls", "ok", "not_modified", "rejected"].map(|key| report[key].as_u64().unwrap())
+    };
+    let [polls, ok, not_modified, rejected] = counts().await;
+    assert_eq!((polls, ok, not_modified), (ok + rejected, 1, 0), "the first polls came to a cold cache");
+    poller.poll(CLUSTERS, "web", json!({})).await;
+    for _ in 0..2 {
+        poller.poll(CLUSTERS, "web", json!({"versionInfo": answer.version()})).await;
+    }
+    for _ in 0..3 {
+        poller.post(CLUSTERS, "{").await;
+    }
+    assert_eq!(counts().await, [polls + 6, ok + 1, not_modified + 2, rejected + 3]);
+}
+
+#[tokio::test]
 async fn rest_5_and_rest_6_a_hold_ends_with_news_or_with_its_time() {
     let (plane, stream, relay, mut poller, answer) = warm("rest: {long_poll: 600ms}\n").await;
     let held = json!({"versionInfo": answer.version()});

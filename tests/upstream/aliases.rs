@@ -63,3 +63,15 @@ fn delta_22_an_alias_that_leads_elsewhere_now_is_not_gone() {
     assert_eq!(bench.respond(0, delta(vhds, &[], &["r/one"], "3")), [""; 0]);
     assert_eq!(bench.respond(0, delta(vhds, &[], &["r/two"], "4")), ["Named r/alias gone"]);
 }
+
+#[test]
+fn up_14_what_came_for_an_alias_is_stated_for_as_long_as_one_name_of_it_is_wanted() {
+    let vhds = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
+    let mut bench = requested(Variant::Delta, vhds, &["r/alias", "r/host"], ServerQuirks::default());
+    bench.respond(0, wrapped(vhds, "r/host", "1", |resource| resource.aliases = vec!["r/alias".into()]));
+    bench.want(vhds, "r/alias", false);
+    bench.requests(0);
+    assert_eq!(bench.end(0), [""; 0]);
+    bench.open();
+    assert_eq!(bench.requests(0), ["V +[r/host] -[] {r/host:1} n with node"], "it is wanted by its own name");
+}

@@ -35,6 +35,12 @@ fn structure_is_reported_with_place_fault_and_what_would_be_right() {
         ),
         ("access: {types: [a.B]}\n", "relay.yaml:3:9: access: invalid value a mapping: expected a list"),
         ("limits: {linger: [1s]}\n", "relay.yaml:3:18: limits.linger: invalid value a list: expected a single value"),
+        (
+            "views: {key: [claster]}\n",
+            "relay.yaml:3:15: views.key[0]: invalid part of a node \"claster\": expected one of id, cluster, locality, \
+             locality.region, locality.zone, locality.sub_zone, metadata, user_agent, extensions, client_features, \
+             listening_addresses, dynamic_parameters, unknown, tenant, metadata.<path>",
+        ),
         ("types:\n- {full_state: true}\n", "relay.yaml:4:3: types[0]: missing key \"name\""),
         ("types:\n- {nam: a.B}\n", "relay.yaml:4:4: types[0].nam: unknown key \"nam\": expected name"),
         ("views: {max: 5}\nviews: {max: 6}\n", "relay.yaml:4:1: views: duplicate key \"views\": already in line 3"),

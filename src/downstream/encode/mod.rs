@@ -193,6 +193,7 @@ mod tests {
         let read = discovery::DeltaDiscoveryResponse::decode(&*bytes).unwrap();
         assert_eq!((read.nonce.as_str(), read.type_url.as_str()), ("7", CDS));
         assert_eq!(read.removed_resources, ["gone"]);
+        assert_eq!(read.control_plane.as_deref(), Some(&b"\x0a\x04weir"[..]), "who has sent it");
         let without_version = |mut resource: discovery::Resource| {
             assert!(resource.version.starts_with("1."));
             resource.version.clear();

@@ -104,6 +104,18 @@ async fn a_connection_is_unused_from_the_end_of_its_last_served_stream_and_not_w
 }
 
 #[tokio::test]
+async fn a_connection_with_a_stream_that_is_served_and_one_that_waits_is_in_use() {
+    let pool = pool(2);
+    let served = ServedStream::new(Arc::new(pool.open()));
+    let waits = pool.reserve(0);
+    assert_eq!(pool.counts(), [[1, 1, 1, 0]]);
+    pool.age();
+    pool.close_unused(0);
+    assert_eq!(pool.len(), 1);
+    drop((served, waits));
+}
+
+#[tokio::test]
 async fn a_stream_gets_the_fullest_connection_that_has_room_and_at_least_the_number_that_it_needs() {
     let pool = pool(3);
     let mut slots = vec![pool.open_from(0), pool.open_from(1), pool.open_from(1)];

@@ -143,6 +143,42 @@ fn a_stream_is_opened_again_once_after_its_versions_were_cleared() {
 }
 
 #[test]
+fn what_other_servers_have_sent_meanwhile_is_not_stated_and_all_else_is() {
+    let elsewhere = |of: &Selector| matches!(of, Selector::Name(name) if name.as_str().starts_with("xdstp://"));
+    for (name, of, is_stated) in [
+        ("*", elsewhere as fn(&Selector) -> bool, true),
+        ("*", |of| *of == Selector::Wildcard, false),
+        ("a", elsewhere, true),
+        ("a", |of| *of == Selector::Name("a".into()), false),
+    ] {
+        let mut world = World::new(&[name]);
+        world.respond(DeltaDiscoveryResponse { resources: vec![resource("a")], ..Default::default() });
+        world.stream.clear_all_versions(of);
+        world.stream.ended(world.epoch);
+        world.epoch = world.stream.opened();
+        let Some(Request::Delta(first)) = world.stream.next_request(world.now) else { panic!("no delta request") };
+        let version = first.initial_resource_versions.get("a").map(String::as_str);
+        assert_eq!(version == Some("1"), is_stated, "{name}: {version:?}");
+    }
+}
+
+#[test]
+fn names_without_room_in_a_request_are_counted_while_they_are_wanted() {
+    let quirks = Arc::new(ServerQuirks { max_request_bytes: 400, ..ServerQuirks::default() });
+    let mut world = World::new(&[]);
+    world.stream = Stream::new(Variant::Delta, Bytes::new(), quirks, world.table.clone(), Arc::default());
+    let long = ["x", "y"].map(|letter| letter.repeat(500));
+    let left_out = |world: &World| world.stream.types().map(|of| of.left_out).sum::<usize>();
+    let mut counts = Vec::new();
+    for (name, on) in [("a", true), (&long[0], true), (&long[1], true), (&long[0], false), (&long[1], false)] {
+        world.want(name, on);
+        world.reopen();
+        counts.push(left_out(&world));
+    }
+    assert_eq!(counts, [0, 1, 2, 1, 0]);
+}
+
+#[test]
 fn fb_3_a_stream_that_is_silent_is_healthy_only_by_proof_of_its_own_opening() {
     let mut world = World::new(&["a"]);
     world.respond(DeltaDiscoveryResponse { resources: vec![resource("a")], ..Default::default() });
