@@ -238,7 +238,9 @@ async fn resources_are_listed_page_by_page_by_type_name_part_and_view() {
     loop {
         let of = page(&format!("type=clusters&limit=10&after={after}")).await;
         assert_eq!(of["total"], 25);
-        seen.extend(of["resources"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap().to_owned()));
+        let rows = of["resources"].as_array().unwrap();
+        assert!(rows.len() <= 10);
+        seen.extend(rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()));
         let Some(next) = of["next"].as_str() else { break };
         after = next.replace('\n', "%0A");
     }

@@ -162,6 +162,19 @@ fn ord_4_and_ord_2_a_secret_is_not_overtaken_by_the_endpoints_that_need_it() {
 }
 
 #[test]
+fn ord_4_and_ord_2_a_secret_is_not_overtaken_by_the_cluster_that_needs_it() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["a"], &[]);
+    bench.delta(client, SDS, &["s"], &[]);
+    bench.set(SDS, &[("s", "1")]);
+    bench.said(client);
+    bench.set(CDS, &[("a", "2")]);
+    bench.set(SDS, &[("s", "2")]);
+    assert_eq!(bench.said(client), ["S s", "C a"]);
+}
+
+#[test]
 fn ord_10_a_name_that_is_missing_keeps_nothing_back() {
     let mut bench = warm();
     let client = bench.client(Variant::Sotw);

@@ -78,6 +78,10 @@ fn delta_16_what_is_stated_and_unknown_is_requested_again_and_nothing_else() {
     bench.apply(vec![Update::Progress { kind, of, completeness: Completeness::Settled }]);
     assert_eq!(bench.said(client), ["C here", "C  -gone"]);
     assert_eq!(bench.sought(), ["lost"], "the server's word on it is still to come");
+    let (kind, of) = (bench.kind(EDS), Selector::Wildcard);
+    bench.apply(vec![Update::Progress { kind, of, completeness: Completeness::Complete }]);
+    assert_eq!(bench.said(client), ["C  -lost"]);
+    assert_eq!(bench.sought(), [""; 0], "the whole set is known");
 }
 
 #[test]

@@ -404,7 +404,9 @@ fn xlat_12_a_relay_in_the_state_of_the_world_is_given_no_part_of_a_set() {
     assert_eq!(bench.said(other), ["C a"], "which holds nothing");
     assert_eq!(bench.said(one), [""; 0], "its clients may hold more");
     assert_eq!(bench.sought(), ["*"], "the control plane is asked whether there is more");
+    assert!(bench.view.seeks_set(&bench.kind(CDS)));
     filled(&mut bench, Completeness::Complete);
+    assert!(!bench.view.seeks_set(&bench.kind(CDS)), "until there is none");
     assert_eq!(bench.said(one), ["C a"]);
 }
 

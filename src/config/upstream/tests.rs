@@ -140,6 +140,25 @@ fn what_cannot_be_meant_is_reported_all_at_once() {
 }
 
 #[test]
+fn keys_of_connections_are_none_of_files() {
+    for key in [
+        "tls: {}",
+        "token_file: f",
+        "connect_timeout: 1s",
+        "backoff: {initial: 1s}",
+        "ignore_deletions: true",
+        "resource_timer_is_transient_error: true",
+        "fail_on_data_errors: true",
+        "refresh_delay: 1s",
+    ] {
+        let message = parse(&format!("servers: [{{files: a, {key}}}]")).unwrap_err();
+        let name = key.split(':').next().unwrap();
+        let fault = format!("upstream.servers[0].{name}: only servers with uri or rest have this key");
+        assert!(message.contains(&fault), "{message}");
+    }
+}
+
+#[test]
 fn sources_that_do_not_go_together_or_lack_something_are_reported() {
     for (none, part) in [
         ("fallback: {}", "etc/relay.yaml:3:3: upstream: missing source: expected servers, files or bootstrap"),

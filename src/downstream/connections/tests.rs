@@ -180,6 +180,18 @@ async fn a_spare_place_without_a_request_is_vacated_for_the_next_connection_and_
 }
 
 #[tokio::test]
+async fn each_connection_has_a_number_of_its_own() {
+    let connections = connections(LIMITS, 3);
+    let places = [enter(&connections, 1).await.unwrap(), enter(&connections, 2).await.unwrap()];
+    drop(enter(&connections, 1).await.unwrap());
+    let third = enter(&connections, 1).await.unwrap();
+    let mut numbers = vec![places[0].number(), places[1].number(), third.number()];
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 3);
+}
+
+#[tokio::test]
 async fn a_health_check_decides_without_waiting_and_closes_no_other_connection() {
     let connections = connections(LIMITS, 1);
     let first = enter(&connections, 1).await.unwrap();

@@ -162,6 +162,17 @@ fn names_are_sent_as_absent_and_as_present_and_again_when_they_are_requested_aga
 }
 
 #[test]
+fn what_has_changed_of_a_set_that_was_left_is_not_sent() {
+    let mut bench = Bench::new(true);
+    bench.hold(&[(CDS, "a", "1"), (CDS, "b", "1")], true);
+    bench.ask(CDS, &["*", "b"], &[]);
+    bench.said();
+    bench.hold(&[(CDS, "a", "2"), (CDS, "b", "2")], true);
+    bench.ask(CDS, &[], &["*"]);
+    assert_eq!(bench.said(), ["C +b"]);
+}
+
+#[test]
 fn fs_6_beside_other_sources_nothing_is_ever_absent_and_no_set_whole() {
     let mut bench = Bench::new(false);
     bench.hold(&[(CDS, "a", "1"), (RDS, "r", "1")], true);

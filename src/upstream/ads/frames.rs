@@ -231,6 +231,14 @@ mod tests {
         assert_eq!(Frames::default().read(&[]), Complete);
     }
 
+    #[test]
+    fn the_first_response_of_a_stream_is_its_first_once() {
+        let incoming = Incoming::new();
+        assert!(!incoming.has_answered());
+        assert_eq!([incoming.answer(), incoming.answer()], [true, false]);
+        assert!(incoming.has_answered());
+    }
+
     #[tokio::test]
     async fn a_half_received_message_is_reported_once_and_not_when_it_is_complete() {
         use futures_util::FutureExt;

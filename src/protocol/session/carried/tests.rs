@@ -187,6 +187,23 @@ fn a_removal_is_as_old_as_its_response() {
 }
 
 #[test]
+fn a_removal_of_a_name_is_as_old_as_its_response() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new(variant);
+        bench.subscribe(EDS, &["a"], 1.0);
+        bench.set(EDS, "a", "1", 2.0);
+        let first = bench.reply(2.0).unwrap();
+        bench.answer(EDS, first.nonce, false, 2.0);
+        let gone = |evidence| Update::Absent { kind: bench.kind(EDS), class: Class::Named, key: "a".into(), evidence };
+        bench.apply(vec![gone(Evidence::Reported)], 10.0, 10.0);
+        match variant {
+            Variant::Delta => assert_eq!(bench.lag(13.0), Lag { change: after(3.0), request: None }),
+            Variant::Sotw => assert!(bench.reply(13.0).is_none(), "SotW has no removal of it"),
+        }
+    }
+}
+
+#[test]
 fn a_name_is_as_old_as_its_request_and_then_as_its_oldest_unsent_change() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let mut bench = Bench::new(variant);
