@@ -282,4 +282,25 @@ mod tests {
             () = story => {}
         }
     }
+
+    #[tokio::test]
+    async fn what_is_held_is_said_again_only_after_the_interval() {
+        let lines = WrittenLines::default();
+        let out = lines.clone();
+        let _guard = set_default(fmt().with_writer(move || out.clone()).with_ansi(false).finish());
+        let watch = Arc::new(BrakeWatch::new(["a.B"].into_iter()));
+        let log = watch.log_each(Duration::from_secs(3600));
+        let story = async {
+            let mut view = watch.view("view");
+            for count in 1..=2 {
+                view.update(BTreeMap::from([("a.B".to_owned(), 5)]), news(None));
+                have(&lines, count, "brake holds removals server=").await;
+            }
+            assert_eq!(lines.count("brakes still hold"), 0);
+        };
+        tokio::select! {
+            () = log => {}
+            () = story => {}
+        }
+    }
 }

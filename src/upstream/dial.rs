@@ -167,9 +167,7 @@ async fn attempt(
     tls: Option<(TlsFiles, Arc<ClientConfig>)>,
     limit: Duration,
 ) -> Result<Box<dyn Socket>, AttemptError> {
-    let failed = |error| AttemptError::Tcp { address, error };
-    let tcp = TcpStream::connect(address).await.map_err(failed)?;
-    tcp.set_nodelay(true).and_then(|()| give_up_dead_peers(&tcp)).map_err(failed)?;
+    let tcp = connect_to(address).await.map_err(|error| AttemptError::Tcp { address, error })?;
     let Some((files, config)) = tls else { return Ok(Box::new(tcp)) };
     let encrypted = TlsConnector::from(config).connect(files.server_name.clone(), tcp);
     match tokio::time::timeout(limit, encrypted).await {
@@ -177,6 +175,13 @@ async fn attempt(
         Ok(Err(error)) => Err(AttemptError::Tls { address, reason: files.explain(&error) }),
         Err(_) => Err(AttemptError::TlsTimeout { address, limit }),
     }
+}
+
+async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
+    let tcp = TcpStream::connect(address).await?;
+    tcp.set_nodelay(true)?;
+    give_up_dead_peers(&tcp)?;
+    Ok(tcp)
 }
 
 /// A peer that acknowledges nothing for this long is dead. By default the kernel retransmits for a quarter of an hour.
@@ -246,6 +251,15 @@ mod tests {
             filling.push(connected.unwrap());
         }
         (listener, filling, address)
+    }
+
+    #[tokio::test]
+    async fn trn_17_a_connection_waits_for_no_more_to_send_and_is_given_up_when_nothing_is_acknowledged() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tcp = connect_to(listener.local_addr().unwrap()).await.unwrap();
+        assert!(tcp.nodelay().unwrap());
+        #[cfg(target_os = "linux")]
+        assert_eq!(socket2::SockRef::from(&tcp).tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
     }
 
     #[tokio::test]

@@ -116,7 +116,13 @@ fn coll_23_and_up_48_no_collection_is_requested_of_a_server_that_speaks_sotw_alo
     bench.want(RDS, glob, true);
     bench.open();
     assert_eq!(bench.requests(0), [""; 0], "an empty list would ask for everything");
+    let is_due = |bench: &mut Bench| {
+        let now = bench.now;
+        bench.upstream.streams()[0].next_deadline().is_some_and(|at| at <= now)
+    };
+    assert!(is_due(&mut bench), "its clients are to know at once");
     assert_eq!(bench.later(Duration::ZERO), [format!("{glob} error 12")]);
+    assert!(!is_due(&mut bench), "nothing is left to do");
     assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "once");
     bench.want(RDS, member, true);
     bench.later(Duration::from_secs(1));

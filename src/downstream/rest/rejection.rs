@@ -73,5 +73,9 @@ mod tests {
         assert_eq!(status(AdmissionError::TooManyViewsOfIdentity { limit: 2, split: None }), 429);
         assert_eq!(status(AdmissionError::TooManyViews { limit: 2, split: None }), 503);
         assert_eq!(status(AdmissionError::NoNode), 400);
+        for (proved, code) in [(false, 401), (true, 403)] {
+            let denied = Denied::NoRule { peer: "10.0.0.1".into(), proved };
+            assert_eq!(Rejection::from(CloseReason::Denied(Box::new(denied))).status.as_u16(), code);
+        }
     }
 }
