@@ -36,7 +36,7 @@ mod tests {
         assert_eq!(nearest("limist", known.into_iter(), 2), Some("limits"), "a swap is one change");
         assert_eq!(nearest("view", known.into_iter(), 2), Some("views"));
         assert_eq!(nearest("servers", known.into_iter(), 2), None);
-        assert_eq!(distance("", "abc"), 3);
+        assert_eq!((distance("", "abc"), distance("ab", "a"), distance("a", "ab")), (3, 1, 1));
         assert_eq!(distance("ab", "ba"), 1, "a swap");
         assert_eq!((distance("ab", "xa"), distance("ab", "bx")), (2, 2), "no swap");
     }

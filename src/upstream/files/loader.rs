@@ -250,7 +250,7 @@ impl Loader {
             .filter(|fault| !faults.iter().any(|other| other.file == fault.file))
             .take(LOGGED_AT_ONCE)
         {
-            tracing::info!(source = %self.options, file = %fault.file.display(), "resource file loads again");
+            tracing::info!(source = %self.options, file = %fault.file.display(), "resource file is at fault no more");
         }
         self.reported = faults;
     }
