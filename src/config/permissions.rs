@@ -88,7 +88,10 @@ impl Checker<'_> {
         let identities: Vec<_> = listed.filter_map(|identity| self.identity(identity)).collect();
         let known = Captured::by(&identities);
         let tenant = entry.tenant.as_ref().and_then(|tenant| self.tenant(tenant, &known));
-        let known = known.with_tenant();
+        // A client that only its network stands for is of no tenant, unless the rule or the client says whose it is.
+        let is_of_one = identities.iter().all(IdentityPattern::is_proof);
+        let has_tenant = is_of_one || entry.tenant.is_some() || entry.relays_for.is_some();
+        let known = if has_tenant { known.with_tenant() } else { known };
         let node = entry.node.0.iter().filter_map(|(field, values)| {
             let field = self.node_field(field, &values.place)?;
             let values = values.value.0.iter().filter_map(|value| self.template(value, &known)).collect();
@@ -249,7 +252,7 @@ impl Captured {
         Self(all.unwrap_or_default())
     }
 
-    /// Whose a client is has a name in each rule.
+    /// Whose a client is has a name in each rule whose clients all have a tenant.
     fn with_tenant(mut self) -> Self {
         self.0.insert(TENANT.into());
         self

@@ -193,6 +193,12 @@ fn a_tenant_is_one_that_is_said_once_and_what_is_switched_off_needs_no_proof() {
         &["permissions[0].tenant: invalid tenant \"a*\": expected no *"],
     );
     says("name: a, identities: [{uid: 1}], node: {cluster: '{tenant}-*'}, tenant: t", &[]);
+    let of_a_network = "name: a, identities: [{network: 10.0.0.0/8}, {uid: 1}], free: [cluster], names: ['{tenant}-*']";
+    let fault = "permissions[0].names[0]: {tenant} in \"{tenant}-*\" is neither a segment of every identity of the rule nor tenant";
+    says(of_a_network, &[fault]);
+    for whose in ["tenant: t", "relays_for: ['*']"] {
+        says(&format!("{of_a_network}, {whose}"), &[]);
+    }
     says(
         "name: a, identities: [{spiffe: 'spiffe://p/{ns}'}, {spiffe: 'spiffe://p/{ns}/{of}'}], node: {cluster: ['{ns}', '{of}']}",
         &[
