@@ -60,6 +60,13 @@ impl Bench {
         }
     }
 
+    /// The same view in a later process, which has its state.
+    pub fn restarted(&self, plan: Plan) -> Self {
+        let mut after = Self::new(plan);
+        after.view.restore(self.view.snapshot().to_save(self.now), after.now + Duration::from_secs(3600), after.now);
+        after
+    }
+
     pub fn want(&mut self, url: &str, name: &str, on: bool) {
         self.want_as(ONE, url, name, on);
     }

@@ -3,6 +3,7 @@
 mod bench;
 mod cached;
 mod evidence;
+mod kept;
 mod lacks;
 mod returns;
 #[path = "../support/mod.rs"]

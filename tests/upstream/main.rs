@@ -166,6 +166,7 @@ fn fact_text(update: &Update) -> String {
         Update::Upsert { class, key, .. } => format!("{class:?} {key} set"),
         Update::Absent { class, key, evidence: Evidence::Reported, .. } => format!("{class:?} {key} gone"),
         Update::Absent { class, key, evidence: Evidence::Silence, .. } => format!("{class:?} {key} unanswered"),
+        Update::Kept { class, key, .. } => format!("{class:?} {key} kept"),
         Update::FullSet { resources, retain: kept, .. } => {
             let names: BTreeSet<_> = resources.iter().map(|resource| resource.name.to_string()).collect();
             match kept {

@@ -1,5 +1,8 @@
 //! How one server differs from others. The defaults follow the protocol.
 
+use crate::protocol::view::{Class, Evidence, Update};
+use crate::xds::{Name, Type};
+
 /// Per server, from the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerQuirks {
@@ -10,7 +13,7 @@ pub struct ServerQuirks {
     pub supports_initial_resource_versions: bool,
     /// It reads an empty SotW list of names as no names. Otherwise it is sent a name that no resource has (UP-9).
     pub supports_empty_subscription: bool,
-    /// Resources that it deletes are kept (XLAT-20).
+    /// Resources that it deletes are kept (XLAT-20). That it has none is an answer all the same: they are confirmed by it.
     pub ignore_deletions: bool,
     /// What it means if the server does not mention a requested name in time.
     pub on_resource_timeout: OnResourceTimeout,
@@ -50,6 +53,17 @@ pub enum OnResourceTimeout {
     TransientError,
     /// Nothing: the server reports a name that does not exist, and until then the name is unknown (XLAT-16).
     Unknown,
+}
+
+impl ServerQuirks {
+    /// Returns what the server's word that a name has no resource means by its rules. No other place judges that.
+    pub(super) fn reported_absence(&self, kind: &Type, class: Class, key: Name) -> Update {
+        let kind = kind.clone();
+        match self.ignore_deletions {
+            true => Update::Kept { kind, class, key },
+            false => Update::Absent { kind, class, key, evidence: Evidence::Reported },
+        }
+    }
 }
 
 impl Default for ServerQuirks {

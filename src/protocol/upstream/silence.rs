@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::liveness::SilenceVerdict;
 use super::quirks;
-use super::requested_names::NameState;
 use super::second_request::OpenQuestion;
 use super::type_subscription::{TimerContext, TypeSubscription};
 use crate::proto::code::UNAVAILABLE;
@@ -59,9 +58,11 @@ impl TypeSubscription {
                 }
                 quirks::OnResourceTimeout::Absent => {
                     self.errors.remove(&name);
-                    // Each poll is answered in full: the server does not have what the response lacks.
-                    let word = if turn.quirks.per_type_liveness { Evidence::Reported } else { Evidence::Silence };
-                    Update::Absent { kind, class: Class::Named, key: name, evidence: word }
+                    match turn.quirks.per_type_liveness {
+                        // Each poll is answered in full: the server does not have what the response lacks.
+                        true => turn.quirks.reported_absence(&kind, Class::Named, name),
+                        false => Update::Absent { kind, class: Class::Named, key: name, evidence: Evidence::Silence },
+                    }
                 }
             });
         }
@@ -75,7 +76,7 @@ impl TypeSubscription {
         let Some(end) = end.filter(|_| !self.second_request.has_looked()) else { return };
         if self.poll_liveness.judge(end, turn.now) == SilenceVerdict::Proven {
             self.second_request.looked(turn.at.view.sought_generation());
-            self.report_absent(self.unconfirmed_present(turn), turn.kind, updates);
+            self.report_absent(self.unconfirmed_present(turn), turn, updates);
         }
     }
 
@@ -87,7 +88,7 @@ impl TypeSubscription {
         self.progress.concluded = true;
         let mut gone = self.unconfirmed_present(turn);
         gone.append(&mut self.second_request.conclude_all());
-        self.report_absent(gone, turn.kind, updates);
+        self.report_absent(gone, turn, updates);
         updates.extend(self.completeness_updates(turn.kind, Completeness::Complete));
     }
 
@@ -101,25 +102,14 @@ impl TypeSubscription {
             return;
         }
         let OpenQuestion { names, set } = self.second_request.conclude();
-        self.report_absent(names, turn.kind, updates);
+        self.report_absent(names, turn, updates);
         if set {
             updates.extend(self.completeness_updates(turn.kind, Completeness::Complete));
         }
     }
 
-    pub(super) fn report_absent(&mut self, names: BTreeSet<Name>, kind: &Type, updates: &mut Vec<Update>) {
-        for name in names {
-            self.forget(&name);
-            if self.names.contains(&name) {
-                self.requested.settle(name.clone(), NameState::Absent);
-            }
-            updates.push(Update::Absent {
-                kind: kind.clone(),
-                class: self.class,
-                key: name,
-                evidence: Evidence::Reported,
-            });
-        }
+    pub(super) fn report_absent(&mut self, names: BTreeSet<Name>, turn: &TimerContext, updates: &mut Vec<Update>) {
+        updates.extend(names.into_iter().map(|name| self.absence(turn.kind, name, turn.quirks)));
     }
 
     /// When a silent server has had the time to send what it has.

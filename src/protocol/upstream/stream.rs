@@ -242,7 +242,7 @@ impl Stream {
         self.types
             .iter()
             .flat_map(|(kind, subscription)| {
-                subscription.findings(kind).into_iter().chain(completeness_by_name(kind, subscription))
+                subscription.findings(kind, &self.quirks).into_iter().chain(completeness_by_name(kind, subscription))
             })
             .collect()
     }

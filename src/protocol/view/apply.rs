@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::NameChanged;
 use super::resource_table::Applied;
-use super::{Class, Completeness, Entry, Evidence, Presence, ResourceTable, Retain, Revision, Selector, Update, View};
+use super::{Class, Completeness, Entry, Evidence, Presence, Retain, Revision, Selector, Update, View};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Name, Resource, Role, Type};
@@ -30,6 +30,7 @@ impl View {
         match update {
             Update::Upsert { kind, class, key, resource } => self.set(&kind, class, key, resource, now),
             Update::Absent { kind, class, key, evidence: word } => self.remove(&kind, class, &key, word, now),
+            Update::Kept { kind, class, key } => self.keep(&kind, class, &key, now),
             Update::FullSet { kind, resources, retain: kept } => self.replace(&kind, resources, &kept, now),
             Update::Refresh { kind, class, key, ttl } => {
                 if class == Class::Wildcard {
@@ -117,6 +118,36 @@ impl View {
         }
     }
 
+    /// Applies the word of a server that has no such resource, and whose rules keep what is present.
+    fn keep(&mut self, kind: &Type, class: Class, key: &Name, now: Moment) {
+        let is_present =
+            |view: &Self, name: &Name| view.entry(kind, class, name).is_some_and(|of| of.resource().is_some());
+        let members = match class {
+            Class::Named if key.is_glob() => self.members_of(kind, key),
+            _ if is_present(self, key) => vec![key.clone()],
+            _ => Vec::new(),
+        };
+        if members.is_empty() {
+            return self.remove(kind, class, key, Evidence::Reported, now);
+        }
+        for name in members {
+            let revision = self.revision.next();
+            if self.resources(kind, class).confirm(&name) {
+                self.changed(kind, class, name, revision, now);
+            }
+        }
+        if class == Class::Named && key.is_glob() {
+            let of = Selector::Name(key.clone());
+            self.confirm(kind, &of);
+            self.update_completeness(kind, &of, |_| Completeness::Complete);
+        }
+    }
+
+    fn members_of(&mut self, kind: &Type, glob: &Name) -> Vec<Name> {
+        let collection = self.resources(kind, Class::Named).collection(glob);
+        collection.into_iter().flat_map(|of| of.members().cloned()).collect()
+    }
+
     pub(super) fn remove_resource(&mut self, kind: &Type, class: Class, key: &Name, word: Evidence, now: Moment) {
         if class == Class::Named && key.is_glob() {
             self.empty_collection(kind, key, now);
@@ -163,15 +194,12 @@ impl View {
 
     /// Applies an empty collection reported by upstream (COLL-15). Resources from a server of higher rank may stay.
     pub(super) fn empty_collection(&mut self, kind: &Type, glob: &Name, now: Moment) {
-        let members = |table: &ResourceTable| -> Vec<Name> {
-            table.collection(glob).into_iter().flat_map(|of| of.members().cloned()).collect()
-        };
-        for member in members(self.resources(kind, Class::Named)) {
+        for member in self.members_of(kind, glob) {
             if !self.stays_for_now(kind, Class::Named, &member, Evidence::Reported, now) {
                 self.remove_one(kind, Class::Named, &member, Evidence::Reported, now);
             }
         }
-        if members(self.resources(kind, Class::Named)).is_empty() {
+        if self.members_of(kind, glob).is_empty() {
             self.remove_one(kind, Class::Named, glob, Evidence::Reported, now);
         }
         self.confirm(kind, &Selector::Name(glob.clone()));
@@ -299,11 +327,14 @@ impl View {
     ) {
         match of {
             Selector::Wildcard => {
-                let completeness = &mut self.resources(kind, Class::Wildcard).completeness;
-                let before = *completeness;
-                *completeness = change(before);
-                if *completeness != before {
-                    if *completeness == Completeness::Complete {
+                let table = self.resources(kind, Class::Wildcard);
+                let before = table.completeness;
+                table.completeness = change(before);
+                let is_complete = table.completeness == Completeness::Complete;
+                // A server has spoken of all that it has: what is present beside that is no longer what an earlier process had.
+                let confirms = is_complete && table.confirm_all();
+                if table.completeness != before || confirms {
+                    if is_complete {
                         self.sought.found_all(kind);
                     }
                     self.dirty = true;

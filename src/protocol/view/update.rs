@@ -17,6 +17,9 @@ pub enum Update {
     Upsert { kind: Type, class: Class, key: Name, resource: Arc<Resource> },
     /// A name has no resource (XLAT-15), as the server reported or by its silence.
     Absent { kind: Type, class: Class, key: Name, evidence: Evidence },
+    /// The server reports that a name has no resource, and its rules keep what it deletes (XLAT-20): a present resource stays, and is
+    /// confirmed by that. Anything else is absent.
+    Kept { kind: Type, class: Class, key: Name },
     /// The complete `*` set of a type: cached resources that are not among these are removed, except those to retain.
     FullSet { kind: Type, resources: Vec<Arc<Resource>>, retain: Retain },
     /// The cached resource of this name expires after `ttl` from now on, or never (UP-40).
@@ -116,6 +119,7 @@ impl Update {
         match self {
             Self::Upsert { kind, class, key, .. }
             | Self::Absent { kind, class, key, .. }
+            | Self::Kept { kind, class, key }
             | Self::Refresh { kind, class, key, .. } => (kind, Some((*class, key))),
             Self::Error { kind, key, .. } => (kind, Some((Class::Named, key))),
             Self::Progress { kind, of, .. } | Self::Interrupted { kind, of } | Self::Unreadable { kind, of, .. } => {

@@ -1,16 +1,16 @@
 //! Delta responses: changes and removals, under names and aliases.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::ResponseContext;
 use crate::proto::discovery::DeltaDiscoveryResponse;
 use crate::protocol::faults::Fault;
 use crate::protocol::set_mark::SetMark;
 use crate::protocol::upstream::parsed_response::{Bodyless, ParsedResponse};
-use crate::protocol::upstream::quirks::{InitialSet, OnResourceTimeout};
+use crate::protocol::upstream::quirks::{InitialSet, OnResourceTimeout, ServerQuirks};
 use crate::protocol::upstream::requested_names::NameState;
 use crate::protocol::upstream::type_subscription::TypeSubscription;
-use crate::protocol::view::{Class, Evidence, Selector, Update};
+use crate::protocol::view::{Class, Selector, Update};
 use crate::xds::{Name, Type};
 
 impl TypeSubscription {
@@ -108,35 +108,32 @@ impl TypeSubscription {
             Class::Wildcard => updates.extend(self.wildcard_updates(kind, read.good)),
             Class::Named => updates.extend(self.named_updates(kind, read.good)),
         }
-        let removed = self.removed_keys(removed, unresolved);
-        let deleted = removed.into_iter().filter(|(_, held)| !(*held && reader.quirks.ignore_deletions));
-        updates.extend(deleted.map(|(key, _)| self.absence(kind, key)).collect::<Vec<_>>());
+        let removed = self.removed_keys(removed, unresolved).into_iter();
+        updates.extend(removed.map(|key| self.absence(kind, key, reader.quirks)).collect::<Vec<_>>());
         updates.extend(opens_again.then(|| Update::Interrupted { kind: kind.clone(), of: Selector::Wildcard }));
         updates.extend(sets.into_iter().map(|of| self.completeness_update(kind, of, ends, reader.quirks))); // complete with its removals
         updates.extend(self.unreadable_updates(kind, &unreadable, unread));
         updates
     }
 
-    /// Returns the requested names that a removal concerns, each with whether it was cached: a name also stands for its aliases.
-    pub(super) fn removed_keys(&mut self, removed: BTreeSet<Name>, unresolved: Vec<Name>) -> Vec<(Name, bool)> {
+    /// Returns the requested names that a removal concerns: a name also stands for its aliases.
+    pub(super) fn removed_keys(&mut self, removed: BTreeSet<Name>, unresolved: Vec<Name>) -> BTreeSet<Name> {
         if self.class == Class::Wildcard {
-            return removed.into_iter().map(|name| (name, true)).collect();
+            return removed;
         }
         let aliased = self.aliases.extract_if(.., |_, canonical| removed.contains(canonical));
-        let mut keys: BTreeMap<Name, bool> = aliased.map(|(alias, _)| (alias, true)).collect();
+        let mut keys: BTreeSet<Name> = aliased.map(|(alias, _)| alias).collect();
         for name in removed {
-            let member = self.is_member_alone(&name) && self.versions.contains_key(&name);
             self.forget(&name);
-            let held = member || self.holds_by_name(&name);
-            keys.insert(name, held);
+            keys.insert(name);
         }
-        keys.extend(unresolved.into_iter().map(|alias| (alias, false)));
-        keys.retain(|key, _| self.names.contains(key) || self.globs.of(key).is_some());
-        keys.into_iter().collect()
+        keys.extend(unresolved);
+        keys.retain(|key| self.names.contains(key) || self.globs.of(key).is_some());
+        keys
     }
 
-    /// The server has reported that a name has no resource. Nothing more is due for the name.
-    pub(super) fn absence(&mut self, kind: &Type, key: Name) -> Update {
+    /// The server has reported that a name has no resource, or its silence counts as that. Nothing more is due for the name.
+    pub(in crate::protocol::upstream) fn absence(&mut self, kind: &Type, key: Name, quirks: &ServerQuirks) -> Update {
         self.forget(&key);
         self.errors.remove(&key);
         self.rejected.remove(&key);
@@ -148,7 +145,7 @@ impl TypeSubscription {
             self.globs.begin(&key);
             self.forget_members(&key);
         }
-        Update::Absent { kind: kind.clone(), class: self.class, key, evidence: Evidence::Reported }
+        quirks.reported_absence(kind, self.class, key)
     }
 
     /// Returns the name of a heartbeat: a wrapper without a body at the cached version. The resource stays as it is.

@@ -88,9 +88,8 @@ impl TypeSubscription {
         let mut updates = Vec::new();
         for (key, error) in reported {
             if self.class == Class::Wildcard {
-                let kept = reader.quirks.ignore_deletions && self.versions.contains_key(&key);
-                if self.means_absent(&error, reader.quirks) && !kept {
-                    updates.push(self.absence(reader.kind, key));
+                if self.means_absent(&error, reader.quirks) {
+                    updates.push(self.absence(reader.kind, key, reader.quirks));
                 }
                 continue;
             }
@@ -102,8 +101,8 @@ impl TypeSubscription {
             }
             let held = self.holds_by_name(&key) || held_member;
             let gives_up = error.code == NOT_FOUND || !held || reader.quirks.fail_on_data_errors;
-            if error.is_about_data() && gives_up && !(held && reader.quirks.ignore_deletions) {
-                updates.push(self.absence(reader.kind, key.clone()));
+            if error.is_about_data() && gives_up {
+                updates.push(self.absence(reader.kind, key.clone(), reader.quirks));
             } else {
                 // A transient error shows that the server is alive, and nothing of whether the resource exists.
                 match held {

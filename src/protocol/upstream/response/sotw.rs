@@ -98,11 +98,10 @@ impl TypeSubscription {
                 updates.push(self.completeness_update(kind, Selector::Wildcard, false, reader.quirks));
             }
             Class::Named => {
-                let complete = full && !gap && !reader.quirks.ignore_deletions;
-                let absent = if complete { self.absent_from(&read, limits) } else { Vec::new() };
+                let absent = if full && !gap { self.absent_from(&read, limits) } else { Vec::new() };
                 let absent = self.without_recent(absent, reader.now);
                 updates.extend(self.named_updates(kind, read.good));
-                updates.extend(absent.into_iter().map(|key| self.absence(kind, key)));
+                updates.extend(absent.into_iter().map(|key| self.absence(kind, key, reader.quirks)));
             }
         }
         updates.extend(self.unreadable_updates(kind, &unreadable, unread));

@@ -32,19 +32,14 @@ impl TypeSubscription {
     }
 
     /// What is known of names on this opening: absences, errors, and what could not be read.
-    pub(crate) fn findings(&self, kind: &Type) -> Vec<Update> {
-        let word = |question| match question {
-            NameState::Absent => Some(Evidence::Reported),
-            NameState::Silent => Some(Evidence::Silence),
+    pub(crate) fn findings(&self, kind: &Type, rules: &ServerQuirks) -> Vec<Update> {
+        let gone = |(key, question): (&Name, NameState)| match question {
+            NameState::Absent => Some(rules.reported_absence(kind, Class::Named, key.clone())),
+            NameState::Silent => {
+                let (kind, key) = (kind.clone(), key.clone());
+                Some(Update::Absent { kind, class: Class::Named, key, evidence: Evidence::Silence })
+            }
             NameState::Waiting { .. } => None,
-        };
-        let gone = |(key, question): (&Name, NameState)| {
-            Some(Update::Absent {
-                kind: kind.clone(),
-                class: Class::Named,
-                key: key.clone(),
-                evidence: word(question)?,
-            })
         };
         let error = |key: &Name, error| Update::Error { kind: kind.clone(), key: key.clone(), error };
         let troubles = self.errors.iter().map(|(key, of)| error(key, of.clone()));

@@ -85,6 +85,29 @@ impl ResourceTable {
         Applied::Changed
     }
 
+    /// Records that a server has spoken of a present resource that was loaded from disk. Returns whether that is new.
+    pub(crate) fn confirm(&mut self, name: &Name) -> bool {
+        let is_from_disk = |entry: &&Entry| entry.resource().is_some() && entry.origin.from_disk;
+        let Some(entry) = self.entries.get(name).filter(is_from_disk).cloned() else { return false };
+        let origin = Origin { from_disk: false, ..entry.origin };
+        self.count_origin(entry.origin, false);
+        self.count_origin(origin, true);
+        self.entries.insert_mut(name.clone(), Entry { origin, ..entry });
+        true
+    }
+
+    /// Does the same for everything that is present.
+    pub(crate) fn confirm_all(&mut self) -> bool {
+        let any = self.from_disk > 0;
+        if any {
+            let names: Vec<_> = self.present_names().cloned().collect();
+            for name in &names {
+                self.confirm(name);
+            }
+        }
+        any
+    }
+
     /// Extends the TTL of a resource, as reported by upstream. The extension may come slightly after the expiry.
     pub(crate) fn extend_ttl(
         &mut self,
