@@ -32,7 +32,7 @@ pub use body::Body;
 pub(crate) use key::{ERRORS_FEATURE, NodeError, RELAY_MARKER};
 pub use key::{KeyField, KeyRule, SharingKey};
 pub use name::Name;
-pub(crate) use name::WILDCARD;
+pub(crate) use name::{END_OF_SET, WILDCARD};
 pub use name_pattern::NamePattern;
 pub(crate) use nearest::nearest;
 pub use network::Network;

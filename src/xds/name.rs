@@ -11,6 +11,9 @@ use super::xdstp::Xdstp;
 /// The name of the wildcard: everything that a node may see (SOTW-37).
 pub(crate) const WILDCARD: &str = "*";
 
+/// The prefix of names that ask for the end of a set: a server that lists one as removed has said all of the set.
+pub(crate) const END_OF_SET: &str = "weir.end-of-set/";
+
 /// A resource name. Clones share the text, so a name costs its bytes once, however many sessions want it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
@@ -32,6 +35,11 @@ impl Name {
     /// Returns the canonical spelling.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether relays make such names up to ask a server where a set ends. No resource has one.
+    pub(crate) fn asks_for_end(&self) -> bool {
+        self.0.starts_with(END_OF_SET)
     }
 
     /// Whether it names a collection, which is subscribed as a whole (NAME-23).

@@ -16,7 +16,7 @@ use weir::protocol::upstream::Epoch;
 use weir::protocol::view::{Class, InterestChange, Lookup, Selector, SessionId, View};
 use weir::xds::{Authority, BodyStore, TypeTable};
 
-use super::support::{EDS, wrapper};
+use super::support::{EDS, END_OF_SET, wrapper};
 
 pub struct Bench {
     pub view: View,
@@ -199,8 +199,9 @@ pub fn text_of(request: &Request) -> String {
             format!("[{}] v{}", request.resource_names.join(","), request.version_info)
         }
         Request::Delta(request) => {
-            let versions: Vec<_> =
-                request.initial_resource_versions.iter().map(|(name, version)| format!("{name}:{version}")).collect();
+            // What asks for the end of a set differs each time: `tests/upstream/ends.rs` looks at it.
+            let stated = request.initial_resource_versions.iter().filter(|(name, _)| !name.starts_with(END_OF_SET));
+            let versions: Vec<_> = stated.map(|(name, version)| format!("{name}:{version}")).collect();
             let (on, off) = (request.resource_names_subscribe.join(","), request.resource_names_unsubscribe.join(","));
             format!("+[{on}] -[{off}] {{{}}}", versions.join(","))
         }

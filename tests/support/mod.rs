@@ -26,6 +26,9 @@ pub const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfigurat
 pub const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 pub const VHDS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 
+/// Names with this prefix ask a server where a set ends.
+pub const END_OF_SET: &str = "weir.end-of-set/";
+
 pub struct Bench {
     pub view: View,
     pub sessions: BTreeMap<SessionId, Session>,

@@ -2,6 +2,7 @@
 
 mod aliases;
 mod collections;
+mod ends;
 mod evidence;
 mod refusals;
 mod request_size;
@@ -153,8 +154,10 @@ fn text_of(request: &Request) -> String {
         Request::Delta(request) => {
             let nack = if request.error_detail.is_some() { " NACK" } else { "" };
             let (on, off) = (request.resource_names_subscribe.join(","), request.resource_names_unsubscribe.join(","));
-            let versions: Vec<_> =
-                request.initial_resource_versions.iter().map(|(name, v)| format!("{name}:{v}")).collect();
+            // What asks for the end of a set differs each time: `tests/upstream/ends.rs` looks at it.
+            let stated =
+                request.initial_resource_versions.iter().filter(|(name, _)| !name.starts_with(support::END_OF_SET));
+            let versions: Vec<_> = stated.map(|(name, v)| format!("{name}:{v}")).collect();
             let (letter, nonce) = (letter(&request.type_url), &request.response_nonce);
             format!("{letter} +[{on}] -[{off}] {{{}}} n{nonce}{nack}{}", versions.join(","), node(&request.node))
         }

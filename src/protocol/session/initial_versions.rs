@@ -28,7 +28,8 @@ impl InitialVersions {
     pub(super) fn sum(&self) -> Option<SetVersion> {
         let share = |(name, content): (&Name, Option<_>)| content.map(|content| SetVersion::of(name.as_str(), content));
         let add = |sum: SetVersion, stated| Some(sum.plus(share(stated)?));
-        *self.sum.get_or_init(|| self.versions.iter().try_fold(SetVersion::EMPTY, add))
+        let resources = || self.versions.iter().filter(|(name, _)| !name.asks_for_end());
+        *self.sum.get_or_init(|| resources().try_fold(SetVersion::EMPTY, add))
     }
 
     /// Returns how many names are stated.
@@ -42,7 +43,8 @@ impl InitialVersions {
         !self.send_all && stated().is_some_and(|place| self.versions.content(place) == Some(resource.full))
     }
 
-    /// Returns the names, with their places, whose stated versions still count, in order.
+    /// Returns the names, with their places, whose stated versions still count, in order. A name that asks for the end of the set is one
+    /// of them: it is removed once the set is complete.
     pub(super) fn current(&self) -> impl Iterator<Item = (usize, &Name)> {
         self.versions.names().enumerate().filter(|(place, _)| !self.is_outdated(*place))
     }

@@ -357,9 +357,7 @@ impl Session {
     fn note_claims(&mut self, state: &Snapshot, now: Moment) {
         let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
         for (kind, subscription) in &mut self.subscriptions {
-            if subscription.stated {
-                subscription.claim_wildcard(kind, &view);
-            }
+            subscription.claim_wildcard(kind, &view);
             subscription.claim_members(kind, &view);
             if subscription.uses_full_sets(kind, &view) {
                 subscription.claim_pending(kind, &view);

@@ -181,10 +181,11 @@ impl Subscription {
             let entry = table.and_then(|table| table.get(name));
             let here = entry.is_some_and(|entry| matches!(entry.presence, Presence::Present(_)));
             let gone = table.zip(entry).is_some_and(|(table, entry)| table.is_absent_by_evidence(entry));
+            let exists = table.is_some_and(|table| table.is_unreadable(name)); // UP-25: what the client has of it stays
             let is_closed = !view.client.clearance.allows(kind, name); // that takes no evidence
             if self.names.contains_key(name) || here && whole && !is_closed {
                 judged.push(place);
-            } else if is_closed || !here && (whole || gone) {
+            } else if is_closed || !here && (whole && !exists || gone) {
                 judged.push(place);
                 if !said.contains(name) {
                     draft.carried.note_request(Some(wildcard.asked));

@@ -328,7 +328,7 @@ impl Subscription {
             (_, Some(Lookup::Present(resource))) => Lookup::Present(resource),
             (Some(named), _) => named,
             (None, Some(Lookup::Absent(last))) => Lookup::Absent(last),
-            (None, Some(_)) if self.is_wildcard_complete(kind, view) => Lookup::Absent(None),
+            (None, Some(_)) if self.is_outside_of_wildcard(kind, name, view) => Lookup::Absent(None),
             (None, _) => Lookup::Unknown,
         }
     }
@@ -342,6 +342,12 @@ impl Subscription {
     /// Whether all of `*` is known, so that what is missing does not exist.
     pub(crate) fn is_wildcard_complete(&self, kind: &Type, view: &ReplyContext) -> bool {
         self.wildcard_completeness(kind, view) == Completeness::Complete
+    }
+
+    /// Whether `*` is known not to have a name of which nothing is cached: one that came and could not be read exists.
+    fn is_outside_of_wildcard(&self, kind: &Type, name: &Name, view: &ReplyContext) -> bool {
+        let table = view.state.resources(kind, Class::Wildcard);
+        self.is_wildcard_complete(kind, view) && !table.is_some_and(|table| table.is_unreadable(name))
     }
 
     pub(crate) fn wildcard_completeness(&self, kind: &Type, view: &ReplyContext) -> Completeness {
@@ -397,19 +403,25 @@ impl Subscription {
         else {
             return;
         };
-        if self.can_send_full_set(kind, view)
-            && self.wildcard.as_ref().is_none_or(|wildcard| wildcard.initial_versions.is_none())
-        {
+        // A relay's clients may hold what it has not stated, and it is sent marks: it needs the end of each set.
+        let passes_on = view.client.relay && view.client.variant == Variant::Delta && kind.info().full_state;
+        let states_names = self.wildcard.as_ref().is_some_and(|wildcard| wildcard.initial_versions.is_some());
+        let lacks_end = self.stated && (states_names || !self.can_send_full_set(kind, view));
+        if !lacks_end && !passes_on {
             return;
         }
         let Some(wildcard) = &mut self.wildcard else { return };
         if wildcard.claimed_on.replace(table.opening()) == Some(table.opening()) {
             return;
         }
+        if passes_on {
+            self.claims.push(Claimed::Set);
+        }
         match (&wildcard.initial_versions, view.client.variant) {
             (Some(stated), _) => {
                 let unknown = |name: &&Name| {
                     !self.names.contains_key(*name)
+                        && !name.asks_for_end()
                         && table.get(name).is_none_or(|entry| {
                             !matches!(entry.presence, Presence::Present(_)) && !table.is_absent_by_evidence(entry)
                         })

@@ -49,7 +49,7 @@ impl RequestContext<'_> {
     /// Returns the bytes that a request has for names beside a nonce, a version and an error text.
     fn room_for_names(&self) -> usize {
         let limit = self.quirks.max_request_bytes;
-        let others = self.node_bytes + field_bytes(self.type_url().len()) + (limit / 8).min(OTHER_FIELDS);
+        let others = field_bytes(self.node.len()) + field_bytes(self.type_url().len()) + (limit / 8).min(OTHER_FIELDS);
         limit.saturating_sub(others)
     }
 }

@@ -6,6 +6,7 @@
 
 mod backoff;
 mod delivery;
+mod end_question;
 mod fit_names;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;

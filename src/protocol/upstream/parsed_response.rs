@@ -92,6 +92,18 @@ impl ParsedResponse {
         self.good.names().chain(self.alive.keys()).chain(self.rejected.keys())
     }
 
+    /// Drops what has a name that asks for the end of a set: no resource has one. Returns whether there was any.
+    pub(crate) fn drop_end_questions(&mut self) -> bool {
+        let asked: Vec<_> = self.names().filter(|name| name.asks_for_end()).cloned().collect();
+        for name in &asked {
+            self.good.remove(name);
+            self.versions.remove(name);
+            self.alive.remove(name);
+            self.rejected.remove(name);
+        }
+        !asked.is_empty()
+    }
+
     /// Adds the next entry. Returns its name if it is usable.
     pub(crate) fn take(&mut self, resource: Result<Arc<Resource>, Malformed>) -> Option<Name> {
         self.count += 1;

@@ -56,6 +56,12 @@ pub enum OnResourceTimeout {
 }
 
 impl ServerQuirks {
+    /// Whether it may answer a question for the end of a set. Sources within the process, files and polled servers mark the end themselves.
+    pub(super) fn may_answer_for_end(&self) -> bool {
+        let marks_end = self.signals_completion || self.per_type_liveness;
+        self.supports_initial_resource_versions && self.initial_set == InitialSet::Auto && !marks_end
+    }
+
     /// Returns what the server's word that a name has no resource means by its rules. No other place judges that.
     pub(super) fn reported_absence(&self, kind: &Type, class: Class, key: Name) -> Update {
         let kind = kind.clone();

@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 
 use prost::Message;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::quirks::ServerQuirks;
-use super::request_room::{RequestRoom, name_bytes};
+use super::request_room::{RequestRoom, field_bytes, name_bytes, version_bytes};
+use super::stated_versions::UNKNOWN;
+use super::stream::Epoch;
 use super::type_subscription::TypeSubscription;
 use crate::proto::Request;
 use crate::proto::code::INVALID_ARGUMENT;
@@ -14,15 +17,16 @@ use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
 use crate::protocol::view::Class;
-use crate::xds::{Name, Type, WILDCARD};
+use crate::xds::{END_OF_SET, Name, Type, WILDCARD};
 
 /// What a subscription needs to make a request.
 pub(super) struct RequestContext<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) variant: Variant,
-    /// The bytes of the node, and whether the next request of the stream has it.
-    pub(crate) node_bytes: usize,
+    /// The encoded node, and whether the next request of the stream has it.
+    pub(crate) node: &'a [u8],
     pub(crate) has_node: bool,
+    pub(crate) epoch: Epoch,
     pub(crate) quirks: &'a ServerQuirks,
     pub(crate) limits: &'a Limits,
     pub(crate) now: Moment,
@@ -31,6 +35,13 @@ pub(super) struct RequestContext<'a> {
 impl RequestContext<'_> {
     pub(super) fn type_url(&self) -> String {
         format!("type.googleapis.com/{}", self.kind.name())
+    }
+
+    /// Returns a name that no other opening has asked with, nor another process as far as their clocks differ.
+    fn made_up_name(&self) -> Name {
+        let time = (self.now - Moment::START).as_nanos().to_le_bytes();
+        let opening = [self.node, self.kind.name().as_bytes(), &self.epoch.number().to_le_bytes(), &time].concat();
+        format!("{END_OF_SET}{:016x}", xxh3_64(&opening)).as_str().into()
     }
 }
 
@@ -64,6 +75,13 @@ impl TypeSubscription {
             self.wire.next_at = of.now + of.limits.interest_window;
         }
         Some(request)
+    }
+
+    /// Returns the name that asks for the end of the set, if the server may know some of the set already.
+    fn next_end_question(&self, of: &RequestContext) -> Option<Name> {
+        let knows_some = !self.versions.is_empty() || !self.given_earlier.is_empty() || !self.second_request.is_empty();
+        let asks = self.wildcard && knows_some && self.can_ask_for_end(of.quirks);
+        asks.then(|| of.made_up_name())
     }
 
     fn sotw_request(&mut self, of: &RequestContext, first: bool) -> DiscoveryRequest {
@@ -148,7 +166,7 @@ impl TypeSubscription {
             error_detail: error.map(nack_status),
             ..DeltaDiscoveryRequest::default()
         };
-        let node_bytes = if of.has_node { of.node_bytes } else { 0 };
+        let node_bytes = if of.has_node { field_bytes(of.node.len()) } else { 0 };
         let mut room = RequestRoom::new(of.quirks.max_request_bytes, request.encoded_len() + node_bytes);
         if first || !is_ack {
             room = room.with_a_name();
@@ -159,8 +177,13 @@ impl TypeSubscription {
         if first {
             self.wire.subscribe = self.names.clone();
             self.wire.unsubscribe.clear();
+            let question = self.next_end_question(of).filter(|name| room.take(version_bytes(name, UNKNOWN)));
             (subscribed, request.initial_resource_versions) = self.state_versions(of.quirks, &mut room);
             self.wire.stated = !request.initial_resource_versions.is_empty();
+            if let Some(name) = question {
+                request.initial_resource_versions.insert(name.to_string(), UNKNOWN.to_owned());
+                self.end_question.ask(name, self.with_ttl.clone());
+            }
             self.wire.subscribe.retain(|name| !subscribed.contains(name));
         }
         let text = |name: Name| name.as_str().to_owned();

@@ -64,10 +64,23 @@ impl TypeSubscription {
         if self.progress.on_response(any, held, bytes, reader.now) {
             self.record_delivery(Delivery::Piece);
         }
+        self.record_growth(read);
         for name in read.names() {
             self.unconfirmed.remove(name);
             self.second_request.answered(name);
             self.progress.to_be_repeated.remove(name);
+        }
+    }
+
+    /// Lets the question for the end of the set know what came. A name was stated if it is cached, or if it was requested a second time.
+    fn record_growth(&mut self, read: &ParsedResponse) {
+        let had_grown = self.end_question.has_grown();
+        for name in read.names() {
+            let is_stated = self.versions.contains_key(name) || self.second_request.names.contains(name);
+            self.end_question.on_sent(name, is_stated);
+        }
+        if self.end_question.has_grown() != had_grown {
+            self.second_request.recheck();
         }
     }
 

@@ -21,6 +21,8 @@ pub(super) struct SecondRequest {
     since: Option<Moment>,
     /// To be requested on the next opening.
     next: OpenQuestion,
+    /// The next opening does not wait for its pace, since a client needs the end of the set.
+    at_once: bool,
     /// The generation of sought names for which the open questions were last collected.
     looked: Option<u64>,
 }
@@ -73,7 +75,19 @@ impl SecondRequest {
         !self.next.is_empty()
     }
 
-    pub(crate) fn ask_next(&mut self, question: OpenQuestion) {
+    /// Whether the end of the set may be asked for without the pause between openings: the first time, and the second if the set has
+    /// grown since, by what is stated then.
+    pub(crate) fn may_ask_at_once(&self, has_grown: bool) -> bool {
+        self.times == 0 || self.times == 1 && has_grown
+    }
+
+    /// Whether the stream is to be opened again without a pause.
+    pub(crate) fn is_to_ask_at_once(&self) -> bool {
+        self.at_once && self.is_to_ask()
+    }
+
+    pub(crate) fn ask_next(&mut self, question: OpenQuestion, at_once: bool) {
+        self.at_once |= at_once;
         self.next.names.extend(question.names);
         self.next.set |= question.set;
         self.times = self.times.saturating_add(u8::from(question.set));
@@ -95,7 +109,7 @@ impl SecondRequest {
         let OpenQuestion { names, set } = std::mem::take(&mut self.next);
         self.names.extend(names);
         self.set |= set;
-        (self.since, self.looked) = (None, None);
+        (self.since, self.looked, self.at_once) = (None, None, false);
     }
 
     pub(crate) fn written(&mut self, now: Moment) {
@@ -172,7 +186,7 @@ mod tests {
 
     /// One name, requested a second time on an opening on which requests are written at this time.
     fn requested_at(second: &mut SecondRequest, seconds: u64) {
-        second.ask_next(OpenQuestion { names: ["a".into()].into(), set: true });
+        second.ask_next(OpenQuestion { names: ["a".into()].into(), set: true }, false);
         second.disconnect();
         second.written(at(seconds));
     }

@@ -28,6 +28,7 @@ impl TypeSubscription {
         self.expire(turn, &mut updates);
         self.conclude_polls(turn, &mut updates);
         self.conclude_end(turn, &mut updates);
+        self.conclude_question(turn, &mut updates);
         self.conclude_second_silence(turn, &mut updates);
         updates
     }
@@ -92,6 +93,26 @@ impl TypeSubscription {
         updates.extend(self.completeness_updates(turn.kind, Completeness::Complete));
     }
 
+    /// Once the server has answered the question for the end of `*`, and nothing speaks against it, the set has ended. That removes
+    /// nothing: single names are judged by their own answers.
+    fn conclude_question(&mut self, turn: &mut TimerContext, updates: &mut Vec<Update>) {
+        if self.end_question.given_up_at(turn.limits).is_some_and(|at| at <= turn.now) {
+            self.end_question.give_up();
+            self.second_request.recheck();
+        }
+        let Some(end) = self.end_question.ends_at(turn.limits).filter(|_| self.wildcard) else { return };
+        let unanswered = !self.second_request.names.is_empty() || !self.unconfirmed.is_empty();
+        let unreadable = turn.receiving || self.rejected.unnamed.is_some();
+        let is_partial =
+            self.progress.is_marked_partial() || self.progress.repeats || !self.can_ask_for_end(turn.quirks);
+        if unanswered || unreadable || is_partial || turn.liveness.judge(end, turn.now) != SilenceVerdict::Proven {
+            return;
+        }
+        self.end_question.end();
+        self.second_request.conclude();
+        updates.extend(self.completeness_updates(turn.kind, Completeness::Complete));
+    }
+
     /// Once the second silence has lasted long enough, what was requested a second time is absent.
     pub(super) fn conclude_second_silence(&mut self, turn: &mut TimerContext, updates: &mut Vec<Update>) {
         let Some(end) = self.second_request.ends_at(self.progress.growth(), turn.others.news, turn.limits) else {
@@ -122,13 +143,25 @@ impl TypeSubscription {
         })
     }
 
+    /// When the end of the set may be asked for because a client needs it, on a new opening: after a short quiet, the first time and the
+    /// second.
+    fn end_is_asked_at(&self, turn: &TimerContext) -> Option<Moment> {
+        let view = turn.at.view;
+        let needs_end = self.wildcard && view.seeks_set(turn.kind) && turn.at.origin_for(&Selector::Wildcard).is_some();
+        let may_ask = self.second_request.may_ask_at_once(self.end_question.has_grown()) && !self.progress.repeats;
+        let quiet = self.progress.news().filter(|_| needs_end && may_ask && self.can_ask_for_end(turn.quirks))?;
+        Some((quiet + turn.limits.settle_fresh).max(turn.others.fresh_until))
+    }
+
     /// Finds what to request from the server a second time, on a new opening.
     pub(crate) fn plan_second_request(&mut self, turn: &mut TimerContext) {
         let generation = turn.at.view.sought_generation();
-        let Some(end) = self.first_silence_ends_at(turn.others.come_in_until, turn.limits) else { return };
-        if !self.second_request.is_to_look(generation) || turn.now < end {
+        if !self.second_request.is_to_look(generation) {
             return;
         }
+        let silence = self.first_silence_ends_at(turn.others.come_in_until, turn.limits).filter(|end| *end <= turn.now);
+        let soon = self.end_is_asked_at(turn).filter(|end| *end <= turn.now);
+        let Some(end) = soon.or(silence) else { return };
         let nobody_says =
             turn.quirks.on_resource_timeout == quirks::OnResourceTimeout::Unknown && !turn.quirks.signals_completion;
         if nobody_says
@@ -140,12 +173,16 @@ impl TypeSubscription {
             return;
         }
         let question = self.second_request.without_asked(self.unanswered_claims(turn));
+        let at_once = soon.is_some() && question.set;
+        if silence.is_none() && !at_once {
+            return; // too early for anything else
+        }
         if question.is_empty() {
             self.second_request.looked(generation);
         } else if turn.quirks.signals_completion || turn.liveness.judge(end, turn.now) == SilenceVerdict::Proven {
             // A source that signals completion is within the process, and so alive.
             self.second_request.looked(generation);
-            self.second_request.ask_next(question);
+            self.second_request.ask_next(question, at_once);
         }
     }
 
@@ -164,7 +201,8 @@ impl TypeSubscription {
         let requested = self.second_request.set
             && (self.progress.repeats || !self.progress.has_response() || self.second_request.has_requested_enough());
         let speaks = || turn.at.origin_for(&Selector::Wildcard).is_some();
-        let requested = requested || self.progress.is_marked_partial();
+        let is_asked = self.end_question.is_open(turn.now, turn.limits) || self.end_question.has_ended();
+        let requested = requested || is_asked || self.progress.is_marked_partial();
         let set = self.wildcard && !self.progress.complete && !requested && view.seeks_set(turn.kind) && speaks();
         OpenQuestion { names, set }
     }

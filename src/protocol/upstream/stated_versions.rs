@@ -60,4 +60,4 @@ impl TypeSubscription {
 }
 
 /// A version that no server gives. An empty one makes some servers send nothing.
-const UNKNOWN: &str = "weir-unknown";
+pub(super) const UNKNOWN: &str = "weir-unknown";

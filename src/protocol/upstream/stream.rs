@@ -19,7 +19,6 @@ use super::liveness::Liveness;
 use super::parser::{ReceivedResponse, ResponseMessage};
 use super::quirks::ServerQuirks;
 use super::request::RequestContext;
-use super::request_room::field_bytes;
 use super::response::ResponseContext;
 use super::second_request::ReopenPace;
 use super::type_subscription::TypeSubscription;
@@ -34,6 +33,12 @@ use crate::xds::{BodyStore, Role, Type, TypeTable};
 /// The number of an opening of the stream. It shows whether a message belongs to an earlier opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(u64);
+
+impl Epoch {
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
+}
 
 #[derive(Debug)]
 pub struct Stream {
@@ -236,7 +241,7 @@ impl Stream {
         let spoken = |subscription: &TypeSubscription| subscription.wildcard && subscription.progress.has_response();
         let completeness_by_name = |kind: &Type, subscription: &TypeSubscription| {
             let completeness =
-                subscription.completeness_after(&self.quirks, &Selector::Wildcard, subscription.progress.complete);
+                subscription.completeness_after(&self.quirks, &Selector::Wildcard, subscription.is_at_end());
             spoken(subscription).then(|| Update::Progress { kind: kind.clone(), of: Selector::Wildcard, completeness })
         };
         self.types
@@ -258,14 +263,15 @@ impl Stream {
             return None;
         }
         let (variant, rules, limits) = (self.variant, &*self.quirks, &*self.limits);
-        let node_bytes = field_bytes(self.node.len());
         let has_node = self.asked_at.is_none() || rules.node_in_every_request;
         // Delta-only types are not requested in SotW: no server would respond, and the silence would count as absence.
         let speakable = |kind: &Type| variant == Variant::Delta || !kind.info().delta_only;
         let subscriptions = self.types.iter_mut().filter(|(kind, _)| speakable(kind));
+        let (node, epoch) = (&*self.node, self.epoch);
         let mut request = subscriptions.into_iter().find_map(|(kind, subscription)| {
             let quirks = rules;
-            subscription.next_request(&RequestContext { kind, variant, node_bytes, has_node, quirks, limits, now })
+            let of = RequestContext { kind, variant, node, epoch, has_node, quirks, limits, now };
+            subscription.next_request(&of)
         })?;
         self.asked_at.get_or_insert(now);
         if has_node {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::ViewContext;
 use super::delivery::{Delivery, DeliveryHabit};
+use super::end_question::EndQuestion;
 use super::globs::Globs;
 use super::left_out::LeftOut;
 use super::liveness::Liveness;
@@ -54,6 +55,7 @@ pub(super) struct TypeSubscription {
     /// Another view has seen the server send this type in pieces.
     pub(crate) in_pieces_for_others: bool,
     pub(crate) second_request: SecondRequest,
+    pub(crate) end_question: EndQuestion,
     /// What this server gave to an earlier process, until a request states it under a version that no server gives.
     pub(crate) given_earlier: BTreeSet<Name>,
     pub(crate) rejected: Rejected,
@@ -86,6 +88,8 @@ pub(super) struct TimerContext<'a> {
 pub(super) struct OtherTypes {
     /// No type counts as finished before this.
     pub(crate) come_in_until: Moment,
+    /// No type counts as quiet for a moment before this.
+    pub(crate) fresh_until: Moment,
     /// When new content of any type last came.
     pub(crate) news: Option<Moment>,
 }
@@ -115,6 +119,7 @@ impl TypeSubscription {
             deliveries: Vec::new(),
             in_pieces_for_others: false,
             second_request: SecondRequest::default(),
+            end_question: EndQuestion::default(),
             given_earlier: BTreeSet::new(),
             rejected: Rejected::default(),
             errors: BTreeMap::new(),
@@ -244,6 +249,7 @@ impl TypeSubscription {
         self.requested.disconnect();
         self.recently_left = RecentlyLeft::default();
         self.second_request.disconnect();
+        self.end_question.disconnect();
         if !self.second_request.is_empty() && self.class == Class::Wildcard {
             self.accepted.clear(); // with this version, the server would again have no reason to respond
         }
@@ -284,6 +290,7 @@ impl TypeSubscription {
         if self.wire.opened {
             self.written.get_or_insert(now);
             self.second_request.written(now);
+            self.end_question.written(now);
             self.recently_left.written(now, limits.resource_timer);
         }
         let lasting = match rules.on_resource_timeout {
@@ -302,7 +309,8 @@ impl TypeSubscription {
         let first =
             self.first_silence_ends_at(others.come_in_until, limits).filter(|_| !self.second_request.has_looked());
         let settles = self.progress.settles_at(limits).filter(|_| self.has_sets());
-        let silence = [second, first, settles].into_iter().flatten().filter(later).min();
+        let ends = [self.end_question.ends_at(limits), self.end_question.given_up_at(limits)];
+        let silence = [second, first, settles].into_iter().chain(ends).flatten().filter(later).min();
         earliest(silence, earliest(self.wire.next_deadline(), self.requested.next_deadline(self.judged_at)))
     }
 

@@ -251,6 +251,11 @@ impl ResourceTable {
         self.unreadable.is_empty()
     }
 
+    /// Whether the server has sent something under a name that could not be read, and nothing is cached of it: it exists.
+    pub(crate) fn is_unreadable(&self, name: &Name) -> bool {
+        self.unreadable.contains(name)
+    }
+
     pub(super) fn set_unreadable(&mut self, names: BTreeSet<Name>) -> bool {
         let changed = *self.unreadable != names;
         if changed {

@@ -44,14 +44,20 @@ impl TypeSubscription {
         let constrained = response.removed_resource_names.into_iter().map(|name| name.name);
         let mut removed: BTreeSet<Name> = BTreeSet::new();
         for name in response.removed_resources.into_iter().chain(constrained).map(|name| Name::canonical(&name)) {
-            if !read.reject_if_sent(&name) {
+            if name.asks_for_end() {
+                self.end_question.on_removed(&name, reader.now);
+            } else if !read.reject_if_sent(&name) {
                 removed.insert(name);
             }
         }
         if limits.faults.has(Fault::BadEntryIsAbsent) {
             removed.extend(read.rejected.keys().cloned());
         }
-        let reported = read.take_errors(response.resource_errors, limits);
+        let mut reported = read.take_errors(response.resource_errors, limits);
+        reported.retain(|(name, _)| !name.asks_for_end());
+        if read.drop_end_questions() {
+            self.end_question.on_nonsense();
+        }
         self.wire.queue_ack(response.nonce, self.accepted.clone(), read.nack_message(limits), limits);
         if !self.is_wanted() {
             return Vec::new();
@@ -63,6 +69,9 @@ impl TypeSubscription {
         };
         let repeats = self.wire.stated && versions.iter().any(sent);
         self.progress.repeats |= first && repeats; // it ignores stated versions
+        if repeats {
+            self.end_question.on_repeated();
+        }
         self.record_progress(&read, repeats, reader);
         let mut updates = self.error_updates(reported, reader);
         updates.extend(self.refresh_updates(&read, kind));
@@ -138,6 +147,7 @@ impl TypeSubscription {
         self.errors.remove(&key);
         self.rejected.remove(&key);
         self.second_request.answered(&key);
+        self.end_question.on_absent(&key);
         if self.names.contains(&key) {
             self.requested.settle(key.clone(), NameState::Absent);
         }

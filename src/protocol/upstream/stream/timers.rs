@@ -43,7 +43,10 @@ impl Stream {
         let news = self.types.values().filter_map(|subscription| subscription.progress.news()).max();
         let last = self.types.values().filter_map(|subscription| subscription.comes_in_until(&self.limits)).max();
         let until = last.zip(self.answered_at).map(|(last, first)| last.min(first + COMES_IN));
-        OtherTypes { come_in_until: until.unwrap_or(Moment::START), news }
+        let fresh =
+            news.zip(self.answered_at).map(|(last, first)| (last + self.limits.settle_fresh).min(first + COMES_IN));
+        let [come_in_until, fresh_until] = [until, fresh].map(|at| at.unwrap_or(Moment::START));
+        OtherTypes { come_in_until, fresh_until, news }
     }
 
     pub(super) fn wants_reopen(&self) -> bool {
@@ -84,11 +87,20 @@ impl Stream {
 
     /// Returns whether to open the stream again now, to request a second time what clients hold.
     pub fn take_reopen(&mut self, now: Moment) -> bool {
-        let due = self.pace.next_at(&self.limits).is_none_or(|at| at <= now);
-        let again = due && self.wants_reopen();
-        if again {
+        let again = self.is_reopen_due(now);
+        if again && !self.asks_at_once() {
             self.pace.note(now, &self.limits);
         }
         again
+    }
+
+    /// Whether the stream is to be opened again now.
+    pub(crate) fn is_reopen_due(&self, now: Moment) -> bool {
+        let due = self.pace.next_at(&self.limits).is_none_or(|at| at <= now);
+        self.wants_reopen() && (due || self.asks_at_once())
+    }
+
+    fn asks_at_once(&self) -> bool {
+        self.types.values().any(|subscription| subscription.second_request.is_to_ask_at_once())
     }
 }

@@ -24,6 +24,16 @@ impl TypeSubscription {
         }
     }
 
+    /// Whether asking this server for the end of its set may show it: it is not known to send sets in pieces.
+    pub(crate) fn can_ask_for_end(&self, rules: &ServerQuirks) -> bool {
+        rules.may_answer_for_end() && !self.habit.cuts && !self.in_pieces_for_others
+    }
+
+    /// Whether the end of the set of `*` is known on this opening.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.progress.complete || self.end_question.has_ended()
+    }
+
     /// Reports an error for each glob that this server cannot serve in its variant, once (COLL-23).
     pub(crate) fn reject_globs(&mut self, kind: &Type) -> Vec<Update> {
         let error = Arc::new(unspeakable());

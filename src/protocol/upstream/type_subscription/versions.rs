@@ -1,6 +1,7 @@
 //! Which versions are stated to the server, and when they are forgotten or cleared.
 
 use super::TypeSubscription;
+use crate::protocol::upstream::end_question::EndQuestion;
 use crate::protocol::upstream::second_request::SecondRequest;
 use crate::protocol::view::Class;
 use crate::xds::Name;
@@ -27,6 +28,7 @@ impl TypeSubscription {
         self.accepted.clear();
         self.rejected.disconnect();
         self.second_request = SecondRequest::default();
+        self.end_question = EndQuestion::default(); // the set that it asks for is no longer subscribed
     }
 
     /// Makes the server send these again: it is used in another variant, its stream ended within a set, or other servers have

@@ -1,0 +1,196 @@
+//! The question where the set of a delta `*` ends, on the stream that the set is about.
+//!
+//! The first request of a reopening also states one made-up name, under a version that no server gives. A server that honors stated
+//! versions compares all that it has with all that is stated, and so lists that name as removed: what it had to say of the set is said.
+//! The set has ended if nothing came that was not stated, until a short time after that. One assumption is left: removals do not come
+//! longer before additions of the same answer.
+
+use std::collections::BTreeSet;
+
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::Moment;
+use crate::xds::Name;
+
+/// The question of one opening: it dies with the opening.
+#[derive(Debug, Default)]
+pub(super) struct EndQuestion {
+    asked: Option<Asked>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    name: Name,
+    /// When the request with it was written.
+    written: Option<Moment>,
+    /// When the server listed it as removed.
+    answered: Option<Moment>,
+    /// What is cached and was not stated, and has not come yet: resources with a TTL.
+    unsent: BTreeSet<Name>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    /// Something came that was not stated: the set may have more of it.
+    Grown,
+    /// The server does not compare, or does not know what it was asked.
+    Void,
+    Ended,
+}
+
+impl EndQuestion {
+    pub(crate) fn ask(&mut self, name: Name, unsent: BTreeSet<Name>) {
+        self.asked = Some(Asked { name, written: None, answered: None, unsent, state: State::Open });
+    }
+
+    pub(crate) fn written(&mut self, now: Moment) {
+        if let Some(asked) = &mut self.asked {
+            asked.written.get_or_insert(now);
+        }
+    }
+
+    /// The stream has ended.
+    pub(crate) fn disconnect(&mut self) {
+        self.asked = None;
+    }
+
+    /// The server listed a reserved name as removed. Only the name of this opening is an answer.
+    pub(crate) fn on_removed(&mut self, name: &Name, now: Moment) {
+        if let Some(asked) = self.asked.as_mut().filter(|asked| asked.name == *name) {
+            asked.answered.get_or_insert(now);
+        }
+    }
+
+    /// The server has sent a reserved name as a resource, or with an error.
+    pub(crate) fn on_nonsense(&mut self) {
+        self.change(State::Void);
+    }
+
+    /// The server has not answered in time.
+    pub(crate) fn give_up(&mut self) {
+        self.change(State::Void);
+    }
+
+    /// The server has sent something again under the version that was stated: it does not compare.
+    pub(crate) fn on_repeated(&mut self) {
+        self.change(State::Void);
+    }
+
+    /// A name came, which may not have been stated.
+    pub(crate) fn on_sent(&mut self, name: &Name, is_stated: bool) {
+        let Some(asked) = &mut self.asked else { return };
+        if !asked.unsent.remove(name) && !is_stated {
+            self.change(State::Grown);
+        }
+    }
+
+    /// The server has removed a name.
+    pub(crate) fn on_absent(&mut self, name: &Name) {
+        if let Some(asked) = &mut self.asked {
+            asked.unsent.remove(name);
+        }
+    }
+
+    fn change(&mut self, to: State) {
+        if let Some(asked) = self.asked.as_mut().filter(|asked| matches!(asked.state, State::Open | State::Grown)) {
+            asked.state = to;
+        }
+    }
+
+    /// When the set has ended, if nothing speaks against it until then. What was stated under a version that no server gives has to be
+    /// answered as well, which others know.
+    pub(crate) fn ends_at(&self, limits: &Limits) -> Option<Moment> {
+        let asked = self.asked.as_ref().filter(|asked| asked.state == State::Open && asked.unsent.is_empty())?;
+        asked.answered.map(|answered| answered + limits.settle_fresh)
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.change(State::Ended);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is(State::Ended)
+    }
+
+    /// Whether asking once more, with everything stated that came, may show the end.
+    pub(crate) fn has_grown(&self) -> bool {
+        self.is(State::Grown)
+    }
+
+    /// Whether an answer may still come: then nothing else is asked.
+    pub(crate) fn is_open(&self, now: Moment, limits: &Limits) -> bool {
+        let in_time = |asked: &Asked| {
+            asked.answered.is_some() || asked.written.is_none_or(|written| now < written + limits.resource_timer)
+        };
+        self.is(State::Open) && self.asked.as_ref().is_some_and(in_time)
+    }
+
+    /// When a question without an answer is given up.
+    pub(crate) fn given_up_at(&self, limits: &Limits) -> Option<Moment> {
+        let asked = self.asked.as_ref().filter(|asked| asked.state == State::Open && asked.answered.is_none())?;
+        asked.written.map(|written| written + limits.resource_timer)
+    }
+
+    fn is(&self, state: State) -> bool {
+        self.asked.as_ref().is_some_and(|asked| asked.state == state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(milliseconds: u64) -> Moment {
+        Moment::START + Duration::from_millis(milliseconds)
+    }
+
+    fn asked() -> EndQuestion {
+        let mut question = EndQuestion::default();
+        question.ask("weir.end-of-set/1".into(), ["mortal".into()].into());
+        question.written(at(0));
+        question
+    }
+
+    #[test]
+    fn xlat_12_the_set_ends_a_short_time_after_the_first_answer_once_all_that_was_not_stated_has_come() {
+        let (mut question, limits) = (asked(), Limits::default());
+        question.on_removed(&"weir.end-of-set/2".into(), at(10));
+        assert_eq!(question.ends_at(&limits), None, "the question of another opening");
+        question.on_removed(&"weir.end-of-set/1".into(), at(20));
+        question.on_removed(&"weir.end-of-set/1".into(), at(400));
+        assert_eq!(question.ends_at(&limits), None, "what has a TTL is sent in any case");
+        question.on_sent(&"mortal".into(), false);
+        question.on_sent(&"a".into(), true);
+        assert_eq!(question.ends_at(&limits), Some(at(20) + limits.settle_fresh));
+        question.end();
+        assert!(question.has_ended());
+        question.on_sent(&"news".into(), false);
+        assert!(question.has_ended(), "a new name after the end is news");
+        question.disconnect();
+        assert!(!question.has_ended());
+    }
+
+    #[test]
+    fn xlat_12_a_name_that_was_not_stated_is_asked_for_again_and_a_server_that_does_not_compare_is_not() {
+        let limits = Limits::default();
+        let mut question = asked();
+        question.on_sent(&"new".into(), false);
+        question.on_removed(&"weir.end-of-set/1".into(), at(20));
+        assert!(question.has_grown() && question.ends_at(&limits).is_none());
+        question.on_repeated();
+        assert!(!question.has_grown());
+        question.on_sent(&"new".into(), false);
+        assert!(!question.has_grown() && !question.is_open(at(20), &limits));
+    }
+
+    #[test]
+    fn xlat_12_a_question_without_an_answer_is_given_up_after_the_resource_timer() {
+        let (question, limits) = (asked(), Limits::default());
+        let end = at(0) + limits.resource_timer;
+        assert_eq!(question.given_up_at(&limits), Some(end));
+        assert!(question.is_open(at(0), &limits) && !question.is_open(end, &limits));
+    }
+}
