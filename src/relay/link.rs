@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -36,6 +36,8 @@ pub struct Link {
     pub reports: mpsc::Sender<LinkReport>,
     /// Reads responses for the view. Without it, they are reported unread.
     pub reader: Option<ResponseReader>,
+    /// It follows a stream that was ended in order to be opened again. A server that still has that one may refuse it.
+    pub follows_another: bool,
 }
 
 impl Link {
@@ -132,6 +134,11 @@ pub trait Connector: Send + Sync {
 
     /// Returns the configured variant of the server, if there is one.
     fn variant(&self) -> Option<Variant>;
+
+    /// Returns who may open a stream again that is open, if the server can tell. Such a stream is ended in order first.
+    fn reopenings(&self) -> Option<Arc<Semaphore>> {
+        None
+    }
 
     /// Whether it can give everything again after a restart, so that nothing of it is worth saving.
     fn is_local(&self) -> bool {

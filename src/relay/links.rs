@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::select_all;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::link::{Link, LinkEvent, LinkId, LinkReport, SharedConnector};
+use super::reopenings::{Leave, Reopenings};
 use super::report::{ServerMetrics, Totals};
 use super::response_reader::ResponseReaders;
 use super::server_log::Connection;
@@ -21,6 +23,8 @@ use crate::protocol::upstream::Epoch;
 
 pub(super) struct Links {
     open: BTreeMap<StreamId, OpenLink>,
+    /// Streams that end in order to be opened again.
+    ending: BTreeMap<StreamId, EndingLink>,
     /// By server, summed over all streams to it.
     totals: BTreeMap<usize, Totals>,
     /// The part of that which was not taken yet.
@@ -36,7 +40,8 @@ pub(super) struct Links {
 
 pub(super) struct OpenLink {
     serial: u64,
-    task: JoinHandle<()>,
+    #[expect(dead_code)] // ends with the link
+    task: AbortOnDrop,
     /// While the stream is open: the channel for requests, and the opening that it belongs to.
     pub(crate) up: Option<(mpsc::Sender<Request>, Epoch)>,
     /// Counts the stream as connected in the log for as long as it is open.
@@ -47,19 +52,49 @@ pub(super) struct OpenLink {
     pub(crate) waiting: Option<Request>,
     pub(crate) last_error: Option<String>,
     pub(crate) responses: u64,
+    /// Until the server has responded, or until then.
+    leave: Option<(Leave, Instant)>,
+}
+
+/// A stream on which nothing more is requested. The server may keep a record for its node until it has ended.
+struct EndingLink {
+    link: OpenLink,
+    leave: Option<Leave>,
+    /// It is waited for no longer than this.
+    until: Instant,
 }
 
 impl Links {
     pub(crate) fn none(readers: ResponseReaders, tenant: Option<Arc<str>>) -> Self {
         // The channel is short, so that a stream reads as fast as the view task applies.
         let (report_to, reports) = mpsc::channel(4);
-        let (open, totals, unreported, last_responses) = Default::default();
-        Self { open, totals, unreported, last_responses, serial: 0, reports, report_to, readers, tenant }
+        let (open, ending, totals, unreported, last_responses) = Default::default();
+        Self { open, ending, totals, unreported, last_responses, serial: 0, reports, report_to, readers, tenant }
     }
 
     /// Returns the link that a report is from, unless that link has been given up.
     pub(crate) fn reporting(&mut self, id: LinkId) -> Option<&mut OpenLink> {
         self.open.get_mut(&id.stream).filter(|link| link.serial == id.serial)
+    }
+
+    /// Records the first response after an opening, or the end of a stream that is to be opened again.
+    pub(crate) fn note_report(&mut self, report: &LinkReport) {
+        let ended = matches!(report.event, LinkEvent::Ended { .. });
+        if ended && self.ending.get(&report.id.stream).is_some_and(|of| of.link.serial == report.id.serial) {
+            if let Some(of) = self.ending.get_mut(&report.id.stream) {
+                of.until = Instant::now(); // the next one is opened at once
+            }
+        }
+        if ended || matches!(report.event, LinkEvent::Response(_) | LinkEvent::Received { .. }) {
+            self.reporting(report.id).into_iter().for_each(|link| link.leave = None);
+        }
+    }
+
+    /// When a wait for the end of a stream, or for a first response, is over.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let ending = self.ending.values().map(|of| of.until);
+        let leaves = self.open.values().filter_map(|link| Some(link.leave.as_ref()?.1));
+        ending.chain(leaves).min()
     }
 
     pub(crate) fn get(&self, id: StreamId) -> Option<&OpenLink> {
@@ -127,33 +162,59 @@ impl Links {
     }
 
     /// Opens a link for each stream that has none, and closes those whose stream is no longer wanted.
-    pub(crate) fn follow(&mut self, sources: &mut Sources, connectors: &[SharedConnector]) {
-        let closed = sources.take_closed();
+    pub(crate) fn follow(
+        &mut self,
+        sources: &mut Sources,
+        connectors: &[SharedConnector],
+        reopenings: &mut Reopenings,
+    ) {
+        let (closed, now) = (sources.take_closed(), Instant::now());
         let wanted: Vec<_> = sources.streams().map(|(id, _)| id).collect();
-        let reopened = sources.take_reopened();
-        let stays = |id: &StreamId| wanted.contains(id) && !closed.contains(&id.server) && !reopened.contains(id);
+        let stays = |id: &StreamId| wanted.contains(id) && !closed.contains(&id.server);
         self.open.retain(|id, _| stays(id));
-        for stream in wanted {
-            if !self.open.contains_key(&stream) {
-                self.serial += 1;
-                let (serial, reports) = (self.serial, self.report_to.clone());
-                let connector = &connectors[stream.server];
-                let variant: Option<Variant> = connector.variant();
-                let reader = Some(self.readers.reader());
-                let (id, tenant) = (LinkId { stream, serial }, self.tenant.clone());
-                let task = connector.start(Link { id, variant, tenant, reports, reader });
-                let link = OpenLink {
-                    serial,
-                    task,
-                    up: None,
-                    connection: None,
-                    life: None,
-                    waiting: None,
-                    last_error: None,
-                    responses: 0,
-                };
-                self.open.insert(stream, link);
+        self.ending.retain(|id, _| stays(id));
+        for id in sources.take_reopened() {
+            let leave = reopenings.take(id.server);
+            if let Some(mut link) = self.open.remove(&id)
+                && link.up.take().is_some()
+                && connectors[id.server].reopenings().is_some()
+            {
+                // Without its channel for requests, the stream is half-closed.
+                (link.waiting, link.life) = (None, None);
+                self.ending.insert(id, EndingLink { link, leave, until: now + END_OF_STREAM });
             }
+        }
+        for link in self.open.values_mut() {
+            link.leave.take_if(|(_, until)| *until <= now);
+        }
+        for stream in wanted {
+            if self.open.contains_key(&stream) || self.ending.get(&stream).is_some_and(|of| of.until > now) {
+                continue;
+            }
+            let ended = self.ending.remove(&stream);
+            let link = self.start(stream, &connectors[stream.server], ended.is_some());
+            let leave = ended.and_then(|of| of.leave).map(|leave| (leave, now + FIRST_RESPONSE));
+            self.open.insert(stream, OpenLink { leave, ..link });
+        }
+    }
+
+    fn start(&mut self, stream: StreamId, connector: &SharedConnector, follows_another: bool) -> OpenLink {
+        self.serial += 1;
+        let (serial, reports) = (self.serial, self.report_to.clone());
+        let variant: Option<Variant> = connector.variant();
+        let reader = Some(self.readers.reader());
+        let (id, tenant) = (LinkId { stream, serial }, self.tenant.clone());
+        let task = connector.start(Link { id, variant, tenant, reports, reader, follows_another });
+        OpenLink {
+            serial,
+            task: AbortOnDrop(task),
+            up: None,
+            connection: None,
+            life: None,
+            waiting: None,
+            last_error: None,
+            responses: 0,
+            leave: None,
         }
     }
 
@@ -197,11 +258,18 @@ impl Links {
     }
 }
 
-impl Drop for OpenLink {
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
-        self.task.abort();
+        self.0.abort();
     }
 }
+
+/// How long the end of a stream is waited for that is to be opened again.
+const END_OF_STREAM: Duration = Duration::from_secs(1);
+/// How long a stream that was opened again keeps its leave without a response.
+const FIRST_RESPONSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -241,13 +309,14 @@ mod tests {
         for (at, is_open, waits) in [(0, true, true), (1, true, false), (2, false, true)] {
             let link = OpenLink {
                 serial: 0,
-                task: tokio::spawn(std::future::pending()),
+                task: AbortOnDrop(tokio::spawn(std::future::pending())),
                 up: is_open.then(|| (requests.clone(), epoch)),
                 connection: None,
                 life: None,
                 waiting: waits.then(|| Request::Delta(Default::default())),
                 last_error: None,
                 responses: 0,
+                leave: None,
             };
             links.open.insert(StreamId { server: 0, at }, link);
         }

@@ -25,6 +25,7 @@ mod proxy_faults;
 mod published;
 mod reachability;
 mod readiness;
+mod reopenings;
 pub(crate) mod report;
 mod response_reader;
 mod server_log;
@@ -54,6 +55,7 @@ pub(crate) use newest::Newest;
 pub(crate) use proxy_faults::ProxyFault;
 pub(crate) use published::NotedBrakes;
 pub(crate) use readiness::Readiness;
+pub use reopenings::REOPENINGS;
 #[cfg(test)]
 pub(crate) use report::{AuthorityReport, MissingReport, StreamReport, TypeReport};
 pub(crate) use report::{

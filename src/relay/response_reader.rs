@@ -109,7 +109,10 @@ mod tests {
     fn link(readers: &ResponseReaders) -> (Link, mpsc::Receiver<super::super::link::LinkReport>) {
         let (reports, receiver) = mpsc::channel(4);
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
-        (Link { id, variant: None, tenant: None, reports, reader: Some(readers.reader()) }, receiver)
+        (
+            Link { id, variant: None, tenant: None, reports, reader: Some(readers.reader()), follows_another: false },
+            receiver,
+        )
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use weir::proto::{Request, Response};
 use weir::protocol::ladder::{LadderState, Rule};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::Variant;
-use weir::protocol::sources::{AuthorityPlan, Plan, ServerPlan};
+use weir::protocol::sources::{AuthorityPlan, Plan, ServerPlan, StreamId};
 use weir::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 use weir::protocol::view::{Class, Completeness};
 
@@ -372,4 +372,36 @@ fn fb_20_what_was_found_of_a_server_is_forgotten_when_the_server_is_closed() {
     assert_eq!(bench.standing(), LadderState::Active(0), "the others are closed");
     bench.end(0, false);
     assert_eq!(bench.standing(), LadderState::Trying(1), "whether it is still unreachable is not known");
+}
+
+/// It would never be returned to, since it has nothing that it could send.
+#[test]
+fn fb_9_and_xlat_12_a_server_that_comes_back_with_removals_alone_is_active_once_its_set_has_ended() {
+    let mut bench = served(Rule::default());
+    bench.want(CDS, "*", true);
+    bench.requested(0);
+    bench.say(0, delta(CDS, &[("c", "1")], &[]));
+    bench.later(Duration::from_secs(1));
+    bench.end(0, false);
+    bench.want(EDS, "missing", true);
+    bench.open(1);
+    bench.say(1, delta(CDS, &[("c", "2")], &[]));
+    assert_eq!(bench.standing(), LadderState::Active(1));
+    for (_, stream) in bench.sources.streams().filter(|(id, _)| id.server == 0) {
+        bench.up.insert(StreamId { server: 0, at: 0 }, stream.opened());
+    }
+    let mut question = None;
+    let now = bench.now;
+    for (_, stream) in bench.sources.streams().filter(|(id, _)| id.server == 0) {
+        while let Some(Request::Delta(request)) = stream.next_request(now) {
+            let mut stated = request.initial_resource_versions.into_keys();
+            question = question.or(stated.find(|name| name.starts_with(END_OF_SET)));
+        }
+        stream.written(now);
+    }
+    bench.say(0, delta(CDS, &[], &["c", &question.unwrap()]));
+    assert_eq!(bench.standing(), LadderState::Active(1), "a removal alone may be the first piece");
+    bench.later(Duration::from_millis(500));
+    assert_eq!(bench.standing(), LadderState::Active(0));
+    assert_eq!(bench.held(CDS, Class::Wildcard, "c"), "2", "a switch deletes nothing");
 }

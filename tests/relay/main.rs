@@ -20,6 +20,7 @@ mod documented;
 mod drains;
 mod driver;
 mod dumps;
+mod ends;
 mod evidence;
 mod evidence_cold;
 mod evidence_crowd;

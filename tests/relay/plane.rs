@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
 use weir::proto::{Request, Response};
 use weir::protocol::session::Variant;
 use weir::xds::LOADS_PATH;
@@ -28,6 +28,9 @@ use weir::xds::LOADS_PATH;
 use crate::client::PATIENCE;
 use crate::last_errors::errors_of;
 use crate::load_plane::{self, LoadStream};
+
+/// Names with this prefix ask where a set ends.
+pub const END_OF_SET: &str = "weir.end-of-set/";
 
 pub struct Plane {
     pub address: SocketAddr,
@@ -126,6 +129,21 @@ impl Stream {
     pub async fn request(&mut self) -> Request {
         let request = tokio::time::timeout(PATIENCE, self.requests.recv()).await.expect("the relay asks for nothing");
         request.expect("the relay ended the stream")
+    }
+
+    /// Waits for the next request that asks for the end of a set, and answers that nothing is new. Returns its type.
+    pub async fn answer_for_end(&mut self) -> String {
+        loop {
+            let Request::Delta(request) = self.request().await else { panic!("SotW sets have their end") };
+            let mut stated = request.initial_resource_versions.into_keys();
+            if let Some(name) = stated.find(|name| name.starts_with(END_OF_SET)) {
+                let (nonce, removed_resources) = ("end".into(), vec![name]);
+                let type_url = request.type_url.clone();
+                let answer = DeltaDiscoveryResponse { type_url, nonce, removed_resources, ..Default::default() };
+                self.respond(&Response::Delta(answer));
+                return request.type_url;
+            }
+        }
     }
 
     pub fn respond(&self, response: &Response) {

@@ -93,6 +93,11 @@ async fn ord_1_through_two_tiers_what_is_removed_under_a_route_goes_after_the_su
     stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
     let sent = client.sent().await;
     client.ack(LDS, &[], &sent);
+    // A relay needs the end of each set: it is asked for once, on another opening.
+    stream = plane.stream().await;
+    for _ in [CDS, LDS] {
+        stream.answer_for_end().await;
+    }
     let since = Instant::now();
     say(&stream, "3", &TWO[1..], &[], &["a"]);
     let sent = client.sent().await;

@@ -90,7 +90,17 @@ impl Opened {
         };
         let (sender, reports) = mpsc::channel(64);
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
-        Self { task: connector.start(Link { id, variant: None, tenant: None, reports: sender, reader: None }), reports }
+        Self {
+            task: connector.start(Link {
+                id,
+                variant: None,
+                tenant: None,
+                reports: sender,
+                reader: None,
+                follows_another: false,
+            }),
+            reports,
+        }
     }
 
     /// Waits for a response on a stream that does not end before.

@@ -222,6 +222,21 @@ impl Sources {
 
     /// Runs the timers that are due, and returns what follows from them.
     pub fn on_time(&mut self, view: &View, now: Moment) -> Vec<UpdateBatch> {
+        self.on_time_with(view, now, |_| true)
+    }
+
+    /// Returns the servers of which a stream is to be opened again now.
+    pub(crate) fn due_reopenings(&mut self, now: Moment) -> BTreeSet<usize> {
+        self.streams().filter(|(_, stream)| stream.is_reopen_due(now)).map(|(id, _)| id.server).collect()
+    }
+
+    /// Like [`Self::on_time`]. Streams are opened again only to servers that `may_reopen`; the others stay until then.
+    pub(crate) fn on_time_with(
+        &mut self,
+        view: &View,
+        now: Moment,
+        may_reopen: impl Fn(usize) -> bool,
+    ) -> Vec<UpdateBatch> {
         let authorities: Vec<_> = self.ladders.keys().cloned().collect();
         for authority in authorities {
             self.step(&authority, view, |ladder, around| ladder.on_time(around, now));
@@ -239,8 +254,8 @@ impl Sources {
         }
         for server in 0..self.servers.len() {
             let updates = self.run_stream_timers(server, view, now);
-            batches.extend(self.authoritative_updates(server, updates));
-            let streams = self.streams().filter(|(id, _)| id.server == server);
+            batches.extend(self.on_concluded(server, updates, view, now));
+            let streams = self.streams().filter(|(id, _)| id.server == server && may_reopen(server));
             let again = streams.filter_map(|(id, stream)| stream.take_reopen(now).then(|| (id, stream.epoch())));
             for (id, epoch) in again.collect::<Vec<_>>() {
                 self.reopened.insert(id);

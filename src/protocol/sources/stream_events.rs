@@ -39,23 +39,51 @@ impl Sources {
             return Vec::new(); // from an earlier opening of the stream
         }
         let nothing_left = response.is_empty_set();
-        let mut updates = stream.on_received(epoch, response, now);
+        let updates = stream.on_received(epoch, response, now);
         self.servers[id.server].reachability = Some(Reachability::Responded);
         let usable = nothing_left
             || updates.iter().any(|update| matches!(update, Update::Upsert { .. } | Update::FullSet { .. }));
-        let newly = self.on_server_responded(id.server, usable, view, now);
+        let updates = self.on_heard(id.server, usable, updates, view, now);
+        self.authoritative_updates(id.server, updates)
+    }
+
+    /// Applies what timers of a server's streams conclude. A server that has answered for the end of a set is usable, also if all that it
+    /// sent were removals.
+    pub(super) fn on_concluded(
+        &mut self,
+        server: usize,
+        updates: Vec<Update>,
+        view: &View,
+        now: Moment,
+    ) -> Vec<UpdateBatch> {
+        let mut streams = self.servers[server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
+        let any_ended = streams.any(Stream::take_answered_end);
+        let updates = if any_ended { self.on_heard(server, true, updates, view, now) } else { updates };
+        self.authoritative_updates(server, updates)
+    }
+
+    /// Lets the ladders know that a server has spoken. If it became active by that, what it has reported before counts from now on.
+    fn on_heard(
+        &mut self,
+        server: usize,
+        usable: bool,
+        mut updates: Vec<Update>,
+        view: &View,
+        now: Moment,
+    ) -> Vec<Update> {
+        let newly = self.on_server_responded(server, usable, view, now);
         if !newly.is_empty() {
             updates.splice(..0, interrupted_sets(view, &newly));
-            let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
+            let streams = self.servers[server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
             for stream in streams {
                 stream.recheck();
                 updates.extend(stream.findings());
             }
             if self.limits.faults.has(Fault::SwitchDeletes) {
-                updates.extend(is_from_others(id.server, view));
+                updates.extend(is_from_others(server, view));
             }
         }
-        self.authoritative_updates(id.server, updates)
+        updates
     }
 
     /// A polled server has given the same as before for a type.

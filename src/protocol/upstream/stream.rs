@@ -57,6 +57,8 @@ pub struct Stream {
     receiving: bool,
     /// It is to be opened again: this opening has stated a version that is no longer valid.
     must_reopen: bool,
+    /// The server has answered for the end of a set, and nobody has taken note yet.
+    answered_end: bool,
     /// Limits how often it is opened again for a second request.
     pace: ReopenPace,
     judged_at: Moment,
@@ -87,6 +89,7 @@ impl Stream {
             answered_at: None,
             receiving: false,
             must_reopen: false,
+            answered_end: false,
             pace: ReopenPace::default(),
             judged_at: Moment::START,
             types_in_pieces: Arc::default(),

@@ -39,6 +39,11 @@ pub(crate) struct Conclusion {
     pub(crate) changes_variant: bool,
 }
 
+impl Conclusion {
+    /// Nothing is held against the server, and the next stream is opened after a wait.
+    pub(crate) const NONE: Self = Self { is_there: true, goes_elsewhere: false, changes_variant: false };
+}
+
 impl VariantChoice {
     pub(crate) fn new(first: Option<Variant>, configured: Option<Variant>) -> Self {
         let (refused_other, was_sent_away) = (false, false);

@@ -35,6 +35,7 @@ use super::metric_labels::MetricLabel;
 use super::published::Published;
 use super::reachability::ViewReachability;
 use super::readiness::ViewReadiness;
+use super::reopenings::Reopenings;
 use super::report::{OrderMetrics, ViewSessions};
 use super::server_log::{LadderChange, ServerLog};
 use super::view_usage::ViewUsage;
@@ -86,6 +87,7 @@ pub(super) struct ViewTask {
     /// Dropped after the command channel: a session that is dropped sees that the channel is closed.
     pub(crate) sessions: HashMap<SessionId, Box<dyn Subscriber>>,
     pub(crate) links: Links,
+    pub(crate) reopenings: Reopenings,
     /// Sessions whose interest was counted since the last publication.
     pub(crate) interest_applied: Vec<SessionId>,
     /// The traced changes that are not published yet.
@@ -143,11 +145,13 @@ impl ViewTask {
             }
         };
         let room = Links::room(self.links.blocked());
+        let leave = self.reopenings.granted();
         tokio::select! {
             command = self.commands.recv() => Event::Command(command),
             Some(report) = self.links.reports.recv() => Event::Link(report),
             () = sleep => Event::Time,
             () = room => Event::Time,
+            () = leave => Event::Time,
         }
     }
 
@@ -155,7 +159,8 @@ impl ViewTask {
         // A stream whose last request waits for room has no deadlines.
         let sources = self.sources.next_deadline(|id| self.links.is_blocked(id));
         let moment = earliest(sources, self.view.next_deadline());
-        moment.map(|moment| self.clock.instant(moment))
+        let timers = moment.map(|moment| self.clock.instant(moment));
+        timers.into_iter().chain(self.links.next_deadline()).min()
     }
 
     /// Returns how many changes of interest were applied.
@@ -213,6 +218,7 @@ impl ViewTask {
         let now = self.clock.now();
         let id = report.id.stream;
         let server = self.connectors[id.server].describe();
+        self.links.note_report(&report);
         if self.links.reporting(report.id).is_some() {
             self.links.count(id.server, &report.event);
         }
@@ -321,7 +327,8 @@ impl ViewTask {
     /// Runs due timers, sends interest and requests upstream, publishes, and wakes the sessions concerned.
     fn flush(&mut self) {
         let now = self.clock.now();
-        let batches = self.sources.on_time(&self.view, now);
+        let reopenings = &self.reopenings;
+        let batches = self.sources.on_time_with(&self.view, now, |server| reopenings.may_reopen(server));
         self.apply(batches, now);
         if self.view.awaits_routing() {
             self.view.note_unsteady(self.sources.unsteady(), now);
@@ -345,7 +352,8 @@ impl ViewTask {
         self.report_readiness(&down);
         self.view.on_source(down, self.sources.repeats());
         self.note_room();
-        self.links.follow(&mut self.sources, &self.connectors);
+        self.links.follow(&mut self.sources, &self.connectors, &mut self.reopenings);
+        self.reopenings.follow(&self.sources.due_reopenings(now), &self.connectors);
         self.links.send(&mut self.sources, now);
         for (server, news) in self.links.take_unreported() {
             self.incidents.upstream(self.connectors[server].describe(), news);

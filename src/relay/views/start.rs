@@ -19,6 +19,7 @@ use crate::relay::client_log::LogPace;
 use crate::relay::links::Links;
 use crate::relay::published::Published;
 use crate::relay::reachability::ViewReachability;
+use crate::relay::reopenings::Reopenings;
 use crate::relay::stay::Stay;
 use crate::relay::view_task::{TracedChanges, ViewTask};
 use crate::relay::view_usage::ViewUsage;
@@ -70,6 +71,7 @@ impl Views {
             active_server_changes: self.active_server_changes.clone(),
             sessions: HashMap::new(),
             links: Links::none(self.readers.clone(), key.tenant()),
+            reopenings: Reopenings::default(),
             interest_applied: Vec::new(),
             traced: TracedChanges::of(self.counters.clone()),
             faults: self.limits.faults,

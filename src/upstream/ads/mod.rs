@@ -10,6 +10,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tonic::client::Grpc;
 use tonic::metadata::MetadataMap;
@@ -126,6 +127,10 @@ impl Connector for AdsConnector {
         self.server.variant
     }
 
+    fn reopenings(&self) -> Option<Arc<Semaphore>> {
+        Some(self.shared.reopenings().clone())
+    }
+
     fn connections(&self) -> Option<usize> {
         Some(self.with_tenants().map(|this| this.pool.len() + this.load_pool.len()).sum())
     }
@@ -140,6 +145,7 @@ impl AdsConnector {
         let mut choice = VariantChoice::new(link.variant, self.server.variant);
         let mut least_connection = 0;
         let mut retry = Retry::new(self);
+        let mut may_be_early = link.follows_another;
         loop {
             let before = self.shared.signs();
             let end = self.open_once(&link, choice.variant(), least_connection).await;
@@ -149,8 +155,14 @@ impl AdsConnector {
                 end if end.is_sent_away => Ending::SentAway,
                 _ => Ending::Failed,
             };
-            let Conclusion { is_there, goes_elsewhere, changes_variant } = choice.ended(ending);
-            if let Some(connection) = end.connection.filter(|_| ending != Ending::Answered && !changes_variant) {
+            // The server may not have noticed yet that the stream before this one has ended. That is tried again once, and is no evidence.
+            let is_early =
+                std::mem::take(&mut may_be_early) && ending == Ending::Failed && end.stage == Stage::Rejected;
+            let conclusion = if is_early { Conclusion::NONE } else { choice.ended(ending) };
+            let Conclusion { is_there, goes_elsewhere, changes_variant } = conclusion;
+            if let Some(connection) =
+                end.connection.filter(|_| !is_early && ending != Ending::Answered && !changes_variant)
+            {
                 least_connection = connection + 1; // a balancer may have routed this one to a server that is broken
             }
             let said = format!("{:?}: {}", end.status.code(), end.status.message());
@@ -159,7 +171,9 @@ impl AdsConnector {
             if link.reports.send(ended).await.is_err() {
                 return; // the view task has ended
             }
-            self.shared.ended(end.stage);
+            if !is_early {
+                self.shared.ended(end.stage);
+            }
             retry.ended(end.stage, end.lived);
             if !goes_elsewhere {
                 retry.wait(before).await;

@@ -1,20 +1,23 @@
 //! Observations that the streams of all views to one server share. Each view decides for itself what follows from them (FB-20).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{MutexGuard, watch};
+use tokio::sync::{MutexGuard, Semaphore, watch};
 use tokio::time::Instant;
 
 use super::super::server::LifeTimes;
 use super::random;
+use crate::relay::REOPENINGS;
 
 #[derive(Debug)]
 pub(super) struct Shared {
     life: LifeTimes,
     /// Locked by the one stream that makes liveness calls of its own accord after silence.
     duty: tokio::sync::Mutex<()>,
+    /// Leave to open a stream again that is open.
+    reopenings: Arc<Semaphore>,
     doubts: watch::Sender<u64>,
     last_doubt: Mutex<Option<Instant>>,
     signs: watch::Sender<Signs>,
@@ -72,6 +75,7 @@ impl Shared {
         Self {
             life,
             duty: tokio::sync::Mutex::new(()),
+            reopenings: Arc::new(Semaphore::new(REOPENINGS)),
             doubts: watch::Sender::new(0),
             last_doubt: Mutex::new(None),
             signs: watch::Sender::new(Signs::default()),
@@ -86,6 +90,10 @@ impl Shared {
     /// Waits for the duty to make liveness calls after silence. One stream has it; when that stream ends, the next gets it.
     pub(crate) async fn duty(&self) -> MutexGuard<'_, ()> {
         self.duty.lock().await
+    }
+
+    pub(crate) fn reopenings(&self) -> &Arc<Semaphore> {
+        &self.reopenings
     }
 
     pub(crate) fn doubts(&self) -> Doubts {

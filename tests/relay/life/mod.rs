@@ -50,8 +50,14 @@ impl View {
     pub fn of(connector: &AdsConnector) -> Self {
         let (sender, reports) = mpsc::channel(4);
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
-        let task =
-            connector.start(Link { id, variant: Some(Variant::Delta), tenant: None, reports: sender, reader: None });
+        let task = connector.start(Link {
+            id,
+            variant: Some(Variant::Delta),
+            tenant: None,
+            reports: sender,
+            reader: None,
+            follows_another: false,
+        });
         Self { task, reports, life: Arc::default(), requests: None }
     }
 

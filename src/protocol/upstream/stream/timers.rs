@@ -78,11 +78,18 @@ impl Stream {
             }
             let (rules, limits, liveness, receiving) = (&self.quirks, &self.limits, &mut self.liveness, self.receiving);
             let mut turn = TimerContext { kind, at, quirks: rules, limits, liveness, receiving, others, now };
+            let had_ended = subscription.end_question.has_ended();
             updates.extend(subscription.on_time(&mut turn));
+            self.answered_end |= !had_ended && subscription.end_question.has_ended();
             updates.extend(subscription.report_left_out(kind));
             subscription.plan_second_request(&mut turn);
         }
         updates
+    }
+
+    /// Returns whether the server has answered for the end of a set since the last call.
+    pub(crate) fn take_answered_end(&mut self) -> bool {
+        std::mem::take(&mut self.answered_end)
     }
 
     /// Returns whether to open the stream again now, to request a second time what clients hold.

@@ -14,7 +14,7 @@ async fn a_stream_ends_each_time_that_its_files_go_away_and_is_open_while_they_a
     let source = FilesSource::start(options(vec![folder.at("one")]), parser());
     let (sender, mut reports) = mpsc::channel(1);
     let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 3 };
-    let link = Link { id, variant: None, tenant: None, reports: sender, reader: None };
+    let link = Link { id, variant: None, tenant: None, reports: sender, reader: None, follows_another: false };
     let connector = FilesConnector::new(source, true, Arc::new(TypeTable::new()));
     let task = connector.start(link);
     let mut open = Vec::new();
