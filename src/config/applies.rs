@@ -12,7 +12,7 @@ pub(crate) enum Applies {
 }
 
 /// Every key of the file, or a section for all keys in it. The files for TLS of an address may change alone.
-const KEYS: [(&str, Applies); 55] = [
+const KEYS: [(&str, Applies); 56] = [
     ("access", Applies::NewStreams),
     ("admin", Applies::Restart),
     ("brakes", Applies::NewStreams),
@@ -20,6 +20,7 @@ const KEYS: [(&str, Applies); 55] = [
     ("drain", Applies::AtOnce),
     ("limits.absent_names_per_stream", Applies::NewStreams),
     ("limits.cached_bytes", Applies::NewStreams),
+    ("limits.clusters_timeout", Applies::NewStreams),
     ("limits.connections", Applies::Restart),
     ("limits.connections_per_address", Applies::Restart),
     ("limits.connections_per_identity", Applies::Restart),

@@ -30,6 +30,7 @@ impl Checker<'_> {
             reply_bytes: or(&limits.reply_bytes, Size(defaults.reply_bytes)).0,
             resource_timer: or(&limits.resource_timer, Pause(defaults.resource_timer)).0,
             reference_hold: or(&limits.reference_hold, Wait(defaults.reference_hold)).0,
+            clusters_timeout: or(&limits.clusters_timeout, Wait(defaults.clusters_timeout)).0,
             second_silence: or(&limits.second_silence, Pause(defaults.second_silence)).0,
             fetch_timeout: or(&limits.fetch_timeout, Wait(defaults.fetch_timeout)).0,
             grpc_fail_fast: or(&raw.clients.grpc_fail_fast, true),

@@ -21,7 +21,8 @@ pub struct Limits {
     /// The longest time that a cluster stays after upstream removed it, while routing leads to it. Zero: it is removed at once, and routing
     /// does not wait for clusters.
     pub reference_hold: Duration,
-    /// How long routes wait for clusters that are not all known: longer than any timer that may make them known.
+    /// How long routes wait for clusters that are not all known, and removals for routing that is not all known: longer than any timer
+    /// that may make them known.
     pub clusters_timeout: Duration,
     /// Quiet time after which a set that arrives in several responses is sent to clients without state.
     pub settle_fresh: Duration,

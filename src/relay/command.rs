@@ -18,8 +18,6 @@ pub(super) enum Command {
     Interest(SessionId, Vec<InterestChange>),
     /// Names and versions that a client holds and the view does not know.
     Claims(Vec<Claim>),
-    /// Whether a client keeps its earlier routing because it rejected the latest.
-    RoutingNack(SessionId, bool),
     Leave(SessionId, Vec<InterestChange>),
     Report(oneshot::Sender<ViewReport>),
     Explain(Type, Name, oneshot::Sender<ViewBook>),

@@ -7,6 +7,7 @@ mod errors;
 mod full_sets;
 mod life;
 mod lists;
+mod nacked_routing;
 mod names;
 mod order;
 mod permissions;
@@ -19,6 +20,7 @@ mod translation;
 mod transport;
 mod virtual_hosts;
 mod void;
+mod waits;
 mod warm_start;
 
 use support::{Bench, CDS, EDS, LDS, RDS};

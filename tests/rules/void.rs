@@ -121,28 +121,6 @@ fn ord_1_the_bound_does_not_run_while_the_server_is_away_or_has_not_said_its_rou
 }
 
 #[test]
-fn ord_1_a_client_that_rejected_a_route_keeps_clusters_until_the_bound() {
-    let (mut bench, client) = led();
-    bench.view.note_refusing(client, true);
-    gone(&mut bench, "idle");
-    bench.later(HOLD - 1);
-    assert_eq!(bench.said(client), [""; 0], "it may be led to by what the client has");
-    bench.later(1);
-    assert_eq!(bench.said(client), ["C  -idle"]);
-}
-
-#[test]
-fn ord_1_a_client_that_has_left_rejects_nothing_any_more() {
-    let (mut bench, client) = led();
-    let other = bench.client(Variant::Delta);
-    bench.view.note_refusing(other, true);
-    bench.leave(other);
-    gone(&mut bench, "idle");
-    bench.later(HOLD - 1);
-    assert_eq!(bench.said(client), ["C  -idle"]);
-}
-
-#[test]
 fn ord_1_a_route_configuration_that_was_removed_counts_while_somebody_requests_it() {
     let (mut bench, client) = led();
     let (kind, class) = (bench.kind(RDS), Class::Named);

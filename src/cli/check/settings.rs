@@ -154,6 +154,7 @@ fn limits(config: &Config) -> Vec<Row> {
         ("resource_timer", time(limits.resource_timer)),
         ("second_silence", time(limits.second_silence)),
         ("reference_hold", time(limits.reference_hold)),
+        ("clusters_timeout", time(limits.clusters_timeout)),
         ("fetch_timeout", time(limits.fetch_timeout)),
         ("file_bytes", size_text(config.file_bytes)),
         ("connections", connections.connections.map_or("as open files allow".into(), |limit| limit.to_string())),

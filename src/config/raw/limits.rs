@@ -45,6 +45,8 @@ section! {
         second_silence: Option<Located<Pause>> = "2m";
         /// How long a removed cluster stays at most while routing leads to it; 0s: not at all.
         reference_hold: Option<Located<Wait>> = "5s";
+        /// How long a client's routes wait for clusters, and its removals for routing, of which too little is known for it.
+        clusters_timeout: Option<Located<Wait>> = "20s";
         /// How long a Fetch call waits for what is unknown.
         fetch_timeout: Option<Located<Wait>> = "5s";
         /// The longest resource file.

@@ -118,6 +118,7 @@ limits:
   resource_timer: 15s
   second_silence: 2m
   reference_hold: 0
+  clusters_timeout: 20s
   fetch_timeout: 5s
   file_bytes: 64MB
   connections: 10000

@@ -11,7 +11,9 @@ use super::subscription::{Pending, Subscription, Wildcard};
 use super::{Attempt, ReplyContext, SendScope};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::{BatchKey, Class, Completeness, Entry, Lookup, NamedError, Presence, Revision};
+use crate::protocol::view::{
+    BatchKey, Class, Completeness, Entry, Lookup, NamedError, Presence, ResourceTable, Revision,
+};
 use crate::xds::{EmptyFirst, Name, Resource, SetVersion, Type};
 
 impl Subscription {
@@ -27,18 +29,20 @@ impl Subscription {
         self.add_pending(kind, view, may, &mut round);
         self.add_of_wildcard(kind, view, may, whole, &mut round);
         self.add_conflicting_removals(kind, view, &mut round);
+        let is_first_and_empty = self.answer_empty_wildcard(kind, view, may, &mut round);
         if self.empty_answer_due || !round.draft.is_empty() || !round.longer_lives.is_empty() {
             round.draft.version = self.version(kind, view);
         }
         self.add_longer_lives(kind, view, &mut round);
         let empty_answer_due = std::mem::take(&mut self.empty_answer_due);
-        if empty_answer_due {
+        if empty_answer_due && !is_first_and_empty {
             round.draft.carried.note_request(Some(self.asked));
         }
         if !round.draft.is_empty() || empty_answer_due {
             // What does not fit is sent with the next piece, before anything else.
             self.sent = Some(round.draft.version);
-            round.draft.set = self.note_set_mark(kind, view, false).0;
+            let sent_all = is_first_and_empty && self.has_no_removals_left(kind, view);
+            round.draft.set = self.note_set_mark(kind, view, sent_all).0;
             return Attempt::Ready(Box::new(round.draft));
         }
         if round.kept_back {
@@ -53,6 +57,30 @@ impl Subscription {
             return Attempt::Unknown;
         }
         Attempt::Nothing
+    }
+
+    /// The first reply to `*` is sent even if it is empty, and waits for no removal of any type: the client's start waits for it (DELTA-21).
+    fn answer_empty_wildcard(&mut self, kind: &Type, view: &ReplyContext, may: SendScope, round: &mut Round) -> bool {
+        if view.client.variant != Variant::Delta
+            || !self.wildcard.as_ref().is_some_and(|wildcard| wildcard.first)
+            || !round.draft.is_empty()
+            || round.kept_back
+            || self.wildcard_completeness(kind, view) < Completeness::FirstResponse
+            || self.may_hold_newer(kind, view)
+        {
+            return false;
+        }
+        if may < SendScope::InitialReplies {
+            round.kept_back = true;
+            return false;
+        }
+        if let Some(wildcard) = &mut self.wildcard {
+            wildcard.first = false;
+            wildcard.record_additions_sent(view.state.revision);
+            round.draft.carried.note_request(Some(wildcard.asked));
+        }
+        self.empty_answer_due = true;
+        true
     }
 
     /// What can exclude an addition goes in the same reply: a client refuses a listener on an address that another one has, and is not sent it
@@ -74,14 +102,17 @@ impl Subscription {
         wildcard.map_or(self.sum, |table| self.sum.plus(Self::wildcard_version(kind, table, view)))
     }
 
-    /// Whether a set is still coming in. For a client that stated some of it, more than the first response may matter.
+    /// Whether a set is still coming in. For a client that stated some of it, more than the first response may matter. Of a set that was cut
+    /// short it is sent what came, since in delta nothing follows from what did not.
     fn more_is_to_come(&self, kind: &Type, view: &ReplyContext) -> bool {
         if self.may_hold_newer(kind, view) {
             return true;
         }
         let stated = |wildcard: &Wildcard| wildcard.initial_versions.is_some();
         let enough = |wildcard| if stated(wildcard) { Completeness::Settled } else { Completeness::FirstResponse };
-        self.wildcard.as_ref().is_some_and(|wildcard| self.wildcard_completeness(kind, view) < enough(wildcard))
+        let is_cut_short = || view.state.resources(kind, Class::Wildcard).is_some_and(ResourceTable::is_cut_short);
+        let mut wildcard = self.wildcard.iter();
+        wildcard.any(|wildcard| self.wildcard_completeness(kind, view) < enough(wildcard)) && !is_cut_short()
     }
 
     fn add_pending(&mut self, kind: &Type, view: &ReplyContext, may: SendScope, round: &mut Round) {

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::client::Variant;
 use super::delays::DelayReason;
 use super::hold::SentCluster;
+use super::nack_hold::may_serve_routing;
 use super::reply::{Draft, Reply};
 use super::sent_reply::SentReply;
 use super::subscription::SentState;
@@ -47,6 +48,7 @@ impl Session {
         let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
         let (mut deadline, mut blocked, mut clusters_wait, mut routing_held) = (None, false, false, false);
         let (mut clusters_unknown, mut routing_waits) = (false, false);
+        let longest = self.limits.clusters_timeout;
         self.waits = false;
         let endpoints = self.subscriptions.iter().find(|(kind, _)| kind.is(Role::Endpoints));
         let asks = |name: &Name| endpoints.is_some_and(|(_, of)| of.wildcard.is_some() || of.names.contains_key(name));
@@ -61,7 +63,7 @@ impl Session {
                 _ => SendScope::Anything,
             };
             match subscription.addition(kind, &view, may) {
-                Attempt::Nothing => {}
+                Attempt::Nothing => subscription.unknown = None,
                 Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None, false),
                 Attempt::Blocked(until) => {
                     let reason = match may {
@@ -74,24 +76,31 @@ impl Session {
                     deadline = earliest(deadline, until);
                     clusters_wait |= kind.is(Role::Clusters) || kind.is(Role::Endpoints);
                     routing_held |= may == SendScope::InitialReplies;
-                    routing_waits |= may == SendScope::Nothing && clusters_unknown;
+                    routing_waits |= routing;
                 }
                 Attempt::Unknown => {
                     self.delays.addition(kind, DelayReason::Incomplete, None);
                     self.waits = true;
-                    // A change of routing that must wait may make the removals safe.
-                    blocked |= routing;
-                    // Routes wait for clusters that this client is about to be sent, up to a time limit.
-                    let patience = self.clusters_awaited.unwrap_or(now) + self.limits.clusters_timeout;
+                    let may_hold_any = subscription.client_may_hold_any();
+                    let clock = subscription.run_unknown(state, now);
+                    // What the client holds of routing may lead to what would be removed, until it is sent a change.
+                    if routing && clock.read(now) < longest && may_hold_any {
+                        (blocked, deadline) = (true, earliest(deadline, clock.when(longest)));
+                    }
+                    // Routes wait for clusters that this client is about to be sent. That goes by the time alone: while the control plane
+                    // is away, nobody gains by a route that waits.
+                    let patience = self.clusters_awaited.unwrap_or(now) + longest;
                     let waits = kind.is(Role::Clusters) && now < patience;
                     deadline = earliest(deadline, waits.then_some(patience));
-                    clusters_unknown |= waits;
+                    clusters_unknown |= kind.is(Role::Clusters);
                     clusters_wait |= waits;
                 }
             }
             deadline = earliest(deadline, subscription.next_forced(now));
         }
-        self.clusters_awaited = routing_waits.then(|| self.clusters_awaited.unwrap_or(now));
+        // Whatever else it waits for meanwhile, its wait for clusters does not start over.
+        let awaits_clusters = routing_waits && clusters_unknown;
+        self.clusters_awaited = awaits_clusters.then(|| self.clusters_awaited.unwrap_or(now));
         let held_until = self.hold.account(routing_held, now, &self.limits);
         self.delays.bound(DelayReason::RoutingHold, held_until);
         deadline = earliest(deadline, held_until);
@@ -104,21 +113,36 @@ impl Session {
         now: Moment,
     ) -> (Option<(Type, Draft)>, Option<Moment>, bool) {
         let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
+        let nacks_routing = self.nacks_routing();
+        let (mut is_kept_due, mut kept_until) = (false, None);
         let mut by_rank: Vec<_> = self.subscriptions.iter_mut().collect();
         by_rank.sort_by_key(|(kind, _)| kind.info().removal_rank);
         for (kind, subscription) in by_rank {
+            let may_be_kept = nacks_routing && may_serve_routing(kind, kept_until.is_some());
+            if may_be_kept && subscription.is_removal_due(kind, &view) {
+                is_kept_due = true;
+                let until = self.nack_hold.keep(now, &self.limits);
+                if now < until && !subscription.is_far_behind(kind, &view) {
+                    self.delays.removals(DelayReason::NackedRouting, Some(until));
+                    kept_until = Some(until);
+                    continue;
+                }
+            }
             match subscription.removal(kind, &view) {
                 Attempt::Nothing => {}
                 Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None, false),
                 // What this type still has may depend on what the next one would remove.
                 Attempt::Blocked(until) => {
                     self.delays.removals(DelayReason::Unanswered, until);
-                    return (None, until, true);
+                    return (None, earliest(until, kept_until), true);
                 }
                 Attempt::Unknown => self.delays.addition(kind, DelayReason::Incomplete, None),
             }
         }
-        (None, None, false)
+        if !is_kept_due {
+            self.nack_hold.end();
+        }
+        (None, kept_until, kept_until.is_some())
     }
 
     pub(super) fn finish(&mut self, kind: &Type, draft: Draft, state: &Snapshot, now: Moment) -> Reply {

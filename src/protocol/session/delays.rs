@@ -18,6 +18,8 @@ pub(crate) enum DelayReason {
     AdditionsFirst,
     /// Removals wait until the view has counted what the client newly subscribes to.
     SubscriptionsFirst,
+    /// Removals of clusters and endpoints wait, since the client has NACKed its routing and uses the one before.
+    NackedRouting,
 }
 
 impl DelayReason {
@@ -30,6 +32,7 @@ impl DelayReason {
             Self::Incomplete => "completeness",
             Self::AdditionsFirst => "additions",
             Self::SubscriptionsFirst => "subscriptions",
+            Self::NackedRouting => "nack",
         }
     }
 }

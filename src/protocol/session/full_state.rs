@@ -182,7 +182,7 @@ impl Subscription {
 
     /// An incomplete set is not sent: clients would delete what it lacks (I3, SOTW-7). A client without state is sent the names
     /// that are present (ORD-10); one with state waits, without a time limit.
-    fn would_delete_unknown(&self, kind: &Type, view: &ReplyContext) -> bool {
+    pub(super) fn would_delete_unknown(&self, kind: &Type, view: &ReplyContext) -> bool {
         if self.wildcard.is_some() && !self.can_send_full_set(kind, view) {
             return true;
         }

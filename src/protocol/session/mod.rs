@@ -20,6 +20,7 @@ mod client;
 mod collections;
 mod delays;
 mod differences;
+mod due_removals;
 mod estimate;
 mod explain;
 mod full_state;
@@ -27,6 +28,7 @@ mod hold;
 mod holdings;
 mod identity;
 mod initial_versions;
+mod nack_hold;
 mod nack_reason;
 mod nacks;
 mod progress;
@@ -62,6 +64,7 @@ pub(crate) use summary::Summary;
 
 use self::delays::Delays;
 use self::hold::Hold;
+use self::nack_hold::NackHold;
 use self::reply::Draft;
 use self::subscription::Subscription;
 use super::faults::Fault;
@@ -72,7 +75,7 @@ use super::view::{
     Revision, Selector, Snapshot,
 };
 use crate::proto::Request;
-use crate::xds::{Authority, Denied, HeldVersions, Role, Type, TypeTable};
+use crate::xds::{Authority, Denied, HeldVersions, Type, TypeTable};
 
 /// The state of one client stream.
 #[derive(Debug)]
@@ -85,8 +88,8 @@ pub struct Session {
     /// The newest revision that it was served from: it is never served from an older snapshot.
     reached: Revision,
     hold: Hold,
-    /// As last reported to the view.
-    nacks_routing: bool,
+    /// What is removed for this client and waits, since it continues with routing from before.
+    nack_hold: NackHold,
     /// Changes of interest that the view has not counted yet. Until then the view does not report changes of their names.
     uncounted: usize,
     /// Since when routes wait for a set of clusters that is not complete.
@@ -196,7 +199,7 @@ impl Session {
             lease: None,
             reached: Revision::ZERO,
             hold: Hold::default(),
-            nacks_routing: false,
+            nack_hold: NackHold::default(),
             uncounted: 0,
             clusters_awaited: None,
             last_nonce: 0,
@@ -325,23 +328,12 @@ impl Session {
 
     /// Returns whether a request changed something that the view task needs to know.
     pub(crate) fn has_news_for_view(&self) -> bool {
-        !self.interest.is_empty() || self.nacks_routing_now() != self.nacks_routing
+        !self.interest.is_empty()
     }
 
     /// Whether nothing is pending that an ACK or NACK could release: then polling again gives no reply.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.at_rest
-    }
-
-    /// Returns whether the client has NACKed its latest routing, and so uses the one before, if that changed since the last call.
-    pub(crate) fn take_routing_nack(&mut self) -> Option<bool> {
-        let refuses = self.nacks_routing_now();
-        (std::mem::replace(&mut self.nacks_routing, refuses) != refuses).then_some(refuses)
-    }
-
-    fn nacks_routing_now(&self) -> bool {
-        let mut routing = self.subscriptions.iter().filter(|(kind, _)| kind.is(Role::Routing));
-        routing.any(|(_, of)| of.acks.is_nacked())
     }
 
     /// Returns what the client holds and the view does not know, since the last call. The view has it requested.

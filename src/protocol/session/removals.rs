@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::client::Variant;
 use super::reply::Draft;
-use super::subscription::{Pending, Subscription};
+use super::subscription::Subscription;
 use super::{Attempt, ReplyContext};
 use crate::protocol::faults::Fault;
 use crate::protocol::set_mark::SetMark;
@@ -24,14 +24,10 @@ impl Subscription {
         self.remove_pending(kind, view, &mut draft, &mut said);
         self.remove_of_wildcard(kind, view, &mut draft, &mut said);
         let unjudged = self.judge_stated(kind, view, &mut draft, &said);
-        let empty_answer = self.has_empty_answer_due(kind, view);
-        if empty_answer {
-            draft.carried.note_request(self.wildcard.as_ref().map(|wildcard| wildcard.asked));
-        }
         let sent_all = draft.is_empty() && !unjudged;
         let (mark, is_news) = self.note_set_mark(kind, view, sent_all);
         draft.set = mark;
-        if !draft.is_empty() || empty_answer || sent_all && is_news {
+        if !draft.is_empty() || sent_all && is_news {
             self.sent = Some(SetVersion::EMPTY); // delta has no version of a set; this records that the client holds something
             draft.version = self.version(kind, view); // for reports
             return Attempt::Ready(draft.into());
@@ -65,16 +61,11 @@ impl Subscription {
         said: &mut HashSet<Name>,
     ) {
         let mark = view.state.revision;
-        let ripe = |pending: &Pending| {
-            pending.requested.is_some()
-                || pending.changed_by(mark)
-                || pending.forced_resend.is_some_and(|due| due <= view.now)
-        };
         let gone = |name: &Name| matches!(self.known(kind, name, view), Lookup::Absent(_));
         let ready: Vec<_> = self
             .pending
             .iter()
-            .filter(|(name, pending)| ripe(pending) && gone(name))
+            .filter(|(name, pending)| pending.is_ripe(view) && gone(name))
             .map(|(name, _)| name.clone())
             .collect();
         for name in ready {
@@ -124,15 +115,7 @@ impl Subscription {
                 exhausted = false;
                 break;
             }
-            let never_sent = !progress.client_may_hold(entry);
-            // A name that is subscribed by itself follows what the server sent for that name.
-            let by_name = names.get(name).is_some_and(|sent| match view.state.lookup(kind, Class::Named, name) {
-                Lookup::Present(_) => true,
-                Lookup::Unknown => !sent.member,
-                Lookup::Absent(_) => false,
-            });
-            let may_have = view.client.clearance.allows(kind, name);
-            if !never_sent && !by_name && may_have && wildcard.covers(name) && said.insert(name.clone()) {
+            if wildcard.loses(kind, name, entry, &progress, names.get(name), view) && said.insert(name.clone()) {
                 let Presence::Absent(last) = &entry.presence else { continue };
                 draft.add_removed(name.clone(), last.as_ref());
                 if let Some(stated) = &mut wildcard.initial_versions {
@@ -205,21 +188,6 @@ impl Subscription {
             stated.judged_at = Some(view.state.revision);
         }
         wildcard.initial_versions = Some(stated);
-        true
-    }
-
-    /// The first reply to `*` is sent even if it is empty: the client's start waits for it (DELTA-21).
-    fn has_empty_answer_due(&mut self, kind: &Type, view: &ReplyContext) -> bool {
-        if !self.wildcard.as_ref().is_some_and(|wildcard| wildcard.first)
-            || self.wildcard_completeness(kind, view) < Completeness::FirstResponse
-            || self.may_hold_newer(kind, view)
-        {
-            return false;
-        }
-        if let Some(wildcard) = &mut self.wildcard {
-            wildcard.first = false;
-            wildcard.record_additions_sent(view.state.revision);
-        }
         true
     }
 }

@@ -181,7 +181,7 @@ impl Session {
         }
         let has_version = !request.version_info.is_empty();
         if first {
-            subscription.stated = has_version;
+            (subscription.stated, subscription.has_stated) = (has_version, has_version);
         }
         subscription.named_once |= !list.is_empty();
         list.wildcard |= list.is_empty() && legacy && !subscription.named_once;
@@ -247,6 +247,7 @@ impl Session {
         }
         let stated = stated.filter(|versions| first && !versions.is_empty());
         subscription.stated |= stated.is_some();
+        subscription.has_stated |= stated.is_some();
         subscription.named_once |= !on.is_empty() || !off.is_empty();
         for name in on.rejected.keys().chain(off.rejected.keys()) {
             subscription.rejected.remove(name); // a repeated request gets the error again, an ended one does not

@@ -13,12 +13,14 @@ use super::client::Variant;
 use super::initial_versions::InitialVersions;
 use super::progress::Progress;
 use super::{Attempt, ReplyContext, SendScope};
+use crate::protocol::clock::Clock;
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::view::{
     AbsenceEvidence, Claimed, Class, Completeness, Entry, Lookup, NamedError, Presence, ResourceTable, Revision,
+    Snapshot,
 };
-use crate::xds::{Name, Resource, SetVersion, Type};
+use crate::xds::{Authority, Name, Resource, SetVersion, Type};
 
 #[derive(Debug)]
 pub(super) struct Subscription {
@@ -35,6 +37,10 @@ pub(super) struct Subscription {
     pub(crate) named_once: bool,
     /// The client stated that it holds something of this type, or it is a relay, whose clients may.
     pub(crate) stated: bool,
+    /// The client itself has stated so.
+    pub(crate) has_stated: bool,
+    /// For how long too little has been known for this client. It stands while the control plane is away.
+    pub(crate) unknown: Option<Clock>,
     /// A complete set has to be sent because of a request of that time (SotW, full-state types).
     pub(crate) complete_due: Option<Moment>,
     /// When the latest request was received.
@@ -174,6 +180,8 @@ impl Subscription {
             awaiting_data: BTreeMap::new(),
             named_once: false,
             stated: false,
+            has_stated: false,
+            unknown: None,
             complete_due: None,
             asked: Moment::START,
             missed_removals: false,
@@ -219,6 +227,28 @@ impl Subscription {
             earliest(Some(sent), earliest(carried.change, carried.request))
         });
         earliest(unanswered, self.unsent_since(kind, view))
+    }
+
+    /// Whether the client was sent something of the type on this stream, or has stated that it holds something. A relay states what it
+    /// has; what its clients hold beyond that, it waits for itself.
+    pub(super) fn client_may_hold_any(&self) -> bool {
+        self.has_stated || self.sent.is_some() || self.names.values().any(SentState::client_may_hold)
+    }
+
+    /// Notes that too little is known for this client, and returns for how long by a clock that stands while no server of it is
+    /// reachable.
+    pub(super) fn run_unknown(&mut self, state: &Snapshot, now: Moment) -> &Clock {
+        let is_away = |authority: &Authority| state.down.contains(authority);
+        let waits_in_vain = !state.down.is_empty()
+            && (self.wildcard.is_some() && is_away(&Authority::TopLevel)
+                || self.names.keys().chain(&self.globs).any(|name| is_away(&Authority::of(name))));
+        let clock = self.unknown.get_or_insert_with(|| Clock::running(now));
+        if waits_in_vain {
+            clock.stop(now)
+        } else {
+            clock.start(now)
+        }
+        clock
     }
 
     pub(crate) fn wants_anything(&self) -> bool {
@@ -520,6 +550,13 @@ const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 impl Pending {
     pub(crate) fn requested(asked: Moment) -> Self {
         Self { requested: Some(asked), ..Self::default() }
+    }
+
+    /// Whether it is due now, if there is something to send.
+    pub(super) fn is_ripe(&self, view: &ReplyContext) -> bool {
+        self.requested.is_some()
+            || self.changed_by(view.state.revision)
+            || self.forced_resend.is_some_and(|due| due <= view.now)
     }
 
     /// Returns how old what is sent of it is.

@@ -183,6 +183,10 @@ impl View {
                 self.order.spare_all(kind); // the new active server sends its own set
                 let table = self.resources(kind, Class::Wildcard);
                 table.interrupt(revision);
+                if table.is_cut_short() && table.completeness < Completeness::Settled {
+                    self.changed_wildcards.entry(kind.clone()).or_default(); // who waited for its quiet waits no more
+                }
+                let table = self.resources(kind, Class::Wildcard);
                 table.set_unreadable(BTreeSet::new()); // the server sends it again, if it still exists
             }
             Selector::Name(name) => {
@@ -265,7 +269,11 @@ impl View {
     /// Upstream has responded for a set. Members that expired before and are not in the response count as absent.
     pub(super) fn confirm(&mut self, kind: &Type, of: &Selector) {
         match of {
-            Selector::Wildcard => self.resources(kind, Class::Wildcard).has_expired = false,
+            Selector::Wildcard => {
+                let table = self.resources(kind, Class::Wildcard);
+                table.has_expired = false;
+                table.resume();
+            }
             Selector::Name(glob) => self.resources(kind, Class::Named).collections.set_expired(glob, false),
         }
     }

@@ -224,7 +224,6 @@ impl View {
                 false => self.interest.unsubscribe(session, &change.kind, &change.selector, true, now),
             }
         }
-        self.note_refusing(session, false);
         self.interest.on_left(session);
     }
 

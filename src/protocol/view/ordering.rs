@@ -7,7 +7,6 @@ use super::class::Class;
 use super::interest::Selector;
 use super::order::{Change, Key, OrderLosses};
 use super::resource_table::{Presence, ResourceTable};
-use super::session_id::SessionId;
 use super::update::{Completeness, Evidence};
 use super::{Entry, View};
 use crate::protocol::faults::Fault;
@@ -215,11 +214,6 @@ impl View {
     /// Records the authorities of `Sources::unsteady`. While an authority is unsteady, no wait in it runs out.
     pub fn note_unsteady(&mut self, unsteady: BTreeSet<Authority>, now: Moment) {
         self.order.note_unsteady(unsteady, now);
-    }
-
-    /// Records whether a client has rejected new routing and stays with its old one.
-    pub fn note_refusing(&mut self, session: SessionId, refuses: bool) {
-        self.order.note_refusing(session, refuses);
     }
 
     /// Returns the ordering rules that could not be kept since the last call.

@@ -46,6 +46,8 @@ pub struct ResourceTable {
     /// The length of all present bodies.
     bytes: usize,
     pub completeness: Completeness,
+    /// Its stream or server was lost since it last said something of the set: more of it will not come until the next opening.
+    is_cut: bool,
     /// A resource has expired since upstream last sent something of the set.
     pub(super) has_expired: bool,
     pub(super) collections: Collections,
@@ -268,6 +270,17 @@ impl ResourceTable {
     /// connect later.
     pub(super) fn interrupt(&mut self, at: Revision) {
         self.evidence_from = at;
+        self.is_cut = true;
+    }
+
+    /// The server has said something of the set.
+    pub(super) fn resume(&mut self) {
+        self.is_cut = false;
+    }
+
+    /// Whether something of the set has come and no more will for now, since its stream is lost: nobody needs to wait for its quiet.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        self.is_cut && self.completeness > Completeness::Unknown
     }
 
     /// Returns a revision that changes with each opening.

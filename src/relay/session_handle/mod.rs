@@ -176,24 +176,14 @@ impl SessionHandle {
     /// Reserves room before it takes the changes: a stream that ends while this waits has not taken any, so none is lost. A change
     /// that was taken and not sent would leave its name subscribed upstream for ever.
     async fn forward_news(&self) -> usize {
-        let mut new_names = 0;
-        loop {
-            let Ok(room) = self.commands.reserve().await else { return new_names }; // the view task has ended: the next poll ends the stream
-            let mut session = self.lock();
-            let interest = session.take_interest();
-            let refuses = if interest.is_empty() { session.take_routing_nack() } else { None };
-            let has_more = session.has_news_for_view();
-            drop(session);
-            if !interest.is_empty() {
-                new_names += interest.iter().filter(|change| change.on).count();
-                room.send(Command::Interest(self.id, interest));
-            } else if let Some(refuses) = refuses {
-                room.send(Command::RoutingNack(self.id, refuses));
-            }
-            if !has_more {
-                return new_names;
-            }
+        let Ok(room) = self.commands.reserve().await else { return 0 }; // the view task has ended: the next poll ends the stream
+        let interest = self.lock().take_interest();
+        if interest.is_empty() {
+            return 0; // it was taken while this waited
         }
+        let new_names = interest.iter().filter(|change| change.on).count();
+        room.send(Command::Interest(self.id, interest));
+        new_names
     }
 
     /// Returns whether the view needs an update, and whether no reply can follow from the request.

@@ -128,56 +128,10 @@ fn whatever_may_have_changed_what_a_client_is_to_be_sent_wakes_its_session() {
     }
 }
 
-/// The view keeps clusters for as long as a client uses the routing of before.
-#[test]
-fn ord_1_a_request_that_nacks_routing_and_changes_names_says_both_to_the_view() {
-    let mut bench = Bench::new(9);
-    let table = Arc::new(TypeTable::new());
-    let (kind, store) = (table.resolve(RDS), BodyStore::default());
-    let mut view = View::new(table, Arc::default());
-    let upsert = |name: &str| {
-        let any = Any { type_url: RDS.into(), value: bytes::Bytes::new() };
-        let wrapper = discovery::Resource { name: name.into(), resource: Some(any), ..Default::default() };
-        let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &store).unwrap());
-        Update::Upsert { kind: kind.clone(), class: Class::Named, key: name.into(), resource }
-    };
-    let ask = |name: &str, nack: Option<String>| {
-        let error_detail = nack.as_ref().map(|_| discovery::Status { code: 3, message: "no".into() });
-        let (type_url, response_nonce) = (RDS.into(), nack.unwrap_or_default());
-        let resource_names_subscribe = vec![name.into()];
-        let request = DeltaDiscoveryRequest {
-            type_url,
-            response_nonce,
-            error_detail,
-            resource_names_subscribe,
-            ..Default::default()
-        };
-        bench.handle.handle_request(Request::Delta(request)).now_or_never()
-    };
-    assert_eq!(ask("a", None), Some(1));
-    let wanted = InterestChange { kind: kind.clone(), selector: Selector::Name("a".into()), on: true };
-    view.change_interest(SessionId(1), wanted, Moment::START);
-    view.apply(vec![upsert("a")], Moment::START);
-    view.publish();
-    bench.handle.published.replace(view.snapshot());
-    bench.handle.on_interest_applied();
-    let Step::Reply(reply) = bench.handle.poll(Waker::noop()) else { panic!("no reply") };
-    assert_eq!(ask("b", Some(reply.nonce.to_string())), Some(1));
-    let mut said = Vec::new();
-    while let Ok(command) = bench.commands.try_recv() {
-        said.push(match command {
-            Command::Interest(_, changes) => format!("{} names", changes.len()),
-            Command::RoutingNack(_, refuses) => format!("refuses: {refuses}"),
-            _ => continue,
-        });
-    }
-    assert_eq!(said, ["1 names", "1 names", "refuses: true"]);
-}
-
 #[test]
 fn claims_for_which_the_view_has_no_room_wake_their_session_until_they_are_sent() {
     let mut bench = Bench::new(1);
-    bench.handle.commands.try_send(Command::RoutingNack(SessionId(7), true)).unwrap();
+    bench.handle.commands.try_send(Command::Leave(SessionId(7), Vec::new())).unwrap();
     let kind = TypeTable::new().resolve("type.googleapis.com/own.Type");
     bench.handle.lock().return_claims(vec![Claim { kind, of: Claimed::Set }]);
     for tries in 1..=3 {

@@ -179,7 +179,6 @@ impl ViewTask {
                 self.refuse_names();
                 self.sources.on_names_requested(&changes, &self.view);
             }
-            Command::RoutingNack(session, refuses) => self.view.note_refusing(session, refuses),
             Command::Leave(session, changes) => {
                 self.view.on_session_left(session, changes, now);
                 self.sessions.remove(&session);

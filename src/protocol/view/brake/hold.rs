@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::clock::Clock;
 use super::rules::BrakeRules;
+use crate::protocol::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::update::Origin;
 use crate::xds::{Name, Resource};

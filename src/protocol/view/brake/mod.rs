@@ -4,7 +4,6 @@
 //! Owns how large each set was, and what is held. Leaves the tables to the view (`view/braking.rs`).
 //! Invariants: what is held is present; each removal has its own time; an empty set is never agreed to.
 
-mod clock;
 mod hold;
 mod report;
 mod rules;
@@ -18,10 +17,10 @@ pub use report::{BrakeEvent, BrakeReport, NotReleased, ReleaseReason};
 pub use rules::{BrakeRules, Generations};
 pub use state::{BrakeState, HeldRemoval, SetState};
 
-use self::clock::Clock;
 use self::window::Window;
 use super::interest::Selector;
 use super::update::Origin;
+use crate::protocol::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::xds::{Name, Type};
 

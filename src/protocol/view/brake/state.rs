@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::clock::Clock;
 use super::window::Window;
 use super::{Brakes, Held, Hold, SetBrake, What, restored_origin};
+use crate::protocol::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::brake::BrakeRules;
 use crate::protocol::view::interest::Selector;

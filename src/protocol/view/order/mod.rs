@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use self::references::References;
 use super::class::Class;
-use super::session_id::SessionId;
 use super::update::Origin;
 use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Authority, Name, Resource, Role, Type};
@@ -38,8 +37,6 @@ pub(super) struct Order {
     /// Authorities whose server is unreachable, or has not sent its routing since it came back; and since when others are steady.
     unsteady: BTreeSet<Authority>,
     steady: BTreeMap<Authority, Moment>,
-    /// Clients that have NACKed new routing and continue with their old one.
-    refusing: BTreeSet<SessionId>,
     /// Clusters whose endpoints have another name, by that name.
     clusters_of: BTreeMap<Name, BTreeSet<Name>>,
     /// Removed route configurations that clients still request: an Envoy continues to use the last one.
@@ -216,13 +213,6 @@ impl Order {
         self.look_by(now);
     }
 
-    pub(crate) fn note_refusing(&mut self, session: SessionId, refuses: bool) {
-        match refuses {
-            true => drop(self.refusing.insert(session)),
-            false => drop(self.refusing.remove(&session)),
-        }
-    }
-
     /// Whether upstream has been quiet since something began to wait.
     fn is_quiet(&self, since: Moment, now: Moment) -> bool {
         now >= self.quiet_at(since)
@@ -256,7 +246,6 @@ impl Order {
         bound: Duration,
         is_here: impl Fn(&Name) -> bool,
     ) -> Vec<(Key, Doomed)> {
-        let rejected = !self.refusing.is_empty();
         let mut dead: BTreeMap<Key, Doomed> = BTreeMap::new();
         let is_over = |name: &Name, since| self.bound_of(name, since, bound).is_some_and(|at| at <= now);
         let (clusters, endpoints): (Vec<_>, Vec<_>) =
@@ -264,7 +253,7 @@ impl Order {
         let mut fallen = Vec::new();
         let mut stay = BTreeSet::new();
         for (key, removable) in clusters {
-            let free = !rejected && self.is_quiet(removable.since, now) && !self.references.is_any(&key.2);
+            let free = self.is_quiet(removable.since, now) && !self.references.is_any(&key.2);
             if free || is_over(&key.2, removable.since) {
                 fallen.extend(self.references.is_live(&key.2).then(|| key.2.clone()));
                 dead.insert(key.clone(), *removable);

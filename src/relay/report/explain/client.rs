@@ -93,6 +93,10 @@ fn delay(delay: &Delay, completeness: Option<Completeness>, now: Moment) -> Reas
         DelayReason::SubscriptionsFirst => {
             ("waits_for_subscriptions", "removals wait until the newest subscriptions are counted")
         }
+        DelayReason::NackedRouting => (
+            "kept_for_old_routing",
+            "the client has NACKed its routing, and what it uses instead may lead to what is removed",
+        ),
     };
     Reason::of(code, text).until(delay.until, now)
 }

@@ -1,11 +1,11 @@
-//! The time of a brake: it passes only while the server's set stands.
+//! A time that passes only while the server could do something about what waits.
 
 use std::time::Duration;
 
 use crate::protocol::moment::Moment;
 
-/// Stands still from the end of an opening until the server has stated its set on the next one, so that no removal is let go while
-/// its server is away. It does not start over: a server that restarts again and again delays nothing for ever.
+/// Stands still while the server is away, so that no wait runs out meanwhile. It does not start over: a server that restarts again and
+/// again delays nothing for ever.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clock {
     passed: Duration,
