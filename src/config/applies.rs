@@ -12,7 +12,7 @@ pub(crate) enum Applies {
 }
 
 /// Every key of the file, or a section for all keys in it. The files for TLS of an address may change alone.
-const KEYS: [(&str, Applies); 56] = [
+const KEYS: [(&str, Applies); 57] = [
     ("access", Applies::NewStreams),
     ("admin", Applies::Restart),
     ("brakes", Applies::NewStreams),
@@ -51,6 +51,7 @@ const KEYS: [(&str, Applies); 56] = [
     ("limits.requests_per_second", Applies::NewStreams),
     ("limits.resource_timer", Applies::NewStreams),
     ("limits.second_silence", Applies::NewStreams),
+    ("limits.sought_names", Applies::NewStreams),
     ("limits.stated_versions_bytes", Applies::NewStreams),
     ("limits.streams", Applies::Restart),
     ("limits.streams_per_connection", Applies::Restart),

@@ -24,6 +24,7 @@ impl Checker<'_> {
             names_per_stream: or(&limits.names_per_stream, Positive(defaults.names_per_stream)).0,
             names_per_view: or(&limits.names_per_view, Positive(defaults.names_per_view)).0,
             cached_bytes: or(&limits.cached_bytes, Size(defaults.cached_bytes)).0,
+            sought_names: or(&limits.sought_names, Positive(defaults.sought_names)).0,
             absent_names_per_stream: or(&limits.absent_names_per_stream, Count(defaults.absent_names_per_stream)).0,
             linger: or(&limits.linger, Wait(defaults.linger)).0,
             lingering: or(&limits.lingering, Count(defaults.lingering)).0,

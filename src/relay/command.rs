@@ -17,7 +17,7 @@ pub(super) enum Command {
     Join(Box<dyn Subscriber>),
     Interest(SessionId, Vec<InterestChange>),
     /// Names and versions that a client holds and the view does not know.
-    Claims(Vec<Claim>),
+    Claims(SessionId, Vec<Claim>),
     Leave(SessionId, Vec<InterestChange>),
     Report(oneshot::Sender<ViewReport>),
     Explain(Type, Name, oneshot::Sender<ViewBook>),
@@ -41,6 +41,10 @@ pub(super) trait Subscriber: Send {
     fn answers_replies(&self) -> bool;
     /// Notifies it of names that the view has no room for.
     fn on_names_refused(&self, names: Vec<RefusedName>);
+    /// Gives back claims that the view has no room for.
+    fn on_claims_refused(&self, claims: Vec<Claim>);
+    /// The view has room for claims again.
+    fn on_claim_room(&self);
     fn on_interest_applied(&self);
     /// Wakes the session: there may be something to send.
     fn wake(&self);

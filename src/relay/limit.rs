@@ -29,6 +29,8 @@ pub(crate) enum Limit {
     StatedVersionsBytes,
     /// The names of all streams of one view.
     NamesPerView,
+    /// The names of one type that the clients of one view hold and the view does not know.
+    SoughtNames,
     /// The bytes of all cached resources.
     CachedBytes,
     /// The views of the process.
@@ -78,7 +80,7 @@ pub(crate) enum Limit {
 pub(crate) struct LimitCounters([AtomicU64; Limit::ALL.len()]);
 
 impl Limit {
-    pub(crate) const ALL: [Self; 33] = [
+    pub(crate) const ALL: [Self; 34] = [
         Self::MessageBytes,
         Self::RequestEntries,
         Self::NameBytes,
@@ -91,6 +93,7 @@ impl Limit {
         Self::NamesPerStream,
         Self::StatedVersionsBytes,
         Self::NamesPerView,
+        Self::SoughtNames,
         Self::CachedBytes,
         Self::Views,
         Self::ViewsPerConnection,
@@ -129,6 +132,7 @@ impl Limit {
             Self::NamesPerStream => "limits.names_per_stream",
             Self::StatedVersionsBytes => "limits.stated_versions_bytes",
             Self::NamesPerView => "limits.names_per_view",
+            Self::SoughtNames => "limits.sought_names",
             Self::Views => "views.max",
             Self::CachedBytes => "limits.cached_bytes",
             Self::ViewsPerConnection => "limits.views_per_connection",

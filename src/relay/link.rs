@@ -11,7 +11,7 @@ use super::response_reader::{ResponseReader, Turn};
 use crate::proto::{Request, Response};
 use crate::protocol::session::Variant;
 use crate::protocol::sources::StreamId;
-use crate::protocol::upstream::{ReceivedResponse, ResponseMessage, UnreadableResponse};
+use crate::protocol::upstream::{PollFailure, ReceivedResponse, ResponseMessage, UnreadableResponse};
 use crate::protocol::view::Completeness;
 use crate::xds::{Authority, Name};
 
@@ -96,10 +96,12 @@ pub enum LinkEvent {
         /// The polled type.
         type_url: String,
     },
-    /// A poll for one type failed, and will be repeated.
+    /// A poll for one type failed, or waits, and will be made again.
     PollFailed {
         /// The polled type.
         type_url: String,
+        /// What became of it.
+        failure: PollFailure,
     },
     /// How much of a collection was sent; only a source within the process reports it.
     Progress {

@@ -7,7 +7,7 @@ use super::report::AnswersSource;
 use super::session_handle::SessionHandle;
 use super::stay::Stay;
 use super::traces::OpenChange;
-use crate::protocol::view::{NameChanged, RefusedName, SessionId};
+use crate::protocol::view::{Claim, NameChanged, RefusedName, SessionId};
 
 /// A session that joins a view, or has joined it.
 ///
@@ -47,6 +47,14 @@ impl Subscriber for Member {
 
     fn on_names_refused(&self, names: Vec<RefusedName>) {
         self.session.on_names_refused(names);
+    }
+
+    fn on_claims_refused(&self, claims: Vec<Claim>) {
+        self.session.on_claims_refused(claims);
+    }
+
+    fn on_claim_room(&self) {
+        self.session.on_claim_room();
     }
 
     fn on_interest_applied(&self) {

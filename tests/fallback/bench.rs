@@ -45,7 +45,10 @@ pub const TWO: SessionId = SessionId(2);
 impl Bench {
     pub fn new(plan: Plan) -> Self {
         // `tests/order.rs` tests what waits for other changes.
-        let limits = Limits { reference_hold: Duration::ZERO, ..Limits::default() };
+        Self::with(plan, Limits { reference_hold: Duration::ZERO, ..Limits::default() })
+    }
+
+    pub fn with(plan: Plan, limits: Limits) -> Self {
         let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(limits));
         let node = Bytes::from_static(b"node");
         Self {
@@ -85,6 +88,7 @@ impl Bench {
             self.judge();
         }
         self.again.extend(self.sources.take_reopened());
+        self.view.note_unsteady(self.sources.unsteady(), self.now);
         self.view.on_time(self.now);
         for change in self.view.take_upstream_changes() {
             self.sources.want(change, &self.view, self.now);

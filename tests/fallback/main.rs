@@ -7,6 +7,7 @@ mod evidence;
 mod kept;
 mod lacks;
 mod returns;
+mod steady;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -7,7 +7,7 @@ use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, ResourceName};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Ack, Variant};
-use weir::protocol::view::{Completeness, Selector, Update};
+use weir::protocol::view::{Class, Completeness, Evidence, Selector, Update};
 use weir::xds::Authority;
 
 use super::support::{Bench, CDS, EDS, nack};
@@ -417,4 +417,48 @@ fn delta_10_a_wildcard_subscribed_again_before_its_answer_is_sent_with_all_that_
     bench.request(again, Request::Delta(request));
     bench.delta(again, CDS, &["*"], &[]);
     assert_eq!(bench.said(again), ["C a,b,c", "C  -old"], "it may have forgotten them since, and old is to be removed");
+}
+
+/// A second copy of what the client stated would cost as much again, and a retry at once would never end.
+#[test]
+fn i8_claims_without_room_stay_with_their_client_until_there_is_room() {
+    let limits = Limits { sought_names: 1000, reference_hold: Duration::ZERO, ..Limits::default() };
+    let mut bench = Bench::with(limits);
+    let [greedy, honest] = [(); 2].map(|()| bench.client(Variant::Delta));
+    let state = |bench: &mut Bench, client, prefix: &str, count: usize| {
+        let stated = (0..count).map(|number| (format!("{prefix}{number:04}"), "x".to_owned()));
+        let initial_resource_versions = stated.collect();
+        let request = DeltaDiscoveryRequest { type_url: CDS.into(), initial_resource_versions, ..Default::default() };
+        bench.request(client, Request::Delta(request));
+    };
+    state(&mut bench, greedy, "g", 2000);
+    state(&mut bench, honest, "h", 10);
+    bench.set(CDS, &[("a", "1")]);
+    let (kind, completeness) = (bench.kind(CDS), Completeness::Settled);
+    bench.apply(vec![Update::Progress { kind: kind.clone(), of: Selector::Wildcard, completeness }]);
+    assert_eq!((bench.said(greedy), bench.sought().len()), (vec!["C a".to_owned()], 2000));
+    assert_eq!(bench.refused_claims, 1125, "an eighth of the room is for others");
+    assert_eq!((bench.said(honest), bench.sought().len()), (vec!["C a".to_owned()], 10));
+    assert_eq!(bench.refused_claims, 1125, "which is room enough");
+    bench.set(CDS, &[("b", "1")]);
+    assert_eq!((bench.said(greedy), bench.sought().len()), (vec!["C b".to_owned()], 0), "there is no room yet");
+
+    let evidence = Evidence::Reported;
+    let absent = |number: usize| {
+        let (kind, key) = (kind.clone(), format!("g{number:04}").as_str().into());
+        Update::Absent { kind, class: Class::Wildcard, key, evidence }
+    };
+    bench.apply((0..300).map(absent).collect());
+    bench.said(greedy);
+    assert_eq!(bench.sought().len(), 0, "half of the room is not free yet");
+    bench.apply((300..500).map(absent).collect());
+    bench.said(greedy);
+    assert_eq!(bench.sought().len(), 1500, "all that is not answered");
+    assert_eq!(bench.refused_claims, 1125 + 1500 - 375 - 490, "some had room before, and some have now");
+    bench.apply((500..2000).map(absent).collect());
+    bench.said(greedy);
+    assert_eq!(bench.sought().len(), 635, "the answers to what had no room were not kept: now it is asked for");
+    bench.apply((0..2000).map(absent).collect());
+    bench.said(greedy);
+    assert_eq!(bench.sought().len(), 0, "everything is answered");
 }

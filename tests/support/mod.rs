@@ -38,6 +38,8 @@ pub struct Bench {
     limits: Arc<Limits>,
     store: BodyStore,
     claims: Vec<Claim>,
+    /// How many claims the view had no room for.
+    pub refused_claims: usize,
     next_id: u64,
     bounded: Bounded,
 }
@@ -63,6 +65,7 @@ impl Bench {
             limits,
             store: BodyStore::default(),
             claims: Vec::new(),
+            refused_claims: 0,
             next_id: 0,
             bounded: Bounded::default(),
         }
@@ -147,6 +150,7 @@ impl Bench {
                 marks.iter().for_each(|mark| session.on_name_changed(mark));
             }
         }
+        self.give_back_claims();
         wakes.0.len()
     }
 
@@ -221,8 +225,24 @@ impl Bench {
         let step = self.bounded.poll(session, &state, &mut self.leases, self.now);
         let claims = session.take_claims();
         self.claims.extend(claims.clone());
-        self.view.seek(claims);
+        self.view.seek(id, claims);
+        self.give_back_claims();
         step
+    }
+
+    /// As the view task does: sessions take back claims without room, and claim again when there is.
+    fn give_back_claims(&mut self) {
+        for (id, claims) in self.view.take_refused_claims() {
+            self.refused_claims += claims.len();
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.on_claims_refused(claims);
+            }
+        }
+        for id in self.view.take_sessions_to_claim() {
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.on_claim_room();
+            }
+        }
     }
 
     /// Names that sessions hold and the view does not know, since the last call.

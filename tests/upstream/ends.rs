@@ -7,7 +7,7 @@ use weir::proto::{Request, Response};
 use weir::protocol::session::Variant;
 use weir::protocol::set_mark::SetMark;
 use weir::protocol::upstream::{InitialSet, ServerQuirks};
-use weir::protocol::view::{Claim, Claimed, Class};
+use weir::protocol::view::{Claim, Claimed, Class, SessionId};
 
 use super::support::{CDS, END_OF_SET, LDS};
 use super::{Bench, delta, error, requested, wrapped};
@@ -28,7 +28,7 @@ fn settled(names: &[&str], rules: ServerQuirks) -> Bench {
 /// A client needs the end of the set.
 fn need(bench: &mut Bench) {
     let claim = Claim { kind: bench.table.resolve(CDS), of: Claimed::Set };
-    bench.view.seek(vec![claim]);
+    bench.view.seek(SessionId(1), vec![claim]);
     bench.later(Duration::ZERO);
 }
 

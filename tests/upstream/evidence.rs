@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir::proto::Response;
 use weir::protocol::session::Variant;
 use weir::protocol::upstream::{OnResourceTimeout, ServerQuirks};
-use weir::protocol::view::{Claim, Claimed, Class};
+use weir::protocol::view::{Claim, Claimed, Class, SessionId};
 
 use super::support::{CDS, EDS, LDS};
 use super::{Bench, WINDOW, delta, error, requested, sotw};
@@ -354,7 +354,7 @@ fn sotw_7_who_holds_all_of_a_set_that_nobody_knows_is_answered_by_a_second_silen
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
     let kind = bench.table.resolve(CDS);
-    bench.view.seek(vec![Claim { kind, of: Claimed::Set }]);
+    bench.view.seek(SessionId(1), vec![Claim { kind, of: Claimed::Set }]);
     assert_eq!(bench.later(QUIET), ["Settled"]);
     assert!(bench.asks_again());
     bench.reopen();
@@ -411,4 +411,48 @@ fn up_36_an_error_of_an_earlier_opening_confirms_nothing_on_the_next() {
     bench.respond(0, delta(EDS, &["b"], &[], "4"));
     bench.later(TIMER);
     assert_eq!(bench.later(SECOND), ["Named a gone"]);
+}
+
+/// Otherwise one client with many names that nobody has could keep all others from getting an answer about theirs.
+#[test]
+fn i8_what_a_client_holds_is_requested_although_another_holds_more_than_there_is_room_for() {
+    const LIMIT: usize = 100_000;
+    let [greedy, honest] = [2, 3].map(SessionId);
+    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    bench.respond(0, delta(CDS, &["x"], &[], "1"));
+    let kind = bench.table.resolve(CDS);
+    let claims = |prefix: &str, count: usize| -> Vec<Claim> {
+        let names = (0..count).map(|number| format!("{prefix}{number:06}"));
+        names
+            .map(|name| Claim { kind: kind.clone(), of: Claimed::Name(Class::Wildcard, name.as_str().into()) })
+            .collect()
+    };
+    bench.view.seek(greedy, claims("g", LIMIT));
+    bench.view.seek(honest, claims("h", 10));
+    let refused = bench.view.take_refused_claims();
+    assert_eq!(refused.keys().collect::<Vec<_>>(), [&greedy], "the ten have room");
+    let left_out = refused[&greedy].clone();
+    assert_eq!(left_out.len(), LIMIT / 8);
+
+    let stated =
+        |requests: &[String], name: &str| requests.iter().any(|text| text.contains(&format!("{name}:weir-unknown")));
+    bench.later(QUIET);
+    assert!(bench.asks_again());
+    let requests = bench.reopen();
+    assert!(stated(&requests, "h000000") && stated(&requests, "h000009"));
+    assert!(stated(&requests, "g000000") && !stated(&requests, "g099999"));
+
+    // The server answers, so there is room for the rest, which goes into the next opening.
+    assert!(bench.view.take_sessions_to_claim().is_empty());
+    let removed: Vec<String> = (0..LIMIT - LIMIT / 8).map(|number| format!("g{number:06}")).collect();
+    let removed: Vec<_> = removed.iter().map(String::as_str).collect();
+    bench.respond(0, delta(CDS, &[], &removed, "2"));
+    assert_eq!(bench.view.take_sessions_to_claim(), [greedy].into());
+    bench.view.seek(greedy, left_out);
+    assert!(bench.view.take_refused_claims().is_empty());
+    bench.later(QUIET);
+    bench.later(TIMER);
+    assert!(bench.asks_again());
+    let requests = bench.reopen();
+    assert!(stated(&requests, "g099999") && stated(&requests, "h000009") && !stated(&requests, "g000000"));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir::proto::discovery::{DiscoveryResponse, Resource, ResourceError, ResourceName, Status};
 use weir::proto::{Any, Response};
 use weir::protocol::session::Variant;
-use weir::protocol::upstream::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};
+use weir::protocol::upstream::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, PollFailure, ServerQuirks};
 
 use super::support::{CDS, EDS, LDS};
 use super::{Bench, WINDOW, any, delta, error, requested, sotw, wrapped};
@@ -243,7 +243,7 @@ fn up_36_a_type_that_is_requested_apart_is_silent_only_while_its_own_questions_a
     bench.requests(0);
     assert_eq!(bench.later(Duration::from_secs(10)), [""; 0]);
     let epoch = bench.epochs[0];
-    bench.upstream.streams()[0].on_poll_failed(epoch, EDS);
+    bench.upstream.streams()[0].on_poll_failed(epoch, EDS, PollFailure::Silent, bench.now);
     assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
     assert_eq!(bench.respond(0, sotw(EDS, &["a"], "1")), ["Named a set"]);
     bench.requests(0);

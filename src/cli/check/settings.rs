@@ -147,6 +147,7 @@ fn limits(config: &Config) -> Vec<Row> {
         ("names_per_stream", limits.names_per_stream.to_string()),
         ("names_per_view", limits.names_per_view.to_string()),
         ("cached_bytes", size_text(limits.cached_bytes)),
+        ("sought_names", limits.sought_names.to_string()),
         ("absent_names_per_stream", limits.absent_names_per_stream.to_string()),
         ("linger", time(limits.linger)),
         ("lingering", limits.lingering.to_string()),

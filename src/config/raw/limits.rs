@@ -31,6 +31,8 @@ section! {
         cached_bytes: Option<Located<Size>> = "4GiB";
         /// Memory for `initial_resource_versions` of all clients until they are judged; equal ones are kept once.
         stated_versions_bytes: Option<Located<Size>> = "512MiB";
+        /// Names of one type that clients hold, their view does not know, and servers are asked for once more. Those above it are asked for later.
+        sought_names: Option<Located<Positive>> = 100000;
         /// Above this, names that only this stream wants no longer trigger fallback.
         absent_names_per_stream: Option<Located<Count>> = 100;
         /// How long interest and its cache outlive the last client that had it.

@@ -112,6 +112,7 @@ limits:
   names_per_view: 2000
   stated_versions_bytes: 1MiB
   cached_bytes: 1GiB
+  sought_names: 10
   absent_names_per_stream: 0
   linger: 30s
   reply_bytes: 2097152

@@ -346,9 +346,26 @@ impl Session {
         self.claims.extend(claims);
     }
 
+    /// Takes back claims for which the view has no room.
+    pub fn on_claims_refused(&mut self, claims: Vec<Claim>) {
+        for Claim { kind, of } in claims {
+            if let Some(subscription) = self.subscriptions.get_mut(&kind) {
+                subscription.on_claim_refused(of);
+            }
+        }
+    }
+
+    /// The view has room again: the next poll claims what had none.
+    pub fn on_claim_room(&mut self) {
+        self.subscriptions.values_mut().for_each(|subscription| subscription.awaits_claim_room = false);
+    }
+
     fn note_claims(&mut self, state: &Snapshot, now: Moment) {
         let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
         for (kind, subscription) in &mut self.subscriptions {
+            if subscription.awaits_claim_room {
+                continue;
+            }
             subscription.claim_wildcard(kind, &view);
             subscription.claim_members(kind, &view);
             if subscription.uses_full_sets(kind, &view) {

@@ -64,6 +64,8 @@ pub(super) struct Subscription {
     /// Claimed names, each with the opening on which it was claimed.
     pub(crate) claimed: BTreeMap<(Class, Name), Revision>,
     pub(crate) claims: Vec<Claimed>,
+    /// The view has had no room for claims of the type. Nothing is claimed until it has.
+    pub(crate) awaits_claim_room: bool,
     /// The client polls, and gets a full reply whatever it holds.
     pub(crate) asks_once: bool,
     pub(crate) acks: AckTracker,
@@ -194,6 +196,7 @@ impl Subscription {
             empty_answer_due: false,
             claimed: BTreeMap::new(),
             claims: Vec::new(),
+            awaits_claim_room: false,
             asks_once: false,
             acks: AckTracker::default(),
         }
@@ -421,8 +424,18 @@ impl Subscription {
 
     /// Claims a name that the client may hold, if what is known does not suffice for a reply.
     pub(crate) fn claim(&mut self, class: Class, name: &Name, opening: Revision) {
-        if self.claimed.insert((class, name.clone()), opening) != Some(opening) {
+        if !self.awaits_claim_room && self.claimed.insert((class, name.clone()), opening) != Some(opening) {
             self.claims.push(Claimed::Name(class, name.clone()));
+        }
+    }
+
+    /// The view has no room for a claim. It is not kept: it is made again, of what the client states or was sent, when there is room.
+    pub(crate) fn on_claim_refused(&mut self, claim: Claimed) {
+        let Claimed::Name(class, name) = claim else { return };
+        self.awaits_claim_room = true;
+        self.claimed.remove(&(class, name));
+        if let (Class::Wildcard, Some(wildcard)) = (class, &mut self.wildcard) {
+            wildcard.claimed_on = None;
         }
     }
 

@@ -42,13 +42,16 @@ impl Sources {
         takes_lists.map(|(_, plan)| plan.quirks.max_request_bytes).min()
     }
 
-    /// Returns authorities whose server is unreachable, or has not sent its routing since it became reachable.
+    /// Returns authorities whose server is unreachable, or has not sent its routing since it became reachable. Time alone may end that:
+    /// the streams' deadlines say when it has to be read again.
     pub fn unsteady(&self) -> BTreeSet<Authority> {
-        let is_steady = |server: usize| {
-            let upstream = self.servers[server].upstream.as_ref();
-            upstream.is_some_and(|upstream| upstream.all().all(Stream::has_answered_routing))
+        let is_steady = |server: usize, authority: &Authority| {
+            let Server { upstream, without, .. } = &self.servers[server];
+            let answered = |upstream: &Upstream| upstream.all().all(Stream::has_answered_routing);
+            !without.contains(authority) && upstream.as_ref().is_some_and(answered)
         };
-        let unsteady = self.ladders().filter(|ladder| !ladder.server.is_some_and(is_steady));
+        let unsteady =
+            self.ladders().filter(|ladder| !ladder.server.is_some_and(|server| is_steady(server, ladder.authority)));
         unsteady.map(|ladder| ladder.authority.clone()).collect()
     }
 

@@ -15,6 +15,17 @@ pub(super) struct Liveness {
     faults: Faults,
 }
 
+/// Why a poll has brought nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PollFailure {
+    /// It is made when an earlier one is answered.
+    Waits,
+    /// The server has not answered, or reports that it cannot.
+    Silent,
+    /// The answer cannot be used. It concerns this type alone.
+    Refused,
+}
+
 /// What a silence proves so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SilenceVerdict {

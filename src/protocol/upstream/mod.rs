@@ -39,6 +39,7 @@ use std::sync::Arc;
 pub use backoff::Backoff;
 pub(crate) use backoff::BackoffTimes;
 pub(crate) use delivery::{Delivery, DeliveryHabits};
+pub use liveness::PollFailure;
 pub(crate) use parser::ResponseSummary;
 pub use parser::{ReceivedResponse, ResponseMessage, ResponseParser, UnreadableResponse};
 pub use quirks::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};

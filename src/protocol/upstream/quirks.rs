@@ -70,6 +70,12 @@ impl ServerQuirks {
             false => Update::Absent { kind, class, key, evidence: Evidence::Reported },
         }
     }
+
+    /// Whether it is within the process, as files and the hub are: then it is alive as long as its stream is open. No others have
+    /// silence that means nothing.
+    pub(super) fn is_within_process(&self) -> bool {
+        self.signals_completion || self.on_resource_timeout == OnResourceTimeout::Unknown
+    }
 }
 
 impl Default for ServerQuirks {

@@ -69,6 +69,9 @@ impl TypeSubscription {
             Variant::Sotw => Request::Sotw(self.sotw_request(of, first)),
             Variant::Delta => Request::Delta(self.delta_request(of, first)),
         };
+        if first {
+            self.expect_answers(of.kind, of.variant, of.quirks.per_type_liveness);
+        }
         if self.wire.changed {
             self.wire.next_at = self.wire.next_at.min(of.now); // the rest follows at once
         } else if sent {

@@ -13,6 +13,8 @@ pub(super) struct RequestedNames {
     timers: BTreeSet<(Moment, Name)>,
     /// Names in requests that are made and not yet written.
     handed_out: BTreeSet<Name>,
+    /// Names of the first request of this opening that the server has neither answered nor been silent about. Only of routing types.
+    due: BTreeSet<Name>,
 }
 
 /// The state of a name that the server has not given.
@@ -47,13 +49,29 @@ impl RequestedNames {
         self.open.iter().map(|(name, question)| (name, *question))
     }
 
+    /// Names of the first request of this opening, to each of which an answer is due.
+    pub(crate) fn expect(&mut self, names: BTreeSet<Name>) {
+        self.due = names;
+    }
+
+    pub(crate) fn is_any_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// The server has sent something of the name.
+    pub(crate) fn answered(&mut self, name: &Name) {
+        self.due.remove(name);
+    }
+
     pub(crate) fn request(&mut self, name: Name) {
+        self.answered(&name);
         self.stop_timer(&name);
         self.open.insert(name, NameState::Waiting { until: None, first: false });
     }
 
     /// The server has sent the resource, or something under its name that counts as present.
     pub(crate) fn given(&mut self, name: &Name) {
+        self.answered(name);
         self.stop_timer(name);
         self.open.remove(name);
     }
@@ -64,6 +82,7 @@ impl RequestedNames {
     }
 
     pub(crate) fn settle(&mut self, name: Name, question: NameState) {
+        self.answered(&name);
         self.stop_timer(&name);
         self.open.insert(name, question);
     }
@@ -102,6 +121,7 @@ impl RequestedNames {
     pub(crate) fn disconnect(&mut self) {
         self.timers.clear();
         self.handed_out.clear();
+        self.due.clear();
         self.open.values_mut().for_each(|question| *question = NameState::Waiting { until: None, first: false });
     }
 
@@ -118,6 +138,7 @@ impl RequestedNames {
             return None;
         }
         let (_, name) = self.timers.pop_first()?;
+        self.due.remove(&name);
         self.open.insert(name.clone(), NameState::Silent);
         Some(name)
     }

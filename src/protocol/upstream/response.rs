@@ -68,6 +68,7 @@ impl TypeSubscription {
         for name in read.names() {
             self.unconfirmed.remove(name);
             self.second_request.answered(name);
+            self.requested.answered(name);
             self.progress.to_be_repeated.remove(name);
         }
     }

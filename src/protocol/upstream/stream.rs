@@ -1,6 +1,7 @@
 //! One ADS stream to one server, through all its reconnects.
 
 mod explain;
+mod routing;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,7 @@ use bytes::Bytes;
 pub(crate) use self::explain::{NameRequest, RequestState};
 pub(crate) use self::summary::TypeSummary;
 use super::delivery::Delivery;
-use super::liveness::Liveness;
+use super::liveness::{Liveness, PollFailure};
 use super::parser::{ReceivedResponse, ResponseMessage};
 use super::quirks::ServerQuirks;
 use super::request::RequestContext;
@@ -28,7 +29,7 @@ use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
 use crate::protocol::view::{Class, InterestChange, Selector, Update};
-use crate::xds::{BodyStore, Role, Type, TypeTable};
+use crate::xds::{BodyStore, Type, TypeTable};
 
 /// The number of an opening of the stream. It shows whether a message belongs to an earlier opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,10 +136,10 @@ impl Stream {
     }
 
     /// A poll for a type failed. Until one is answered again, the server's silence about the type is no evidence.
-    pub fn on_poll_failed(&mut self, epoch: Epoch, url: &str) {
+    pub fn on_poll_failed(&mut self, epoch: Epoch, url: &str, failure: PollFailure, now: Moment) {
         let kind = self.table.resolve(url);
         if let Some(subscription) = self.types.get_mut(&kind).filter(|_| epoch == self.epoch && self.open) {
-            subscription.on_poll_failed();
+            subscription.on_poll_failed(failure, now, &self.limits);
         }
     }
 
@@ -158,13 +159,6 @@ impl Stream {
             subscription.deliveries.drain(..).map(|seen| (kind.clone(), seen)).collect::<Vec<_>>()
         };
         self.types.iter_mut().flat_map(of)
-    }
-
-    /// Whether the server has sent all of the wanted routing types since the stream was opened.
-    pub(crate) fn has_answered_routing(&self) -> bool {
-        let mut routing =
-            self.types.iter().filter(|(kind, subscription)| kind.is(Role::Routing) && subscription.is_wanted());
-        self.open && routing.all(|(_, subscription)| subscription.has_answered_all())
     }
 
     /// The stream has ended. Cached resources stay (UP-32). What is known of the completeness of sets and of absent names holds

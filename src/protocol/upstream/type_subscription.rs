@@ -1,17 +1,19 @@
 //! One type on one upstream stream: what is subscribed, what the server has sent of it, and what follows from that.
 
 mod findings;
+mod first_answer;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use self::first_answer::FirstAnswer;
 use super::ViewContext;
 use super::delivery::{Delivery, DeliveryHabit};
 use super::end_question::EndQuestion;
 use super::globs::Globs;
 use super::left_out::LeftOut;
-use super::liveness::Liveness;
+use super::liveness::{Liveness, PollFailure};
 use super::quirks::{self, ServerQuirks};
 use super::recently_left::RecentlyLeft;
 use super::rejected::Rejected;
@@ -64,6 +66,8 @@ pub(super) struct TypeSubscription {
     pub(crate) wire: Wire,
     /// When the first request of this opening was written.
     pub(crate) written: Option<Moment>,
+    /// How far the server has answered that request.
+    first_answer: FirstAnswer,
     /// If each type is polled separately: what the polls of this type prove.
     pub(crate) poll_liveness: Liveness,
     /// Timers up to this moment were handled.
@@ -125,6 +129,7 @@ impl TypeSubscription {
             errors: BTreeMap::new(),
             wire: Wire::default(),
             written: None,
+            first_answer: FirstAnswer::default(),
             poll_liveness: Liveness::default(),
             judged_at: Moment::START,
         }
@@ -138,13 +143,6 @@ impl TypeSubscription {
     pub(crate) fn is_waiting(&self) -> bool {
         let of_wildcard = self.wildcard && self.versions.is_empty() && self.accepted.is_empty();
         of_wildcard || self.requested.is_any_waiting()
-    }
-
-    /// Whether the server has sent all that is wanted on this opening, or had the time to. A server that honors stated versions
-    /// sends nothing if nothing is new.
-    pub(crate) fn has_answered_all(&self) -> bool {
-        let had_time = self.poll_liveness.is_proven() || self.second_request.has_looked();
-        (!self.wildcard || self.progress.has_response() || had_time) && !self.requested.is_any_waiting()
     }
 
     /// Whether nothing of the type is wanted, the server was sent that, and it has had time for its last responses.
@@ -255,6 +253,7 @@ impl TypeSubscription {
         }
         self.progress = SetProgress::default();
         (self.written, self.poll_liveness) = (None, Liveness::default());
+        self.first_answer = FirstAnswer::default();
     }
 
     /// Names that came on this opening and could not be read count as given. Those without a cached value are requested on the
@@ -274,10 +273,12 @@ impl TypeSubscription {
     /// A poll for the type was answered, with or without changes.
     pub(crate) fn on_poll(&mut self, now: Moment) {
         self.poll_liveness.answered_at(now);
+        self.first_answer = self.first_answer.after_response();
     }
 
     /// A poll for the type was not answered.
-    pub(crate) fn on_poll_failed(&mut self) {
+    pub(crate) fn on_poll_failed(&mut self, failure: PollFailure, now: Moment, limits: &Limits) {
+        self.first_answer = self.first_answer.after_failure(failure, now, limits);
         self.poll_liveness = Liveness::default();
         self.requested.pause();
     }

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::class::Class;
 use super::interest::Selector;
 use super::resource_table::{Entry, Presence};
+use super::session_id::SessionId;
+use super::sought_names::{Insertion, SoughtNames};
 use super::{Completeness, View};
 use crate::xds::{Name, Type};
 
@@ -30,22 +32,35 @@ pub enum Claimed {
 /// The claims of clients, until each is found or known to be absent.
 #[derive(Debug, Default)]
 pub(super) struct Sought {
-    names: BTreeMap<(Type, Class), BTreeSet<Name>>,
+    names: BTreeMap<(Type, Class), SoughtNames>,
     sets: BTreeSet<Type>,
     /// Increases with each new claim.
     generation: u64,
+    /// Claims that had no room since the last call, by session.
+    refused: BTreeMap<SessionId, Vec<Claim>>,
+    /// Sessions that had claims without room, and may claim again.
+    admitted: BTreeSet<SessionId>,
 }
 
 impl Sought {
-    fn insert(&mut self, claim: Claim, limit: usize) {
-        let new = match claim.of {
-            Claimed::Set => self.sets.insert(claim.kind),
-            Claimed::Name(class, name) => {
-                let names = self.names.entry((claim.kind, class)).or_default();
-                names.len() < limit && names.insert(name)
-            }
+    fn insert(&mut self, session: SessionId, claim: Claim, limit: usize) {
+        let Claimed::Name(class, name) = claim.of else {
+            self.generation += u64::from(self.sets.insert(claim.kind));
+            return;
         };
-        self.generation += u64::from(new);
+        let names = self.names.entry((claim.kind.clone(), class)).or_default();
+        match names.insert(session, &name, limit) {
+            Insertion::New => self.generation += 1,
+            Insertion::Known => {}
+            Insertion::NoRoom => {
+                // The end of the set answers for what has no room.
+                if class == Class::Wildcard && self.sets.insert(claim.kind.clone()) {
+                    self.generation += 1;
+                }
+                let claim = Claim { kind: claim.kind, of: Claimed::Name(class, name) };
+                self.refused.entry(session).or_default().push(claim);
+            }
+        }
     }
 
     pub(crate) fn is_any(&self) -> bool {
@@ -60,39 +75,58 @@ impl Sought {
         let key = (kind.clone(), class);
         let Some(names) = self.names.get_mut(&key) else { return false };
         let sought = names.remove(name);
-        if names.is_empty() {
-            self.names.remove(&key);
-        }
+        self.make_room(&key);
         sought
     }
 
     /// Drops all wildcard claims of a type, since the set is complete.
     pub(crate) fn found_all(&mut self, kind: &Type) {
         self.sets.remove(kind);
-        self.names.remove(&(kind.clone(), Class::Wildcard));
+        if let Some(mut names) = self.names.remove(&(kind.clone(), Class::Wildcard)) {
+            self.admitted.append(&mut names.waiting);
+        }
     }
 
     pub(crate) fn forget(&mut self, kind: &Type, wanted: &Selector) {
         match wanted {
-            Selector::Wildcard => {
-                self.sets.remove(kind);
-                self.names.remove(&(kind.clone(), Class::Wildcard));
-            }
+            Selector::Wildcard => self.found_all(kind),
             Selector::Name(name) => {
                 self.found(kind, Class::Named, name);
+                let key = (kind.clone(), Class::Named);
                 if name.is_glob()
-                    && let Some(names) = self.names.get_mut(&(kind.clone(), Class::Named))
+                    && let Some(names) = self.names.get_mut(&key)
                 {
-                    names.retain(|member| member.collection().as_ref() != Some(name));
+                    names.remove_members(name);
+                    self.make_room(&key);
                 }
             }
+        }
+    }
+
+    /// A session has left. What it alone has claimed makes room for others.
+    pub(crate) fn on_left(&mut self, session: SessionId) {
+        self.refused.remove(&session);
+        self.admitted.remove(&session);
+        self.names.values_mut().for_each(|names| names.on_left(session));
+        for key in self.names.keys().cloned().collect::<Vec<_>>() {
+            self.make_room(&key);
+        }
+    }
+
+    /// Lets sessions claim again what had no room, once there is.
+    fn make_room(&mut self, key: &(Type, Class)) {
+        let Some(names) = self.names.get_mut(key) else { return };
+        self.admitted.append(&mut names.take_waiting());
+        if names.is_empty() {
+            self.names.remove(key);
         }
     }
 }
 
 impl View {
-    /// Adds claims of clients, so that their names are requested again from the servers responsible for them.
-    pub fn seek(&mut self, claims: Vec<Claim>) {
+    /// Adds claims of a session, so that their names are requested again from the servers responsible for them. Names without room
+    /// are claimed again when there is: [`Self::take_refused_claims`], [`Self::take_sessions_to_claim`].
+    pub fn seek(&mut self, session: SessionId, claims: Vec<Claim>) {
         for claim in claims {
             let unknown = match &claim.of {
                 Claimed::Set => {
@@ -113,9 +147,19 @@ impl View {
                 }
             };
             if unknown {
-                self.sought.insert(claim, self.limits.sought_names);
+                self.sought.insert(session, claim, self.limits.sought_names);
             }
         }
+    }
+
+    /// Returns the claims, by session, for which there was no room since the last call. They stay with their sessions.
+    pub fn take_refused_claims(&mut self) -> BTreeMap<SessionId, Vec<Claim>> {
+        std::mem::take(&mut self.sought.refused)
+    }
+
+    /// Returns the sessions that may claim again what had no room, since the last call.
+    pub fn take_sessions_to_claim(&mut self) -> BTreeSet<SessionId> {
+        std::mem::take(&mut self.sought.admitted)
     }
 
     /// Returns a number that changes with each new claim.
@@ -124,7 +168,7 @@ impl View {
     }
 
     pub(crate) fn sought(&self, kind: &Type, class: Class) -> impl Iterator<Item = &Name> {
-        self.sought.names.get(&(kind.clone(), class)).into_iter().flatten()
+        self.sought.names.get(&(kind.clone(), class)).into_iter().flat_map(SoughtNames::names)
     }
 
     /// Returns whether a client holds a set whose contents are unknown.

@@ -28,6 +28,7 @@ mod revision;
 mod saved;
 mod session_id;
 mod snapshot;
+mod sought_names;
 mod update;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -225,6 +226,7 @@ impl View {
             }
         }
         self.interest.on_left(session);
+        self.sought.on_left(session);
     }
 
     /// Notifies a session that subscribes to a collection of the members.

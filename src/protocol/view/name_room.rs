@@ -1,4 +1,5 @@
-//! How many names a view may have, how many bytes of them a list of SotW, and who gets a new one when there is little room.
+//! How many names a view may have, or seek for its clients, how many bytes of them a list of SotW, and who gets a new one when there is
+//! little room.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,6 +19,11 @@ impl Shares {
     /// The names of a view.
     pub(super) fn of_names(limit: usize) -> Self {
         Self { limit, reserved: limit / 2, least: 100 }
+    }
+
+    /// The names that clients hold and the view does not know. Most is for whoever comes: a single client may have many.
+    pub(super) fn of_claims(limit: usize) -> Self {
+        Self { limit, reserved: limit / 8, least: 100 }
     }
 
     /// The bytes of one list. Most is for whoever comes: a single client may need it.

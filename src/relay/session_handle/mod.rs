@@ -33,7 +33,7 @@ use super::traces::{SessionTraces, SpanIds};
 use crate::proto::Request;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::{Ack, BadRequest, CloseReason, Estimate, Fetched, NackChange, Session, Step, Variant};
-use crate::protocol::view::{Completeness, NameChanged, RefusedName, SessionId, Snapshot};
+use crate::protocol::view::{Claim, Completeness, NameChanged, RefusedName, SessionId, Snapshot};
 use crate::xds::{Authority, HeldVersions, Name, Peer, Type};
 
 pub(crate) struct SessionHandle {
@@ -75,6 +75,8 @@ enum Notice {
     NamesChanged(Vec<NameChanged>),
     InterestApplied,
     NamesRefused(Vec<RefusedName>),
+    ClaimsRefused(Vec<Claim>),
+    ClaimRoom,
     StatedVersionsRefused,
 }
 
@@ -299,7 +301,8 @@ impl SessionHandle {
         if claims.is_empty() {
             return;
         }
-        if let Err(TrySendError::Full(Command::Claims(claims))) = self.commands.try_send(Command::Claims(claims)) {
+        let claims = Command::Claims(self.id, claims);
+        if let Err(TrySendError::Full(Command::Claims(_, claims))) = self.commands.try_send(claims) {
             session.return_claims(claims);
             self.waker.wake();
         }
@@ -426,6 +429,16 @@ impl SessionHandle {
         self.waker.wake();
     }
 
+    pub(super) fn on_claims_refused(&self, claims: Vec<Claim>) {
+        self.notify(Notice::ClaimsRefused(claims));
+    }
+
+    /// Wakes the session, so that it claims again what had no room.
+    pub(super) fn on_claim_room(&self) {
+        self.notify(Notice::ClaimRoom);
+        self.waker.wake();
+    }
+
     /// Ends the session if the versions that its client stated are refused. Their memory is free when the reply in hand is made.
     pub(crate) fn on_stated_versions_refused(&self) {
         self.notify(Notice::StatedVersionsRefused);
@@ -454,6 +467,8 @@ impl SessionHandle {
                 Notice::NamesChanged(marks) => marks.iter().for_each(|mark| session.on_name_changed(mark)),
                 Notice::InterestApplied => session.on_interest_applied(),
                 Notice::NamesRefused(names) => session.on_names_refused(&names),
+                Notice::ClaimsRefused(claims) => session.on_claims_refused(claims),
+                Notice::ClaimRoom => session.on_claim_room(),
                 Notice::StatedVersionsRefused => session.end_if_refused(),
             }
         }

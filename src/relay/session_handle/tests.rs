@@ -112,11 +112,12 @@ fn request() -> Request {
 #[test]
 fn whatever_may_have_changed_what_a_client_is_to_be_sent_wakes_its_session() {
     type Cause = fn(&Arc<SessionHandle>);
-    let causes: [(&str, Cause); 6] = [
+    let causes: [(&str, Cause); 7] = [
         ("a request", |handle| assert_eq!(handle.handle_request(request()).now_or_never(), Some(1))),
         ("counted interest", |handle| handle.on_interest_applied()),
         ("a published change", |handle| handle.wake()),
         ("names without room", |handle| handle.on_names_refused(Vec::new())),
+        ("room for claims", |handle| handle.on_claim_room()),
         ("refused versions", |handle| handle.on_stated_versions_refused()),
         ("the end of the view", |handle| drop(Member::new(handle.clone(), Stay::default()))),
     ];
@@ -141,7 +142,7 @@ fn claims_for_which_the_view_has_no_room_wake_their_session_until_they_are_sent(
     bench.commands.try_recv().unwrap();
     bench.waits();
     assert_eq!(bench.woken(), 3, "there was room");
-    assert!(matches!(bench.commands.try_recv(), Ok(Command::Claims(claims)) if claims.len() == 1));
+    assert!(matches!(bench.commands.try_recv(), Ok(Command::Claims(_, claims)) if claims.len() == 1));
 }
 
 #[test]

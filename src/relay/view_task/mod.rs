@@ -1,6 +1,7 @@
 //! The task that owns one view: it waits for an event, and then decides without waiting.
 
 mod brakes;
+mod claims;
 mod dangling;
 mod explain;
 mod left_out;
@@ -183,7 +184,7 @@ impl ViewTask {
                 self.view.on_session_left(session, changes, now);
                 self.sessions.remove(&session);
             }
-            Command::Claims(claims) => self.view.seek(claims),
+            Command::Claims(session, claims) => self.seek(session, claims),
             Command::Report(to) => {
                 let _ = to.send(self.report()); // the caller may have dropped the receiver
             }
@@ -244,8 +245,8 @@ impl ViewTask {
                 Some((_, epoch)) => self.sources.on_unchanged(id, epoch, &type_url, now),
                 None => Vec::new(),
             },
-            LinkEvent::PollFailed { type_url } => {
-                link.up.iter().for_each(|(_, epoch)| stream.on_poll_failed(*epoch, &type_url));
+            LinkEvent::PollFailed { type_url, failure } => {
+                link.up.iter().for_each(|(_, epoch)| stream.on_poll_failed(*epoch, &type_url, failure, now));
                 Vec::new()
             }
             LinkEvent::Progress { type_url, glob, completeness } => match link.up {
@@ -368,6 +369,7 @@ impl ViewTask {
         self.published.note_brakes(self.view.is_braked().then(|| self.view.brake_state(now)));
         concerned().for_each(|(handle, _)| handle.wake());
         self.usage.note(!self.sessions.is_empty(), self.view.is_wanted(), Instant::now());
+        self.admit_claims();
         for session in std::mem::take(&mut self.interest_applied) {
             if let Some(handle) = self.sessions.get(&session) {
                 handle.on_interest_applied();

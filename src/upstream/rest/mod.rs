@@ -29,7 +29,7 @@ use super::ads::random;
 use super::error_chain::chain;
 use crate::proto::{Request, Response};
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::{Backoff, ServerQuirks};
+use crate::protocol::upstream::{Backoff, PollFailure, ServerQuirks};
 use crate::relay::{Connector, Link, LinkEvent, LinkReport};
 use crate::transcode::{Descriptors, Transcoder};
 use crate::xds::TypeTable;
@@ -148,7 +148,7 @@ impl RestConnector {
             let (wire, question, answer) = tokio::select! {
                 request = requests.recv() => {
                     if let Some(type_url) = self.take(&mut subscriptions, request.ok_or(Gone)?) {
-                        report(LinkEvent::PollFailed { type_url }).await?;
+                        report(LinkEvent::PollFailed { type_url, failure: PollFailure::Waits }).await?;
                     }
                     continue;
                 }
@@ -171,7 +171,8 @@ impl RestConnector {
                     tracing::warn!(server, path = question.path, error = %failure, "poll failed");
                     let silent = !matches!(failure, Failure::Refused(_));
                     let too_many = subscriptions.failed(&question, silent, Instant::now(), random());
-                    report(LinkEvent::PollFailed { type_url: question.url }).await?;
+                    let reported = if silent { PollFailure::Silent } else { PollFailure::Refused };
+                    report(LinkEvent::PollFailed { type_url: question.url, failure: reported }).await?;
                     if too_many || matches!(failure, Failure::Unreachable(_)) {
                         return Ok((failure.to_string(), answered, subscriptions.probe()));
                     }

@@ -81,6 +81,6 @@ async fn after_failures_a_server_is_back_once_it_answers_the_poll_that_tests_it_
 async fn nothing_new_is_no_answer_to_a_poll_that_states_no_version() {
     let mut reports = link(vec![answer("304 Not Modified", ""), answer("200 OK", "{}")]).await;
     let _requests = opened(&mut reports).await;
-    assert!(matches!(next(&mut reports).await, LinkEvent::PollFailed { type_url } if type_url == CDS));
+    assert!(matches!(next(&mut reports).await, LinkEvent::PollFailed { type_url, .. } if type_url == CDS));
     assert!(matches!(next(&mut reports).await, LinkEvent::Response(_)));
 }

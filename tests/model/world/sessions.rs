@@ -103,7 +103,7 @@ impl World {
             if self.trace {
                 println!("client {at} claims {claims:?}");
             }
-            rig.view.seek(claims);
+            rig.view.seek(client.id, claims);
             rig.sought = true;
         }
         match step {

@@ -27,7 +27,7 @@ impl Stream {
         let subscriptions = self.types.values().filter_map(deadline).min();
         let again = self.pace.next_at(&self.limits).filter(|at| self.wants_reopen() && *at > self.judged_at);
         let proof = self.proof_due().filter(|at| *at > self.judged_at);
-        [subscriptions, again, proof].into_iter().flatten().min()
+        [subscriptions, again, proof, self.routing_due()].into_iter().flatten().min()
     }
 
     /// When a server that has sent nothing yet gets a liveness call: after it has had time to respond.
@@ -70,6 +70,7 @@ impl Stream {
         if let Some(due) = self.proof_due() {
             self.liveness.judge(due, now);
         }
+        self.judge_routing(now);
         let others = self.others();
         let mut updates = Vec::new();
         for (kind, subscription) in &mut self.types {

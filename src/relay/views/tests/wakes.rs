@@ -6,7 +6,7 @@ use std::task::{Wake, Waker};
 use super::*;
 use crate::proto::discovery::DeltaDiscoveryRequest;
 use crate::protocol::session::Step;
-use crate::protocol::view::{InterestChange, NameChanged, RefusedName, Revision, Selector, SessionId};
+use crate::protocol::view::{Claim, InterestChange, NameChanged, RefusedName, Revision, Selector, SessionId};
 use crate::relay::command::Subscriber;
 use crate::relay::link::{Connector, Link};
 use crate::relay::published::Published;
@@ -50,6 +50,14 @@ impl Subscriber for Watcher {
 
     fn on_names_refused(&self, _: Vec<RefusedName>) {
         self.note("refused names");
+    }
+
+    fn on_claims_refused(&self, _: Vec<Claim>) {
+        self.note("refused claims");
+    }
+
+    fn on_claim_room(&self) {
+        self.note("room for claims");
     }
 
     fn on_interest_applied(&self) {

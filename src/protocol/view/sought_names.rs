@@ -1,0 +1,193 @@
+//! The claimed names of one type and class, shared out to the sessions that claim them.
+//!
+//! A claim is counted for a session as long as no other has claimed the same name. What a session that left has claimed alone stays
+//! until it is answered, since its client may return with it, and makes room for others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::name_room::{NameRoom, Shares};
+use super::session_id::SessionId;
+use crate::xds::Name;
+
+#[derive(Debug, Default)]
+pub(super) struct SoughtNames {
+    names: BTreeMap<Name, Claimant>,
+    /// The names that one session has claimed alone.
+    own: BTreeSet<(SessionId, Name)>,
+    /// The names of sessions that left.
+    left: BTreeSet<Name>,
+    room: NameRoom,
+    limit: usize,
+    /// Sessions with claims that had no room.
+    pub(super) waiting: BTreeSet<SessionId>,
+}
+
+/// Who has claimed a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Claimant {
+    One(SessionId),
+    Several,
+    /// The session has left.
+    Left,
+}
+
+/// What became of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Insertion {
+    New,
+    /// It was claimed before.
+    Known,
+    NoRoom,
+}
+
+impl SoughtNames {
+    pub(super) fn insert(&mut self, session: SessionId, name: &Name, limit: usize) -> Insertion {
+        self.limit = limit;
+        let Some(claimant) = self.names.get_mut(name) else { return self.insert_new(session, name) };
+        match *claimant {
+            Claimant::One(other) if other != session => {
+                *claimant = Claimant::Several;
+                self.own.remove(&(other, name.clone()));
+                self.room.on_subscribed(session, Some(other), 2, 1);
+            }
+            Claimant::Left => {
+                *claimant = Claimant::One(session);
+                self.left.remove(name);
+                self.own.insert((session, name.clone()));
+                self.room.on_subscribed(session, None, 1, 1);
+            }
+            Claimant::One(_) | Claimant::Several => {}
+        }
+        Insertion::Known
+    }
+
+    fn insert_new(&mut self, session: SessionId, name: &Name) -> Insertion {
+        if !self.room.admits(session, self.left.len(), &Shares::of_claims(self.limit)) {
+            self.waiting.insert(session);
+            return Insertion::NoRoom;
+        }
+        if self.names.len() >= self.limit
+            && let Some(oldest) = self.left.pop_first()
+        {
+            self.names.remove(&oldest);
+            self.room.on_name_ended(1);
+        }
+        self.names.insert(name.clone(), Claimant::One(session));
+        self.own.insert((session, name.clone()));
+        self.room.on_new_name(1);
+        self.room.on_subscribed(session, None, 1, 1);
+        Insertion::New
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.names.keys()
+    }
+
+    /// Whether nothing is claimed and no session waits for room.
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Drops a name. Returns whether it was claimed.
+    pub(super) fn remove(&mut self, name: &Name) -> bool {
+        let Some(claimant) = self.names.remove(name) else { return false };
+        match claimant {
+            Claimant::One(session) => {
+                self.own.remove(&(session, name.clone()));
+                self.room.on_unsubscribed(session, None, 0, 1);
+            }
+            Claimant::Left => drop(self.left.remove(name)),
+            Claimant::Several => {}
+        }
+        self.room.on_name_ended(1);
+        true
+    }
+
+    pub(super) fn remove_members(&mut self, glob: &Name) {
+        let members: Vec<_> =
+            self.names.keys().filter(|member| member.collection().as_ref() == Some(glob)).cloned().collect();
+        for member in &members {
+            self.remove(member);
+        }
+    }
+
+    pub(super) fn on_left(&mut self, session: SessionId) {
+        self.waiting.remove(&session);
+        let first = (session, Name::from(""));
+        let own = self.own.range(first..).take_while(|(owner, _)| *owner == session);
+        let own: Vec<_> = own.map(|(_, name)| name.clone()).collect();
+        for name in own {
+            self.names.insert(name.clone(), Claimant::Left);
+            self.own.remove(&(session, name.clone()));
+            self.left.insert(name);
+        }
+        self.room.on_left(session);
+    }
+
+    /// Returns the sessions that wait, once half of the room is free. A session claims all of its names again, which it should not do
+    /// for each name that is answered.
+    pub(super) fn take_waiting(&mut self) -> BTreeSet<SessionId> {
+        let has_room = self.names.len().saturating_sub(self.left.len()) <= self.limit / 2;
+        if has_room { std::mem::take(&mut self.waiting) } else { BTreeSet::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GREEDY: SessionId = SessionId(1);
+    const HONEST: SessionId = SessionId(2);
+    const LIMIT: usize = 1000;
+
+    fn claim(sought: &mut SoughtNames, session: SessionId, prefix: &str, count: usize) -> usize {
+        let names = (0..count).map(|number| Name::from(format!("{prefix}-{number:04}").as_str()));
+        names.filter(|name| sought.insert(session, name, LIMIT) == Insertion::New).count()
+    }
+
+    #[test]
+    fn i8_a_session_with_more_claims_than_there_is_room_leaves_an_eighth_to_others() {
+        let mut sought = SoughtNames::default();
+        assert_eq!(claim(&mut sought, GREEDY, "greedy", 2 * LIMIT), 875);
+        assert_eq!(claim(&mut sought, HONEST, "honest", 10), 10);
+        assert_eq!(sought.waiting, [GREEDY].into());
+        assert_eq!(sought.names().count(), 885);
+        assert_eq!(sought.insert(HONEST, &"greedy-0000".into(), LIMIT), Insertion::Known);
+        assert_eq!(sought.insert(GREEDY, &"greedy-0000".into(), LIMIT), Insertion::Known, "both have claimed it");
+    }
+
+    #[test]
+    fn a_session_waits_until_half_of_the_room_is_free() {
+        let mut sought = SoughtNames::default();
+        claim(&mut sought, GREEDY, "greedy", LIMIT);
+        for number in 0..375 {
+            assert!(sought.take_waiting().is_empty(), "{number}");
+            assert!(sought.remove(&format!("greedy-{number:04}").as_str().into()));
+        }
+        assert_eq!(sought.take_waiting(), [GREEDY].into());
+        assert!(!sought.remove(&"greedy-0000".into()) && sought.take_waiting().is_empty());
+        assert_eq!(claim(&mut sought, GREEDY, "greedy", LIMIT), 375, "what was answered made room");
+    }
+
+    #[test]
+    fn a_session_that_leaves_gives_its_share_back_and_its_client_finds_its_claims_when_it_returns() {
+        let mut sought = SoughtNames::default();
+        claim(&mut sought, GREEDY, "greedy", LIMIT);
+        claim(&mut sought, HONEST, "honest", LIMIT);
+        assert_eq!(sought.waiting, [GREEDY, HONEST].into());
+        sought.on_left(GREEDY);
+        assert_eq!(sought.take_waiting(), [HONEST].into());
+        assert_eq!(sought.names().count(), 975, "nothing needs the room yet");
+        assert_eq!(sought.insert(SessionId(3), &"greedy-0800".into(), LIMIT), Insertion::Known);
+        claim(&mut sought, HONEST, "honest", LIMIT);
+        assert_eq!(sought.names().count(), LIMIT);
+        let honest = sought.names().filter(|name| name.as_str().starts_with("honest")).count();
+        assert_eq!(honest, 874, "it has room as a single session, but for one");
+        assert!(sought.remove(&"greedy-0800".into()), "it belongs to a session that is there");
+        for name in sought.names().cloned().collect::<Vec<_>>() {
+            assert!(sought.remove(&name));
+        }
+        assert!(sought.own.is_empty() && sought.left.is_empty());
+        assert_eq!(claim(&mut sought, SessionId(4), "other", LIMIT), 875, "all of it was given back");
+    }
+}
