@@ -1,6 +1,7 @@
 """Real clients get their configuration through the relay and route traffic: Envoys over ADS and over per-type streams, by delta
 and state of the world, and a gRPC client. Not one request may fail through changes of any type, a burst that nobody ordered,
-configuration that is refused, and the loss of the control plane, whether or not there is a second one. And what a newcomer meets."""
+configuration that is refused, and the loss of the control plane, whether or not there is a second one. And what a newcomer
+meets, and an Envoy that moves from its control plane to the relay."""
 
 import argparse
 import multiprocessing
@@ -15,15 +16,18 @@ import alerts
 import alerts_of_the_machine
 import brakes
 import changes
+import end_of_set
 import every_type
 import evidence
 import failover
 import federation
 import first_minute
+import go_plane
 import grpc_by_xds
 import identity
 import leds
 import loads
+import moved
 import on_demand
 import order
 import polling
@@ -33,6 +37,7 @@ import reload
 import renamed
 import warm_start
 from resources import Source
+from skipped import Skipped
 
 SOURCES = [Source(aggregated, delta) for aggregated in [True, False] for delta in [True, False]]
 
@@ -79,9 +84,19 @@ def scenarios():
             yield f"identity, Unix socket, {source}", identity.run_unix, (source,)
             yield f"identity, balancer, {source}", identity.run_balancer, (source, "V2" if source.delta else "V1")
     yield "identity, TLS, gRPC", identity.run_grpc, ()
+    for cache in go_plane.CACHES:
+        yield f"end of a set, go-control-plane, {cache}", end_of_set.run, (cache,)
+    for view in ["cold", "warm"]:
+        for cache in go_plane.CACHES:
+            yield f"moved, {view} view, go-control-plane, {cache}", moved.run_go, (cache, view == "warm")
+        for habit in moved.HABITS:
+            yield f"moved, {view} view, sets in pieces, {habit}", moved.run_pieces, (habit, view == "warm")
     for mode in ["pass_through", "aggregate"]:
         yield f"loads, gRPC, {mode}", loads.run, ("delta", mode)
 
+
+# How the process of a scenario ends; otherwise it has failed.
+PASSED, SKIPPED = 0, 2
 
 # Their machine has to be quiet.
 ALONE = ["alerts of the machine"]
@@ -97,15 +112,19 @@ def main():
     parser.add_argument("only", nargs="?", default="", help="only scenarios that have this in their names")
     options = parser.parse_args()
     chosen = [scenario for scenario in scenarios() if options.only in scenario[0]]
+    if any("go-control-plane" in name for name, _, _ in chosen):
+        go_plane.build()
     outcomes = run_together([scenario for scenario in chosen if scenario[0] not in ALONE], options, options.jobs)
     outcomes += run_together([scenario for scenario in chosen if scenario[0] in ALONE], options, 1)
-    print(f"{sum(outcomes)} passed, {len(outcomes) - sum(outcomes)} failed")
-    sys.exit(0 if outcomes and all(outcomes) else 1)
+    passed, skipped = outcomes.count(PASSED), outcomes.count(SKIPPED)
+    failed = len(outcomes) - passed - skipped
+    print(f"{passed} passed, {failed} failed" + (f", {skipped} SKIPPED: this machine lacks what they need, see above" if skipped else ""))
+    sys.exit(0 if passed and not failed else 1)
 
 
 def run_together(waiting, options, jobs):
-    """Runs each scenario in a process of its own, so many at a time. Prints what they print, one after another, and returns which have
-    passed."""
+    """Runs each scenario in a process of its own, so many at a time. Prints what they print, one after another, and returns how they
+    have ended."""
     forking = multiprocessing.get_context("fork")  # what is imported is shared; nothing has used gRPC yet
     parts, running, outcomes = list(range(jobs)), {}, []
     while waiting or running:
@@ -121,7 +140,7 @@ def run_together(waiting, options, jobs):
             printed = output.read().decode(errors="replace")
             print(f"{name}\n{printed}  {time.monotonic() - start:.1f} s", flush=True)
             parts.append(part)
-            outcomes.append(process.exitcode == 0)
+            outcomes.append(process.exitcode)
     return outcomes
 
 
@@ -132,6 +151,9 @@ def run_one(scenario, options, part, output):
     _, run, arguments = scenario
     try:
         run(options, *arguments)
+    except Skipped as why:
+        print(f"  SKIPPED: {why}")
+        sys.exit(SKIPPED)
     except Exception:
         traceback.print_exc()
         sys.exit(1)

@@ -61,6 +61,17 @@ def unresolved(alias):
     return discovery_pb2.Resource(name=alias, aliases=[alias])
 
 
+@dataclass(frozen=True)
+class Pieces:
+    """How a control plane cuts what it says first of everything of a type, in delta: one resource in each response, so many seconds
+    apart. If it compares, it leaves out what the client states as it is, says in the first piece what does not exist, and is silent
+    when there is nothing to say; it cuts what is left, or compares each piece when its turn comes. If it does not compare, it sends
+    everything, and never says what does not exist."""
+    gap: float
+    compares: bool
+    piecewise: bool = False
+
+
 class Subscription:
     def __init__(self):
         self.star = False
@@ -68,10 +79,11 @@ class Subscription:
 
 
 class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
-    def __init__(self, port=0, has=(), slowly=None):
+    def __init__(self, port=0, has=(), slowly=None, pieces=None):
         self.lock = threading.Lock()
         self.entries = {}  # (type, name) -> entry
         self.to_come = []  # what is there, and is not said yet
+        self.pieces = pieces
         self.streams = []
         self.version = 0
         self.nacks = []
@@ -183,6 +195,17 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
             stream["out"].put(discovery_pb2.DeltaDiscoveryResponse(
                 nonce=str(self.version), type_url=kind, resources=wrapped, removed_resources=removed))
 
+        def send_pieces(kind, names, gone, stated):
+            for number, name in enumerate(names or [None]):
+                if number:
+                    time.sleep(self.pieces.gap)
+                with self.lock:
+                    wrapped = name and self.entries[kind, name].wrapped()
+                    news = [wrapped] if name and stated.get(name) != wrapped.version else []
+                    removed = () if number else gone
+                    if news or removed:
+                        send(kind, news, removed)
+
         def push(kind, entry, gone):
             subscription = subscriptions.get(kind)
             if subscription and entry.answers(subscription):
@@ -210,7 +233,12 @@ class Plane(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
             unknown, lost = on - known - {"*"}, set(request.initial_resource_versions) - known
             if not news and not unknown | lost and any(of == kind for of, _ in self.to_come):
                 return  # an empty response would say that there is nothing
-            if kind == HOSTS:
+            if star and self.pieces:
+                stated = request.initial_resource_versions if self.pieces.compares else {}
+                names = [one.name for one in news if self.pieces.piecewise or stated.get(one.name) != one.version]
+                gone = sorted(lost | unknown) if self.pieces.compares else []
+                threading.Thread(target=send_pieces, args=(kind, names, gone, dict(stated)), daemon=True).start()
+            elif kind == HOSTS:
                 send(kind, news + [unresolved(name) for name in sorted(unknown)], sorted(lost - unknown))
             else:
                 send(kind, news, sorted(unknown | lost))

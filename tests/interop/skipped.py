@@ -1,0 +1,2 @@
+class Skipped(Exception):
+    """A scenario cannot run on this machine, and says why."""
