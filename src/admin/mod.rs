@@ -24,6 +24,7 @@ mod query;
 mod resources;
 mod server_info;
 mod upstreams;
+mod waits;
 
 use std::pin::Pin;
 use std::sync::Arc;

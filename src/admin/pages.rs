@@ -17,7 +17,7 @@ use super::grpc::Status;
 use super::guard::{self, Does, Rules};
 use super::{
     ShownNow, brakes, certs, client_status, clients, dump, files, live, logs, nacks, page, probes, resources,
-    server_info, upstreams,
+    server_info, upstreams, waits,
 };
 use crate::client_status::SERVICE;
 
@@ -47,6 +47,7 @@ pub(super) fn of_operators(rules: Arc<Rules>, shown: ShownNow) -> Router {
         )
         .read("/nacks", "versions that clients ACK and NACK: ?type=clusters &view= &nacked &limit=", nacks::nacks)
         .read("/dangling", "clusters that routing refers to and that do not exist", upstreams::dangling)
+        .read("/waits", "what waits: sums by view and kind, and the 100 oldest", waits::waits)
         .read("/brakes", "removals that are held", brakes::held)
         .change("/brakes/release", "releases them: ?generation= with view= or server=, and type=", brakes::release)
         .read("/files", "resource files and their errors", files::files)

@@ -74,8 +74,25 @@ fn text(page: &Value) -> String {
             let text = printable(reason["text"].as_str().unwrap_or_default());
             let _ = writeln!(out, "  - {text}{}", times(reason));
         }
+        // A client that has it waits for nothing.
+        let is_missing = matches!(stream["verdict"].as_str(), Some("waiting" | "unknown"));
+        for wait in stream["waits"].as_array().into_iter().flatten().filter(|_| is_missing) {
+            let _ = writeln!(out, "  - {}", waiting(wait));
+        }
     }
     out
+}
+
+fn waiting(wait: &Value) -> String {
+    let (kind, what) = (wait["wait"].as_str().unwrap_or_default(), wait["what"].as_str().unwrap_or_default());
+    let seconds = wait["seconds"].as_f64().unwrap_or_default();
+    let bound = match wait["bound_seconds"].as_f64() {
+        Some(bound) => format!("at most {}", super::seconds(bound)),
+        None => printable(wait["unbounded"].as_str().unwrap_or_default()),
+    };
+    let key = wait["key"].as_str().map(|key| format!(", {}", printable(key))).unwrap_or_default();
+    let of = format!("wait `{}`: {}", printable(kind), printable(what));
+    format!("{of} (for {}, {bound}{key})", super::seconds(seconds))
 }
 
 fn times(reason: &Value) -> String {
@@ -105,6 +122,20 @@ mod tests {
         let expected = "Cluster cart at envoy-1 (session 2, view 3f2a): waiting\n  - version 1 (for 1m 1s)\n";
         assert_eq!(text(&json!([other, asked])), expected);
         assert!(text(&json!([other])).contains("session 1, view 3f2a): not subscribed\n  - not requested"));
+    }
+
+    #[test]
+    fn a_wait_is_shown_with_its_bound_or_why_it_has_none_unless_the_client_has_what_there_is() {
+        let wait = |bound: Value, why: Value| json!({"wait": "name", "what": "A name", "seconds": 2.0, "bound_seconds": bound, "unbounded": why, "key": "a.b"});
+        assert_eq!(waiting(&wait(json!(15.0), Value::Null)), "wait `name`: A name (for 2.0s, at most 15s, a.b)");
+        assert_eq!(waiting(&wait(Value::Null, json!("it is away"))), "wait `name`: A name (for 2.0s, it is away, a.b)");
+        let stream = |verdict: &str| {
+            let waits = json!([wait(json!(15.0), Value::Null)]);
+            json!([{"session": 1, "type": "x.Cluster", "name": "c", "verdict": verdict, "reasons": [], "waits": waits}])
+        };
+        for (verdict, shown) in [("waiting", 1), ("unknown", 1), ("acked", 0)] {
+            assert_eq!(text(&stream(verdict)).matches("wait `").count(), shown, "{verdict}");
+        }
     }
 
     #[test]

@@ -34,6 +34,10 @@ impl Clock {
         self.runs_since.get_or_insert(now);
     }
 
+    pub(crate) fn runs(&self) -> bool {
+        self.runs_since.is_some()
+    }
+
     /// Returns when it will show `reading`, if it runs.
     pub(crate) fn when(&self, reading: Duration) -> Option<Moment> {
         self.runs_since.map(|since| since + reading.saturating_sub(self.passed))

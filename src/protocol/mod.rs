@@ -15,3 +15,4 @@ pub mod set_mark;
 pub mod sources;
 pub mod upstream;
 pub mod view;
+pub mod wait;

@@ -1,6 +1,6 @@
 //! All open client streams by their numbers, so that operators can read them page by page.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,11 +12,13 @@ pub(crate) struct Clients<T> {
     last: AtomicU64,
     /// Locked for one entry, or to copy the handles of one chunk.
     open: Mutex<BTreeMap<u64, Weak<T>>>,
+    /// The streams for which something waits. Several, since streams enter and leave with each burst.
+    waiting: [Mutex<HashSet<u64>>; SHARDS],
 }
 
 impl<T> Default for Clients<T> {
     fn default() -> Self {
-        Self { last: AtomicU64::new(0), open: Mutex::default() }
+        Self { last: AtomicU64::new(0), open: Mutex::default(), waiting: Default::default() }
     }
 }
 
@@ -32,6 +34,25 @@ impl<T> Clients<T> {
 
     pub(super) fn leave(&self, id: SessionId) {
         self.lock().remove(&id.0);
+        self.note_waiting(id, false);
+    }
+
+    /// Notes whether something waits for a stream, so that nobody looks at all of them for that.
+    pub(super) fn note_waiting(&self, id: SessionId, waits: bool) {
+        let mut waiting = self.waiting_like(id.0);
+        match waits {
+            true => drop(waiting.insert(id.0)),
+            false => drop(waiting.remove(&id.0)),
+        }
+    }
+
+    /// Returns the numbers of the streams for which something waits.
+    pub(super) fn waiting(&self) -> Vec<u64> {
+        (0..SHARDS as u64).flat_map(|like| self.waiting_like(like).iter().copied().collect::<Vec<_>>()).collect()
+    }
+
+    fn waiting_like(&self, id: u64) -> MutexGuard<'_, HashSet<u64>> {
+        self.waiting[id as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -52,3 +73,5 @@ impl<T> Clients<T> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+const SHARDS: usize = 16;

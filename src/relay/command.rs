@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::report::{
     AnswersSource, DanglingClusters, ReleaseQuery, Released, SetBrakeReport, ViewBook, ViewMetrics, ViewReport,
-    ViewSessions, ViewSnapshot,
+    ViewSessions, ViewSnapshot, ViewWaits,
 };
 use super::traces::OpenChange;
 use crate::protocol::view::{Claim, InterestChange, NameChanged, RefusedName, SessionId};
@@ -25,6 +25,8 @@ pub(super) enum Command {
     Snapshot(oneshot::Sender<ViewSnapshot>),
     Dangling(oneshot::Sender<DanglingClusters>),
     Sessions(oneshot::Sender<ViewSessions>),
+    /// Keeps so many of the oldest waits.
+    Waits(usize, oneshot::Sender<ViewWaits>),
     Brakes(oneshot::Sender<Vec<SetBrakeReport>>),
     Release(ReleaseQuery, oneshot::Sender<Released>),
 }

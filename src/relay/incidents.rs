@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::brakes::BrakeWatch;
 use super::report::Totals;
+use super::wait_watch::WaitWatch;
 use crate::xds::{Type, TypeTable};
 
 /// One for the process, shared by the views and the hub.
@@ -17,6 +18,7 @@ pub(crate) struct Incidents {
     /// By server.
     upstream: Mutex<BTreeMap<String, Totals>>,
     pub(crate) brakes: Arc<BrakeWatch>,
+    pub(crate) waits: WaitWatch,
 }
 
 impl Incidents {

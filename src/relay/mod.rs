@@ -36,6 +36,7 @@ mod view_quota;
 mod view_task;
 mod view_usage;
 mod views;
+mod wait_watch;
 #[cfg(test)]
 mod written_lines;
 
@@ -61,7 +62,7 @@ pub(crate) use report::{AuthorityReport, MissingReport, StreamReport, TypeReport
 pub(crate) use report::{
     Census, ClientHoldings, ClientQuery, ExplainQuery, LAGS, LadderMetrics, NackQuery, RejectedReport, ReleaseQuery,
     Released, ResourceQuery, ServerMetrics, Spread, StateCounts, Totals, UnknownState, ViewMetrics, ViewReport,
-    ViewSnapshot,
+    ViewSnapshot, WaitReport,
 };
 pub use response_reader::{ResponseReader, Turn};
 pub(crate) use session_handle::{Obstruction, SessionGuard, SessionHandle};
@@ -69,5 +70,6 @@ pub(crate) use view_quota::ViewQuota;
 #[cfg(test)]
 pub(crate) use views::tests::{views_to, views_to_all};
 pub(crate) use views::{ClientInfo, SavedView, ViewToSave, Views, ViewsOptions};
+pub(crate) use wait_watch::WaitWatch;
 #[cfg(test)]
 pub(crate) use written_lines::WrittenLines;

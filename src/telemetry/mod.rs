@@ -16,6 +16,7 @@ mod state;
 mod tls;
 mod traces;
 mod views;
+mod waits;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -36,7 +37,7 @@ pub use self::traces::Traces;
 use self::views::ViewFamilies;
 use crate::build_facts;
 use crate::config_status::ConfigFacts;
-use crate::relay::{BrakeWatch, Incidents, Loads, ProcessCounters, ViewMetrics, Views};
+use crate::relay::{BrakeWatch, Incidents, Loads, ProcessCounters, ViewMetrics, Views, WaitReport};
 use crate::state::StateCounters;
 use crate::tls::{ListenerTls, TlsReport};
 use crate::upstream::{FilesReport, FilesSource};
@@ -48,6 +49,8 @@ struct MetricsSnapshot<'a> {
     key_values: Vec<(String, usize)>,
     /// Views with labels of their own, and `other`.
     views: &'a [ViewMetrics],
+    /// What waits, in sums.
+    waits: &'a WaitReport,
     counters: &'a ProcessCounters,
     incidents: &'a Incidents,
     buffered_load_bytes: usize,
@@ -88,10 +91,12 @@ pub(crate) fn exposition(sources: impl Fn() -> MetricsSources + Send + Sync + 's
         let probe = probe.clone();
         Box::pin(async move {
             let (view_count, metrics) = views.metrics().await;
+            let waits = views.waits(0).await;
             let text = text(&MetricsSnapshot {
                 view_count,
                 key_values: views.values_by_field(),
                 views: &metrics,
+                waits: &waits,
                 counters: views.counters(),
                 incidents: views.incidents(),
                 buffered_load_bytes: loads.kept(),
@@ -121,6 +126,7 @@ fn text(snapshot: &MetricsSnapshot<'_>) -> String {
     traces::register(weir, snapshot.counters.traces.counts());
     deliveries::register(weir, &snapshot.counters.deliveries.counts());
     register_types(weir, snapshot);
+    waits::register(weir, snapshot.waits, &snapshot.incidents.waits);
     snapshot.probe.register(weir);
     tls::register(weir, &snapshot.tls);
     state::register(weir, snapshot.state);

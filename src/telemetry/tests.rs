@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::protocol::ladder::Switches;
 use crate::protocol::session::{Answered, Lag};
+use crate::protocol::wait::{WaitKind, WaitSubject};
 use crate::relay::Clock;
 use crate::relay::report::{LadderMetrics, OrderMetrics, ServerMetrics, Totals, TypeSize};
 use crate::state::StateCounters;
@@ -56,12 +57,19 @@ fn written(views: &[ViewMetrics]) -> String {
     deliveries.sent(deliveries.place(&kind), 10, lag, None);
     let answered = Answered { kind, is_ack: true, lag, waited_since: None, waits_since: None };
     deliveries.answered(&answered);
+    let mut waits = WaitReport::keeping(0);
+    let mut list = waits.list();
+    let (age, bound) = (std::time::Duration::from_millis(2500), std::time::Duration::from_secs(1));
+    list.add(WaitKind::Ack, age, Some(bound), WaitSubject::default);
+    waits.add("abc", Some(1), &[], list);
+    incidents.waits.note(&waits.beyond);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let probe = runtime.block_on(async { RuntimeProbe::start() });
     text(&MetricsSnapshot {
         view_count: views.len(),
         key_values: vec![("cluster".into(), 2), ("metadata".into(), 12)],
         views,
+        waits: &waits,
         counters: &tally,
         incidents: &incidents,
         buffered_load_bytes: 11,
@@ -122,6 +130,10 @@ fn a_ladder_says_which_server_serves_and_how_often_that_changed() {
         "weir_upstream_resources_rejected_total{server=\"http://two\",type=\"other\"} 2",
         "weir_view_panics_total 0",
         "weir_views 1",
+        "weir_oldest_wait_seconds{wait=\"ack\"} 2.5",
+        "weir_oldest_wait_seconds{wait=\"name\"} 0.0",
+        "weir_waits_beyond_bound_total{wait=\"ack\"} 1",
+        "weir_waits_beyond_bound_total{wait=\"name\"} 0",
         "weir_client_replies_total{type=\"envoy.config.cluster.v3.Cluster\"} 1",
         "weir_client_reply_bytes_total{type=\"envoy.config.cluster.v3.Cluster\"} 10",
         "weir_client_acks_total{type=\"envoy.config.cluster.v3.Cluster\"} 1",

@@ -84,6 +84,7 @@ mod upstream_connections;
 mod upstream_lost;
 mod variants;
 mod void;
+mod waits;
 mod warm_start;
 
 use std::net::SocketAddr;

@@ -305,3 +305,19 @@ fn xlat_12_a_set_that_is_subscribed_again_has_no_end_by_an_answer_to_the_subscri
     let said = bench.later(QUIET);
     assert!(!said.contains(&"Complete".to_owned()), "{said:?}");
 }
+
+/// What has a TTL may have expired at the server.
+#[test]
+fn up_40_a_question_whose_answer_shows_no_end_is_given_up_and_the_set_is_requested_again() {
+    let ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    bench.respond(0, wrapped(CDS, "a", "1", |resource| resource.ttl = ttl));
+    bench.later(A_MOMENT);
+    let name = question(&reopened(&mut bench)).unwrap();
+    answers(&mut bench, &name, &[]);
+    need(&mut bench);
+    bench.later(TIMER - A_MOMENT);
+    assert!(!bench.asks_again());
+    bench.later(A_MOMENT);
+    assert!(bench.asks_again());
+}

@@ -236,6 +236,18 @@ impl Ladder {
         self.waiting.then(|| self.may_leave_at()).flatten()
     }
 
+    /// Returns for how long it has waited, and for how long at most; without a bound if no server is reachable, or the rule allows no other
+    /// one. `None` if it does not wait.
+    pub(crate) fn wait(&self, now: Moment) -> Option<(Duration, Option<Duration>)> {
+        match (self.state, self.unreachable_since) {
+            (LadderState::Cached(_), Some(since)) if self.waiting => {
+                Some((now - since, Some(self.timers.delay.max(self.timers.hold_down))))
+            }
+            (LadderState::Cached(_) | LadderState::Down, _) => Some((now - self.since, None)),
+            _ => None,
+        }
+    }
+
     pub(crate) fn on_time(&mut self, around: &impl LadderContext, now: Moment) -> Vec<LadderAction> {
         match self.next_deadline() {
             Some(at) if at <= now => self.walk_down(around, now),

@@ -324,3 +324,26 @@ fn fb_17_a_server_is_kept_for_a_while_after_a_return_to_it_and_not_after_it_was_
     assert_eq!(ladder.next_deadline(), Some(at(180)));
     assert_eq!(ladder.on_time(&uncached(), at(180)), [LadderAction::Open(1)]);
 }
+
+#[test]
+fn a_ladder_waits_with_a_bound_for_a_timer_and_without_one_for_a_server() {
+    let (delay, hold_down) = (Duration::from_secs(5), Duration::from_secs(60));
+    let at = |seconds| NOW + Duration::from_secs(seconds);
+    let age = Duration::from_secs;
+    let mut ladder = Ladder::new(2, Rule::Uncached, FallbackTimers { delay, hold_down });
+    assert_eq!(ladder.wait(at(0)), None);
+    ladder.on_interest(&uncached(), at(0));
+    ladder.on_response(0, true, at(1));
+    assert_eq!(ladder.wait(at(9)), None, "its server is active");
+    ladder.on_unreachable(0, &cached(), at(10));
+    assert_eq!(ladder.wait(at(100)), Some((age(90), None)), "the rule does not allow the next one");
+    ladder.on_interest(&uncached(), at(100));
+    ladder.on_response(0, true, at(101));
+    ladder.on_unreachable(0, &uncached(), at(110));
+    assert_eq!(ladder.wait(at(113)), Some((age(3), Some(hold_down))), "it has returned");
+    assert_eq!(ladder.on_time(&uncached(), ladder.next_deadline().unwrap()), [LadderAction::Open(1)]);
+    assert_eq!(ladder.wait(at(170)), None, "the next one is tried");
+    ladder.on_unreachable(1, &World { uncached: true, unreachable: vec![0, 1] }, at(200));
+    assert_eq!(ladder.state(), LadderState::Down);
+    assert_eq!(ladder.wait(at(260)), Some((age(60), None)));
+}

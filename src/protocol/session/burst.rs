@@ -86,6 +86,7 @@ impl Session {
                     // What the client holds of routing may lead to what would be removed, until it is sent a change.
                     if routing && clock.read(now) < longest && may_hold_any {
                         (blocked, deadline) = (true, earliest(deadline, clock.when(longest)));
+                        self.delays.for_routing(kind);
                     }
                     // Routes wait for clusters that this client is about to be sent. That goes by the time alone: while the control plane
                     // is away, nobody gains by a route that waits.

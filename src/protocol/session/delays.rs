@@ -51,6 +51,8 @@ pub(crate) struct Delay {
 pub(super) struct Delays {
     additions: Vec<Delay>,
     removals: Option<(DelayReason, Option<Moment>)>,
+    /// Routing for which removals wait.
+    routing: Vec<Type>,
 }
 
 impl Delays {
@@ -71,9 +73,29 @@ impl Delays {
         self.removals = Some((reason, until));
     }
 
+    /// Removals wait for routing of this type.
+    pub(crate) fn for_routing(&mut self, kind: &Type) {
+        self.routing.push(kind.clone());
+    }
+
+    /// Returns the types of routing for which removals wait.
+    pub(crate) fn awaited_routing(&self) -> impl Iterator<Item = &Type> {
+        self.routing.iter()
+    }
+
     /// Returns why additions and changes of a type wait.
     pub(crate) fn of_additions(&self, kind: &Type) -> Option<&Delay> {
         self.additions.iter().find(|delay| delay.kind == *kind)
+    }
+
+    /// Returns whether anything waits.
+    pub(crate) fn any(&self) -> bool {
+        !self.additions.is_empty() || self.removals.is_some()
+    }
+
+    /// Returns why additions and changes wait, by type.
+    pub(crate) fn of_all_additions(&self) -> impl Iterator<Item = &Delay> {
+        self.additions.iter()
     }
 
     /// Returns why removals wait.

@@ -133,6 +133,11 @@ impl Hold {
         earliest(last, Some(since + limits.routing_hold))
     }
 
+    /// Since when a change is kept back.
+    pub(crate) fn since(&self) -> Option<Moment> {
+        self.since
+    }
+
     pub(crate) fn is_keeping_back(&self) -> bool {
         self.since.is_some()
     }

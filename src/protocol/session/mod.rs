@@ -41,6 +41,7 @@ mod sent_reply;
 mod standing_nack;
 mod subscription;
 mod summary;
+mod waits;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -27,7 +27,7 @@ impl NackHold {
 }
 
 /// SotW replies need the body of what stays, which is remembered only for so long.
-fn longest(limits: &Limits) -> Duration {
+pub(super) fn longest(limits: &Limits) -> Duration {
     limits.reference_hold.min(limits.tombstone_age)
 }
 

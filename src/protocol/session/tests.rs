@@ -4,6 +4,7 @@ mod explained;
 mod held;
 mod rests;
 mod summed;
+mod waits;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,6 +7,7 @@
 mod ladders;
 mod plan;
 mod stream_events;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

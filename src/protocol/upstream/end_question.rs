@@ -120,16 +120,19 @@ impl EndQuestion {
 
     /// Whether an answer may still come: then nothing else is asked.
     pub(crate) fn is_open(&self, now: Moment, limits: &Limits) -> bool {
-        let in_time = |asked: &Asked| {
-            asked.answered.is_some() || asked.written.is_none_or(|written| now < written + limits.resource_timer)
-        };
-        self.is(State::Open) && self.asked.as_ref().is_some_and(in_time)
+        self.is(State::Open) && self.given_up_at(limits).is_none_or(|at| now < at)
     }
 
-    /// When a question without an answer is given up.
+    /// When a question that shows no end is given up: it has no answer, or something is missing that was not stated.
     pub(crate) fn given_up_at(&self, limits: &Limits) -> Option<Moment> {
-        let asked = self.asked.as_ref().filter(|asked| asked.state == State::Open && asked.answered.is_none())?;
-        asked.written.map(|written| written + limits.resource_timer)
+        let asked = self.asked.as_ref().filter(|asked| asked.state == State::Open)?;
+        asked.answered.or(asked.written).map(|since| since + limits.resource_timer)
+    }
+
+    /// Since when the end is waited for, and whether the server has answered: nothing shows the end yet, and something may.
+    pub(crate) fn waits_since(&self) -> Option<(Moment, bool)> {
+        let asked = self.asked.as_ref().filter(|asked| asked.state == State::Open)?;
+        asked.written.map(|written| (written, asked.answered.is_some()))
     }
 
     fn is(&self, state: State) -> bool {

@@ -143,6 +143,17 @@ impl RequestedNames {
         Some(name)
     }
 
+    /// Returns the names whose timers run, with the end of each, the first end first.
+    pub(crate) fn timers(&self) -> impl ExactSizeIterator<Item = (Moment, &Name)> {
+        self.timers.iter().map(|(until, name)| (*until, name))
+    }
+
+    /// Returns the names that the server is to answer and whose timers do not run.
+    pub(crate) fn untimed(&self) -> impl Iterator<Item = &Name> {
+        let untimed = |state: NameState| matches!(state, NameState::Waiting { until: None, .. });
+        self.iter().filter(move |(_, state)| untimed(*state)).map(|(name, _)| name)
+    }
+
     fn stop_timer(&mut self, name: &Name) {
         if let Some(NameState::Waiting { until: Some(until), .. }) = self.open.get(name) {
             self.timers.remove(&(*until, name.clone()));

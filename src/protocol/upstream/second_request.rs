@@ -127,6 +127,16 @@ impl SecondRequest {
         Some(since.max(news).max(growth.unwrap_or(since)) + limits.second_silence)
     }
 
+    /// Since when the server is silent about what was requested a second time on this opening.
+    pub(crate) fn since(&self) -> Option<Moment> {
+        self.since.filter(|_| !self.is_empty())
+    }
+
+    /// Returns how long that silence lasts at most, if what is requested is not confirmed meanwhile.
+    pub(crate) fn longest(limits: &Limits) -> Duration {
+        (1 + WHILES) * limits.second_silence
+    }
+
     /// Whether one more request of a set would only make a slow server start over.
     pub(crate) fn has_requested_enough(&self) -> bool {
         self.times >= ENOUGH
@@ -156,6 +166,16 @@ pub(super) struct ReopenPace {
 impl ReopenPace {
     pub(crate) fn next_at(&self, limits: &Limits) -> Option<Moment> {
         self.last.map(|last| last + Self::pause(self.times, limits))
+    }
+
+    /// When the stream was last opened again for a second request.
+    pub(crate) fn last(&self) -> Option<Moment> {
+        self.last
+    }
+
+    /// Returns the longest pause between two such openings.
+    pub(crate) fn longest(limits: &Limits) -> Duration {
+        Self::pause(LONGEST_AFTER, limits)
     }
 
     pub(crate) fn note(&mut self, now: Moment, limits: &Limits) {

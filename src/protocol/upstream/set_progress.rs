@@ -63,6 +63,11 @@ impl SetProgress {
         self.news
     }
 
+    /// When the first response of this opening came.
+    pub(crate) fn first(&self) -> Option<Moment> {
+        self.first
+    }
+
     pub(crate) fn growth(&self) -> Option<Moment> {
         self.growth
     }

@@ -96,21 +96,23 @@ impl TypeSubscription {
     /// Once the server has answered the question for the end of `*`, and nothing speaks against it, the set has ended. That removes
     /// nothing: single names are judged by their own answers.
     fn conclude_question(&mut self, turn: &mut TimerContext, updates: &mut Vec<Update>) {
-        if self.end_question.given_up_at(turn.limits).is_some_and(|at| at <= turn.now) {
-            self.end_question.give_up();
-            self.second_request.recheck();
-        }
-        let Some(end) = self.end_question.ends_at(turn.limits).filter(|_| self.wildcard) else { return };
         let unanswered = !self.second_request.names.is_empty() || !self.unconfirmed.is_empty();
         let unreadable = turn.receiving || self.rejected.unnamed.is_some();
-        let is_partial =
-            self.progress.is_marked_partial() || self.progress.repeats || !self.can_ask_for_end(turn.quirks);
-        if unanswered || unreadable || is_partial || turn.liveness.judge(end, turn.now) != SilenceVerdict::Proven {
-            return;
+        let is_partial = self.progress.is_marked_partial() || self.progress.repeats;
+        let in_doubt = unanswered || unreadable || is_partial || !self.wildcard || !self.can_ask_for_end(turn.quirks);
+        match self.end_question.ends_at(turn.limits).filter(|_| !in_doubt) {
+            Some(end) if turn.liveness.judge(end, turn.now) == SilenceVerdict::Proven => {
+                self.end_question.end();
+                self.second_request.conclude();
+                updates.extend(self.completeness_updates(turn.kind, Completeness::Complete));
+            }
+            Some(_) => {}
+            None if self.end_question.given_up_at(turn.limits).is_some_and(|at| at <= turn.now) => {
+                self.end_question.give_up();
+                self.second_request.recheck();
+            }
+            None => {}
         }
-        self.end_question.end();
-        self.second_request.conclude();
-        updates.extend(self.completeness_updates(turn.kind, Completeness::Complete));
     }
 
     /// Once the second silence has lasted long enough, what was requested a second time is absent.

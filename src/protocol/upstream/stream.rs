@@ -7,6 +7,7 @@ mod summary;
 mod tests;
 mod timers;
 mod versions;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

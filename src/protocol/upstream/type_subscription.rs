@@ -320,7 +320,7 @@ impl TypeSubscription {
         self.progress.news().filter(|_| self.has_sets()).map(|news| news + limits.settle_stated)
     }
 
-    fn has_sets(&self) -> bool {
+    pub(super) fn has_sets(&self) -> bool {
         self.wildcard || self.globs.len() > 0
     }
 

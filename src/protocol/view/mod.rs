@@ -30,6 +30,7 @@ mod session_id;
 mod snapshot;
 mod sought_names;
 mod update;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

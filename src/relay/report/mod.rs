@@ -11,6 +11,7 @@ mod lookup;
 mod metrics;
 mod nacks;
 mod upstreams;
+mod waits;
 
 pub(crate) use brakes::{BrakesReport, ReleaseQuery, Released, SetBrakeReport};
 pub(crate) use census::{Census, LAGS, Spread, StateCounts, TypeGlance};
@@ -25,3 +26,4 @@ pub(crate) use nacks::{AnswersSource, NackCounts, NackPage, NackQuery, NackRepor
 pub(crate) use upstreams::{
     AuthorityReport, FromDiskReport, MissingReport, RejectedReport, StreamReport, TypeReport, ViewReport,
 };
+pub(crate) use waits::{ViewWaits, WaitKey, WaitReport, WaitRow};

@@ -3,6 +3,7 @@
 use super::SessionHandle;
 use crate::protocol::session::{Known, similar_to};
 use crate::protocol::view::Class;
+use crate::protocol::wait::WaitList;
 use crate::relay::report::SessionBook;
 use crate::xds::{Name, Type};
 
@@ -11,7 +12,11 @@ impl SessionHandle {
     pub(crate) fn explain(&self, kind: &Type, name: &Name) -> SessionBook {
         let newest = self.published.newest();
         let now = self.clock.now();
-        let book = self.lock().explain(kind, name, &newest, now);
+        let session = self.lock();
+        let book = session.explain(kind, name, &newest, now);
+        let mut waits = WaitList::about(kind, name);
+        session.add_waits(now, &mut waits);
+        drop(session);
         let similar = match book.known {
             Known::Present { .. } => None,
             Known::Unknown | Known::Absent { .. } => {
@@ -20,6 +25,6 @@ impl SessionHandle {
                 similar_to(name, tables.flat_map(|table| table.present_names()))
             }
         };
-        SessionBook { now, name: book, obstruction: self.transit.get(), similar }
+        SessionBook { now, name: book, obstruction: self.transit.get(), similar, waits: waits.into_oldest() }
     }
 }

@@ -53,6 +53,8 @@ pub(crate) struct SessionHandle {
     published: Arc<Published>,
     /// Whether it is counted among the blocked sessions.
     waits: AtomicBool,
+    /// Whether it is among the sessions for which something waits.
+    has_waits: AtomicBool,
     transit: Transit,
     connected: Moment,
     /// Has this session until it leaves.
@@ -130,6 +132,7 @@ impl SessionHandle {
             waker: AtomicWaker::new(),
             published,
             waits: AtomicBool::new(false),
+            has_waits: AtomicBool::new(false),
             transit: Transit::default(),
             connected: clock.now(),
             clients,
@@ -275,6 +278,7 @@ impl SessionHandle {
             self.count_limit(fault);
         }
         self.count_waiting(session.is_blocked());
+        self.note_waits(session.has_waits());
         self.forward_claims(&mut session);
         Ok(step)
     }
@@ -415,6 +419,12 @@ impl SessionHandle {
             (false, true) => drop(self.published.waiting.fetch_add(1, Ordering::Relaxed)),
             (true, false) => drop(self.published.waiting.fetch_sub(1, Ordering::Relaxed)),
             _ => {}
+        }
+    }
+
+    fn note_waits(&self, has_waits: bool) {
+        if self.has_waits.swap(has_waits, Ordering::Relaxed) != has_waits {
+            self.clients.note_waiting(self.id, has_waits);
         }
     }
 

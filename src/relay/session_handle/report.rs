@@ -9,7 +9,7 @@ use crate::protocol::session::{Differences, Summary};
 use crate::relay::command::Command;
 use crate::relay::report::{
     AnswersSource, Census, ClientHoldings, ClientReport, ClientTypeReport, DifferenceReport, HoldingsSource,
-    NackCounts, SyncState, TypeDifference, TypeGlance,
+    NackCounts, SyncState, TypeDifference, TypeGlance, WaitReport,
 };
 use crate::xds::Type;
 
@@ -58,6 +58,14 @@ impl SessionHandle {
             behind_since: of.behind_since,
         });
         census.add(self.id.0, &self.key, types, now);
+    }
+
+    /// Adds what waits for the client.
+    pub(in crate::relay) fn add_waits(&self, report: &mut WaitReport) {
+        let now = self.clock.now();
+        let mut list = report.list();
+        self.lock().add_waits(now, &mut list);
+        report.add(&self.key, Some(self.id.0), &[], list);
     }
 
     /// Compares what the client was sent with what there is for it.

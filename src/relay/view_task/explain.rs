@@ -27,6 +27,7 @@ impl ViewTask {
             })
         });
         let requests = requests.collect();
-        ViewBook { now: self.clock.now(), holds: self.view.holds_of(kind, name), ladder, requests }
+        let (holds, waits) = (self.view.holds_of(kind, name), self.waits_of(kind, name));
+        ViewBook { now: self.clock.now(), holds, ladder, requests, waits }
     }
 }

@@ -14,6 +14,7 @@ mod rejected;
 mod report;
 mod supervision;
 mod traces;
+mod waits;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -200,6 +201,9 @@ impl ViewTask {
             Command::Sessions(to) => {
                 let sessions = self.sessions.values().map(|session| session.answers()).collect();
                 let _ = to.send(ViewSessions { view: self.view_id.clone(), sessions, now });
+            }
+            Command::Waits(limit, to) => {
+                let _ = to.send(self.waits(limit));
             }
             Command::Brakes(to) => {
                 let _ = to.send(self.brake_reports());

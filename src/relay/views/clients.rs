@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::Views;
 use crate::relay::command::Command;
 use crate::relay::report::{
-    ClientPage, ClientQuery, ClientReport, ExplainQuery, Explanation, Verdict, ViewBook, reasons,
+    ClientPage, ClientQuery, ClientReport, ExplainQuery, Explanation, Verdict, ViewBook, WaitRow, reasons,
 };
 use crate::relay::session_handle::SessionHandle;
 
@@ -81,6 +81,9 @@ impl Views {
         // Read after the view's: what the view has let go meanwhile is seen at the client.
         let book = client.explain(kind, name);
         let servers: Vec<_> = self.servers().collect();
+        let of_view = view.iter().flat_map(|view| &view.waits).map(|wait| (wait, None));
+        let of_session = book.waits.iter().map(|wait| (wait, Some(*session)));
+        let waits = of_view.chain(of_session);
         Some(Explanation {
             session: *session,
             node: client.node_id.clone(),
@@ -89,6 +92,7 @@ impl Views {
             name: name.to_string(),
             verdict: Verdict::of(&book.name),
             reasons: reasons(&book, view.as_ref(), &servers),
+            waits: waits.map(|(wait, session)| WaitRow::of(wait, &client.key, session, &servers)).collect(),
         })
     }
 

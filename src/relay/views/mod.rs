@@ -15,6 +15,7 @@ mod split;
 mod split_watch;
 mod start;
 mod successor;
+mod waits;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;

@@ -2,6 +2,7 @@ mod inheritance;
 mod leaving;
 mod life;
 mod scripted;
+mod waits;
 mod wakes;
 
 use std::net::Ipv4Addr;

@@ -118,6 +118,7 @@ async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_
         view_count,
         key_values: views.values_by_field(),
         views: &metrics,
+        waits: &views.waits(0).await,
         counters,
         incidents: views.incidents(),
         buffered_load_bytes: 0,

@@ -1,3 +1,5 @@
+mod waits;
+
 use std::time::Duration;
 
 use super::*;

@@ -62,7 +62,11 @@ impl Held {
     }
 
     fn due(&self, rules: &BrakeRules) -> Duration {
-        self.since + if self.emptied { rules.empty_grace } else { rules.grace }
+        self.since + self.grace(rules)
+    }
+
+    fn grace(&self, rules: &BrakeRules) -> Duration {
+        if self.emptied { rules.empty_grace } else { rules.grace }
     }
 }
 
@@ -169,6 +173,11 @@ impl Hold {
     pub(crate) fn due_of(&self, name: &Name, rules: &BrakeRules) -> Option<Moment> {
         let due = self.items.get(name)?.due(rules);
         self.when(Some(&(due, name.clone())), rules)
+    }
+
+    /// Returns since when something is held, by the clock, and for how long at most. A set that would be empty goes as a whole.
+    pub(crate) fn clock_of(&self, held: &Held, rules: &BrakeRules) -> (Duration, Duration) {
+        self.empty_since.map_or((held.since, held.grace(rules)), |since| (since, rules.empty_grace))
     }
 
     fn when(&self, item: Option<&(Duration, Name)>, rules: &BrakeRules) -> Option<Moment> {

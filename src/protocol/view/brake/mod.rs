@@ -8,6 +8,7 @@ mod hold;
 mod report;
 mod rules;
 mod state;
+mod waits;
 mod window;
 
 use std::collections::BTreeMap;

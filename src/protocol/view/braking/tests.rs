@@ -20,6 +20,7 @@ mod listeners;
 mod openings;
 mod removals;
 mod state;
+mod waits;
 
 const CDS: &str = "envoy.config.cluster.v3.Cluster";
 const LDS: &str = "envoy.config.listener.v3.Listener";

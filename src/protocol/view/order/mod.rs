@@ -6,6 +6,7 @@
 mod explain;
 mod references;
 mod waiting;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -92,4 +92,4 @@ impl Order {
 }
 
 /// A change waits for no longer than this while its server could send the clusters.
-const WAIT: Duration = Duration::from_secs(1);
+pub(super) const WAIT: Duration = Duration::from_secs(1);

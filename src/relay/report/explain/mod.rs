@@ -6,10 +6,12 @@ mod server;
 
 use serde::Serialize;
 
+use super::WaitRow;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::{Answer, Known, NameBook, Obstacle, Sent};
 use crate::protocol::upstream::NameRequest;
 use crate::protocol::view::NameHolds;
+use crate::protocol::wait::Wait;
 use crate::relay::Obstruction;
 use crate::xds::Name;
 
@@ -33,6 +35,8 @@ pub(crate) struct Explanation {
     pub(crate) verdict: Verdict,
     /// From the client's subscription to the server and back to the client.
     pub(crate) reasons: Vec<Reason>,
+    /// What waits for or with the resource now.
+    pub(crate) waits: Vec<WaitRow>,
 }
 
 /// The state of one resource at one client.
@@ -77,6 +81,7 @@ pub(crate) struct ViewBook {
     pub(crate) holds: NameHolds,
     pub(crate) ladder: Option<LadderBook>,
     pub(crate) requests: Vec<ServerBook>,
+    pub(crate) waits: Vec<Wait>,
 }
 
 /// The servers of the name's authority.
@@ -107,6 +112,7 @@ pub(crate) struct SessionBook {
     pub(crate) obstruction: Option<(Obstruction, Moment)>,
     /// A name in the view that differs little from one that does not exist.
     pub(crate) similar: Option<Name>,
+    pub(crate) waits: Vec<Wait>,
 }
 
 impl Reason {

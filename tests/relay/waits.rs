@@ -1,0 +1,173 @@
+//! What waits is shown at the admin address, with its bound, and ends.
+
+use serde_json::Value;
+
+use weir::protocol::limits::Limits;
+
+use super::evidence::{relay_with_limits, servers};
+use super::examples::assert_documented;
+use super::status::weir;
+use super::void::listener;
+use super::*;
+
+async fn page(relay: &Relay) -> Value {
+    serde_json::from_str(&get(relay.admin, "/waits").await).unwrap()
+}
+
+/// Returns the oldest wait of a kind.
+async fn wait(relay: &Relay, kind: &str) -> Option<Value> {
+    let page = page(relay).await;
+    page["oldest"].as_array().unwrap().iter().find(|row| row["wait"] == kind).cloned()
+}
+
+/// Waits until something waits in this way, and returns it.
+async fn waiting(relay: &Relay, kind: &str) -> Value {
+    until(&format!("a wait of the kind {kind}"), async || wait(relay, kind).await.is_some()).await;
+    wait(relay, kind).await.unwrap()
+}
+
+async fn ends(relay: &Relay, kind: &str) {
+    until(&format!("the end of all waits of the kind {kind}"), async || wait(relay, kind).await.is_none()).await;
+}
+
+async fn oldest(relay: &Relay, kind: &str) -> f64 {
+    let start = format!("weir_oldest_wait_seconds{{wait=\"{kind}\"}} ");
+    let text = get(relay.admin, "/metrics").await;
+    text.lines().find_map(|line| line.strip_prefix(&start)?.parse().ok()).unwrap_or_else(|| panic!("{kind}: {text}"))
+}
+
+#[tokio::test]
+async fn what_waits_is_listed_with_its_owner_its_bound_and_its_key_until_it_ends() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    // Long enough that nothing ends before it was looked at.
+    let slow = |limits: &mut Limits| limits.ack_patience = Duration::from_secs(600);
+    let upstream = servers(&[plane.address], ", variant: delta, backoff: {initial: 10ms, max: 10ms}");
+    let relay = relay_with_limits(&upstream, "limits: {reference_hold: 10m, resource_timer: 5m}", slow).await;
+
+    let mut client = Client::connect(relay.address, Variant::Sotw).await;
+    client.ask(CDS, &[], Some("web"));
+    let mut stream = plane.stream().await;
+    let set = waiting(&relay, "set").await;
+    assert_eq!((&set["type"], &set["name"]), (&"envoy.config.cluster.v3.Cluster".into(), &"*".into()));
+    assert_eq!((&set["bound_seconds"], &set["key"]), (&300.0.into(), &"limits.resource_timer".into()));
+    say(&stream, "1", &[], &TWO, &[]);
+    let sent = client.sent().await;
+    client.ack(CDS, &[], &sent);
+
+    // A removed cluster stays, since a listener leads to it.
+    client.ask(LDS, &[], None);
+    while stream.request().await.type_url() != LDS {}
+    say_listener(&stream, "l", "a");
+    let sent = client.sent().await;
+    client.ack(LDS, &[], &sent);
+    say(&stream, "3", &[], &[], &["a"]);
+    let removal = waiting(&relay, "removal").await;
+    assert_eq!((&removal["name"], &removal["bound_seconds"]), (&"a".into(), &601.0.into()));
+    assert_eq!(removal["key"], "limits.reference_hold");
+    assert!(removal["session"].is_null(), "the view holds it back for all: {removal:#}");
+
+    // A change waits for the client's answer to the one before.
+    say(&stream, "4", &[], &[("c", "1")], &[]);
+    assert_eq!(client.sent().await.set, ["a", "b", "c"]);
+    assert!(wait(&relay, "ack").await.is_none());
+    say(&stream, "5", &[], &[("d", "1")], &[]);
+    let ack = waiting(&relay, "ack").await;
+    let clients: Value = serde_json::from_str(&get(relay.admin, "/clients").await).unwrap();
+    assert_eq!(ack["session"], clients["clients"][0]["session"]);
+    assert_eq!((&ack["view"], &ack["key"]), (&clients["clients"][0]["view"], &Value::Null));
+
+    // A name that the server does not mention.
+    client.ask(EDS, &["payments"], None);
+    let name = waiting(&relay, "name").await;
+    assert_eq!((&name["name"], &name["server"]), (&"payments".into(), &format!("http://{}", plane.address).into()));
+    assert_eq!((&name["bound_seconds"], &name["beyond"]), (&300.0.into(), &false.into()));
+    until("the age of the name is shown", async || oldest(&relay, "name").await > 0.0).await;
+    assert_eq!(oldest(&relay, "brake").await, 0.0);
+    assert!(get(relay.admin, "/metrics").await.contains("weir_waits_beyond_bound_total{wait=\"name\"} 0"));
+    let explained = probe(relay.admin, "/explain?client=test&type=endpoints&name=payments").await.1;
+    let explained: Value = serde_json::from_str(&explained).unwrap();
+    let kinds: Vec<_> = explained[0]["waits"].as_array().unwrap().iter().map(|row| row["wait"].clone()).collect();
+    assert!(kinds.contains(&"name".into()) && !kinds.contains(&"removal".into()), "{explained:#}");
+    let admin = relay.admin.to_string();
+    let printed = weir(&["explain", "--client", "test", "endpoints", "payments", "--admin", &admin]).await;
+    let line = printed.1.lines().find(|line| line.contains("wait `name`: A requested name")).unwrap_or_default();
+    assert!(line.contains("at most 5m") && line.ends_with(", limits.resource_timer)"), "{printed:?}");
+
+    // While the control plane is away nothing of this has a bound.
+    drop((stream, plane));
+    for (kind, name) in [("name", "payments"), ("removal", "a")] {
+        let is_away = async || {
+            let wait = waiting(&relay, kind).await;
+            wait["bound_seconds"].is_null() && wait["unbounded"] == "the control plane is away" && wait["name"] == name
+        };
+        until(&format!("{kind} has no bound"), is_away).await;
+    }
+    assert!(waiting(&relay, "ladder").await["bound_seconds"].is_null());
+    assert_eq!(waiting(&relay, "ack").await["bound_seconds"], 600.0, "a client is there");
+    drop(client);
+    ends(&relay, "ack").await;
+}
+
+/// Sends a listener that leads to a cluster.
+fn say_listener(stream: &Stream, name: &str, cluster: &str) {
+    let resources = vec![listener(name, cluster, "")];
+    let response = DeltaDiscoveryResponse { type_url: LDS.into(), nonce: name.into(), resources, ..Default::default() };
+    stream.respond(&Response::Delta(response));
+}
+
+/// While changes of routing wait, the time of a removal does not run: here they come without a pause.
+#[tokio::test]
+async fn a_wait_beyond_its_bound_is_counted_once_however_often_the_list_is_read() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let upstream = servers(&[plane.address], ", variant: delta");
+    let relay = relay_with_limits(&upstream, "limits: {reference_hold: 200ms}", |_| {}).await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let mut stream = plane.stream().await;
+    say(&stream, "1", &[], &TWO, &[]);
+    client.sent().await;
+    client.ask(LDS, &[], None);
+    while stream.request().await.type_url() != LDS {}
+    say_listener(&stream, "l", "a");
+    client.sent().await;
+    say(&stream, "2", &[], &[], &["a"]);
+    let counted = async || {
+        let text = get(relay.admin, "/metrics").await;
+        let line = text.lines().find_map(|line| line.strip_prefix("weir_waits_beyond_bound_total{wait=\"removal\"} "));
+        line.unwrap().parse::<u64>().unwrap()
+    };
+    let (mut number, mut looks) = (0, 0);
+    while looks < 5 {
+        number += 1;
+        assert!(number < 200, "it is never beyond its bound");
+        say_listener(&stream, &format!("l{number}"), &format!("missing{number}"));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let is_beyond = wait(&relay, "removal").await.is_some_and(|row| row["beyond"] == true);
+        looks += usize::from(is_beyond);
+        assert_eq!(counted().await, u64::from(looks > 0), "look {looks} after {number} changes");
+    }
+    ends(&relay, "removal").await;
+    assert_eq!(counted().await, 1);
+}
+
+#[tokio::test]
+async fn the_page_of_waits_has_the_documented_form() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = relay(plane.address, ", variant: delta").await;
+    let client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(EDS, &["payments"], Some("web"));
+    let _stream = plane.stream().await;
+    until("the request is written", async || wait(&relay, "name").await.is_some_and(|row| row["key"].is_string()))
+        .await;
+    until("its timer runs", async || wait(&relay, "name").await.unwrap()["bound_seconds"] == 15.0).await;
+    let page: Value = serde_json::from_str(&get(relay.admin, "/waits").await).unwrap();
+    let of_names = |of: &Value, rows: &str| -> Value {
+        let rows = of[rows].as_array().unwrap().iter().filter(|row| row["wait"] == "name").cloned();
+        rows.collect::<Vec<_>>().into()
+    };
+    let view = &page["views"][0];
+    let views = serde_json::json!([{"view": view["view"], "waits": of_names(view, "waits")}]);
+    let shown = serde_json::json!({"views": views, "oldest": of_names(&page, "oldest")});
+    assert_eq!(page.as_object().unwrap().len(), 2);
+    assert_documented("curl -s 127.0.0.1:19000/waits", &shown.to_string());
+}
