@@ -80,10 +80,9 @@ impl Links {
     /// Records the first response after an opening, or the end of a stream that is to be opened again.
     pub(crate) fn note_report(&mut self, report: &LinkReport) {
         let ended = matches!(report.event, LinkEvent::Ended { .. });
-        if ended && self.ending.get(&report.id.stream).is_some_and(|of| of.link.serial == report.id.serial) {
-            if let Some(of) = self.ending.get_mut(&report.id.stream) {
-                of.until = Instant::now(); // the next one is opened at once
-            }
+        let ending = self.ending.get_mut(&report.id.stream).filter(|of| of.link.serial == report.id.serial);
+        if let Some(of) = ending.filter(|_| ended) {
+            of.until = Instant::now(); // the next one is opened at once
         }
         if ended || matches!(report.event, LinkEvent::Response(_) | LinkEvent::Received { .. }) {
             self.reporting(report.id).into_iter().for_each(|link| link.leave = None);

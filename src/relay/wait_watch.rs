@@ -64,8 +64,8 @@ mod tests {
         };
         assert_eq!(count(&[]), []);
         let (one, two, other) = (key(1, WaitKind::Ack), key(2, WaitKind::Ack), key(1, WaitKind::RoutingHold));
-        assert_eq!(count(&[one.clone()]), [(WaitKind::Ack, 1)]);
-        assert_eq!(count(&[one.clone()]), [(WaitKind::Ack, 1)], "it is the same one");
+        assert_eq!(count(std::slice::from_ref(&one)), [(WaitKind::Ack, 1)]);
+        assert_eq!(count(std::slice::from_ref(&one)), [(WaitKind::Ack, 1)], "it is the same one");
         assert_eq!(count(&[one.clone(), two.clone()]), [(WaitKind::Ack, 2)]);
         assert_eq!(count(&[two.clone(), other.clone()]), [(WaitKind::Ack, 2), (WaitKind::RoutingHold, 1)]);
         assert_eq!(count(&[one, two, other]), [(WaitKind::Ack, 3), (WaitKind::RoutingHold, 1)], "another wait");
