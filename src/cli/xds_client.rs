@@ -59,7 +59,8 @@ impl Client {
                     self.requests = Some(requests);
                     return Event::Open(variant);
                 }
-                LinkEvent::Alive
+                LinkEvent::Relay
+                | LinkEvent::Alive
                 | LinkEvent::Receiving
                 | LinkEvent::Unchanged { .. }
                 | LinkEvent::PollFailed { .. }

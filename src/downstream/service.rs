@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
 
@@ -29,6 +29,7 @@ use super::stream::{Call, LINGER, read};
 use super::turns::Turns;
 use super::unfinished_replies::UnfinishedReplies;
 use crate::client_status::ClientStatus;
+use crate::protocol::set_mark::RELAY_HEADER;
 use crate::relay::{Loads, ViewQuota, Views};
 use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Peer, Shape};
 
@@ -153,7 +154,10 @@ impl Service {
         let call = Call { method, views, drain, limits, peer, quota, lifetime, pace, names_pace };
         tokio::spawn(read(frames, slot.clone(), call));
         let single = method.shape == Shape::Fetch;
-        grpc_response(AnyBody::Session(Box::new(SessionBody::new(slot, self.shared.clone(), single))))
+        let mut response =
+            grpc_response(AnyBody::Session(Box::new(SessionBody::new(slot, self.shared.clone(), single))));
+        response.headers_mut().insert(RELAY_HEADER, HeaderValue::from_static("1"));
+        response
     }
 
     /// Returns the messages of a request.

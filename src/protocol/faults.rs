@@ -101,9 +101,48 @@ pub enum Fault {
     BrakeStartsOver,
     /// A view task panics when a client requests the name `panic`.
     OwnerPanics,
+    /// XLAT-12: no server is asked for the end of a set, so that only silence shows it.
+    EndIsNotAsked,
+    /// XLAT-12: a relay does not count as a client that needs the end of a set.
+    RelayNeedsNoEnd,
+    /// ORD-5: removals wait for all routing that a client subscribes to, whether or not it holds any, and without end.
+    RemovalsWaitForAllRouting,
+    /// DELTA-21: the first reply to an empty set is sent after all removals.
+    EmptySetWaits,
+    /// I4: a set that the end of a stream has cut short waits for its quiet during the whole outage.
+    CutSetWaits,
+    /// ORD-1: routing and removals wait for an answer to each name, whenever it was requested.
+    LateNamesHoldUpOrder,
+    /// XLAT-20: a deletion that is ignored is no answer, so that silence removes what is to be kept.
+    IgnoredDeletionIsNoAnswer,
+    /// A claim for which there is no room is forgotten.
+    DropClaimsWithoutRoom,
+    /// I3: a stream that fails puts in doubt what another one has stated to the server.
+    FailureDoubtsOtherStreams,
+    /// UP-15: what a server that ignores stated versions does not send again counts as confirmed.
+    RepeatingConfirmsAll,
+    /// I3: a relay below that is silent counts as a server that is silent.
+    SilentRelayIsSilentServer,
+    /// XLAT-12: whatever follows a first response makes the server one that sends its sets in pieces.
+    ChangeIsPiece,
 }
 
 impl Fault {
+    /// Faults of waits and of evidence, which random histories of the whole find (`tests/whole`).
+    pub const OF_THE_WHOLE: [Self; 12] = [
+        Self::EndIsNotAsked,
+        Self::RelayNeedsNoEnd,
+        Self::RemovalsWaitForAllRouting,
+        Self::EmptySetWaits,
+        Self::CutSetWaits,
+        Self::LateNamesHoldUpOrder,
+        Self::IgnoredDeletionIsNoAnswer,
+        Self::DropClaimsWithoutRoom,
+        Self::FailureDoubtsOtherStreams,
+        Self::RepeatingConfirmsAll,
+        Self::SilentRelayIsSilentServer,
+        Self::ChangeIsPiece,
+    ];
     /// Faults that a single server can show; [`Self::AcceptEvidenceOfAll`] and those after it need several servers.
     pub const ALL: [Self; 29] = [
         Self::LeaseEveryState,

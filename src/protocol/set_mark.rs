@@ -1,6 +1,10 @@
 //! Lets a relay behind this one know whether a `*` set is complete. The protocol has no field for that (XLAT-12), so the mark is in
 //! `system_version_info` of a delta response, whose contents a server may choose.
 
+/// The name of the response header by which a relay knows another one. A relay says itself what does not exist, so its silence proves
+/// nothing: its own servers may be away.
+pub(crate) const RELAY_HEADER: &str = "weir-relay";
+
 /// Whether what was sent, up to and with this response, is the complete set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetMark {

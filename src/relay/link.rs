@@ -76,6 +76,8 @@ pub enum LinkEvent {
         /// When notified, the edge calls the server on the connection of this stream, to see whether it is alive.
         life: Arc<Notify>,
     },
+    /// The server is a relay.
+    Relay,
     /// The server has answered a liveness call that was started after the last notification, on the connection of this stream.
     Alive,
     /// A message has begun to arrive, and is not complete.

@@ -109,7 +109,8 @@ impl Links {
                 self.last_responses.insert(server, SystemTime::now());
             }
             LinkEvent::Ended { .. } => news.ended += 1,
-            LinkEvent::Alive
+            LinkEvent::Relay
+            | LinkEvent::Alive
             | LinkEvent::Receiving
             | LinkEvent::Unchanged { .. }
             | LinkEvent::PollFailed { .. }

@@ -60,7 +60,7 @@ fn i4_a_route_that_came_with_its_cluster_just_before_the_stream_was_lost_is_sent
         bench.open(0);
         bench.say(0, delta(CDS, &[("first", "1")], &[]));
         bench.later(Duration::from_millis(100));
-        bench.say(0, delta(CDS, &[("a", "1")], &[])); // a second piece
+        bench.say(0, delta(CDS, &[("a", "1"), ("b", "1")], &[])); // a second piece
         bench.say(0, delta(EDS, &[("a", "1")], &[]));
         bench.say(0, delta(RDS, &[("r", "1")], &[]));
         let mut said = client.said(&mut bench);

@@ -405,3 +405,25 @@ fn fb_9_and_xlat_12_a_server_that_comes_back_with_removals_alone_is_active_once_
     assert_eq!(bench.standing(), LadderState::Active(0));
     assert_eq!(bench.held(CDS, Class::Wildcard, "c"), "2", "a switch deletes nothing");
 }
+
+/// What was stated when a stream was opened is confirmed by it, whatever happens to another stream of the server after that.
+#[test]
+fn i3_a_stream_that_fails_puts_nothing_in_doubt_that_another_has_stated() {
+    let mut bench = Bench::new(plan(1, Variant::Delta, Rule::Reachability));
+    bench.want(CDS, "*", true);
+    bench.want(CDS, "named", true);
+    bench.open(0);
+    bench.say(0, delta(CDS, &[("a", "1"), ("b", "1")], &[]));
+    bench.later(Duration::from_secs(1));
+    bench.end(0, false);
+    assert!(bench.open(0).contains(&"+[] -[] {a:weir-unknown,b:1}".to_owned()));
+    bench.say(0, delta(CDS, &[("a", "1")], &[]));
+    bench.end(0, false);
+    bench.open(0);
+    let other = StreamId { server: 0, at: 1 };
+    let epoch = bench.up.remove(&other);
+    bench.end_one(other, epoch, false);
+    let Response::Delta(all) = delta(CDS, &[("a", "1")], &[]) else { unreachable!() };
+    bench.say(0, Response::Delta(DeltaDiscoveryResponse { system_version_info: "weir.set=complete".into(), ..all }));
+    assert_eq!(["a", "b"].map(|name| bench.held(CDS, Class::Wildcard, name)), ["1", "1"]);
+}

@@ -146,11 +146,14 @@ fn what_a_delta_client_states_is_answered_if_it_is_a_set_that_was_given_out() {
     }
     // The server sends the same again, resource by resource.
     bench.set(CDS, &[("a", "2"), ("b", "1")]);
-    assert_eq!(bench.said(of_less), [""; 0], "one of them is still unconfirmed");
+    assert_eq!(bench.said(of_less), ["C b"], "and not what it stated, nor what is still unconfirmed");
+    assert_eq!(bench.said(of_others), ["C a,b"]);
+    bench.set(CDS, &[("new", "1")]);
+    assert_eq!(bench.said(of_less), ["C new"], "what was never on disk");
     bench.set(CDS, &[("c", "1")]);
-    assert_eq!(bench.said(of_less), ["C b,c"], "and not what it stated");
-    assert_eq!(bench.said(of_others), ["C a,b,c"]);
-    assert_eq!(bench.said(of_more), ["C "], "the server has not said that d is gone");
+    assert_eq!(bench.said(of_less), ["C c"]);
+    assert_eq!(bench.said(of_others), ["C c,new"]);
+    assert_eq!(bench.said(of_more), ["C new"], "the server has not said that d is gone");
     bench.apply(vec![Update::Progress {
         kind: bench.kind(CDS),
         of: Selector::Wildcard,

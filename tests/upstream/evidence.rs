@@ -456,3 +456,35 @@ fn i8_what_a_client_holds_is_requested_although_another_holds_more_than_there_is
     let requests = bench.reopen();
     assert!(stated(&requests, "g099999") && stated(&requests, "h000009") && !stated(&requests, "g000000"));
 }
+
+/// A server that ignores what is stated has not confirmed what it does not send again.
+#[test]
+fn up_15_what_a_server_that_ignores_stated_versions_does_not_send_again_is_requested_again() {
+    for (kind, wanted) in [(CDS, &["*"][..]), (EDS, &["a", "b", "c"])] {
+        let mut bench = requested(Variant::Delta, kind, wanted, ServerQuirks::default());
+        bench.respond(0, delta(kind, &["a", "b", "c"], &[], "1"));
+        bench.later(QUIET);
+        bench.reopen();
+        for name in ["a", "b"] {
+            bench.respond(0, delta(kind, &[name], &[], "1"));
+        }
+        bench.later(TIMER + QUIET);
+        assert!(bench.asks_again(), "{kind}");
+        assert!(bench.reopen()[0].contains("c:weir-unknown"), "{kind}");
+        bench.respond(0, delta(kind, &["a", "b"], &[], "1"));
+        assert!(!bench.later(SECOND - QUIET).iter().any(|update| update.ends_with("gone")), "{kind}");
+        let updates = bench.later(QUIET);
+        assert!(updates.iter().any(|update| update.ends_with("c gone")), "{kind}: {updates:?}");
+    }
+}
+
+#[test]
+fn up_15_what_a_server_that_sends_only_differences_does_not_send_again_is_confirmed() {
+    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    bench.respond(0, delta(CDS, &["a", "b", "c"], &[], "1"));
+    bench.later(QUIET);
+    bench.reopen();
+    bench.respond(0, delta(CDS, &["a~2"], &[], "2"));
+    bench.later(TIMER + SECOND);
+    assert!(!bench.asks_again());
+}

@@ -125,7 +125,7 @@ fn up_25_and_i10_of_ever_new_names_that_cannot_be_read_only_so_many_are_remember
         assert_eq!(updates.last().unwrap(), unread, "what was not remembered may be missing still");
         bench.reopen();
         let updates = bench.respond(0, delta(CDS, &["b"], &[], "3"));
-        assert_eq!(updates, ["Wildcard b set", "Arriving"]);
+        assert_eq!(updates, ["Wildcard b set", "FirstResponse"]);
     }
 }
 

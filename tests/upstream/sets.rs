@@ -80,9 +80,9 @@ fn xlat_12_a_server_that_was_seen_to_send_pieces_is_not_taken_at_its_first_until
     let mut bench = auto();
     assert_eq!(bench.respond(0, delta(CDS, &["a"], &[], "1")), ["Wildcard a set", "FirstResponse"]);
     assert_eq!(
-        bench.respond(0, delta(CDS, &["b"], &[], "2")),
-        ["Wildcard b set", "Arriving"],
-        "a piece as large as the first"
+        bench.respond(0, delta(CDS, &["b", "c"], &[], "2")),
+        ["Wildcard b set", "Wildcard c set", "Arriving"],
+        "a piece no smaller than the first"
     );
     for opening in 1..=3 {
         bench.later(QUIET);
@@ -103,17 +103,20 @@ fn xlat_12_what_comes_after_a_quiet_moment_or_is_small_is_no_piece() {
     let mut bench = auto();
     bench.respond(0, delta(CDS, &["a~a-long-body", "b"], &[], "1"));
     assert_eq!(
-        bench.respond(0, delta(CDS, &["c"], &[], "2")),
-        ["Wildcard c set", "FirstResponse"],
+        bench.respond(0, delta(CDS, &["c", "d"], &[], "2")),
+        ["Wildcard c set", "Wildcard d set", "FirstResponse"],
         "much less than the first"
     );
+    let mut bench = auto();
+    bench.respond(0, delta(CDS, &["a"], &[], "1"));
+    assert_eq!(bench.respond(0, delta(CDS, &["b"], &[], "2")), ["Wildcard b set", "FirstResponse"], "it may be new");
 }
 
 #[test]
 fn xlat_12_an_opening_that_ends_before_it_was_quiet_says_nothing_of_the_habit() {
     let mut bench = auto();
     bench.respond(0, delta(CDS, &["a"], &[], "1"));
-    bench.respond(0, delta(CDS, &["b"], &[], "2"));
+    bench.respond(0, delta(CDS, &["b", "c"], &[], "2"));
     for _ in 0..4 {
         assert_eq!(after_first(&mut bench), "Arriving");
     }

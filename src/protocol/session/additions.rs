@@ -67,6 +67,7 @@ impl Subscription {
             || round.kept_back
             || self.wildcard_completeness(kind, view) < Completeness::FirstResponse
             || self.may_hold_newer(kind, view)
+            || view.limits.faults.has(Fault::EmptySetWaits)
         {
             return false;
         }
@@ -99,7 +100,7 @@ impl Subscription {
     /// at every resource.
     pub(super) fn version(&self, kind: &Type, view: &ReplyContext) -> SetVersion {
         let wildcard = view.state.resources(kind, Class::Wildcard).filter(|_| self.wildcard.is_some());
-        wildcard.map_or(self.sum, |table| self.sum.plus(Self::wildcard_version(kind, table, view)))
+        wildcard.map_or(self.sum, |table| self.sum.plus(Self::wildcard_version(kind, table, view)).minus(self.kept_from(table, view)))
     }
 
     /// Whether a set is still coming in. For a client that stated some of it, more than the first response may matter. Of a set that was cut
@@ -112,7 +113,8 @@ impl Subscription {
         let enough = |wildcard| if stated(wildcard) { Completeness::Settled } else { Completeness::FirstResponse };
         let is_cut_short = || view.state.resources(kind, Class::Wildcard).is_some_and(ResourceTable::is_cut_short);
         let mut wildcard = self.wildcard.iter();
-        wildcard.any(|wildcard| self.wildcard_completeness(kind, view) < enough(wildcard)) && !is_cut_short()
+        let waits = view.limits.faults.has(Fault::CutSetWaits) || !is_cut_short();
+        wildcard.any(|wildcard| self.wildcard_completeness(kind, view) < enough(wildcard)) && waits
     }
 
     fn add_pending(&mut self, kind: &Type, view: &ReplyContext, may: SendScope, round: &mut Round) {
@@ -146,7 +148,10 @@ impl Subscription {
         let mark = view.state.revision;
         let forced = pending.forced_resend.is_some_and(|due| due <= view.now);
         let changed = pending.changed_by(mark);
-        if !(pending.requested.is_some() || forced || changed) {
+        // A member of `*` comes with the first reply to that: only from then on is the client told what becomes of it.
+        let is_member = !self.names.contains_key(name);
+        let comes_first = is_member && self.wildcard.as_ref().is_some_and(|wildcard| wildcard.progress.is_none());
+        if comes_first || !(pending.requested.is_some() || forced || changed) {
             return Some(pending);
         }
         // A forced name waits only for its time: the client holds back its own ACK until the name has come.
@@ -322,7 +327,9 @@ impl Subscription {
     }
 
     fn add_of_wildcard(&mut self, kind: &Type, view: &ReplyContext, may: SendScope, whole: bool, round: &mut Round) {
-        if self.may_hold_newer(kind, view) || self.add_batch(kind, view, may, round) {
+        let newer = self.may_hold_newer(kind, view);
+        let withholds = newer || self.wildcard.as_ref().is_some_and(|wildcard| !wildcard.withheld.is_empty());
+        if !withholds && self.add_batch(kind, view, may, round) {
             return;
         }
         let Self { wildcard: Some(wildcard), names, pending, .. } = self else { return };
@@ -331,21 +338,34 @@ impl Subscription {
         let (mut sent, mut exhausted, first, before) = (Vec::new(), true, wildcard.first, round.draft.bytes);
         let bodies_alone = view.client.variant == Variant::Sotw && !view.client.wrappers;
         let from = wildcard.added;
-        for (entry, resource) in table.additions(from) {
+        let confirmed = wildcard.withheld.take_confirmed(table);
+        let entries = confirmed.iter().filter_map(|name| table.get(name)).filter(|entry| entry.changed <= from);
+        let again = entries.filter_map(|entry| Some((entry, entry.resource()?)));
+        for (entry, resource) in again.chain(table.additions(from)) {
+            if newer && entry.origin.from_disk {
+                wildcard.withheld.add(resource.name.clone());
+                wildcard.added = entry.changed;
+                continue;
+            }
+            let was_withheld = entry.changed <= from;
             let by_name = names.contains_key(&resource.name)
                 && matches!(view.state.lookup(kind, Class::Named, &resource.name), Lookup::Present(_));
             let held = wildcard.initial_versions.as_ref().is_some_and(|stated| stated.holds(resource));
-            let unseen = bodies_alone && entry.body_changed <= from;
+            let unseen = bodies_alone && entry.body_changed <= from && !was_withheld;
             let meant = wildcard.covers(&resource.name) && view.client.can_have(kind, resource);
             if meant && !by_name && !held && !unseen && !round.seen.contains(&resource.name) {
-                if may < allowed {
-                    round.kept_back = true;
-                    return;
-                }
-                if round.is_full(view) {
+                if may < allowed || round.is_full(view) {
+                    let unsent = |name: &&Name| table.get(name).is_some_and(|entry| entry.changed <= from);
+                    let unsent = confirmed.iter().filter(unsent).filter(|name| !round.seen.contains(*name));
+                    unsent.for_each(|name| wildcard.withheld.add(name.clone()));
+                    if may < allowed {
+                        round.kept_back = true;
+                        return;
+                    }
                     exhausted = false;
                     break;
                 }
+                round.seen.extend(was_withheld.then(|| resource.name.clone()));
                 round.draft.add(resource, view.ttl(Some(entry)));
                 round.draft.warms.extend(Warms::of(resource, first));
                 if let Some(stated) = &mut wildcard.initial_versions {
@@ -359,7 +379,7 @@ impl Subscription {
                     pending.remove(&resource.name);
                 }
             }
-            wildcard.added = entry.changed;
+            wildcard.added = entry.changed.max(wildcard.added);
         }
         if round.draft.bytes > before {
             round.draft.carried.note(wildcard.carried(|| table.additions_received(from)));
@@ -379,7 +399,7 @@ impl Subscription {
         if !round.draft.is_empty() {
             wildcard.record_additions_sent(view.state.revision);
             wildcard.first &= !exhausted;
-        } else if exhausted && whole && view.client.variant == Variant::Sotw {
+        } else if exhausted && whole && !newer && view.client.variant == Variant::Sotw {
             // In SotW a type without full state has no empty reply: once everything is known, sending nothing counts as the first
             // reply.
             wildcard.record_additions_sent(view.state.revision);

@@ -30,6 +30,9 @@ impl Session {
         let uncounted =
             (self.uncounted > 0 || !self.interest.is_empty()) && !self.limits.faults.has(Fault::RemoveBeforeCounted);
         if blocked || uncounted {
+            if !uncounted && let Some(found) = self.next_end(state, now) {
+                return Ok(found);
+            }
             let reason = if blocked { DelayReason::AdditionsFirst } else { DelayReason::SubscriptionsFirst };
             self.delays.removals(reason, deadline.filter(|_| blocked));
             return Err(deadline); // additions that are still to come may make the removals safe
@@ -81,8 +84,10 @@ impl Session {
                 Attempt::Unknown => {
                     self.delays.addition(kind, DelayReason::Incomplete, None);
                     self.waits = true;
+                    let always = self.limits.faults.has(Fault::RemovalsWaitForAllRouting);
                     let may_hold_any = subscription.client_may_hold_any();
                     let clock = subscription.run_unknown(state, now);
+                    blocked |= routing && always;
                     // What the client holds of routing may lead to what would be removed, until it is sent a change.
                     if routing && clock.read(now) < longest && may_hold_any {
                         (blocked, deadline) = (true, earliest(deadline, clock.when(longest)));
@@ -106,6 +111,19 @@ impl Session {
         self.delays.bound(DelayReason::RoutingHold, held_until);
         deadline = earliest(deadline, held_until);
         (None, deadline, blocked)
+    }
+
+    /// Returns the reply that tells a relay of the end of a set of which nothing is to be removed. No other type has to do with that.
+    fn next_end(&mut self, state: &Snapshot, now: Moment) -> Option<(Type, Draft)> {
+        if !self.client.relay {
+            return None;
+        }
+        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
+        let mut due = self.subscriptions.iter_mut().filter(|(kind, of)| of.is_end_due(kind, &view));
+        due.find_map(|(kind, subscription)| match subscription.removals(kind, &view) {
+            Attempt::Ready(draft) => Some((kind.clone(), *draft)),
+            _ => None,
+        })
     }
 
     pub(super) fn next_removal(

@@ -75,7 +75,8 @@ impl Subscription {
         let table = view.state.resources(kind, Class::Wildcard);
         if let Some((wildcard, table)) = self.wildcard.as_ref().zip(table) {
             let allowed = |name: &&Name| wildcard.covers(name) && view.client.clearance.allows(kind, name);
-            names.extend(table.changed_since(wildcard.added).map(|(name, _)| name).filter(allowed));
+            let changed = table.changed_since(wildcard.added).map(|(name, _)| name);
+            names.extend(changed.chain(wildcard.withheld.names()).filter(allowed));
             let removed = wildcard.progress.iter().flat_map(|progress| {
                 table.removals(progress.removals()).filter(|(_, entry)| progress.client_may_hold(entry))
             });

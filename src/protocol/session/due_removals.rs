@@ -32,6 +32,17 @@ impl Subscription {
         }
     }
 
+    /// Whether a relay is still to be told that a set is complete, and has all of it, and nothing that is not in it.
+    pub(super) fn is_end_due(&self, kind: &Type, view: &ReplyContext) -> bool {
+        let marks = view.client.relay && view.client.variant == Variant::Delta;
+        let wildcard = self.wildcard.as_ref().filter(|of| marks && of.progress.is_some() && !of.sent_complete);
+        let table = view.state.resources(kind, Class::Wildcard).filter(|table| table.is_readable());
+        let Some((wildcard, table)) = wildcard.zip(table) else { return false };
+        let none_waits = self.pending.is_empty() && wildcard.withheld.is_empty();
+        let was_sent_all = none_waits && table.additions(wildcard.added).next().is_none();
+        was_sent_all && self.is_wildcard_complete(kind, view) && !self.is_removal_due(kind, view)
+    }
+
     /// Whether everything that the client was sent or has stated is present.
     pub(super) fn has_no_removals_left(&self, kind: &Type, view: &ReplyContext) -> bool {
         let stated = self.wildcard.as_ref().is_some_and(|wildcard| wildcard.initial_versions.is_some());
@@ -68,7 +79,8 @@ impl Subscription {
             return false;
         }
         let table = view.state.resources(kind, Class::Wildcard);
-        stated.current().any(|(_, name)| {
+        let mut held = stated.current().filter(|(_, name)| !name.asks_for_end());
+        held.any(|(_, name)| {
             let entry = table.and_then(|table| table.get(name));
             let here = entry.is_some_and(|entry| matches!(entry.presence, Presence::Present(_)));
             let gone = table.zip(entry).is_some_and(|(table, entry)| table.is_absent_by_evidence(entry));

@@ -219,6 +219,9 @@ impl Subscription {
 
     fn sent_of_wildcard(&self, entry: Option<&Entry>, resource: Option<&Arc<Resource>>) -> Sent {
         let Some((wildcard, entry)) = self.wildcard.as_ref().zip(entry) else { return Sent::Nothing };
+        if resource.is_some_and(|resource| self.is_withheld(&resource.name)) {
+            return Sent::Nothing;
+        }
         let Some(progress) = &wildcard.progress else { return Sent::Nothing };
         let (sent_up_to, holds_earlier) = match resource {
             Some(_) => {

@@ -10,6 +10,7 @@ use super::initial_versions::InitialVersions;
 use super::nack_reason::clean;
 use super::nacks::Answered;
 use super::requested_names::{NameParser, RequestedNames};
+use super::restored::Withheld;
 use super::subscription::{Pending, SentState, Subscription, Wildcard};
 use super::{Session, Variant};
 use crate::proto::Request;
@@ -429,6 +430,7 @@ impl Subscription {
             }
             wildcard.added = Revision::ZERO;
             wildcard.sent_complete = false;
+            wildcard.withheld = Withheld::default();
         }
     }
 }

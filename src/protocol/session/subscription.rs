@@ -12,6 +12,7 @@ use super::carried::Carried;
 use super::client::Variant;
 use super::initial_versions::InitialVersions;
 use super::progress::Progress;
+use super::restored::Withheld;
 use super::{Attempt, ReplyContext, SendScope};
 use crate::protocol::clock::Clock;
 use crate::protocol::faults::Fault;
@@ -91,6 +92,8 @@ pub(super) struct Wildcard {
     pub(crate) claimed_on: Option<Revision>,
     /// A relay was sent the mark that its set is complete.
     pub(crate) sent_complete: bool,
+    /// What was loaded from disk and this client is not sent yet.
+    pub(crate) withheld: Withheld,
 }
 
 /// What the client was sent of a requested name.
@@ -140,6 +143,7 @@ impl Wildcard {
             under: None,
             claimed_on: None,
             sent_complete: false,
+            withheld: Withheld::default(),
         }
     }
 
@@ -409,7 +413,7 @@ impl Subscription {
     }
 
     /// Whether there is enough evidence for this client that a name is absent: if it stated the name, evidence from this opening;
-    /// if it holds the name at all, more than silence.
+    /// if it holds the name at all, more than silence. A relay may have clients that hold it, and judges by silence itself.
     fn is_absent_for_client(&self, kind: &Type, name: &Name, sent: SentState, view: &ReplyContext) -> bool {
         let Some(table) = view.state.resources(kind, Class::Named) else { return false };
         let Some(entry) = table.get(name) else { return false };
@@ -417,7 +421,10 @@ impl Subscription {
             _ if view.limits.faults.has(Fault::JudgeStatedWhileCold) => true,
             AbsenceEvidence::Silence if view.limits.faults.has(Fault::SilenceIsAbsence) => true,
             _ if sent.held_before => table.is_absent_by_evidence(entry),
-            AbsenceEvidence::Silence => !sent.client_may_hold(),
+            AbsenceEvidence::Silence => {
+                let is_relay = view.client.relay && !view.limits.faults.has(Fault::SilentRelayIsSilentServer);
+                !sent.client_may_hold() && !is_relay
+            }
             AbsenceEvidence::Reported | AbsenceEvidence::Expired => true,
         }
     }
@@ -447,9 +454,12 @@ impl Subscription {
             return;
         };
         // A relay's clients may hold what it has not stated, and it is sent marks: it needs the end of each set.
-        let passes_on = view.client.relay && view.client.variant == Variant::Delta && kind.info().full_state;
+        let is_relay = view.client.relay && !view.limits.faults.has(Fault::RelayNeedsNoEnd);
+        let passes_on = is_relay && view.client.variant == Variant::Delta && kind.info().full_state;
         let states_names = self.wildcard.as_ref().is_some_and(|wildcard| wildcard.initial_versions.is_some());
         let lacks_end = self.stated && (states_names || !self.can_send_full_set(kind, view));
+        // It is sent nothing of the set while some of that was loaded from disk and is not confirmed.
+        let awaits_all = states_names && kind.info().full_state && self.may_hold_newer(kind, view);
         if !lacks_end && !passes_on {
             return;
         }
@@ -457,7 +467,7 @@ impl Subscription {
         if wildcard.claimed_on.replace(table.opening()) == Some(table.opening()) {
             return;
         }
-        if passes_on {
+        if passes_on || awaits_all {
             self.claims.push(Claimed::Set);
         }
         match (&wildcard.initial_versions, view.client.variant) {
@@ -512,8 +522,11 @@ impl Subscription {
             _ if !view.client.clearance.allows(kind, name) => {
                 Some((Revision::ZERO.next(), Arc::new(NamedError::not_allowed())))
             }
-            Variant::Delta => view.state.error(kind, name).map(|(revision, error)| (revision, error.clone())),
-            Variant::Sotw => view.state.error_or_absence(kind, name), // SotW has no other way to express absence
+            // SotW has no other way to express absence.
+            Variant::Sotw if self.is_absent_for_client(kind, name, *sent, view) => {
+                view.state.error_or_absence(kind, name)
+            }
+            _ => view.state.error(kind, name).map(|(revision, error)| (revision, error.clone())),
         };
         error.filter(|(revision, _)| *revision > sent.error)
     }

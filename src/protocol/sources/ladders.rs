@@ -23,7 +23,7 @@ impl Sources {
     }
 
     /// Whether the server that serves `*` and old-style names sends the same name twice (UP-17).
-    pub(crate) fn repeats(&mut self) -> bool {
+    pub fn repeats(&mut self) -> bool {
         let active = self.ladders.get(&Authority::TopLevel).and_then(Ladder::active);
         let server = active.map(|rung| self.plan.top.servers[rung]);
         let upstream = server.and_then(|server| self.servers[server].upstream.as_mut());
@@ -157,13 +157,13 @@ impl Sources {
     }
 
     /// Returns the authorities that have fallen back.
-    pub(crate) fn fallen(&self) -> BTreeSet<Authority> {
+    pub fn fallen(&self) -> BTreeSet<Authority> {
         let has_fallen = |ladder: &Ladder| ladder.open().len() > 1;
         self.ladders.iter().filter(|(_, ladder)| has_fallen(ladder)).map(|(authority, _)| authority.clone()).collect()
     }
 
     /// Lets these authorities fall back again as soon as their first choice is unreachable, although everything may be cached.
-    pub(crate) fn go_on_fallen(&mut self, authorities: BTreeSet<Authority>) {
+    pub fn go_on_fallen(&mut self, authorities: BTreeSet<Authority>) {
         self.fallen = authorities;
     }
 

@@ -284,7 +284,7 @@ impl Sources {
     }
 
     /// The next deadline, leaving out streams that cannot send requests now.
-    pub(crate) fn next_deadline(&mut self, blocked: impl Fn(StreamId) -> bool) -> Option<Moment> {
+    pub fn next_deadline(&mut self, blocked: impl Fn(StreamId) -> bool) -> Option<Moment> {
         let ladders = self.ladders.values().filter_map(Ladder::next_deadline).min();
         let streams = self.streams().filter(|(id, _)| !blocked(*id)).filter_map(|(_, stream)| stream.next_deadline());
         earliest(ladders, streams.min())

@@ -119,7 +119,7 @@ impl Sources {
     }
 
     /// A stream is open. The server has not responded yet, so this is not shared with other views.
-    pub(crate) fn opened(&mut self, id: StreamId) -> Option<Epoch> {
+    pub fn opened(&mut self, id: StreamId) -> Option<Epoch> {
         let server = &mut self.servers[id.server];
         server.reachability = server
             .reachability
@@ -165,11 +165,12 @@ impl Sources {
         let Some(stream) = self.stream(id) else { return Vec::new() };
         let updates = stream.ended(epoch);
         for update in &updates {
-            if let Update::Interrupted { kind, of } = update
-                && view.completeness_of(kind, of) < Completeness::Settled
-            {
+            let Update::Interrupted { kind, of } = update else { continue };
+            if view.completeness_of(kind, of) < Completeness::Settled {
                 stream.clear_set_versions(kind, of);
             }
+            // The end of the stream cancels what it has removed and waits.
+            view.removed_by(id.server, kind, of).for_each(|name| stream.request_again(kind, name));
         }
         self.authoritative_updates(id.server, updates)
     }

@@ -32,6 +32,8 @@ struct Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
+    /// There was no answer in time, so that other ways are taken. One that still comes counts.
+    Late,
     /// Something came that was not stated: the set may have more of it.
     Grown,
     /// The server does not compare, or does not know what it was asked.
@@ -69,7 +71,7 @@ impl EndQuestion {
 
     /// The server has not answered in time.
     pub(crate) fn give_up(&mut self) {
-        self.change(State::Void);
+        self.change(State::Late);
     }
 
     /// The server has sent something again under the version that was stated: it does not compare.
@@ -93,7 +95,8 @@ impl EndQuestion {
     }
 
     fn change(&mut self, to: State) {
-        if let Some(asked) = self.asked.as_mut().filter(|asked| matches!(asked.state, State::Open | State::Grown)) {
+        let may_change = |asked: &&mut Asked| matches!(asked.state, State::Open | State::Late | State::Grown);
+        if let Some(asked) = self.asked.as_mut().filter(may_change) {
             asked.state = to;
         }
     }
@@ -101,7 +104,8 @@ impl EndQuestion {
     /// When the set has ended, if nothing speaks against it until then. What was stated under a version that no server gives has to be
     /// answered as well, which others know.
     pub(crate) fn ends_at(&self, limits: &Limits) -> Option<Moment> {
-        let asked = self.asked.as_ref().filter(|asked| asked.state == State::Open && asked.unsent.is_empty())?;
+        let may_end = |asked: &&Asked| matches!(asked.state, State::Open | State::Late) && asked.unsent.is_empty();
+        let asked = self.asked.as_ref().filter(may_end)?;
         asked.answered.map(|answered| answered + limits.settle_fresh)
     }
 
@@ -187,6 +191,19 @@ mod tests {
         assert!(!question.has_grown());
         question.on_sent(&"new".into(), false);
         assert!(!question.has_grown() && !question.is_open(at(20), &limits));
+    }
+
+    #[test]
+    fn xlat_12_an_answer_that_comes_late_still_shows_the_end() {
+        let (mut question, limits) = (EndQuestion::default(), Limits::default());
+        question.ask("weir.end-of-set/1".into(), BTreeSet::new());
+        question.written(at(0));
+        question.give_up();
+        assert!(!question.is_open(at(16_000), &limits) && question.given_up_at(&limits).is_none());
+        question.on_removed(&"weir.end-of-set/1".into(), at(20_000));
+        assert_eq!(question.ends_at(&limits), Some(at(20_000) + limits.settle_fresh));
+        question.on_sent(&"new".into(), false);
+        assert!(question.ends_at(&limits).is_none() && question.has_grown());
     }
 
     #[test]

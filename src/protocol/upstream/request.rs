@@ -13,6 +13,7 @@ use super::type_subscription::TypeSubscription;
 use crate::proto::Request;
 use crate::proto::code::INVALID_ARGUMENT;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
+use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
@@ -83,7 +84,8 @@ impl TypeSubscription {
     /// Returns the name that asks for the end of the set, if the server may know some of the set already.
     fn next_end_question(&self, of: &RequestContext) -> Option<Name> {
         let knows_some = !self.versions.is_empty() || !self.given_earlier.is_empty() || !self.second_request.is_empty();
-        let asks = self.wildcard && knows_some && self.can_ask_for_end(of.quirks);
+        let is_off = of.limits.faults.has(Fault::EndIsNotAsked);
+        let asks = self.wildcard && knows_some && self.can_ask_for_end(of.quirks) && !is_off;
         asks.then(|| of.made_up_name())
     }
 

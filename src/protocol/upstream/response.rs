@@ -14,7 +14,9 @@ use super::parsed_response::ParsedResponse;
 use super::quirks::ServerQuirks;
 use super::requested_names::NameState;
 use super::resource_set::ResourceSet;
+use super::set_progress::NewContent;
 use super::type_subscription::TypeSubscription;
+use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{Class, Selector, Update};
@@ -25,6 +27,10 @@ pub(super) struct ResponseContext<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) quirks: &'a ServerQuirks,
     pub(crate) limits: &'a Limits,
+    /// The server is a relay.
+    pub(crate) is_relay: bool,
+    /// The server sends again what is stated to it.
+    pub(crate) ignores_stated: bool,
     pub(crate) now: Moment,
 }
 
@@ -46,10 +52,14 @@ impl TypeSubscription {
     /// Records what is new in a response. A server that `repeats` what the request stated sends all of that again.
     fn record_progress(&mut self, read: &ParsedResponse, repeats: bool, reader: &ResponseContext) {
         let stated = |name: &&Name| self.versions.contains_key(*name) && !self.unconfirmed.contains(*name);
-        let begins = self.progress.is_to_begin() && read.good.names().any(|name| stated(&name));
+        let ignores = reader.ignores_stated && self.wire.stated;
+        let begins = self.progress.is_to_begin() && (ignores || read.good.names().any(|name| stated(&name)));
         if (begins || repeats) && !self.progress.repeats_begun {
             self.progress.repeats_begun = true;
             self.progress.to_be_repeated = self.versions.keys().filter(stated).cloned().collect();
+            if reader.ignores_stated {
+                self.second_request.recheck(); // its first silence may have ended before its first response
+            }
         }
         // Names that were requested later show nothing of how far the server has come with the rest.
         let late = |name: &Name| matches!(self.requested.get(name), Some(NameState::Waiting { first: false, .. }));
@@ -58,10 +68,15 @@ impl TypeSubscription {
             unsaid || self.second_request.names.contains(name) || self.progress.to_be_repeated.contains(name)
         };
         let new = read.good.values().filter(|resource| is_new(&resource.name));
-        let bytes = new.clone().map(|resource| resource.body.bytes().len()).sum();
-        let any = new.clone().next().is_some() || read.rejected.keys().any(is_new);
+        let mut content = NewContent::default();
+        for resource in new {
+            content.names += 1;
+            content.bytes += resource.body.bytes().len();
+        }
+        let any = content.names > 0 || read.rejected.keys().any(is_new);
         let held = read.names().any(|name| self.unconfirmed.contains(name) || self.second_request.names.contains(name));
-        if self.progress.on_response(any, held, bytes, reader.now) {
+        let is_taken = self.progress.has_response() && any && reader.limits.faults.has(Fault::ChangeIsPiece);
+        if self.progress.on_response(any, held, content, reader.now) || is_taken {
             self.record_delivery(Delivery::Piece);
         }
         self.record_growth(read);

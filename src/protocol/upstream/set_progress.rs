@@ -43,6 +43,13 @@ pub(super) struct SetProgress {
     mark: Option<SetMark>,
 }
 
+/// What a response has that the server had not sent before.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct NewContent {
+    pub(crate) names: usize,
+    pub(crate) bytes: usize,
+}
+
 impl SetProgress {
     /// Starts over. With `requested_before`, the type was requested earlier on this opening, so that the next response may not belong
     /// to the new request.
@@ -80,15 +87,18 @@ impl SetProgress {
         Some(longest.map_or(quiet, |longest| quiet.min(longest)))
     }
 
-    /// Records a response: whether it has new content, whether it confirms a name that a client may hold, and how many of its
-    /// bytes are new. Returns whether it shows that this server sends pieces.
-    pub(crate) fn on_response(&mut self, new: bool, held: bool, bytes: usize, now: Moment) -> bool {
+    /// Records a response: whether it has new content, whether it confirms a name that a client may hold, and what is new in it.
+    /// Returns whether it shows that this server sends pieces: several names at once, soon after a response of no more than twice that
+    /// size. A single name may be a change, and so may what follows a response without content.
+    pub(crate) fn on_response(&mut self, new: bool, held: bool, content: NewContent, now: Moment) -> bool {
+        let NewContent { names, bytes } = content;
         self.growth = if held { Some(now) } else { self.growth };
         self.first.get_or_insert(now);
         if self.news.is_some() && !new {
             return false;
         }
-        let is_piece = self.news.is_some() && !self.calmed && bytes > 0 && 2 * bytes >= self.largest;
+        let soon = self.news.is_some() && !self.calmed && 2 * bytes >= self.largest;
+        let is_piece = soon && names > 1 && self.largest > 0;
         self.in_pieces |= is_piece;
         (self.news, self.settled) = (Some(now), false);
         self.largest = self.largest.max(bytes);
@@ -158,21 +168,40 @@ mod tests {
         Moment::START + Duration::from_secs(seconds)
     }
 
+    fn content(names: usize, bytes: usize) -> NewContent {
+        NewContent { names, bytes }
+    }
+
     #[test]
     fn a_set_settles_some_time_after_its_last_new_content_and_what_it_confirms_is_noted_each_time() {
         let (mut progress, limits) = (SetProgress::default(), Limits::default());
         let mut last = at(0);
         for second in [10, 11, 12] {
             last = at(second);
-            progress.on_response(true, second != 12, 100, last);
+            progress.on_response(true, second != 12, content(1, 100), last);
             assert_eq!(progress.settles_at(&limits), Some(last + limits.settle_fresh));
         }
         assert_eq!(progress.growth(), Some(at(11)));
-        progress.on_response(false, true, 0, at(13));
+        progress.on_response(false, true, content(0, 0), at(13));
         assert_eq!(progress.growth(), Some(at(13)));
         assert_eq!(progress.settles_at(&limits), Some(last + limits.settle_fresh), "nothing new");
         assert!(progress.settle(at(13), &limits) && !progress.settle(at(14), &limits), "once");
-        progress.on_response(true, false, 1, at(15));
+        progress.on_response(true, false, content(1, 1), at(15));
         assert!(!progress.settle(at(15), &limits) && progress.settle(at(16), &limits), "and again after new content");
+    }
+
+    #[test]
+    fn xlat_12_a_piece_is_of_several_names_and_follows_content_of_about_its_size() {
+        for (first, next, is_piece) in [
+            (content(2, 20), content(2, 10), true),
+            (content(2, 20), content(2, 9), false),
+            (content(2, 20), content(1, 20), false),
+            (content(1, 10), content(2, 20), true),
+            (content(0, 0), content(2, 20), false),
+        ] {
+            let mut progress = SetProgress::default();
+            assert!(!progress.on_response(true, false, first, at(10)));
+            assert_eq!(progress.on_response(true, false, next, at(10)), is_piece, "{first:?}, {next:?}");
+        }
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::liveness::SilenceVerdict;
-use super::quirks;
+use super::quirks::{self, ServerQuirks};
 use super::second_request::OpenQuestion;
-use super::type_subscription::{TimerContext, TypeSubscription};
+use super::type_subscription::{OtherTypes, TimerContext, TypeSubscription};
 use crate::proto::code::UNAVAILABLE;
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
@@ -20,12 +20,20 @@ impl TypeSubscription {
     /// Handles due timers. A silence counts only if the server was alive and could have responded.
     pub(crate) fn on_time(&mut self, turn: &mut TimerContext) -> Vec<Update> {
         self.judged_at = turn.now;
+        let speaks = turn.at.origin_for(&Selector::Wildcard).is_some();
+        if !self.wire.opened && self.wildcard && speaks && turn.at.view.seeks_set(turn.kind) {
+            // A client needs the set. In SotW a server that has nothing new would not send it to one that states its version.
+            self.accepted.clear();
+        }
         let mut updates = Vec::new();
         if !turn.receiving && self.progress.settle(turn.now, turn.limits) && !turn.quirks.signals_completion {
             updates.extend(self.completeness_updates(turn.kind, Completeness::Settled));
             self.progress.complete |= self.wildcard && turn.limits.faults.has(Fault::FirstQuietIsTheEnd);
         }
         self.expire(turn, &mut updates);
+        if turn.is_outdated {
+            return updates;
+        }
         self.conclude_polls(turn, &mut updates);
         self.conclude_end(turn, &mut updates);
         self.conclude_question(turn, &mut updates);
@@ -120,12 +128,19 @@ impl TypeSubscription {
         let Some(end) = self.second_request.ends_at(self.progress.growth(), turn.others.news, turn.limits) else {
             return;
         };
-        let unfinished = turn.receiving || self.rejected.unnamed.is_some() || self.progress.is_marked_partial();
+        let is_relay = turn.is_relay && !turn.limits.faults.has(Fault::SilentRelayIsSilentServer);
+        let says_itself = is_relay || self.progress.is_marked_partial();
+        let unfinished = turn.receiving || self.rejected.unnamed.is_some() || says_itself;
         if unfinished || turn.liveness.judge(end, turn.now) != SilenceVerdict::Proven {
             return;
         }
         let OpenQuestion { names, set } = self.second_request.conclude();
-        self.report_absent(names, turn, updates);
+        if turn.limits.faults.has(Fault::IgnoredDeletionIsNoAnswer) {
+            let deleting = ServerQuirks { ignore_deletions: false, ..turn.quirks.clone() };
+            updates.extend(names.into_iter().map(|name| self.absence(turn.kind, name, &deleting)));
+        } else {
+            self.report_absent(names, turn, updates);
+        }
         if set {
             updates.extend(self.completeness_updates(turn.kind, Completeness::Complete));
         }
@@ -151,8 +166,21 @@ impl TypeSubscription {
         let view = turn.at.view;
         let needs_end = self.wildcard && view.seeks_set(turn.kind) && turn.at.origin_for(&Selector::Wildcard).is_some();
         let may_ask = self.second_request.may_ask_at_once(self.end_question.has_grown()) && !self.progress.repeats;
-        let quiet = self.progress.news().filter(|_| needs_end && may_ask && self.can_ask_for_end(turn.quirks))?;
-        Some((quiet + turn.limits.settle_fresh).max(turn.others.fresh_until))
+        let is_off = turn.limits.faults.has(Fault::EndIsNotAsked);
+        let is_silent = !self.progress.has_response() && self.states_version(turn.kind);
+        let may_ask = needs_end && may_ask && (is_silent || self.can_ask_for_end(turn.quirks)) && !is_off;
+        self.quiet_of_all_at(turn.others, turn.limits).filter(|_| may_ask)
+    }
+
+    /// When a server that sends nothing more, of no type, has been quiet for a moment.
+    pub(super) fn quiet_of_all_at(&self, others: OtherTypes, limits: &Limits) -> Option<Moment> {
+        let since = self.progress.news().or(self.written.filter(|_| !self.accepted.is_empty()));
+        since.map(|since| (since + limits.settle_fresh).max(others.fresh_until))
+    }
+
+    /// Whether this opening has stated the version of a whole set, so that a SotW server is silent if it has nothing new.
+    fn states_version(&self, kind: &Type) -> bool {
+        kind.info().full_state && !self.accepted.is_empty()
     }
 
     /// Finds what to request from the server a second time, on a new opening.
@@ -173,6 +201,10 @@ impl TypeSubscription {
             || turn.at.view.is_gated(turn.kind)
         {
             return;
+        }
+        if silence.is_some() && turn.ignores_stated && !turn.limits.faults.has(Fault::RepeatingConfirmsAll) {
+            // The server has not confirmed what it has not sent again by now.
+            self.unconfirmed.append(&mut self.progress.to_be_repeated);
         }
         let question = self.second_request.without_asked(self.unanswered_claims(turn));
         let at_once = soon.is_some() && question.set;

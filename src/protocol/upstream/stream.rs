@@ -57,6 +57,10 @@ pub struct Stream {
     answered_at: Option<Moment>,
     /// A message is coming in.
     receiving: bool,
+    /// The server of this opening is a relay.
+    is_relay: bool,
+    /// The server has sent something under the version that was stated, on this opening or the last one: it ignores stated versions.
+    ignores_stated: bool,
     /// It is to be opened again: this opening has stated a version that is no longer valid.
     must_reopen: bool,
     /// The server has answered for the end of a set, and nobody has taken note yet.
@@ -90,6 +94,8 @@ impl Stream {
             asked_at: None,
             answered_at: None,
             receiving: false,
+            is_relay: false,
+            ignores_stated: false,
             must_reopen: false,
             answered_end: false,
             pace: ReopenPace::default(),
@@ -104,7 +110,7 @@ impl Stream {
     /// The stream is connected; the next request opens it for the server.
     pub fn opened(&mut self) -> Epoch {
         self.epoch.0 += 1;
-        (self.open, self.answered, self.receiving) = (true, false, false);
+        (self.open, self.answered, self.receiving, self.is_relay) = (true, false, false, false);
         self.must_reopen = false;
         (self.asked_at, self.answered_at) = (None, None);
         self.liveness = Liveness::new(self.limits.faults);
@@ -116,6 +122,12 @@ impl Stream {
         if epoch == self.epoch && self.open {
             self.liveness.answered();
         }
+    }
+
+    /// The server is a relay. It says itself what does not exist and where its sets end, once it knows: whoever holds something is not
+    /// told by its silence.
+    pub fn on_relay(&mut self, epoch: Epoch) {
+        self.is_relay |= epoch == self.epoch && self.open;
     }
 
     /// Returns whether to make a liveness call on this connection.
@@ -170,6 +182,11 @@ impl Stream {
         }
         self.open = false;
         self.types.retain(|_, subscription| subscription.is_wanted());
+        if self.types.values().any(|of| of.wire.stated && of.progress.has_response()) {
+            self.ignores_stated = !self.is_relay && self.types.values().any(|of| of.progress.repeats);
+        }
+        // In SotW a set is sent again if its version is not stated. A type that states one is silent, and would be asked about next.
+        let asks = self.variant == Variant::Sotw && self.types.values().any(|of| of.second_request.is_to_ask());
         let mut updates = Vec::new();
         for (kind, subscription) in &mut self.types {
             let wildcard = (subscription.class == Class::Wildcard).then_some(Selector::Wildcard);
@@ -177,6 +194,9 @@ impl Stream {
             let of = wildcard.into_iter().chain(names.cloned().map(Selector::Name));
             updates.extend(of.map(|of| Update::Interrupted { kind: kind.clone(), of }));
             subscription.disconnect(self.variant, &self.quirks);
+            if asks && subscription.class == Class::Wildcard {
+                subscription.accepted.clear();
+            }
             if self.limits.faults.has(Fault::DropOnDisconnect) {
                 updates.extend(subscription.drop_everything(kind));
             }
@@ -310,11 +330,19 @@ impl Stream {
         let ReceivedResponse { kind, rest, resources, bytes: _ } = response;
         let Some(subscription) = self.types.get_mut(&kind) else { return Vec::new() };
         subscription.on_poll(now);
-        let mut context = ResponseContext { kind: &kind, quirks: &self.quirks, limits: &self.limits, now };
-        match rest {
+        let (quirks, limits, is_relay) = (&*self.quirks, &*self.limits, self.is_relay);
+        let ignores_stated = self.ignores_stated;
+        let mut context = ResponseContext { kind: &kind, quirks, limits, is_relay, ignores_stated, now };
+        let updates = match rest {
             Response::Sotw(rest) => subscription.read_sotw(rest, resources, &mut context),
             Response::Delta(rest) => subscription.read_delta(rest, resources, &mut context),
+        };
+        // A relay compares what is stated, and sends some endpoints again with their clusters.
+        if subscription.progress.repeats && !self.ignores_stated && !self.is_relay {
+            self.ignores_stated = true;
+            self.recheck();
         }
+        updates
     }
 
     /// Whether anything is kept of a type. It is kept while its last responses may come.

@@ -83,6 +83,12 @@ pub(super) struct TimerContext<'a> {
     pub(crate) liveness: &'a mut Liveness,
     /// A message is coming in, so the server is not silent.
     pub(crate) receiving: bool,
+    /// The server is a relay, which knows no more than its own servers have said.
+    pub(crate) is_relay: bool,
+    /// The server sends again what is stated to it.
+    pub(crate) ignores_stated: bool,
+    /// This opening has stated versions that count no longer: what the server does not send is no news of those.
+    pub(crate) is_outdated: bool,
     pub(crate) others: OtherTypes,
     pub(crate) now: Moment,
 }
@@ -311,7 +317,8 @@ impl TypeSubscription {
             self.first_silence_ends_at(others.come_in_until, limits).filter(|_| !self.second_request.has_looked());
         let settles = self.progress.settles_at(limits).filter(|_| self.has_sets());
         let ends = [self.end_question.ends_at(limits), self.end_question.given_up_at(limits)];
-        let silence = [second, first, settles].into_iter().chain(ends).flatten().filter(later).min();
+        let soon = self.quiet_of_all_at(others, limits).filter(|_| self.wildcard && !self.second_request.has_looked());
+        let silence = [second, first, settles, soon].into_iter().chain(ends).flatten().filter(later).min();
         earliest(silence, earliest(self.wire.next_deadline(), self.requested.next_deadline(self.judged_at)))
     }
 

@@ -113,8 +113,17 @@ impl View {
     }
 
     pub(super) fn remove(&mut self, kind: &Type, class: Class, key: &Name, word: Evidence, now: Moment) {
-        if !self.stays_for_now(kind, class, key, word, now) {
-            self.remove_resource(kind, class, key, word, now);
+        match self.stays_for_now(kind, class, key, word, now) {
+            true => self.confirm_one(kind, class, key, now),
+            false => self.remove_resource(kind, class, key, word, now),
+        }
+    }
+
+    /// A server has spoken of a resource that stays present: that it was loaded from disk counts no more.
+    fn confirm_one(&mut self, kind: &Type, class: Class, name: &Name, now: Moment) {
+        let revision = self.revision.next();
+        if self.resources(kind, class).confirm(name) {
+            self.changed(kind, class, name.clone(), revision, now);
         }
     }
 
@@ -131,10 +140,7 @@ impl View {
             return self.remove(kind, class, key, Evidence::Reported, now);
         }
         for name in members {
-            let revision = self.revision.next();
-            if self.resources(kind, class).confirm(&name) {
-                self.changed(kind, class, name, revision, now);
-            }
+            self.confirm_one(kind, class, &name, now);
         }
         if class == Class::Named && key.is_glob() {
             let of = Selector::Name(key.clone());
@@ -199,8 +205,9 @@ impl View {
     /// Applies an empty collection reported by upstream (COLL-15). Resources from a server of higher rank may stay.
     pub(super) fn empty_collection(&mut self, kind: &Type, glob: &Name, now: Moment) {
         for member in self.members_of(kind, glob) {
-            if !self.stays_for_now(kind, Class::Named, &member, Evidence::Reported, now) {
-                self.remove_one(kind, Class::Named, &member, Evidence::Reported, now);
+            match self.stays_for_now(kind, Class::Named, &member, Evidence::Reported, now) {
+                true => self.confirm_one(kind, Class::Named, &member, now),
+                false => self.remove_one(kind, Class::Named, &member, Evidence::Reported, now),
             }
         }
         if self.members_of(kind, glob).is_empty() {

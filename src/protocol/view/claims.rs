@@ -9,6 +9,8 @@ use super::resource_table::{Entry, Presence};
 use super::session_id::SessionId;
 use super::sought_names::{Insertion, SoughtNames};
 use super::{Completeness, View};
+use crate::protocol::faults::Fault;
+use crate::protocol::limits::Limits;
 use crate::xds::{Name, Type};
 
 /// Something that a client may hold and that the view does not know.
@@ -43,15 +45,16 @@ pub(super) struct Sought {
 }
 
 impl Sought {
-    fn insert(&mut self, session: SessionId, claim: Claim, limit: usize) {
+    fn insert(&mut self, session: SessionId, claim: Claim, limits: &Limits) {
         let Claimed::Name(class, name) = claim.of else {
             self.generation += u64::from(self.sets.insert(claim.kind));
             return;
         };
         let names = self.names.entry((claim.kind.clone(), class)).or_default();
-        match names.insert(session, &name, limit) {
+        match names.insert(session, &name, limits.sought_names) {
             Insertion::New => self.generation += 1,
             Insertion::Known => {}
+            Insertion::NoRoom if limits.faults.has(Fault::DropClaimsWithoutRoom) => {}
             Insertion::NoRoom => {
                 // The end of the set answers for what has no room.
                 if class == Class::Wildcard && self.sets.insert(claim.kind.clone()) {
@@ -147,7 +150,7 @@ impl View {
                 }
             };
             if unknown {
-                self.sought.insert(session, claim, self.limits.sought_names);
+                self.sought.insert(session, claim, &self.limits);
             }
         }
     }

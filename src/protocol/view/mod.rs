@@ -279,7 +279,7 @@ impl View {
     }
 
     /// Returns everything to request from a server that is opened now, each with whether it is cached already (FB-4).
-    pub(crate) fn wanted(&self) -> impl Iterator<Item = (&Type, Selector, bool)> {
+    pub fn wanted(&self) -> impl Iterator<Item = (&Type, Selector, bool)> {
         self.interest.all().map(|(kind, wanted)| {
             let cached = self.is_cached(kind, &wanted);
             (kind, wanted, cached)

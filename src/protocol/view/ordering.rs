@@ -206,8 +206,23 @@ impl View {
         self.order.has_doomed() && self.order.is_doomed(&(kind.clone(), class, name.clone()))
     }
 
+    /// Returns the names that a server has removed and whose removal waits: of a set, or one name.
+    pub(crate) fn removed_by<'a>(
+        &'a self,
+        server: usize,
+        kind: &'a Type,
+        of: &'a Selector,
+    ) -> impl Iterator<Item = &'a Name> {
+        let class = if *of == Selector::Wildcard { Class::Wildcard } else { Class::Named };
+        let is_meant = move |name: &&Name| match of {
+            Selector::Wildcard => true,
+            Selector::Name(own) => own == *name,
+        };
+        self.order.doomed_by(server, kind, class).filter(is_meant)
+    }
+
     /// Returns whether the order depends on authorities whose server is unreachable or has not sent its routing yet.
-    pub(crate) fn awaits_routing(&self) -> bool {
+    pub fn awaits_routing(&self) -> bool {
         self.order.is_any()
     }
 

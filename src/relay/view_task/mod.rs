@@ -237,6 +237,10 @@ impl ViewTask {
                     Some(self.server_log.stream_opened(id.server, &server, &self.view_id, variant.name()));
                 Vec::new()
             }
+            LinkEvent::Relay => {
+                link.up.iter().for_each(|(_, epoch)| stream.on_relay(*epoch));
+                Vec::new()
+            }
             LinkEvent::Alive => {
                 link.up.iter().for_each(|(_, epoch)| stream.on_liveness_answer(*epoch));
                 Vec::new()

@@ -21,6 +21,7 @@ use super::{AdsConnector, Connected};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use crate::protocol::session::Variant;
+use crate::protocol::set_mark::RELAY_HEADER;
 use crate::protocol::upstream::ResponseMessage;
 use crate::relay::{Link, LinkEvent, LinkReport};
 
@@ -154,7 +155,14 @@ impl AdsConnector {
             }
         };
         let mut responses = match call {
-            Ok(call) => call.into_inner(),
+            Ok(call) => {
+                if call.metadata().contains_key(RELAY_HEADER)
+                    && let Err(status) = tell(LinkEvent::Relay).await
+                {
+                    return status;
+                }
+                call.into_inner()
+            }
             Err(status) => return status,
         };
         loop {

@@ -44,9 +44,10 @@ impl TypeSubscription {
         let constrained = response.removed_resource_names.into_iter().map(|name| name.name);
         let mut removed: BTreeSet<Name> = BTreeSet::new();
         for name in response.removed_resources.into_iter().chain(constrained).map(|name| Name::canonical(&name)) {
+            let is_dropped = limits.faults.has(Fault::IgnoredDeletionIsNoAnswer) && reader.quirks.ignore_deletions;
             if name.asks_for_end() {
                 self.end_question.on_removed(&name, reader.now);
-            } else if !read.reject_if_sent(&name) {
+            } else if !read.reject_if_sent(&name) && !is_dropped {
                 removed.insert(name);
             }
         }
@@ -64,11 +65,12 @@ impl TypeSubscription {
         }
         let said = self.reported_names(&reported, reader.quirks);
         let first = self.progress.is_to_begin();
-        let sent = |(name, version): (&Name, &String)| {
-            self.versions.get(name) == Some(version) && !self.unconfirmed.contains(name)
+        let is_stated = |(name, version): (&Name, &String)| {
+            let in_doubt = self.unconfirmed.contains(name) || self.with_ttl.contains(name);
+            self.versions.get(name) == Some(version) && !in_doubt
         };
-        let repeats = self.wire.stated && versions.iter().any(sent);
-        self.progress.repeats |= first && repeats; // it ignores stated versions
+        let repeats = self.wire.stated && versions.iter().any(is_stated);
+        self.progress.repeats |= repeats && (first || !reader.is_relay); // it ignores stated versions
         if repeats {
             self.end_question.on_repeated();
         }

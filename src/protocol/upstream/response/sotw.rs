@@ -9,6 +9,7 @@ use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::upstream::parsed_response::ParsedResponse;
 use crate::protocol::upstream::requested_names::NameState;
+use crate::protocol::upstream::set_progress::NewContent;
 use crate::protocol::upstream::type_subscription::TypeSubscription;
 use crate::protocol::view::{Class, Retain, Selector, Update};
 use crate::xds::Name;
@@ -49,7 +50,7 @@ impl TypeSubscription {
         let said = self.reported_names(&reported, reader.quirks);
         let same_names = self.is_same_set(&read) && reported.is_empty();
         if same_names {
-            self.progress.on_response(false, false, 0, reader.now);
+            self.progress.on_response(false, false, NewContent::default(), reader.now);
         } else {
             self.record_progress(&read, false, reader);
         }

@@ -1,6 +1,7 @@
 //! Whether the server has sent its routing since the stream was opened.
 
 use super::Stream;
+use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::upstream::liveness::{Liveness, SilenceVerdict};
 use crate::protocol::upstream::set_progress::COMES_IN;
@@ -11,7 +12,9 @@ impl Stream {
     /// Whether the server has answered the first request of each routing type on this opening, or was silent about the rest although it
     /// is alive. True of a stream on which nothing is wanted.
     pub(crate) fn has_answered_routing(&self) -> bool {
-        let answered = || self.routing().all(|(_, subscription)| subscription.has_answered_first());
+        let all = self.limits.faults.has(Fault::LateNamesHoldUpOrder);
+        let waits = |of: &TypeSubscription| all && of.requested.is_any_waiting();
+        let answered = || self.routing().all(|(_, of)| of.has_answered_first() && !waits(of));
         !self.is_wanted() || self.open && answered()
     }
 

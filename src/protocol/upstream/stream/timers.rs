@@ -77,8 +77,22 @@ impl Stream {
             if self.variant == Variant::Sotw {
                 updates.extend(subscription.reject_globs(kind));
             }
-            let (rules, limits, liveness, receiving) = (&self.quirks, &self.limits, &mut self.liveness, self.receiving);
-            let mut turn = TimerContext { kind, at, quirks: rules, limits, liveness, receiving, others, now };
+            let (quirks, limits, liveness) = (&*self.quirks, &*self.limits, &mut self.liveness);
+            let (receiving, is_outdated) = (self.receiving, self.must_reopen);
+            let (is_relay, ignores_stated) = (self.is_relay, self.ignores_stated);
+            let mut turn = TimerContext {
+                kind,
+                at,
+                quirks,
+                limits,
+                liveness,
+                receiving,
+                is_relay,
+                ignores_stated,
+                is_outdated,
+                others,
+                now,
+            };
             let had_ended = subscription.end_question.has_ended();
             updates.extend(subscription.on_time(&mut turn));
             self.answered_end |= !had_ended && subscription.end_question.has_ended();

@@ -1,6 +1,8 @@
 //! Clears stated versions, so that a server sends again what it would leave out.
 
 use super::Stream;
+use crate::protocol::faults::Fault;
+use crate::protocol::session::Variant;
 use crate::protocol::upstream::type_subscription::TypeSubscription;
 use crate::protocol::view::{Class, Selector};
 use crate::xds::{Name, Type};
@@ -26,15 +28,27 @@ impl Stream {
         }
     }
 
+    /// The server has removed this, and that counts no more: on the next opening it is to say so again.
+    pub(crate) fn request_again(&mut self, kind: &Type, name: &Name) {
+        let Some(subscription) = self.types.get_mut(kind) else { return };
+        match self.variant {
+            Variant::Delta => drop(subscription.given_earlier.insert(name.clone())),
+            Variant::Sotw => subscription.accepted.clear(),
+        }
+    }
+
     /// The server's responses count for more than before: what other servers sent may have to be requested.
     pub(crate) fn recheck(&mut self) {
         self.types.values_mut().for_each(|subscription| subscription.second_request.recheck());
     }
 
     /// The server was unreachable. If nothing has changed it would send nothing, and could not show that it is back: makes it
-    /// send one resource of each type again.
+    /// send one resource of each type again, unless this stream has been opened meanwhile and has stated those versions.
     pub(crate) fn clear_one_version_per_type(&mut self) {
-        self.types.values_mut().for_each(TypeSubscription::clear_one_version);
+        let always = self.limits.faults.has(Fault::FailureDoubtsOtherStreams);
+        if self.asked_at.is_none() || !self.open || always {
+            self.types.values_mut().for_each(TypeSubscription::clear_one_version);
+        }
     }
 
     /// A set was incomplete when a stream ended: makes the server send it again from the beginning.

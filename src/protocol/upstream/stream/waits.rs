@@ -119,8 +119,8 @@ impl Stream {
         };
         let second = &of.second_request;
         if !second.is_empty() {
-            // A relay that has no complete set itself says so, and says when it has.
-            let stands = look.stands || of.progress.is_marked_partial();
+            // A relay says itself what does not exist, once its own servers have said so.
+            let stands = look.stands || self.is_relay || of.progress.is_marked_partial();
             // With each name that the server confirms, the wait for the others starts over.
             let since = second.since().map(|since| of.progress.growth().map_or(since, |growth| growth.max(since)));
             let age = since.map_or(Duration::ZERO, |since| look.now - since);

@@ -87,6 +87,12 @@ impl Order {
         all.filter(move |(kind, own, _)| kind == of && *own == class).map(|(_, _, name)| name)
     }
 
+    /// Returns what one server has removed and stays for now, of one type and class.
+    pub(crate) fn doomed_by(&self, server: usize, of: &Type, class: Class) -> impl Iterator<Item = &Name> {
+        let all = self.removable.iter().filter(move |(_, doomed)| usize::from(doomed.source.server) == server);
+        all.filter(move |((kind, own, _), _)| kind == of && *own == class).map(|((_, _, name), _)| name)
+    }
+
     pub(crate) fn has_doomed(&self) -> bool {
         !self.removable.is_empty()
     }
@@ -233,7 +239,7 @@ impl Order {
     }
 
     pub(crate) fn is_due(&self, now: Moment) -> bool {
-        self.look_at.is_some_and(|at| at <= now)
+        self.next_deadline().is_some_and(|at| at <= now)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
@@ -353,5 +359,26 @@ mod tests {
         assert_eq!(removed(&mut order, 109), [], "clients have had the change for less than the bound");
         assert_eq!(order.next_deadline(), Some(at(110)));
         assert_eq!(removed(&mut order, 110), [cluster]);
+    }
+
+    #[test]
+    fn a_removal_goes_with_the_last_reference_however_long_its_authority_is_unsteady() {
+        let clusters = TypeTable::new().resolve("envoy.config.cluster.v3.Cluster");
+        let old = Name::from("old");
+        let cluster = (clusters, Class::Wildcard, old.clone());
+        let mut order = Order::default();
+        order.references.replace(&[], std::slice::from_ref(&old), |_| true, at(0), BOUND);
+        order.note_unsteady(BTreeSet::from([Authority::TopLevel]), at(0));
+        order.doom(cluster.clone(), Origin::default(), at(0));
+        assert_eq!(order.take_dead(at(100), BOUND, |_| true).len(), 0);
+        assert_eq!(order.next_deadline(), None, "no time runs");
+
+        order.references.replace(&[old], &[], |_| true, at(200), BOUND);
+        assert_eq!(order.next_deadline(), Some(at(210)), "clients may hold what led there until then");
+        assert!(order.is_due(at(210)), "a deadline in the past would keep a core busy");
+        order.take_overdue(at(210));
+        let dead = order.take_dead(at(210), BOUND, |_| true);
+        assert_eq!(dead.into_iter().map(|(key, _)| key).collect::<Vec<_>>(), [cluster]);
+        assert_eq!(order.next_deadline(), None);
     }
 }
