@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::*;
 use support::{RDS, text_of};
-use weir::proto::discovery::DeltaDiscoveryRequest;
+use weir::proto::Any;
+use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryResponse, Resource};
 use weir::protocol::session::{Client, Session, Step};
 use weir::protocol::view::Leases;
 
@@ -79,4 +80,50 @@ fn i4_a_route_that_came_with_its_cluster_just_before_the_stream_was_lost_is_sent
         bench.later(Duration::from_secs(3_600));
         assert!(client.said(&mut bench).is_empty(), "{stated:?}: nothing is removed");
     }
+}
+
+/// The end of a stream cancels removals that wait, since the resources may be back. The next opening asks for them at once.
+#[test]
+fn ord_1_what_was_removed_and_waits_is_requested_again_on_the_next_opening() {
+    for variant in [Variant::Delta, Variant::Sotw] {
+        let mut bench = Bench::with(plan(1, variant, Rule::Reachability), Limits::default());
+        bench.want(CDS, "*", true);
+        bench.want(RDS, "r", true);
+        bench.open(0);
+        let route = || routing("r", "old");
+        match variant {
+            Variant::Delta => {
+                bench.say(0, delta(CDS, &[("old", "1"), ("b", "1")], &[]));
+                bench.say(0, Response::Delta(route()));
+                bench.later(Duration::from_secs(1));
+                bench.say(0, delta(CDS, &[], &["old"]));
+            }
+            Variant::Sotw => {
+                bench.say(0, sotw(CDS, "1", &[("old", "1"), ("b", "1")]));
+                let resources = route().resources.into_iter().filter_map(|wrapper| wrapper.resource).collect();
+                let response = DiscoveryResponse { resources, type_url: RDS.into(), ..Default::default() };
+                bench.say(0, Response::Sotw(response));
+                bench.later(Duration::from_secs(1));
+                bench.say(0, sotw(CDS, "2", &[("b", "1")]));
+            }
+        }
+        assert_eq!(bench.held(CDS, Class::Wildcard, "old"), "1", "the route leads there");
+        bench.requested(0);
+        bench.end(0, true);
+        let requests = bench.open(0);
+        match variant {
+            Variant::Delta => assert!(requests[0].contains("old:weir-unknown"), "{requests:?}"),
+            Variant::Sotw => assert_eq!(requests[0], "[] v"),
+        }
+    }
+}
+
+/// A response with a route that leads to a cluster.
+fn routing(name: &str, cluster: &str) -> DeltaDiscoveryResponse {
+    let nested = |field: u8, bytes: &[u8]| [&[field << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
+    let action = nested(2, &nested(1, cluster.as_bytes()));
+    let value = [nested(1, name.as_bytes()), nested(2, &nested(3, &action))].concat().into();
+    let resource = Some(Any { type_url: RDS.into(), value });
+    let resource = Resource { name: name.into(), version: "1".into(), resource, ..Default::default() };
+    DeltaDiscoveryResponse { resources: vec![resource], type_url: RDS.into(), ..Default::default() }
 }

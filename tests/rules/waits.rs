@@ -7,6 +7,7 @@ use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, Step, Variant};
+use weir::protocol::set_mark::SetMark;
 use weir::protocol::view::{Completeness, Selector, SessionId, Update};
 use weir::xds::Authority;
 
@@ -294,4 +295,49 @@ fn i4_the_next_opening_of_a_set_that_was_cut_short_is_waited_for_as_the_first_wa
     progress(&mut bench, CDS, Completeness::Settled);
     bench.later(2_000);
     assert_eq!(bench.said(client), ["R r"]);
+}
+
+/// What a relay states of listeners is not known, so its removals wait. A set of which nothing is to be removed has ended all the same.
+#[test]
+fn xlat_12_the_end_of_a_set_does_not_wait_for_routing_of_which_nothing_is_known() {
+    for removes in [false, true] {
+        let mut bench = Bench::new();
+        let client = bench.add(Client { relay: true, ..Client::plain(Variant::Delta) });
+        ask(&mut bench, client, Variant::Delta, CDS, &["*"]);
+        stating(&mut bench, client, Variant::Delta, LDS, &["*"]);
+        piece(&mut bench, CDS, "a", Completeness::FirstResponse);
+        piece(&mut bench, CDS, "b", Completeness::Settled);
+        assert_eq!(bench.said(client), ["C a,b"]);
+        if removes {
+            bench.remove(CDS, "b");
+        }
+        progress(&mut bench, CDS, Completeness::Complete);
+        let marks: Vec<_> = std::iter::from_fn(|| bench.poll(client)).map(|reply| reply.set_mark).collect();
+        let expected = if removes { &[][..] } else { &[Some(SetMark::Complete)] };
+        assert_eq!(marks, expected, "removes: {removes}");
+    }
+}
+
+/// Endpoints are sent again with their clusters. Of a set that comes later they would be sent to a client that is not told of their removal.
+#[test]
+fn delta_45_a_member_of_a_set_is_not_sent_before_the_first_reply_to_the_set() {
+    let mut first = Bench::new();
+    first.whole(CDS, &[("a", "1")]);
+    let keeper = first.client(Variant::Delta);
+    for url in [CDS, EDS] {
+        first.delta(keeper, url, &["*"], &[]);
+    }
+    first.whole(CDS, &[("a", "1")]);
+    piece(&mut first, EDS, "a", Completeness::Settled);
+    let mut bench = Bench::new();
+    let until = bench.now + Duration::from_secs(3600);
+    bench.view.restore(first.view.snapshot().to_save(first.now), until, bench.now);
+    let client = bench.client(Variant::Delta);
+    ask(&mut bench, client, Variant::Delta, CDS, &["*"]);
+    stating(&mut bench, client, Variant::Delta, EDS, &["*"]);
+    assert_eq!(bench.said(client), ["C a"], "its endpoints are from disk, and it may hold newer ones");
+    bench.later(1000);
+    assert_eq!(bench.said(client), [""; 0]);
+    piece(&mut bench, EDS, "a", Completeness::Settled);
+    assert_eq!(bench.said(client), ["C a"], "a server has confirmed them");
 }

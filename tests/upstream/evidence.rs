@@ -488,3 +488,44 @@ fn up_15_what_a_server_that_sends_only_differences_does_not_send_again_is_confir
     bench.later(TIMER + SECOND);
     assert!(!bench.asks_again());
 }
+
+/// With its version a SotW server that has nothing new would not send the set.
+#[test]
+fn sotw_4_a_set_that_a_client_needs_is_requested_without_its_version() {
+    let need = |bench: &mut Bench| {
+        let claim = Claim { kind: bench.table.resolve(CDS), of: Claimed::Set };
+        bench.view.seek(SessionId(1), vec![claim]);
+    };
+    let mut bench = requested(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
+    bench.respond(0, sotw(CDS, &["a"], "1"));
+    bench.end(0);
+    need(&mut bench);
+    bench.open();
+    bench.later(Duration::ZERO);
+    assert_eq!(bench.requests(0), ["C [] v n with node"], "it is needed before the stream is opened");
+
+    let mut bench = requested(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
+    bench.respond(0, sotw(CDS, &["a"], "1"));
+    assert_eq!(bench.reopen(), ["C [] v1 n with node"]);
+    need(&mut bench);
+    bench.later(Duration::from_millis(400));
+    assert!(!bench.asks_again(), "it may be about to answer");
+    bench.later(Duration::from_millis(100));
+    assert!(bench.asks_again(), "it is alive and silent");
+    assert_eq!(bench.reopen(), ["C [] v n with node"]);
+}
+
+#[test]
+fn sotw_4_no_set_states_its_version_on_an_opening_that_asks_for_another_one_again() {
+    let mut bench = requested(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
+    bench.want(LDS, "*", true);
+    bench.requests(0);
+    bench.respond(0, sotw(CDS, &["a"], "1"));
+    bench.respond(0, sotw(LDS, &["l"], "1"));
+    bench.requests(0);
+    bench.reopen();
+    bench.claim(CDS, Class::Wildcard, "held");
+    bench.later(TIMER);
+    assert!(bench.asks_again());
+    assert_eq!(bench.reopen(), ["C [] v n with node", "L [] v n"], "else its silence would be asked about next");
+}

@@ -60,7 +60,7 @@ impl Options {
         let tiers = random.pick(&[1, 1, 2, 2, 3]);
         let servers = random.pick(&[1, 1, 1, 2, 3]);
         let unanswered = if random.one_in(3) { BTreeSet::from([Kind::Scopes]) } else { BTreeSet::new() };
-        let honest = !random.one_in(3);
+        let honest = random.one_in(2);
         let (removes_unknown, removes_first) = (random.one_in(3), random.one_in(3));
         let habits = (0..servers).map(|_| Habit {
             compares: honest || random.one_in(2),

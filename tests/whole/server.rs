@@ -208,8 +208,8 @@ impl Server {
         if has_it && !self.habit.says_nothing_is_new {
             return;
         }
-        // One that compares answers whoever states another version than the current one, and does not refuse that.
-        let lacks_it = self.habit.compares && request.version_info != current && request.error_detail.is_none();
+        // Whoever states another version than the current one, and refuses nothing, is answered.
+        let lacks_it = request.version_info != current && request.error_detail.is_none();
         if first || grows || lacks_it {
             self.send_sotw(kind, to, now);
         }

@@ -46,7 +46,7 @@ impl World {
         };
         let mut client = Client::new(tier, profile);
         client.scopes = self.random.one_in(3) && profile != Profile::Polls;
-        client.all_endpoints = self.random.one_in(8) && profile != Profile::Polls;
+        client.all_endpoints = self.random.one_in(4) && profile != Profile::Polls;
         let wait = self.random.millis(0, 2000);
         let number = self.enter(client, wait);
         self.arm(number);

@@ -61,7 +61,7 @@ impl World {
             self.disturbed("a stream is open");
         }
         self.tell(|_| format!("tier {tier} {id:?} is open"));
-        if self.options.harsh && !self.judge.is_ended() && self.random.one_in(10) {
+        if self.options.harsh && !self.judge.is_ended() && self.random.one_in(5) {
             let wait = self.random.millis(0, 200);
             self.soon(wait, Event::Cut(key)); // often before the first response
         }
