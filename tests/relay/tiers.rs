@@ -5,7 +5,7 @@ use std::time::Instant;
 use weir::protocol::limits::Limits;
 
 use super::evidence::{relay_with_limits, servers};
-use super::holder::{ALL_CLUSTERS, Holder};
+use super::holder::{ALL_CLUSTERS, Holder, Wish};
 use super::pieces::Pieces;
 use super::void::listener;
 use super::*;
@@ -34,6 +34,20 @@ async fn two_tiers(plane: SocketAddr, sets: &str, between: Variant) -> (Relay, R
     let lower = relay_with_limits(&servers(&[plane], &each), "", patient).await;
     let upper = relay_with_limits(&servers(&[lower.address], protocol_of(between)), "", hasty).await;
     (lower, upper)
+}
+
+/// Single names have no mark. The upper relay knows by a header that its server is a relay, whose silence is no evidence.
+#[tokio::test]
+async fn up_36_a_name_that_the_lower_relay_is_silent_about_stays_at_clients_of_the_upper() {
+    const HELD: Wish = Wish { url: EDS, names: &["held"], cluster: "web" };
+    for between in BOTH {
+        let mut plane = Plane::start(&[Variant::Delta]).await;
+        let (_lower, upper) = two_tiers(plane.address, "auto", between).await;
+        let client = Holder::of(upper.address, Variant::Delta, HELD, &["held".to_owned()]).await;
+        let _silent = plane.stream().await;
+        tokio::time::sleep(Duration::from_secs(2)).await; // several times as long as the upper relay waits
+        client.has_lost_nothing();
+    }
 }
 
 #[tokio::test]
