@@ -37,6 +37,8 @@ pub struct Judge {
     from_disk: BTreeSet<(Class, Key)>,
     /// The openings of the lowest tier that brought names which it did not have, by type, since a set last ended.
     grown: BTreeMap<Kind, BTreeSet<usize>>,
+    /// Of what the lowest tier has read the same again.
+    repeated: BTreeSet<(Class, Kind)>,
     /// When the lowest tier last read something of a set.
     read: BTreeMap<Kind, Moment>,
     /// A set has come in what looks like pieces: the lowest tier does not ask such a server for the end.
@@ -105,8 +107,10 @@ impl Judge {
                 }
                 for resource in &response.resources {
                     let body = resource.resource.as_ref().map(|any| Content::read(&any.value));
-                    if let Some(key) = Key::read(kind, &resource.name) {
-                        self.received.insert((class, key), body);
+                    if let Some(key) = Key::read(kind, &resource.name)
+                        && self.received.insert((class, key), body) == Some(body)
+                    {
+                        self.repeated.insert((class, kind));
                     }
                 }
                 let gone = response.removed_resources.iter().filter_map(|name| Key::read(kind, name));
@@ -318,9 +322,14 @@ impl World {
         let sotw = path.chain([of.variant()]).any(|variant| variant == Variant::Sotw) && !kind.full_state();
         let is_set = of.is_set(kind);
         let habit = &self.servers[0].habit;
-        // Whatever is stated to it, each replica sends all again under versions of its own, and so tells nothing of what is gone.
-        let mute = habit.replicas && !habit.compares;
-        mute || sotw || self.options.quirks[0].ignore_deletions || !if is_set { self.tells_empty(kind) } else { self.tells_names() }
+        // A server that ignores what is stated is known by what it sends again under the same version.
+        let class = if is_set { Class::Wildcard } else { Class::Named };
+        let is_known =
+            !habit.replicas && self.judge.repeated.contains(&(class, kind)) && (!is_set || kind.full_state());
+        let mute = !habit.compares && !is_known;
+        mute || sotw
+            || self.options.quirks[0].ignore_deletions
+            || !if is_set { self.tells_empty(kind) } else { self.tells_names() }
     }
 
     /// Whether the first server sends something of each set of routing, even if it has nothing of it.
@@ -348,7 +357,7 @@ impl World {
         let slack = self.slack();
         let judge = &self.judge;
         let class = if self.clients[client].is_set(key.0) { Class::Wildcard } else { Class::Named };
-        let is_kept = judge.kept.get(&(class, key)).is_some_and(|since| *since + UNDER_WAY <= self.now);
+        let is_kept = judge.kept.get(&(class, key)).is_some_and(|since| *since + slack <= self.now);
         if self.options.quirks[0].ignore_deletions && is_kept {
             return self.wrong(|| format!("client {client} loses {key:?} that ignore_deletions keeps"));
         }
@@ -490,5 +499,3 @@ impl World {
 
 /// What comes within a moment after something else of a set looks like a piece.
 const A_MOMENT: Duration = Duration::from_millis(500);
-/// What is decided may still be on its way to a client for so long.
-const UNDER_WAY: Duration = Duration::from_secs(1);

@@ -125,7 +125,7 @@ impl Options {
             troubles: random.pick(&[1, 2, 3, 5, 8, 20]),
             span: random.pick(&[5, 20, 60]),
             harsh,
-            ending: if random.one_in(6) && servers == 1 && tiers == 1 && !harsh { Ending::Away } else { Ending::Well },
+            ending: if random.one_in(3) && servers == 1 && tiers == 1 && !harsh { Ending::Away } else { Ending::Well },
             guesses: random.one_in(4),
             watches: random.one_in(8),
             unanswered,

@@ -184,7 +184,11 @@ fn xlat_20_what_ignore_deletions_keeps_stays_over_reloads_and_restarts_and_nobod
             for round in 0..2 * times {
                 world.step(10_000 + round * pause * 1_000, move |world| {
                     assert!((0..BOTH.len()).all(|client| has(world, client, UNUSED)), "{seed}, round {round}");
-                    if round % 2 == 0 { world.reload(0) } else { world.restart(0, true) }
+                    if round % 2 == 0 {
+                        world.reload(0)
+                    } else {
+                        world.restart(0, true)
+                    }
                     change(world, CLUSTER, 0); // which the judge looks for
                 });
             }
@@ -212,8 +216,12 @@ fn up_15_no_stream_is_opened_again_where_nobody_needs_the_end_of_a_set() {
 
 #[test]
 fn up_15_a_server_that_does_not_answer_for_the_end_is_asked_at_most_three_times_for_a_type() {
-    for seed in 1..=TIMES {
-        let mut options = Options::calm(1);
+    for (tiers, silence, seed) in [(1, 120), (1, 2), (2, 120), (2, 2)]
+        .into_iter()
+        .flat_map(|(tiers, silence)| (1..=TIMES).map(move |seed| (tiers, silence, seed)))
+    {
+        let mut options = Options::calm(tiers);
+        options.limits.second_silence = Duration::from_secs(silence);
         options.habits[0].compares = false;
         options.habits[0].says_nothing_is_new = false;
         options.span = 900;
@@ -227,7 +235,7 @@ fn up_15_a_server_that_does_not_answer_for_the_end_is_asked_at_most_three_times_
         });
         let world = live(world, &format!("{seed}"));
         let reopenings = world.judge.reopenings(0, Moment::START);
-        assert!((1..=3).contains(&reopenings), "{seed}: {reopenings}");
+        assert!((1..=3).contains(&reopenings), "{tiers} tiers, {silence} s, {seed}: {reopenings}");
     }
 }
 

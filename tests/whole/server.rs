@@ -119,6 +119,7 @@ impl Server {
         let (on, off) = (&request.resource_names_subscribe, &request.resource_names_unsubscribe);
         let legacy = first && on.is_empty() && off.is_empty() && kind.full_state();
         let everything = legacy || on.iter().any(|name| name == "*");
+        let begins = everything && !asked.wildcard;
         asked.wildcard = (asked.wildcard || everything) && !off.iter().any(|name| name == "*");
         for key in off.iter().filter_map(|name| Key::read(kind, name)) {
             asked.names.remove(&key);
@@ -150,7 +151,7 @@ impl Server {
         let stated = stated.keys().filter(|_| self.habit.compares);
         let gone = unknown.chain(stated).filter(|name| *name != "*" && !exists(name)).cloned();
         let gone: BTreeSet<String> = gone.collect();
-        let says = first && everything && self.habit.says_nothing_is_new;
+        let says = begins && self.habit.says_nothing_is_new;
         self.send_delta(kind, &sent, gone, says, to, now);
     }
 

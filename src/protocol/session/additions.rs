@@ -100,7 +100,9 @@ impl Subscription {
     /// at every resource.
     pub(super) fn version(&self, kind: &Type, view: &ReplyContext) -> SetVersion {
         let wildcard = view.state.resources(kind, Class::Wildcard).filter(|_| self.wildcard.is_some());
-        wildcard.map_or(self.sum, |table| self.sum.plus(Self::wildcard_version(kind, table, view)).minus(self.kept_from(table, view)))
+        wildcard.map_or(self.sum, |table| {
+            self.sum.plus(Self::wildcard_version(kind, table, view)).minus(self.kept_from(table, view))
+        })
     }
 
     /// Whether a set is still coming in. For a client that stated some of it, more than the first response may matter. Of a set that was cut

@@ -75,6 +75,11 @@ impl SecondRequest {
         !self.next.is_empty()
     }
 
+    /// Whether a set is to be requested again on a new opening.
+    pub(crate) fn is_to_ask_for_set(&self) -> bool {
+        self.next.set
+    }
+
     /// Whether the end of the set may be asked for without the pause between openings: the first time, and the second if the set has
     /// grown since, by what is stated then.
     pub(crate) fn may_ask_at_once(&self, has_grown: bool) -> bool {

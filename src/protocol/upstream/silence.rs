@@ -220,6 +220,15 @@ impl TypeSubscription {
         }
     }
 
+    /// Another set is requested again on a new opening: so is this one, if clients need it and its end is not known.
+    pub(super) fn ask_for_set_too(&mut self, is_sought: bool) {
+        let known = self.is_at_end() || self.progress.is_marked_partial() || !self.progress.has_response();
+        let asks = self.second_request.set || self.second_request.is_to_ask_for_set();
+        if self.wildcard && is_sought && !known && !asks && !self.second_request.has_requested_enough() {
+            self.second_request.ask_next(OpenQuestion { names: BTreeSet::new(), set: true }, false);
+        }
+    }
+
     /// What clients hold, and the server has neither sent nor reported absent.
     pub(super) fn unanswered_claims(&self, turn: &TimerContext) -> OpenQuestion {
         let view = turn.at.view;

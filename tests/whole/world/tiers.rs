@@ -108,7 +108,9 @@ impl World {
 
     pub(super) fn on_interest(&mut self, place: Place) {
         let (now, of) = (self.now, &mut self.tiers[place.tier]);
-        let Some(changes) = of.seats.get_mut(&place.session).and_then(|seat| seat.under_way.pop_front()) else { return };
+        let Some(changes) = of.seats.get_mut(&place.session).and_then(|seat| seat.under_way.pop_front()) else {
+            return;
+        };
         changes.iter().for_each(|change| of.view.change_interest(place.session, change.clone(), now));
         of.counted.push(place.session);
         for (session, names) in of.view.take_refused_names() {

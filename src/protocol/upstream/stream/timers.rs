@@ -99,6 +99,10 @@ impl Stream {
             updates.extend(subscription.report_left_out(kind));
             subscription.plan_second_request(&mut turn);
         }
+        // A new opening begins the wait of each set anew, so all that clients need go along, or each would be asked for after the other.
+        if self.types.values().any(|of| of.second_request.is_to_ask_for_set()) {
+            self.types.iter_mut().for_each(|(kind, of)| of.ask_for_set_too(at.view.seeks_set(kind)));
+        }
         updates
     }
 
