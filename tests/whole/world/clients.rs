@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    pub(super) fn to_client(&mut self, client: usize, session: SessionId, reply: &Reply) {
+    pub(super) fn client_gets(&mut self, client: usize, session: SessionId, reply: &Reply) {
         let polls = self.clients[client].profile == Profile::Polls;
         if self.clients[client].session != Some(session) {
             return;

@@ -208,7 +208,7 @@ impl World {
             Event::AtSession(place, request) => self.at_session(place, *request),
             Event::Interest(place) => self.on_interest(place),
             Event::Poll(place) => self.on_poll_due(place),
-            Event::ToClient(client, session, reply) => self.to_client(client, session, &reply),
+            Event::ToClient(client, session, reply) => self.client_gets(client, session, &reply),
             Event::Come(client) => self.come(client),
             Event::NextPoll(client) => self.next_poll(client),
             Event::Guess(client) => self.guess(client),
