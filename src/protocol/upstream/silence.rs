@@ -204,7 +204,8 @@ impl TypeSubscription {
         }
         if silence.is_some() && turn.ignores_stated && !turn.limits.faults.has(Fault::RepeatingConfirmsAll) {
             // The server has not confirmed what it has not sent again by now.
-            self.unconfirmed.append(&mut self.progress.to_be_repeated);
+            let unsent = std::mem::take(&mut self.progress.to_be_repeated).into_iter();
+            self.unconfirmed.extend(unsent.filter(|name| self.versions.contains_key(name)));
         }
         let question = self.second_request.without_asked(self.unanswered_claims(turn));
         let at_once = soon.is_some() && question.set;
