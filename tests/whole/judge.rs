@@ -37,8 +37,8 @@ pub struct Judge {
     from_disk: BTreeSet<(Class, Key)>,
     /// The openings of the lowest tier that brought names which it did not have, by type, since a set last ended.
     grown: BTreeMap<Kind, BTreeSet<usize>>,
-    /// Of what the lowest tier has read the same again.
-    repeated: BTreeSet<(Class, Kind)>,
+    /// Of what the lowest tier has read the same again on its openings.
+    pub repeated: BTreeSet<(Class, Kind)>,
     /// When the lowest tier last read something of a set.
     read: BTreeMap<Kind, Moment>,
     /// A set has come in what looks like pieces: the lowest tier does not ask such a server for the end.

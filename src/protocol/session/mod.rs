@@ -42,6 +42,7 @@ mod standing_nack;
 mod subscription;
 mod summary;
 mod waits;
+mod withheld;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

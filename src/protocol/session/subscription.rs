@@ -12,7 +12,7 @@ use super::carried::Carried;
 use super::client::Variant;
 use super::initial_versions::InitialVersions;
 use super::progress::Progress;
-use super::restored::Withheld;
+use super::withheld::Withheld;
 use super::{Attempt, ReplyContext, SendScope};
 use crate::protocol::clock::Clock;
 use crate::protocol::faults::Fault;

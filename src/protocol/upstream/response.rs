@@ -27,10 +27,8 @@ pub(super) struct ResponseContext<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) quirks: &'a ServerQuirks,
     pub(crate) limits: &'a Limits,
-    /// The server is a relay.
+    /// The server is a relay, which compares what is stated. It sends endpoints again when their cluster has changed.
     pub(crate) is_relay: bool,
-    /// The server sends again what is stated to it.
-    pub(crate) ignores_stated: bool,
     pub(crate) now: Moment,
 }
 
@@ -52,14 +50,10 @@ impl TypeSubscription {
     /// Records what is new in a response. A server that `repeats` what the request stated sends all of that again.
     fn record_progress(&mut self, read: &ParsedResponse, repeats: bool, reader: &ResponseContext) {
         let stated = |name: &&Name| self.versions.contains_key(*name) && !self.unconfirmed.contains(*name);
-        let ignores = reader.ignores_stated && self.wire.stated;
-        let begins = self.progress.is_to_begin() && (ignores || read.good.names().any(|name| stated(&name)));
+        let begins = self.progress.is_to_begin() && read.good.names().any(|name| stated(&name));
         if (begins || repeats) && !self.progress.repeats_begun {
             self.progress.repeats_begun = true;
             self.progress.to_be_repeated = self.versions.keys().filter(stated).cloned().collect();
-            if reader.ignores_stated {
-                self.second_request.recheck(); // its first silence may have ended before its first response
-            }
         }
         // Names that were requested later show nothing of how far the server has come with the rest.
         let late = |name: &Name| matches!(self.requested.get(name), Some(NameState::Waiting { first: false, .. }));

@@ -202,7 +202,8 @@ impl TypeSubscription {
         {
             return;
         }
-        if silence.is_some() && turn.ignores_stated && !turn.limits.faults.has(Fault::RepeatingConfirmsAll) {
+        let repeats = self.progress.repeats && !turn.is_relay;
+        if silence.is_some() && repeats && !turn.limits.faults.has(Fault::RepeatingConfirmsAll) {
             // The server has not confirmed what it has not sent again by now.
             let unsent = std::mem::take(&mut self.progress.to_be_repeated).into_iter();
             self.unconfirmed.extend(unsent.filter(|name| self.versions.contains_key(name)));

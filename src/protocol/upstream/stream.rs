@@ -59,8 +59,6 @@ pub struct Stream {
     receiving: bool,
     /// The server of this opening is a relay.
     is_relay: bool,
-    /// The server has sent something under the version that was stated, on this opening or the last one: it ignores stated versions.
-    ignores_stated: bool,
     /// It is to be opened again: this opening has stated a version that is no longer valid.
     must_reopen: bool,
     /// The server has answered for the end of a set, and nobody has taken note yet.
@@ -95,7 +93,6 @@ impl Stream {
             answered_at: None,
             receiving: false,
             is_relay: false,
-            ignores_stated: false,
             must_reopen: false,
             answered_end: false,
             pace: ReopenPace::default(),
@@ -182,9 +179,6 @@ impl Stream {
         }
         self.open = false;
         self.types.retain(|_, subscription| subscription.is_wanted());
-        if self.types.values().any(|of| of.wire.stated && of.progress.has_response()) {
-            self.ignores_stated = !self.is_relay && self.types.values().any(|of| of.progress.repeats);
-        }
         // In SotW a set is sent again if its version is not stated. A type that states one is silent, and would be asked about next.
         let asks = self.variant == Variant::Sotw && self.types.values().any(|of| of.second_request.is_to_ask());
         let mut updates = Vec::new();
@@ -331,18 +325,11 @@ impl Stream {
         let Some(subscription) = self.types.get_mut(&kind) else { return Vec::new() };
         subscription.on_poll(now);
         let (quirks, limits, is_relay) = (&*self.quirks, &*self.limits, self.is_relay);
-        let ignores_stated = self.ignores_stated;
-        let mut context = ResponseContext { kind: &kind, quirks, limits, is_relay, ignores_stated, now };
-        let updates = match rest {
+        let mut context = ResponseContext { kind: &kind, quirks, limits, is_relay, now };
+        match rest {
             Response::Sotw(rest) => subscription.read_sotw(rest, resources, &mut context),
             Response::Delta(rest) => subscription.read_delta(rest, resources, &mut context),
-        };
-        // A relay compares what is stated, and sends some endpoints again with their clusters.
-        if subscription.progress.repeats && !self.ignores_stated && !self.is_relay {
-            self.ignores_stated = true;
-            self.recheck();
         }
-        updates
     }
 
     /// Whether anything is kept of a type. It is kept while its last responses may come.

@@ -85,8 +85,6 @@ pub(super) struct TimerContext<'a> {
     pub(crate) receiving: bool,
     /// The server is a relay, which knows no more than its own servers have said.
     pub(crate) is_relay: bool,
-    /// The server sends again what is stated to it.
-    pub(crate) ignores_stated: bool,
     /// This opening has stated versions that count no longer: what the server does not send is no news of those.
     pub(crate) is_outdated: bool,
     pub(crate) others: OtherTypes,

@@ -115,7 +115,7 @@ impl WaitKind {
             Self::Removal => (
                 "removal",
                 "A removed cluster or its endpoints, until nothing leads to it",
-                "the reference hold, and 1 s, after the last change of routing that waits",
+                "the reference hold after the last release of a change of routing, and 1 s for changes that wait",
                 "limits.reference_hold",
             ),
             Self::Change => ("change", "A change of routing, for clusters that do not exist yet", "1 s", ""),

@@ -50,6 +50,7 @@ impl World {
                 self.sit(Place { tier: tier - 1, session }, client, Holder::Relay(key));
             }
             None => {
+                self.judge.repeated.clear();
                 let accepted = self.servers[id.server].accept();
                 self.streams.insert(key, accepted);
                 if self.servers[id.server].health == Health::Rejects {

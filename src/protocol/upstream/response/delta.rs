@@ -70,7 +70,10 @@ impl TypeSubscription {
             self.versions.get(name) == Some(version) && !in_doubt
         };
         let repeats = self.wire.stated && versions.iter().any(is_stated);
-        self.progress.repeats |= repeats && (first || !reader.is_relay); // it ignores stated versions
+        if repeats && (first || !reader.is_relay) {
+            self.progress.repeats = true; // it ignores stated versions
+            self.second_request.recheck(); // it may have begun after its first silence
+        }
         if repeats {
             self.end_question.on_repeated();
         }

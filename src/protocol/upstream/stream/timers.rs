@@ -78,21 +78,9 @@ impl Stream {
                 updates.extend(subscription.reject_globs(kind));
             }
             let (quirks, limits, liveness) = (&*self.quirks, &*self.limits, &mut self.liveness);
-            let (receiving, is_outdated) = (self.receiving, self.must_reopen);
-            let (is_relay, ignores_stated) = (self.is_relay, self.ignores_stated);
-            let mut turn = TimerContext {
-                kind,
-                at,
-                quirks,
-                limits,
-                liveness,
-                receiving,
-                is_relay,
-                ignores_stated,
-                is_outdated,
-                others,
-                now,
-            };
+            let (receiving, is_relay, is_outdated) = (self.receiving, self.is_relay, self.must_reopen);
+            let mut turn =
+                TimerContext { kind, at, quirks, limits, liveness, receiving, is_relay, is_outdated, others, now };
             let had_ended = subscription.end_question.has_ended();
             updates.extend(subscription.on_time(&mut turn));
             self.answered_end |= !had_ended && subscription.end_question.has_ended();

@@ -18,11 +18,10 @@ impl Order {
             is_away |= age.is_none();
             list.add(WaitKind::Change, age.unwrap_or_default(), age.and(Some(WAIT)), || subject(key));
         }
-        // A removal's time begins anew with the end of the last change that waits, which is at most `WAIT` after its beginning.
-        let changes = self.waiting.values().map(|waiting| waiting.since).fold(self.release, Moment::max);
         for (key, doomed) in &self.removable {
             // While a change waits for an authority that is away, no removal's time runs.
-            let age = self.age(&Authority::of(&key.2), doomed.since.max(changes), now).filter(|_| !is_away);
+            let since = doomed.since.max(self.release);
+            let age = self.age(&Authority::of(&key.2), since, now).filter(|_| !is_away);
             list.add(WaitKind::Removal, age.unwrap_or_default(), age.and(Some(bound + WAIT)), || subject(key));
         }
     }
@@ -79,8 +78,8 @@ mod tests {
     fn removals_and_changes_are_listed_with_their_bounds() {
         let order = order();
         let expected = [
+            (WaitKind::Removal, Duration::from_millis(1200), Some(BOUND + WAIT)),
             (WaitKind::Change, Duration::from_millis(700), Some(WAIT)),
-            (WaitKind::Removal, Duration::from_millis(700), Some(BOUND + WAIT)),
         ];
         assert_eq!(waits(&order, 1200), expected);
         assert!(Order::default().waiting.is_empty() && waits(&Order::default(), 1200).is_empty());
