@@ -115,7 +115,7 @@ impl WaitKind {
             Self::Removal => (
                 "removal",
                 "A removed cluster or its endpoints, until nothing leads to it",
-                "the reference hold after the last release of a change of routing, and 1 s for changes that wait",
+                "the reference hold and 1 s; twice the hold if a change of routing has waited meanwhile",
                 "limits.reference_hold",
             ),
             Self::Change => ("change", "A change of routing, for clusters that do not exist yet", "1 s", ""),

@@ -20,9 +20,10 @@ impl Order {
         }
         for (key, doomed) in &self.removable {
             // While a change waits for an authority that is away, no removal's time runs.
-            let since = doomed.since.max(self.release);
-            let age = self.age(&Authority::of(&key.2), since, now).filter(|_| !is_away);
-            list.add(WaitKind::Removal, age.unwrap_or_default(), age.and(Some(bound + WAIT)), || subject(key));
+            let age = self.age(&Authority::of(&key.2), doomed.since, now).filter(|_| !is_away);
+            // It begins anew once, when a change is released that has waited meanwhile.
+            let again = if self.release > doomed.since { bound } else { Duration::ZERO };
+            list.add(WaitKind::Removal, age.unwrap_or_default(), age.and(Some(bound + WAIT + again)), || subject(key));
         }
     }
 
