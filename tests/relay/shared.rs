@@ -249,3 +249,25 @@ async fn xlat_36_a_grpc_client_is_ended_when_the_servers_of_what_all_views_share
     one.ask(CDS, &[&known], None);
     assert_eq!(content_of(&mut one).await, [format!("{known}=1")], "requested again, and nothing came before");
 }
+
+/// A view has no timer for what it requests from the hub: the hub reports what the server is silent about.
+#[tokio::test]
+async fn name_20_and_xlat_15_a_name_that_the_server_is_silent_about_is_absent_for_who_does_not_hold_it() {
+    let mut plane = Plane::start(&BOTH).await;
+    let upstream = format!(
+        "{{servers: [{{uri: 'http://{}'}}], authorities: {{x: {{}}}}, shared_authorities: [x]}}",
+        plane.address
+    );
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {upstream}\n\
+         views: {{key: [cluster]}}\nlimits: {{resource_timer: 200ms}}\n"
+    );
+    let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
+    let name = format!("xdstp://x/{KIND}/nobody");
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[&name], Some("one"));
+    let mut stream = plane.stream().await;
+    assert_eq!(requested(&mut stream).await, std::slice::from_ref(&name));
+    assert_eq!(client.sent().await.removed, [name]);
+}

@@ -344,18 +344,18 @@ impl Subscription {
         let entries = confirmed.iter().filter_map(|name| table.get(name)).filter(|entry| entry.changed <= from);
         let again = entries.filter_map(|entry| Some((entry, entry.resource()?)));
         for (entry, resource) in again.chain(table.additions(from)) {
-            if newer && entry.origin.from_disk {
-                wildcard.withheld.add(resource.name.clone());
-                wildcard.added = entry.changed;
-                continue;
-            }
             let was_withheld = entry.changed <= from;
             let by_name = names.contains_key(&resource.name)
                 && matches!(view.state.lookup(kind, Class::Named, &resource.name), Lookup::Present(_));
             let held = wildcard.initial_versions.as_ref().is_some_and(|stated| stated.holds(resource));
             let unseen = bodies_alone && entry.body_changed <= from && !was_withheld;
             let meant = wildcard.covers(&resource.name) && view.client.can_have(kind, resource);
-            if meant && !by_name && !held && !unseen && !round.seen.contains(&resource.name) {
+            let is_due = meant && !by_name && !held && !unseen;
+            if newer && entry.origin.from_disk {
+                if is_due {
+                    wildcard.withheld.add(resource.name.clone());
+                }
+            } else if is_due && !round.seen.contains(&resource.name) {
                 if may < allowed || round.is_full(view) {
                     let unsent = |name: &&Name| table.get(name).is_some_and(|entry| entry.changed <= from);
                     let unsent = confirmed.iter().filter(unsent).filter(|name| !round.seen.contains(*name));

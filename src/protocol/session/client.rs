@@ -38,6 +38,8 @@ pub struct Client {
     pub grpc: bool,
     /// Another relay: replies state how much of a set it has been sent, so that it does not treat a partial set as complete.
     pub relay: bool,
+    /// A view of this process, behind the hub. Unlike another relay it does not judge by itself what the hub is silent about.
+    pub is_view: bool,
     /// Can read resources in wrappers in SotW (SOTW-48).
     pub wrappers: bool,
     /// Runs TTLs itself, and reads heartbeats (SOTW-50).
@@ -56,6 +58,7 @@ impl Client {
             only: None,
             grpc: false,
             relay: false,
+            is_view: false,
             wrappers: false,
             ttl: false,
             errors: false,

@@ -422,8 +422,9 @@ impl Subscription {
             AbsenceEvidence::Silence if view.limits.faults.has(Fault::SilenceIsAbsence) => true,
             _ if sent.held_before => table.is_absent_by_evidence(entry),
             AbsenceEvidence::Silence => {
-                let is_relay = view.client.relay && !view.limits.faults.has(Fault::SilentRelayIsSilentServer);
-                !sent.client_may_hold() && !is_relay
+                let judges = view.client.relay && !view.client.is_view;
+                let judges = judges && !view.limits.faults.has(Fault::SilentRelayIsSilentServer);
+                !sent.client_may_hold() && !judges
             }
             AbsenceEvidence::Reported | AbsenceEvidence::Expired => true,
         }

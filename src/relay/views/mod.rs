@@ -248,7 +248,7 @@ impl Views {
             variant,
             node_id,
             user_agent,
-            key: identity.key().to_string(),
+            key: if self.is_hub { "shared".into() } else { identity.key().to_string() },
             is_stream,
             peer: peer.clone(),
             published,
@@ -261,7 +261,7 @@ impl Views {
         };
         let clearance = self.clearance(peer, &identity);
         let only = only.map(|name| self.table.resolve(name));
-        let client = Client { clearance, ..Client::of_node(node, variant, only) };
+        let client = Client { clearance, is_view: self.is_hub, ..Client::of_node(node, variant, only) };
         let session = Session::new(client, self.table.clone(), self.limits.clone());
         let session = session.with_identity(identity).with_authorities(self.authorities.clone());
         let handle = SessionHandle::new(place, session);

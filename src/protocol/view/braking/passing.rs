@@ -100,7 +100,11 @@ impl View {
                     let completeness = Completeness::Complete;
                     return effect.passing.push(Update::Progress { kind, of, completeness });
                 }
-                if !hold.has_removal(key) {
+                if hold.has_removal(key) {
+                    // It stays present, and a server has spoken of it.
+                    let (kind, class, key) = (set.0.clone(), class_of(&set.1), key.clone());
+                    effect.passing.push(Update::Kept { kind, class, key });
+                } else {
                     hold.remove(key, rules); // a change that waits
                     effect.passing.push(update);
                 }
