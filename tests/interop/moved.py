@@ -17,12 +17,15 @@ from world import World
 
 SOURCE = Source(aggregated=True, delta=False)
 CLUSTERS = [f"c{number}" for number in range(6)]
+BACK = 60  # seconds until an Envoy is at its control plane again, which waits longer after each connection that it has lost
 WITHIN = 3  # seconds after its connection to the relay, an Envoy has what has changed
 ROUNDS = 3
 # A second silence is shorter than by default, and much longer than what is between two pieces.
 GAP, LIMITS = 2, "limits: {second_silence: 20s}\n"
 HABITS = {"compares": Pieces(GAP, compares=True), "compares piece by piece": Pieces(GAP, compares=True, piecewise=True),
           "sends all again": Pieces(GAP, compares=False)}
+# A server that removes in a first piece what it adds to in the next one must be known as one that sends pieces.
+KNOWN_AS = {"compares piece by piece": {"initial_set": "pieces"}}
 IN_PIECES = 180  # seconds until everything is there, even if only silence shows it
 AFTERWARDS = 10  # seconds in which nothing is lost after that
 
@@ -40,7 +43,7 @@ def run_go(options, cache, warm):
 
 def run_pieces(options, habit, warm):
     plane = Plane(pieces=HABITS[habit])
-    with World.open(options, SOURCE, planes=[plane], more=LIMITS) as world:
+    with World.open(options, SOURCE, planes=[plane], more=LIMITS, server=KNOWN_AS.get(habit)) as world:
         move = Move(world)
         took = move.there(0, warm, patience=IN_PIECES)
         print(f"  changes taken after {took:.2f} s")
@@ -122,7 +125,7 @@ class Move:
         self.world.plane.apply(*self.clusters(CLUSTERS))
         self.forwarder.lead_to(self.world.plane.port)
         wait_for("the Envoy is at the control plane again", lambda: all(
-            self.envoy.has_cluster(name, self.timeout) for name in CLUSTERS))
+            self.envoy.has_cluster(name, self.timeout) for name in CLUSTERS), BACK)
 
     def check(self):
         self.traffic.check()

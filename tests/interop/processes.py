@@ -72,12 +72,12 @@ class Processes:
 class Relay:
     """`authorities` are names, each with the control plane that is asked for what it is the authority of."""
 
-    def __init__(self, processes, program, planes, upstream, log, authorities, more, listen):
+    def __init__(self, processes, program, planes, upstream, log, authorities, more, listen, server):
         self.port, self.admin = free_port(), free_port()
         self.config = config = processes.folder / "weir.yaml"
 
         def servers(planes):
-            return json.dumps([{"uri": f"http://127.0.0.1:{plane.port}", "variant": upstream} for plane in planes])
+            return json.dumps([{"uri": f"http://127.0.0.1:{plane.port}", "variant": upstream, **server} for plane in planes])
 
         listeners = [{"address": f"127.0.0.1:{self.port}"}, *(listen(processes.folder) if listen else [])]
         others = ", ".join(f"{name}: {{servers: {servers([plane])}}}" for name, plane in authorities.items())

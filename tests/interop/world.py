@@ -22,13 +22,14 @@ class World:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, options, source, upstream="delta", planes=1, authorities=(), more="", listen=None):
+    def open(cls, options, source, upstream="delta", planes=1, authorities=(), more="", listen=None, server=None):
         """With a relay in it that speaks this variant to the control planes, of which it prefers the first, and each authority
         has one of its own; `planes` are so many or these, `more` is for its configuration, `listen` makes more
-        listeners for a folder. Nothing is left of it in the end."""
+        listeners for a folder, `server` is what the configuration says of each control plane besides. Nothing is left of it in the end."""
         world = cls(options, source, planes, authorities)
         try:
-            world.relay = Relay(world.processes, options.weir, world.planes, upstream, options.log, world.authorities, more, listen)
+            world.relay = Relay(world.processes, options.weir, world.planes, upstream, options.log, world.authorities, more, listen,
+                                server or {})
             yield world
         except BaseException:
             world.processes.show_logs()
