@@ -61,6 +61,8 @@ pub struct Stream {
     is_relay: bool,
     /// It is to be opened again: this opening has stated a version that is no longer valid.
     must_reopen: bool,
+    /// The next opening is to make the server send one resource of each type, which shows that it is back.
+    is_to_show_life: bool,
     /// The server has answered for the end of a set, and nobody has taken note yet.
     answered_end: bool,
     /// Limits how often it is opened again for a second request.
@@ -94,6 +96,7 @@ impl Stream {
             receiving: false,
             is_relay: false,
             must_reopen: false,
+            is_to_show_life: false,
             answered_end: false,
             pace: ReopenPace::default(),
             judged_at: Moment::START,
@@ -181,6 +184,7 @@ impl Stream {
         self.types.retain(|_, subscription| subscription.is_wanted());
         // In SotW a set is sent again if its version is not stated. A type that states one is silent, and would be asked about next.
         let asks = self.variant == Variant::Sotw && self.types.values().any(|of| of.second_request.is_to_ask());
+        let shows_life = std::mem::take(&mut self.is_to_show_life);
         let mut updates = Vec::new();
         for (kind, subscription) in &mut self.types {
             let wildcard = (subscription.class == Class::Wildcard).then_some(Selector::Wildcard);
@@ -190,6 +194,9 @@ impl Stream {
             subscription.disconnect(self.variant, &self.quirks);
             if asks && subscription.class == Class::Wildcard {
                 subscription.accepted.clear();
+            }
+            if shows_life {
+                subscription.clear_one_version();
             }
             if self.limits.faults.has(Fault::DropOnDisconnect) {
                 updates.extend(subscription.drop_everything(kind));

@@ -164,6 +164,41 @@ fn what_other_servers_have_sent_meanwhile_is_not_stated_and_all_else_is() {
     }
 }
 
+/// What the next opening states of `a`.
+fn states_next(world: &mut World) -> Option<String> {
+    world.stream.ended(world.epoch);
+    world.epoch = world.stream.opened();
+    let Some(Request::Delta(mut first)) = world.stream.next_request(world.now) else { panic!("no delta request") };
+    first.initial_resource_versions.remove("a")
+}
+
+#[test]
+fn fb_3_another_stream_of_a_server_that_fails_is_opened_again_to_show_that_the_server_is_back() {
+    let mut world = World::new(&["a"]);
+    world.respond(DeltaDiscoveryResponse { resources: vec![resource("a")], ..Default::default() });
+    assert_eq!(states_next(&mut world).as_deref(), Some("1"));
+    world.stream.clear_one_version_per_type();
+    assert!(world.stream.is_reopen_due(world.now), "this opening has stated what the server need not send");
+    assert_eq!(states_next(&mut world).as_deref(), Some("weir-unknown"));
+    world.respond(DeltaDiscoveryResponse { resources: vec![resource("a")], ..Default::default() });
+    assert_eq!(states_next(&mut world).as_deref(), Some("1"), "once");
+}
+
+#[test]
+fn what_an_earlier_process_was_given_is_kept_for_a_server_that_reads_what_is_stated() {
+    for supports_initial_resource_versions in [true, false] {
+        let mut world = World::new(&[]);
+        let quirks = ServerQuirks { supports_initial_resource_versions, ..ServerQuirks::default() };
+        world.stream = Stream::new(Variant::Delta, Bytes::new(), quirks.into(), world.table.clone(), Arc::default());
+        world.want("a", true);
+        let kind = world.table.resolve(EDS);
+        world.stream.note_given_earlier(&kind, &"a".into());
+        world.stream.request_again(&kind, &"b".into());
+        let kept = world.stream.types[&kind].given_earlier.len();
+        assert_eq!(kept, if supports_initial_resource_versions { 2 } else { 0 });
+    }
+}
+
 #[test]
 fn names_without_room_in_a_request_are_counted_while_they_are_wanted() {
     let quirks = Arc::new(ServerQuirks { max_request_bytes: 400, ..ServerQuirks::default() });

@@ -23,7 +23,9 @@ impl Stream {
     /// The server gave this to an earlier process. The first delta request states it under a version that no server gives, so that the server
     /// sends it again or removes it.
     pub(crate) fn note_given_earlier(&mut self, kind: &Type, name: &Name) {
-        if let Some(subscription) = self.types.get_mut(kind).filter(|subscription| !subscription.wire.opened) {
+        let states = self.quirks.supports_initial_resource_versions;
+        let unopened = self.types.get_mut(kind).filter(|subscription| states && !subscription.wire.opened);
+        if let Some(subscription) = unopened {
             subscription.given_earlier.insert(name.clone());
         }
     }
@@ -32,6 +34,7 @@ impl Stream {
     pub(crate) fn request_again(&mut self, kind: &Type, name: &Name) {
         let Some(subscription) = self.types.get_mut(kind) else { return };
         match self.variant {
+            Variant::Delta if !self.quirks.supports_initial_resource_versions => {} // it is sent everything again
             Variant::Delta => drop(subscription.given_earlier.insert(name.clone())),
             Variant::Sotw => subscription.accepted.clear(),
         }
@@ -43,11 +46,13 @@ impl Stream {
     }
 
     /// The server was unreachable. If nothing has changed it would send nothing, and could not show that it is back: makes it
-    /// send one resource of each type again, unless this stream has been opened meanwhile and has stated those versions.
+    /// send one resource of each type again. If this opening has stated their versions, that is on the next one, which follows soon.
     pub(crate) fn clear_one_version_per_type(&mut self) {
         let always = self.limits.faults.has(Fault::FailureDoubtsOtherStreams);
         if self.asked_at.is_none() || !self.open || always {
             self.types.values_mut().for_each(TypeSubscription::clear_one_version);
+        } else {
+            (self.must_reopen, self.is_to_show_life) = (true, true);
         }
     }
 

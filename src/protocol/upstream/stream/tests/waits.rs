@@ -229,3 +229,19 @@ fn an_answer_that_shows_no_end_is_listed_if_a_client_needs_the_end_and_nothing_e
         assert_eq!(waits.iter().map(|wait| wait.2).collect::<Vec<_>>(), if needs_end { vec![2] } else { vec![] });
     }
 }
+
+#[test]
+fn a_stream_that_has_to_be_opened_again_is_listed_whatever_the_reason() {
+    let mut world = World::new(&["a"]);
+    world.respond(DeltaDiscoveryResponse { resources: vec![resource("a")], ..Default::default() });
+    let mut listed = Vec::new();
+    for _ in 0..2 {
+        world.stream.clear_all_versions(|_| true);
+        listed.push(world.waits(&[WaitKind::Reopening]).len());
+        assert_eq!(world.stream.take_reopen(world.now), listed.len() == 1, "the second one waits for its pace");
+        if listed.len() == 1 {
+            world.reopen();
+        }
+    }
+    assert_eq!(listed, [0, 1]);
+}
