@@ -76,6 +76,44 @@ fn xlat_15_a_server_that_goes_through_what_it_was_sent_is_not_silent_about_the_r
 }
 
 #[test]
+fn delta_13_a_server_that_sends_a_name_again_for_reasons_of_its_own_has_read_what_was_stated() {
+    let names = ["a", "b", "c", "d"];
+    let returned = |url: &str, wanted: &[&str]| {
+        let mut bench = requested(Variant::Delta, url, wanted, ServerQuirks::default());
+        bench.respond(0, delta(url, &names, &[], "1"));
+        bench.reopen();
+        bench
+    };
+    for (url, wanted) in [(EDS, &names[..]), (CDS, &["*"])] {
+        // It has nothing new, and sends endpoints again after their clusters.
+        let mut bench = returned(url, wanted);
+        bench.later(TIMER);
+        for name in names {
+            bench.respond(0, delta(url, &[name], &[], "1"));
+            bench.later(TIMER);
+            assert!(!bench.asks_again(), "{url}");
+        }
+        // It sends what is new at once, and that again after a while.
+        let mut bench = returned(url, wanted);
+        bench.respond(0, delta(url, &["a"], &[], "2"));
+        bench.later(Duration::from_secs(1));
+        bench.respond(0, delta(url, &["a"], &[], "2"));
+        bench.later(TIMER);
+        assert!(!bench.asks_again(), "{url}");
+        // It ignores what is stated, and a part of that is gone: first it is fast, and then slow.
+        let mut bench = returned(url, wanted);
+        bench.respond(0, delta(url, &["a"], &[], "1"));
+        bench.later(TIMER);
+        assert!(bench.asks_again(), "{url}");
+        let mut bench = returned(url, wanted);
+        bench.later(TIMER);
+        bench.respond(0, delta(url, &["a", "b", "c"], &[], "1"));
+        bench.later(TIMER);
+        assert!(bench.asks_again(), "{url}");
+    }
+}
+
+#[test]
 fn xlat_12_what_a_client_holds_of_a_set_is_requested_again_under_a_version_that_is_nobodys() {
     let mut bench = quiet_about("b");
     assert_eq!(bench.reopen(), ["C +[] -[] {b:weir-unknown,x:1} n with node"]);

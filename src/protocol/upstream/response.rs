@@ -53,7 +53,10 @@ impl TypeSubscription {
         let begins = self.progress.is_to_begin() && read.good.names().any(|name| stated(&name));
         if (begins || repeats) && !self.progress.repeats_begun {
             self.progress.repeats_begun = true;
-            self.progress.to_be_repeated = self.versions.keys().filter(stated).cloned().collect();
+            self.progress.to_be_repeated = match repeats && !self.progress.stated.is_empty() {
+                true => self.progress.stated.clone(),
+                false => self.versions.keys().filter(stated).cloned().collect(),
+            };
         }
         // Names that were requested later show nothing of how far the server has come with the rest.
         let late = |name: &Name| matches!(self.requested.get(name), Some(NameState::Waiting { first: false, .. }));
@@ -79,6 +82,7 @@ impl TypeSubscription {
             self.second_request.answered(name);
             self.requested.answered(name);
             self.progress.to_be_repeated.remove(name);
+            self.progress.stated.remove(name);
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) struct SetProgress {
     requested_before: bool,
     /// The server sent a resource under the version that the request had stated: it ignores stated versions.
     pub(crate) repeats: bool,
+    /// Names that this opening stated under a version of the server, and that it has not sent. Forgotten once its first answer has come.
+    pub(crate) stated: BTreeSet<Name>,
     /// Stated names that such a server has not sent again yet.
     pub(crate) to_be_repeated: BTreeSet<Name>,
     /// It has begun to send stated names again on this opening.

@@ -213,6 +213,9 @@ impl TypeSubscription {
         if silence.is_none() && !at_once {
             return; // too early for anything else
         }
+        if silence.is_some() && self.second_request.is_empty() {
+            self.progress.stated.clear(); // it has answered what it was first asked
+        }
         if question.is_empty() {
             self.second_request.looked(generation);
         } else if turn.quirks.signals_completion || turn.liveness.judge(end, turn.now) == SilenceVerdict::Proven {

@@ -26,7 +26,7 @@ impl TypeSubscription {
         let stands_for_others = |name: &Name| self.globs.has(name) || self.aliases.contains_key(name);
         let mut sets = self.names.iter().filter(|name| stands_for_others(name)).cloned().collect();
         let mut subscribed = room.take_names(&mut sets);
-        let mut stated = BTreeMap::new();
+        let (mut stated, mut current) = (BTreeMap::new(), BTreeSet::new());
         let order = if sets.is_empty() { self.in_order_of_use() } else { Vec::new() };
         for name in order {
             let version = self.version_to_state(name);
@@ -34,12 +34,14 @@ impl TypeSubscription {
             let bytes = version_bytes(name, version) + if is_new { name_bytes(name.as_str()) } else { 0 };
             if !stated.contains_key(name.as_str()) && room.take(bytes) {
                 stated.insert(name.to_string(), version.to_owned());
+                current.extend((version != UNKNOWN).then(|| name.clone()));
                 subscribed.extend(is_new.then(|| name.clone()));
             }
         }
         let left_out = |name: &&Name| !self.with_ttl.contains(*name) && !stated.contains_key(name.as_str());
         let left_out: Vec<_> = self.versions.keys().filter(left_out).cloned().collect();
         self.unconfirmed.extend(left_out);
+        self.progress.stated = current;
         (subscribed, stated)
     }
 

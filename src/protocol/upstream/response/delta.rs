@@ -1,6 +1,6 @@
 //! Delta responses: changes and removals, under names and aliases.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::ResponseContext;
 use crate::proto::discovery::DeltaDiscoveryResponse;
@@ -65,11 +65,7 @@ impl TypeSubscription {
         }
         let said = self.reported_names(&reported, reader.quirks);
         let first = self.progress.is_to_begin();
-        let is_stated = |(name, version): (&Name, &String)| {
-            let in_doubt = self.unconfirmed.contains(name) || self.with_ttl.contains(name);
-            self.versions.get(name) == Some(version) && !in_doubt
-        };
-        let repeats = self.wire.stated && versions.iter().any(is_stated);
+        let repeats = self.wire.stated && self.is_repetition(&versions, first);
         if repeats && (first || !reader.is_relay) {
             self.progress.repeats = true; // it ignores stated versions
             self.second_request.recheck(); // it may have begun after its first silence
@@ -128,6 +124,19 @@ impl TypeSubscription {
         updates.extend(sets.into_iter().map(|of| self.completeness_update(kind, of, ends, reader.quirks))); // complete with its removals
         updates.extend(self.unreadable_updates(kind, &unreadable, unread));
         updates
+    }
+
+    /// Whether a response shows that the server ignores stated versions. Until its first answer has come, one name is enough that it sends under
+    /// the version that was stated. Later it may have other reasons to send one again, as endpoints after their cluster: then its first response
+    /// counts that repeats most of what was stated.
+    fn is_repetition(&self, versions: &BTreeMap<Name, String>, first: bool) -> bool {
+        let is_known = |name: &Name, version: &String| self.versions.get(name) == Some(version);
+        if versions.iter().any(|(name, version)| is_known(name, version) && self.progress.stated.contains(name)) {
+            return true;
+        }
+        let is_stated = |name: &&Name| !self.unconfirmed.contains(*name) && !self.with_ttl.contains(*name);
+        let again = versions.iter().filter(|(name, version)| is_known(name, version) && is_stated(name)).count();
+        first && again > 0 && 2 * again > self.versions.keys().filter(is_stated).count()
     }
 
     /// Returns the requested names that a removal concerns: a name also stands for its aliases.

@@ -26,6 +26,7 @@ impl TypeSubscription {
         self.with_ttl.clear();
         self.unconfirmed.clear();
         self.accepted.clear();
+        self.progress.stated.clear();
         self.rejected.disconnect();
         self.second_request = SecondRequest::default();
         self.end_question = EndQuestion::default(); // the set that it asks for is no longer subscribed
