@@ -1,7 +1,7 @@
 //! A view that was loaded from disk: it serves, and proves nothing.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::catch_unwind;
 use std::time::Duration;
 
@@ -10,10 +10,11 @@ use weir::proto::discovery::resource::CacheControl;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
-use weir::protocol::session::{Fetched, Variant};
-use weir::protocol::view::{Class, Completeness, Selector, SessionId, Update};
+use weir::protocol::session::{Client, Fetched, Variant};
+use weir::protocol::set_mark::SetMark;
+use weir::protocol::view::{BrakeRules, Class, Completeness, Selector, SessionId, Update};
 
-use super::support::{Bench, CDS, EDS, LDS, RDS};
+use super::support::{Bench, CDS, EDS, LDS, RDS, wrapper};
 use super::{THREE, warm};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -25,7 +26,11 @@ thread_local! {
 
 /// The same view in another process, which no server has spoken to.
 fn restarted(before: &Bench) -> Bench {
-    let limits = Limits { reference_hold: Duration::ZERO, faults: FAULTS.get(), ..Limits::default() };
+    restarted_with(before, Limits { reference_hold: Duration::ZERO, ..Limits::default() })
+}
+
+fn restarted_with(before: &Bench, limits: Limits) -> Bench {
+    let limits = Limits { faults: FAULTS.get(), ..limits };
     let mut after = Bench::with(limits);
     let saved = before.view.snapshot().to_save(before.now);
     after.view.restore(saved, after.now + HOUR, after.now);
@@ -177,6 +182,104 @@ fn a_name_that_a_client_holds_waits_for_a_server_and_other_names_do_not() {
     assert_eq!(bench.said(sotw), ["C a"]);
     bench.set(EDS, &[("b", "2")]);
     assert_eq!((bench.said(delta), bench.said(sotw)), (vec!["C b".to_owned()], vec!["C b".to_owned()]));
+}
+
+#[test]
+fn endpoints_that_follow_their_cluster_are_kept_back_from_a_client_that_may_hold_newer_ones() {
+    let mut first = warm();
+    let (versions, _) = held(&mut first, EDS);
+    for holds_newer in [true, false] {
+        let mut bench = restarted(&first);
+        let mut stated = versions.clone();
+        match holds_newer {
+            true => stated.insert("a".into(), "5".into()),
+            false => stated.insert("d".into(), versions["a"].clone()),
+        };
+        let client = comes_holding(&mut bench, EDS, &["*"], &stated);
+        bench.delta(client, CDS, &["*"], &[]);
+        bench.said(client);
+        bench.later(1000);
+        bench.said(client); // those that it holds
+        bench.set(CDS, &[("a", "2")]);
+        let said = bench.said(client);
+        assert_eq!(said[0], "C a", "the cluster");
+        bench.later(1000);
+        let said: Vec<_> = said.into_iter().skip(1).chain(bench.said(client)).collect();
+        match holds_newer {
+            true => assert_eq!(said, [""; 0], "nobody has confirmed them"),
+            false => assert_eq!(said, ["C a"], "it holds these"),
+        }
+        bench.set(EDS, &[("a", "1")]);
+        assert_eq!(bench.said(client), Vec::from_iter(holds_newer.then_some("C a")), "confirmed");
+    }
+}
+
+#[test]
+fn what_was_kept_back_is_sent_also_if_only_what_travels_beside_the_body_has_changed() {
+    let mut bench = restarted(&warm());
+    let client = comes_with(&mut bench, EDS, &["*"], "1.something");
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.give(EDS, "*", "1", |given| {
+        *given = wrapper(EDS, "a", "1");
+        given.cache_control = Some(CacheControl { do_not_cache: true });
+    });
+    assert_eq!(bench.said(client), ["C a"]);
+}
+
+#[test]
+fn delta_24_a_name_that_stays_visible_through_the_set_is_kept_back_like_the_set() {
+    let mut first = warm();
+    let (mut stated, _) = held(&mut first, CDS);
+    stated.insert("a".into(), "5".into());
+    let mut bench = restarted(&first);
+    let client = comes_holding(&mut bench, CDS, &["*", "a"], &stated);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.delta(client, CDS, &[], &["a"]);
+    assert_eq!(bench.said(client), [""; 0], "nobody has confirmed it");
+    bench.set(CDS, &[("a", "6")]);
+    assert_eq!(bench.said(client), ["C a"]);
+}
+
+#[test]
+fn what_a_server_has_removed_and_stays_for_now_is_not_sent_to_a_client_that_holds_something_newer() {
+    let first = warm();
+    let newer = BTreeMap::from([("c".to_owned(), "5".to_owned())]);
+    let other = BTreeMap::from([("a".to_owned(), "5".to_owned())]);
+    let types = ["envoy.config.cluster.v3.Cluster".into()].into();
+    let brakes = BrakeRules { types, share: 10, count: 1, ..BrakeRules::default() };
+    for (case, limits) in [
+        ("order", Limits { reference_hold: Duration::from_secs(5), ..Limits::default() }),
+        ("brake", Limits { brakes, reference_hold: Duration::ZERO, ..Limits::default() }),
+    ] {
+        let mut bench = restarted_with(&first, limits);
+        let client = comes_holding(&mut bench, CDS, &["*"], &newer);
+        let does_not_state_it = comes_holding(&mut bench, CDS, &["*"], &other);
+        let relay = bench.add(Client { relay: true, ..Client::plain(Variant::Delta) });
+        let request = DeltaDiscoveryRequest {
+            type_url: CDS.into(),
+            resource_names_subscribe: vec!["*".into()],
+            initial_resource_versions: newer.clone(),
+            ..Default::default()
+        };
+        bench.request(relay, Request::Delta(request));
+        bench.remove(CDS, "c");
+        bench.set(CDS, &[("a", "1"), ("b", "1")]);
+        bench.apply(vec![Update::Progress {
+            kind: bench.kind(CDS),
+            of: Selector::Wildcard,
+            completeness: Completeness::Complete,
+        }]);
+        assert_eq!(bench.said(client), ["C a,b"], "{case}");
+        assert_eq!(bench.said(does_not_state_it), ["C a,b,c"], "{case}");
+        let replies: Vec<_> = std::iter::from_fn(|| bench.poll(relay)).collect();
+        let sent: BTreeSet<_> =
+            replies.iter().flat_map(|reply| reply.resources.iter()).map(|of| of.name.to_string()).collect();
+        assert_eq!(Vec::from_iter(sent), ["a", "b"], "{case}");
+        assert_eq!(replies.last().unwrap().set_mark, Some(SetMark::Complete), "{case}: the set has ended");
+        bench.set(CDS, &[("c", "1")]);
+        assert_eq!(bench.said(client), ["C c"], "{case}: it is back");
+        assert_eq!(bench.said(does_not_state_it), [""; 0], "{case}: it has that");
+    }
 }
 
 #[test]

@@ -150,10 +150,7 @@ impl Subscription {
         let mark = view.state.revision;
         let forced = pending.forced_resend.is_some_and(|due| due <= view.now);
         let changed = pending.changed_by(mark);
-        // A member of `*` comes with the first reply to that: only from then on is the client told what becomes of it.
-        let is_member = !self.names.contains_key(name);
-        let comes_first = is_member && self.wildcard.as_ref().is_some_and(|wildcard| wildcard.progress.is_none());
-        if comes_first || !(pending.requested.is_some() || forced || changed) {
+        if !(pending.requested.is_some() || forced || changed) {
             return Some(pending);
         }
         // A forced name waits only for its time: the client holds back its own ACK until the name has come.
@@ -247,6 +244,10 @@ impl Subscription {
                     return merge(pending.after(mark), pending.forced_resend);
                 }
                 round.add(resource, view.ttl(self.entry(kind, name, view)), pending.requested.is_some());
+                // From its first member of `*` on the client is told what becomes of that.
+                if let Some(wildcard) = self.wildcard.as_mut().filter(|_| !self.names.contains_key(name)) {
+                    wildcard.record_additions_sent(mark);
+                }
                 self.record_sent(name, share);
                 self.answer_collection_of(name);
                 if let Some(stated) = self.wildcard.as_mut().and_then(|wildcard| wildcard.initial_versions.as_mut()) {
@@ -329,7 +330,7 @@ impl Subscription {
     }
 
     fn add_of_wildcard(&mut self, kind: &Type, view: &ReplyContext, may: SendScope, whole: bool, round: &mut Round) {
-        let newer = self.may_hold_newer(kind, view);
+        let newer = self.withholds(kind, view);
         let withholds = newer || self.wildcard.as_ref().is_some_and(|wildcard| !wildcard.withheld.is_empty());
         if !withholds && self.add_batch(kind, view, may, round) {
             return;
@@ -340,26 +341,26 @@ impl Subscription {
         let (mut sent, mut exhausted, first, before) = (Vec::new(), true, wildcard.first, round.draft.bytes);
         let bodies_alone = view.client.variant == Variant::Sotw && !view.client.wrappers;
         let from = wildcard.added;
-        let confirmed = wildcard.withheld.take_confirmed(table);
-        let entries = confirmed.iter().filter_map(|name| table.get(name)).filter(|entry| entry.changed <= from);
+        let free = wildcard.withheld.take_free(table);
+        let entries = free.iter().filter_map(|name| table.get(name)).filter(|entry| entry.changed <= from);
         let again = entries.filter_map(|entry| Some((entry, entry.resource()?)));
         for (entry, resource) in again.chain(table.additions(from)) {
-            let was_withheld = entry.changed <= from;
+            let was_withheld = free.contains(&resource.name);
             let by_name = names.contains_key(&resource.name)
                 && matches!(view.state.lookup(kind, Class::Named, &resource.name), Lookup::Present(_));
             let held = wildcard.initial_versions.as_ref().is_some_and(|stated| stated.holds(resource));
             let unseen = bodies_alone && entry.body_changed <= from && !was_withheld;
             let meant = wildcard.covers(&resource.name) && view.client.can_have(kind, resource);
             let is_due = meant && !by_name && !held && !unseen;
-            if newer && entry.origin.from_disk {
+            if newer && wildcard.keeps_back(&resource.name, entry, view.client.variant) {
                 if is_due {
-                    wildcard.withheld.add(resource.name.clone());
+                    let may_hold = wildcard.may_state(&resource.name, view.client.variant);
+                    wildcard.withheld.add(resource.name.clone(), may_hold);
                 }
             } else if is_due && !round.seen.contains(&resource.name) {
                 if may < allowed || round.is_full(view) {
-                    let unsent = |name: &&Name| table.get(name).is_some_and(|entry| entry.changed <= from);
-                    let unsent = confirmed.iter().filter(unsent).filter(|name| !round.seen.contains(*name));
-                    unsent.for_each(|name| wildcard.withheld.add(name.clone()));
+                    let unsent = free.iter().filter(|name| !round.seen.contains(*name));
+                    unsent.for_each(|name| wildcard.withheld.add(name.clone(), false));
                     if may < allowed {
                         round.kept_back = true;
                         return;

@@ -43,6 +43,17 @@ impl InitialVersions {
         !self.send_all && stated().is_some_and(|place| self.versions.content(place) == Some(resource.full))
     }
 
+    /// Whether the client has stated this content, or has stated the name and was sent this since.
+    pub(super) fn has_or_was_sent(&self, resource: &Resource) -> bool {
+        let place = self.versions.place(resource.name.as_str());
+        place.is_some_and(|at| self.is_outdated(at) || self.versions.content(at) == Some(resource.full))
+    }
+
+    /// Whether the client still holds something under this name.
+    pub(super) fn has(&self, name: &Name) -> bool {
+        self.versions.place(name.as_str()).is_some_and(|place| !self.is_outdated(place))
+    }
+
     /// Returns the names, with their places, whose stated versions still count, in order. A name that asks for the end of the set is one
     /// of them: it is removed once the set is complete.
     pub(super) fn current(&self) -> impl Iterator<Item = (usize, &Name)> {

@@ -5,16 +5,26 @@
 //! nothing else waits for that.
 
 use super::ReplyContext;
-use super::subscription::{SentState, Subscription};
+use super::client::Variant;
+use super::subscription::{SentState, Subscription, Wildcard};
 use crate::protocol::faults::Fault;
-use crate::protocol::view::{Class, Lookup, ResourceTable};
-use crate::xds::{Name, SetVersion, Type};
+use crate::protocol::view::{Class, Entry, Lookup, ResourceTable};
+use crate::xds::{Name, Resource, SetVersion, Type};
 
 impl Subscription {
-    /// Whether `*` has resources that this client may hold in a newer version.
+    /// Whether `*` has resources that this client may hold in a newer version, and that a server may still confirm.
     pub(super) fn may_hold_newer(&self, kind: &Type, view: &ReplyContext) -> bool {
+        self.may_hold_newer_than(kind, view, ResourceTable::awaits_confirmation)
+    }
+
+    /// Whether what was loaded from disk of `*` is kept back from this client.
+    pub(super) fn withholds(&self, kind: &Type, view: &ReplyContext) -> bool {
+        self.may_hold_newer_than(kind, view, |table| table.loaded_from_disk() > 0)
+    }
+
+    fn may_hold_newer_than(&self, kind: &Type, view: &ReplyContext, concerns: fn(&ResourceTable) -> bool) -> bool {
         let Some(wildcard) = self.wildcard.as_ref().filter(|_| self.stated) else { return false };
-        let table = view.state.resources(kind, Class::Wildcard).filter(|table| table.loaded_from_disk() > 0);
+        let table = view.state.resources(kind, Class::Wildcard).filter(|table| concerns(table));
         table.is_some_and(|table| {
             let is_known = match &wildcard.initial_versions {
                 Some(stated) => stated.sum().is_some_and(|sum| table.knows_sum(sum)),
@@ -31,9 +41,27 @@ impl Subscription {
         resources.fold(SetVersion::EMPTY, |sum, of| sum.plus(Self::share(view, &of.name, of)))
     }
 
+    /// Whether a resource of `*` is to be kept back from this client.
+    pub(super) fn is_to_withhold(&self, kind: &Type, resource: &Resource, view: &ReplyContext) -> bool {
+        let Some((wildcard, table)) = self.wildcard.as_ref().zip(view.state.resources(kind, Class::Wildcard)) else {
+            return false;
+        };
+        let holds_it = || wildcard.initial_versions.as_ref().is_some_and(|stated| stated.has_or_was_sent(resource));
+        let variant = view.client.variant;
+        let is_at_stake =
+            table.get(&resource.name).is_some_and(|entry| wildcard.keeps_back(&resource.name, entry, variant));
+        is_at_stake && self.withholds(kind, view) && !holds_it()
+    }
+
     /// Whether an entry of `*` is kept back from this client.
     pub(super) fn is_withheld(&self, name: &Name) -> bool {
         self.wildcard.as_ref().is_some_and(|wildcard| wildcard.withheld.has(name))
+    }
+
+    /// Whether all that is kept back from this client was removed by a server: none of it is still to come.
+    pub(super) fn awaits_no_withheld(wildcard: &Wildcard, table: &ResourceTable) -> bool {
+        let is_removed = |name| table.get(name).is_some_and(|entry| entry.origin.is_removed);
+        wildcard.withheld.names().all(is_removed)
     }
 
     /// Returns what is known of a name, of one class. What was loaded from disk is nothing for a client that stated the name.
@@ -52,5 +80,19 @@ impl Subscription {
         let entry = view.state.resources(kind, class).and_then(|table| table.get(name));
         let is_from_disk = entry.is_some_and(|entry| entry.resource().is_some() && entry.origin.from_disk);
         if is_from_disk { Lookup::Unknown } else { found }
+    }
+}
+
+impl Wildcard {
+    /// Whether a client that may hold something newer is not sent an entry. What a server has removed since, and stays for now, those are sent
+    /// that do not state its name.
+    pub(super) fn keeps_back(&self, name: &Name, entry: &Entry, variant: Variant) -> bool {
+        let may_hold = || self.withheld.may_hold(name).unwrap_or_else(|| self.may_state(name, variant));
+        entry.origin.from_disk && (!entry.origin.is_removed || may_hold())
+    }
+
+    /// Whether the client has stated that it holds something under a name. SotW states no names.
+    pub(super) fn may_state(&self, name: &Name, variant: Variant) -> bool {
+        self.initial_versions.as_ref().map_or(variant == Variant::Sotw, |stated| stated.has(name))
     }
 }

@@ -362,6 +362,7 @@ impl Subscription {
         }
         let among_all = self.wildcard.as_ref().map(|_| Self::looked_up(kind, Class::Wildcard, name, sent, view));
         match (named, among_all) {
+            (None, Some(Lookup::Present(resource))) if self.is_to_withhold(kind, resource, view) => Lookup::Unknown,
             (_, Some(Lookup::Present(resource))) => Lookup::Present(resource),
             (Some(named), _) => named,
             (None, Some(Lookup::Absent(last))) => Lookup::Absent(last),
@@ -459,7 +460,7 @@ impl Subscription {
         let passes_on = is_relay && view.client.variant == Variant::Delta && kind.info().full_state;
         let states_names = self.wildcard.as_ref().is_some_and(|wildcard| wildcard.initial_versions.is_some());
         let lacks_end = self.stated && (states_names || !self.can_send_full_set(kind, view));
-        // It is sent nothing of the set while some of that was loaded from disk and is not confirmed.
+        // What was loaded from disk and nobody confirms is kept back from it, until the set ends.
         let awaits_all = states_names && kind.info().full_state && self.may_hold_newer(kind, view);
         if !lacks_end && !passes_on {
             return;

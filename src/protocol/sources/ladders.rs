@@ -120,6 +120,7 @@ impl Sources {
             rank: u8::try_from(rank).unwrap_or(u8::MAX),
             holds_missing: self.plan.holds_missing,
             from_disk: false,
+            is_removed: false,
             skips_brakes: self.plan.servers.get(server)?.quirks.skips_brakes,
             is_polled: self.plan.servers.get(server)?.quirks.per_type_liveness,
         })

@@ -114,8 +114,17 @@ impl View {
 
     pub(super) fn remove(&mut self, kind: &Type, class: Class, key: &Name, word: Evidence, now: Moment) {
         match self.stays_for_now(kind, class, key, word, now) {
-            true => self.confirm_one(kind, class, key, now),
+            true => self.note_removed_since(kind, class, key),
             false => self.remove_resource(kind, class, key, word, now),
+        }
+    }
+
+    /// A server has removed what was loaded from disk and stays for now. Nobody waits for a server to confirm it any more, and clients that may
+    /// hold something newer are not sent it.
+    pub(super) fn note_removed_since(&mut self, kind: &Type, class: Class, name: &Name) {
+        if self.resources(kind, class).note_removed_since(name) && class == Class::Wildcard {
+            self.dirty = true;
+            self.changed_wildcards.entry(kind.clone()).or_default();
         }
     }
 
@@ -206,7 +215,7 @@ impl View {
     pub(super) fn empty_collection(&mut self, kind: &Type, glob: &Name, now: Moment) {
         for member in self.members_of(kind, glob) {
             match self.stays_for_now(kind, Class::Named, &member, Evidence::Reported, now) {
-                true => self.confirm_one(kind, Class::Named, &member, now),
+                true => self.note_removed_since(kind, Class::Named, &member),
                 false => self.remove_one(kind, Class::Named, &member, Evidence::Reported, now),
             }
         }

@@ -69,6 +69,8 @@ pub struct ResourceTable {
     by_server: Arc<BTreeMap<u16, usize>>,
     /// How many of what is present were loaded from disk, and not confirmed by a server since.
     from_disk: usize,
+    /// How many of those a server has removed since. They stay for now.
+    removed_since: usize,
     /// How many of what is present no later client may be sent from a cache.
     pub(super) uncacheable: usize,
     /// When something present was last forgotten without a tombstone, or the table was made.
@@ -323,6 +325,16 @@ impl ResourceTable {
     /// Returns how many of the present resources were loaded from disk, and not confirmed by a server since.
     pub(crate) fn loaded_from_disk(&self) -> usize {
         self.from_disk
+    }
+
+    /// Returns how many of those a server has removed since. They stay for now.
+    pub(crate) fn removed_since(&self) -> usize {
+        self.removed_since
+    }
+
+    /// Whether a server may still confirm something that was loaded from disk.
+    pub(crate) fn awaits_confirmation(&self) -> bool {
+        self.from_disk > self.removed_since
     }
 
     pub(super) fn next_deadline(&self, limits: &Limits) -> Option<Moment> {

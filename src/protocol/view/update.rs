@@ -86,6 +86,8 @@ pub struct Origin {
     pub(crate) holds_missing: bool,
     /// It was loaded from disk, or comes from the view of an earlier configuration, and no server has confirmed it since.
     pub(crate) from_disk: bool,
+    /// The same, and a server has removed it since; it stays for now. That confirms nothing.
+    pub(crate) is_removed: bool,
     /// Brakes do not hold what it removes: it is a source within the process, or of files.
     pub(crate) skips_brakes: bool,
     /// Each of its full sets is the answer to another poll.
@@ -99,6 +101,7 @@ impl Origin {
         rank: u8::MAX,
         holds_missing: false,
         from_disk: false,
+        is_removed: false,
         skips_brakes: false,
         is_polled: false,
     };

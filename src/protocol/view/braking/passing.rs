@@ -34,7 +34,7 @@ impl View {
         let rules = &limits.brakes;
         let Some(mut hold) = self.brakes.take_hold(set) else { return };
         let mut effect = Effect::default();
-        self.hold_removals(&mut hold, &mut effect, statement, now);
+        self.hold_removals(set, &mut hold, &mut effect, statement, now);
         for update in updates {
             self.pass_one(set, &mut hold, &mut effect, update, now);
         }
@@ -58,7 +58,14 @@ impl View {
     }
 
     /// Holds the removals of a response. Those that are held already are stated again, which may end their time.
-    fn hold_removals(&mut self, hold: &mut Hold, effect: &mut Effect, statement: &Statement, now: Moment) {
+    fn hold_removals(
+        &mut self,
+        set: &SetKey,
+        hold: &mut Hold,
+        effect: &mut Effect,
+        statement: &Statement,
+        now: Moment,
+    ) {
         let limits = self.limits.clone();
         let (rules, source, time) = (&limits.brakes, self.origin, hold.clock.read(now));
         let mut generation = None;
@@ -79,6 +86,7 @@ impl View {
                 continue;
             }
             effect.removes_more = true;
+            self.note_removed_since(&set.0, class_of(&set.1), name);
             let generation = *generation.get_or_insert_with(|| rules.generations.next());
             let (opening, emptied, what) = (hold.opening, false, What::Removal);
             hold.insert(name.clone(), Held { since: time, generation, opening, source, emptied, what }, rules);
@@ -100,11 +108,7 @@ impl View {
                     let completeness = Completeness::Complete;
                     return effect.passing.push(Update::Progress { kind, of, completeness });
                 }
-                if hold.has_removal(key) {
-                    // It stays present, and a server has spoken of it.
-                    let (kind, class, key) = (set.0.clone(), class_of(&set.1), key.clone());
-                    effect.passing.push(Update::Kept { kind, class, key });
-                } else {
+                if !hold.has_removal(key) {
                     hold.remove(key, rules); // a change that waits
                     effect.passing.push(update);
                 }

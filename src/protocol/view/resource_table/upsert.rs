@@ -87,18 +87,27 @@ impl ResourceTable {
 
     /// Records that a server has spoken of a present resource that was loaded from disk. Returns whether that is new.
     pub(crate) fn confirm(&mut self, name: &Name) -> bool {
-        let is_from_disk = |entry: &&Entry| entry.resource().is_some() && entry.origin.from_disk;
-        let Some(entry) = self.entries.get(name).filter(is_from_disk).cloned() else { return false };
-        let origin = Origin { from_disk: false, ..entry.origin };
+        self.note_spoken_of(name, |origin| Origin { from_disk: false, ..origin })
+    }
+
+    /// Records that a server has removed such a resource, which stays for now. Returns whether that is new.
+    pub(crate) fn note_removed_since(&mut self, name: &Name) -> bool {
+        self.note_spoken_of(name, |origin| Origin { is_removed: true, ..origin })
+    }
+
+    fn note_spoken_of(&mut self, name: &Name, change: impl FnOnce(Origin) -> Origin) -> bool {
+        let is_open = |entry: &&Entry| entry.resource().is_some() && entry.origin.from_disk && !entry.origin.is_removed;
+        let Some(entry) = self.entries.get(name).filter(is_open).cloned() else { return false };
+        let origin = change(entry.origin);
         self.count_origin(entry.origin, false);
         self.count_origin(origin, true);
         self.entries.insert_mut(name.clone(), Entry { origin, ..entry });
         true
     }
 
-    /// Does the same for everything that is present.
+    /// Confirms everything that is present.
     pub(crate) fn confirm_all(&mut self) -> bool {
-        let any = self.from_disk > 0;
+        let any = self.awaits_confirmation();
         if any {
             let names: Vec<_> = self.present_names().cloned().collect();
             for name in &names {
@@ -179,9 +188,12 @@ impl ResourceTable {
     }
 
     pub(super) fn count_origin(&mut self, origin: Origin, more: bool) {
-        if origin.from_disk {
-            self.from_disk = if more { self.from_disk + 1 } else { self.from_disk.saturating_sub(1) };
-        }
+        let step = |count: usize, counts: bool| match more {
+            true => count + usize::from(counts),
+            false => count.saturating_sub(usize::from(counts)),
+        };
+        self.from_disk = step(self.from_disk, origin.from_disk);
+        self.removed_since = step(self.removed_since, origin.from_disk && origin.is_removed);
         let counts = Arc::make_mut(&mut self.by_server);
         let count = counts.entry(origin.server).or_default();
         *count = if more { *count + 1 } else { count.saturating_sub(1) };
