@@ -6,7 +6,7 @@ use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, CloseReason, Step, Variant};
 use weir::protocol::set_mark::SetMark;
-use weir::protocol::view::{Class, Completeness, Evidence, Selector, SessionId, Update};
+use weir::protocol::view::{Class, Completeness, Selector, SessionId, Update};
 use weir::xds::Authority;
 
 use super::support::{Bench, CDS, EDS, LDS, nack, text_of};
@@ -343,21 +343,6 @@ fn relay(variant: Variant) -> Client {
 
 fn filled(bench: &mut Bench, fill: Completeness) {
     bench.apply(vec![Update::Progress { kind: bench.kind(CDS), of: Selector::Wildcard, completeness: fill }]);
-}
-
-#[test]
-fn xlat_15_a_relay_that_states_no_names_is_told_what_the_server_has_no_more() {
-    let mut bench = Bench::new();
-    let one = bench.add(Client { errors: true, ..relay(Variant::Sotw) });
-    bench.sotw(one, EDS, &["a", "b"], "");
-    bench.set(EDS, &[("b", "1")]);
-    assert_eq!(bench.said(one), ["C b"]);
-    let (kind, class, key, evidence) = (bench.kind(EDS), Class::Named, "a".into(), Evidence::Silence);
-    bench.apply(vec![Update::Absent { kind, class, key, evidence }]);
-    assert_eq!(bench.said(one), [""; 0], "silence is no evidence for those of its clients that hold it");
-    assert_eq!(bench.sought(), ["a"], "so the server is asked about it");
-    bench.remove(EDS, "a");
-    assert_eq!(bench.said(one), ["C !a:5"]);
 }
 
 #[test]

@@ -265,9 +265,7 @@ impl Subscription {
 
     /// Claims a name that the client holds, or may hold, if what is known of it does not suffice for a reply.
     fn claim_unknown(&mut self, kind: &Type, name: &Name, view: &ReplyContext) {
-        // A relay states no names in SotW: its clients may hold any of them.
-        let states_none = view.client.relay && !view.client.is_view && view.client.variant == Variant::Sotw;
-        let held = self.names.get(name).map(|sent| (sent.client_may_hold() || states_none) && !sent.member);
+        let held = self.names.get(name).map(|sent| sent.client_may_hold() && !sent.member);
         let class = match held {
             Some(true) => Class::Named,
             Some(false) => return,
