@@ -50,8 +50,8 @@ impl Stream {
     }
 
     pub(super) fn wants_reopen(&self) -> bool {
-        self.open
-            && (self.must_reopen || self.types.values().any(|subscription| subscription.second_request.is_to_ask()))
+        let asks = || self.types.values().any(|subscription| subscription.second_request.is_to_ask());
+        self.open && (self.must_reopen || self.is_to_show_life || asks())
     }
 
     /// Handles due timers.
@@ -114,7 +114,8 @@ impl Stream {
         self.wants_reopen() && (due || self.asks_at_once())
     }
 
+    /// Whether the next opening waits for no pause: the first question for an end, and a sign of life, which is due when another stream fails.
     fn asks_at_once(&self) -> bool {
-        self.types.values().any(|subscription| subscription.second_request.is_to_ask_at_once())
+        self.is_to_show_life || self.types.values().any(|subscription| subscription.second_request.is_to_ask_at_once())
     }
 }

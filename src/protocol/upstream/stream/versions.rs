@@ -52,7 +52,7 @@ impl Stream {
         if self.asked_at.is_none() || !self.open || always {
             self.types.values_mut().for_each(TypeSubscription::clear_one_version);
         } else {
-            (self.must_reopen, self.is_to_show_life) = (true, true);
+            self.is_to_show_life = true;
         }
     }
 

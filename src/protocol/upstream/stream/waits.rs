@@ -127,7 +127,7 @@ impl Stream {
             let bound = (!stands).then(|| SecondRequest::longest(&self.limits));
             list.add(WaitKind::SecondSilence, age, bound, subject);
         }
-        if (second.is_to_ask() || self.must_reopen)
+        if (second.is_to_ask() || self.must_reopen || self.is_to_show_life)
             && let Some(last) = self.pace.last()
         {
             let bound = self.open.then(|| ReopenPace::longest(&self.limits));
