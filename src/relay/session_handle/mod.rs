@@ -1,6 +1,7 @@
 //! The handle of one downstream session: shared by the task that reads its requests, the body that writes its replies, and the
 //! task of its view.
 
+mod claim_room;
 mod explain;
 mod report;
 mod spans;
@@ -15,9 +16,9 @@ use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
+use self::claim_room::ClaimRoom;
 pub(crate) use self::transit::Obstruction;
 use self::transit::Transit;
 use super::client_log::{ClientLog, LogPace, StreamLine};
@@ -33,7 +34,7 @@ use super::traces::{SessionTraces, SpanIds};
 use crate::proto::Request;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::{Ack, BadRequest, CloseReason, Estimate, Fetched, NackChange, Session, Step, Variant};
-use crate::protocol::view::{Claim, Completeness, NameChanged, RefusedName, SessionId, Snapshot};
+use crate::protocol::view::{Claim, Completeness, LeaseAccess as _, NameChanged, RefusedName, SessionId, Snapshot};
 use crate::xds::{Authority, HeldVersions, Name, Peer, Type};
 
 pub(crate) struct SessionHandle {
@@ -60,6 +61,7 @@ pub(crate) struct SessionHandle {
     /// Has this session until it leaves.
     clients: Arc<Clients<SessionHandle>>,
     commands: mpsc::Sender<Command>,
+    claim_room: ClaimRoom,
     clock: Clock,
     counters: Arc<ProcessCounters>,
     log: Arc<ClientLog>,
@@ -137,6 +139,7 @@ impl SessionHandle {
             connected: clock.now(),
             clients,
             commands: owner,
+            claim_room: ClaimRoom::default(),
             clock,
             counters: tally,
             log,
@@ -279,7 +282,7 @@ impl SessionHandle {
         }
         self.count_waiting(session.is_blocked());
         self.note_waits(session.has_waits());
-        self.forward_claims(&mut session);
+        self.forward_claims(&mut session, waker);
         Ok(step)
     }
 
@@ -299,16 +302,15 @@ impl SessionHandle {
         }
     }
 
-    /// Sends claims to the view task. If there is no room, wakes the body to try again soon.
-    fn forward_claims(&self, session: &mut Session) {
+    /// Sends claims to the view task. If there is no room, the body is woken once there is.
+    fn forward_claims(&self, session: &mut Session, waker: &std::task::Waker) {
         let claims = session.take_claims();
         if claims.is_empty() {
             return;
         }
-        let claims = Command::Claims(self.id, claims);
-        if let Err(TrySendError::Full(Command::Claims(_, claims))) = self.commands.try_send(claims) {
-            session.return_claims(claims);
-            self.waker.wake();
+        match self.claim_room.take(&self.commands, waker) {
+            Some(place) => drop(place.send(Command::Claims(self.id, claims))),
+            None => session.return_claims(claims),
         }
     }
 
@@ -344,7 +346,7 @@ impl SessionHandle {
                 let newest = self.published.newest();
                 let mut session = self.lock();
                 let fetched = session.fetch(&newest, &mut &*self.published, now, at_last);
-                self.forward_claims(&mut session);
+                self.forward_claims(&mut session, cx.waker());
                 match fetched {
                     Fetched::Waiting(until) => {
                         let until = until.map_or(last, |until| self.clock.instant(until).min(last));
@@ -396,9 +398,12 @@ impl SessionHandle {
             let mut session = self.lock();
             self.count_given_up(&session);
             session.close();
+            // Nobody may take a lease for a long time, and this one keeps a snapshot.
+            (&*self.published).access(|leases| leases.sweep(self.clock.now()));
             self.note_nacks(session.take_nack_changes());
             session.take_interest()
         };
+        self.claim_room.give_up();
         let _ = self.commands.send(Command::Leave(self.id, interest)).await;
         self.clients.leave(self.id);
         self.log.stream_ended(self.line());

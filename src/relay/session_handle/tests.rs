@@ -130,19 +130,44 @@ fn whatever_may_have_changed_what_a_client_is_to_be_sent_wakes_its_session() {
 }
 
 #[test]
-fn claims_for_which_the_view_has_no_room_wake_their_session_until_they_are_sent() {
+fn claims_for_which_the_view_has_no_room_wake_their_session_once_there_is() {
     let mut bench = Bench::new(1);
     bench.handle.commands.try_send(Command::Leave(SessionId(7), Vec::new())).unwrap();
     let kind = TypeTable::new().resolve("type.googleapis.com/own.Type");
     bench.handle.lock().return_claims(vec![Claim { kind, of: Claimed::Set }]);
-    for tries in 1..=3 {
+    for _ in 0..3 {
         bench.waits();
-        assert_eq!(bench.woken(), tries);
+        assert_eq!(bench.woken(), 0, "nothing has changed");
     }
     bench.commands.try_recv().unwrap();
+    assert_eq!(bench.woken(), 1, "there is room");
     bench.waits();
-    assert_eq!(bench.woken(), 3, "there was room");
+    assert_eq!(bench.woken(), 1);
     assert!(matches!(bench.commands.try_recv(), Ok(Command::Claims(_, claims)) if claims.len() == 1));
+}
+
+#[tokio::test]
+async fn who_leaves_while_its_claims_wait_keeps_no_place() {
+    let mut bench = Bench::new(1);
+    bench.handle.commands.try_send(Command::Leave(SessionId(7), Vec::new())).unwrap();
+    let kind = TypeTable::new().resolve("type.googleapis.com/own.Type");
+    bench.handle.lock().return_claims(vec![Claim { kind, of: Claimed::Set }]);
+    bench.waits();
+    bench.commands.try_recv().unwrap(); // the place is given to the claims
+    bench.handle.leave().now_or_never().expect("there is no other place");
+    assert!(matches!(bench.commands.try_recv(), Ok(Command::Leave(SessionId(1), _))));
+}
+
+#[tokio::test]
+async fn a_session_that_ends_in_the_middle_of_a_reply_keeps_no_snapshot() {
+    let bench = Bench::new(9);
+    let before = Arc::downgrade(&bench.handle.published.newest());
+    bench.is_sent_a_route();
+    let leased = Arc::downgrade(&bench.handle.published.newest());
+    bench.handle.published.replace(&Arc::default());
+    assert!(before.upgrade().is_none() && leased.upgrade().is_some(), "more of it may follow");
+    bench.handle.leave().await;
+    assert!(leased.upgrade().is_none());
 }
 
 #[test]
