@@ -21,10 +21,11 @@ pub(super) fn records_of(
         let name = names.get(&server)?;
         u32::try_from(servers.iter().position(|known| known.name == *name)?).ok()
     };
-    let held = |held: &HeldRemoval| {
+    let passed = |set: &SetState| if set.is_stopped { Duration::ZERO } else { since };
+    let held = |held: &HeldRemoval, passed: Duration| {
         Some(HeldRecord {
             name: held.name.to_string(),
-            age: milliseconds(held.age + since),
+            age: milliseconds(held.age + passed),
             generation: held.generation,
             emptied: held.emptied,
             server: place(held.server)?,
@@ -34,8 +35,8 @@ pub(super) fn records_of(
         type_name: set.type_name.clone(),
         glob: set.glob.as_ref().map(Name::to_string),
         start_size: set.start_size as u64,
-        empty_for: set.empty_for.map(|age| milliseconds(age + since)),
-        removals: set.removals.iter().filter_map(held).collect(),
+        empty_for: set.empty_for.map(|age| milliseconds(age + passed(set))),
+        removals: set.removals.iter().filter_map(|of| held(of, passed(set))).collect(),
     };
     noted.state.sets.iter().filter(|set| !set.removals.is_empty()).map(record).collect()
 }
@@ -55,6 +56,7 @@ pub(super) fn state_of(records: &[BrakeRecord], places: &[Option<u16>], views: &
             type_name: record.type_name.clone(),
             glob: record.glob.as_deref().map(Name::from),
             sizes: Vec::new(),
+            is_stopped: false,
             start_size: usize::try_from(record.start_size).unwrap_or(usize::MAX),
             empty_for: record.empty_for.map(Duration::from_millis),
             removals: record.removals.iter().filter_map(held).collect(),

@@ -26,6 +26,14 @@ impl ViewTask {
         self.brakes.update(held, news);
     }
 
+    /// Notes what is held, for the state file and for the views of another configuration.
+    pub(super) fn note_brakes(&mut self, now: Moment) {
+        let changes = self.view.brake_changes();
+        if std::mem::replace(&mut self.brakes.noted, changes) != changes {
+            self.published.note_brakes(self.view.is_braked().then(|| self.view.brake_state(now)));
+        }
+    }
+
     fn brake_news(&self, event: BrakeEvent) -> BrakeNews {
         let (kind, server, reason, removals, generation) = match event {
             BrakeEvent::Engaged { kind, server, generation, held, .. } => (kind, server, None, held, generation),

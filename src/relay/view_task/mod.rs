@@ -374,8 +374,8 @@ impl ViewTask {
         let concerned = || wakes.0.iter().filter_map(|(session, marks)| Some((self.sessions.get(session)?, marks)));
         concerned().for_each(|(handle, marks)| handle.on_names_changed(marks));
         self.published.replace(self.view.snapshot());
-        self.published.note_brakes(self.view.is_braked().then(|| self.view.brake_state(now)));
         concerned().for_each(|(handle, _)| handle.wake());
+        self.note_brakes(now);
         self.usage.note(!self.sessions.is_empty(), self.view.is_wanted(), Instant::now());
         self.admit_claims();
         for session in std::mem::take(&mut self.interest_applied) {

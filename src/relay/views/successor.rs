@@ -235,6 +235,7 @@ impl Heir {
         for set in &mut state.sets {
             let class = if set.glob.is_some() { Class::Named } else { Class::Wildcard };
             set.sizes.iter_mut().for_each(|(age, _)| *age += since);
+            let since = if set.is_stopped { Duration::ZERO } else { since };
             set.empty_for = set.empty_for.map(|age| age + since);
             set.removals.retain_mut(|held| {
                 let place = self.place(held.server, places, class, &held.name);

@@ -169,6 +169,7 @@ fn what_brakes_hold_is_saved_with_its_age_and_restored_for_the_servers_that_are_
         rank: 9,
     };
     let set = |type_name: &str, removals| SetState {
+        is_stopped: false,
         type_name: type_name.into(),
         glob: None,
         sizes: vec![(SECOND, 5)],

@@ -31,6 +31,8 @@ pub(crate) struct Hold {
     taken_back: usize,
     /// Held changes of names that are not present.
     new: usize,
+    /// Increases with each change of what is held, or of whether its time passes.
+    changes: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -73,8 +75,35 @@ impl Held {
 impl Hold {
     pub(crate) fn new(start_size: usize, clock: Clock, now: Moment) -> Self {
         let (empty_since, opening, complete) = Default::default();
-        let (items, by_due, removals, taken_back, new) = Default::default();
-        Self { start_size, since: now, clock, empty_since, opening, complete, items, by_due, removals, taken_back, new }
+        let (items, by_due, removals, taken_back, new, changes) = Default::default();
+        Self {
+            start_size,
+            since: now,
+            clock,
+            empty_since,
+            opening,
+            complete,
+            items,
+            by_due,
+            removals,
+            taken_back,
+            new,
+            changes,
+        }
+    }
+
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    pub(crate) fn stop_clock(&mut self, now: Moment) {
+        self.changes += u64::from(self.clock.runs());
+        self.clock.stop(now);
+    }
+
+    pub(crate) fn start_clock(&mut self, now: Moment) {
+        self.changes += u64::from(!self.clock.runs());
+        self.clock.start(now);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -112,6 +141,7 @@ impl Hold {
 
     pub(crate) fn insert(&mut self, name: Name, held: Held, rules: &BrakeRules) {
         self.remove(&name, rules);
+        self.changes += 1;
         self.removals += usize::from(held.is_removal());
         self.new += usize::from(held.is_new());
         self.by_due.insert((held.due(rules), name.clone()));
@@ -120,6 +150,7 @@ impl Hold {
 
     pub(crate) fn remove(&mut self, name: &Name, rules: &BrakeRules) -> Option<Held> {
         let held = self.items.remove(name)?;
+        self.changes += 1;
         self.removals -= usize::from(held.is_removal());
         self.new -= usize::from(held.is_new());
         self.by_due.remove(&(held.due(rules), name.clone()));
@@ -138,6 +169,7 @@ impl Hold {
     pub(crate) fn restate(&mut self, name: &Name, source: Origin) {
         let opening = self.opening;
         if let Some(held) = self.items.get_mut(name) {
+            self.changes += u64::from(held.source != source);
             (held.opening, held.source) = (opening, source);
         }
     }
@@ -188,10 +220,13 @@ impl Hold {
     /// Records how large the set would be if all that is held passed.
     pub(crate) fn note_size(&mut self, intended: usize, now: Moment, rules: &BrakeRules) {
         if intended > 0 {
-            self.empty_since = None;
+            self.changes += u64::from(self.empty_since.take().is_some());
             return;
         }
-        self.empty_since.get_or_insert(self.clock.read(now));
+        if self.empty_since.is_none() {
+            self.empty_since = Some(self.clock.read(now));
+            self.changes += 1;
+        }
         for (name, held) in self.take(rules, |_, held| held.is_removal() && !held.emptied) {
             self.insert(name, Held { emptied: true, ..held }, rules);
         }

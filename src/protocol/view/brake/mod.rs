@@ -32,7 +32,7 @@ pub(crate) type SetKey = (Type, Selector);
 #[derive(Debug, Default)]
 pub(crate) struct Brakes {
     sets: BTreeMap<SetKey, SetBrake>,
-    /// Increases with each change of what is held.
+    /// Increases with each event, and with the end of a hold by the number of its changes.
     changes: u64,
     events: Vec<BrakeEvent>,
 }
@@ -54,7 +54,6 @@ impl Brakes {
     }
 
     pub(crate) fn hold_mut(&mut self, set: &SetKey) -> Option<&mut Hold> {
-        self.changes += 1;
         self.sets.get_mut(set)?.hold.as_mut()
     }
 
@@ -64,7 +63,6 @@ impl Brakes {
     }
 
     pub(crate) fn put_hold(&mut self, set: &SetKey, hold: Hold) {
-        self.changes += 1;
         self.sets.entry(set.clone()).or_default().hold = Some(hold);
     }
 
@@ -81,7 +79,7 @@ impl Brakes {
         if let Some(hold) = self.hold_mut(set) {
             hold.opening += 1;
             hold.complete = false;
-            hold.clock.stop(now);
+            hold.stop_clock(now);
         }
     }
 
@@ -89,7 +87,7 @@ impl Brakes {
     pub(crate) fn stands(&mut self, set: &SetKey, now: Moment) {
         let of = self.sets.entry(set.clone()).or_default();
         of.window.begin(now);
-        of.hold.iter_mut().for_each(|hold| hold.clock.start(now));
+        of.hold.iter_mut().for_each(|hold| hold.start_clock(now));
     }
 
     /// A poll gives the whole set again.
@@ -107,7 +105,9 @@ impl Brakes {
 
     pub(crate) fn record_size(&mut self, set: &SetKey, before: usize, after: usize, now: Moment, rules: &BrakeRules) {
         if before != after {
-            self.sets.entry(set.clone()).or_default().window.record(before, after, now, rules.window);
+            let of = self.sets.entry(set.clone()).or_default();
+            of.window.record(before, after, now, rules.window);
+            self.changes += u64::from(of.hold.is_some());
         }
     }
 
@@ -119,8 +119,7 @@ impl Brakes {
     /// Ends a hold that has nothing left.
     pub(crate) fn end_if_empty(&mut self, set: &SetKey, reason: ReleaseReason) {
         let Some(of) = self.sets.get_mut(set).filter(|of| of.hold.as_ref().is_some_and(Hold::is_empty)) else { return };
-        of.hold = None;
-        self.changes += 1;
+        self.changes += of.hold.take().map_or(0, |hold| hold.changes() + 1);
         if reason != ReleaseReason::Recovered {
             of.window.restart();
         }
@@ -131,18 +130,19 @@ impl Brakes {
         let Some(of) = self.sets.get_mut(set) else { return };
         of.window.forget_one();
         if let Some(hold) = &mut of.hold {
-            self.changes += 1;
+            self.changes += 1; // of the size
             hold.start_size = hold.start_size.saturating_sub(1);
             hold.remove(name, rules);
         }
     }
 
     pub(crate) fn forget(&mut self, set: &SetKey) {
-        self.changes += u64::from(self.sets.remove(set).is_some_and(|of| of.hold.is_some()));
+        let hold = self.sets.remove(set).and_then(|of| of.hold);
+        self.changes += hold.map_or(0, |hold| hold.changes() + 1);
     }
 
     pub(crate) fn changes(&self) -> u64 {
-        self.changes
+        self.changes + self.holds().map(|(_, hold)| hold.changes()).sum::<u64>()
     }
 
     pub(crate) fn record(&mut self, event: BrakeEvent) {

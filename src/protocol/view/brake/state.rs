@@ -28,6 +28,8 @@ pub struct SetState {
     pub sizes: Vec<(Duration, usize)>,
     /// The size that the loss is measured against.
     pub start_size: usize,
+    /// The server's set does not stand: for what is held, no time passes.
+    pub is_stopped: bool,
     /// For how long the set has been empty but for what is held.
     pub empty_for: Option<Duration>,
     /// What is held. Changes that wait are not among it: the server sends them again.
@@ -81,7 +83,7 @@ impl Brakes {
             if let Some(hold) = &of.hold {
                 let time = hold.clock.read(now);
                 let removals = hold.items().filter(|(_, held)| held.is_removal());
-                state.start_size = hold.start_size;
+                (state.start_size, state.is_stopped) = (hold.start_size, !hold.clock.runs());
                 state.empty_for = hold.empty_since.map(|since| time.saturating_sub(since));
                 state.removals = removals
                     .map(|(name, held)| HeldRemoval {

@@ -119,6 +119,7 @@ async fn what_brakes_hold_goes_on_for_the_servers_that_are_left() {
         rank: 7,
     };
     let set = SetState {
+        is_stopped: false,
         type_name: "a.B".into(),
         glob: None,
         sizes: vec![(2 * HOUR, 9)],

@@ -36,6 +36,35 @@ fn the_time_of_a_removal_goes_on() {
 }
 
 #[test]
+fn what_is_held_changes_by_what_is_said_of_it_and_not_by_time_or_by_other_resources() {
+    let mut bench = Bench::new(CDS, 100);
+    let mut changes = {
+        let mut last = bench.view.brake_changes();
+        move |bench: &Bench| std::mem::replace(&mut last, bench.view.brake_changes()) != bench.view.brake_changes()
+    };
+    bench.set(0..50);
+    assert!(changes(&bench));
+    for round in 0..3 {
+        bench.pass(1);
+        bench.send(1, &format!("another {round}"));
+        bench.settle();
+        assert!(!changes(&bench), "in round {round}");
+    }
+    let is_stopped = |bench: &Bench| bench.view.brake_state(bench.now).sets[0].is_stopped;
+    assert!(!is_stopped(&bench));
+    bench.interrupt();
+    assert!(changes(&bench) && is_stopped(&bench));
+    bench.pass(10);
+    assert!(!changes(&bench));
+    bench.settle();
+    assert!(changes(&bench) && !is_stopped(&bench));
+    bench.send(70, "");
+    assert!(changes(&bench), "one is back");
+    bench.set(0..100);
+    assert!(changes(&bench) && bench.view.brakes(0).is_empty(), "all are back");
+}
+
+#[test]
 fn the_time_of_an_empty_set_goes_on() {
     let mut old = Bench::new(CDS, 100);
     old.set([]);
