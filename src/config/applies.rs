@@ -12,7 +12,7 @@ pub(crate) enum Applies {
 }
 
 /// Every key of the file, or a section for all keys in it. The files for TLS of an address may change alone.
-const KEYS: [(&str, Applies); 57] = [
+const KEYS: [(&str, Applies); 59] = [
     ("access", Applies::NewStreams),
     ("admin", Applies::Restart),
     ("brakes", Applies::NewStreams),
@@ -45,6 +45,8 @@ const KEYS: [(&str, Applies); 57] = [
     ("limits.node_bytes", Applies::NewStreams),
     ("limits.outdated_reply_bytes", Applies::NewStreams),
     ("limits.reference_hold", Applies::NewStreams),
+    ("limits.removal_history_age", Applies::NewStreams),
+    ("limits.removal_history_bytes", Applies::NewStreams),
     ("limits.reply_bytes", Applies::NewStreams),
     ("limits.request_bytes_per_second", Applies::Restart),
     ("limits.request_entries", Applies::NewStreams),

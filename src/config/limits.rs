@@ -18,6 +18,10 @@ impl Checker<'_> {
             let reason = "below 15s, names that a control plane is slow to send may count as absent";
             self.found.warn(&timer.place, reason);
         }
+        if let Some(age) = limits.removal_history_age.as_ref().filter(|age| age.0 < SHORTEST_HISTORY) {
+            let reason = "expected 10s or more, since removals wait that long for clients that keep up";
+            self.fault(&age.place, reason.to_owned());
+        }
         Limits {
             types: or(&limits.types_per_stream, Positive(defaults.types)).0,
             names: or(&limits.names_per_type, Positive(defaults.names)).0,
@@ -25,6 +29,8 @@ impl Checker<'_> {
             names_per_view: or(&limits.names_per_view, Positive(defaults.names_per_view)).0,
             cached_bytes: or(&limits.cached_bytes, Size(defaults.cached_bytes)).0,
             sought_names: or(&limits.sought_names, Positive(defaults.sought_names)).0,
+            history_bytes: or(&limits.removal_history_bytes, Size(defaults.history_bytes)).0,
+            history_age: or(&limits.removal_history_age, Pause(defaults.history_age)).0,
             absent_names_per_stream: or(&limits.absent_names_per_stream, Count(defaults.absent_names_per_stream)).0,
             linger: or(&limits.linger, Wait(defaults.linger)).0,
             lingering: or(&limits.lingering, Count(defaults.lingering)).0,
@@ -120,6 +126,8 @@ const BYTES_PER_VIEW: usize = 64 << 20;
 const BYTES_TOTAL: usize = 256 << 20;
 /// The default timeout of clients. A shorter timer would report absence that no server has reported (XLAT-17).
 const SHORTEST_TIMER: Duration = Duration::from_secs(15);
+/// Removals of clients that keep up wait for ACKs, clusters and routing.
+const SHORTEST_HISTORY: Duration = Duration::from_secs(10);
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 const SPREAD: Duration = Duration::from_secs(30);
 /// Half of what a network of 1 Gbit/s carries.

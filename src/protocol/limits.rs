@@ -34,11 +34,13 @@ pub struct Limits {
     pub past_versions: usize,
     /// Unknown names per type that clients hold and Weir requests from the server.
     pub sought_names: usize,
-    /// Removed names that a `*` table remembers; a session further behind starts over.
-    pub tombstones: usize,
+    /// Bytes of the removals that the `*` tables of a view remember; a session further behind starts over.
+    pub history_bytes: usize,
+    /// How long a removal is remembered for sessions that are behind.
+    pub history_age: Duration,
     /// Bytes of removed bodies kept for replies that still have to contain the union.
     pub tombstone_bytes: usize,
-    /// How long a removal is remembered.
+    /// How long a removed body is kept.
     pub tombstone_age: Duration,
     /// How long interest lasts after the last session that had it.
     pub linger: Duration,
@@ -97,7 +99,8 @@ impl Default for Limits {
             second_silence: Duration::from_secs(120),
             past_versions: 32,
             sought_names: 100_000,
-            tombstones: 4096,
+            history_bytes: 64 << 20,
+            history_age: Duration::from_secs(600),
             tombstone_bytes: 16 << 20,
             tombstone_age: Duration::from_secs(60),
             linger: Duration::from_secs(30),

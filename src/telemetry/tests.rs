@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::protocol::ladder::Switches;
 use crate::protocol::session::{Answered, Lag};
+use crate::protocol::view::Forgotten;
 use crate::protocol::wait::{WaitKind, WaitSubject};
 use crate::relay::Clock;
-use crate::relay::report::{LadderMetrics, OrderMetrics, ServerMetrics, Totals, TypeSize};
+use crate::relay::report::{LadderMetrics, OrderMetrics, RemovalMetrics, ServerMetrics, Totals, TypeSize};
 use crate::state::StateCounters;
 use crate::xds::TypeTable;
 
@@ -37,6 +38,7 @@ fn view() -> ViewMetrics {
         servers: vec![server],
         dangling: 3,
         order: OrderMetrics { removals: 4, waits: 5, too_large: 6 },
+        removals: RemovalMetrics { bytes: 7, forgotten: Forgotten { by_age: 8, by_bytes: 9 } },
     }
 }
 
@@ -117,6 +119,9 @@ fn a_ladder_says_which_server_serves_and_how_often_that_changed() {
         "weir_client_streams_blocked{view=\"abc\"} 2",
         "weir_client_streams_over_absent_limit{view=\"abc\"} 1",
         "weir_clusters_missing{view=\"abc\"} 3",
+        "weir_removal_history_bytes{view=\"abc\"} 7",
+        "weir_removals_forgotten_total{view=\"abc\",reason=\"age\"} 8",
+        "weir_removals_forgotten_total{view=\"abc\",reason=\"bytes\"} 9",
         "weir_clusters_removed_in_use_total{view=\"abc\"} 4",
         "weir_cluster_waits_timed_out_total{view=\"abc\"} 5",
         "weir_resources_not_scanned_total{view=\"abc\"} 6",

@@ -32,6 +32,8 @@ pub(super) struct ViewFamilies {
     clusters_removed_in_use: Labelled<Counter>,
     cluster_waits_timed_out: Labelled<Counter>,
     resources_not_scanned: Labelled<Counter>,
+    removal_bytes: Labelled<Gauge>,
+    removals_forgotten: Labelled<Counter>,
 }
 
 impl ViewFamilies {
@@ -57,6 +59,8 @@ impl ViewFamilies {
             clusters_missing: Labelled::register(registry, "clusters_missing", "Clusters that routing refers to and that do not exist"),
             clusters_removed_in_use: Labelled::register(registry, "clusters_removed_in_use", "Clusters removed while routing referred to them, after limits.reference_hold"),
             cluster_waits_timed_out: Labelled::register(registry, "cluster_waits_timed_out", "Clusters that a routing change waited for and that did not arrive in time"),
+            removal_bytes: Labelled::register(registry, "removal_history_bytes", "Memory of the removals that are remembered for clients that are behind"),
+            removals_forgotten: Labelled::register(registry, "removals_forgotten", "Removals forgotten because of their age or because all took too much; clients that were not sent them are behind"),
             resources_not_scanned: Labelled::register(registry, "resources_not_scanned", "Resources too large to find the clusters that they refer to"),
         }
     }
@@ -72,8 +76,13 @@ impl ViewFamilies {
             (&self.resources, view.cached),
             (&self.from_disk, view.from_disk),
             (&self.clusters_missing, view.dangling),
+            (&self.removal_bytes, view.removals.bytes),
         ] {
             family.at(labels).inc_by(integer(count));
+        }
+        let forgotten = view.removals.forgotten;
+        for (reason, count) in [("age", forgotten.by_age), ("bytes", forgotten.by_bytes)] {
+            self.removals_forgotten.at(&[labels[0], ("reason", reason)]).inc_by(count);
         }
         self.clusters_removed_in_use.at(labels).inc_by(view.order.removals);
         self.cluster_waits_timed_out.at(labels).inc_by(view.order.waits);

@@ -203,7 +203,7 @@ fn play(history: &History, faults: Faults, coverage: &mut Coverage) -> Result<()
     let small_requests = history.upstream == Variant::Delta && history.steps.len().is_multiple_of(2);
     let mut world = World::with_requests(history.upstream, small_requests, faults, |limits| {
         if short {
-            (limits.tombstones, limits.tombstone_bytes, limits.reply_bytes) = (1, 100, 100);
+            (limits.history_bytes, limits.tombstone_bytes, limits.reply_bytes) = (500, 100, 100);
             (limits.leased_states, limits.answers) = (1, 2);
         }
     });

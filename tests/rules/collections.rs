@@ -193,6 +193,25 @@ fn coll_18_and_delta_33_a_member_that_is_also_requested_by_name_comes_once() {
 }
 
 #[test]
+fn coll_20_claimed_members_that_do_not_exist_leave_no_trace() {
+    let mut bench = Bench::new();
+    with_members(&mut bench);
+    fill(&mut bench, Completeness::Settled);
+    let known = bench.view.known_names(&bench.kind(LDS));
+    for round in 0..3 {
+        let members: Vec<_> = (0..10).map(|number| A.replace("/a?", &format!("/{round}-{number}?"))).collect();
+        let stated: Vec<_> = members.iter().map(|name| (name.as_str(), "x".to_owned())).collect();
+        let id = client(&mut bench);
+        come_with(&mut bench, id, &[GLOB], &stated);
+        bench.said(id);
+        assert_eq!(bench.sought().len(), 10);
+        members.iter().for_each(|name| gone(&mut bench, name));
+        let removed = std::iter::from_fn(|| bench.poll(id)).map(|reply| reply.removed.len()).sum::<usize>();
+        assert_eq!((removed, bench.view.known_names(&bench.kind(LDS))), (10, known), "in round {round}");
+    }
+}
+
+#[test]
 fn coll_19_a_client_that_reconnects_is_sent_what_differs_and_removals() {
     let mut bench = Bench::new();
     let keeper = with_members(&mut bench);

@@ -5,6 +5,7 @@ mod collections;
 mod delta;
 mod errors;
 mod full_sets;
+mod history;
 mod life;
 mod lists;
 mod nacked_routing;

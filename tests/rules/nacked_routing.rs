@@ -176,7 +176,7 @@ fn ord_1_a_nack_of_routing_keeps_nothing_back_without_order_and_never_so_much_th
         bench.remove(CDS, "idle");
         assert_eq!(bench.said(client), removed(variant), "{variant:?}");
 
-        let (mut bench, client) = nacking(variant, false, Limits { tombstones: 4, ..without_order() });
+        let (mut bench, client) = nacking(variant, false, Limits { history_bytes: 1600, ..without_order() });
         let many = ["a", "idle", "c", "d", "e"].map(|name| (name, "1"));
         bench.whole(CDS, &many);
         bench.said(client);

@@ -148,6 +148,8 @@ fn limits(config: &Config) -> Vec<Row> {
         ("names_per_view", limits.names_per_view.to_string()),
         ("cached_bytes", size_text(limits.cached_bytes)),
         ("sought_names", limits.sought_names.to_string()),
+        ("removal_history_bytes", size_text(limits.history_bytes)),
+        ("removal_history_age", time(limits.history_age)),
         ("absent_names_per_stream", limits.absent_names_per_stream.to_string()),
         ("linger", time(limits.linger)),
         ("lingering", limits.lingering.to_string()),
@@ -295,6 +297,7 @@ limits
         match key {
             "limits.connections" => return "7".into(),
             "limits.incomplete_request_bytes" => return "600MiB".into(), // more than a message
+            "limits.removal_history_age" => return "20s".into(),         // long enough
             "brakes.empty_grace" => return "20m".into(),                 // more than the grace
             "brakes.types" => return "[envoy.config.cluster.v3.Cluster]".into(),
             "views.key" => return "[cluster]".into(),

@@ -33,6 +33,10 @@ section! {
         stated_versions_bytes: Option<Located<Size>> = "512MiB";
         /// Names of one type that clients hold, their view does not know, and servers are asked for once more. Those above it are asked for later.
         sought_names: Option<Located<Positive>> = 100000;
+        /// Memory for the removals that one view remembers for clients that are behind; the oldest go first.
+        removal_history_bytes: Option<Located<Size>> = "64MiB";
+        /// How long a removal is remembered for clients that are behind, while the control plane can be reached.
+        removal_history_age: Option<Located<Pause>> = "10m";
         /// Above this, names that only this stream wants no longer trigger fallback.
         absent_names_per_stream: Option<Located<Count>> = 100;
         /// How long interest and its cache outlive the last client that had it.

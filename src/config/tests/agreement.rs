@@ -114,6 +114,8 @@ limits:
   stated_versions_bytes: 1MiB
   cached_bytes: 1GiB
   sought_names: 10
+  removal_history_bytes: 1MiB
+  removal_history_age: 1m
   absent_names_per_stream: 0
   linger: 30s
   reply_bytes: 2097152

@@ -200,6 +200,10 @@ fn what_grpc_and_http_cannot_say_is_a_fault() {
 fn times_of_nothing_that_would_break_what_they_are_for_are_faults() {
     for (line, expected) in [
         ("limits: {resource_timer: 0s}", "limits.resource_timer: invalid duration \"0s\": expected 10ms or more"),
+        (
+            "limits: {removal_history_age: 9s}",
+            "limits.removal_history_age: expected 10s or more, since removals wait that long for clients that keep up",
+        ),
         ("limits: {second_silence: 0s}", "limits.second_silence: invalid duration \"0s\": expected 10ms or more"),
         (
             "limits: {first_request_timeout: 1ms}",

@@ -27,6 +27,9 @@ impl Session {
         if let Some(found) = found {
             return Ok(found);
         }
+        if let Some(at) = self.ends_at {
+            return Err(earliest(deadline, Some(at))); // some of its removals are forgotten
+        }
         let uncounted =
             (self.uncounted > 0 || !self.interest.is_empty()) && !self.limits.faults.has(Fault::RemoveBeforeCounted);
         if blocked || uncounted {
@@ -141,7 +144,7 @@ impl Session {
             if may_be_kept && subscription.is_removal_due(kind, &view) {
                 is_kept_due = true;
                 let until = self.nack_hold.keep(now, &self.limits);
-                if now < until && !subscription.is_far_behind(kind, &view) {
+                if now < until && !view.state.forgets_soon(view.limits) {
                     self.delays.removals(DelayReason::NackedRouting, Some(until));
                     kept_until = Some(until);
                     continue;

@@ -49,14 +49,6 @@ impl Subscription {
         !stated && !self.is_removal_due(kind, view)
     }
 
-    /// Whether so much was removed since the client was last sent removals that more might be forgotten.
-    pub(super) fn is_far_behind(&self, kind: &Type, view: &ReplyContext) -> bool {
-        let progress = self.wildcard.as_ref().and_then(|wildcard| wildcard.progress.as_ref());
-        let table = view.state.resources(kind, Class::Wildcard);
-        let removals = progress.zip(table).map(|(progress, table)| table.removals(progress.removals()));
-        removals.is_some_and(|mut removals| removals.nth(view.limits.tombstones / 2).is_some())
-    }
-
     fn any_gone_of_wildcard(&self, kind: &Type, view: &ReplyContext) -> bool {
         let Some(wildcard) = &self.wildcard else { return false };
         let table = view.state.resources(kind, Class::Wildcard);
@@ -83,7 +75,10 @@ impl Subscription {
         held.any(|(_, name)| {
             let entry = table.and_then(|table| table.get(name));
             let here = entry.is_some_and(|entry| matches!(entry.presence, Presence::Present(_)));
-            let gone = table.zip(entry).is_some_and(|(table, entry)| table.is_absent_by_evidence(entry));
+            let gone = match entry {
+                Some(entry) => table.is_some_and(|table| table.is_absent_by_evidence(entry)),
+                None => self.answers.is_absent(Class::Wildcard, name, table),
+            };
             let is_closed = !view.client.clearance.allows(kind, name);
             let exists = table.is_some_and(|table| table.is_unreadable(name));
             let is_absent = !here && (completeness == Completeness::Complete && !exists || gone);

@@ -14,6 +14,7 @@
 
 mod acks;
 mod additions;
+mod answers;
 mod burst;
 mod carried;
 mod client;
@@ -102,6 +103,8 @@ pub struct Session {
     interest: Vec<InterestChange>,
     claims: Vec<Claim>,
     end: Option<CloseReason>,
+    /// When the stream ends because removals were forgotten that the client was not sent.
+    ends_at: Option<Moment>,
     authorities: Authorities,
     /// How many names were rejected since the count was last taken.
     rejected_names: usize,
@@ -209,6 +212,7 @@ impl Session {
             interest: Vec::new(),
             claims: Vec::new(),
             end: None,
+            ends_at: None,
             authorities: Authorities::default(),
             rejected_names: 0,
             nack_changes: Vec::new(),
@@ -303,6 +307,9 @@ impl Session {
         let limit = self.limits.names;
         if let Some(subscription) = self.subscriptions.get_mut(&mark.kind) {
             let forget_earlier = self.limits.faults.has(Fault::LastChangeOnly);
+            if let Some(class) = mark.claimed {
+                return subscription.on_claim_answered(class, &mark.name, mark.revision, self.reached);
+            }
             subscription.on_name_changed(&mark.name, mark.revision, self.reached, forget_earlier);
             if subscription.longest_list() > limit {
                 self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyNames(limit)));
@@ -507,13 +514,18 @@ impl Session {
         let (lease, state) = leases.access(|leases| leases.take(newest, self.reached, now));
         self.reached = lease.revision();
         self.lease = Some(lease);
+        let mut has_missed = false;
         for (kind, subscription) in &mut self.subscriptions {
             let view = ReplyContext { state: &state, client: &self.client, limits: &self.limits, now };
-            if !subscription.start_burst(kind, &view) {
-                self.end = Some(CloseReason::HistoryExpired);
-                self.lease = None;
-                return Err(CloseReason::HistoryExpired);
-            }
+            has_missed |= !subscription.start_burst(kind, &view);
+        }
+        // Nobody can tell a delta client what it has lost. Until its stream ends, it is sent what is new.
+        let ends_at = || leases.access(|leases| leases.reserve_end(now));
+        self.ends_at = has_missed.then(|| self.ends_at.unwrap_or_else(ends_at));
+        if self.ends_at.is_some_and(|at| at <= now) {
+            self.end = Some(CloseReason::HistoryExpired);
+            self.lease = None;
+            return Err(CloseReason::HistoryExpired);
         }
         Ok(state)
     }

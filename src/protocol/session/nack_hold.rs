@@ -28,7 +28,7 @@ impl NackHold {
 
 /// SotW replies need the body of what stays, which is remembered only for so long.
 pub(super) fn longest(limits: &Limits) -> Duration {
-    limits.reference_hold.min(limits.tombstone_age)
+    limits.reference_hold.min(limits.history_age)
 }
 
 impl Session {

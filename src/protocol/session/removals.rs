@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::client::Variant;
+use super::progress::Progress;
 use super::reply::Draft;
 use super::subscription::Subscription;
 use super::{Attempt, ReplyContext};
@@ -106,6 +107,10 @@ impl Subscription {
     ) {
         let Self { wildcard: Some(wildcard), names, .. } = self else { return };
         let Some(table) = view.state.resources(kind, Class::Wildcard) else { return };
+        let has_missed = |progress: &Progress| progress.removals() < table.horizon();
+        if wildcard.progress.as_ref().is_some_and(has_missed) {
+            return;
+        }
         let Some(mut progress) = wildcard.progress.take() else { return };
         let oldest = table.removals_received(progress.removals());
         let mut gone = Vec::new();
@@ -163,7 +168,10 @@ impl Subscription {
             }
             let entry = table.and_then(|table| table.get(name));
             let here = entry.is_some_and(|entry| matches!(entry.presence, Presence::Present(_)));
-            let gone = table.zip(entry).is_some_and(|(table, entry)| table.is_absent_by_evidence(entry));
+            let gone = match entry {
+                Some(entry) => table.is_some_and(|table| table.is_absent_by_evidence(entry)),
+                None => self.answers.is_absent(Class::Wildcard, name, table),
+            };
             let exists = table.is_some_and(|table| table.is_unreadable(name)); // UP-25: what the client has of it stays
             let is_closed = !view.client.clearance.allows(kind, name); // that takes no evidence
             if self.names.contains_key(name) || here && whole && !is_closed {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::acks::AckTracker;
+use super::answers::Answers;
 use super::carried::Carried;
 use super::client::Variant;
 use super::initial_versions::InitialVersions;
@@ -65,6 +66,7 @@ pub(super) struct Subscription {
     /// Claimed names, each with the opening on which it was claimed.
     pub(crate) claimed: BTreeMap<(Class, Name), Revision>,
     pub(crate) claims: Vec<Claimed>,
+    pub(crate) answers: Answers,
     /// The view has had no room for claims of the type. Nothing is claimed until it has.
     pub(crate) awaits_claim_room: bool,
     /// The client polls, and gets a full reply whatever it holds.
@@ -200,6 +202,7 @@ impl Subscription {
             empty_answer_due: false,
             claimed: BTreeMap::new(),
             claims: Vec::new(),
+            answers: Answers::default(),
             awaits_claim_room: false,
             asks_once: false,
             acks: AckTracker::default(),
@@ -354,6 +357,9 @@ impl Subscription {
         let sent = self.names.get(name);
         let named = sent.map(|sent| match Self::looked_up(kind, Class::Named, name, Some(sent), view) {
             Lookup::Unknown if self.is_no_member(kind, name, *sent, view) => Lookup::Absent(None),
+            Lookup::Unknown if self.answers.is_absent(Class::Named, name, view.state.resources(kind, Class::Named)) => {
+                Lookup::Absent(None)
+            }
             Lookup::Absent(_) if !self.is_absent_for_client(kind, name, *sent, view) => Lookup::Unknown,
             known => known,
         });
@@ -366,7 +372,12 @@ impl Subscription {
             (_, Some(Lookup::Present(resource))) => Lookup::Present(resource),
             (Some(named), _) => named,
             (None, Some(Lookup::Absent(last))) => Lookup::Absent(last),
-            (None, Some(_)) if self.is_outside_of_wildcard(kind, name, view) => Lookup::Absent(None),
+            (None, Some(_))
+                if self.is_outside_of_wildcard(kind, name, view)
+                    || self.answers.is_absent(Class::Wildcard, name, view.state.resources(kind, Class::Wildcard)) =>
+            {
+                Lookup::Absent(None)
+            }
             (None, _) => Lookup::Unknown,
         }
     }
@@ -431,6 +442,26 @@ impl Subscription {
         }
     }
 
+    /// Records that a claimed name does not exist.
+    pub(super) fn on_claim_answered(&mut self, class: Class, name: &Name, revision: Revision, reached: Revision) {
+        self.claimed.remove(&(class, name.clone()));
+        self.answers.add(class, name, revision);
+        if let Some(stated) = self.wildcard.as_mut().and_then(|wildcard| wildcard.initial_versions.as_mut()) {
+            stated.judged_at = None;
+        }
+        if class == Class::Named {
+            self.on_name_changed(name, revision, reached, false);
+        }
+    }
+
+    /// Forgets answers that are of no use any more.
+    fn release_answers(&mut self, kind: &Type, view: &ReplyContext) {
+        let states_names = self.wildcard.as_ref().is_some_and(|wildcard| wildcard.initial_versions.is_some());
+        let pending = &self.pending;
+        let is_of_use = |class, name: &Name| states_names && class == Class::Wildcard || pending.contains_key(name);
+        self.answers.retain(kind, view.state, is_of_use);
+    }
+
     /// Claims a name that the client may hold, if what is known does not suffice for a reply.
     pub(crate) fn claim(&mut self, class: Class, name: &Name, opening: Revision) {
         if !self.awaits_claim_room && self.claimed.insert((class, name.clone()), opening) != Some(opening) {
@@ -450,6 +481,7 @@ impl Subscription {
 
     /// Claims what this client holds of `*` and the view does not know, once on each opening.
     pub(crate) fn claim_wildcard(&mut self, kind: &Type, view: &ReplyContext) {
+        self.release_answers(kind, view);
         let Some(table) =
             view.state.resources(kind, Class::Wildcard).filter(|table| table.completeness == Completeness::Settled)
         else {
@@ -480,6 +512,7 @@ impl Subscription {
                         && table.get(name).is_none_or(|entry| {
                             !matches!(entry.presence, Presence::Present(_)) && !table.is_absent_by_evidence(entry)
                         })
+                        && !self.answers.is_absent(Class::Wildcard, name, Some(table))
                 };
                 let names = stated.current().map(|(_, name)| name).filter(unknown).cloned();
                 self.claims.extend(names.map(|name| Claimed::Name(Class::Wildcard, name)));

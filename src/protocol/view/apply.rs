@@ -62,7 +62,7 @@ impl View {
             Update::Unchanged { .. } => {} // brakes alone depend on it
             Update::Unreadable { kind, of, names } => {
                 let table = self.resources(&kind, Class::Wildcard);
-                names.iter().for_each(|name| table.interrupt_one(name));
+                names.iter().for_each(|name| table.forget_evidence(name));
                 if of == Selector::Wildcard && table.set_unreadable(names) {
                     self.dirty = true;
                     self.changed_wildcards.entry(kind).or_default();
@@ -191,6 +191,7 @@ impl View {
     /// Another server becomes authoritative, or the same one opens again: a set may have grown, and removed resources may be back.
     pub(super) fn interrupt(&mut self, kind: &Type, of: &Selector) {
         self.update_completeness(kind, of, Completeness::interrupted);
+        self.sought.interrupt(kind, of);
         let revision = self.revision;
         self.dirty = true; // the snapshot includes which evidence counts
         match of {
@@ -206,7 +207,7 @@ impl View {
             }
             Selector::Name(name) => {
                 self.order.spare(&(kind.clone(), Class::Named, name.clone()));
-                self.resources(kind, Class::Named).interrupt_one(name);
+                self.resources(kind, Class::Named).interrupt_one(name, revision);
             }
         }
     }
@@ -229,7 +230,6 @@ impl View {
     pub(super) fn remove_one(&mut self, kind: &Type, class: Class, key: &Name, word: Evidence, now: Moment) {
         let (revision, source) = (self.revision.next(), self.origin);
         let limits = self.limits.clone();
-        let sought = word == Evidence::Reported && self.sought.found(kind, class, key);
         let old = self.in_table(kind, class, key);
         self.order.drop_waiting(&(kind.clone(), class, key.clone()));
         let member_only = class == Class::Named && !self.interest.has_name(kind, key);
@@ -240,22 +240,30 @@ impl View {
         if table.get(key).is_some_and(higher) {
             return;
         }
-        if member_only && !sought {
+        if member_only {
             // No session subscribes to it by itself. Those that were sent it as a member know it, and need no tombstone.
             if table.get(key).is_some() {
                 table.forget_at(key, revision);
                 self.note_change(kind, class, key, old.as_ref(), now);
                 self.changed(kind, class, key.clone(), revision, now);
             }
+            if word == Evidence::Reported {
+                self.answer_claim(kind, class, key);
+            }
             return;
         }
-        // A `*` table does not remember the absence of what no client holds; a name is remembered as absent (XLAT-18).
-        let changed = match class {
-            Class::Wildcard if !sought => table.remove(key, revision, now),
-            Class::Wildcard | Class::Named => table.set_absent(key, word, revision, now),
-        };
+        // A `*` table does not remember the absence of what was not in it; a name is remembered as absent (XLAT-18).
+        let is_new_to_table = class == Class::Wildcard && table.get(key).is_none();
+        if is_new_to_table && word == Evidence::Reported {
+            return self.answer_claim(kind, class, key);
+        }
+        let changed = !is_new_to_table && table.set_absent(key, word, revision, now);
+        if word == Evidence::Reported {
+            self.sought.found(kind, class, key);
+        }
+        let table = self.resources(kind, class);
         if changed {
-            table.trim(now, &limits, class);
+            table.trim_bodies(now, &limits);
             self.note_change(kind, class, key, old.as_ref(), now);
             self.changed(kind, class, key.clone(), revision, now);
         } else if class == Class::Named {
@@ -389,7 +397,7 @@ impl View {
                 self.names_received = earliest(self.names_received, received);
                 self.note_absence(kind, &name);
                 for session in self.interest.sessions_of(kind, &name) {
-                    let mark = NameChanged { kind: kind.clone(), name: name.clone(), revision };
+                    let mark = NameChanged { kind: kind.clone(), name: name.clone(), revision, claimed: None };
                     self.wakes.entry(session).or_default().push(mark);
                 }
             }

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::class::Class;
 use super::interest::Selector;
 use super::resource_table::{Entry, Presence};
+use super::revision::Revision;
 use super::session_id::SessionId;
-use super::sought_names::{Insertion, SoughtNames};
-use super::{Completeness, View};
+use super::sought_names::{Claimant, Insertion, SoughtNames};
+use super::{Completeness, NameChanged, View};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::xds::{Name, Type};
@@ -44,16 +45,26 @@ pub(super) struct Sought {
     admitted: BTreeSet<SessionId>,
 }
 
+/// Who is to be told that a claimed name does not exist.
+pub(super) enum Told {
+    Nobody,
+    These(Vec<SessionId>),
+    /// All that subscribe to the set or collection.
+    Everybody,
+}
+
 impl Sought {
-    fn insert(&mut self, session: SessionId, claim: Claim, limits: &Limits) {
+    /// Returns the revision at which a server has answered the claim: the name does not exist.
+    fn insert(&mut self, session: SessionId, claim: Claim, limits: &Limits) -> Option<Revision> {
         let Claimed::Name(class, name) = claim.of else {
             self.generation += u64::from(self.sets.insert(claim.kind));
-            return;
+            return None;
         };
         let names = self.names.entry((claim.kind.clone(), class)).or_default();
         match names.insert(session, &name, limits.sought_names) {
             Insertion::New => self.generation += 1,
             Insertion::Known => {}
+            Insertion::Absent(answered) => return Some(answered),
             Insertion::NoRoom if limits.faults.has(Fault::DropClaimsWithoutRoom) => {}
             Insertion::NoRoom => {
                 // The end of the set answers for what has no room.
@@ -64,22 +75,56 @@ impl Sought {
                 self.refused.entry(session).or_default().push(claim);
             }
         }
+        None
     }
 
     pub(crate) fn is_any(&self) -> bool {
-        !self.names.is_empty()
+        self.names.values().any(SoughtNames::is_any_claimed)
     }
 
-    /// Drops a name that is known now. Returns whether it was claimed.
-    pub(crate) fn found(&mut self, kind: &Type, class: Class, name: &Name) -> bool {
+    /// Drops a name that is known now.
+    pub(crate) fn found(&mut self, kind: &Type, class: Class, name: &Name) {
+        self.take(kind, class, |names| names.remove(name));
+    }
+
+    /// Drops a name that does not exist, and keeps the answer for those that claim it later. Returns who is to be told.
+    pub(crate) fn answer(&mut self, kind: &Type, class: Class, name: &Name, answered: Revision) -> Told {
+        match self.take(kind, class, |names| names.remove_absent(name, answered)) {
+            None | Some(Claimant::Left) => Told::Nobody,
+            Some(Claimant::One(session)) => Told::These(vec![session]),
+            Some(Claimant::Several(sessions)) => Told::These(sessions),
+            Some(Claimant::Many) => Told::Everybody,
+        }
+    }
+
+    fn take(
+        &mut self,
+        kind: &Type,
+        class: Class,
+        take: impl FnOnce(&mut SoughtNames) -> Option<Claimant>,
+    ) -> Option<Claimant> {
         if self.names.is_empty() {
-            return false; // the usual case
+            return None; // the usual case
         }
         let key = (kind.clone(), class);
-        let Some(names) = self.names.get_mut(&key) else { return false };
-        let sought = names.remove(name);
+        let claimant = take(self.names.get_mut(&key)?);
         self.make_room(&key);
-        sought
+        claimant
+    }
+
+    /// Another opening of a set, a collection or a name has begun: what was answered before is no evidence any more.
+    pub(crate) fn interrupt(&mut self, kind: &Type, of: &Selector) {
+        let (class, is_of): (_, &dyn Fn(&Name) -> bool) = match of {
+            Selector::Wildcard => (Class::Wildcard, &|_| true),
+            Selector::Name(name) => {
+                (Class::Named, &move |known| known == name || known.collection().as_ref() == Some(name))
+            }
+        };
+        let key = (kind.clone(), class);
+        if let Some(names) = self.names.get_mut(&key) {
+            names.forget_answers(is_of);
+            self.make_room(&key);
+        }
     }
 
     /// Drops all wildcard claims of a type, since the set is complete.
@@ -149,9 +194,35 @@ impl View {
                     wanted && !known
                 }
             };
-            if unknown {
-                self.sought.insert(session, claim, &self.limits);
+            let Some(claim) = Some(claim).filter(|_| unknown) else { continue };
+            let name = match &claim.of {
+                Claimed::Name(class, name) => Some((claim.kind.clone(), *class, name.clone())),
+                Claimed::Set => None,
+            };
+            if let Some(revision) = self.sought.insert(session, claim, &self.limits)
+                && let Some((kind, class, name)) = name
+            {
+                let mark = NameChanged { kind, name, revision, claimed: Some(class) };
+                self.wakes.entry(session).or_default().push(mark);
             }
+        }
+    }
+
+    /// A server has no such name, and nothing is known of it: those that claim it are told, and nobody else.
+    pub(super) fn answer_claim(&mut self, kind: &Type, class: Class, name: &Name) {
+        let revision = self.revision.next();
+        let told = match self.sought.answer(kind, class, name, revision) {
+            Told::Nobody => return,
+            Told::These(sessions) => sessions,
+            Told::Everybody => match class {
+                Class::Wildcard => self.interest.wildcard_sessions(kind).collect(),
+                Class::Named => self.interest.sessions_of(kind, name).collect(),
+            },
+        };
+        (self.revision, self.dirty) = (revision, true);
+        for session in told {
+            let mark = NameChanged { kind: kind.clone(), name: name.clone(), revision, claimed: Some(class) };
+            self.wakes.entry(session).or_default().push(mark);
         }
     }
 

@@ -7,6 +7,7 @@ use std::ops::Bound::{Included, Unbounded};
 
 use rpds::{HashTrieMapSync, RedBlackTreeSetSync};
 
+use super::revision::Revision;
 use super::update::Completeness;
 use crate::xds::Name;
 
@@ -21,6 +22,8 @@ pub(super) struct Collection {
     pub(crate) completeness: Completeness,
     /// A member has expired since upstream last sent something of the collection.
     pub(crate) lapsed: bool,
+    /// What was said of its members up to here is no evidence any more.
+    pub(crate) opening: Revision,
 }
 
 impl Collections {
@@ -57,6 +60,13 @@ impl Collections {
         let ended = self.followed.get(glob).cloned();
         self.followed.remove_mut(glob);
         ended
+    }
+
+    /// Another opening of a collection has begun.
+    pub(crate) fn interrupt(&mut self, glob: &Name, at: Revision) {
+        if let Some(collection) = self.followed.get_mut(glob) {
+            collection.opening = at;
+        }
     }
 
     /// Records that a resource is present, or no longer.

@@ -2,6 +2,7 @@
 //! whose lease was revoked finds out at its next access, and starts over on the newest snapshot.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::revision::Revision;
 use super::snapshot::Snapshot;
@@ -42,6 +43,8 @@ impl LeaseAccess for Leases {
 #[derive(Debug)]
 pub struct Leases {
     pinned: Vec<Pinned>,
+    /// When the next stream may end because it has missed removals.
+    next_end: Moment,
     limits: Arc<Limits>,
 }
 
@@ -54,7 +57,7 @@ struct Pinned {
 impl Leases {
     /// Starts without leases.
     pub fn new(limits: Arc<Limits>) -> Self {
-        Self { pinned: Vec::new(), limits }
+        Self { pinned: Vec::new(), next_end: Moment::START, limits }
     }
 
     /// Leases the newest snapshot. If too many are leased already, joins the newest of those after `after`, which is what the
@@ -95,6 +98,13 @@ impl Leases {
         self.expire(now);
     }
 
+    /// Returns when a session that has missed removals may end. They end one after another: each comes back and states what it holds.
+    pub(crate) fn reserve_end(&mut self, now: Moment) -> Moment {
+        let at = self.next_end.max(now);
+        self.next_end = at + BETWEEN_ENDS;
+        at
+    }
+
     /// Returns how many snapshots are leased.
     pub fn count(&self) -> usize {
         self.pinned.len()
@@ -132,6 +142,9 @@ impl LeaseProgress {
         self.0.note(now);
     }
 }
+
+/// Fifty in a second.
+const BETWEEN_ENDS: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {

@@ -23,6 +23,7 @@ mod named_error;
 mod order;
 mod ordering;
 mod receipts;
+mod removal_history;
 mod resource_table;
 mod revision;
 mod saved;
@@ -48,6 +49,7 @@ pub(crate) use leases::Lease;
 pub use leases::{LeaseAccess, LeaseProgress, Leases};
 pub use named_error::{NamedError, NoRoom};
 pub use order::OrderLosses;
+pub use removal_history::Forgotten;
 pub use resource_table::{AbsenceEvidence, Presence};
 pub(crate) use resource_table::{Entry, ResourceTable};
 pub use revision::Revision;
@@ -62,6 +64,7 @@ use self::claims::Sought;
 use self::interest::Interest;
 use self::order::Order;
 use self::receipts::Receipts;
+use self::removal_history::RemovalHistory;
 use super::faults::Fault;
 use super::limits::Limits;
 use super::moment::{Moment, earliest};
@@ -73,6 +76,8 @@ pub struct NameChanged {
     pub(crate) kind: Type,
     pub(crate) name: Name,
     pub(crate) revision: Revision,
+    /// It answers a claim: the server has no such name. No table shows that.
+    pub(crate) claimed: Option<Class>,
 }
 
 /// A new snapshot and the sessions that it concerns. Wildcard sessions get no per-name notifications: they read the snapshot.
@@ -106,6 +111,7 @@ pub struct View {
     sought: Sought,
     order: Order,
     brakes: Brakes,
+    removals: RemovalHistory,
     /// Upstream responds to a name that is requested again (UP-17).
     repeats: bool,
     /// Authorities without a reachable server.
@@ -145,6 +151,7 @@ impl View {
             sought: Sought::default(),
             order: Order::default(),
             brakes: Brakes::default(),
+            removals: RemovalHistory::default(),
             repeats: false,
             down: Arc::default(),
             clusters: table.clusters(),
@@ -207,7 +214,7 @@ impl View {
                 return;
             }
             let revision = entry.error.as_ref().map_or(entry.changed, |(revision, _)| entry.changed.max(*revision));
-            self.wakes.entry(session).or_default().push(NameChanged { kind, name, revision });
+            self.wakes.entry(session).or_default().push(NameChanged { kind, name, revision, claimed: None });
         } else {
             self.interest.unsubscribe(session, &kind, &wanted, false, now);
         }
@@ -236,8 +243,9 @@ impl View {
         self.dirty |= table.collect(glob);
         let members = table.collection(glob).into_iter().flat_map(|of| of.members());
         let revision = |name: &Name| table.get(name).map(|entry| entry.changed);
-        let mark =
-            |name: &Name| Some(NameChanged { kind: kind.clone(), name: name.clone(), revision: revision(name)? });
+        let mark = |name: &Name| {
+            Some(NameChanged { kind: kind.clone(), name: name.clone(), revision: revision(name)?, claimed: None })
+        };
         self.wakes.entry(session).or_default().extend(members.filter_map(mark));
     }
 
@@ -335,6 +343,17 @@ impl View {
         self.tables.iter().map(|((kind, _), table)| (kind, table.present(), table.bytes()))
     }
 
+    /// Returns what the remembered removals of sets take, without bodies.
+    pub(crate) fn removal_bytes(&self) -> usize {
+        let sets = self.tables.iter().filter(|((_, class), _)| *class == Class::Wildcard);
+        sets.map(|(_, table)| table.removal_bytes()).sum()
+    }
+
+    /// Returns how many removals were forgotten.
+    pub(crate) fn forgotten_removals(&self) -> Forgotten {
+        self.removals.forgotten()
+    }
+
     /// Returns how many cached resources came from each server, by its place in the plan.
     pub(crate) fn cached_by_server(&self) -> BTreeMap<u16, usize> {
         let mut sum = BTreeMap::new();
@@ -358,6 +377,7 @@ impl View {
     pub fn next_deadline(&self) -> Option<Moment> {
         let tables = self.tables.values().filter_map(|table| table.next_deadline(&self.limits));
         let waits = earliest(self.order.next_deadline(), self.brakes.next_deadline(&self.limits.brakes));
+        let waits = earliest(waits, self.removals.next_deadline(&self.limits));
         earliest(tables.min(), earliest(self.interest.next_deadline(), waits))
     }
 
@@ -377,8 +397,11 @@ impl View {
             self.expire(&kind, class, name, now);
         }
         for table in self.tables.values_mut() {
-            self.dirty |= table.on_time(now, &self.limits);
+            self.dirty |= table.trim_bodies(now, &self.limits);
         }
+        let sets = self.tables.iter_mut().filter(|((_, class), _)| *class == Class::Wildcard).map(|(_, table)| table);
+        let is_reachable = !self.down.contains(&Authority::TopLevel);
+        self.dirty |= self.removals.trim(sets.collect(), self.published.revision, is_reachable, &self.limits, now);
     }
 
     fn forget(&mut self, kind: &Type, wanted: &Selector, now: Moment) {

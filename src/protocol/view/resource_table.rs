@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use rpds::{HashTrieMapSync, QueueSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 
+use super::class::Class;
 use super::collections::{Collection, Collections};
 use super::receipts::Receipts;
 use super::revision::Revision;
@@ -65,6 +66,8 @@ pub struct ResourceTable {
     /// Tombstones that still have a body, oldest first.
     bodies: QueueSync<TombstoneBody>,
     body_bytes: usize,
+    /// What the removed names take, without bodies.
+    removal_bytes: usize,
     /// How many of what is present came from each server, by its place in the plan.
     by_server: Arc<BTreeMap<u16, usize>>,
     /// How many of what is present were loaded from disk, and not confirmed by a server since.
@@ -159,6 +162,11 @@ impl ResourceTable {
         self.added.oldest_after(after)
     }
 
+    /// Returns what the remembered removals take in memory, without bodies.
+    pub(crate) fn removal_bytes(&self) -> usize {
+        self.removal_bytes
+    }
+
     /// Returns when the oldest removal after a revision was received.
     pub(crate) fn removals_received(&self, after: Revision) -> Option<Moment> {
         self.removed.oldest_after(after)
@@ -170,7 +178,7 @@ impl ResourceTable {
     }
 
     /// Returns the removal horizon: a session that was sent removals only up to an earlier revision has missed some.
-    pub(super) fn horizon(&self) -> Revision {
+    pub(crate) fn horizon(&self) -> Revision {
         self.horizon
     }
 
@@ -285,13 +293,30 @@ impl ResourceTable {
         self.is_cut && self.completeness > Completeness::Unknown
     }
 
+    /// Returns the opening of what a name belongs to: of `*`, or of its collection.
+    pub(crate) fn opening_of(&self, class: Class, name: &Name) -> Revision {
+        match class {
+            Class::Wildcard => self.evidence_from,
+            Class::Named => {
+                let collection = name.collection().and_then(|glob| self.collection(&glob));
+                collection.map_or(Revision::ZERO, |of| of.opening)
+            }
+        }
+    }
+
     /// Returns a revision that changes with each opening.
     pub(crate) fn opening(&self) -> Revision {
         self.evidence_from
     }
 
-    /// Does the same as [`Self::interrupt`] for one name.
-    pub(super) fn interrupt_one(&mut self, name: &Name) {
+    /// Does the same as [`Self::interrupt`] for one name, or one collection.
+    pub(super) fn interrupt_one(&mut self, name: &Name, at: Revision) {
+        self.collections.interrupt(name, at);
+        self.forget_evidence(name);
+    }
+
+    /// That a name is absent is no evidence any more for clients that come later.
+    pub(super) fn forget_evidence(&mut self, name: &Name) {
         if let Some(entry) = self.entries.get(name).filter(|entry| entry.reported != Revision::ZERO).cloned() {
             self.entries.insert_mut(name.clone(), Entry { reported: Revision::ZERO, ..entry });
         }

@@ -9,6 +9,7 @@ use super::named_error::NamedError;
 use super::receipts::Receipts;
 use super::resource_table::{Presence, ResourceTable};
 use super::revision::Revision;
+use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::xds::{Authority, Name, Resource, Role, Type};
 
@@ -66,6 +67,12 @@ impl Snapshot {
     /// some. Without a set, this is when a set was last forgotten.
     pub(crate) fn horizon(&self, kind: &Type) -> Revision {
         self.resources(kind, Class::Wildcard).map_or(self.forgotten, ResourceTable::horizon)
+    }
+
+    /// Whether so much was removed that the oldest removals may be forgotten soon: whoever can be sent them had better be.
+    pub(crate) fn forgets_soon(&self, limits: &Limits) -> bool {
+        let bytes: usize = self.tables().map(|(_, _, table)| table.removal_bytes()).sum();
+        bytes > limits.history_bytes / 2
     }
 
     pub(crate) fn forgotten(&self) -> Revision {

@@ -1,11 +1,13 @@
 //! The claimed names of one type and class, shared out to the sessions that claim them.
 //!
 //! A claim is counted for a session as long as no other has claimed the same name. What a session that left has claimed alone stays
-//! until it is answered, since its client may return with it, and makes room for others.
+//! until it is answered, since its client may return with it, and makes room for others. The answer that a name does not exist is kept as
+//! long as it is evidence and nothing else needs the room: others may claim the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::name_room::{NameRoom, Shares};
+use super::revision::Revision;
 use super::session_id::SessionId;
 use crate::xds::Name;
 
@@ -16,6 +18,8 @@ pub(super) struct SoughtNames {
     own: BTreeSet<(SessionId, Name)>,
     /// The names of sessions that left.
     left: BTreeSet<Name>,
+    /// Names that do not exist, each with the revision of the answer.
+    absent: BTreeMap<Name, Revision>,
     room: NameRoom,
     limit: usize,
     /// Sessions with claims that had no room.
@@ -23,10 +27,12 @@ pub(super) struct SoughtNames {
 }
 
 /// Who has claimed a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Claimant {
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Claimant {
     One(SessionId),
-    Several,
+    Several(Vec<SessionId>),
+    /// More than are told apart.
+    Many,
     /// The session has left.
     Left,
 }
@@ -37,26 +43,35 @@ pub(super) enum Insertion {
     New,
     /// It was claimed before.
     Known,
+    /// It does not exist, as of this revision.
+    Absent(Revision),
     NoRoom,
 }
 
 impl SoughtNames {
     pub(super) fn insert(&mut self, session: SessionId, name: &Name, limit: usize) -> Insertion {
         self.limit = limit;
+        if let Some(answered) = self.absent.get(name) {
+            return Insertion::Absent(*answered);
+        }
         let Some(claimant) = self.names.get_mut(name) else { return self.insert_new(session, name) };
-        match *claimant {
-            Claimant::One(other) if other != session => {
-                *claimant = Claimant::Several;
+        match claimant {
+            Claimant::One(other) if *other != session => {
+                let other = *other;
+                *claimant = Claimant::Several(vec![other, session]);
                 self.own.remove(&(other, name.clone()));
                 self.room.on_subscribed(session, Some(other), 2, 1);
             }
+            Claimant::Several(sessions) if sessions.contains(&session) => {}
+            Claimant::Several(sessions) if sessions.len() < TOLD_APART => sessions.push(session),
+            Claimant::Several(_) => *claimant = Claimant::Many,
             Claimant::Left => {
                 *claimant = Claimant::One(session);
                 self.left.remove(name);
                 self.own.insert((session, name.clone()));
                 self.room.on_subscribed(session, None, 1, 1);
             }
-            Claimant::One(_) | Claimant::Several => {}
+            Claimant::One(_) | Claimant::Many => {}
         }
         Insertion::Known
     }
@@ -72,6 +87,7 @@ impl SoughtNames {
             self.names.remove(&oldest);
             self.room.on_name_ended(1);
         }
+        self.bound_answers(1);
         self.names.insert(name.clone(), Claimant::One(session));
         self.own.insert((session, name.clone()));
         self.room.on_new_name(1);
@@ -83,27 +99,53 @@ impl SoughtNames {
         self.names.keys()
     }
 
-    /// Whether nothing is claimed and no session waits for room.
-    pub(super) fn is_empty(&self) -> bool {
-        self.names.is_empty() && self.waiting.is_empty()
+    pub(super) fn is_any_claimed(&self) -> bool {
+        !self.names.is_empty()
     }
 
-    /// Drops a name. Returns whether it was claimed.
-    pub(super) fn remove(&mut self, name: &Name) -> bool {
-        let Some(claimant) = self.names.remove(name) else { return false };
-        match claimant {
+    /// Whether nothing is claimed or answered and no session waits for room.
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.waiting.is_empty() && self.absent.is_empty()
+    }
+
+    /// Drops a name that is known now. Returns who has claimed it.
+    pub(super) fn remove(&mut self, name: &Name) -> Option<Claimant> {
+        self.absent.remove(name);
+        let claimant = self.names.remove(name)?;
+        match &claimant {
             Claimant::One(session) => {
-                self.own.remove(&(session, name.clone()));
-                self.room.on_unsubscribed(session, None, 0, 1);
+                self.own.remove(&(*session, name.clone()));
+                self.room.on_unsubscribed(*session, None, 0, 1);
             }
             Claimant::Left => drop(self.left.remove(name)),
-            Claimant::Several => {}
+            Claimant::Several(_) | Claimant::Many => {}
         }
         self.room.on_name_ended(1);
-        true
+        Some(claimant)
+    }
+
+    /// Drops a name that does not exist, and keeps the answer. Returns who has claimed it.
+    pub(super) fn remove_absent(&mut self, name: &Name, answered: Revision) -> Option<Claimant> {
+        let claimant = self.remove(name)?;
+        self.absent.insert(name.clone(), answered);
+        self.bound_answers(0);
+        Some(claimant)
+    }
+
+    /// Answers share the room with claims, which come first.
+    fn bound_answers(&mut self, more: usize) {
+        while !self.absent.is_empty() && self.names.len() + self.absent.len() + more > self.limit {
+            self.absent.pop_first();
+        }
+    }
+
+    /// Forgets answers that are no evidence any more.
+    pub(super) fn forget_answers(&mut self, of: impl Fn(&Name) -> bool) {
+        self.absent.retain(|name, _| !of(name));
     }
 
     pub(super) fn remove_members(&mut self, glob: &Name) {
+        self.forget_answers(|member| member.collection().as_ref() == Some(glob));
         let members: Vec<_> =
             self.names.keys().filter(|member| member.collection().as_ref() == Some(glob)).cloned().collect();
         for member in &members {
@@ -131,6 +173,9 @@ impl SoughtNames {
         if has_room { std::mem::take(&mut self.waiting) } else { BTreeSet::new() }
     }
 }
+
+/// So many sessions that have claimed one name are told apart.
+const TOLD_APART: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -162,10 +207,10 @@ mod tests {
         claim(&mut sought, GREEDY, "greedy", LIMIT);
         for number in 0..375 {
             assert!(sought.take_waiting().is_empty(), "{number}");
-            assert!(sought.remove(&format!("greedy-{number:04}").as_str().into()));
+            assert!(sought.remove(&format!("greedy-{number:04}").as_str().into()).is_some());
         }
         assert_eq!(sought.take_waiting(), [GREEDY].into());
-        assert!(!sought.remove(&"greedy-0000".into()) && sought.take_waiting().is_empty());
+        assert!(sought.remove(&"greedy-0000".into()).is_none() && sought.take_waiting().is_empty());
         assert_eq!(claim(&mut sought, GREEDY, "greedy", LIMIT), 375, "what was answered made room");
     }
 
@@ -183,9 +228,9 @@ mod tests {
         assert_eq!(sought.names().count(), LIMIT);
         let honest = sought.names().filter(|name| name.as_str().starts_with("honest")).count();
         assert_eq!(honest, 874, "it has room as a single session, but for one");
-        assert!(sought.remove(&"greedy-0800".into()), "it belongs to a session that is there");
+        assert!(sought.remove(&"greedy-0800".into()).is_some(), "it belongs to a session that is there");
         for name in sought.names().cloned().collect::<Vec<_>>() {
-            assert!(sought.remove(&name));
+            assert!(sought.remove(&name).is_some());
         }
         assert!(sought.own.is_empty() && sought.left.is_empty());
         assert_eq!(claim(&mut sought, SessionId(4), "other", LIMIT), 875, "all of it was given back");

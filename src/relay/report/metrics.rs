@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::protocol::ladder::Switches;
+use crate::protocol::view::Forgotten;
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct ViewMetrics {
@@ -26,6 +27,15 @@ pub(crate) struct ViewMetrics {
     /// Clusters that routing leads to and that do not exist.
     pub(crate) dangling: usize,
     pub(crate) order: OrderMetrics,
+    pub(crate) removals: RemovalMetrics,
+}
+
+/// The removals that a view remembers for clients that are behind.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RemovalMetrics {
+    pub(crate) bytes: usize,
+    /// How many were forgotten because of their age, and because all took too much.
+    pub(crate) forgotten: Forgotten,
 }
 
 /// Cached resources of one type, and the length of their bodies.
@@ -94,6 +104,7 @@ impl ViewMetrics {
             servers,
             dangling,
             order,
+            removals,
         } = other;
         self.sessions += sessions;
         self.blocked += blocked;
@@ -104,6 +115,9 @@ impl ViewMetrics {
         }
         self.from_disk += from_disk;
         self.dangling += dangling;
+        self.removals.bytes += removals.bytes;
+        self.removals.forgotten.by_age += removals.forgotten.by_age;
+        self.removals.forgotten.by_bytes += removals.forgotten.by_bytes;
         self.order.removals += order.removals;
         self.order.waits += order.waits;
         self.order.too_large += order.too_large;
@@ -194,6 +208,10 @@ mod tests {
             }],
             dangling: 14 * times,
             order: OrderMetrics { removals: counter(15), waits: counter(16), too_large: counter(17) },
+            removals: RemovalMetrics {
+                bytes: 18 * times,
+                forgotten: Forgotten { by_age: counter(19), by_bytes: counter(20) },
+            },
         }
     }
 

@@ -21,7 +21,7 @@ pub(crate) use differences::{DifferenceReport, TypeDifference};
 pub(crate) use explain::{ExplainQuery, Explanation, LadderBook, ServerBook, SessionBook, Verdict, ViewBook, reasons};
 pub(crate) use held::{ClientHoldings, HoldingsSource};
 pub(crate) use lookup::{ResourcePage, ResourceQuery, ViewSnapshot};
-pub(crate) use metrics::{LadderMetrics, OrderMetrics, ServerMetrics, Totals, TypeSize, ViewMetrics};
+pub(crate) use metrics::{LadderMetrics, OrderMetrics, RemovalMetrics, ServerMetrics, Totals, TypeSize, ViewMetrics};
 pub(crate) use nacks::{AnswersSource, NackCounts, NackPage, NackQuery, NackReport, ViewSessions};
 pub(crate) use upstreams::{
     AuthorityReport, FromDiskReport, MissingReport, RejectedReport, StreamReport, TypeReport, ViewReport,

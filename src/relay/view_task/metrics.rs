@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::ViewTask;
 use crate::protocol::sources::{LadderSummary, Sources};
-use crate::relay::report::{LadderMetrics, Totals, TypeSize, ViewMetrics};
+use crate::relay::report::{LadderMetrics, RemovalMetrics, Totals, TypeSize, ViewMetrics};
 use crate::xds::Type;
 
 impl ViewTask {
@@ -41,6 +41,7 @@ impl ViewTask {
             servers,
             dangling,
             order: disorder,
+            removals: RemovalMetrics { bytes: self.view.removal_bytes(), forgotten: self.view.forgotten_removals() },
         }
     }
 

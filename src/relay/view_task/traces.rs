@@ -127,7 +127,10 @@ mod tests {
         // The third revision is of a response that is not sampled.
         let changes = [((at(0), at(2)), &one), ((at(3), at(4)), &one)];
         let of = |kind: &Type, number| {
-            place_of(&changes, &NameChanged { kind: kind.clone(), name: "a".into(), revision: at(number) })
+            place_of(
+                &changes,
+                &NameChanged { kind: kind.clone(), name: "a".into(), revision: at(number), claimed: None },
+            )
         };
         assert_eq!([0, 1, 2, 3, 4, 5].map(|number| of(&one, number)), [None, Some(0), Some(0), None, Some(1), None]);
         assert_eq!([1, 4].map(|number| of(&other, number)), [None; 2]);

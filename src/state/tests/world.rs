@@ -61,7 +61,7 @@ impl World {
     pub(super) fn add_view(&mut self, number: usize) {
         let node = crate::proto::node::Node { cluster: format!("cluster {number}"), ..Default::default() };
         let key = KeyRule::default().key(&prost::Message::encode_to_vec(&node)).unwrap();
-        let limits = Limits { tombstones: 3, ..Limits::default() };
+        let limits = Limits { history_bytes: 1300, ..Limits::default() };
         let mut view = View::new(self.table.clone(), Arc::new(limits));
         for kind in [CDS, EDS, SECRETS] {
             let kind = self.table.resolve(kind);

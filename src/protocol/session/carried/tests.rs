@@ -223,7 +223,12 @@ fn a_name_of_which_the_view_reports_an_old_change_is_no_old_change() {
     let mut bench = Bench::new(Variant::Delta);
     bench.subscribe(EDS, &["a"], 1.0);
     bench.set(EDS, "a", "1", 2.0);
-    let old = NameChanged { kind: bench.kind(EDS), name: "a".into(), revision: bench.view.snapshot().revision };
+    let old = NameChanged {
+        kind: bench.kind(EDS),
+        name: "a".into(),
+        revision: bench.view.snapshot().revision,
+        claimed: None,
+    };
     assert_eq!(bench.lag(3600.0).request, after(3599.0));
     bench.session.on_name_changed(&old); // its interest is counted only now
     bench.set(EDS, "a", "2", 3601.0);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::{AbsenceEvidence, Entry, Presence, ResourceTable, TombstoneBody};
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::class::Class;
 use crate::protocol::view::history::PresenceHistory;
 use crate::protocol::view::revision::Revision;
 use crate::protocol::view::update::Evidence;
@@ -80,26 +79,27 @@ impl ResourceTable {
         self.entries.remove_mut(name);
     }
 
-    /// Drops bodies of old tombstones. Returns whether a new snapshot would differ.
-    pub(crate) fn on_time(&mut self, now: Moment, limits: &Limits) -> bool {
-        let bodies = self.bodies.len();
-        self.drop_bodies(|oldest, _| now - oldest.at >= limits.tombstone_age);
-        self.bodies.len() != bodies
-    }
-
-    /// Bounds the tombstones. Absent names of a named table stay: they are bounded by the interest in them.
-    pub(crate) fn trim(&mut self, now: Moment, limits: &Limits, class: Class) {
-        while class == Class::Wildcard && self.removals.size() > limits.tombstones {
-            let Some((revision, name)) = self.removals.first().map(|(revision, name)| (*revision, name.clone())) else {
-                break;
-            };
-            self.forget(&name);
-            self.horizon = self.horizon.max(revision);
-        }
-        let horizon = self.horizon;
+    /// Drops bodies of tombstones that are old or too many, or whose names are forgotten. Returns whether a new snapshot would differ.
+    pub(crate) fn trim_bodies(&mut self, now: Moment, limits: &Limits) -> bool {
+        let (horizon, before) = (self.horizon, self.bodies.len());
         self.drop_bodies(|oldest, bytes| {
             oldest.revision <= horizon || bytes > limits.tombstone_bytes || now - oldest.at >= limits.tombstone_age
         });
+        self.bodies.len() != before
+    }
+
+    /// Returns the revision of the oldest remembered removal.
+    pub(crate) fn oldest_removal(&self) -> Option<Revision> {
+        self.removals.first().map(|(revision, _)| *revision)
+    }
+
+    /// Forgets the oldest removal: a session that has not come so far has missed it.
+    pub(crate) fn forget_oldest_removal(&mut self) {
+        let Some((revision, name)) = self.removals.first().map(|(revision, name)| (*revision, name.clone())) else {
+            return;
+        };
+        self.forget(&name);
+        self.horizon = self.horizon.max(revision);
     }
 
     pub(super) fn drop_bodies(&mut self, too_much: impl Fn(&TombstoneBody, usize) -> bool) {
@@ -126,10 +126,18 @@ impl ResourceTable {
         now: Moment,
     ) {
         self.removals.insert_mut(revision, name.clone());
+        self.removal_bytes += bytes_of_removal(name);
         let entry = Entry { reported: revision, ..Entry::new(Presence::Absent(last), presences, revision, now) };
         self.entries.insert_mut(name.clone(), entry);
     }
 }
+
+/// Returns about what a remembered removal takes: its entry, its places in two persistent maps, and its name.
+pub(super) fn bytes_of_removal(name: &Name) -> usize {
+    REMOVAL_BYTES + name.as_str().len()
+}
+
+const REMOVAL_BYTES: usize = 350;
 
 #[cfg(test)]
 mod tests {
@@ -137,6 +145,7 @@ mod tests {
 
     use super::*;
     use crate::proto::{Any, discovery};
+    use crate::protocol::view::class::Class;
     use crate::protocol::view::resource_table::Applied;
     use crate::protocol::view::update::Origin;
     use crate::xds::{BodyStore, Type, TypeTable};
@@ -150,13 +159,15 @@ mod tests {
         revision: Revision,
         now: Moment,
         limits: Limits,
+        /// So many removals are remembered.
+        most: usize,
     }
 
     impl World {
-        fn new(tombstone_bytes: usize, tombstones: usize) -> Self {
-            let limits = Limits { tombstone_bytes, tombstones, ..Limits::default() };
+        fn new(tombstone_bytes: usize, most: usize) -> Self {
+            let limits = Limits { tombstone_bytes, ..Limits::default() };
             let (table, store, kind) = (ResourceTable::default(), BodyStore::default(), TypeTable::new().resolve(URL));
-            Self { table, kind, store, revision: Revision::ZERO, now: Moment::START, limits }
+            Self { table, kind, store, revision: Revision::ZERO, now: Moment::START, limits, most }
         }
 
         fn add(&mut self, name: &str, bytes: usize, do_not_cache: bool) {
@@ -173,7 +184,10 @@ mod tests {
             self.add(name, 40, false);
             self.revision = self.revision.next();
             assert!(self.table.remove(&name.into(), self.revision, self.now));
-            self.table.trim(self.now, &self.limits, Class::Wildcard);
+            while self.table.removals.size() > self.most {
+                self.table.forget_oldest_removal();
+            }
+            self.table.trim_bodies(self.now, &self.limits);
         }
 
         fn has_body(&self, name: &str) -> bool {
@@ -198,7 +212,7 @@ mod tests {
         (0..2).for_each(|number| world.add_and_remove(&number.to_string()));
         assert_eq!(world.table.body_bytes, 80);
         world.now = world.now + world.limits.tombstone_age;
-        assert!(world.table.on_time(world.now, &world.limits));
+        assert!(world.table.trim_bodies(world.now, &world.limits));
         assert_eq!(world.table.body_bytes, 0);
 
         let mut world = World::new(1000, 3);
@@ -207,6 +221,18 @@ mod tests {
         world.now = world.now + Duration::from_secs(1);
         world.add_and_remove("again");
         assert_eq!((world.table.removals.size(), world.table.body_bytes), (3, 120));
+    }
+
+    #[test]
+    fn removals_give_their_bytes_back_when_they_are_forgotten_or_undone() {
+        let mut world = World::new(1000, 3);
+        (0..10).for_each(|number| world.add_and_remove(&number.to_string()));
+        assert_eq!(world.table.removal_bytes(), 3 * (REMOVAL_BYTES + 1));
+        world.add("9", 1, false);
+        assert_eq!(world.table.removal_bytes(), 2 * (REMOVAL_BYTES + 1));
+        assert!(world.table.oldest_removal().is_some());
+        (0..2).for_each(|_| world.table.forget_oldest_removal());
+        assert_eq!((world.table.removal_bytes(), world.table.oldest_removal()), (0, None));
     }
 
     #[test]

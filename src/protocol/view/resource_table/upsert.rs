@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::removal::bytes_of_removal;
 use super::{Applied, Entry, Presence, ResourceTable};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::class::Class;
@@ -182,7 +183,10 @@ impl ResourceTable {
                 self.count_origin(entry.origin, false);
                 self.unschedule(name, &entry);
             }
-            Presence::Absent(_) => drop(self.removals.remove_mut(&entry.changed)),
+            Presence::Absent(_) => {
+                self.removals.remove_mut(&entry.changed);
+                self.removal_bytes = self.removal_bytes.saturating_sub(bytes_of_removal(name));
+            }
             Presence::Unknown => {}
         }
     }

@@ -1,0 +1,104 @@
+//! How long removals are remembered for sessions that are behind: for a time in which the control plane could be reached, and as long as
+//! they do not take too much.
+//!
+//! A session that was sent everything up to the last snapshot has missed nothing: what it may still need is not forgotten before the next
+//! one.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::resource_table::ResourceTable;
+use super::revision::Revision;
+use crate::protocol::clock::Clock;
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::Moment;
+
+#[derive(Debug, Default)]
+pub(super) struct RemovalHistory {
+    /// Stands while no server of the sets is reachable: their clients may have to wait for one before they are sent removals.
+    clock: Clock,
+    /// When it was last trimmed.
+    looked: Moment,
+    /// Published revisions, each with what the clock showed then, a moment apart from one another.
+    published: VecDeque<(Revision, Duration)>,
+    forgotten: Forgotten,
+}
+
+/// How many removals were forgotten, and why.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Forgotten {
+    pub(crate) by_age: u64,
+    pub(crate) by_bytes: u64,
+}
+
+impl RemovalHistory {
+    /// Forgets removals up to the last published revision that are too old, and then the oldest while all take too much. Returns whether any
+    /// was forgotten.
+    pub(super) fn trim(
+        &mut self,
+        mut sets: Vec<&mut ResourceTable>,
+        published: Revision,
+        is_reachable: bool,
+        limits: &Limits,
+        now: Moment,
+    ) -> bool {
+        sets.retain(|set| set.removal_bytes() > 0);
+        match is_reachable {
+            true => self.clock.start(now),
+            false => self.clock.stop(self.looked), // it is away since then, or earlier
+        }
+        self.looked = now;
+        if sets.is_empty() {
+            self.published.clear();
+            return false;
+        }
+        let old = self.note(published, limits, now);
+        let before = self.forgotten;
+        for set in &mut sets {
+            while set.oldest_removal().is_some_and(|oldest| oldest <= old) {
+                set.forget_oldest_removal();
+                self.forgotten.by_age += 1;
+            }
+        }
+        let mut bytes: usize = sets.iter().map(|set| set.removal_bytes()).sum();
+        while bytes > limits.history_bytes {
+            let oldest = sets.iter_mut().filter_map(|set| Some((set.oldest_removal()?, set)));
+            let Some((_, set)) = oldest.min_by_key(|(at, _)| *at).filter(|(at, _)| *at <= published) else { break };
+            bytes -= set.removal_bytes();
+            set.forget_oldest_removal();
+            bytes += set.removal_bytes();
+            self.forgotten.by_bytes += 1;
+        }
+        self.forgotten != before
+    }
+
+    pub(super) fn forgotten(&self) -> Forgotten {
+        self.forgotten
+    }
+
+    /// Notes a published revision. Returns the newest one that is too old.
+    fn note(&mut self, published: Revision, limits: &Limits, now: Moment) -> Revision {
+        let passed = self.clock.read(now);
+        let is_due = |(last, at): &(Revision, Duration)| *last < published && *at + APART <= passed;
+        if self.published.back().is_none_or(is_due) {
+            self.published.push_back((published, passed));
+        }
+        let mut old = Revision::ZERO;
+        while let Some((revision, at)) = self.published.front()
+            && *at + limits.history_age <= passed
+        {
+            old = *revision;
+            self.published.pop_front();
+        }
+        old
+    }
+
+    /// Returns when removals are to be forgotten next because of their age.
+    pub(super) fn next_deadline(&self, limits: &Limits) -> Option<Moment> {
+        let (_, oldest) = self.published.front()?;
+        self.clock.when(*oldest + limits.history_age)
+    }
+}
+
+/// Of an age of minutes, a second more makes no difference.
+const APART: Duration = Duration::from_secs(1);
