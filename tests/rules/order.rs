@@ -8,8 +8,9 @@ use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::limits::Limits;
 use weir::protocol::session::{Client, Step, Variant};
+use weir::protocol::view::{Class, Completeness, Selector, Update};
 
-use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, lead, nack, text_of};
+use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, lead, lead_for, nack, text_of};
 use super::warm;
 
 #[test]
@@ -469,4 +470,37 @@ fn ord_13_a_route_waits_a_short_time_for_endpoints_that_are_known_not_to_exist()
     assert_eq!(bench.said(client), [""; 0]);
     bench.later(1);
     assert_eq!(bench.said(client), ["R a"], "and not only after the two seconds of a hold");
+}
+
+#[test]
+fn up_17_a_route_that_is_back_by_its_ttl_leads_to_its_clusters_again() {
+    let mut bench = Bench::with(Limits::default());
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["*"], &[]);
+    bench.delta(client, RDS, &["*"], &[]);
+    bench.whole(CDS, &[("a", "1"), ("b", "1")]);
+    lead_for(&mut bench, Class::Wildcard, "r", &["a"], Some(Duration::from_secs(2)));
+    lead_for(&mut bench, Class::Wildcard, "s", &["b"], None);
+    let (kind, of) = (bench.kind(RDS), Selector::Wildcard);
+    bench.apply(vec![Update::Progress { kind, of, completeness: Completeness::Settled }]);
+    assert_eq!(bench.said(client), ["C a,b", "R r,s"]);
+    bench.later(2_000);
+    assert_eq!(bench.said(client), ["R  -r"]);
+    let (kind, class, key) = (bench.kind(RDS), Class::Wildcard, "r".into());
+    bench.apply(vec![Update::Refresh { kind, class, key, ttl: Some(Duration::from_secs(100)) }]);
+    assert_eq!(bench.said(client), ["R r"]);
+    bench.later(10_000);
+    bench.whole(CDS, &[("b", "1")]);
+    bench.later(4_000);
+    assert_eq!(bench.said(client), [""; 0], "the route leads there");
+    bench.later(1_000);
+    assert_eq!(bench.said(client), ["C  -a"]);
+    // Nothing was counted twice, or not at all.
+    lead_for(&mut bench, Class::Wildcard, "t", &["b"], None);
+    lead_for(&mut bench, Class::Wildcard, "s", &[], None);
+    assert_eq!(bench.said(client), ["R s,t"]);
+    bench.later(10_000);
+    bench.whole(CDS, &[]);
+    bench.later(4_000);
+    assert_eq!(bench.said(client), [""; 0], "another route leads there");
 }

@@ -328,14 +328,20 @@ pub fn wrapper(url: &str, name: &str, content: &str) -> Wrapper {
 
 /// The server sends a route configuration that leads to these clusters.
 pub fn lead(bench: &mut Bench, name: &str, clusters: &[&str]) {
+    lead_for(bench, Class::Named, name, clusters, None);
+}
+
+/// Does the same for `*` or for the name, with a TTL.
+pub fn lead_for(bench: &mut Bench, class: Class, name: &str, clusters: &[&str], ttl: Option<Duration>) {
     let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
     let routes: Vec<u8> =
         clusters.iter().flat_map(|cluster| nested(3, &nested(2, &nested(1, cluster.as_bytes())))).collect();
     let body = [nested(1, name.as_bytes()), nested(2, &routes)].concat();
     let resource = Some(Any { type_url: RDS.into(), value: body.into() });
-    let wrapper = Wrapper { name: name.into(), resource, ..Default::default() };
+    let ttl = ttl.map(|ttl| ttl.try_into().unwrap());
+    let wrapper = Wrapper { name: name.into(), resource, ttl, ..Default::default() };
     let (kind, resource) = (bench.kind(RDS), bench.of_wrapper(RDS, wrapper));
-    bench.apply(vec![Update::Upsert { kind, class: Class::Named, key: name.into(), resource }]);
+    bench.apply(vec![Update::Upsert { kind, class, key: name.into(), resource }]);
 }
 
 pub fn nack(code: i32) -> Option<Status> {

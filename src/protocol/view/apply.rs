@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::NameChanged;
+use super::order::Key;
 use super::resource_table::Applied;
 use super::{Class, Completeness, Entry, Evidence, Presence, Retain, Revision, Selector, Update, View};
 use crate::protocol::faults::Fault;
@@ -36,12 +37,10 @@ impl View {
                 if class == Class::Wildcard {
                     self.confirm(&kind, &Selector::Wildcard);
                 }
-                self.order.spare(&(kind.clone(), class, key.clone()));
                 let (revision, source) = (self.revision.next(), self.origin);
+                let old = self.in_table(&kind, class, &key);
                 let taken = self.resources(&kind, class).extend_ttl(&key, ttl, source, revision, now);
-                if taken != Applied::Unchanged {
-                    self.changed(&kind, class, key, revision, now);
-                }
+                self.note_taken(taken, (kind, class, key), old.as_ref(), revision, now);
             }
             Update::Error { kind, key, error } => {
                 let revision = self.revision.next();
@@ -91,13 +90,24 @@ impl View {
         let (revision, source) = (self.revision.next(), self.origin);
         let old = self.in_table(kind, class, &key);
         let taken = self.resources(kind, class).set(class, key.clone(), resource, source, revision, now);
-        if taken == Applied::Changed {
-            self.note_change(kind, class, &key, old.as_ref(), now);
-        } else {
-            self.order.spare(&(kind.clone(), class, key.clone()));
+        self.note_taken(taken, (kind.clone(), class, key), old.as_ref(), revision, now);
+    }
+
+    /// A table has taken what a server sent under a name, where `old` was present. A resource that had expired is back by its TTL alone.
+    fn note_taken(
+        &mut self,
+        taken: Applied,
+        (kind, class, name): Key,
+        old: Option<&Arc<Resource>>,
+        revision: Revision,
+        now: Moment,
+    ) {
+        match taken {
+            Applied::Changed => self.note_change(&kind, class, &name, old, now),
+            Applied::Refreshed | Applied::Unchanged => self.order.spare(&(kind.clone(), class, name.clone())),
         }
         if taken != Applied::Unchanged {
-            self.changed(kind, class, key, revision, now);
+            self.changed(&kind, class, name, revision, now);
         }
     }
 
