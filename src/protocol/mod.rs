@@ -15,4 +15,5 @@ pub mod set_mark;
 pub mod sources;
 pub mod upstream;
 pub mod view;
+pub mod visits;
 pub mod wait;

@@ -2,6 +2,7 @@
 
 mod bursts;
 mod collections;
+mod costs;
 mod delta;
 mod errors;
 mod full_sets;

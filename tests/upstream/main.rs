@@ -2,6 +2,7 @@
 
 mod aliases;
 mod collections;
+mod costs;
 mod ends;
 mod evidence;
 mod refusals;

@@ -25,6 +25,10 @@ pub(super) struct SecondRequest {
     at_once: bool,
     /// The generation of sought names for which the open questions were last collected.
     looked: Option<u64>,
+    /// All that is cached was among what was looked at then.
+    has_seen_all: bool,
+    /// Names about which the server has been silent since, and that may be cached.
+    silent: BTreeSet<Name>,
 }
 
 /// What clients hold and the server has not answered.
@@ -48,20 +52,31 @@ impl SecondRequest {
     /// Whether the open questions have to be collected: not done yet on this opening, or clients seek more since.
     pub(crate) fn is_to_look(&mut self, generation: u64) -> bool {
         self.looked = self.looked.filter(|looked| *looked == generation);
-        self.looked.is_none()
+        !self.has_looked()
     }
 
     pub(crate) fn looked(&mut self, generation: u64) {
-        self.looked = Some(generation);
+        (self.looked, self.has_seen_all) = (Some(generation), true);
+        self.silent.clear();
     }
 
     pub(crate) fn has_looked(&self) -> bool {
-        self.looked.is_some()
+        self.looked.is_some() && self.silent.is_empty()
     }
 
     /// There may be more open questions than were collected.
     pub(crate) fn recheck(&mut self) {
-        self.looked = None;
+        (self.looked, self.has_seen_all) = (None, false);
+    }
+
+    /// The server has been silent about a name: it may be an open question.
+    pub(crate) fn recheck_name(&mut self, name: &Name) {
+        self.silent.insert(name.clone());
+    }
+
+    /// Returns the names of which it is to be found out whether they are cached; `None` stands for all.
+    pub(crate) fn unseen(&self) -> Option<&BTreeSet<Name>> {
+        Some(&self.silent).filter(|_| self.has_seen_all)
     }
 
     /// Returns a question without the names that were requested a second time on this opening.
@@ -114,7 +129,9 @@ impl SecondRequest {
         let OpenQuestion { names, set } = std::mem::take(&mut self.next);
         self.names.extend(names);
         self.set |= set;
-        (self.since, self.looked, self.at_once) = (None, None, false);
+        (self.since, self.at_once) = (None, false);
+        self.recheck();
+        self.silent.clear();
     }
 
     pub(crate) fn written(&mut self, now: Moment) {

@@ -55,7 +55,7 @@ impl TypeSubscription {
         let (now, receiving) = (turn.now, turn.receiving);
         let mut judge = |end| if receiving { SilenceVerdict::Unproven } else { liveness.judge(end, now) };
         while let Some(name) = self.requested.next_silent(now, &mut judge) {
-            self.second_request.recheck(); // a client may hold it
+            self.second_request.recheck_name(&name); // a client may hold it
             let kind = turn.kind.clone();
             updates.push(match turn.quirks.on_resource_timeout {
                 quirks::OnResourceTimeout::TransientError | quirks::OnResourceTimeout::Unknown => {
@@ -243,7 +243,17 @@ impl TypeSubscription {
         };
         let sought = view.sought(turn.kind, self.class).filter(|name| requested(name) && !self.is_confirmed(name));
         let mut names: BTreeSet<_> = sought.cloned().collect();
-        names.extend(self.unconfirmed_present(turn));
+        match self.second_request.unseen() {
+            None => names.extend(self.unconfirmed_present(turn)),
+            Some(unseen) if turn.quirks.ignore_deletions || unseen.is_empty() => {}
+            Some(unseen) => {
+                let here = |name: &&Name| {
+                    let entry = view.entry_here(turn.kind, self.class, name);
+                    entry.is_some_and(|entry| self.is_unconfirmed(name, entry, turn))
+                };
+                names.extend(unseen.iter().filter(here).cloned());
+            }
+        }
         names.extend(self.unconfirmed_removed(view, turn.kind).filter(|name| requested(name)).cloned());
         // A server that honors stated versions sends nothing once all it has is stated: until then the set is requested again.
         let requested = self.second_request.set
@@ -269,14 +279,15 @@ impl TypeSubscription {
         if turn.quirks.ignore_deletions {
             return BTreeSet::new();
         }
-        let goes = |name: &Name, entry: &Entry| {
-            let own = self.wildcard || self.names.contains(name) || self.globs.of(name).is_some();
-            let speaks = |source: Origin| !(source.holds_missing && entry.origin.rank < source.rank);
-            own && !self.is_confirmed(name)
-                && !self.requested.is_waiting(name)
-                && turn.at.origin_for(&self.wanted(name)).is_some_and(speaks)
-        };
         let here = turn.at.view.here(turn.kind, self.class);
-        here.filter(|(name, entry)| goes(name, entry)).map(|(name, _)| name.clone()).collect()
+        here.filter(|(name, entry)| self.is_unconfirmed(name, entry, turn)).map(|(name, _)| name.clone()).collect()
+    }
+
+    fn is_unconfirmed(&self, name: &Name, entry: &Entry, turn: &TimerContext) -> bool {
+        let own = self.wildcard || self.names.contains(name) || self.globs.of(name).is_some();
+        let speaks = |source: Origin| !(source.holds_missing && entry.origin.rank < source.rank);
+        own && !self.is_confirmed(name)
+            && !self.requested.is_waiting(name)
+            && turn.at.origin_for(&self.wanted(name)).is_some_and(speaks)
     }
 }

@@ -191,7 +191,7 @@ impl View {
     }
 
     /// Returns a number that changes with what the brakes hold.
-    pub(crate) fn brake_changes(&self) -> u64 {
+    pub fn brake_changes(&self) -> u64 {
         self.brakes.changes()
     }
 

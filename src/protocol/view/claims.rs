@@ -12,6 +12,7 @@ use super::sought_names::{Claimant, Insertion, SoughtNames};
 use super::{Completeness, NameChanged, View};
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
+use crate::protocol::visits::visit;
 use crate::xds::{Name, Type};
 
 /// Something that a client may hold and that the view does not know.
@@ -256,7 +257,15 @@ impl View {
         let table = self.tables.get(&(kind.clone(), class));
         let all =
             table.into_iter().flat_map(|table| table.present_names().filter_map(|name| Some((name, table.get(name)?))));
+        let all = all.inspect(|_| visit());
         all.filter(move |(name, _)| !self.is_doomed(kind, class, name) && !self.is_held_back(kind, class, name))
+    }
+
+    /// Returns what is present under one name, in the sense of [`Self::here`].
+    pub(crate) fn entry_here(&self, kind: &Type, class: Class, name: &Name) -> Option<&Entry> {
+        visit();
+        let entry = self.entry(kind, class, name).filter(|entry| entry.resource().is_some())?;
+        (!self.is_doomed(kind, class, name) && !self.is_held_back(kind, class, name)).then_some(entry)
     }
 
     /// Returns what is known of a name, if anything is.

@@ -8,6 +8,7 @@ use super::rules::BrakeRules;
 use crate::protocol::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::update::Origin;
+use crate::protocol::visits::visit;
 use crate::xds::{Name, Resource};
 
 /// The held part of one set. It exists while something is held.
@@ -136,7 +137,7 @@ impl Hold {
     }
 
     pub(crate) fn items(&self) -> impl Iterator<Item = (&Name, &Held)> {
-        self.items.iter()
+        self.items.iter().inspect(|_| visit())
     }
 
     pub(crate) fn insert(&mut self, name: Name, held: Held, rules: &BrakeRules) {
@@ -163,6 +164,12 @@ impl Hold {
             self.remove(name, rules);
             self.taken_back += 1;
         }
+    }
+
+    /// The server has the resource as it is in the table: what is held of the name is out of date, a removal or a change.
+    pub(crate) fn cancel(&mut self, name: &Name, rules: &BrakeRules) {
+        self.take_back(name, rules);
+        self.remove(name, rules);
     }
 
     /// Records that the server states a removal again.

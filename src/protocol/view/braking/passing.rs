@@ -118,7 +118,7 @@ impl View {
                 if self.waits_with_hold(set, hold, &key, resource, now) {
                     return;
                 }
-                hold.take_back(&key, rules);
+                hold.cancel(&key, rules);
                 effect.new += usize::from(!self.is_intended(&set.0, class_of(&set.1), &key));
                 effect.passing.push(update);
             }
@@ -144,7 +144,7 @@ impl View {
                     let (kind, class, key) = (kind.clone(), class_of(&set.1), resource.name.clone());
                     let entry = self.entry(&kind, class, &key);
                     if entry.is_some_and(|entry| entry.is_unchanged_by(&resource, self.origin)) {
-                        hold.take_back(&key, rules);
+                        hold.cancel(&key, rules);
                     } else {
                         self.pass_one(set, hold, effect, Update::Upsert { kind, class, key, resource }, now);
                     }

@@ -74,3 +74,19 @@ fn a_drip_of_removals_does_not_keep_additions_waiting() {
     }
     assert!(bench.present().contains(&100));
 }
+
+#[test]
+fn a_change_that_the_server_takes_back_does_not_wait_any_more() {
+    for is_whole in [true, false] {
+        let mut bench = Bench::new(LDS, 20);
+        bench.remove(0..15);
+        bench.send(16, "changed");
+        bench.pass(5);
+        match is_whole {
+            true => bench.set(15..20), // as it is served
+            false => bench.send(16, ""),
+        }
+        bench.pass(GRACE);
+        assert_eq!((bench.count(), bench.content(16).unwrap()), (5, b"".to_vec()), "whole: {is_whole}");
+    }
+}

@@ -1,0 +1,24 @@
+//! Counts what an event looks at, so that tests can tell what it costs whatever the machine does.
+//!
+//! Compiled in only with the feature `faults`, like what tests break on purpose.
+
+#[cfg(feature = "faults")]
+use std::cell::Cell;
+
+#[cfg(feature = "faults")]
+thread_local! {
+    static VISITS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A resource, a name or a session is looked at, or copied.
+#[inline]
+pub(crate) fn visit() {
+    #[cfg(feature = "faults")]
+    VISITS.set(VISITS.get() + 1);
+}
+
+/// Returns how much this thread has looked at since the last call.
+#[cfg(feature = "faults")]
+pub fn take_visits() -> u64 {
+    VISITS.take()
+}
