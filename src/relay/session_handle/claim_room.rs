@@ -10,10 +10,11 @@ use tokio::sync::mpsc::{OwnedPermit, Sender};
 use crate::relay::command::Command;
 
 type Place = OwnedPermit<Command>;
+type Waiting = Pin<Box<dyn Future<Output = Result<Place, SendError<()>>> + Send>>;
 
 /// Waits for a place, one at a time. What waits is woken by the place, and not before.
 #[derive(Default)]
-pub(super) struct ClaimRoom(Mutex<Option<Pin<Box<dyn Future<Output = Result<Place, SendError<()>>> + Send>>>>);
+pub(super) struct ClaimRoom(Mutex<Option<Waiting>>);
 
 impl ClaimRoom {
     /// Returns a place once there is one. The last waker that was given is woken then.
