@@ -187,3 +187,18 @@ fn ord_1_a_nack_of_routing_keeps_nothing_back_without_order_and_never_so_much_th
         }
     }
 }
+
+#[test]
+fn i8_names_that_do_not_exist_are_no_removals_of_sets() {
+    let (mut bench, client) = nacking(Variant::Delta, false, Limits { history_bytes: 6_000, ..Limits::default() });
+    let guesses: Vec<_> = (0..50).map(|number| format!("none-{number}")).collect();
+    let guesses: Vec<_> = guesses.iter().map(String::as_str).collect();
+    let other = bench.client(Variant::Delta);
+    bench.delta(other, EDS, &guesses, &[]);
+    guesses.iter().for_each(|name| bench.remove(EDS, name));
+    bench.said(other);
+    bench.remove(EDS, "idle");
+    bench.remove(CDS, "idle");
+    bench.later(HOLD - 1);
+    assert_eq!(bench.said(client), [""; 0], "its routing may lead there");
+}

@@ -283,6 +283,27 @@ fn what_a_server_has_removed_and_stays_for_now_is_not_sent_to_a_client_that_hold
 }
 
 #[test]
+fn what_a_restored_brake_holds_is_removed_by_the_server_that_states_it_again() {
+    let types = ["envoy.config.cluster.v3.Cluster".into()].into();
+    let brakes = BrakeRules { types, share: 10, count: 1, grace: HOUR, agree_after: HOUR, ..BrakeRules::default() };
+    let limits = Limits { brakes, reference_hold: Duration::ZERO, ..Limits::default() };
+    let mut first = restarted_with(&warm(), limits.clone());
+    let keeper = first.client(Variant::Delta);
+    first.delta(keeper, CDS, &["*"], &[]);
+    first.whole(CDS, &THREE);
+    first.later(60_000);
+    first.whole(CDS, &[("a", "1"), ("b", "1")]);
+    assert_eq!(first.view.brakes(0)[0].held, 1);
+    let mut bench = restarted_with(&first, limits);
+    bench.view.restore_brakes(&first.view.brake_state(first.now), bench.now);
+    let newer = BTreeMap::from([("c".to_owned(), "5".to_owned())]);
+    let client = comes_holding(&mut bench, CDS, &["*"], &newer);
+    bench.whole(CDS, &[("a", "1"), ("b", "1")]);
+    assert_eq!(bench.view.brakes(0)[0].held, 1);
+    assert_eq!(bench.said(client), ["C a,b"], "it is not sent what the server has removed twice");
+}
+
+#[test]
 fn a_set_by_name_of_which_the_client_holds_something_is_not_sent_in_part() {
     let mut bench = restarted(&warm());
     let client = comes_with(&mut bench, LDS, &["a", "b"], "1.something");

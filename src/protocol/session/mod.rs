@@ -393,6 +393,7 @@ impl Session {
     /// Ends every subscription. The session cannot be used afterwards.
     pub fn close(&mut self) {
         self.lease = None;
+        self.claims.clear();
         self.end_nacks();
         for (kind, subscription) in std::mem::take(&mut self.subscriptions) {
             let off = |wanted| InterestChange { kind: kind.clone(), selector: wanted, on: false };

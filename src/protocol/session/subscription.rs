@@ -444,7 +444,12 @@ impl Subscription {
 
     /// Records that a claimed name does not exist.
     pub(super) fn on_claim_answered(&mut self, class: Class, name: &Name, revision: Revision, reached: Revision) {
-        self.claimed.remove(&(class, name.clone()));
+        let states_it = |wildcard: &Wildcard| wildcard.initial_versions.as_ref().is_some_and(|stated| stated.has(name));
+        let is_claimed = self.claimed.remove(&(class, name.clone())).is_some();
+        let is_asked = self.names.contains_key(name) || self.pending.contains_key(name);
+        if !is_claimed && !is_asked && !self.wildcard.as_ref().is_some_and(states_it) {
+            return; // too many claim it for each to be known, and this is none of them
+        }
         self.answers.add(class, name, revision);
         if let Some(stated) = self.wildcard.as_mut().and_then(|wildcard| wildcard.initial_versions.as_mut()) {
             stated.judged_at = None;

@@ -71,7 +71,8 @@ impl Snapshot {
 
     /// Whether so much was removed that the oldest removals may be forgotten soon: whoever can be sent them had better be.
     pub(crate) fn forgets_soon(&self, limits: &Limits) -> bool {
-        let bytes: usize = self.tables().map(|(_, _, table)| table.removal_bytes()).sum();
+        let sets = self.tables().filter(|(_, class, _)| *class == Class::Wildcard);
+        let bytes: usize = sets.map(|(_, _, table)| table.removal_bytes()).sum();
         bytes > limits.history_bytes / 2
     }
 

@@ -1,7 +1,6 @@
 //! The handle of one downstream session: shared by the task that reads its requests, the body that writes its replies, and the
 //! task of its view.
 
-mod claim_room;
 mod explain;
 mod report;
 mod spans;
@@ -10,15 +9,15 @@ mod transit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
-use self::claim_room::ClaimRoom;
 pub(crate) use self::transit::Obstruction;
 use self::transit::Transit;
 use super::client_log::{ClientLog, LogPace, StreamLine};
@@ -61,7 +60,9 @@ pub(crate) struct SessionHandle {
     /// Has this session until it leaves.
     clients: Arc<Clients<SessionHandle>>,
     commands: mpsc::Sender<Command>,
-    claim_room: ClaimRoom,
+    /// Its claims wait for a place in the queue of the view task.
+    awaits_place: AtomicBool,
+    itself: Weak<Self>,
     clock: Clock,
     counters: Arc<ProcessCounters>,
     log: Arc<ClientLog>,
@@ -122,7 +123,7 @@ impl SessionHandle {
         let session = Mutex::new(session);
         let span = is_stream.then(|| tally.traces.sample()).flatten();
         let traces = SessionTraces::of_stream(span.map(|(_, ids)| ids));
-        let handle = Arc::new(Self {
+        let handle = Arc::new_cyclic(|itself| Self {
             id,
             variant,
             node_id,
@@ -139,7 +140,8 @@ impl SessionHandle {
             connected: clock.now(),
             clients,
             commands: owner,
-            claim_room: ClaimRoom::default(),
+            awaits_place: AtomicBool::new(false),
+            itself: itself.clone(),
             clock,
             counters: tally,
             log,
@@ -282,7 +284,7 @@ impl SessionHandle {
         }
         self.count_waiting(session.is_blocked());
         self.note_waits(session.has_waits());
-        self.forward_claims(&mut session, waker);
+        self.forward_claims(&mut session);
         Ok(step)
     }
 
@@ -302,16 +304,36 @@ impl SessionHandle {
         }
     }
 
-    /// Sends claims to the view task. If there is no room, the body is woken once there is.
-    fn forward_claims(&self, session: &mut Session, waker: &std::task::Waker) {
+    /// Sends claims to the view task. If there is no room, they are sent once there is.
+    fn forward_claims(&self, session: &mut Session) {
         let claims = session.take_claims();
         if claims.is_empty() {
             return;
         }
-        match self.claim_room.take(&self.commands, waker) {
-            Some(place) => drop(place.send(Command::Claims(self.id, claims))),
-            None => session.return_claims(claims),
+        let claims = Command::Claims(self.id, claims);
+        if let Err(TrySendError::Full(Command::Claims(_, claims))) = self.commands.try_send(claims) {
+            session.return_claims(claims);
+            self.await_place();
         }
+    }
+
+    /// A task of its own waits: a body whose client does not read would keep the place that it is given.
+    fn await_place(&self) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return }; // the process is stopping
+        if self.awaits_place.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (itself, commands) = (self.itself.clone(), self.commands.clone());
+        runtime.spawn(async move {
+            let place = commands.reserve_owned().await;
+            let (Some(handle), Ok(place)) = (itself.upgrade(), place) else { return };
+            handle.awaits_place.store(false, Ordering::Release);
+            let mut session = handle.lock();
+            let claims = session.take_claims();
+            if !claims.is_empty() {
+                place.send(Command::Claims(handle.id, claims)); // before the session can leave
+            }
+        });
     }
 
     /// Whether a client is current if it states this version for everything.
@@ -346,7 +368,7 @@ impl SessionHandle {
                 let newest = self.published.newest();
                 let mut session = self.lock();
                 let fetched = session.fetch(&newest, &mut &*self.published, now, at_last);
-                self.forward_claims(&mut session, cx.waker());
+                self.forward_claims(&mut session);
                 match fetched {
                     Fetched::Waiting(until) => {
                         let until = until.map_or(last, |until| self.clock.instant(until).min(last));
@@ -403,7 +425,6 @@ impl SessionHandle {
             self.note_nacks(session.take_nack_changes());
             session.take_interest()
         };
-        self.claim_room.give_up();
         let _ = self.commands.send(Command::Leave(self.id, interest)).await;
         self.clients.leave(self.id);
         self.log.stream_ended(self.line());

@@ -129,33 +129,44 @@ fn whatever_may_have_changed_what_a_client_is_to_be_sent_wakes_its_session() {
     }
 }
 
-#[test]
-fn claims_for_which_the_view_has_no_room_wake_their_session_once_there_is() {
-    let mut bench = Bench::new(1);
+/// A session whose claims find the queue full.
+fn with_claims() -> Bench {
+    let bench = Bench::new(1);
     bench.handle.commands.try_send(Command::Leave(SessionId(7), Vec::new())).unwrap();
     let kind = TypeTable::new().resolve("type.googleapis.com/own.Type");
     bench.handle.lock().return_claims(vec![Claim { kind, of: Claimed::Set }]);
+    bench
+}
+
+#[tokio::test]
+async fn claims_for_which_the_view_has_no_room_are_sent_once_there_is_though_the_client_does_not_read() {
+    let mut bench = with_claims();
     for _ in 0..3 {
         bench.waits();
+        tokio::task::yield_now().await;
         assert_eq!(bench.woken(), 0, "nothing has changed");
     }
-    bench.commands.try_recv().unwrap();
-    assert_eq!(bench.woken(), 1, "there is room");
-    bench.waits();
-    assert_eq!(bench.woken(), 1);
-    assert!(matches!(bench.commands.try_recv(), Ok(Command::Claims(_, claims)) if claims.len() == 1));
+    assert!(matches!(bench.commands.recv().await, Some(Command::Leave(..))));
+    assert!(matches!(bench.commands.recv().await, Some(Command::Claims(_, claims)) if claims.len() == 1));
+    tokio::task::yield_now().await;
+    assert!(bench.commands.try_recv().is_err(), "once");
+    assert_eq!(bench.handle.commands.capacity(), 1, "it keeps no place");
 }
 
 #[tokio::test]
 async fn who_leaves_while_its_claims_wait_keeps_no_place() {
-    let mut bench = Bench::new(1);
-    bench.handle.commands.try_send(Command::Leave(SessionId(7), Vec::new())).unwrap();
-    let kind = TypeTable::new().resolve("type.googleapis.com/own.Type");
-    bench.handle.lock().return_claims(vec![Claim { kind, of: Claimed::Set }]);
+    let mut bench = with_claims();
     bench.waits();
-    bench.commands.try_recv().unwrap(); // the place is given to the claims
-    bench.handle.leave().now_or_never().expect("there is no other place");
-    assert!(matches!(bench.commands.try_recv(), Ok(Command::Leave(SessionId(1), _))));
+    tokio::task::yield_now().await;
+    let handle = bench.handle.clone();
+    let leaves = tokio::spawn(async move { handle.leave().await });
+    assert!(matches!(bench.commands.recv().await, Some(Command::Leave(SessionId(7), _))));
+    assert!(matches!(bench.commands.recv().await, Some(Command::Claims(..) | Command::Leave(SessionId(1), _))));
+    leaves.await.unwrap();
+    while let Ok(command) = bench.commands.try_recv() {
+        assert!(matches!(command, Command::Leave(SessionId(1), _)), "no claims come after it has left");
+    }
+    assert_eq!(bench.handle.commands.capacity(), 1);
 }
 
 #[tokio::test]

@@ -83,6 +83,7 @@ impl View {
                     effect.agreed.insert(name.clone());
                 }
                 hold.restate(name, source);
+                self.note_removed_since(&set.0, class_of(&set.1), name); // it may have been restored
                 continue;
             }
             effect.removes_more = true;
