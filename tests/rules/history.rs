@@ -114,6 +114,26 @@ fn xlat_12_an_answer_holds_for_all_that_claim_the_same_on_one_opening() {
 }
 
 #[test]
+fn up_25_an_answer_does_not_outlive_what_the_server_sends_under_the_name() {
+    let mut bench = unordered(Limits::default());
+    let reader = bench.client(Variant::Delta);
+    bench.delta(reader, CDS, &["*"], &[]);
+    bench.set(CDS, &[("a", "1")]);
+    settled(&mut bench, CDS);
+    let gone = names(1);
+    let early = stating(&mut bench, &gone);
+    bench.said(early);
+    absent(&mut bench, CDS, Class::Wildcard, &gone);
+    assert_eq!(bench.said(early), ["C  -c000000"]);
+    let (kind, of) = (bench.kind(CDS), Selector::Wildcard);
+    bench.apply(vec![Update::Unreadable { kind, of, names: [gone[0].as_str().into()].into() }]);
+    let late = stating(&mut bench, &gone);
+    bench.said(late);
+    bench.publish();
+    assert_eq!(bench.said(late), [""; 0], "it is there, and cannot be read");
+}
+
+#[test]
 fn i4_removals_of_one_response_reach_everybody_that_has_read_the_one_before_it() {
     let mut bench = unordered(Limits { history_bytes: 1_000, ..Limits::default() });
     let [delta, sotw] = [Variant::Delta, Variant::Sotw].map(|variant| bench.client(variant));

@@ -274,12 +274,27 @@ fn what_a_server_has_removed_and_stays_for_now_is_not_sent_to_a_client_that_hold
         let replies: Vec<_> = std::iter::from_fn(|| bench.poll(relay)).collect();
         let sent: BTreeSet<_> =
             replies.iter().flat_map(|reply| reply.resources.iter()).map(|of| of.name.to_string()).collect();
-        assert_eq!(Vec::from_iter(sent), ["a", "b"], "{case}");
+        assert_eq!(Vec::from_iter(sent), ["a", "b", "c"], "{case}: the end of the set without it would remove it");
         assert_eq!(replies.last().unwrap().set_mark, Some(SetMark::Complete), "{case}: the set has ended");
         bench.set(CDS, &[("c", "1")]);
         assert_eq!(bench.said(client), ["C c"], "{case}: it is back");
         assert_eq!(bench.said(does_not_state_it), [""; 0], "{case}: it has that");
     }
+}
+
+#[test]
+fn delta_16_a_name_whose_removal_was_forgotten_before_the_first_reply_is_asked_for() {
+    let limits = Limits { history_bytes: 0, reference_hold: Duration::ZERO, ..Limits::default() };
+    let mut bench = restarted_with(&warm(), limits);
+    let stated = BTreeMap::from(["a", "b"].map(|name| (name.to_owned(), "5".to_owned())));
+    let client = comes_holding(&mut bench, CDS, &["*"], &stated);
+    assert_eq!(bench.said(client), [""; 0]);
+    assert_eq!(bench.sought(), ["*"], "both names are present");
+    bench.remove(CDS, "b");
+    bench.later(1);
+    bench.later(1);
+    assert_eq!(bench.said(client), [""; 0], "a may still be confirmed");
+    assert!(bench.sought().contains(&"b".to_owned()));
 }
 
 #[test]

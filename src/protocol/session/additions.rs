@@ -352,9 +352,9 @@ impl Subscription {
             let unseen = bodies_alone && entry.body_changed <= from && !was_withheld;
             let meant = wildcard.covers(&resource.name) && view.client.can_have(kind, resource);
             let is_due = meant && !by_name && !held && !unseen;
-            if newer && wildcard.keeps_back(&resource.name, entry, view.client.variant) {
+            if newer && wildcard.keeps_back(&resource.name, entry, view.client) {
                 if is_due {
-                    let may_hold = wildcard.may_state(&resource.name, view.client.variant);
+                    let may_hold = wildcard.may_state(&resource.name, view.client);
                     wildcard.withheld.add(resource.name.clone(), may_hold);
                 }
             } else if is_due && !round.seen.contains(&resource.name) {

@@ -20,8 +20,9 @@ impl Answers {
         if self.0.is_empty() {
             return false; // the usual case
         }
+        let is_back = class == Class::Wildcard && table.is_some_and(|table| table.is_unreadable(name));
         let opening = table.map_or(Revision::ZERO, |table| table.opening_of(class, name));
-        self.0.get(&(class, name.clone())).is_some_and(|answered| *answered > opening)
+        !is_back && self.0.get(&(class, name.clone())).is_some_and(|answered| *answered > opening)
     }
 
     /// Forgets answers of earlier openings, and those that are of no use.

@@ -5,7 +5,7 @@
 //! nothing else waits for that.
 
 use super::ReplyContext;
-use super::client::Variant;
+use super::client::{Client, Variant};
 use super::subscription::{SentState, Subscription, Wildcard};
 use crate::protocol::faults::Fault;
 use crate::protocol::view::{Class, Entry, Lookup, ResourceTable};
@@ -47,9 +47,8 @@ impl Subscription {
             return false;
         };
         let holds_it = || wildcard.initial_versions.as_ref().is_some_and(|stated| stated.has_or_was_sent(resource));
-        let variant = view.client.variant;
         let is_at_stake =
-            table.get(&resource.name).is_some_and(|entry| wildcard.keeps_back(&resource.name, entry, variant));
+            table.get(&resource.name).is_some_and(|entry| wildcard.keeps_back(&resource.name, entry, view.client));
         is_at_stake && self.withholds(kind, view) && !holds_it()
     }
 
@@ -86,13 +85,16 @@ impl Subscription {
 impl Wildcard {
     /// Whether a client that may hold something newer is not sent an entry. What a server has removed since, and stays for now, those are sent
     /// that do not state its name.
-    pub(super) fn keeps_back(&self, name: &Name, entry: &Entry, variant: Variant) -> bool {
-        let may_hold = || self.withheld.may_hold(name).unwrap_or_else(|| self.may_state(name, variant));
+    pub(super) fn keeps_back(&self, name: &Name, entry: &Entry, client: &Client) -> bool {
+        let may_hold = || self.withheld.may_hold(name).unwrap_or_else(|| self.may_state(name, client));
         entry.origin.from_disk && (!entry.origin.is_removed || may_hold())
     }
 
-    /// Whether the client has stated that it holds something under a name. SotW states no names.
-    pub(super) fn may_state(&self, name: &Name, variant: Variant) -> bool {
-        self.initial_versions.as_ref().map_or(variant == Variant::Sotw, |stated| stated.has(name))
+    /// Whether the client has stated that it holds something under a name. SotW states no names. A relay is sent what stays for now, whatever it
+    /// states: to its clients, the end of the set without it would be its removal.
+    pub(super) fn may_state(&self, name: &Name, client: &Client) -> bool {
+        let states_it =
+            || self.initial_versions.as_ref().map_or(client.variant == Variant::Sotw, |stated| stated.has(name));
+        !client.relay && states_it()
     }
 }

@@ -90,8 +90,8 @@ pub(super) struct Wildcard {
     pub(crate) refreshed: Revision,
     /// Virtual hosts: the wildcard covers only those of the route configurations that the client requested.
     pub(crate) under: Option<BTreeSet<Name>>,
-    /// The opening on which the wildcard was claimed.
-    pub(crate) claimed_on: Option<Revision>,
+    /// The opening on which the wildcard was claimed, and what removals were forgotten then.
+    pub(crate) claimed_on: Option<(Revision, Revision)>,
     /// A relay was sent the mark that its set is complete.
     pub(crate) sent_complete: bool,
     /// What was loaded from disk and this client is not sent yet.
@@ -503,7 +503,10 @@ impl Subscription {
             return;
         }
         let Some(wildcard) = &mut self.wildcard else { return };
-        if wildcard.claimed_on.replace(table.opening()) == Some(table.opening()) {
+        // Before its first reply, nothing else shows that removals were forgotten which it was to be sent.
+        let forgotten = if wildcard.progress.is_none() { table.horizon() } else { Revision::ZERO };
+        let claimed_on = Some((table.opening(), forgotten));
+        if std::mem::replace(&mut wildcard.claimed_on, claimed_on) == claimed_on {
             return;
         }
         if passes_on || awaits_all {

@@ -62,6 +62,8 @@ impl View {
             Update::Unreadable { kind, of, names } => {
                 let table = self.resources(&kind, Class::Wildcard);
                 names.iter().for_each(|name| table.forget_evidence(name));
+                names.iter().for_each(|name| self.sought.forget_answer(&kind, Class::Wildcard, name));
+                let table = self.resources(&kind, Class::Wildcard);
                 if of == Selector::Wildcard && table.set_unreadable(names) {
                     self.dirty = true;
                     self.changed_wildcards.entry(kind).or_default();

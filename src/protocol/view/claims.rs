@@ -113,6 +113,13 @@ impl Sought {
         claimant
     }
 
+    /// The server has sent something under a name that it did not have before.
+    pub(crate) fn forget_answer(&mut self, kind: &Type, class: Class, name: &Name) {
+        if let Some(names) = self.names.get_mut(&(kind.clone(), class)) {
+            names.forget_answer(name);
+        }
+    }
+
     /// Another opening of a set, a collection or a name has begun: what was answered before is no evidence any more.
     pub(crate) fn interrupt(&mut self, kind: &Type, of: &Selector) {
         let (class, is_of): (_, &dyn Fn(&Name) -> bool) = match of {

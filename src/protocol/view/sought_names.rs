@@ -139,6 +139,10 @@ impl SoughtNames {
         }
     }
 
+    pub(super) fn forget_answer(&mut self, name: &Name) {
+        self.absent.remove(name);
+    }
+
     /// Forgets answers that are no evidence any more.
     pub(super) fn forget_answers(&mut self, of: impl Fn(&Name) -> bool) {
         self.absent.retain(|name, _| !of(name));
