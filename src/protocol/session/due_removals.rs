@@ -38,7 +38,7 @@ impl Subscription {
         let wildcard = self.wildcard.as_ref().filter(|of| marks && of.progress.is_some() && !of.sent_complete);
         let table = view.state.resources(kind, Class::Wildcard).filter(|table| table.is_readable());
         let Some((wildcard, table)) = wildcard.zip(table) else { return false };
-        let none_waits = self.pending.is_empty() && Self::awaits_no_withheld(wildcard, table);
+        let none_waits = self.pending.is_empty() && wildcard.withheld.is_empty();
         let was_sent_all = none_waits && table.additions(wildcard.added).next().is_none();
         was_sent_all && self.is_wildcard_complete(kind, view) && !self.is_removal_due(kind, view)
     }

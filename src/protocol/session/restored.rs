@@ -57,12 +57,6 @@ impl Subscription {
         self.wildcard.as_ref().is_some_and(|wildcard| wildcard.withheld.has(name))
     }
 
-    /// Whether all that is kept back from this client was removed by a server: none of it is still to come.
-    pub(super) fn awaits_no_withheld(wildcard: &Wildcard, table: &ResourceTable) -> bool {
-        let is_removed = |name| table.get(name).is_some_and(|entry| entry.origin.is_removed);
-        wildcard.withheld.names().all(is_removed)
-    }
-
     /// Returns what is known of a name, of one class. What was loaded from disk is nothing for a client that stated the name.
     pub(super) fn looked_up<'a>(
         kind: &Type,
