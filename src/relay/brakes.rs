@@ -63,8 +63,6 @@ pub(super) struct ViewBrakes {
     view: Arc<str>,
     /// The state of the view's brakes when it was last reported.
     pub(crate) changes: u64,
-    /// The same when it was last noted for the state file.
-    pub(crate) noted: u64,
 }
 
 impl BrakeWatch {
@@ -88,7 +86,7 @@ impl BrakeWatch {
 
     pub(super) fn view(self: &Arc<Self>, name: &str) -> ViewBrakes {
         let number = self.next_view.fetch_add(1, Ordering::Relaxed);
-        ViewBrakes { watch: self.clone(), number, view: name.into(), changes: 0, noted: 0 }
+        ViewBrakes { watch: self.clone(), number, view: name.into(), changes: 0 }
     }
 
     /// Returns how many removals are held, by type.

@@ -77,11 +77,10 @@ impl Subscription {
 }
 
 impl Wildcard {
-    /// Whether a client that may hold something newer is not sent an entry. What a server has removed since, and stays for now, those are sent
-    /// that do not state its name.
+    /// Whether a client that may hold something newer is not sent an entry.
     pub(super) fn keeps_back(&self, name: &Name, entry: &Entry, client: &Client) -> bool {
         let may_hold = || self.withheld.may_hold(name).unwrap_or_else(|| self.may_state(name, client));
-        entry.origin.from_disk && (!entry.origin.is_removed || may_hold())
+        entry.origin.is_kept_back(may_hold)
     }
 
     /// Whether the client has stated that it holds something under a name. SotW states no names. A relay is sent what stays for now, whatever it

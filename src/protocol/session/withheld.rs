@@ -48,11 +48,9 @@ impl Withheld {
         }
         self.looked = looked;
         let present = |name: &Name| table.get(name).filter(|entry| entry.resource().is_some());
-        let is_kept = |of: &Entry, may_hold| of.origin.from_disk && (!of.origin.is_removed || may_hold);
-        let free = self
-            .names
-            .extract_if(.., |name, may_hold| present(name).is_none_or(|entry| !is_kept(entry, *may_hold)))
-            .map(|(name, _)| name);
+        let is_kept = |of: &Entry, may_hold: bool| of.origin.is_kept_back(|| may_hold);
+        let is_free = |name: &Name, may_hold| present(name).is_none_or(|entry| !is_kept(entry, may_hold));
+        let free = self.names.extract_if(.., |name, may_hold| is_free(name, *may_hold)).map(|(name, _)| name);
         free.filter(|name| present(name).is_some()).collect()
     }
 }

@@ -191,7 +191,7 @@ impl View {
     }
 
     /// Returns a number that changes with what the brakes hold.
-    pub fn brake_changes(&self) -> u64 {
+    pub(crate) fn brake_changes(&self) -> u64 {
         self.brakes.changes()
     }
 
@@ -200,10 +200,14 @@ impl View {
         self.brakes.take_events()
     }
 
-    /// Returns the brakes as data that another process can go on with.
     /// Whether anything is held.
     pub(crate) fn is_braked(&self) -> bool {
         self.brakes.is_any()
+    }
+
+    /// Returns what [`Self::brake_state`] does, if what is held has changed since the last call: nothing else of it would be news.
+    pub fn take_brake_state(&mut self, now: Moment) -> Option<BrakeState> {
+        self.brakes.take_news().then(|| self.brake_state(now))
     }
 
     /// Returns what another process needs to go on with the brakes.

@@ -55,8 +55,8 @@ pub(super) enum Told {
 }
 
 impl Sought {
-    /// Returns the revision at which a server has answered the claim: the name does not exist.
-    fn insert(&mut self, session: SessionId, claim: Claim, limits: &Limits) -> Option<Revision> {
+    /// Returns the answer if a server has given it already: the name does not exist.
+    fn insert(&mut self, session: SessionId, claim: Claim, limits: &Limits) -> Option<NameChanged> {
         let Claimed::Name(class, name) = claim.of else {
             self.generation += u64::from(self.sets.insert(claim.kind));
             return None;
@@ -65,7 +65,9 @@ impl Sought {
         match names.insert(session, &name, limits.sought_names) {
             Insertion::New => self.generation += 1,
             Insertion::Known => {}
-            Insertion::Absent(answered) => return Some(answered),
+            Insertion::Absent(revision) => {
+                return Some(NameChanged { kind: claim.kind, name, revision, claimed: Some(class) });
+            }
             Insertion::NoRoom if limits.faults.has(Fault::DropClaimsWithoutRoom) => {}
             Insertion::NoRoom => {
                 // The end of the set answers for what has no room.
@@ -115,9 +117,10 @@ impl Sought {
 
     /// The server has sent something under a name that it did not have before.
     pub(crate) fn forget_answer(&mut self, kind: &Type, class: Class, name: &Name) {
-        if let Some(names) = self.names.get_mut(&(kind.clone(), class)) {
+        self.take(kind, class, |names| {
             names.forget_answer(name);
-        }
+            None
+        });
     }
 
     /// Another opening of a set, a collection or a name has begun: what was answered before is no evidence any more.
@@ -202,16 +205,8 @@ impl View {
                     wanted && !known
                 }
             };
-            let Some(claim) = Some(claim).filter(|_| unknown) else { continue };
-            let name = match &claim.of {
-                Claimed::Name(class, name) => Some((claim.kind.clone(), *class, name.clone())),
-                Claimed::Set => None,
-            };
-            if let Some(revision) = self.sought.insert(session, claim, &self.limits)
-                && let Some((kind, class, name)) = name
-            {
-                let mark = NameChanged { kind, name, revision, claimed: Some(class) };
-                self.wakes.entry(session).or_default().push(mark);
+            if unknown && let Some(answer) = self.sought.insert(session, claim, &self.limits) {
+                self.wakes.entry(session).or_default().push(answer);
             }
         }
     }

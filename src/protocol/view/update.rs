@@ -95,6 +95,12 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// Whether a resource is kept back from a client that may hold a newer one of its set. What a server has removed since is for those that do
+    /// not hold it.
+    pub(crate) fn is_kept_back(&self, may_hold: impl FnOnce() -> bool) -> bool {
+        self.from_disk && (!self.is_removed || may_hold())
+    }
+
     /// Stands for a server that is not in the plan any more.
     pub(crate) const GONE: Self = Self {
         server: u16::MAX,

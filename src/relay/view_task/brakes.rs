@@ -28,9 +28,8 @@ impl ViewTask {
 
     /// Notes what is held, for the state file and for the views of another configuration.
     pub(super) fn note_brakes(&mut self, now: Moment) {
-        let changes = self.view.brake_changes();
-        if std::mem::replace(&mut self.brakes.noted, changes) != changes {
-            self.published.note_brakes(self.view.is_braked().then(|| self.view.brake_state(now)));
+        if let Some(state) = self.view.take_brake_state(now) {
+            self.published.note_brakes(self.view.is_braked().then_some(state));
         }
     }
 

@@ -34,6 +34,8 @@ pub(crate) struct Brakes {
     sets: BTreeMap<SetKey, SetBrake>,
     /// Increases with each event, and with the end of a hold by the number of its changes.
     changes: u64,
+    /// The changes when the state was last taken.
+    taken: u64,
     events: Vec<BrakeEvent>,
 }
 
@@ -143,6 +145,12 @@ impl Brakes {
 
     pub(crate) fn changes(&self) -> u64 {
         self.changes + self.holds().map(|(_, hold)| hold.changes()).sum::<u64>()
+    }
+
+    /// Whether there were changes since the last call.
+    pub(crate) fn take_news(&mut self) -> bool {
+        let changes = self.changes();
+        std::mem::replace(&mut self.taken, changes) != changes
     }
 
     pub(crate) fn record(&mut self, event: BrakeEvent) {
