@@ -17,6 +17,7 @@ mod additions;
 mod answers;
 mod burst;
 mod carried;
+mod claims;
 mod client;
 mod collections;
 mod delays;
