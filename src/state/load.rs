@@ -207,7 +207,8 @@ pub(super) fn written(view: &StoredView, (restored, life): &(Arc<Snapshot>, u64)
         let table = restored.resources(&kind, class);
         match table.filter(|table| table.present_names().count() == set.count as usize) {
             Some(table) => {
-                let known = WrittenSet { number: set.number, count: set.count, forgotten_at: table.forgotten_at() };
+                let (forgotten_at, reattributed, given) = (table.forgotten_at(), table.reattributed(), table.given());
+                let known = WrittenSet { number: set.number, count: set.count, forgotten_at, reattributed, given };
                 sets.insert((kind, class), known);
             }
             None => leftover.push(set.number),
@@ -218,6 +219,7 @@ pub(super) fn written(view: &StoredView, (restored, life): &(Arc<Snapshot>, u64)
     Written {
         number: view.number,
         revision: restored.revision,
+        reattributed: restored.reattributed(),
         life: *life,
         sets,
         leftover,

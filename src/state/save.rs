@@ -18,6 +18,7 @@ use super::records::{
     resource_key, stamped, verified,
 };
 use super::sealing::SealingKey;
+use crate::protocol::moment::Moment;
 use crate::protocol::view::{Class, Entry, ResourceTable, Revision, Snapshot};
 use crate::relay::NotedBrakes;
 use crate::xds::{ContentHash, Name, Resource, SharingKey, Type};
@@ -48,6 +49,8 @@ pub(super) struct Current {
 pub(super) struct Written {
     pub(crate) number: u32,
     pub(crate) revision: Revision,
+    /// See [`Snapshot::reattributed`].
+    pub(crate) reattributed: u64,
     pub(crate) life: u64,
     pub(crate) sets: BTreeMap<(Type, Class), WrittenSet>,
     /// Numbers of sets of which a part was restored. They go when the view is written: no record has them then.
@@ -73,6 +76,9 @@ pub(super) struct WrittenSet {
     pub(crate) number: u32,
     pub(crate) count: u32,
     pub(crate) forgotten_at: Revision,
+    /// See [`ResourceTable::reattributed`] and [`ResourceTable::given`].
+    pub(crate) reattributed: u64,
+    pub(crate) given: Moment,
 }
 
 /// Everything that is in the file.
@@ -97,7 +103,7 @@ pub(super) struct Saved {
 pub(super) struct Form<'a> {
     pub(crate) key: Option<&'a SealingKey>,
     /// Returns when a moment of the views is, in milliseconds since 1970.
-    pub(crate) wall_time: &'a dyn Fn(crate::protocol::moment::Moment) -> u64,
+    pub(crate) wall_time: &'a dyn Fn(Moment) -> u64,
     pub(crate) now: u64,
 }
 
@@ -204,7 +210,8 @@ impl Writer<'_, '_> {
             let known = written.sets.get(&(kind.clone(), class)).copied();
             let mut set = known.unwrap_or_else(|| {
                 written.next_set += 1;
-                WrittenSet { number: written.next_set - 1, count: 0, forgotten_at: table.forgotten_at() }
+                let (number, forgotten_at) = (written.next_set - 1, table.forgotten_at());
+                WrittenSet { number, forgotten_at, ..WrittenSet::default() }
             });
             let mut of = SetRecord {
                 type_name: kind.name().into(),
@@ -225,7 +232,7 @@ impl Writer<'_, '_> {
             record.sets.push(of);
             written.sets.insert((kind.clone(), class), set);
         }
-        written.revision = snapshot.revision;
+        (written.revision, written.reattributed) = (snapshot.revision, snapshot.reattributed());
         (written.at, written.brake_changes) = (self.form.now, current.brakes.changes);
         let record = stamped(&written.number.to_be_bytes(), record.encode_to_vec());
         self.views.insert(written.number, &*record)?;
@@ -260,7 +267,12 @@ impl Writer<'_, '_> {
         let view_place = OnceCell::new();
         let added = table.changed_since(since);
         let prolonged = table.refreshed_since(since);
-        for (name, entry) in added.chain(prolonged) {
+        // Nothing else of a resource has changed if another server has given the same.
+        let is_attributed_anew = since != Revision::ZERO && table.reattributed() != set.reattributed;
+        let attributed = is_attributed_anew.then(|| table.given_since(set.given)).into_iter().flatten();
+        let attributed = attributed.filter(|(_, entry)| entry.changed <= since && entry.refreshed <= since);
+        (set.reattributed, set.given) = (table.reattributed(), table.given());
+        for (name, entry) in added.chain(prolonged).chain(attributed) {
             let key = resource_key(number, set.number, name.as_str());
             match entry.to_save().filter(|_| is_known(entry)) {
                 Some(resource) => {

@@ -252,6 +252,7 @@ impl Work {
                 let is_current = known.is_some_and(|known| {
                     let is_same =
                         (known.life, known.revision, known.brake_changes) == (life, snapshot.revision, brakes.changes);
+                    let is_same = is_same && known.reattributed == snapshot.reattributed();
                     is_same && known.says_who_is_heard(&responding, now)
                 });
                 if is_current || known.is_none() && snapshot.revision == Revision::ZERO {
@@ -321,7 +322,7 @@ impl Common {
 /// A view that is in the file, of which nothing was loaded: if it is written, then as a whole.
 fn unwritten(view: &StoredView, views: &Views) -> Written {
     let sets = view.record.sets.iter().map(|set| {
-        let known = WrittenSet { number: set.number, count: set.count, forgotten_at: Revision::ZERO };
+        let known = WrittenSet { number: set.number, count: set.count, ..WrittenSet::default() };
         ((views.types().resolve(&set.type_name), set.class()), known)
     });
     let next_set = view.record.sets.iter().map(|set| set.number.saturating_add(1)).max().unwrap_or_default();

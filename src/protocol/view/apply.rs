@@ -106,10 +106,14 @@ impl View {
     ) {
         match taken {
             Applied::Changed => self.note_change(&kind, class, &name, old, now),
-            Applied::Refreshed | Applied::Unchanged => self.order.spare(&(kind.clone(), class, name.clone())),
+            Applied::Refreshed | Applied::Reattributed | Applied::Unchanged => {
+                self.order.spare(&(kind.clone(), class, name.clone()));
+            }
         }
-        if taken != Applied::Unchanged {
-            self.changed(&kind, class, name, revision, now);
+        match taken {
+            Applied::Changed | Applied::Refreshed => self.changed(&kind, class, name, revision, now),
+            Applied::Reattributed => self.is_reattributed = true,
+            Applied::Unchanged => {}
         }
     }
 

@@ -106,6 +106,8 @@ pub struct View {
     /// When what is being applied was received, if that was not now.
     received: Option<Moment>,
     dirty: bool,
+    /// A server has given what another one had given, and nothing else has changed since.
+    is_reattributed: bool,
     /// The origin of the updates being applied.
     origin: Origin,
     sought: Sought,
@@ -147,6 +149,7 @@ impl View {
             receipts: Receipts::default(),
             received: None,
             dirty: false,
+            is_reattributed: false,
             origin: Origin::default(),
             sought: Sought::default(),
             order: Order::default(),
@@ -273,6 +276,7 @@ impl View {
                 self.wakes.entry(session).or_default();
             }
         }
+        let is_reattributed = std::mem::take(&mut self.is_reattributed);
         if std::mem::take(&mut self.dirty) {
             if self.revision == self.published.revision {
                 self.revision = self.revision.next(); // no entry changed, but the completeness did: another snapshot needs another revision
@@ -280,10 +284,16 @@ impl View {
             if let Some(received) = self.names_received.take() {
                 self.receipts.note(self.revision, received);
             }
-            let (down, tables, receipts) = (self.down.clone(), self.tables.clone(), self.receipts.clone());
-            self.published = Arc::new(Snapshot::new(self.revision, down, tables, self.forgotten, receipts));
+            self.replace_snapshot();
+        } else if is_reattributed {
+            self.replace_snapshot(); // what clients are sent stays the same, and so does the revision
         }
         Notifications(std::mem::take(&mut self.wakes))
+    }
+
+    fn replace_snapshot(&mut self) {
+        let (down, tables, receipts) = (self.down.clone(), self.tables.clone(), self.receipts.clone());
+        self.published = Arc::new(Snapshot::new(self.revision, down, tables, self.forgotten, receipts));
     }
 
     /// Returns everything to request from a server that is opened now, each with whether it is cached already (FB-4).

@@ -29,6 +29,8 @@ use crate::xds::{Name, Resource, SetVersion};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Applied {
     Unchanged,
+    /// Another server has given the same. No client needs to know.
+    Reattributed,
     /// Its TTL was extended or removed, or a server has confirmed what was loaded from disk. Only some clients need to know.
     Refreshed,
     Changed,
@@ -70,6 +72,10 @@ pub struct ResourceTable {
     removal_bytes: usize,
     /// How many of what is present came from each server, by its place in the plan.
     by_server: Arc<BTreeMap<u16, usize>>,
+    /// How often a server gave what another one had given.
+    reattributed: u64,
+    /// When something was last given.
+    given: Moment,
     /// How many of what is present were loaded from disk, and not confirmed by a server since.
     from_disk: usize,
     /// How many of those a server has removed since. They stay for now.
@@ -366,6 +372,21 @@ impl ResourceTable {
         let tombstone = self.bodies.peek().map(|oldest| oldest.at + limits.tombstone_age);
         let death = self.expirations.first().map(|((at, _), ())| *at);
         earliest(death, tombstone)
+    }
+
+    /// Returns how often a server gave what another one had given. That is no change of a resource.
+    pub(crate) fn reattributed(&self) -> u64 {
+        self.reattributed
+    }
+
+    /// Returns when something was last given. What is given or attributed later has a later `since`, or this one.
+    pub(crate) fn given(&self) -> Moment {
+        self.given
+    }
+
+    /// Returns what is present and was given by its server since then.
+    pub(crate) fn given_since(&self, since: Moment) -> impl Iterator<Item = (&Name, &Entry)> {
+        self.entries.iter().filter(move |(_, entry)| entry.resource().is_some() && entry.since >= since)
     }
 
     /// Returns how many of the present resources came from each server, by its place in the plan.

@@ -76,6 +76,11 @@ impl Snapshot {
         bytes > limits.history_bytes / 2
     }
 
+    /// Returns how often a server gave what another one had given. Snapshots that differ in that alone have one revision.
+    pub(crate) fn reattributed(&self) -> u64 {
+        self.tables().map(|(_, _, table)| table.reattributed()).sum()
+    }
+
     pub(crate) fn forgotten(&self) -> Revision {
         self.forgotten
     }

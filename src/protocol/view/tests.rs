@@ -90,3 +90,25 @@ fn what_a_client_holds_is_requested_again_only_if_it_is_wanted_and_not_known() {
     assert!(!seeks(Class::Wildcard, "gone"), "the server has said so");
     assert!(!seeks(Class::Named, "other"), "no client subscribes to the name");
 }
+
+#[test]
+fn fb_24_a_snapshot_names_the_server_that_gives_the_same_now_and_wakes_nobody() {
+    let mut world = World::new();
+    let any = Any { type_url: URL.into(), value: vec![1].into() };
+    let wrapper = discovery::Resource { name: "a".into(), resource: Some(any), ..Default::default() };
+    let resource = Arc::new(Resource::from_wrapper(0, wrapper, &world.kind, &BodyStore::default()).unwrap());
+    let mut given = |server| {
+        let (kind, key) = (world.kind.clone(), resource.name.clone());
+        let update = Update::Upsert { kind, class: Class::Wildcard, key, resource: resource.clone() };
+        world.view.apply_from(Origin { server, ..Origin::default() }, vec![update], Moment::START);
+        let woken = world.view.publish().0.len();
+        let snapshot = world.view.snapshot();
+        let table = snapshot.resources(&world.kind, Class::Wildcard).unwrap();
+        (woken, snapshot.revision, table.get(&resource.name).unwrap().origin.server)
+    };
+    let (woken, revision, server) = given(0);
+    assert_eq!((woken, server), (1, 0));
+    assert_eq!(given(1), (0, revision, 1));
+    assert_eq!(given(1), (0, revision, 1));
+    assert_eq!(given(0), (0, revision, 0));
+}

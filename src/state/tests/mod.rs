@@ -76,7 +76,7 @@ fn after_a_loss_of_power_the_file_has_the_last_write_or_the_one_that_was_under_w
                 if step == losing_power {
                     disk.fail_after(world.below(12));
                 }
-                match world.save(&mut contents, &database, key.as_ref()) {
+                match world.save(&mut contents, &database, key.as_ref()).map(drop) {
                     Ok(()) => last = world.expected(key.is_some()),
                     Err(_) => break,
                 }

@@ -113,6 +113,34 @@ fn what_a_server_gave_is_of_that_server_though_it_has_another_place_in_the_list(
 }
 
 #[test]
+fn fb_24_what_another_server_gives_unchanged_is_of_that_server_in_the_file_and_the_rest_is_not_written_again() {
+    let (mut world, database, mut contents) = of_two_servers();
+    for name in ["a", "bb"] {
+        world.give(0, Class::Named, name, None);
+        world.now += 1_000;
+    }
+    let origins = |contents: &mut Contents, world: &World| {
+        let written = world.save(contents, &database, None).unwrap().resources;
+        let stored = Stored::read(&database, None).unwrap();
+        let sets = stored.sets_of(&stored.views[0], &views_to_all(&[ONE, TWO]), &clock(world, SECOND)).unwrap();
+        let of: Vec<_> =
+            of_class(&sets, Class::Named).into_iter().map(|(name, server, _)| (name.to_owned(), server)).collect();
+        (written, of)
+    };
+    let of = |a, bb| vec![("a".to_owned(), a), ("bb".to_owned(), bb)];
+    assert_eq!(origins(&mut contents, &world), (2, of(0, 0)));
+    let published = world.views[0].1.snapshot().revision;
+    // What was given at the moment of the last write may have been written before: it is written with the next.
+    for (name, written, expected) in [("bb", 1, of(0, 1)), ("a", 2, of(1, 1))] {
+        world.now += 1_000;
+        world.give(1, Class::Named, name, None);
+        assert_eq!(world.views[0].1.snapshot().revision, published, "no client needs to know");
+        assert_eq!(origins(&mut contents, &world), (written, expected), "{name}");
+        assert_eq!(origins(&mut contents, &world).0, 0);
+    }
+}
+
+#[test]
 fn a_server_is_said_to_be_heard_while_it_responds_and_as_of_then_once_it_does_not() {
     let (mut world, database, mut contents) = of_two_servers();
     let heard = |contents: &Contents| {

@@ -10,7 +10,7 @@ use redb::Database;
 use super::super::file::FileFault;
 use super::super::load::Stored;
 use super::super::records::ViewRecord;
-use super::super::save::{Contents, Current, Form, ViewId};
+use super::super::save::{Contents, Current, Form, Saved, ViewId};
 use super::super::sealing::SealingKey;
 use crate::proto::{Any, discovery};
 use crate::protocol::limits::Limits;
@@ -172,11 +172,11 @@ impl World {
         contents: &mut Contents,
         database: &Database,
         key: Option<&SealingKey>,
-    ) -> Result<(), FileFault> {
+    ) -> Result<Saved, FileFault> {
         let wall_time = |moment: Moment| (moment - Moment::START).as_millis() as u64;
         let form = Form { key, wall_time: &wall_time, now: self.now };
         let keeps = |id: &ViewId| self.views.iter().any(|(known, _)| known == id);
-        contents.save(database, &self.current(), keeps, &form).map(drop)
+        contents.save(database, &self.current(), keeps, &form)
     }
 
     /// What the file should have.

@@ -284,7 +284,7 @@ mod tests {
         };
         world.add("a", 40, false);
         assert_eq!(from(&mut world, 0, false), (Applied::Unchanged, false, vec![(0, 1)], 0));
-        assert_eq!(from(&mut world, 1, false), (Applied::Unchanged, true, vec![(1, 1)], 0));
+        assert_eq!(from(&mut world, 1, false), (Applied::Reattributed, true, vec![(1, 1)], 0));
         assert_eq!(from(&mut world, 1, true), (Applied::Unchanged, true, vec![(1, 1)], 1));
         assert_eq!(from(&mut world, 2, false), (Applied::Refreshed, true, vec![(2, 1)], 0), "it is confirmed");
         assert_eq!((world.table.bytes(), world.table.present()), (40, 1));

@@ -24,6 +24,7 @@ impl ResourceTable {
         revision: Revision,
         now: Moment,
     ) -> Applied {
+        self.given = now;
         let before = self.entries.get(&name);
         let mut body_changed = revision;
         let mut presences = PresenceHistory::beginning(revision);
@@ -40,9 +41,13 @@ impl ResourceTable {
                     self.count_origin(before, false);
                     self.count_origin(source, true);
                     self.entries.insert_mut(name.clone(), entry);
-                    let applied = self.set(class, name, resource, source, revision, now);
-                    let is_confirmed = before.from_disk && applied == Applied::Unchanged;
-                    return if is_confirmed { Applied::Refreshed } else { applied };
+                    let is_of_another = before.server != source.server;
+                    self.reattributed += u64::from(is_of_another);
+                    return match self.set(class, name, resource, source, revision, now) {
+                        Applied::Unchanged if before.from_disk => Applied::Refreshed,
+                        Applied::Unchanged if is_of_another => Applied::Reattributed,
+                        applied => applied,
+                    };
                 }
                 if held.full == resource.full && !wanted_again {
                     let mortal = held.ttl.is_some() || resource.ttl.is_some();
