@@ -504,3 +504,28 @@ fn up_17_a_route_that_is_back_by_its_ttl_leads_to_its_clusters_again() {
     bench.later(4_000);
     assert_eq!(bench.said(client), [""; 0], "another route leads there");
 }
+
+#[test]
+fn ord_4_routes_that_one_cluster_releases_follow_it_and_stay_in_their_set() {
+    let mut bench = Bench::with(Limits::default());
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["*"], &[]);
+    bench.delta(client, RDS, &["*"], &[]);
+    let lead = |bench: &mut Bench, route, cluster| lead_for(bench, Class::Wildcard, route, &[cluster], None);
+    bench.whole(CDS, &[("x", "1")]);
+    ["r1", "r2", "r3"].into_iter().for_each(|route| lead(&mut bench, route, "x"));
+    bench.later(10_000);
+    bench.said(client);
+    ["r1", "r2", "r3"].into_iter().for_each(|route| lead(&mut bench, route, "y"));
+    assert_eq!(bench.said(client), [""; 0], "they wait");
+    bench.set(CDS, &[("y", "1")]);
+    assert_eq!(bench.said(client), ["C y"]);
+    bench.later(10_000);
+    assert_eq!(bench.said(client), ["R r1,r2,r3"]);
+    ["r4", "r5", "r6"].into_iter().for_each(|route| lead(&mut bench, route, "x"));
+    bench.later(10_000);
+    assert_eq!(bench.said(client), ["R r4,r5,r6"]);
+    let later = bench.client(Variant::Sotw);
+    bench.sotw(later, RDS, &["*"], "");
+    assert_eq!(bench.said(later), ["R r1,r2,r3,r4,r5,r6"]);
+}

@@ -104,17 +104,19 @@ impl View {
         revision: Revision,
         now: Moment,
     ) {
-        match taken {
+        let ready = match taken {
             Applied::Changed => self.note_change(&kind, class, &name, old, now),
             Applied::Refreshed | Applied::Reattributed | Applied::Unchanged => {
                 self.order.spare(&(kind.clone(), class, name.clone()));
+                Vec::new()
             }
-        }
+        };
         match taken {
             Applied::Changed | Applied::Refreshed => self.changed(&kind, class, name, revision, now),
             Applied::Reattributed => self.is_reattributed = true,
             Applied::Unchanged => {}
         }
+        self.release(ready, now);
     }
 
     /// Ends the reported emptiness or error of a collection that has a member now.

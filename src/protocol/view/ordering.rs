@@ -118,7 +118,7 @@ impl View {
         true
     }
 
-    /// Records that a resource in the tables was added, replaced or removed.
+    /// Records that a resource in the tables was added, replaced or removed. Returns the changes that have waited for it: they follow it.
     pub(super) fn note_change(
         &mut self,
         kind: &Type,
@@ -126,14 +126,14 @@ impl View {
         name: &Name,
         old: Option<&Arc<Resource>>,
         now: Moment,
-    ) {
+    ) -> Vec<Key> {
         if !self.keeps_order() {
-            return;
+            return Vec::new();
         }
         let key = (kind.clone(), class, name.clone());
         if !matches!(kind.info().role, Role::Routing | Role::Clusters) {
             self.order.spare(&key);
-            return;
+            return Vec::new();
         }
         let new = here(self.tables.get(&(kind.clone(), class)), name).cloned();
         self.order.spare(&key);
@@ -141,10 +141,10 @@ impl View {
         let old = old.or(kept.as_ref());
         let requested = class == Class::Named && kind.info().references == References::VirtualHosts;
         match (old, &new) {
-            (None, None) => return,
+            (None, None) => return Vec::new(),
             (Some(old), None) if requested && self.interest.has_name(kind, name) => {
                 self.order.keep(key, old.clone());
-                return;
+                return Vec::new();
             }
             _ => {}
         }
@@ -152,19 +152,21 @@ impl View {
         let (tables, clusters) = (&self.tables, &self.clusters);
         let is_here = |name: &Name| has_cluster(|class| tables.get(&(clusters.clone(), class)), name);
         let ready = self.order.replaced(&change, is_here, now, self.limits.reference_hold);
-        for key in ready {
-            self.release(key, now);
-        }
         self.order.note_released(now);
+        ready
     }
 
-    fn release(&mut self, key: Key, now: Moment) {
-        let Some(waiting) = self.order.drop_waiting(&key) else { return };
-        let (kind, class, name) = key;
-        let before = std::mem::replace(&mut self.origin, waiting.source);
-        let received = self.received.replace(waiting.since);
-        self.set_resource(&kind, class, name, waiting.resource, now);
-        (self.origin, self.received) = (before, received);
+    /// Applies changes whose clusters are here.
+    pub(super) fn release(&mut self, ready: Vec<Key>, now: Moment) {
+        for key in ready {
+            let Some(waiting) = self.order.drop_waiting(&key) else { continue };
+            let (kind, class, name) = key;
+            let before = std::mem::replace(&mut self.origin, waiting.source);
+            let received = self.received.replace(waiting.since);
+            self.set_resource(&kind, class, name, waiting.resource, now);
+            (self.origin, self.received) = (before, received);
+        }
+        self.order.note_released(now);
     }
 
     /// Forgets a name that no session subscribes to any more.
