@@ -14,6 +14,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::view::{
     BatchKey, Class, Completeness, Entry, Lookup, NamedError, Presence, ResourceTable, Revision,
 };
+use crate::protocol::visits::visit;
 use crate::xds::{EmptyFirst, Name, Resource, SetVersion, Type};
 
 impl Subscription {
@@ -122,6 +123,7 @@ impl Subscription {
     fn add_pending(&mut self, kind: &Type, view: &ReplyContext, may: SendScope, round: &mut Round) {
         let mut next = self.pending.first_key_value().map(|(name, pending)| (name.clone(), *pending));
         while let Some((name, pending)) = next.filter(|_| !round.is_full(view)) {
+            visit();
             let before = round.draft.bytes;
             let still = self.add_one(kind, &name, pending, view, may, round);
             if round.draft.bytes > before {

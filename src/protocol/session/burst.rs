@@ -13,6 +13,7 @@ use super::{Attempt, ReplyContext, SendScope, Session};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::view::{Class, Snapshot};
+use crate::protocol::visits::visit;
 use crate::xds::{Name, References, Role, Type};
 
 impl Session {
@@ -204,7 +205,7 @@ impl Session {
         };
         let routes: HashSet<_> = draft.warms().map(|(name, _)| name.as_str()).collect();
         let under = |name: &&Name| name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route));
-        let named: Vec<_> = subscription.names.keys().filter(under).cloned().collect();
+        let named: Vec<_> = subscription.names.keys().inspect(|_| visit()).filter(under).cloned().collect();
         let table = state.resources(&hosts, Class::Wildcard).filter(|_| subscription.wildcard.is_some());
         let may_have = |name: &&Name| self.client.clearance.allows(&hosts, name);
         let present = table.iter().flat_map(|table| table.present_names());

@@ -7,6 +7,7 @@ use super::ReplyContext;
 use super::subscription::{Pending, SentState, Subscription};
 use crate::protocol::faults::Fault;
 use crate::protocol::view::{Class, Completeness, Revision, Snapshot};
+use crate::protocol::visits::visit;
 use crate::xds::{Name, SetVersion, StatedVersions, Type};
 
 impl Subscription {
@@ -30,7 +31,7 @@ impl Subscription {
         if self.globs.is_empty() {
             return; // the usual case
         }
-        for (name, content) in stated.iter() {
+        for (name, content) in stated.iter().inspect(|_| visit()) {
             if self.names.contains_key(name) || self.collection(name).is_none() {
                 continue;
             }
@@ -145,7 +146,7 @@ impl Subscription {
             let sent = self.names.get(name).filter(|sent| sent.member && sent.held_before);
             pending.changed_by(view.state.revision) && sent.is_some() && self.known(kind, name, view).is_unknown()
         };
-        self.pending.iter().any(unconfirmed)
+        self.pending.iter().inspect(|_| visit()).any(unconfirmed)
     }
 
     /// Claims what this client holds of collections and the view does not know.

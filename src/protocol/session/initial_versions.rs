@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use crate::protocol::view::Revision;
+use crate::protocol::visits::visit;
 use crate::xds::{HeldVersions, Name, Resource, SetVersion};
 
 /// `initial_resource_versions`, kept only while the set is incomplete.
@@ -28,7 +29,8 @@ impl InitialVersions {
     pub(super) fn sum(&self) -> Option<SetVersion> {
         let share = |(name, content): (&Name, Option<_>)| content.map(|content| SetVersion::of(name.as_str(), content));
         let add = |sum: SetVersion, stated| Some(sum.plus(share(stated)?));
-        let resources = || self.versions.iter().filter(|(name, _)| !name.asks_for_end());
+        let all = || self.versions.iter().inspect(|_| visit());
+        let resources = || all().filter(|(name, _)| !name.asks_for_end());
         *self.sum.get_or_init(|| resources().try_fold(SetVersion::EMPTY, add))
     }
 
@@ -57,7 +59,8 @@ impl InitialVersions {
     /// Returns the names, with their places, whose stated versions still count, in order. A name that asks for the end of the set is one
     /// of them: it is removed once the set is complete.
     pub(super) fn current(&self) -> impl Iterator<Item = (usize, &Name)> {
-        self.versions.names().enumerate().filter(|(place, _)| !self.is_outdated(*place))
+        let all = self.versions.names().inspect(|_| visit()).enumerate();
+        all.filter(|(place, _)| !self.is_outdated(*place))
     }
 
     /// Records that the client was sent a name.

@@ -10,6 +10,7 @@ use super::{Attempt, ReplyContext};
 use crate::protocol::faults::Fault;
 use crate::protocol::set_mark::SetMark;
 use crate::protocol::view::{Class, Completeness, Lookup, Presence, ResourceTable};
+use crate::protocol::visits::visit;
 use crate::xds::{Name, SetVersion, Type};
 
 impl Subscription {
@@ -66,6 +67,7 @@ impl Subscription {
         let ready: Vec<_> = self
             .pending
             .iter()
+            .inspect(|_| visit())
             .filter(|(name, pending)| pending.is_ripe(view) && gone(name))
             .map(|(name, _)| name.clone())
             .collect();

@@ -22,6 +22,7 @@ use crate::protocol::view::{
     AbsenceEvidence, Claimed, Class, Completeness, Entry, Lookup, NamedError, Presence, ResourceTable, Revision,
     Snapshot,
 };
+use crate::protocol::visits::visit;
 use crate::xds::{Authority, Name, Resource, SetVersion, Type};
 
 #[derive(Debug)]
@@ -315,7 +316,8 @@ impl Subscription {
 
     /// When the next forced name is due, of those that are not due yet.
     pub(crate) fn next_forced(&self, now: Moment) -> Option<Moment> {
-        self.pending.values().filter_map(|pending| pending.forced_resend).filter(|due| *due > now).min()
+        let all = self.pending.values().inspect(|_| visit());
+        all.filter_map(|pending| pending.forced_resend).filter(|due| *due > now).min()
     }
 
     /// Prepares for a snapshot. Returns `false` if removals that this client should be sent are forgotten.
@@ -384,7 +386,8 @@ impl Subscription {
 
     /// Whether something that was requested is unknown.
     pub(crate) fn is_awaiting_data(&self, kind: &Type, view: &ReplyContext) -> bool {
-        let unknown = self.names.keys().any(|name| self.known(kind, name, view).is_unknown());
+        let mut names = self.names.keys().inspect(|_| visit());
+        let unknown = names.any(|name| self.known(kind, name, view).is_unknown());
         unknown || self.wildcard.is_some() && !self.can_send_full_set(kind, view)
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::protocol::view::{Entry, ResourceTable};
+use crate::protocol::visits::visit;
 use crate::xds::Name;
 
 /// Members of `*` that a client is not sent before a server has confirmed them. It is sent all others.
@@ -30,7 +31,7 @@ impl Withheld {
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
-        self.names.keys()
+        self.names.keys().inspect(|_| visit())
     }
 
     /// Withholds a resource, or one that need not be kept back any more and cannot be sent now.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::quirks::INCOMPLETE_MARKER;
+use crate::protocol::visits::visit;
 use crate::xds::Name;
 
 #[derive(Debug, Default)]
@@ -110,7 +111,12 @@ impl Rejected {
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = (&Name, &Rejection)> {
-        self.names.iter()
+        self.names.iter().inspect(|_| visit())
+    }
+
+    /// Returns how many names are rejected.
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
     }
 
     /// Returns the rejected names without a cached value, if they have changed.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::liveness::SilenceVerdict;
 use crate::protocol::moment::Moment;
+use crate::protocol::visits::visit;
 use crate::xds::Name;
 
 #[derive(Debug, Default)]
@@ -42,11 +43,11 @@ impl RequestedNames {
     }
 
     pub(crate) fn is_any_waiting(&self) -> bool {
-        self.open.values().any(|question| matches!(question, NameState::Waiting { .. }))
+        self.iter().any(|(_, question)| matches!(question, NameState::Waiting { .. }))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Name, NameState)> {
-        self.open.iter().map(|(name, question)| (name, *question))
+        self.open.iter().inspect(|_| visit()).map(|(name, question)| (name, *question))
     }
 
     /// Names of the first request of this opening, to each of which an answer is due.

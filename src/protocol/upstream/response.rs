@@ -20,6 +20,7 @@ use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{Class, Selector, Update};
+use crate::protocol::visits::visit;
 use crate::xds::{Name, Resource, Type};
 
 /// What a subscription needs to apply one response.
@@ -55,7 +56,7 @@ impl TypeSubscription {
             self.progress.repeats_begun = true;
             self.progress.to_be_repeated = match repeats && !self.progress.stated.is_empty() {
                 true => self.progress.stated.clone(),
-                false => self.versions.keys().filter(stated).cloned().collect(),
+                false => self.versions.keys().inspect(|_| visit()).filter(stated).cloned().collect(),
             };
         }
         // Names that were requested later show nothing of how far the server has come with the rest.

@@ -25,8 +25,8 @@ pub(super) struct SecondRequest {
     at_once: bool,
     /// The generation of sought names for which the open questions were last collected.
     looked: Option<u64>,
-    /// All that is cached was among what was looked at then.
-    has_seen_all: bool,
+    /// The generation up to which all claims were looked at, and all that is cached with them.
+    seen: Option<u64>,
     /// Names about which the server has been silent since, and that may be cached.
     silent: BTreeSet<Name>,
 }
@@ -36,6 +36,14 @@ pub(super) struct SecondRequest {
 pub(super) struct OpenQuestion {
     pub(crate) names: BTreeSet<Name>,
     pub(crate) set: bool,
+}
+
+/// What may hold open questions beside what was looked at.
+pub(super) struct Unseen<'a> {
+    /// Names that were not claimed yet when the generation was this one may be open questions.
+    pub(crate) since: u64,
+    /// Names about which the server has been silent since.
+    pub(crate) silent: &'a BTreeSet<Name>,
 }
 
 impl OpenQuestion {
@@ -56,7 +64,7 @@ impl SecondRequest {
     }
 
     pub(crate) fn looked(&mut self, generation: u64) {
-        (self.looked, self.has_seen_all) = (Some(generation), true);
+        (self.looked, self.seen) = (Some(generation), Some(generation));
         self.silent.clear();
     }
 
@@ -66,7 +74,7 @@ impl SecondRequest {
 
     /// There may be more open questions than were collected.
     pub(crate) fn recheck(&mut self) {
-        (self.looked, self.has_seen_all) = (None, false);
+        (self.looked, self.seen) = (None, None);
     }
 
     /// The server has been silent about a name: it may be an open question.
@@ -74,9 +82,9 @@ impl SecondRequest {
         self.silent.insert(name.clone());
     }
 
-    /// Returns the names of which it is to be found out whether they are cached; `None` stands for all.
-    pub(crate) fn unseen(&self) -> Option<&BTreeSet<Name>> {
-        Some(&self.silent).filter(|_| self.has_seen_all)
+    /// Returns what was not looked at yet on this opening; `None` stands for everything.
+    pub(crate) fn unseen(&self) -> Option<Unseen<'_>> {
+        self.seen.map(|since| Unseen { since, silent: &self.silent })
     }
 
     /// Returns a question without the names that were requested a second time on this opening.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::liveness::SilenceVerdict;
 use super::quirks::{self, ServerQuirks};
-use super::second_request::OpenQuestion;
+use super::second_request::{OpenQuestion, Unseen};
 use super::type_subscription::{OtherTypes, TimerContext, TypeSubscription};
 use crate::proto::code::UNAVAILABLE;
 use crate::protocol::faults::Fault;
@@ -14,6 +14,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::view::{
     Class, Completeness, Entry, Evidence, NamedError, Origin, Presence, Selector, Update, View,
 };
+use crate::protocol::visits::visit;
 use crate::xds::{Name, Type};
 
 impl TypeSubscription {
@@ -84,8 +85,15 @@ impl TypeSubscription {
             .filter(|_| turn.quirks.per_type_liveness);
         let Some(end) = end.filter(|_| !self.second_request.has_looked()) else { return };
         if self.poll_liveness.judge(end, turn.now) == SilenceVerdict::Proven {
+            let gone = match self.second_request.unseen() {
+                None => self.unconfirmed_present(turn),
+                Some(unseen) => {
+                    let silent = unseen.silent.iter();
+                    silent.filter(|name| self.is_unconfirmed_present(name, turn)).cloned().collect()
+                }
+            };
             self.second_request.looked(turn.at.view.sought_generation());
-            self.report_absent(self.unconfirmed_present(turn), turn, updates);
+            self.report_absent(gone, turn, updates);
         }
     }
 
@@ -202,6 +210,10 @@ impl TypeSubscription {
         {
             return;
         }
+        let at_once = soon.is_some() && self.is_to_ask_for_set(turn);
+        if silence.is_none() && !at_once {
+            return; // too early for anything else
+        }
         let repeats = self.progress.repeats && !turn.is_relay;
         if silence.is_some() && repeats && !turn.limits.faults.has(Fault::RepeatingConfirmsAll) {
             // The server has not confirmed what it has not sent again by now.
@@ -209,10 +221,6 @@ impl TypeSubscription {
             self.unconfirmed.extend(unsent.filter(|name| self.versions.contains_key(name)));
         }
         let question = self.second_request.without_asked(self.unanswered_claims(turn));
-        let at_once = soon.is_some() && question.set;
-        if silence.is_none() && !at_once {
-            return; // too early for anything else
-        }
         if silence.is_some() && self.second_request.is_empty() {
             self.progress.stated.clear(); // it has answered what it was first asked
         }
@@ -234,44 +242,63 @@ impl TypeSubscription {
         }
     }
 
-    /// What clients hold, and the server has neither sent nor reported absent.
+    /// What clients hold, and the server has neither sent nor reported absent. What was looked at before on this opening becomes that only if
+    /// the server is silent about it.
     pub(super) fn unanswered_claims(&self, turn: &TimerContext) -> OpenQuestion {
         let view = turn.at.view;
-        let requested = |name: &Name| {
-            let wanted = self.wildcard || self.names.contains(name) || self.globs.of(name).is_some();
-            wanted && !self.requested.is_waiting(name) && turn.at.origin_for(&self.wanted(name)).is_some()
-        };
-        let sought = view.sought(turn.kind, self.class).filter(|name| requested(name) && !self.is_confirmed(name));
-        let mut names: BTreeSet<_> = sought.cloned().collect();
-        match self.second_request.unseen() {
-            None => names.extend(self.unconfirmed_present(turn)),
-            Some(unseen) if turn.quirks.ignore_deletions || unseen.is_empty() => {}
-            Some(unseen) => {
-                let here = |name: &&Name| {
-                    let entry = view.entry_here(turn.kind, self.class, name);
-                    entry.is_some_and(|entry| self.is_unconfirmed(name, entry, turn))
-                };
-                names.extend(unseen.iter().filter(here).cloned());
+        let is_open = |name: &&Name| self.is_unanswered(name, turn);
+        let names = match self.second_request.unseen() {
+            None => {
+                let mut names = self.unconfirmed_present(turn);
+                names.extend(view.sought(turn.kind, self.class).filter(is_open).cloned());
+                names.extend(self.unconfirmed_removed(view, turn.kind).filter(is_open).cloned());
+                names
             }
-        }
-        names.extend(self.unconfirmed_removed(view, turn.kind).filter(|name| requested(name)).cloned());
+            Some(Unseen { since, silent }) => {
+                let claimed = view.sought_since(turn.kind, self.class, since).filter(is_open);
+                let silent = silent.iter().filter(|name| self.is_silent_question(name, turn));
+                claimed.chain(silent).cloned().collect()
+            }
+        };
+        OpenQuestion { names, set: self.is_to_ask_for_set(turn) }
+    }
+
+    /// Whether a name is requested from this server, is not known on this opening, and has no timer that runs.
+    fn is_unanswered(&self, name: &Name, turn: &TimerContext) -> bool {
+        let wanted = self.wildcard || self.names.contains(name) || self.globs.of(name).is_some();
+        let requested = wanted && !self.requested.is_waiting(name);
+        requested && turn.at.origin_for(&self.wanted(name)).is_some() && !self.is_confirmed(name)
+    }
+
+    /// Whether a name about which the server was silent is claimed, or cached and not confirmed, or was removed by others.
+    fn is_silent_question(&self, name: &Name, turn: &TimerContext) -> bool {
+        let view = turn.at.view;
+        let is_removed = || self.unconfirmed.contains(name) && self.is_missing(name, view, turn.kind);
+        let is_held = view.is_sought(turn.kind, self.class, name) || is_removed();
+        is_held && self.is_unanswered(name, turn) || self.is_unconfirmed_present(name, turn)
+    }
+
+    /// Whether a client needs the whole set, and it is to be requested again for that.
+    fn is_to_ask_for_set(&self, turn: &TimerContext) -> bool {
+        let view = turn.at.view;
         // A server that honors stated versions sends nothing once all it has is stated: until then the set is requested again.
         let requested = self.second_request.set
             && (self.progress.repeats || !self.progress.has_response() || self.second_request.has_requested_enough());
         let speaks = || turn.at.origin_for(&Selector::Wildcard).is_some();
         let is_asked = self.end_question.is_open(turn.now, turn.limits) || self.end_question.has_ended();
         let requested = requested || is_asked || self.progress.is_marked_partial();
-        let set = self.wildcard && !self.progress.complete && !requested && view.seeks_set(turn.kind) && speaks();
-        OpenQuestion { names, set }
+        self.wildcard && !self.progress.complete && !requested && view.seeks_set(turn.kind) && speaks()
     }
 
     /// Names that this server gave, has not sent on this opening, and that other servers have removed meanwhile. Before that, it
     /// may have confirmed them by not sending them.
     pub(super) fn unconfirmed_removed<'a>(&'a self, view: &'a View, kind: &'a Type) -> impl Iterator<Item = &'a Name> {
-        let gone = |name: &Name| {
-            view.entry(kind, self.class, name).is_none_or(|entry| !matches!(entry.presence, Presence::Present(_)))
-        };
-        self.unconfirmed.iter().filter(move |name| gone(name) && !self.is_confirmed(name))
+        let all = self.unconfirmed.iter().inspect(|_| visit());
+        all.filter(move |name| self.is_missing(name, view, kind) && !self.is_confirmed(name))
+    }
+
+    fn is_missing(&self, name: &Name, view: &View, kind: &Type) -> bool {
+        view.entry(kind, self.class, name).is_none_or(|entry| !matches!(entry.presence, Presence::Present(_)))
     }
 
     /// Present names that this server has not confirmed on this opening, and that its silence may remove.
@@ -281,6 +308,12 @@ impl TypeSubscription {
         }
         let here = turn.at.view.here(turn.kind, self.class);
         here.filter(|(name, entry)| self.is_unconfirmed(name, entry, turn)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether a name is one of [`Self::unconfirmed_present`].
+    fn is_unconfirmed_present(&self, name: &Name, turn: &TimerContext) -> bool {
+        let entry = || turn.at.view.entry_here(turn.kind, self.class, name);
+        !turn.quirks.ignore_deletions && entry().is_some_and(|entry| self.is_unconfirmed(name, entry, turn))
     }
 
     fn is_unconfirmed(&self, name: &Name, entry: &Entry, turn: &TimerContext) -> bool {

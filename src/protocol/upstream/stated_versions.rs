@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::quirks::ServerQuirks;
 use super::request_room::{RequestRoom, name_bytes, version_bytes};
 use super::type_subscription::TypeSubscription;
+use crate::protocol::visits::visit;
 use crate::xds::Name;
 
 impl TypeSubscription {
@@ -48,7 +49,8 @@ impl TypeSubscription {
     /// Returns the names of which a version can be stated: first what the server has to answer for, then what it need not send
     /// again, and then what it sends in any case.
     fn in_order_of_use(&self) -> Vec<&Name> {
-        let held = || self.versions.keys().filter(|name| !self.with_ttl.contains(*name));
+        let all = || self.versions.keys().inspect(|_| visit());
+        let held = || all().filter(|name| !self.with_ttl.contains(*name));
         let current = held().filter(|name| !self.unconfirmed.contains(*name));
         let others = held().filter(|name| self.unconfirmed.contains(*name));
         self.second_request.names.iter().chain(current).chain(others).collect()

@@ -62,8 +62,9 @@ impl Sought {
             return None;
         };
         let names = self.names.entry((claim.kind.clone(), class)).or_default();
-        match names.insert(session, &name, limits.sought_names) {
-            Insertion::New => self.generation += 1,
+        let next = self.generation + 1;
+        match names.insert(session, &name, limits.sought_names, next) {
+            Insertion::New => self.generation = next,
             Insertion::Known => {}
             Insertion::Absent(revision) => {
                 return Some(NameChanged { kind: claim.kind, name, revision, claimed: Some(class) });
@@ -125,15 +126,16 @@ impl Sought {
 
     /// Another opening of a set, a collection or a name has begun: what was answered before is no evidence any more.
     pub(crate) fn interrupt(&mut self, kind: &Type, of: &Selector) {
-        let (class, is_of): (_, &dyn Fn(&Name) -> bool) = match of {
-            Selector::Wildcard => (Class::Wildcard, &|_| true),
-            Selector::Name(name) => {
-                (Class::Named, &move |known| known == name || known.collection().as_ref() == Some(name))
-            }
+        let class = match of {
+            Selector::Wildcard => Class::Wildcard,
+            Selector::Name(_) => Class::Named,
         };
         let key = (kind.clone(), class);
         if let Some(names) = self.names.get_mut(&key) {
-            names.forget_answers(is_of);
+            match of {
+                Selector::Wildcard => names.forget_answers(),
+                Selector::Name(name) => names.forget_answers_of(name),
+            }
             self.make_room(&key);
         }
     }
@@ -248,6 +250,16 @@ impl View {
         self.sought.names.get(&(kind.clone(), class)).into_iter().flat_map(SoughtNames::names)
     }
 
+    /// Returns the sought names that were not when the generation was this one.
+    pub(crate) fn sought_since(&self, kind: &Type, class: Class, generation: u64) -> impl Iterator<Item = &Name> {
+        let names = self.sought.names.get(&(kind.clone(), class));
+        names.into_iter().flat_map(move |names| names.names_after(generation))
+    }
+
+    pub(crate) fn is_sought(&self, kind: &Type, class: Class, name: &Name) -> bool {
+        self.sought.names.get(&(kind.clone(), class)).is_some_and(|names| names.has(name))
+    }
+
     /// Returns whether a client holds a set whose contents are unknown.
     pub fn seeks_set(&self, kind: &Type) -> bool {
         self.sought.sets.contains(kind)
@@ -259,7 +271,6 @@ impl View {
         let table = self.tables.get(&(kind.clone(), class));
         let all =
             table.into_iter().flat_map(|table| table.present_names().filter_map(|name| Some((name, table.get(name)?))));
-        let all = all.inspect(|_| visit());
         all.filter(move |(name, _)| !self.is_doomed(kind, class, name) && !self.is_held_back(kind, class, name))
     }
 

@@ -9,6 +9,7 @@ use rpds::{HashTrieMapSync, RedBlackTreeSetSync};
 
 use super::revision::Revision;
 use super::update::Completeness;
+use crate::protocol::visits::visit;
 use crate::xds::Name;
 
 #[derive(Debug, Clone, Default)]
@@ -49,7 +50,7 @@ impl Collections {
         let near = here
             .range::<str, _>((Included(glob.folder()), Unbounded))
             .take_while(|name| name.as_str().starts_with(glob.folder()));
-        for name in near.filter(|name| name.collection().as_ref() == Some(glob)) {
+        for name in near.inspect(|_| visit()).filter(|name| name.collection().as_ref() == Some(glob)) {
             collection.members.insert_mut(name.clone());
         }
         self.followed.insert_mut(glob.clone(), collection);
@@ -104,7 +105,7 @@ impl Collections {
 
 impl Collection {
     pub(crate) fn members(&self) -> impl Iterator<Item = &Name> {
-        self.members.iter()
+        self.members.iter().inspect(|_| visit())
     }
 
     pub(crate) fn len(&self) -> usize {

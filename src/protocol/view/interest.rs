@@ -11,6 +11,7 @@ use super::session_id::SessionId;
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::visits::visit;
 use crate::xds::{Name, Type};
 
 /// What a subscription selects of a type.
@@ -207,7 +208,8 @@ impl Interest {
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Type, Selector)> {
         self.types.iter().flat_map(|(kind, of)| {
             let wildcard = of.wildcard.iter().map(|_| Selector::Wildcard);
-            wildcard.chain(of.names.keys().cloned().map(Selector::Name)).map(move |wanted| (kind, wanted))
+            let names = of.names.keys().cloned().map(Selector::Name);
+            wildcard.chain(names).inspect(|_| visit()).map(move |wanted| (kind, wanted))
         })
     }
 
@@ -240,38 +242,41 @@ impl Interest {
 
     pub(crate) fn wildcard_sessions(&self, kind: &Type) -> impl Iterator<Item = SessionId> {
         let watchers = self.types.get(kind).and_then(|of| of.wildcard.as_ref());
-        watchers.into_iter().flat_map(|watchers| watchers.sessions.iter().copied())
+        watchers.into_iter().flat_map(Watchers::sessions)
     }
 
     pub(crate) fn sessions_of(&self, kind: &Type, name: &Name) -> impl Iterator<Item = SessionId> {
         let of = |name: &Name| self.types.get(kind).and_then(|of| of.names.get(name));
         let watchers = of(name).into_iter().chain(self.collection(kind, name).and_then(|glob| of(&glob)));
-        watchers.flat_map(|watchers| watchers.sessions.iter().copied())
+        watchers.flat_map(Watchers::sessions)
     }
 
     /// Returns whether a session waits for this and may trigger a fallback (FB-6). Sessions that request more absent names than the
     /// limit may not, except by a wildcard.
     pub(crate) fn awaits(&self, kind: &Type, wanted: &Selector) -> bool {
         let Some(of) = self.types.get(kind) else { return false };
-        let may = |session| self.absent.get(session).is_none_or(|count| *count <= self.limits.absent_names_per_stream);
+        let may = |session: SessionId| {
+            self.absent.get(&session).is_none_or(|count| *count <= self.limits.absent_names_per_stream)
+        };
         match wanted {
             Selector::Wildcard => of.wildcard.as_ref().is_some_and(|watchers| !watchers.sessions.is_empty()),
             Selector::Name(name) => {
-                of.names.get(name).is_some_and(|watchers| watchers.expected || watchers.sessions.iter().any(may))
+                of.names.get(name).is_some_and(|watchers| watchers.expected || watchers.sessions().any(may))
             }
         }
     }
 
     /// Returns how many sessions request more absent names than the limit.
     pub(crate) fn over_absent_limit(&self) -> usize {
-        self.absent.values().filter(|count| **count > self.limits.absent_names_per_stream).count()
+        let counts = self.absent.values().inspect(|_| visit());
+        counts.filter(|count| **count > self.limits.absent_names_per_stream).count()
     }
 
     /// Records whether a name is known to be absent. Then it does not linger.
     pub(crate) fn note_absence(&mut self, kind: &Type, name: &Name, absent: bool) {
         let Some(watchers) = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name)) else { return };
         if std::mem::replace(&mut watchers.absent, absent) != absent {
-            watchers.sessions.iter().for_each(|session| note_absent(&mut self.absent, *session, absent));
+            watchers.sessions().for_each(|session| note_absent(&mut self.absent, session, absent));
         }
         if absent
             && !watchers.expected
@@ -287,7 +292,7 @@ impl Interest {
 
     pub(crate) fn everyone(&self) -> impl Iterator<Item = SessionId> {
         let watchers = self.types.values().flat_map(|of| of.wildcard.iter().chain(of.names.values()));
-        watchers.flat_map(|watchers| watchers.sessions.iter().copied())
+        watchers.inspect(|_| visit()).flat_map(Watchers::sessions)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
@@ -358,6 +363,12 @@ impl Interest {
                 Watchers::default()
             }),
         }
+    }
+}
+
+impl Watchers {
+    fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.sessions.iter().copied().inspect(|_| visit())
     }
 }
 

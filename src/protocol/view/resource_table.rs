@@ -23,6 +23,7 @@ use super::revision::Revision;
 use super::update::Completeness;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::visits::visit;
 use crate::xds::{Name, Resource, SetVersion};
 
 /// The result of applying a resource.
@@ -103,12 +104,12 @@ impl ResourceTable {
     }
 
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&Name, &Entry)> {
-        self.entries.iter()
+        self.entries.iter().inspect(|_| visit())
     }
 
     /// Returns the present resources that changed after a revision, in the order of change.
     pub fn additions(&self, after: Revision) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
-        self.additions.range((Excluded(after), Unbounded)).filter_map(|(_, name)| {
+        changes_after(&self.additions, after).filter_map(|name| {
             let entry = self.entries.get(name)?;
             match &entry.presence {
                 Presence::Present(resource) => Some((entry, resource)),
@@ -119,7 +120,7 @@ impl ResourceTable {
 
     /// Returns the present resources whose TTL was extended after a revision.
     pub(crate) fn refreshes(&self, after: Revision) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
-        self.refreshes.range((Excluded(after), Unbounded)).filter_map(|(_, name)| {
+        changes_after(&self.refreshes, after).filter_map(|name| {
             let entry = self.entries.get(name)?;
             match &entry.presence {
                 Presence::Present(resource) => Some((entry, resource)),
@@ -130,14 +131,18 @@ impl ResourceTable {
 
     /// Returns the names of present resources that changed after a revision, in the order of change.
     pub(crate) fn changed_since(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
-        let names = self.additions.range((Excluded(after), Unbounded)).map(|(_, name)| name);
-        names.filter_map(|name| Some((name, self.entries.get(name)?)))
+        changes_after(&self.additions, after).filter_map(|name| Some((name, self.entries.get(name)?)))
     }
 
     /// Returns the names of present resources whose TTL was extended after a revision.
     pub(crate) fn refreshed_since(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
-        let names = self.refreshes.range((Excluded(after), Unbounded)).map(|(_, name)| name);
-        names.filter_map(|name| Some((name, self.entries.get(name)?)))
+        changes_after(&self.refreshes, after).filter_map(|name| Some((name, self.entries.get(name)?)))
+    }
+
+    /// Returns the revision of the last addition or removal.
+    pub(super) fn newest(&self) -> Revision {
+        let newest = |journal: &RedBlackTreeMapSync<Revision, Name>| journal.last().map(|(revision, _)| *revision);
+        newest(&self.additions).max(newest(&self.removals)).unwrap_or_default()
     }
 
     /// Returns the servers that gave what is present, by their places in the plan.
@@ -147,9 +152,7 @@ impl ResourceTable {
 
     /// Returns the names that were removed after a revision, in the order of removal.
     pub(crate) fn removals(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
-        self.removals
-            .range((Excluded(after), Unbounded))
-            .filter_map(|(_, name)| self.entries.get(name).map(|entry| (name, entry)))
+        changes_after(&self.removals, after).filter_map(|name| Some((name, self.entries.get(name)?)))
     }
 
     /// Records a publication: the last one was at a revision, and its oldest change was received then.
@@ -199,7 +202,7 @@ impl ResourceTable {
     }
 
     pub(crate) fn present_names(&self) -> impl Iterator<Item = &Name> {
-        self.additions.values()
+        self.additions.values().inspect(|_| visit())
     }
 
     pub(super) fn present(&self) -> usize {
@@ -386,11 +389,16 @@ impl ResourceTable {
 
     /// Returns what is present and was given by its server since then.
     pub(crate) fn given_since(&self, since: Moment) -> impl Iterator<Item = (&Name, &Entry)> {
-        self.entries.iter().filter(move |(_, entry)| entry.resource().is_some() && entry.since >= since)
+        self.entries().filter(move |(_, entry)| entry.resource().is_some() && entry.since >= since)
     }
 
     /// Returns how many of the present resources came from each server, by its place in the plan.
     pub(super) fn by_server(&self) -> &BTreeMap<u16, usize> {
         &self.by_server
     }
+}
+
+/// Returns the names in a journal after a revision, in the order of change.
+fn changes_after(journal: &RedBlackTreeMapSync<Revision, Name>, after: Revision) -> impl Iterator<Item = &Name> {
+    journal.range((Excluded(after), Unbounded)).map(|(_, name)| name).inspect(|_| visit())
 }

@@ -5,15 +5,19 @@
 //! long as it is evidence and nothing else needs the room: others may claim the same.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 
 use super::name_room::{NameRoom, Shares};
 use super::revision::Revision;
 use super::session_id::SessionId;
+use crate::protocol::visits::visit;
 use crate::xds::Name;
 
 #[derive(Debug, Default)]
 pub(super) struct SoughtNames {
-    names: BTreeMap<Name, Claimant>,
+    names: BTreeMap<Name, ClaimedName>,
+    /// The same names by their numbers: the latest comes last.
+    by_number: BTreeMap<u64, Name>,
     /// The names that one session has claimed alone.
     own: BTreeSet<(SessionId, Name)>,
     /// The names of sessions that left.
@@ -24,6 +28,13 @@ pub(super) struct SoughtNames {
     limit: usize,
     /// Sessions with claims that had no room.
     pub(super) waiting: BTreeSet<SessionId>,
+}
+
+#[derive(Debug)]
+struct ClaimedName {
+    claimant: Claimant,
+    /// The generation of its first claim.
+    number: u64,
 }
 
 /// Who has claimed a name.
@@ -49,12 +60,15 @@ pub(super) enum Insertion {
 }
 
 impl SoughtNames {
-    pub(super) fn insert(&mut self, session: SessionId, name: &Name, limit: usize) -> Insertion {
+    /// Adds a claim. A new name gets the number, which is higher than those before.
+    pub(super) fn insert(&mut self, session: SessionId, name: &Name, limit: usize, number: u64) -> Insertion {
         self.limit = limit;
         if let Some(answered) = self.absent.get(name) {
             return Insertion::Absent(*answered);
         }
-        let Some(claimant) = self.names.get_mut(name) else { return self.insert_new(session, name) };
+        let Some(ClaimedName { claimant, .. }) = self.names.get_mut(name) else {
+            return self.insert_new(session, name, number);
+        };
         match claimant {
             Claimant::One(other) if *other != session => {
                 let other = *other;
@@ -76,7 +90,7 @@ impl SoughtNames {
         Insertion::Known
     }
 
-    fn insert_new(&mut self, session: SessionId, name: &Name) -> Insertion {
+    fn insert_new(&mut self, session: SessionId, name: &Name, number: u64) -> Insertion {
         if !self.room.admits(session, self.left.len(), &Shares::of_claims(self.limit)) {
             self.waiting.insert(session);
             return Insertion::NoRoom;
@@ -84,11 +98,12 @@ impl SoughtNames {
         if self.names.len() >= self.limit
             && let Some(oldest) = self.left.pop_first()
         {
-            self.names.remove(&oldest);
+            self.take_name(&oldest);
             self.room.on_name_ended(1);
         }
         self.bound_answers(1);
-        self.names.insert(name.clone(), Claimant::One(session));
+        self.names.insert(name.clone(), ClaimedName { claimant: Claimant::One(session), number });
+        self.by_number.insert(number, name.clone());
         self.own.insert((session, name.clone()));
         self.room.on_new_name(1);
         self.room.on_subscribed(session, None, 1, 1);
@@ -96,7 +111,16 @@ impl SoughtNames {
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
-        self.names.keys()
+        self.names.keys().inspect(|_| visit())
+    }
+
+    /// Returns the names with higher numbers.
+    pub(super) fn names_after(&self, number: u64) -> impl Iterator<Item = &Name> {
+        self.by_number.range((Excluded(number), Unbounded)).map(|(_, name)| name).inspect(|_| visit())
+    }
+
+    pub(super) fn has(&self, name: &Name) -> bool {
+        self.names.contains_key(name)
     }
 
     pub(super) fn is_any_claimed(&self) -> bool {
@@ -111,7 +135,7 @@ impl SoughtNames {
     /// Drops a name that is known now. Returns who has claimed it.
     pub(super) fn remove(&mut self, name: &Name) -> Option<Claimant> {
         self.absent.remove(name);
-        let claimant = self.names.remove(name)?;
+        let claimant = self.take_name(name)?;
         match &claimant {
             Claimant::One(session) => {
                 self.own.remove(&(*session, name.clone()));
@@ -121,6 +145,12 @@ impl SoughtNames {
             Claimant::Several(_) | Claimant::Many => {}
         }
         self.room.on_name_ended(1);
+        Some(claimant)
+    }
+
+    fn take_name(&mut self, name: &Name) -> Option<Claimant> {
+        let ClaimedName { claimant, number } = self.names.remove(name)?;
+        self.by_number.remove(&number);
         Some(claimant)
     }
 
@@ -143,15 +173,27 @@ impl SoughtNames {
         self.absent.remove(name);
     }
 
-    /// Forgets answers that are no evidence any more.
-    pub(super) fn forget_answers(&mut self, of: impl Fn(&Name) -> bool) {
-        self.absent.retain(|name, _| !of(name));
+    /// Forgets all answers: they are no evidence any more.
+    pub(super) fn forget_answers(&mut self) {
+        self.absent.clear();
+    }
+
+    /// Forgets the answer for a name, and those for its members if it is a collection.
+    pub(super) fn forget_answers_of(&mut self, name: &Name) {
+        self.absent.remove(name);
+        if name.is_glob() {
+            let members = name.members_in(&self.absent).inspect(|_| visit());
+            let members: Vec<_> = members.map(|(member, _)| member.clone()).collect();
+            for member in &members {
+                self.absent.remove(member);
+            }
+        }
     }
 
     pub(super) fn remove_members(&mut self, glob: &Name) {
-        self.forget_answers(|member| member.collection().as_ref() == Some(glob));
-        let members: Vec<_> =
-            self.names.keys().filter(|member| member.collection().as_ref() == Some(glob)).cloned().collect();
+        self.forget_answers_of(glob);
+        let members = glob.members_in(&self.names).inspect(|_| visit());
+        let members: Vec<_> = members.map(|(member, _)| member.clone()).collect();
         for member in &members {
             self.remove(member);
         }
@@ -161,9 +203,11 @@ impl SoughtNames {
         self.waiting.remove(&session);
         let first = (session, Name::from(""));
         let own = self.own.range(first..).take_while(|(owner, _)| *owner == session);
-        let own: Vec<_> = own.map(|(_, name)| name.clone()).collect();
+        let own: Vec<_> = own.inspect(|_| visit()).map(|(_, name)| name.clone()).collect();
         for name in own {
-            self.names.insert(name.clone(), Claimant::Left);
+            if let Some(claimed) = self.names.get_mut(&name) {
+                claimed.claimant = Claimant::Left;
+            }
             self.own.remove(&(session, name.clone()));
             self.left.insert(name);
         }
@@ -189,9 +233,29 @@ mod tests {
     const HONEST: SessionId = SessionId(2);
     const LIMIT: usize = 1000;
 
+    fn insert(sought: &mut SoughtNames, session: SessionId, name: &str) -> Insertion {
+        let last = sought.by_number.last_key_value().map_or(0, |(number, _)| *number);
+        sought.insert(session, &name.into(), LIMIT, last + 1)
+    }
+
     fn claim(sought: &mut SoughtNames, session: SessionId, prefix: &str, count: usize) -> usize {
-        let names = (0..count).map(|number| Name::from(format!("{prefix}-{number:04}").as_str()));
-        names.filter(|name| sought.insert(session, name, LIMIT) == Insertion::New).count()
+        let names = (0..count).map(|number| format!("{prefix}-{number:04}"));
+        names.filter(|name| insert(sought, session, name) == Insertion::New).count()
+    }
+
+    #[test]
+    fn names_that_were_claimed_after_a_number_are_found_until_they_are_answered() {
+        let mut sought = SoughtNames::default();
+        for (number, name) in [(3, "b"), (5, "a"), (8, "c"), (9, "a")] {
+            sought.insert(GREEDY, &name.into(), LIMIT, number);
+        }
+        let after = |sought: &SoughtNames, number| sought.names_after(number).map(Name::to_string).collect::<Vec<_>>();
+        assert_eq!(after(&sought, 0), ["b", "a", "c"]);
+        assert_eq!(after(&sought, 5), ["c"], "a was claimed before");
+        sought.on_left(GREEDY);
+        assert!(sought.remove(&"c".into()).is_some() && after(&sought, 3) == ["a"]);
+        assert_eq!(sought.insert(HONEST, &"c".into(), LIMIT, 10), Insertion::New);
+        assert_eq!(after(&sought, 5), ["c"], "it is claimed again");
     }
 
     #[test]
@@ -201,8 +265,8 @@ mod tests {
         assert_eq!(claim(&mut sought, HONEST, "honest", 10), 10);
         assert_eq!(sought.waiting, [GREEDY].into());
         assert_eq!(sought.names().count(), 885);
-        assert_eq!(sought.insert(HONEST, &"greedy-0000".into(), LIMIT), Insertion::Known);
-        assert_eq!(sought.insert(GREEDY, &"greedy-0000".into(), LIMIT), Insertion::Known, "both have claimed it");
+        assert_eq!(insert(&mut sought, HONEST, "greedy-0000"), Insertion::Known);
+        assert_eq!(insert(&mut sought, GREEDY, "greedy-0000"), Insertion::Known, "both have claimed it");
     }
 
     #[test]
@@ -227,7 +291,7 @@ mod tests {
         sought.on_left(GREEDY);
         assert_eq!(sought.take_waiting(), [HONEST].into());
         assert_eq!(sought.names().count(), 975, "nothing needs the room yet");
-        assert_eq!(sought.insert(SessionId(3), &"greedy-0800".into(), LIMIT), Insertion::Known);
+        assert_eq!(insert(&mut sought, SessionId(3), "greedy-0800"), Insertion::Known);
         claim(&mut sought, HONEST, "honest", LIMIT);
         assert_eq!(sought.names().count(), LIMIT);
         let honest = sought.names().filter(|name| name.as_str().starts_with("honest")).count();
@@ -236,7 +300,7 @@ mod tests {
         for name in sought.names().cloned().collect::<Vec<_>>() {
             assert!(sought.remove(&name).is_some());
         }
-        assert!(sought.own.is_empty() && sought.left.is_empty());
+        assert!(sought.own.is_empty() && sought.left.is_empty() && sought.by_number.is_empty());
         assert_eq!(claim(&mut sought, SessionId(4), "other", LIMIT), 875, "all of it was given back");
     }
 }

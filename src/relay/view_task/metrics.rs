@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 
 use super::ViewTask;
 use crate::protocol::sources::{LadderSummary, Sources};
+use crate::protocol::view::View;
 use crate::relay::report::{LadderMetrics, RemovalMetrics, Totals, TypeSize, ViewMetrics};
-use crate::xds::Type;
+use crate::xds::{Type, TypeTable};
 
 impl ViewTask {
     pub(super) fn metrics(&mut self) -> ViewMetrics {
@@ -25,34 +26,40 @@ impl ViewTask {
         let mut servers: Vec<_> = (0..connectors.len()).map(|at| self.links.metrics(at, named(at))).collect();
         servers.retain(|server| server.streams > 0 || server.totals != Totals::default());
         let types = asked_types(&mut self.sources);
-        let held = types.iter().map(|(kind, wildcard)| self.view.held(kind, *wildcard)).sum();
         let waiting = self.published.waiting.load(Ordering::Relaxed);
-        let (key, sessions, guessing) = (self.metric_label.name(), self.sessions.len(), self.view.over_absent_limit());
-        let (dangling, disorder) = (self.view.dangling().count(), self.order_metrics);
+        let (key, sessions) = (self.metric_label.name(), self.sessions.len());
         ViewMetrics {
             label: key,
             sessions,
             blocked: waiting,
-            over_absent_limit: guessing,
-            cached: held,
-            by_type: self.sizes(),
-            from_disk: self.view.loaded_from_disk(),
             ladders,
             servers,
-            dangling,
-            order: disorder,
-            removals: RemovalMetrics { bytes: self.view.removal_bytes(), forgotten: self.view.forgotten_removals() },
+            order: self.order_metrics,
+            ..of_view(&self.view, &self.table, &types)
         }
     }
+}
 
-    fn sizes(&self) -> BTreeMap<String, TypeSize> {
-        let mut sizes = BTreeMap::<String, TypeSize>::new();
-        for (kind, resources, bytes) in self.view.sizes().filter(|(_, resources, _)| *resources > 0) {
-            let name = if self.table.knows(kind.name()) { kind.name() } else { "other" };
-            *sizes.entry(name.to_owned()).or_default() += TypeSize { resources, bytes };
-        }
-        sizes
+/// Returns what is read of the view itself. It costs by types, sessions and dangling clusters.
+fn of_view(view: &View, table: &TypeTable, types: &BTreeSet<(Type, bool)>) -> ViewMetrics {
+    ViewMetrics {
+        over_absent_limit: view.over_absent_limit(),
+        cached: types.iter().map(|(kind, wildcard)| view.held(kind, *wildcard)).sum(),
+        by_type: sizes(view, table),
+        from_disk: view.loaded_from_disk(),
+        dangling: view.dangling().count(),
+        removals: RemovalMetrics { bytes: view.removal_bytes(), forgotten: view.forgotten_removals() },
+        ..ViewMetrics::default()
     }
+}
+
+fn sizes(view: &View, table: &TypeTable) -> BTreeMap<String, TypeSize> {
+    let mut sizes = BTreeMap::<String, TypeSize>::new();
+    for (kind, resources, bytes) in view.sizes().filter(|(_, resources, _)| *resources > 0) {
+        let name = if table.knows(kind.name()) { kind.name() } else { "other" };
+        *sizes.entry(name.to_owned()).or_default() += TypeSize { resources, bytes };
+    }
+    sizes
 }
 
 /// Returns the types that are requested upstream, and whether by wildcard.
@@ -61,4 +68,77 @@ fn asked_types(sources: &mut Sources) -> BTreeSet<(Type, bool)> {
         stream.types().map(|subscription| (subscription.kind.clone(), subscription.wildcard)).collect::<Vec<_>>()
     });
     subscriptions.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::proto::{Any, discovery};
+    use crate::protocol::limits::Limits;
+    use crate::protocol::moment::Moment;
+    use crate::protocol::view::{BrakeRules, Class, Evidence, InterestChange, Retain, Selector, SessionId, Update};
+    use crate::protocol::visits::take_visits;
+    use crate::xds::{BodyStore, Resource};
+
+    const CLUSTERS: &str = "envoy.config.cluster.v3.Cluster";
+    const LISTENERS: &str = "envoy.config.listener.v3.Listener";
+    const SECRETS: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
+
+    /// A view with twice as many clusters, of which a brake holds half, as many listeners after as many removals, and as many secrets that do
+    /// not exist.
+    fn view_of(count: usize) -> (View, Arc<TypeTable>) {
+        let table = Arc::new(TypeTable::new());
+        let brakes = BrakeRules { types: [CLUSTERS.into()].into(), share: 10, count: 1, ..BrakeRules::default() };
+        let limits = Limits { brakes, reference_hold: Duration::ZERO, ..Limits::default() };
+        let mut view = View::new(table.clone(), limits.into());
+        let [clusters, listeners, secrets] = [CLUSTERS, LISTENERS, SECRETS].map(|kind| table.resolve(kind));
+        let names: Vec<_> = (0..2 * count).map(|number| format!("r{number:06}")).collect();
+        let store = BodyStore::default();
+        let resources = |kind: &Type, names: &[String]| -> Vec<Arc<Resource>> {
+            let resource = |name: &String| {
+                let any = Any { type_url: format!("type.googleapis.com/{}", kind.name()), value: bytes::Bytes::new() };
+                let wrapper = discovery::Resource { name: name.clone(), resource: Some(any), ..Default::default() };
+                Arc::new(Resource::from_wrapper(0, wrapper, kind, &store).unwrap())
+            };
+            names.iter().map(resource).collect()
+        };
+        let absent = |kind: &Type, class, name: &String| {
+            let (kind, key) = (kind.clone(), name.as_str().into());
+            Update::Absent { kind, class, key, evidence: Evidence::Reported }
+        };
+        let named = names[..count].iter().map(|name| (&secrets, Selector::Name(name.as_str().into())));
+        let wildcards = [(&clusters, Selector::Wildcard), (&listeners, Selector::Wildcard)];
+        for (kind, selector) in wildcards.into_iter().chain(named) {
+            let change = InterestChange { kind: kind.clone(), selector, on: true };
+            view.change_interest(SessionId(1), change, Moment::START);
+        }
+        for (kind, names) in [(&clusters, &names[..]), (&clusters, &names[..count]), (&listeners, &names[..])] {
+            let (kind, resources, retain) = (kind.clone(), resources(kind, names), Retain::nothing());
+            view.apply(vec![Update::FullSet { kind, resources, retain }], Moment::START + Duration::from_secs(60));
+        }
+        let removed = names[..count].iter().map(|name| absent(&listeners, Class::Wildcard, name));
+        let removed = removed.chain(names[..count].iter().map(|name| absent(&secrets, Class::Named, name)));
+        view.apply(removed.collect(), Moment::START + Duration::from_secs(60));
+        view.publish();
+        assert_eq!(view.brakes(0)[0].held, count);
+        (view, table)
+    }
+
+    #[test]
+    fn a_look_at_a_view_costs_nothing_of_what_is_in_it() {
+        let visits = |count| {
+            let (view, table) = view_of(count);
+            let types: BTreeSet<_> = [CLUSTERS, LISTENERS].map(|kind| (table.resolve(kind), true)).into();
+            take_visits();
+            let metrics = of_view(&view, &table, &types);
+            let visits = take_visits();
+            assert_eq!((metrics.cached, metrics.over_absent_limit), (3 * count, 1));
+            visits
+        };
+        let [few, many] = [1_000, 50_000].map(visits);
+        assert!(many <= 8 && many == few, "{few} with 1,000 of each, {many} with 50,000");
+    }
 }

@@ -11,6 +11,7 @@ use crate::protocol::upstream::quirks::{InitialSet, OnResourceTimeout, ServerQui
 use crate::protocol::upstream::requested_names::NameState;
 use crate::protocol::upstream::type_subscription::TypeSubscription;
 use crate::protocol::view::{Class, Selector, Update};
+use crate::protocol::visits::visit;
 use crate::xds::{Name, Type};
 
 impl TypeSubscription {
@@ -136,7 +137,7 @@ impl TypeSubscription {
         }
         let is_stated = |name: &&Name| !self.unconfirmed.contains(*name) && !self.with_ttl.contains(*name);
         let again = versions.iter().filter(|(name, version)| is_known(name, version) && is_stated(name)).count();
-        first && again > 0 && 2 * again > self.versions.keys().filter(is_stated).count()
+        first && again > 0 && 2 * again > self.versions.keys().inspect(|_| visit()).filter(is_stated).count()
     }
 
     /// Returns the requested names that a removal concerns: a name also stands for its aliases.

@@ -12,6 +12,7 @@ use crate::protocol::upstream::requested_names::NameState;
 use crate::protocol::upstream::set_progress::NewContent;
 use crate::protocol::upstream::type_subscription::TypeSubscription;
 use crate::protocol::view::{Class, Retain, Selector, Update};
+use crate::protocol::visits::visit;
 use crate::xds::Name;
 
 impl TypeSubscription {
@@ -120,7 +121,8 @@ impl TypeSubscription {
             Some(NameState::Waiting { first: false, .. }) => any,
             Some(NameState::Absent) => false, // reported already
         };
-        self.names.iter().filter(|name| known(name) && absent(name) && !self.globs.has(name)).cloned().collect()
+        let all = self.names.iter().inspect(|_| visit());
+        all.filter(|name| known(name) && absent(name) && !self.globs.has(name)).cloned().collect()
     }
 
     /// Removes names that were unsubscribed and subscribed again a moment ago: an older response may lack them although they

@@ -40,7 +40,7 @@ impl Stream {
             left_out: subscription.left_out.len(),
             misnamed: subscription.misnamed,
             asked_again: subscription.second_request.names.len() + usize::from(subscription.second_request.set),
-            rejected: subscription.rejected.names().count(),
+            rejected: subscription.rejected.len(),
             unnamed: subscription.rejected.unnamed.as_ref(),
         })
     }

@@ -9,6 +9,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::liveness::PollFailure;
 use crate::protocol::view::Class;
+use crate::protocol::visits::visit;
 use crate::xds::{Name, Role, Type};
 
 /// What a server has answered to the first request for a type on one opening.
@@ -56,7 +57,7 @@ impl TypeSubscription {
             true => variant == Variant::Delta && self.requested.is_waiting(name),
             false => !is_stated(self.own_name(name)),
         };
-        let names: BTreeSet<Name> = self.names.iter().filter(due).cloned().collect();
+        let names: BTreeSet<Name> = self.names.iter().inspect(|_| visit()).filter(due).cloned().collect();
         self.requested.expect(names);
     }
 

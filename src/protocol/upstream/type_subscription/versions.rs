@@ -4,6 +4,7 @@ use super::TypeSubscription;
 use crate::protocol::upstream::end_question::EndQuestion;
 use crate::protocol::upstream::second_request::SecondRequest;
 use crate::protocol::view::Class;
+use crate::protocol::visits::visit;
 use crate::xds::Name;
 
 impl TypeSubscription {
@@ -35,7 +36,8 @@ impl TypeSubscription {
     /// Makes the server send these again: it is used in another variant, its stream ended within a set, or other servers have
     /// sent other content meanwhile. A new stream states their names under a version that no server gives.
     pub(crate) fn clear_versions(&mut self, which: impl Fn(&Name) -> bool) {
-        self.unconfirmed.extend(self.versions.keys().filter(|name| which(name)).cloned());
+        let all = self.versions.keys().inspect(|_| visit());
+        self.unconfirmed.extend(all.filter(|name| which(name)).cloned());
         if self.class == Class::Wildcard {
             self.accepted.clear();
         }

@@ -27,6 +27,8 @@ pub(crate) struct Hold {
     items: BTreeMap<Name, Held>,
     /// When each is let go, by the clock.
     by_due: BTreeSet<(Duration, Name)>,
+    /// How many there are of each generation.
+    generations: BTreeMap<u64, usize>,
     removals: usize,
     /// Removals that the server has taken back.
     taken_back: usize,
@@ -76,7 +78,7 @@ impl Held {
 impl Hold {
     pub(crate) fn new(start_size: usize, clock: Clock, now: Moment) -> Self {
         let (empty_since, opening, complete) = Default::default();
-        let (items, by_due, removals, taken_back, new, changes) = Default::default();
+        let (items, by_due, generations, removals, taken_back, new, changes) = Default::default();
         Self {
             start_size,
             since: now,
@@ -86,6 +88,7 @@ impl Hold {
             complete,
             items,
             by_due,
+            generations,
             removals,
             taken_back,
             new,
@@ -146,6 +149,7 @@ impl Hold {
         self.removals += usize::from(held.is_removal());
         self.new += usize::from(held.is_new());
         self.by_due.insert((held.due(rules), name.clone()));
+        *self.generations.entry(held.generation).or_default() += 1;
         self.items.insert(name, held);
     }
 
@@ -155,7 +159,17 @@ impl Hold {
         self.removals -= usize::from(held.is_removal());
         self.new -= usize::from(held.is_new());
         self.by_due.remove(&(held.due(rules), name.clone()));
+        self.leave_generation(held.generation);
         Some(held)
+    }
+
+    fn leave_generation(&mut self, generation: u64) {
+        if let Some(count) = self.generations.get_mut(&generation) {
+            *count -= 1;
+            if *count == 0 {
+                self.generations.remove(&generation);
+            }
+        }
     }
 
     /// The server has the resource again.
@@ -181,10 +195,14 @@ impl Hold {
         }
     }
 
-    /// Takes out all that matches.
+    /// Takes out all that matches. It looks at everything that is held.
     pub(crate) fn take(&mut self, rules: &BrakeRules, matches: impl Fn(&Name, &Held) -> bool) -> Vec<(Name, Held)> {
-        let names: Vec<_> =
-            self.items.iter().filter(|(name, held)| matches(name, held)).map(|(name, _)| name.clone()).collect();
+        let matching = self.items().filter(|(name, held)| matches(name, held));
+        let names: Vec<_> = matching.map(|(name, _)| name.clone()).collect();
+        self.take_names(names, rules)
+    }
+
+    fn take_names(&mut self, names: impl IntoIterator<Item = Name>, rules: &BrakeRules) -> Vec<(Name, Held)> {
         names.into_iter().filter_map(|name| self.remove(&name, rules).map(|held| (name, held))).collect()
     }
 
@@ -195,7 +213,10 @@ impl Hold {
         }
         let time = self.clock.read(now);
         let all = self.empty_since.is_some();
-        self.take(rules, |_, held| all || held.due(rules) <= time)
+        let in_order = self.by_due.iter().inspect(|_| visit());
+        let due: BTreeSet<Name> =
+            in_order.take_while(|(due, _)| all || *due <= time).map(|(_, name)| name.clone()).collect();
+        self.take_names(due, rules)
     }
 
     /// Returns when something will have been held for long enough; nothing while the server's set does not stand.
@@ -241,6 +262,6 @@ impl Hold {
 
     /// The highest number of anything held.
     pub(crate) fn generation(&self) -> u64 {
-        self.items.values().map(|held| held.generation).max().unwrap_or_default()
+        self.generations.last_key_value().map_or(0, |(generation, _)| *generation)
     }
 }
