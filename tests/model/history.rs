@@ -3,13 +3,17 @@
 use std::any::Any;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use weir::protocol::faults::Faults;
+use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
+use weir::protocol::view::{Facts, Place, Stage, Unit};
 
 use crate::client::{Profile, Reaction, Return};
 use crate::content::Kind;
@@ -159,14 +163,42 @@ pub enum Op {
 /// Runs the history of a seed.
 pub fn run(seed: u64, faults: Faults, coverage: &mut Coverage) -> Result<(), String> {
     let tree = strategy().new_tree(&mut runner(seed)).unwrap();
-    play(&tree.current(), faults, coverage)
+    play(&tree.current(), faults, None, coverage)
+}
+
+/// Runs the history of a seed with one more stage that holds nothing. Returns how many units passed it.
+pub fn run_with_stage(seed: u64, at: Place) -> Result<usize, String> {
+    let tree = strategy().new_tree(&mut runner(seed)).unwrap();
+    let passed = Arc::<AtomicUsize>::default();
+    let stage = (at, HoldsNothing(passed.clone()));
+    play(&tree.current(), Faults::NONE, Some(&stage), &mut Coverage::default())?;
+    Ok(passed.load(Ordering::Relaxed))
+}
+
+/// A stage that lets everything on, and counts it.
+#[derive(Debug, Clone)]
+struct HoldsNothing(Arc<AtomicUsize>);
+
+impl Stage for HoldsNothing {
+    fn judge(&mut self, unit: Unit, _: Facts<'_>, _: Moment) -> Vec<Unit> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        vec![unit]
+    }
+
+    fn on_time(&mut self, _: Facts<'_>, _: Moment) -> Vec<Unit> {
+        Vec::new()
+    }
+
+    fn next_deadline(&self) -> Option<Moment> {
+        None
+    }
 }
 
 /// The smallest history that still fails, as text.
 pub fn shrink(seed: u64, faults: Faults) -> String {
     let mut tree = strategy().new_tree(&mut runner(seed)).unwrap();
     let sort = |fault: &str| fault.chars().filter(|letter| letter.is_alphabetic()).take(200).collect::<String>();
-    let outcome = |history: &History| play(history, faults, &mut Coverage::default()).err();
+    let outcome = |history: &History| play(history, faults, None, &mut Coverage::default()).err();
     let original = outcome(&tree.current()).map(|fault| sort(&fault)[..20.min(sort(&fault).len())].to_owned());
     let fails = |history: &History| {
         outcome(history).map(|fault| sort(&fault)[..20.min(sort(&fault).len())].to_owned()) == original
@@ -182,7 +214,7 @@ pub fn shrink(seed: u64, faults: Faults) -> String {
         }
     }
     let history = tree.current();
-    let fault = play(&history, faults, &mut Coverage::default()).err().unwrap_or_else(|| "gone".into());
+    let fault = play(&history, faults, None, &mut Coverage::default()).err().unwrap_or_else(|| "gone".into());
     let mut text = format!("{fault}\n");
     let _ = writeln!(text, "{:?} upstream, pieces {}, clients {:?}", history.upstream, history.pieces, history.clients);
     for step in &history.steps {
@@ -197,7 +229,12 @@ fn runner(seed: u64) -> TestRunner {
     TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
 }
 
-fn play(history: &History, faults: Faults, coverage: &mut Coverage) -> Result<(), String> {
+fn play(
+    history: &History,
+    faults: Faults,
+    stage: Option<&(Place, HoldsNothing)>,
+    coverage: &mut Coverage,
+) -> Result<(), String> {
     let short = history.short_memory;
     // In SotW, small requests would leave out names that clients want.
     let small_requests = history.upstream == Variant::Delta && history.steps.len().is_multiple_of(2);
@@ -207,6 +244,9 @@ fn play(history: &History, faults: Faults, coverage: &mut Coverage) -> Result<()
             (limits.leased_states, limits.answers) = (1, 2);
         }
     });
+    for (unit, (at, stage)) in world.units.iter_mut().flat_map(|unit| stage.map(|stage| (unit, stage))) {
+        unit.view.add_stage(*at, Box::new(stage.clone()));
+    }
     world.pieces = history.pieces;
     world.slow_interest = history.slow_interest;
     std::mem::swap(&mut world.coverage, coverage);

@@ -23,6 +23,7 @@ mod world;
 
 use coverage::Coverage;
 use weir::protocol::faults::Faults;
+use weir::protocol::view::Place;
 
 const HISTORIES: u64 = 3_000;
 
@@ -41,5 +42,15 @@ fn every_history_ends_with_each_client_holding_exactly_what_it_requested() {
     if count >= HISTORIES {
         let missing = coverage.never_reached();
         assert!(missing.is_empty(), "the histories never reached {missing:?}");
+    }
+}
+
+#[test]
+fn a_stage_that_holds_nothing_changes_nothing_wherever_it_stands() {
+    for at in [Place::Gate, Place::Brakes, Place::Order, Place::Tables] {
+        let passed = (1..=HISTORIES / 5).map(|seed| {
+            history::run_with_stage(seed, at).unwrap_or_else(|failure| panic!("at {at:?}, seed {seed}: {failure}"))
+        });
+        assert!(passed.sum::<usize>() > 10_000, "at {at:?}");
     }
 }

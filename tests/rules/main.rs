@@ -16,6 +16,7 @@ mod permissions;
 mod removals;
 mod requests;
 mod sotw;
+mod stages;
 #[path = "../support/mod.rs"]
 mod support;
 mod translation;

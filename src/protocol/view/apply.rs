@@ -4,42 +4,30 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::NameChanged;
-use super::order::Key;
+use super::facts::Key;
+use super::order::{Order, Waiting};
 use super::resource_table::Applied;
-use super::{Class, Completeness, Entry, Evidence, Presence, Retain, Revision, Selector, Update, View};
-use crate::protocol::faults::Fault;
+use super::{Class, Completeness, Entry, Evidence, Origin, Presence, Revision, Selector, Update, View};
 use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Name, Resource, Role, Type};
 
-/// The differences between a complete set and the table.
-struct Compared {
-    changed: Vec<Arc<Resource>>,
-    /// The response has every present resource.
-    has_all: bool,
-}
-
 impl View {
-    /// Applies an update, unless its interest ended while the response was in flight.
-    pub(super) fn apply_one(&mut self, update: Update, now: Moment) {
-        let wanted = match update.subject() {
-            (kind, Some((Class::Named, key))) => self.interest.covers(kind, key),
-            (kind, _) => self.interest.has_wildcard(kind),
-        };
-        if !wanted {
-            return;
-        }
+    /// Applies an update that no stage holds.
+    pub(super) fn apply_one(&mut self, update: Update, origin: Origin, received: Moment, now: Moment) {
+        let before = (std::mem::replace(&mut self.origin, origin), self.received.replace(received));
         match update {
-            Update::Upsert { kind, class, key, resource } => self.set(&kind, class, key, resource, now),
-            Update::Absent { kind, class, key, evidence: word } => self.remove(&kind, class, &key, word, now),
+            Update::Upsert { kind, class, key, resource } => self.set_resource(&kind, class, key, resource, now),
+            Update::Absent { kind, class, key, evidence } => self.remove(&kind, class, &key, evidence, now),
+            Update::RemovalHeld { kind, class, key } => self.note_removed_since(&kind, class, &key),
+            Update::Expired { kind, class, key } => self.expire(&kind, class, key, now),
             Update::Kept { kind, class, key } => self.keep(&kind, class, &key, now),
-            Update::FullSet { kind, resources, retain: kept } => self.replace(&kind, resources, &kept, now),
             Update::Refresh { kind, class, key, ttl } => {
                 if class == Class::Wildcard {
                     self.confirm(&kind, &Selector::Wildcard);
                 }
-                let (revision, source) = (self.revision.next(), self.origin);
-                let old = self.in_table(&kind, class, &key);
-                let taken = self.resources(&kind, class).extend_ttl(&key, ttl, source, revision, now);
+                let revision = self.revision.next();
+                let old = self.followed(&kind, class, &key);
+                let taken = self.resources(&kind, class).extend_ttl(&key, ttl, origin, revision, now);
                 self.note_taken(taken, (kind, class, key), old.as_ref(), revision, now);
             }
             Update::Error { kind, key, error } => {
@@ -57,7 +45,9 @@ impl View {
                     self.conclude_empty(&kind, &glob, now);
                 }
             }
+            Update::PartHeld { kind, of } => self.update_completeness(&kind, &of, Completeness::interrupted),
             Update::Interrupted { kind, of } => self.interrupt(&kind, &of),
+            Update::FullSet { .. } => {}   // it came as its differences
             Update::Unchanged { .. } => {} // brakes alone depend on it
             Update::Unreadable { kind, of, names } => {
                 let table = self.resources(&kind, Class::Wildcard);
@@ -70,18 +60,7 @@ impl View {
                 }
             }
         }
-    }
-
-    pub(super) fn set(&mut self, kind: &Type, class: Class, key: Name, resource: Arc<Resource>, now: Moment) {
-        self.sought.found(kind, class, &key);
-        let leaks =
-            self.limits.faults.has(Fault::StarAnswersNames) && self.interest.sessions_of(kind, &key).next().is_some();
-        if leaks && class == Class::Wildcard {
-            self.set(kind, Class::Named, key.clone(), resource.clone(), now);
-        }
-        if !self.waits_for_clusters(kind, class, &key, &resource, now) {
-            self.set_resource(kind, class, key, resource, now);
-        }
+        (self.origin, self.received) = before;
     }
 
     pub(super) fn set_resource(&mut self, kind: &Type, class: Class, key: Name, resource: Arc<Resource>, now: Moment) {
@@ -89,34 +68,49 @@ impl View {
         if class == Class::Named {
             self.revive_collection(kind, &key);
         }
-        let (revision, source) = (self.revision.next(), self.origin);
-        let old = self.in_table(kind, class, &key);
-        let taken = self.resources(kind, class).set(class, key.clone(), resource, source, revision, now);
+        let (revision, origin) = (self.revision.next(), self.origin);
+        let old = self.followed(kind, class, &key);
+        let taken = self.resources(kind, class).set(class, key.clone(), resource, origin, revision, now);
         self.note_taken(taken, (kind.clone(), class, key), old.as_ref(), revision, now);
     }
 
     /// A table has taken what a server sent under a name, where `old` was present. A resource that had expired is back by its TTL alone.
-    fn note_taken(
-        &mut self,
-        taken: Applied,
-        (kind, class, name): Key,
-        old: Option<&Arc<Resource>>,
-        revision: Revision,
-        now: Moment,
-    ) {
+    fn note_taken(&mut self, taken: Applied, key: Key, old: Option<&Arc<Resource>>, revision: Revision, now: Moment) {
         let ready = match taken {
-            Applied::Changed => self.note_change(&kind, class, &name, old, now),
+            Applied::Changed => self.note_change(&key, old, now),
             Applied::Refreshed | Applied::Reattributed | Applied::Unchanged => {
-                self.order.spare(&(kind.clone(), class, name.clone()));
+                self.order.spare(&key);
                 Vec::new()
             }
         };
+        let (kind, class, name) = key;
         match taken {
             Applied::Changed | Applied::Refreshed => self.changed(&kind, class, name, revision, now),
             Applied::Reattributed => self.is_reattributed = true,
             Applied::Unchanged => {}
         }
-        self.release(ready, now);
+        // They have waited for this, and follow it.
+        for (key, change) in ready {
+            self.enter_tables(change.update(key), change.origin, change.since, now);
+        }
+    }
+
+    /// Returns what is present under a name, if the order follows changes of its type.
+    pub(super) fn followed(&self, kind: &Type, class: Class, name: &Name) -> Option<Arc<Resource>> {
+        let facts = self.facts();
+        Order::follows(kind, &facts).then(|| facts.resource(kind, class, name).cloned()).flatten()
+    }
+
+    /// Records that a resource in the tables was added, replaced or removed. Returns the changes of routing that have waited for it.
+    fn note_change(&mut self, key: &Key, old: Option<&Arc<Resource>>, now: Moment) -> Vec<(Key, Waiting)> {
+        let (order, facts) = self.order_and_facts();
+        order.applied(key.clone(), old, &facts, now)
+    }
+
+    /// Forgets a name that no session subscribes to any more.
+    pub(super) fn forget_order(&mut self, key: &Key, old: Option<&Arc<Resource>>, now: Moment) {
+        self.order.drop_waiting(key);
+        self.note_change(key, old, now);
     }
 
     /// Ends the reported emptiness or error of a collection that has a member now.
@@ -127,13 +121,6 @@ impl View {
                 table.forget(&glob);
                 self.dirty = true;
             }
-        }
-    }
-
-    pub(super) fn remove(&mut self, kind: &Type, class: Class, key: &Name, word: Evidence, now: Moment) {
-        match self.stays_for_now(kind, class, key, word, now) {
-            true => self.note_removed_since(kind, class, key),
-            false => self.remove_resource(kind, class, key, word, now),
         }
     }
 
@@ -181,9 +168,9 @@ impl View {
         collection.into_iter().flat_map(|of| of.members().cloned()).collect()
     }
 
-    pub(super) fn remove_resource(&mut self, kind: &Type, class: Class, key: &Name, word: Evidence, now: Moment) {
+    fn remove(&mut self, kind: &Type, class: Class, key: &Name, word: Evidence, now: Moment) {
         if class == Class::Named && key.is_glob() {
-            self.empty_collection(kind, key, now);
+            self.end_collection(kind, key, now);
             return;
         }
         self.remove_one(kind, class, key, word, now);
@@ -214,7 +201,6 @@ impl View {
         self.dirty = true; // the snapshot includes which evidence counts
         match of {
             Selector::Wildcard => {
-                self.order.spare_all(kind); // the new active server sends its own set
                 let table = self.resources(kind, Class::Wildcard);
                 table.interrupt(revision);
                 if table.is_cut_short() && table.completeness < Completeness::Settled {
@@ -223,21 +209,13 @@ impl View {
                 let table = self.resources(kind, Class::Wildcard);
                 table.set_unreadable(BTreeSet::new()); // the server sends it again, if it still exists
             }
-            Selector::Name(name) => {
-                self.order.spare(&(kind.clone(), Class::Named, name.clone()));
-                self.resources(kind, Class::Named).interrupt_one(name, revision);
-            }
+            Selector::Name(name) => self.resources(kind, Class::Named).interrupt_one(name, revision),
         }
     }
 
-    /// Applies an empty collection reported by upstream (COLL-15). Resources from a server of higher rank may stay.
-    pub(super) fn empty_collection(&mut self, kind: &Type, glob: &Name, now: Moment) {
-        for member in self.members_of(kind, glob) {
-            match self.stays_for_now(kind, Class::Named, &member, Evidence::Reported, now) {
-                true => self.note_removed_since(kind, Class::Named, &member),
-                false => self.remove_one(kind, Class::Named, &member, Evidence::Reported, now),
-            }
-        }
+    /// Applies an empty collection reported by upstream (COLL-15), whose members were removed one by one. Those from a server of higher rank
+    /// may stay.
+    fn end_collection(&mut self, kind: &Type, glob: &Name, now: Moment) {
         if self.members_of(kind, glob).is_empty() {
             self.remove_one(kind, Class::Named, glob, Evidence::Reported, now);
         }
@@ -248,8 +226,7 @@ impl View {
     pub(super) fn remove_one(&mut self, kind: &Type, class: Class, key: &Name, word: Evidence, now: Moment) {
         let (revision, source) = (self.revision.next(), self.origin);
         let limits = self.limits.clone();
-        let old = self.in_table(kind, class, key);
-        self.order.drop_waiting(&(kind.clone(), class, key.clone()));
+        let (old, followed) = (self.followed(kind, class, key), (kind.clone(), class, key.clone()));
         let member_only = class == Class::Named && !self.interest.has_name(kind, key);
         let table = self.resources(kind, class);
         // Errors and absence belong to no server: a lower server may report those.
@@ -262,7 +239,7 @@ impl View {
             // No session subscribes to it by itself. Those that were sent it as a member know it, and need no tombstone.
             if table.get(key).is_some() {
                 table.forget_at(key, revision);
-                self.note_change(kind, class, key, old.as_ref(), now);
+                self.note_change(&followed, old.as_ref(), now);
                 self.changed(kind, class, key.clone(), revision, now);
             }
             if word == Evidence::Reported {
@@ -282,7 +259,7 @@ impl View {
         let table = self.resources(kind, class);
         if changed {
             table.trim_bodies(now, &limits);
-            self.note_change(kind, class, key, old.as_ref(), now);
+            self.note_change(&followed, old.as_ref(), now);
             self.changed(kind, class, key.clone(), revision, now);
         } else if class == Class::Named {
             self.note_absence(kind, key); // it may have been absent only because it expired
@@ -294,7 +271,6 @@ impl View {
     pub(super) fn expire(&mut self, kind: &Type, class: Class, name: Name, now: Moment) {
         let glob = self.interest.collection(kind, &name).filter(|_| class == Class::Named);
         self.remove_one(kind, class, &name, Evidence::Reported, now);
-        self.note_expired(kind, class, &name);
         self.resources(kind, class).record_expired(&name, glob.as_ref());
         let wanted = match class {
             Class::Wildcard => Some(Selector::Wildcard),
@@ -318,49 +294,6 @@ impl View {
             }
             Selector::Name(glob) => self.resources(kind, Class::Named).collections.set_expired(glob, false),
         }
-    }
-
-    pub(super) fn replace(&mut self, kind: &Type, resources: Vec<Arc<Resource>>, kept: &Retain, now: Moment) {
-        let Compared { changed, has_all } = self.compare(kind, &resources);
-        let vanished: Vec<_> = match kept {
-            Retain::These(names) if !has_all => {
-                let sent: BTreeSet<&Name> = resources.iter().map(|resource| &resource.name).collect();
-                let stays = |name: &&Name| sent.contains(name) || names.contains(*name);
-                self.resources(kind, Class::Wildcard).present_names().filter(|name| !stays(name)).cloned().collect()
-            }
-            Retain::These(_) | Retain::Everything => Vec::new(),
-        };
-        let referred = self.table.referred_by(kind).filter(|kind| kind.is(Role::Endpoints));
-        if referred.is_some_and(|referred| self.interest.any_name(&referred)) {
-            resources.iter().for_each(|resource| self.prefetch_endpoints(kind, resource, now));
-        }
-        for resource in changed {
-            self.set(kind, Class::Wildcard, resource.name.clone(), resource, now);
-        }
-        for name in vanished {
-            self.remove(kind, Class::Wildcard, &name, Evidence::Reported, now);
-        }
-        self.confirm(kind, &Selector::Wildcard);
-        self.update_completeness(kind, &Selector::Wildcard, |_| Completeness::Complete);
-    }
-
-    /// Finds the differences in a set that is sent again. In a large set they are few, and only they are applied.
-    fn compare(&self, kind: &Type, sent: &[Arc<Resource>]) -> Compared {
-        let (origin, mut changed, mut present) = (self.origin, Vec::new(), 0);
-        let table = self.tables.get(&(kind.clone(), Class::Wildcard));
-        for resource in sent {
-            let entry = table.and_then(|table| table.get(&resource.name));
-            present += usize::from(entry.is_some_and(|entry| entry.resource().is_some()));
-            if !entry.is_some_and(|entry| entry.is_unchanged_by(resource, origin)) {
-                changed.push(resource.clone());
-            }
-        }
-        // While removals or changes wait, or clients have claims, all resources are applied: what waits depends on what is sent
-        // again.
-        if self.order.is_any() || self.sought.is_any() || self.limits.faults.has(Fault::StarAnswersNames) {
-            changed = sent.to_vec();
-        }
-        Compared { changed, has_all: table.is_none_or(|table| table.present() == present) }
     }
 
     pub(super) fn held_by_name(&self, kind: &Type, name: &Name) -> bool {

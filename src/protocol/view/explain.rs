@@ -2,7 +2,6 @@
 
 use super::View;
 use super::class::Class;
-use super::interest::Selector;
 use crate::protocol::moment::Moment;
 use crate::xds::{Name, Type};
 
@@ -45,11 +44,7 @@ impl View {
     }
 
     fn braked(&self, kind: &Type, class: Class, name: &Name) -> Option<Held> {
-        let set = match class {
-            Class::Wildcard => Selector::Wildcard,
-            Class::Named => Selector::Name(self.interest.collection(kind, name)?),
-        };
-        let hold = self.brakes.hold(&(kind.clone(), set))?;
+        let hold = self.brakes.hold(&self.facts().set_of(kind, class, name)?)?;
         hold.get(name)?;
         Some(Held { since: Some(hold.since), until: hold.due_of(name, &self.limits.brakes) })
     }

@@ -62,29 +62,29 @@ impl Gate {
         let (kind, name) = update.subject();
         let key = name.map(|(class, name)| (class, name.clone()));
         let Some(overlay) = self.shut.get_mut(kind) else { return Some(update) };
-        match (key, update) {
-            // Extended TTLs and errors change no content: they are not kept back.
-            (
-                _,
-                update @ (Update::Refresh { .. }
-                | Update::Error { .. }
-                | Update::Unreadable { .. }
-                | Update::Unchanged { .. }),
-            ) => {
-                return Some(update);
-            }
-            (_, update @ Update::Interrupted { .. }) => {
+        match &update {
+            // Extended TTLs and errors change no content, and an expiry is no word of the server: they are not kept back. The progress of a
+            // collection passes too, since its members are kept one by one.
+            Update::Refresh { .. }
+            | Update::Expired { .. }
+            | Update::Error { .. }
+            | Update::Unreadable { .. }
+            | Update::Unchanged { .. }
+            | Update::RemovalHeld { .. }
+            | Update::PartHeld { .. }
+            | Update::Progress { of: Selector::Name(_), .. } => return Some(update),
+            Update::Interrupted { .. } => {
                 overlay.completeness = None; // an interrupted set is not complete when the gate opens
                 return Some(update);
             }
-            // The progress of a collection passes: its members are kept one by one.
-            (Some(_), update @ Update::Progress { .. }) => return Some(update),
-            (Some(key), update) => drop(overlay.latest.insert(key, update)),
-            (None, update @ Update::FullSet { .. }) => {
+            Update::Upsert { .. } | Update::Absent { .. } | Update::Kept { .. } => {
+                overlay.latest.extend(key.map(|key| (key, update)));
+            }
+            Update::FullSet { .. } => {
                 overlay.latest.retain(|(class, _), _| *class != Class::Wildcard);
                 overlay.whole = Some(update);
             }
-            (None, update) => overlay.completeness = Some(update),
+            Update::Progress { of: Selector::Wildcard, .. } => overlay.completeness = Some(update),
         }
         None
     }

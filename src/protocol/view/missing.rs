@@ -26,12 +26,7 @@ impl View {
 
     /// Returns the completeness of a set.
     pub(crate) fn completeness_of(&self, kind: &Type, of: &Selector) -> Completeness {
-        let table = |class| self.tables.get(&(kind.clone(), class));
-        let completeness = match of {
-            Selector::Wildcard => table(Class::Wildcard).map(|table| table.completeness),
-            Selector::Name(glob) => table(Class::Named).and_then(|table| table.completeness_of(glob)),
-        };
-        completeness.unwrap_or_default()
+        self.facts().completeness_of(kind, of)
     }
 
     /// Returns whether this is wanted, not cached, and a reason for a fallback. It is not a reason if no client wants it any more,

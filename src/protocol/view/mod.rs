@@ -8,12 +8,13 @@
 mod apply;
 mod batch;
 mod brake;
-mod braking;
 mod claims;
 mod class;
 mod collections;
 mod explain;
+mod facts;
 mod gate;
+mod held;
 mod history;
 mod interest;
 mod leases;
@@ -21,17 +22,17 @@ mod missing;
 mod name_room;
 mod named_error;
 mod order;
-mod ordering;
 mod receipts;
 mod removal_history;
 mod resource_table;
 mod revision;
+mod row;
 mod saved;
 mod session_id;
 mod snapshot;
 mod sought_names;
+mod stage;
 mod update;
-mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,6 +44,7 @@ pub use brake::{
 pub use claims::{Claim, Claimed};
 pub use class::Class;
 pub(crate) use explain::{Held, NameHolds};
+pub use facts::Facts;
 pub(crate) use gate::Gate;
 pub use interest::{InterestChange, Selector};
 pub(crate) use leases::Lease;
@@ -53,10 +55,12 @@ pub use removal_history::Forgotten;
 pub use resource_table::{AbsenceEvidence, Presence};
 pub(crate) use resource_table::{Entry, ResourceTable};
 pub use revision::Revision;
+
 pub use saved::{SavedResource, SavedSet};
 pub use session_id::SessionId;
 pub use snapshot::{Lookup, Snapshot};
-pub(crate) use update::Origin;
+pub use stage::{Place, Stage, Unit};
+pub use update::Origin;
 pub use update::{Completeness, Evidence, Retain, Update};
 
 use self::brake::Brakes;
@@ -113,6 +117,8 @@ pub struct View {
     sought: Sought,
     order: Order,
     brakes: Brakes,
+    /// Stages beside these, by where they stand. Tests add them.
+    added: BTreeMap<Place, Box<dyn Stage>>,
     removals: RemovalHistory,
     /// Upstream responds to a name that is requested again (UP-17).
     repeats: bool,
@@ -154,6 +160,7 @@ impl View {
             sought: Sought::default(),
             order: Order::default(),
             brakes: Brakes::default(),
+            added: BTreeMap::new(),
             removals: RemovalHistory::default(),
             repeats: false,
             down: Arc::default(),
@@ -169,23 +176,20 @@ impl View {
     }
 
     /// Applies the updates of one response, except those that have to wait. [`View::publish`] makes them visible.
-    pub fn apply_from(&mut self, source: Origin, updates: Vec<Update>, now: Moment) {
-        self.origin = source;
-        let updates = self.gate.pass(updates);
-        self.apply_braked(updates, now);
+    pub fn apply_from(&mut self, origin: Origin, updates: Vec<Update>, now: Moment) {
+        self.apply_received(origin, updates, now, now);
     }
 
     /// Like [`View::apply_from`], for a response that was received earlier.
-    pub fn apply_received(&mut self, source: Origin, updates: Vec<Update>, received: Moment, now: Moment) {
-        self.received = Some(received.min(now));
-        self.apply_from(source, updates, now);
-        self.received = None;
+    pub fn apply_received(&mut self, origin: Origin, updates: Vec<Update>, received: Moment, now: Moment) {
+        self.origin = origin;
+        self.enter(Place::Gate, Unit { origin, received: received.min(now), updates }, now);
     }
 
     /// Applies the updates of a type that the gate kept back.
     pub fn open_gate(&mut self, kind: &Type, now: Moment) {
         let updates = self.gate.open(kind);
-        self.apply_braked(updates, now);
+        self.enter(Place::Brakes, Unit { origin: self.origin, received: now, updates }, now);
     }
 
     /// Keeps back updates of a type until its set is complete, since another server has become active.
@@ -292,6 +296,10 @@ impl View {
     }
 
     fn replace_snapshot(&mut self) {
+        debug_assert!(
+            self.tables.values().all(|table| table.newest() <= self.revision),
+            "a change later than the snapshot"
+        );
         let (down, tables, receipts) = (self.down.clone(), self.tables.clone(), self.receipts.clone());
         self.published = Arc::new(Snapshot::new(self.revision, down, tables, self.forgotten, receipts));
     }
@@ -387,6 +395,7 @@ impl View {
     pub fn next_deadline(&self) -> Option<Moment> {
         let tables = self.tables.values().filter_map(|table| table.next_deadline(&self.limits));
         let waits = earliest(self.order.next_deadline(), self.brakes.next_deadline(&self.limits.brakes));
+        let waits = earliest(waits, self.added.values().filter_map(|stage| stage.next_deadline()).min());
         let waits = earliest(waits, self.removals.next_deadline(&self.limits));
         earliest(tables.min(), earliest(self.interest.next_deadline(), waits))
     }
@@ -396,15 +405,14 @@ impl View {
         for (kind, wanted) in self.interest.expire(now) {
             self.forget(&kind, &wanted, now);
         }
-        self.settle_brakes(now);
-        self.settle_order(now);
+        self.release_overdue(now);
         let expired = |((kind, class), table): (&(Type, Class), &ResourceTable)| {
             let names = table.expired(now).into_iter();
             names.map(|name| (kind.clone(), *class, name)).collect::<Vec<_>>()
         };
-        self.origin = Origin::default(); // expiry has no rank
-        for (kind, class, name) in self.tables.iter().flat_map(expired).collect::<Vec<_>>() {
-            self.expire(&kind, class, name, now);
+        for (kind, class, key) in self.tables.iter().flat_map(expired).collect::<Vec<_>>() {
+            let updates = vec![Update::Expired { kind, class, key }];
+            self.enter(Place::Gate, Unit { origin: Origin::default(), received: now, updates }, now); // expiry has no rank
         }
         for table in self.tables.values_mut() {
             self.dirty |= table.trim_bodies(now, &self.limits);
@@ -434,9 +442,9 @@ impl View {
                 self.revision = self.revision.next();
                 let revision = self.revision;
                 for name in &forgotten {
-                    let old = self.in_table(kind, Class::Named, name);
+                    let old = self.followed(kind, Class::Named, name);
                     self.resources(kind, Class::Named).forget_at(name, revision);
-                    self.forget_order(kind, Class::Named, name, old.as_ref(), now);
+                    self.forget_order(&(kind.clone(), Class::Named, name.clone()), old.as_ref(), now);
                 }
                 if self.resources(kind, Class::Named).is_empty() {
                     self.tables.remove(&(kind.clone(), Class::Named));
@@ -447,7 +455,7 @@ impl View {
                 let dropped = self.tables.remove(&(kind.clone(), Class::Wildcard)).unwrap_or_default();
                 for name in dropped.present_names() {
                     let old = dropped.get(name).and_then(Entry::resource);
-                    self.forget_order(kind, Class::Wildcard, name, old, now);
+                    self.forget_order(&(kind.clone(), Class::Wildcard, name.clone()), old, now);
                 }
                 self.revision = self.revision.next();
                 self.forgotten = self.revision;

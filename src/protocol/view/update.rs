@@ -32,6 +32,12 @@ pub enum Update {
     Interrupted { kind: Type, of: Selector },
     /// A polled server has given the same `*` set again.
     Unchanged { kind: Type },
+    /// The TTL of a resource has ended. No server says so.
+    Expired { kind: Type, class: Class, key: Name },
+    /// The server has removed a resource, and a stage holds that: it is present for now.
+    RemovalHeld { kind: Type, class: Class, key: Name },
+    /// A stage holds a part of a set, which is not complete so long.
+    PartHeld { kind: Type, of: Selector },
     /// The names of a set that came, cannot be read, and of which nothing is cached. It replaces the earlier list.
     Unreadable { kind: Type, of: Selector, names: BTreeSet<Name> },
 }
@@ -129,14 +135,17 @@ impl Update {
             Self::Upsert { kind, class, key, .. }
             | Self::Absent { kind, class, key, .. }
             | Self::Kept { kind, class, key }
+            | Self::Expired { kind, class, key }
+            | Self::RemovalHeld { kind, class, key }
             | Self::Refresh { kind, class, key, .. } => (kind, Some((*class, key))),
             Self::Error { kind, key, .. } => (kind, Some((Class::Named, key))),
-            Self::Progress { kind, of, .. } | Self::Interrupted { kind, of } | Self::Unreadable { kind, of, .. } => {
-                match of {
-                    Selector::Name(glob) => (kind, Some((Class::Named, glob))),
-                    Selector::Wildcard => (kind, None),
-                }
-            }
+            Self::Progress { kind, of, .. }
+            | Self::PartHeld { kind, of }
+            | Self::Interrupted { kind, of }
+            | Self::Unreadable { kind, of, .. } => match of {
+                Selector::Name(glob) => (kind, Some((Class::Named, glob))),
+                Selector::Wildcard => (kind, None),
+            },
             Self::FullSet { kind, .. } | Self::Unchanged { kind } => (kind, None),
         }
     }

@@ -1,32 +1,37 @@
 //! Brakes: removals that would take too much of a set at once are held, and their resources served, until a later statement of the
 //! server agrees, enough time has passed, or an operator releases them.
 //!
-//! Owns how large each set was, and what is held. Leaves the tables to the view (`view/braking.rs`).
+//! Owns how large each set was, and what is held. Reads the tables as facts, and changes nothing in them.
 //! Invariants: what is held is present; each removal has its own time; an empty set is never agreed to.
 
+mod effect;
 mod hold;
+mod judge;
+mod release;
 mod report;
 mod rules;
 mod state;
+mod statement;
+#[cfg(test)]
+mod tests;
 mod waits;
 mod window;
 
 use std::collections::BTreeMap;
 
 pub(super) use hold::{Held, Hold, What};
+pub(crate) use release::Release;
 pub use report::{BrakeEvent, BrakeReport, NotReleased, ReleaseReason};
 pub use rules::{BrakeRules, Generations};
 pub use state::{BrakeState, HeldRemoval, SetState};
 
+use self::judge::Unsettled;
 use self::window::Window;
-use super::interest::Selector;
+pub(crate) use super::facts::SetKey;
 use super::update::Origin;
 use crate::protocol::clock::Clock;
 use crate::protocol::moment::Moment;
-use crate::xds::{Name, Type};
-
-/// A `*` set or a collection.
-pub(crate) type SetKey = (Type, Selector);
+use crate::xds::Name;
 
 /// The brakes of a view.
 #[derive(Debug, Default)]
@@ -37,6 +42,8 @@ pub(crate) struct Brakes {
     /// The changes when the state was last taken.
     taken: u64,
     events: Vec<BrakeEvent>,
+    /// Sets of which something was judged that is not in the tables yet.
+    unsettled: Vec<Unsettled>,
 }
 
 #[derive(Debug, Default)]
@@ -57,15 +64,6 @@ impl Brakes {
 
     pub(crate) fn hold_mut(&mut self, set: &SetKey) -> Option<&mut Hold> {
         self.sets.get_mut(set)?.hold.as_mut()
-    }
-
-    /// Takes a hold out while a response is applied to it.
-    pub(crate) fn take_hold(&mut self, set: &SetKey) -> Option<Hold> {
-        self.sets.get_mut(set)?.hold.take()
-    }
-
-    pub(crate) fn put_hold(&mut self, set: &SetKey, hold: Hold) {
-        self.sets.entry(set.clone()).or_default().hold = Some(hold);
     }
 
     pub(crate) fn holds(&self) -> impl Iterator<Item = (&SetKey, &Hold)> {

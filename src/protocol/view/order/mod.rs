@@ -1,9 +1,10 @@
 //! Waits that keep traffic from being routed to missing clusters, whatever order the server sends: a removed cluster stays while
 //! something leads to it, and a change of routing waits for clusters that are expected.
 //!
-//! Owns which resource leads to which cluster, and what waits since when. Leaves the tables to the view (`view/ordering.rs`).
+//! Owns which resource leads to which cluster, and what waits since when. Reads the tables as facts, and changes nothing in them.
 
 mod explain;
+mod judge;
 mod references;
 mod waiting;
 mod waits;
@@ -14,11 +15,10 @@ use std::time::Duration;
 
 use self::references::References;
 use super::class::Class;
+use super::facts::{KeepsRemoved, Key};
 use super::update::Origin;
 use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Authority, Name, Resource, Role, Type};
-
-pub(super) type Key = (Type, Class, Name);
 
 #[derive(Debug, Default)]
 pub(super) struct Order {
@@ -49,14 +49,14 @@ pub(super) struct Order {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Doomed {
     pub(crate) since: Moment,
-    pub(crate) source: Origin,
+    pub(crate) origin: Origin,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
     pub(crate) since: Moment,
     pub(crate) resource: Arc<Resource>,
-    pub(crate) source: Origin,
+    pub(crate) origin: Origin,
     /// Clusters that are missing.
     left: BTreeSet<Name>,
 }
@@ -76,20 +76,23 @@ pub struct OrderLosses {
     pub(crate) too_large: u64,
 }
 
-impl Order {
-    pub(crate) fn is_doomed(&self, key: &Key) -> bool {
+impl KeepsRemoved for Order {
+    fn is_doomed(&self, key: &Key) -> bool {
         !self.removable.is_empty() && self.removable.contains_key(key)
     }
 
-    /// Returns what stays for now of one type and class.
-    pub(crate) fn doomed(&self, of: &Type, class: Class) -> impl Iterator<Item = &Name> {
-        let all = self.removable.keys();
-        all.filter(move |(kind, own, _)| kind == of && *own == class).map(|(_, _, name)| name)
+    fn doomed(&self, kind: &Type, class: Class) -> Box<dyn Iterator<Item = &Name> + '_> {
+        let from = (kind.clone(), class, Name::from(""));
+        let kind = kind.clone();
+        let of_set = self.removable.range(from..).take_while(move |((of, own, _), _)| (of, *own) == (&kind, class));
+        Box::new(of_set.map(|((_, _, name), _)| name))
     }
+}
 
+impl Order {
     /// Returns what one server has removed and stays for now, of one type and class.
     pub(crate) fn doomed_by(&self, server: usize, of: &Type, class: Class) -> impl Iterator<Item = &Name> {
-        let all = self.removable.iter().filter(move |(_, doomed)| usize::from(doomed.source.server) == server);
+        let all = self.removable.iter().filter(move |(_, doomed)| usize::from(doomed.origin.server) == server);
         all.filter(move |((kind, own, _), _)| kind == of && *own == class).map(|((_, _, name), _)| name)
     }
 
@@ -183,14 +186,14 @@ impl Order {
     }
 
     /// The server removed it, and it stays for now. A repeated removal does not make it stay longer.
-    pub(crate) fn doom(&mut self, key: Key, source: Origin, now: Moment) {
+    pub(crate) fn doom(&mut self, key: Key, origin: Origin, now: Moment) {
         if key.0.is(Role::Clusters) {
             self.changed = now;
         }
         self.removable
             .entry(key)
-            .and_modify(|removable| removable.source = source)
-            .or_insert(Doomed { since: now, source });
+            .and_modify(|removable| removable.origin = origin)
+            .or_insert(Doomed { since: now, origin });
         self.look_by(now);
     }
 

@@ -19,7 +19,7 @@ impl Order {
         &mut self,
         key: Key,
         resource: Arc<Resource>,
-        source: Origin,
+        origin: Origin,
         left: BTreeSet<Name>,
         now: Moment,
     ) {
@@ -29,7 +29,7 @@ impl Order {
             self.missing.entry(name.clone()).or_default().insert(key.clone());
         }
         self.changed = now;
-        self.waiting.insert(key, Waiting { since, resource, source, left });
+        self.waiting.insert(key, Waiting { since, resource, origin, left });
         self.is_held = true;
         self.look_by(now);
     }

@@ -1,0 +1,121 @@
+//! What the stages of a view hold, for those who ask.
+
+use std::collections::BTreeSet;
+
+use super::View;
+use super::brake::{BrakeEvent, BrakeReport, BrakeState, NotReleased, Release, SetKey};
+use super::class::Class;
+use super::facts::{KeepsRemoved, class_of};
+use super::interest::Selector;
+use super::order::OrderLosses;
+use crate::protocol::moment::Moment;
+use crate::protocol::wait::WaitList;
+use crate::xds::{Authority, Name, Type};
+
+impl View {
+    /// Adds what the view holds back.
+    pub fn add_waits(&self, now: Moment, list: &mut WaitList) {
+        self.order.add_waits(self.limits.reference_hold, now, list);
+        self.brakes.add_waits(&self.limits.brakes, now, list);
+    }
+
+    /// Returns whether the server has removed a resource on its present opening, and a brake holds that.
+    pub(super) fn is_held_back(&self, kind: &Type, class: Class, name: &Name) -> bool {
+        let set = || self.facts().set_of(kind, class, name);
+        self.brakes.is_any()
+            && set().and_then(|set| self.brakes.hold(&set)).is_some_and(|hold| hold.is_removed_now(name))
+    }
+
+    /// Returns the brakes that hold something, each with at most so many names.
+    pub fn brakes(&self, names: usize) -> Vec<BrakeReport> {
+        let rules = &self.limits.brakes;
+        self.brakes.holds().map(|(set, hold)| BrakeReport::of(set, hold, rules, names)).collect()
+    }
+
+    /// Returns a number that changes with what the brakes hold.
+    pub(crate) fn brake_changes(&self) -> u64 {
+        self.brakes.changes()
+    }
+
+    /// Returns what has happened to brakes since the last call.
+    pub fn take_brake_events(&mut self) -> Vec<BrakeEvent> {
+        self.brakes.take_events()
+    }
+
+    /// Whether anything is held.
+    pub(crate) fn is_braked(&self) -> bool {
+        self.brakes.is_any()
+    }
+
+    /// Returns what [`Self::brake_state`] does, if what is held has changed since the last call: nothing else of it would be news.
+    pub fn take_brake_state(&mut self, now: Moment) -> Option<BrakeState> {
+        self.brakes.take_news().then(|| self.brake_state(now))
+    }
+
+    /// Returns what another process needs to go on with the brakes.
+    pub fn brake_state(&self, now: Moment) -> BrakeState {
+        self.brakes.state(&self.limits.brakes, now)
+    }
+
+    /// Goes on with the brakes of another process. Names that are not present are left out: the tables are restored first.
+    pub fn restore_brakes(&mut self, state: &BrakeState, now: Moment) {
+        let (brakes, facts) = self.brakes_and_facts();
+        let is_present = |(kind, of): &SetKey, name: &Name| facts.resource(kind, class_of(of), name).is_some();
+        brakes.restore(state, facts.types, &facts.limits.brakes, is_present, now);
+    }
+
+    /// Lets go what an operator has seen: removals up to a generation, of one set or of all, of one server or of any. Returns how
+    /// many.
+    pub fn release_brakes(
+        &mut self,
+        of: Option<(&Type, &Selector)>,
+        server: Option<u16>,
+        generation: u64,
+        now: Moment,
+    ) -> Result<usize, NotReleased> {
+        let (brakes, facts) = self.brakes_and_facts();
+        let (count, passed) = brakes.release(Release { of, server, generation }, &facts.limits.brakes, now)?;
+        self.follow_brakes(passed, now);
+        Ok(count)
+    }
+
+    /// Returns whether upstream has removed it and it stays for now.
+    pub(crate) fn is_doomed(&self, kind: &Type, class: Class, name: &Name) -> bool {
+        self.order.has_doomed() && self.order.is_doomed(&(kind.clone(), class, name.clone()))
+    }
+
+    /// Returns the names that a server has removed and whose removal waits: of a set, or one name.
+    pub(crate) fn removed_by<'a>(
+        &'a self,
+        server: usize,
+        kind: &'a Type,
+        of: &'a Selector,
+    ) -> impl Iterator<Item = &'a Name> {
+        let class = if *of == Selector::Wildcard { Class::Wildcard } else { Class::Named };
+        let is_meant = move |name: &&Name| match of {
+            Selector::Wildcard => true,
+            Selector::Name(own) => own == *name,
+        };
+        self.order.doomed_by(server, kind, class).filter(is_meant)
+    }
+
+    /// Returns whether the order depends on authorities whose server is unreachable or has not sent its routing yet.
+    pub fn awaits_routing(&self) -> bool {
+        self.order.is_any()
+    }
+
+    /// Records the authorities of `Sources::unsteady`. While an authority is unsteady, no wait in it runs out.
+    pub fn note_unsteady(&mut self, unsteady: BTreeSet<Authority>, now: Moment) {
+        self.order.note_unsteady(unsteady, now);
+    }
+
+    /// Returns the ordering rules that could not be kept since the last call.
+    pub fn take_dangled(&mut self) -> OrderLosses {
+        self.order.take_dangled()
+    }
+
+    /// Returns the dangling clusters, each with since when.
+    pub fn dangling(&self) -> impl Iterator<Item = (&Name, Moment)> {
+        self.order.dangling(self.facts())
+    }
+}
