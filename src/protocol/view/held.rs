@@ -74,9 +74,9 @@ impl View {
         now: Moment,
     ) -> Result<usize, NotReleased> {
         let (brakes, facts) = self.brakes_and_facts();
-        let (count, passed) = brakes.release(Release { of, server, generation }, &facts.limits.brakes, now)?;
+        let (outcome, passed) = brakes.release(Release { of, server, generation }, &facts.limits.brakes, now);
         self.follow_brakes(passed, now);
-        Ok(count)
+        outcome
     }
 
     /// Returns whether upstream has removed it and it stays for now.

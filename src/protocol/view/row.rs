@@ -92,22 +92,18 @@ impl View {
                     self.enter_order(Update::Absent { kind, class, key, evidence }, origin, received, now);
                 }
             }
-            Update::Upsert { kind, class: Class::Wildcard, key, resource }
-                if self.limits.faults.has(Fault::StarAnswersNames)
-                    && self.interest.sessions_of(&kind, &key).next().is_some() =>
-            {
-                for class in [Class::Named, Class::Wildcard] {
-                    let (kind, key, resource) = (kind.clone(), key.clone(), resource.clone());
-                    self.enter_order(Update::Upsert { kind, class, key, resource }, origin, received, now);
-                }
-            }
             update => self.enter_order(update, origin, received, now),
         }
     }
 
     fn enter_order(&mut self, update: Update, origin: Origin, received: Moment, now: Moment) {
-        if let Update::Upsert { kind, class, key, .. } = &update {
+        if let Update::Upsert { kind, class, key, resource } = &update {
             self.sought.found(kind, *class, key);
+            let leaks = *class == Class::Wildcard && self.limits.faults.has(Fault::StarAnswersNames);
+            if leaks && self.interest.sessions_of(kind, key).next().is_some() {
+                let (kind, class, key, resource) = (kind.clone(), Class::Named, key.clone(), resource.clone());
+                self.enter_order(Update::Upsert { kind, class, key, resource }, origin, received, now);
+            }
         }
         let (order, facts) = self.order_and_facts();
         if let Some(update) = order.judge(update, origin, &facts, now) {

@@ -24,6 +24,12 @@ impl World {
         world
     }
 
+    fn resource(&self) -> Arc<Resource> {
+        let any = Any { type_url: URL.into(), value: vec![1].into() };
+        let wrapper = discovery::Resource { name: "a".into(), resource: Some(any), ..Default::default() };
+        Arc::new(Resource::from_wrapper(0, wrapper, &self.kind, &BodyStore::default()).unwrap())
+    }
+
     fn apply(&mut self, update: Update) {
         self.view.apply(vec![update], Moment::START);
     }
@@ -94,9 +100,7 @@ fn what_a_client_holds_is_requested_again_only_if_it_is_wanted_and_not_known() {
 #[test]
 fn fb_24_a_snapshot_names_the_server_that_gives_the_same_now_and_wakes_nobody() {
     let mut world = World::new();
-    let any = Any { type_url: URL.into(), value: vec![1].into() };
-    let wrapper = discovery::Resource { name: "a".into(), resource: Some(any), ..Default::default() };
-    let resource = Arc::new(Resource::from_wrapper(0, wrapper, &world.kind, &BodyStore::default()).unwrap());
+    let resource = world.resource();
     let mut given = |server| {
         let (kind, key) = (world.kind.clone(), resource.name.clone());
         let update = Update::Upsert { kind, class: Class::Wildcard, key, resource: resource.clone() };
@@ -111,4 +115,26 @@ fn fb_24_a_snapshot_names_the_server_that_gives_the_same_now_and_wakes_nobody() 
     assert_eq!(given(1), (0, revision, 1));
     assert_eq!(given(1), (0, revision, 1));
     assert_eq!(given(0), (0, revision, 0));
+}
+
+#[test]
+fn what_an_earlier_opening_said_twice_is_no_evidence_on_the_next() {
+    let mut world = World::new();
+    let (class, resource, evidence) = (Class::Wildcard, world.resource(), Evidence::Reported);
+    let key = resource.name.clone();
+    world.apply(Update::Upsert { kind: world.kind.clone(), class, key: key.clone(), resource });
+    for _ in 0..2 {
+        world.apply(Update::Absent { kind: world.kind.clone(), class, key: key.clone(), evidence });
+        world.view.publish();
+        assert!(is_absent_by_evidence(&world, &key));
+    }
+    world.apply(Update::Interrupted { kind: world.kind.clone(), of: Selector::Wildcard });
+    assert!(!is_absent_by_evidence(&world, &key));
+    world.apply(Update::Absent { kind: world.kind.clone(), class, key: key.clone(), evidence });
+    assert!(is_absent_by_evidence(&world, &key));
+}
+
+fn is_absent_by_evidence(world: &World, name: &Name) -> bool {
+    let table = &world.view.tables[&(world.kind.clone(), Class::Wildcard)];
+    table.is_absent_by_evidence(table.get(name).unwrap())
 }

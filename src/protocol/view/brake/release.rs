@@ -37,13 +37,13 @@ impl Brakes {
         units
     }
 
-    /// Lets go what an operator has seen. Returns how many removals, with what follows.
+    /// Lets go what an operator has seen. Returns how many removals, and what follows: changes may be let go also if no removal is.
     pub(crate) fn release(
         &mut self,
         what: Release,
         rules: &BrakeRules,
         now: Moment,
-    ) -> Result<(usize, Vec<Unit>), NotReleased> {
+    ) -> (Result<usize, NotReleased>, Vec<Unit>) {
         let is_meant = |set: &SetKey| what.of.is_none_or(|(kind, of)| set.0 == *kind && set.1 == *of);
         let sets: Vec<_> = self.holds().map(|(set, _)| set.clone()).filter(is_meant).collect();
         let of_server = |held: &Held| what.server.is_none_or(|server| held.source.server == server);
@@ -59,11 +59,12 @@ impl Brakes {
             units.extend(self.let_go(&set, released, ReleaseReason::Operator, (Origin::default(), now), rules));
             self.settle_later(&set);
         }
-        match (count, later) {
+        let outcome = match (count, later) {
             (0, 0) => Err(NotReleased::NothingHeld),
             (0, _) => Err(NotReleased::Later),
-            (count, _) => Ok((count, units)),
-        }
+            (count, _) => Ok(count),
+        };
+        (outcome, units)
     }
 
     /// Returns what is no longer held, additions and changes first. What is left without a removal that it would wait for goes too.

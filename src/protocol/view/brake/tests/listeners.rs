@@ -90,3 +90,16 @@ fn a_change_that_the_server_takes_back_does_not_wait_any_more() {
         assert_eq!((bench.count(), bench.content(16).unwrap()), (5, b"".to_vec()), "whole: {is_whole}");
     }
 }
+
+#[test]
+fn changes_that_an_operator_releases_pass_though_no_removal_is_released_with_them() {
+    let mut bench = Bench::new(LDS, 100);
+    bench.remove(0..40);
+    bench.send(50, "changed");
+    let seen = bench.view.brakes(0)[0].generation;
+    bench.remove(60..100);
+    (0..40).for_each(|number| bench.send(number, "")); // it takes back what the operator has seen
+    assert_eq!((bench.held(), bench.content(50).unwrap()), (40, b"".to_vec()));
+    assert_eq!(bench.view.release_brakes(None, None, seen, bench.now), Err(NotReleased::NothingHeld));
+    assert_eq!(bench.content(50).unwrap(), b"changed");
+}
