@@ -294,7 +294,7 @@ fn made_up_types(rounds: usize, in_reach: bool) -> (i64, u64) {
         unit.take_upstream_changes().into_iter().for_each(|change| sources.want(change, unit, now));
         sources.close_unused(unit, now);
         unit.publish();
-        for (id, stream) in sources.streams() {
+        for (id, stream) in sources.streams_mut() {
             if in_reach && opened.insert(id) {
                 stream.opened();
             }
@@ -364,7 +364,7 @@ fn bytes_of_a_name(url: &str, wanted: &str, count: usize, versions: usize) -> (i
         }
         let before = live_bytes();
         unit.take_upstream_changes().into_iter().for_each(|change| sources.want(change, &unit, Moment::START));
-        let (id, epoch) = sources.streams().map(|(id, stream)| (id, stream.opened())).next().unwrap();
+        let (id, epoch) = sources.streams_mut().map(|(id, stream)| (id, stream.opened())).next().unwrap();
         while sources.stream(id).unwrap().next_request(Moment::START).is_some() {}
         sources.stream(id).unwrap().written(Moment::START);
         let resource = |(at, name): (usize, &String)| Resource {

@@ -1,16 +1,11 @@
-//! The commands that sessions and reporters send to a view task, and the interface of a session to that task.
+//! The commands that sessions and reporters send to a view task.
 
-use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
 
-use tokio::sync::oneshot;
-
-use super::report::{
-    AnswersSource, DanglingClusters, ReleaseQuery, Released, SetBrakeReport, ViewBook, ViewMetrics, ViewReport,
-    ViewSessions, ViewSnapshot, ViewWaits,
-};
-use super::traces::OpenChange;
-use crate::protocol::view::{Claim, InterestChange, NameChanged, RefusedName, SessionId};
-use crate::xds::{Name, Type};
+use super::inspection::Inspection;
+use super::report::{ReleaseQuery, Released};
+use super::subscriber::Subscriber;
+use crate::protocol::view::{Claim, InterestChange, SessionId};
 
 /// A command of a session or a reporter to a view task.
 pub(super) enum Command {
@@ -19,35 +14,17 @@ pub(super) enum Command {
     /// Names and versions that a client holds and the view does not know.
     Claims(SessionId, Vec<Claim>),
     Leave(SessionId, Vec<InterestChange>),
-    Report(oneshot::Sender<ViewReport>),
-    Explain(Type, Name, oneshot::Sender<ViewBook>),
-    Measure(oneshot::Sender<ViewMetrics>),
-    Snapshot(oneshot::Sender<ViewSnapshot>),
-    Dangling(oneshot::Sender<DanglingClusters>),
-    Sessions(oneshot::Sender<ViewSessions>),
-    /// Keeps so many of the oldest waits.
-    Waits(usize, oneshot::Sender<ViewWaits>),
-    Brakes(oneshot::Sender<Vec<SetBrakeReport>>),
+    Inspect(Box<dyn FnOnce(&Inspection<'_>) + Send>),
     Release(ReleaseQuery, oneshot::Sender<Released>),
 }
 
-/// A session, as its view task uses it.
-pub(super) trait Subscriber: Send {
-    fn id(&self) -> SessionId;
-    /// Returns the session, to count its client's answers outside of the task.
-    fn answers(&self) -> Arc<dyn AnswersSource>;
-    fn on_names_changed(&self, changes: &[NameChanged]);
-    /// A traced change concerns it.
-    fn on_traced_change(&self, change: &Arc<OpenChange>);
-    /// Whether its client is sent replies and answers them.
-    fn answers_replies(&self) -> bool;
-    /// Notifies it of names that the view has no room for.
-    fn on_names_refused(&self, names: Vec<RefusedName>);
-    /// Gives back claims that the view has no room for.
-    fn on_claims_refused(&self, claims: Vec<Claim>);
-    /// The view has room for claims again.
-    fn on_claim_room(&self);
-    fn on_interest_applied(&self);
-    /// Wakes the session: there may be something to send.
-    fn wake(&self);
+/// Puts a question to a view; none if it has ended.
+pub(super) async fn ask<T: Send + 'static>(
+    view: &mpsc::Sender<Command>,
+    question: impl FnOnce(&Inspection<'_>) -> T + Send + 'static,
+) -> Option<T> {
+    let (to, from) = oneshot::channel();
+    let look = move |of: &Inspection<'_>| drop(to.send(question(of))); // the caller may have dropped the receiver
+    view.send(Command::Inspect(Box::new(look))).await.ok()?;
+    from.await.ok()
 }

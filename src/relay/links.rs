@@ -169,7 +169,7 @@ impl Links {
         reopenings: &mut Reopenings,
     ) {
         let (closed, now) = (sources.take_closed(), Instant::now());
-        let wanted: Vec<_> = sources.streams().map(|(id, _)| id).collect();
+        let wanted: Vec<_> = sources.streams_mut().map(|(id, _)| id).collect();
         let stays = |id: &StreamId| wanted.contains(id) && !closed.contains(&id.server);
         self.open.retain(|id, _| stays(id));
         self.ending.retain(|id, _| stays(id));
@@ -220,7 +220,7 @@ impl Links {
 
     pub(crate) fn send(&mut self, sources: &mut Sources, now: Moment) {
         let mut nacks = Vec::new();
-        for (id, stream) in sources.streams() {
+        for (id, stream) in sources.streams_mut() {
             let Some(link) = self.open.get_mut(&id) else { continue };
             if stream.take_liveness_call() {
                 link.life.iter().for_each(|life| life.notify_one());
@@ -302,7 +302,7 @@ mod tests {
         let kind = table.resolve("envoy.config.cluster.v3.Cluster");
         let mut upstream = Upstream::new(Variant::Delta, Bytes::new(), Arc::default(), table, Arc::default());
         upstream.want(InterestChange { kind, selector: Selector::Wildcard, on: true }, false);
-        let epoch = upstream.streams()[0].opened();
+        let epoch = upstream.streams_mut()[0].opened();
         let mut links = Links::none(ResponseReaders::new(Arc::default(), Arc::default()), None);
         let (requests, mut taken) = mpsc::channel(1);
         requests.try_send(Request::Delta(Default::default())).unwrap();

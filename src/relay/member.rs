@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::command::Subscriber;
 use super::report::AnswersSource;
 use super::session_handle::SessionHandle;
 use super::stay::Stay;
+use super::subscriber::Subscriber;
 use super::traces::OpenChange;
 use crate::protocol::view::{Claim, NameChanged, RefusedName, SessionId};
 

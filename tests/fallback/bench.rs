@@ -96,7 +96,7 @@ impl Bench {
         self.sources.close_unused(&self.view, self.now);
         self.view.publish();
         let closed = self.sources.take_closed();
-        let there: Vec<_> = self.sources.streams().map(|(id, _)| id).collect();
+        let there: Vec<_> = self.sources.streams_mut().map(|(id, _)| id).collect();
         self.up.retain(|id, _| there.contains(id) && !closed.contains(&id.server));
     }
 
@@ -109,7 +109,7 @@ impl Bench {
     /// Live servers answer their liveness calls.
     fn answer_calls(&mut self) -> bool {
         let mut any = false;
-        for (id, stream) in self.sources.streams() {
+        for (id, stream) in self.sources.streams_mut() {
             if let Some(epoch) = self.up.get(&id).filter(|_| !self.mute.contains(&id.server))
                 && stream.take_liveness_call()
             {
@@ -132,7 +132,7 @@ impl Bench {
 
     /// A server is up: its streams open. Returns its requests, as `names` with versions in SotW.
     pub fn open(&mut self, server: usize) -> Vec<String> {
-        for (id, stream) in self.sources.streams().filter(|(id, _)| id.server == server) {
+        for (id, stream) in self.sources.streams_mut().filter(|(id, _)| id.server == server) {
             let epoch = stream.opened();
             self.up.insert(id, epoch);
         }
@@ -142,7 +142,7 @@ impl Bench {
     pub fn requested(&mut self, server: usize) -> Vec<String> {
         let now = self.now;
         let mut texts = Vec::new();
-        for (_, stream) in self.sources.streams().filter(|(id, _)| id.server == server) {
+        for (_, stream) in self.sources.streams_mut().filter(|(id, _)| id.server == server) {
             while let Some(request) = stream.next_request(now) {
                 texts.push(text_of(&request));
             }
@@ -163,7 +163,7 @@ impl Bench {
 
     /// A stream ends, with a response before or without one, and the server is unreachable after that.
     pub fn end(&mut self, server: usize, answered: bool) {
-        let ids: Vec<_> = self.sources.streams().map(|(id, _)| id).filter(|id| id.server == server).collect();
+        let ids: Vec<_> = self.sources.streams_mut().map(|(id, _)| id).filter(|id| id.server == server).collect();
         for id in ids {
             let epoch = self.up.remove(&id);
             let had_answered = self.sources.stream(id).is_some_and(|stream| stream.has_answered());

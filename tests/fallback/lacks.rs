@@ -142,9 +142,9 @@ fn fb_9_and_fb_13_a_server_that_returns_says_again_what_it_has() {
     bench.open(1);
     bench.say(1, delta(EDS, &[("a", "9")], &[]));
     assert_eq!(bench.held(EDS, Class::Named, "a"), "9");
-    let requested: Vec<_> = bench.sources.streams().filter(|(id, _)| id.server == 0).map(|(id, _)| id).collect();
+    let requested: Vec<_> = bench.sources.streams_mut().filter(|(id, _)| id.server == 0).map(|(id, _)| id).collect();
     let mut stated = Vec::new();
-    for (_, stream) in bench.sources.streams().filter(|(id, _)| requested.contains(id)) {
+    for (_, stream) in bench.sources.streams_mut().filter(|(id, _)| requested.contains(id)) {
         stream.opened();
         while let Some(Request::Delta(request)) = stream.next_request(bench.now) {
             stated.extend(request.initial_resource_versions);

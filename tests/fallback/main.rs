@@ -32,7 +32,7 @@ fn fb_3_only_what_cannot_be_reached_is_left() {
     bench.say(0, delta(EDS, &[("a", "2"), ("a", "3")], &[])); // an invalid response
     bench.end(0, true); // the stream ends after a response
     assert_eq!(bench.standing(), LadderState::Active(0));
-    assert_eq!(bench.sources.streams().filter(|(id, _)| id.server == 1).count(), 0);
+    assert_eq!(bench.sources.streams_mut().filter(|(id, _)| id.server == 1).count(), 0);
     bench.want(EDS, "other", true);
     bench.end(0, false);
     assert_eq!(bench.standing(), LadderState::Trying(1));
@@ -88,7 +88,7 @@ fn fb_12_a_name_added_during_fallback_is_asked_of_the_first_server_too() {
     assert_eq!(bench.open(0), ["+[a,n] -[] {a:weir-unknown}"], "back, to say again what it has");
     bench.say(0, delta(EDS, &[("n", "1")], &[]));
     assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "n").as_str()), (LadderState::Active(0), "1"));
-    assert_eq!(bench.sources.streams().filter(|(id, _)| id.server == 1).count(), 0, "the second is closed");
+    assert_eq!(bench.sources.streams_mut().filter(|(id, _)| id.server == 1).count(), 0, "the second is closed");
 }
 
 #[test]

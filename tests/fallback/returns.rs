@@ -46,7 +46,7 @@ fn fill(bench: &Bench, url: &str, glob: Option<&str>) -> Completeness {
 fn stated(bench: &mut Bench, server: usize) -> Vec<String> {
     let mut stated = Vec::new();
     let now = bench.now;
-    for (id, stream) in bench.sources.streams().filter(|(id, _)| id.server == server) {
+    for (id, stream) in bench.sources.streams_mut().filter(|(id, _)| id.server == server) {
         let epoch = stream.opened();
         bench.up.insert(id, epoch);
         while let Some(Request::Delta(request)) = stream.next_request(now) {
@@ -387,12 +387,12 @@ fn fb_9_and_xlat_12_a_server_that_comes_back_with_removals_alone_is_active_once_
     bench.open(1);
     bench.say(1, delta(CDS, &[("c", "2")], &[]));
     assert_eq!(bench.standing(), LadderState::Active(1));
-    for (_, stream) in bench.sources.streams().filter(|(id, _)| id.server == 0) {
+    for (_, stream) in bench.sources.streams_mut().filter(|(id, _)| id.server == 0) {
         bench.up.insert(StreamId { server: 0, at: 0 }, stream.opened());
     }
     let mut question = None;
     let now = bench.now;
-    for (_, stream) in bench.sources.streams().filter(|(id, _)| id.server == 0) {
+    for (_, stream) in bench.sources.streams_mut().filter(|(id, _)| id.server == 0) {
         while let Some(Request::Delta(request)) = stream.next_request(now) {
             let mut stated = request.initial_resource_versions.into_keys();
             question = question.or(stated.find(|name| name.starts_with(END_OF_SET)));

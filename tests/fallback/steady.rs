@@ -161,7 +161,7 @@ fn ord_1_a_message_that_is_coming_in_is_no_silence() {
     bench.open(0);
     say(&mut bench, Variant::Delta, LDS, &[("l", "1")]);
     let epoch = bench.up[&StreamId { server: 0, at: 0 }];
-    bench.sources.streams().for_each(|(_, stream)| stream.on_receiving(epoch));
+    bench.sources.streams_mut().for_each(|(_, stream)| stream.on_receiving(epoch));
     assert_eq!(unsteady_for(&mut bench), 120);
     say(&mut bench, Variant::Delta, RDS, &[("r", "1")]);
     assert!(steady(&bench));
@@ -247,7 +247,7 @@ fn ord_1_a_polled_server_has_sent_its_routing_once_each_type_was_polled_and_whil
     let epoch = bench.up[&StreamId { server: 0, at: 0 }];
     let fails = |bench: &mut Bench, failure: PollFailure| {
         let now = bench.now;
-        bench.sources.streams().for_each(|(_, stream)| stream.on_poll_failed(epoch, RDS, failure, now));
+        bench.sources.streams_mut().for_each(|(_, stream)| stream.on_poll_failed(epoch, RDS, failure, now));
         bench.settle();
     };
     fails(&mut bench, PollFailure::Waits);

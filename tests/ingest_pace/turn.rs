@@ -24,7 +24,7 @@ pub fn apply(sets: &[(&str, Bytes)]) {
     let change = InterestChange { kind: table.resolve(CDS), selector: Selector::Wildcard, on: true };
     view.change_interest(SessionId(0), change, now);
     view.take_upstream_changes().into_iter().for_each(|change| sources.want(change, &view, now));
-    let (id, epoch) = sources.streams().map(|(id, stream)| (id, stream.opened())).next().unwrap();
+    let (id, epoch) = sources.streams_mut().map(|(id, stream)| (id, stream.opened())).next().unwrap();
     while sources.stream(id).unwrap().next_request(now).is_some() {}
     for (what, framed) in sets {
         let start = Instant::now();

@@ -67,7 +67,7 @@ impl World {
         let mut deadlines = Vec::new();
         for rig in &mut self.units {
             deadlines.extend(rig.view.next_deadline());
-            deadlines.extend(rig.upstream.streams().iter().filter_map(|stream| stream.next_deadline()));
+            deadlines.extend(rig.upstream.streams_mut().iter().filter_map(|stream| stream.next_deadline()));
         }
         for at in 0..self.clients.len() {
             match self.pull(at)? {

@@ -487,7 +487,7 @@ impl World {
         }
         self.judge_silence();
         let closed = self.sources.take_closed();
-        let there: Vec<_> = self.sources.streams().map(|(id, _)| id).collect();
+        let there: Vec<_> = self.sources.streams_mut().map(|(id, _)| id).collect();
         let is_there = |id: &StreamId| there.contains(id) && !closed.contains(&id.server);
         if !self.links.keys().all(is_there) {
             self.rows.insert(13); // responses that were still in flight are dropped

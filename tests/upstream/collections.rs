@@ -118,7 +118,7 @@ fn coll_23_and_up_48_no_collection_is_requested_of_a_server_that_speaks_sotw_alo
     assert_eq!(bench.requests(0), [""; 0], "an empty list would ask for everything");
     let is_due = |bench: &mut Bench| {
         let now = bench.now;
-        bench.upstream.streams()[0].next_deadline().is_some_and(|at| at <= now)
+        bench.upstream.streams_mut()[0].next_deadline().is_some_and(|at| at <= now)
     };
     assert!(is_due(&mut bench), "its clients are to know at once");
     assert_eq!(bench.later(Duration::ZERO), [format!("{glob} error 12")]);
@@ -143,7 +143,7 @@ fn coll_23_a_server_that_turns_to_sotw_takes_no_members_away_by_what_it_cannot_s
     bench.requests(0);
     bench.respond(0, delta(LDS, &[&a, &other], &[], "1"));
     bench.end(0);
-    bench.upstream.streams()[0].set_variant(Variant::Sotw);
+    bench.upstream.streams_mut()[0].set_variant(Variant::Sotw);
     bench.open();
     bench.requests(0);
     assert_eq!(bench.respond(0, sotw(LDS, &[&other], "2")), [format!("Named {other} set")]);

@@ -130,7 +130,7 @@ fn while_the_end_of_a_set_is_asked_for_an_event_costs_nothing_of_the_set() {
 fn a_poll_and_a_claim_cost_nothing_of_what_a_polled_server_has() {
     let polled = |bench: &mut Bench| {
         let (epoch, now) = (bench.epochs[0], bench.now);
-        bench.upstream.streams()[0].on_unchanged(epoch, EDS, now);
+        bench.upstream.streams_mut()[0].on_unchanged(epoch, EDS, now);
         bench.later(Duration::ZERO)
     };
     assert_law("a poll", |others| {
@@ -163,7 +163,7 @@ fn a_look_at_a_stream_costs_nothing_of_what_is_rejected() {
         }
         bench.respond(0, response);
         take_visits();
-        let types: Vec<_> = bench.upstream.streams()[0].types().collect();
+        let types: Vec<_> = bench.upstream.streams_mut()[0].types().collect();
         assert_eq!(types.len(), 1);
         take_visits()
     });

@@ -36,7 +36,7 @@ fn need(bench: &mut Bench) {
 fn reopened(bench: &mut Bench) -> DeltaDiscoveryRequest {
     bench.end(0);
     bench.open();
-    let (now, stream) = (bench.now, &mut bench.upstream.streams()[0]);
+    let (now, stream) = (bench.now, &mut bench.upstream.streams_mut()[0]);
     let mut requests = Vec::new();
     while let Some(request) = stream.next_request(now) {
         requests.push(request);

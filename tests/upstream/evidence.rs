@@ -199,7 +199,7 @@ fn up_36_while_a_message_is_coming_in_nothing_settles_and_nothing_goes() {
     bench.reopen();
     bench.respond(0, delta(CDS, &["y"], &[], "2"));
     let epoch = bench.epochs[0];
-    bench.upstream.streams()[0].on_receiving(epoch);
+    bench.upstream.streams_mut()[0].on_receiving(epoch);
     assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
     bench.claim(CDS, Class::Wildcard, "c");
     bench.later(Duration::from_secs(3600));
@@ -414,9 +414,9 @@ fn rest_12_a_poll_that_was_begun_after_asking_is_an_answer_to_all_that_is_asked(
     assert_eq!(bench.later(TIMER), [""; 0]);
     let epoch = bench.epochs[0];
     let now = bench.now;
-    bench.upstream.streams()[0].on_unchanged(epoch, CDS, now);
+    bench.upstream.streams_mut()[0].on_unchanged(epoch, CDS, now);
     assert_eq!(bench.later(Duration::ZERO), [""; 0], "a poll of another type");
-    bench.upstream.streams()[0].on_unchanged(epoch, EDS, now);
+    bench.upstream.streams_mut()[0].on_unchanged(epoch, EDS, now);
     assert_eq!(bench.later(Duration::ZERO), ["Named b gone"], "what it left out it does not have");
     assert!(!bench.asks_again(), "there is nobody to be asked on another stream");
 }
@@ -426,9 +426,9 @@ fn up_36_a_call_that_a_lost_stream_left_unanswered_is_made_again_on_the_next() {
     let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
     bench.mute = true;
     assert_eq!(bench.later(TIMER), [""; 0]);
-    assert!(bench.upstream.streams()[0].take_liveness_call(), "made, and not answered");
+    assert!(bench.upstream.streams_mut()[0].take_liveness_call(), "made, and not answered");
     bench.reopen();
-    assert!(!bench.upstream.streams()[0].take_liveness_call(), "the time of the next opening has only begun");
+    assert!(!bench.upstream.streams_mut()[0].take_liveness_call(), "the time of the next opening has only begun");
     bench.mute = false;
     assert_eq!(bench.later(TIMER), ["Named a unanswered"]);
 }

@@ -70,12 +70,12 @@ impl Bench {
     }
 
     fn open(&mut self) {
-        self.epochs = self.upstream.streams().iter_mut().map(|stream| stream.opened()).collect();
+        self.epochs = self.upstream.streams_mut().iter_mut().map(|stream| stream.opened()).collect();
     }
 
     fn end(&mut self, at: usize) -> Vec<String> {
         let epoch = self.epochs[at];
-        let updates = self.upstream.streams()[at].ended(epoch);
+        let updates = self.upstream.streams_mut()[at].ended(epoch);
         self.apply(updates)
     }
 
@@ -89,7 +89,7 @@ impl Bench {
     /// Whether the first stream is to be reopened now, to request names once more.
     fn asks_again(&mut self) -> bool {
         let now = self.now;
-        self.upstream.streams()[0].take_reopen(now)
+        self.upstream.streams_mut()[0].take_reopen(now)
     }
 
     /// Applies updates, and returns them as text.
@@ -101,7 +101,7 @@ impl Bench {
 
     /// Requests of one stream, each as `type [names]`, in delta `type +[on] -[off] {versions}`, with ACKs and NACKs marked.
     fn requests(&mut self, at: usize) -> Vec<String> {
-        let stream = &mut self.upstream.streams()[at];
+        let stream = &mut self.upstream.streams_mut()[at];
         let mut texts = Vec::new();
         while let Some(request) = stream.next_request(self.now) {
             texts.push(text_of(&request));
@@ -112,27 +112,27 @@ impl Bench {
 
     fn respond(&mut self, at: usize, response: Response) -> Vec<String> {
         let epoch = self.epochs[at];
-        let updates = self.upstream.streams()[at].on_response(epoch, response, &self.store, self.now);
+        let updates = self.upstream.streams_mut()[at].on_response(epoch, response, &self.store, self.now);
         self.apply(updates)
     }
 
     fn judge(&mut self) -> Vec<String> {
         let at = ViewContext::single_server(&self.view);
-        let updates = self.upstream.streams().iter_mut().flat_map(|stream| stream.on_time(&at, self.now)).collect();
+        let updates = self.upstream.streams_mut().iter_mut().flat_map(|stream| stream.on_time(&at, self.now)).collect();
         self.apply(updates)
     }
 
     /// The server answers a liveness call, if one was made.
     fn answers_call(&mut self) {
         let epoch = self.epochs[0];
-        self.upstream.streams()[0].on_liveness_answer(epoch);
+        self.upstream.streams_mut()[0].on_liveness_answer(epoch);
     }
 
     /// Advances time. A live server answers the calls that are started at the end of it.
     fn later(&mut self, duration: Duration) -> Vec<String> {
         self.now = self.now + duration;
         let mut updates = self.judge();
-        for (stream, epoch) in self.upstream.streams().iter_mut().zip(&self.epochs) {
+        for (stream, epoch) in self.upstream.streams_mut().iter_mut().zip(&self.epochs) {
             if !self.mute && stream.take_liveness_call() {
                 stream.on_liveness_answer(*epoch);
             }

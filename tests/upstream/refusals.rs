@@ -15,12 +15,12 @@ use super::{Bench, delta, error, requested, sotw};
 /// Returns how many clusters are rejected.
 fn rejected(bench: &mut Bench) -> usize {
     let kind = bench.table.resolve(CDS);
-    bench.upstream.streams()[0].rejected(&kind).count()
+    bench.upstream.streams_mut()[0].rejected(&kind).count()
 }
 
 /// Returns what was rejected since the last call, each as `name version`.
 fn news(bench: &mut Bench) -> Vec<String> {
-    let rejected = bench.upstream.streams()[0].take_rejected();
+    let rejected = bench.upstream.streams_mut()[0].take_rejected();
     let entries = rejected.into_iter().flat_map(|of| of.news.entries);
     let name = |name: Option<weir::xds::Name>| name.map_or_else(|| "(no name)".into(), |name| name.to_string());
     entries.map(|(of, nack)| format!("{} {}", name(of), nack.version)).collect()

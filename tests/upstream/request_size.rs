@@ -33,7 +33,7 @@ fn length(request: &Request) -> usize {
 /// Returns the requests of the stream that are due now.
 fn requests(bench: &mut Bench) -> Vec<Request> {
     let now = bench.now;
-    let stream = &mut bench.upstream.streams()[0];
+    let stream = &mut bench.upstream.streams_mut()[0];
     let requests: Vec<_> = std::iter::from_fn(|| stream.next_request(now)).collect();
     stream.written(now);
     requests
@@ -327,7 +327,8 @@ fn a_name_that_no_request_has_room_for_is_an_error_and_nobody_elses_matter() {
         bench.want(LDS, "a", true);
         bench.want(LDS, "z", true);
         assert_eq!(bench.requests(0).len(), 1, "{variant:?}: the others are requested");
-        let counts: Vec<_> = bench.upstream.streams()[0].take_left_out().into_iter().map(|(_, count)| count).collect();
+        let counts: Vec<_> =
+            bench.upstream.streams_mut()[0].take_left_out().into_iter().map(|(_, count)| count).collect();
         assert_eq!(counts, [1], "{variant:?}");
         let whole = if variant == Variant::Sotw { sotw(LDS, &["a"], "1") } else { delta(LDS, &["a"], &["z"], "1") };
         let updates = bench.respond(0, whole);

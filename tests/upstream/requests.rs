@@ -129,11 +129,11 @@ fn up_12_another_variant_starts_from_nothing() {
     bench.requests(0);
     bench.respond(0, delta(CDS, &["a"], &[], "7"));
     bench.end(0);
-    bench.upstream.streams()[0].set_variant(Variant::Sotw);
+    bench.upstream.streams_mut()[0].set_variant(Variant::Sotw);
     bench.open();
     assert_eq!(bench.requests(0), ["C [] v n with node"]);
     bench.end(0);
-    bench.upstream.streams()[0].set_variant(Variant::Delta);
+    bench.upstream.streams_mut()[0].set_variant(Variant::Delta);
     bench.open();
     assert_eq!(bench.requests(0), ["C +[] -[] {a:weir-unknown} n with node"], "not the 7 of the time before");
 
@@ -143,7 +143,7 @@ fn up_12_another_variant_starts_from_nothing() {
         [(Variant::Delta, "C +[] -[] {a:weir-unknown} n with node"), (Variant::Sotw, "C [] v n with node")]
     {
         bench.end(0);
-        bench.upstream.streams()[0].set_variant(variant);
+        bench.upstream.streams_mut()[0].set_variant(variant);
         bench.open();
         assert_eq!(bench.requests(0), [request]);
     }
@@ -174,7 +174,7 @@ fn a_change_of_variant_does_not_keep_what_was_deleted_meanwhile() {
     bench.requests(0);
     bench.respond(0, sotw(CDS, &["a", "b"], "1"));
     bench.end(0);
-    bench.upstream.streams()[0].set_variant(Variant::Delta);
+    bench.upstream.streams_mut()[0].set_variant(Variant::Delta);
     bench.open();
     assert_eq!(
         bench.requests(0),
@@ -303,7 +303,7 @@ fn xlat_13_and_up_28_a_type_that_was_made_up_is_forgotten_after_the_last_words_o
         assert_eq!(bench.respond(0, answer("2")), [""; 0], "{variant:?}");
         assert_eq!(bench.requests(0).len(), 1, "{variant:?}: it is owed an answer still");
         bench.later(Duration::from_secs(15));
-        assert_eq!(bench.upstream.streams()[0].types().count(), 0, "{variant:?}");
+        assert_eq!(bench.upstream.streams_mut()[0].types().count(), 0, "{variant:?}");
         assert_eq!(bench.respond(0, answer("3")), [""; 0], "{variant:?}");
         assert_eq!(bench.requests(0), [""; 0], "{variant:?}");
         bench.want(MADE_UP, "*", true);
@@ -368,7 +368,7 @@ fn a_type_that_is_subscribed_to_keeps_its_stream_however_many_others_come_and_go
         bench.want(&other, "*", true);
         bench.want(&other, "*", false);
     }
-    assert_eq!(bench.upstream.streams().len(), 1);
+    assert_eq!(bench.upstream.streams_mut().len(), 1);
     bench.want(own, "a", true);
-    assert_eq!(bench.upstream.streams().len(), 2, "a response to one class would be read as one to the other");
+    assert_eq!(bench.upstream.streams_mut().len(), 2, "a response to one class would be read as one to the other");
 }

@@ -119,7 +119,7 @@ fn up_36_silence_means_something_of_a_server_that_answers_a_call_begun_after_it(
     assert_eq!(bench.requests(0), ["C [a] v n with node"]);
     assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "it may hang");
     let epoch = bench.epochs[0];
-    bench.upstream.streams()[0].on_liveness_answer(epoch);
+    bench.upstream.streams_mut()[0].on_liveness_answer(epoch);
     assert_eq!(bench.later(Duration::ZERO), ["Named a unanswered"]);
     let mut bench = requested(Variant::Sotw, EDS, &["a"], ServerQuirks::default());
     assert_eq!(bench.later(Duration::from_secs(14)), [""; 0]);
@@ -138,9 +138,9 @@ fn up_36_what_was_on_its_way_and_a_call_begun_before_prove_nothing() {
     bench.later(WINDOW);
     bench.requests(0);
     bench.later(Duration::from_secs(15));
-    bench.upstream.streams()[0].on_liveness_answer(epoch);
+    bench.upstream.streams_mut()[0].on_liveness_answer(epoch);
     assert_eq!(bench.later(Duration::ZERO), ["Named a unanswered"], "asked after a's time, and before c's was over");
-    bench.upstream.streams()[0].on_liveness_answer(epoch);
+    bench.upstream.streams_mut()[0].on_liveness_answer(epoch);
     assert_eq!(bench.later(Duration::ZERO), ["Named c unanswered"]);
 }
 
@@ -148,7 +148,7 @@ fn up_36_what_was_on_its_way_and_a_call_begun_before_prove_nothing() {
 fn up_36_a_message_that_is_half_there_is_no_silence() {
     let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
     let epoch = bench.epochs[0];
-    bench.upstream.streams()[0].on_receiving(epoch);
+    bench.upstream.streams_mut()[0].on_receiving(epoch);
     assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
     bench.respond(0, delta(EDS, &[], &["b"], "1"));
     assert_eq!(bench.later(Duration::ZERO), ["Named a unanswered"]);
@@ -162,7 +162,7 @@ fn a_message_of_an_earlier_opening_is_nothing() {
     let old = bench.epochs[0];
     bench.end(0);
     bench.open();
-    let updates = bench.upstream.streams()[0].on_response(old, sotw(CDS, &["a"], "1"), &bench.store, bench.now);
+    let updates = bench.upstream.streams_mut()[0].on_response(old, sotw(CDS, &["a"], "1"), &bench.store, bench.now);
     assert!(updates.is_empty());
     assert_eq!(bench.requests(0), ["C [] v n with node"], "nothing to answer");
 }
@@ -243,7 +243,7 @@ fn up_36_a_type_that_is_requested_apart_is_silent_only_while_its_own_questions_a
     bench.requests(0);
     assert_eq!(bench.later(Duration::from_secs(10)), [""; 0]);
     let epoch = bench.epochs[0];
-    bench.upstream.streams()[0].on_poll_failed(epoch, EDS, PollFailure::Silent, bench.now);
+    bench.upstream.streams_mut()[0].on_poll_failed(epoch, EDS, PollFailure::Silent, bench.now);
     assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
     assert_eq!(bench.respond(0, sotw(EDS, &["a"], "1")), ["Named a set"]);
     bench.requests(0);
@@ -366,7 +366,7 @@ fn up_38_a_name_requested_once_more_keeps_no_timer_of_the_first_time() {
     bench.later(WINDOW);
     assert_eq!(bench.requests(0), ["C +[] -[a] {} n"]);
     assert_eq!(bench.later(Duration::from_secs(60)), [""; 0]);
-    assert!(!bench.upstream.streams()[0].is_wanted());
+    assert!(!bench.upstream.streams_mut()[0].is_wanted());
 }
 
 /// If its version was stated, the server would not send it, and no client has it any more.

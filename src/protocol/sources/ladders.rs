@@ -27,7 +27,7 @@ impl Sources {
         let active = self.ladders.get(&Authority::TopLevel).and_then(Ladder::active);
         let server = active.map(|rung| self.plan.top.servers[rung]);
         let upstream = server.and_then(|server| self.servers[server].upstream.as_mut());
-        upstream.is_some_and(|upstream| upstream.streams().iter().all(|stream| stream.variant() == Variant::Delta))
+        upstream.is_some_and(|upstream| upstream.streams_mut().iter().all(|stream| stream.variant() == Variant::Delta))
     }
 
     /// Returns how long a request may be to servers that take whole lists of names: the least, if there are any. Of a server that is
@@ -99,7 +99,7 @@ impl Sources {
         let Some(above) = self.plan.authority(authority).and_then(|plan| plan.servers.get(..rung)) else { return };
         let theirs = |wanted: &Selector| authority_of(wanted) == *authority;
         for server in above {
-            let streams = self.servers[*server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
+            let streams = self.servers[*server].upstream.iter_mut().flat_map(|upstream| upstream.streams_mut());
             streams.for_each(|stream| stream.clear_all_versions(theirs));
         }
     }

@@ -125,14 +125,14 @@ impl Sources {
         for (at, server) in self.servers.iter_mut().enumerate() {
             let Some(upstream) = &mut server.upstream else { continue };
             let cut = cut(at);
-            upstream.streams().iter_mut().for_each(|stream| stream.on_delivery_habits(&cut));
+            upstream.streams_mut().iter_mut().for_each(|stream| stream.on_delivery_habits(&cut));
         }
     }
 
     /// Returns what this view has learned of that since the last call, by the server's place in the plan.
     pub(crate) fn take_deliveries(&mut self) -> Vec<(usize, Type, Delivery)> {
         let upstreams = self.servers.iter_mut().enumerate();
-        let streams = upstreams.filter_map(|(at, server)| Some((at, server.upstream.as_mut()?.streams())));
+        let streams = upstreams.filter_map(|(at, server)| Some((at, server.upstream.as_mut()?.streams_mut())));
         let of = |(at, streams): (usize, &mut [Stream])| -> Vec<_> {
             streams.iter_mut().flat_map(Stream::take_deliveries).map(|(kind, seen)| (at, kind, seen)).collect()
         };
@@ -204,9 +204,17 @@ impl Sources {
     }
 
     /// Returns every stream that is wanted, open or not.
-    pub fn streams(&mut self) -> impl Iterator<Item = (StreamId, &mut Stream)> {
+    pub fn streams(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
+        self.servers.iter().enumerate().flat_map(|(server, of)| {
+            let streams = of.upstream.iter().flat_map(|upstream| upstream.streams().iter().enumerate());
+            streams.map(move |(at, stream)| (StreamId { server, at }, stream))
+        })
+    }
+
+    /// The same, to change them.
+    pub fn streams_mut(&mut self) -> impl Iterator<Item = (StreamId, &mut Stream)> {
         self.servers.iter_mut().enumerate().flat_map(|(server, of)| {
-            let streams = of.upstream.iter_mut().flat_map(|upstream| upstream.streams().iter_mut().enumerate());
+            let streams = of.upstream.iter_mut().flat_map(|upstream| upstream.streams_mut().iter_mut().enumerate());
             streams.map(move |(at, stream)| (StreamId { server, at }, stream))
         })
     }
@@ -218,7 +226,7 @@ impl Sources {
 
     /// Returns a stream, if it is still wanted.
     pub fn stream(&mut self, id: StreamId) -> Option<&mut Stream> {
-        self.servers.get_mut(id.server)?.upstream.as_mut()?.streams().get_mut(id.at)
+        self.servers.get_mut(id.server)?.upstream.as_mut()?.streams_mut().get_mut(id.at)
     }
 
     /// Runs the timers that are due, and returns what follows from them.
@@ -228,7 +236,7 @@ impl Sources {
 
     /// Returns the servers of which a stream is to be opened again now.
     pub(crate) fn due_reopenings(&mut self, now: Moment) -> BTreeSet<usize> {
-        self.streams().filter(|(_, stream)| stream.is_reopen_due(now)).map(|(id, _)| id.server).collect()
+        self.streams_mut().filter(|(_, stream)| stream.is_reopen_due(now)).map(|(id, _)| id.server).collect()
     }
 
     /// Like [`Self::on_time`]. Streams are opened again only to servers that `may_reopen`; the others stay until then.
@@ -256,7 +264,7 @@ impl Sources {
         for server in 0..self.servers.len() {
             let updates = self.run_stream_timers(server, view, now);
             batches.extend(self.on_concluded(server, updates, view, now));
-            let streams = self.streams().filter(|(id, _)| id.server == server && may_reopen(server));
+            let streams = self.streams_mut().filter(|(id, _)| id.server == server && may_reopen(server));
             let again = streams.filter_map(|(id, stream)| stream.take_reopen(now).then(|| (id, stream.epoch())));
             for (id, epoch) in again.collect::<Vec<_>>() {
                 self.reopened.insert(id);
@@ -272,7 +280,7 @@ impl Sources {
         let updates = {
             let speaks = |wanted: &Selector| self.speaks(server, &authority_of(wanted));
             let at = ViewContext { view, authority_of: &speaks };
-            upstream.streams().iter_mut().flat_map(|stream| stream.on_time(&at, now)).collect()
+            upstream.streams_mut().iter_mut().flat_map(|stream| stream.on_time(&at, now)).collect()
         };
         self.servers[server].upstream = Some(upstream);
         updates
@@ -286,7 +294,8 @@ impl Sources {
     /// The next deadline, leaving out streams that cannot send requests now.
     pub fn next_deadline(&mut self, blocked: impl Fn(StreamId) -> bool) -> Option<Moment> {
         let ladders = self.ladders.values().filter_map(Ladder::next_deadline).min();
-        let streams = self.streams().filter(|(id, _)| !blocked(*id)).filter_map(|(_, stream)| stream.next_deadline());
+        let streams =
+            self.streams_mut().filter(|(id, _)| !blocked(*id)).filter_map(|(_, stream)| stream.next_deadline());
         earliest(ladders, streams.min())
     }
 }

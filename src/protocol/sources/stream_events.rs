@@ -56,7 +56,7 @@ impl Sources {
         view: &View,
         now: Moment,
     ) -> Vec<UpdateBatch> {
-        let mut streams = self.servers[server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
+        let mut streams = self.servers[server].upstream.iter_mut().flat_map(|upstream| upstream.streams_mut());
         let any_ended = streams.any(Stream::take_answered_end);
         let updates = if any_ended { self.on_heard(server, true, updates, view, now) } else { updates };
         self.authoritative_updates(server, updates)
@@ -74,7 +74,7 @@ impl Sources {
         let newly = self.on_server_responded(server, usable, view, now);
         if !newly.is_empty() {
             updates.splice(..0, interrupted_sets(view, &newly));
-            let streams = self.servers[server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
+            let streams = self.servers[server].upstream.iter_mut().flat_map(|upstream| upstream.streams_mut());
             for stream in streams {
                 stream.recheck();
                 updates.extend(stream.findings());
@@ -143,7 +143,7 @@ impl Sources {
         let server = &mut self.servers[id.server];
         server.without.clear();
         let had_answered = server.reachability == Some(Reachability::Responded);
-        let mut others = server.upstream.iter_mut().flat_map(|upstream| upstream.streams().iter());
+        let mut others = server.upstream.iter_mut().flat_map(|upstream| upstream.streams_mut().iter());
         // Another stream with a response shows that the server is alive. So does any stream, this one included, that stayed silent but
         // healthy, if the server has responded before (FB-3).
         let vouches = |of: &Stream| of.has_answered() || had_answered && of.is_wanted() && of.is_healthy(now);
@@ -151,7 +151,7 @@ impl Sources {
         if !answered && !vouched {
             let finding = if epoch.is_some() { Reachability::Refused } else { Reachability::Unreachable };
             self.servers[id.server].reachability = Some(finding);
-            let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams());
+            let streams = self.servers[id.server].upstream.iter_mut().flat_map(|upstream| upstream.streams_mut());
             streams.for_each(Stream::clear_one_version_per_type);
             for (authority, rung) in self.users(id.server) {
                 self.step(&authority, view, |ladder, around| ladder.on_unreachable(rung, around, now));

@@ -121,7 +121,12 @@ impl Upstream {
     }
 
     /// Returns the streams to this server.
-    pub fn streams(&mut self) -> &mut [Stream] {
+    pub fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    /// The same, to change them.
+    pub fn streams_mut(&mut self) -> &mut [Stream] {
         &mut self.streams
     }
 

@@ -6,7 +6,8 @@ use super::SessionHandle;
 use super::transit::Obstruction;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::{Differences, Summary};
-use crate::relay::command::Command;
+use crate::relay::command::ask;
+use crate::relay::inspection::Inspection;
 use crate::relay::report::{
     AnswersSource, Census, ClientHoldings, ClientReport, ClientTypeReport, DifferenceReport, HoldingsSource,
     NackCounts, SyncState, TypeDifference, TypeGlance, WaitReport,
@@ -14,9 +15,12 @@ use crate::relay::report::{
 use crate::xds::Type;
 
 impl SessionHandle {
-    /// Sends a command to the view of this session.
-    pub(in crate::relay) async fn ask_view(&self, command: Command) {
-        let _ = self.commands.send(command).await; // the sender of the answer is dropped with it
+    /// Puts a question to the view of this session.
+    pub(in crate::relay) async fn ask_view<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Inspection<'_>) -> T + Send + 'static,
+    ) -> Option<T> {
+        ask(&self.commands, question).await
     }
 
     pub(crate) fn report(&self) -> ClientReport {

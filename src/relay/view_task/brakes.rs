@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::ViewTask;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::{BrakeEvent, BrakeReport, NotReleased, Selector};
+use crate::protocol::view::{BrakeEvent, NotReleased};
 use crate::relay::brakes::BrakeNews;
-use crate::relay::report::{ReleaseQuery, Released, SetBrakeReport};
-use crate::xds::{Type, WILDCARD};
+use crate::relay::report::{ReleaseQuery, Released};
+use crate::xds::Type;
 
 impl ViewTask {
     /// Reports what has changed since the last call.
@@ -38,39 +38,8 @@ impl ViewTask {
             BrakeEvent::Engaged { kind, server, generation, held, .. } => (kind, server, None, held, generation),
             BrakeEvent::Released { kind, server, reason, count, .. } => (kind, server, Some(reason), count, 0),
         };
-        let (server, type_name) = (self.server_name(server), kind.name().to_owned());
+        let (server, type_name) = (self.inspection().server_name(server), kind.name().to_owned());
         BrakeNews { server, type_name, reason, removals, generation }
-    }
-
-    /// Restored removals may be of a server that is not in the configuration any more.
-    fn server_name(&self, server: u16) -> String {
-        self.connectors.get(usize::from(server)).map_or_else(|| "unknown".into(), |server| server.describe())
-    }
-
-    pub(super) fn brake_reports(&self) -> Vec<SetBrakeReport> {
-        let now = self.clock.now();
-        let report = |brake: BrakeReport| {
-            let seconds = |at: Moment| (at - now).as_secs();
-            SetBrakeReport {
-                view: self.view_id.clone(),
-                type_name: brake.kind.name().to_owned(),
-                set: match &brake.of {
-                    Selector::Wildcard => WILDCARD.to_owned(),
-                    Selector::Name(glob) => glob.to_string(),
-                },
-                servers: brake.servers.iter().map(|server| self.server_name(*server)).collect(),
-                seconds: (now - brake.since).as_secs(),
-                generation: brake.generation,
-                held: brake.held,
-                of: brake.start_size,
-                changes: brake.changes,
-                reason: if brake.is_emptied { "the set would be empty" } else { "too much of the set would go" },
-                first_release_seconds: brake.release.map(|(first, _)| seconds(first)),
-                last_release_seconds: brake.release.map(|(_, last)| seconds(last)),
-                names: brake.names.iter().map(ToString::to_string).collect(),
-            }
-        };
-        self.view.brakes(MAX_SHOWN).into_iter().map(report).collect()
     }
 
     pub(super) fn release_brakes(&mut self, query: &ReleaseQuery) -> Released {
@@ -100,6 +69,3 @@ impl ViewTask {
         released
     }
 }
-
-/// How many names of a set are shown.
-const MAX_SHOWN: usize = 20;

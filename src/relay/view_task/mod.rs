@@ -1,22 +1,12 @@
 //! The task that owns one view: it waits for an event, and then decides without waiting.
 
 mod brakes;
-mod claims;
-mod dangling;
-mod explain;
-mod left_out;
-mod lookup;
-mod metrics;
-mod missing;
 mod readiness;
-mod refused_names;
-mod rejected;
-mod report;
+mod refusals;
 mod supervision;
 mod traces;
-mod waits;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -28,8 +18,10 @@ pub(super) use self::traces::TracedChanges;
 use super::brakes::ViewBrakes;
 use super::client_log::LogPace;
 use super::clock::Clock;
-use super::command::{Command, Subscriber};
+use super::command::Command;
+
 use super::incidents::Incidents;
+use super::inspection::Inspection;
 use super::limit::LimitCounters;
 use super::link::{LinkEvent, LinkReport, SharedConnector};
 use super::links::Links;
@@ -38,8 +30,9 @@ use super::published::Published;
 use super::reachability::ViewReachability;
 use super::readiness::ViewReadiness;
 use super::reopenings::Reopenings;
-use super::report::{OrderMetrics, ViewSessions};
+use super::report::OrderMetrics;
 use super::server_log::{LadderChange, ServerLog};
+use super::subscriber::Subscribers;
 use super::view_usage::ViewUsage;
 use super::views::FromDisk;
 use crate::protocol::faults::Faults;
@@ -87,7 +80,7 @@ pub(super) struct ViewTask {
     /// Notifies that the active server has changed.
     pub(crate) active_server_changes: Arc<watch::Sender<()>>,
     /// Dropped after the command channel: a session that is dropped sees that the channel is closed.
-    pub(crate) sessions: HashMap<SessionId, Box<dyn Subscriber>>,
+    pub(crate) sessions: Subscribers,
     pub(crate) links: Links,
     pub(crate) reopenings: Reopenings,
     /// Sessions whose interest was counted since the last publication.
@@ -115,7 +108,7 @@ impl ViewTask {
             let mut batch = 0;
             match self.next().await {
                 Event::Command(None) => {
-                    let last = self.metrics();
+                    let last = self.inspection().metrics();
                     return self.metric_label.retire(last);
                 }
                 Event::Command(Some(command)) => batch += self.handle_command(command),
@@ -186,36 +179,30 @@ impl ViewTask {
                 self.sessions.remove(&session);
             }
             Command::Claims(session, claims) => self.seek(session, claims),
-            Command::Report(to) => {
-                let _ = to.send(self.report()); // the caller may have dropped the receiver
-            }
-            Command::Explain(kind, name, to) => {
-                let _ = to.send(self.explain(&kind, &name));
-            }
-            Command::Snapshot(to) => {
-                let _ = to.send(self.view_snapshot());
-            }
-            Command::Measure(to) => {
-                let _ = to.send(self.metrics());
-            }
-            Command::Sessions(to) => {
-                let sessions = self.sessions.values().map(|session| session.answers()).collect();
-                let _ = to.send(ViewSessions { view: self.view_id.clone(), sessions, now });
-            }
-            Command::Waits(limit, to) => {
-                let _ = to.send(self.waits(limit));
-            }
-            Command::Brakes(to) => {
-                let _ = to.send(self.brake_reports());
-            }
+            Command::Inspect(look) => look(&self.inspection()),
             Command::Release(query, to) => {
-                let _ = to.send(self.release_brakes(&query));
-            }
-            Command::Dangling(to) => {
-                let _ = to.send(self.dangling());
+                let _ = to.send(self.release_brakes(&query)); // the caller may have dropped the receiver
             }
         }
         changed
+    }
+
+    fn inspection(&self) -> Inspection<'_> {
+        Inspection {
+            view_id: &self.view_id,
+            made_from: &self.made_from,
+            metric_label: self.metric_label.name(),
+            view: &self.view,
+            sources: &self.sources,
+            links: &self.links,
+            connectors: &self.connectors,
+            from_disk: &self.from_disk,
+            sessions: &self.sessions,
+            blocked: self.published.waiting.load(Ordering::Relaxed),
+            order_metrics: self.order_metrics,
+            table: &self.table,
+            now: self.clock.now(),
+        }
     }
 
     fn on_link(&mut self, report: LinkReport) {

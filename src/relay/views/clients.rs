@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-
 use super::Views;
-use crate::relay::command::Command;
 use crate::relay::report::{
     ClientPage, ClientQuery, ClientReport, ExplainQuery, Explanation, Verdict, ViewBook, WaitRow, reasons,
 };
@@ -97,9 +94,8 @@ impl Views {
     }
 
     async fn view_book(&self, client: &SessionHandle, query: &ExplainQuery) -> Option<ViewBook> {
-        let (to, from) = oneshot::channel();
-        client.ask_view(Command::Explain(query.kind.clone(), query.name.clone(), to)).await;
-        from.await.ok()
+        let (kind, name) = (query.kind.clone(), query.name.clone());
+        client.ask_view(move |view| view.explain(&kind, &name)).await
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use super::Views;
-use crate::relay::command::Command;
+use crate::relay::command::{Command, ask};
 use crate::relay::report::{AnswersSource, ClientHoldings, HoldingsSource, ViewReport, ViewSnapshot};
 
 /// A view that can be dumped.
@@ -37,24 +37,15 @@ impl Views {
 impl DumpSource {
     /// Returns the report and the state of the view. None if it has ended.
     pub(crate) async fn view(&self) -> Option<(ViewReport, ViewSnapshot)> {
-        let (to, from) = oneshot::channel();
-        self.0.send(Command::Report(to)).await.ok()?;
-        let report = from.await.ok()?;
-        Some((report, self.snapshot().await?))
+        ask(&self.0, |view| (view.report(), view.snapshot())).await
     }
 
     /// Returns the sessions of the view.
     pub(crate) async fn clients(&self) -> Vec<Arc<dyn AnswersSource>> {
-        let (to, from) = oneshot::channel();
-        if self.0.send(Command::Sessions(to)).await.is_err() {
-            return Vec::new();
-        }
-        from.await.map(|of| of.sessions).unwrap_or_default()
+        ask(&self.0, |view| view.sessions().sessions).await.unwrap_or_default()
     }
 
     async fn snapshot(&self) -> Option<ViewSnapshot> {
-        let (to, from) = oneshot::channel();
-        self.0.send(Command::Snapshot(to)).await.ok()?;
-        from.await.ok()
+        ask(&self.0, |view| view.snapshot()).await
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use super::Views;
-use crate::relay::command::Command;
+use crate::relay::command::{Command, ask};
 use crate::relay::nack_watch::{NackNews, NackWatch};
 use crate::relay::report::{NackPage, NackQuery, NackReport};
 use crate::xds::Type;
@@ -73,11 +73,9 @@ impl Views {
 
 /// Returns the name of a view and its reports. They are made outside of its task, and of the runtime: there may be very many sessions.
 async fn reports(owner: &mpsc::Sender<Command>, query: &NackQuery) -> (String, Vec<NackReport>) {
-    let (to, from) = oneshot::channel();
-    if owner.send(Command::Sessions(to)).await.is_err() {
+    let (Some(view), query) = (ask(owner, |view| view.sessions()).await, query.clone()) else {
         return Default::default();
-    }
-    let (Ok(view), query) = (from.await, query.clone()) else { return Default::default() };
+    };
     let reports = tokio::task::spawn_blocking(move || {
         let reports = query.reports(&view);
         (view.view, reports)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Views;
-use crate::relay::command::Command;
+use crate::relay::command::{Command, ask};
 use crate::relay::report::{
     BrakesReport, Dangling, DanglingClusters, ReleaseQuery, Released, ResourcePage, ResourceQuery, ViewMetrics,
     ViewReport,
@@ -17,10 +17,7 @@ impl Views {
     pub(crate) async fn report(&self) -> Vec<ViewReport> {
         let mut reports = Vec::new();
         for owner in self.owners() {
-            let (to, from) = oneshot::channel();
-            if owner.send(Command::Report(to)).await.is_ok() {
-                reports.extend(from.await);
-            }
+            reports.extend(ask(&owner, |view| view.report()).await);
         }
         reports
     }
@@ -29,10 +26,7 @@ impl Views {
     pub(crate) async fn resources(&self, query: ResourceQuery) -> ResourcePage {
         let mut views = Vec::new();
         for owner in self.owners() {
-            let (to, from) = oneshot::channel();
-            if owner.send(Command::Snapshot(to)).await.is_ok() {
-                views.extend(from.await);
-            }
+            views.extend(ask(&owner, |view| view.snapshot()).await);
         }
         // There may be very many resources: the search must not block the runtime.
         tokio::task::spawn_blocking(move || query.page(&views)).await.unwrap_or_default()
@@ -47,10 +41,8 @@ impl Views {
     pub(crate) async fn dangling(&self) -> Vec<Dangling> {
         let mut dangling = Vec::new();
         for owner in self.owners() {
-            let (to, from) = oneshot::channel();
-            if owner.send(Command::Dangling(to)).await.is_ok() {
-                dangling.extend(from.await.into_iter().flat_map(DanglingClusters::explained));
-            }
+            let clusters = ask(&owner, |view| view.dangling()).await;
+            dangling.extend(clusters.into_iter().flat_map(DanglingClusters::explained));
         }
         dangling
     }
@@ -62,10 +54,7 @@ impl Views {
             return BrakesReport::default(); // no view is asked
         }
         for owner in self.owners() {
-            let (to, from) = oneshot::channel();
-            if owner.send(Command::Brakes(to)).await.is_ok() {
-                sets.extend(from.await.into_iter().flatten());
-            }
+            sets.extend(ask(&owner, |view| view.brakes()).await.into_iter().flatten());
         }
         BrakesReport::of(sets)
     }
@@ -122,10 +111,7 @@ impl Views {
 async fn measured(owners: Vec<mpsc::Sender<Command>>) -> Vec<ViewMetrics> {
     let mut measures = Vec::new();
     for owner in owners {
-        let (to, from) = oneshot::channel();
-        if owner.send(Command::Measure(to)).await.is_ok() {
-            measures.extend(from.await);
-        }
+        measures.extend(ask(&owner, |view| view.metrics()).await);
     }
     measures
 }

@@ -1,9 +1,7 @@
 //! What waits, over all views and sessions.
 
-use tokio::sync::oneshot;
-
 use super::Views;
-use crate::relay::command::Command;
+use crate::relay::command::ask;
 use crate::relay::report::WaitReport;
 
 impl Views {
@@ -11,10 +9,7 @@ impl Views {
     pub(crate) async fn waits(&self, limit: usize) -> WaitReport {
         let mut report = WaitReport::keeping(limit);
         for owner in self.owners() {
-            let (to, from) = oneshot::channel();
-            if owner.send(Command::Waits(limit, to)).await.is_ok()
-                && let Ok(of) = from.await
-            {
+            if let Some(of) = ask(&owner, move |view| view.waits(limit)).await {
                 report.add(&of.view, None, &of.servers, of.list);
             }
         }

@@ -6,9 +6,9 @@ impl World {
     pub fn connect_upstream(&mut self, key: u8) -> bool {
         let rig = &mut self.units[usize::from(key)];
         let mut any = false;
-        let count = rig.upstream.streams().len();
+        let count = rig.upstream.streams_mut().len();
         rig.links.resize_with(count.max(rig.links.len()), Link::default);
-        for (at, stream) in rig.upstream.streams().iter_mut().enumerate() {
+        for (at, stream) in rig.upstream.streams_mut().iter_mut().enumerate() {
             if rig.links[at].open.is_none() && stream.is_wanted() {
                 any = true;
                 let late = std::mem::take(&mut rig.links[at].late);
@@ -52,7 +52,7 @@ impl World {
                     let names: Vec<_> = sent.set.iter().map(|content| &content.name).collect();
                     format!("unit {key}: the server says {:?} {names:?} -{:?}", sent.kind, sent.gone)
                 });
-                let updates = rig.upstream.streams()[at].on_response(epoch, sent.response, &self.store, self.now);
+                let updates = rig.upstream.streams_mut()[at].on_response(epoch, sent.response, &self.store, self.now);
                 if let Some(said) = said {
                     println!("{said}: {updates:?}");
                 }
@@ -71,7 +71,7 @@ impl World {
         for (at, link) in rig.links.iter_mut().enumerate() {
             for (epoch, sent) in std::mem::take(&mut link.late) {
                 self.coverage.note(Event::LateMessage);
-                let updates = rig.upstream.streams()[at].on_response(epoch, sent.response, &self.store, self.now);
+                let updates = rig.upstream.streams_mut()[at].on_response(epoch, sent.response, &self.store, self.now);
                 rig.view.apply(updates, now);
             }
         }
@@ -115,7 +115,7 @@ impl World {
                 let rig = &mut self.units[usize::from(key)];
                 let (link, standpoint) = (&mut rig.links[at], ViewContext::single_server(&rig.view));
                 let Some(epoch) = link.open else { break };
-                let updates = rig.upstream.streams()[at].on_time(&standpoint, now);
+                let updates = rig.upstream.streams_mut()[at].on_time(&standpoint, now);
                 for update in &updates {
                     let Update::Absent { kind, class, key: name, evidence: word } = update else { continue };
                     let (kind, name) = (Kind::of(kind), name.to_string());
@@ -136,14 +136,18 @@ impl World {
                     }
                 }
                 rig.view.apply(updates, now);
-                let stream = &mut rig.upstream.streams()[at];
+                let stream = &mut rig.upstream.streams_mut()[at];
                 // What the server sent before it answers the call is read before the answer.
                 let is_all_read = link.server.out.is_empty();
                 if is_all_read && stream.take_liveness_call() {
                     stream.on_liveness_answer(epoch);
                 }
             }
-            if self.units[usize::from(key)].upstream.streams().get_mut(at).is_some_and(|stream| stream.take_reopen(now))
+            if self.units[usize::from(key)]
+                .upstream
+                .streams_mut()
+                .get_mut(at)
+                .is_some_and(|stream| stream.take_reopen(now))
             {
                 self.coverage.note(Event::OpenedAgain);
                 self.kill_upstream(key, at);
@@ -156,7 +160,7 @@ impl World {
     pub(super) fn send_requests(&mut self, key: u8) {
         let now = self.now;
         let rig = &mut self.units[usize::from(key)];
-        for (at, stream) in rig.upstream.streams().iter_mut().enumerate() {
+        for (at, stream) in rig.upstream.streams_mut().iter_mut().enumerate() {
             while let Some(request) = stream.next_request(now) {
                 let Some(link) = rig.links.get_mut(at) else { break };
                 let rest = link.requests.back().is_some_and(|last| is_rest_of(&request, last));

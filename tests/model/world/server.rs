@@ -95,7 +95,7 @@ impl World {
         let stars = std::mem::take(&mut link.wanted_stars);
         *link = Link { late: std::mem::take(&mut link.late), ..Link::default() };
         rig.log.push(Entry::Ended { stars });
-        let updates = rig.upstream.streams()[at].ended(epoch);
+        let updates = rig.upstream.streams_mut()[at].ended(epoch);
         rig.view.apply(updates, now);
     }
 

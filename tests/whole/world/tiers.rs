@@ -138,7 +138,7 @@ impl World {
     fn follow_links(&mut self, tier: usize) {
         let of = &mut self.tiers[tier];
         let closed = of.sources.take_closed();
-        let wanted: Vec<StreamId> = of.sources.streams().map(|(id, _)| id).collect();
+        let wanted: Vec<StreamId> = of.sources.streams_mut().map(|(id, _)| id).collect();
         let reopened = of.sources.take_reopened();
         let gone = |id: &StreamId| !wanted.contains(id) || closed.contains(&id.server) || reopened.contains(id);
         let gone: Vec<StreamId> = of.links.keys().copied().filter(gone).collect();
@@ -172,7 +172,7 @@ impl World {
         let now = self.now;
         let (mut requests, mut calls) = (Vec::new(), Vec::new());
         let of = &mut self.tiers[tier];
-        for (id, stream) in of.sources.streams() {
+        for (id, stream) in of.sources.streams_mut() {
             let Some(link) = of.links.get_mut(&id) else { continue };
             let key = LinkKey { tier, id, opening: link.opening };
             if stream.take_liveness_call() {

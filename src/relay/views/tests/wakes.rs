@@ -7,10 +7,10 @@ use super::*;
 use crate::proto::discovery::DeltaDiscoveryRequest;
 use crate::protocol::session::Step;
 use crate::protocol::view::{Claim, InterestChange, NameChanged, RefusedName, Revision, Selector, SessionId};
-use crate::relay::command::Subscriber;
 use crate::relay::link::{Connector, Link};
 use crate::relay::published::Published;
 use crate::relay::report::AnswersSource;
+use crate::relay::subscriber::Subscriber;
 use crate::relay::traces::OpenChange;
 
 /// A session that writes down what it hears, and whether the change is published by then.

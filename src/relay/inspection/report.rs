@@ -1,12 +1,11 @@
 //! The report of a view for the admin address.
 
-use super::ViewTask;
+use super::Inspection;
 use super::missing::Missing;
-use super::rejected::rejected_of_type;
 use crate::protocol::sources::StreamId;
 use crate::protocol::upstream::{Stream, TypeSummary};
 use crate::protocol::view::{Completeness, Selector, View};
-use crate::relay::report::{AuthorityReport, FromDiskReport, StreamReport, TypeReport, ViewReport};
+use crate::relay::report::{AuthorityReport, FromDiskReport, RejectedReport, StreamReport, TypeReport, ViewReport};
 use crate::xds::Authority;
 
 fn completeness_name(completeness: Completeness) -> &'static str {
@@ -36,17 +35,29 @@ fn type_report(of: &TypeSummary, stream: &Stream, view: &View) -> TypeReport {
     }
 }
 
-impl ViewTask {
-    pub(super) fn report(&mut self) -> ViewReport {
-        let now = self.clock.now();
+/// Returns the rejected resources of a type, up to a limit, and how many there are.
+fn rejected_of_type(stream: &Stream, of: &TypeSummary) -> (Vec<RejectedReport>, usize) {
+    let unnamed = of.unnamed.map(|reason| RejectedReport { name: None, version: None, reason: reason.to_string() });
+    let count = of.rejected + usize::from(unnamed.is_some());
+    let named = stream.rejected(of.kind).map(|(name, rejection)| RejectedReport {
+        name: Some(name.to_string()),
+        version: Some(rejection.version.clone()).filter(|version| !version.is_empty()),
+        reason: rejection.reason.to_string(),
+    });
+    (unnamed.into_iter().chain(named).take(MAX_REJECTED).collect(), count)
+}
+
+impl Inspection<'_> {
+    /// Returns what `/upstreams` shows.
+    pub(crate) fn report(&self) -> ViewReport {
+        let now = self.now;
         let named = |server: usize| self.connectors[server].describe();
-        let links = &self.links;
-        let missing = Missing::by_authority(&self.view);
+        let missing = Missing::by_authority(self.view);
         let missing = |authority: &Authority| missing.get(authority);
         let authorities = self.sources.ladders().map(|ladder| AuthorityReport {
             authority: ladder.authority.name().to_owned(),
             state: ladder.state.name(),
-            reason: links.reason_of(&ladder),
+            reason: self.links.reason_of(&ladder),
             missing: missing(ladder.authority).map(Missing::shown).unwrap_or_default(),
             missing_count: missing(ladder.authority).map_or(0, |missing| missing.count),
             server: ladder.server.map(named),
@@ -55,8 +66,8 @@ impl ViewTask {
             returns: ladder.switches.up,
         });
         let authorities = authorities.collect();
-        let (view, links, connectors) = (&self.view, &self.links, &self.connectors);
-        let of_stream = |(id, stream): (StreamId, &mut Stream)| {
+        let (view, links, connectors) = (self.view, self.links, self.connectors);
+        let of_stream = |(id, stream): (StreamId, &Stream)| {
             let link = links.get(id);
             let of_type = |of: TypeSummary| type_report(&of, stream, view);
             StreamReport {
@@ -70,7 +81,7 @@ impl ViewTask {
             }
         };
         let streams = self.sources.streams().map(of_stream).collect();
-        let (key, made_from) = (self.view_id.clone(), self.made_from.clone());
+        let (key, made_from) = (self.view_id.to_owned(), self.made_from.clone());
         let cached = self.view.cached_by_server().into_iter();
         let cached = cached.map(|(server, count)| (self.connectors[usize::from(server)].describe(), count)).collect();
         let from_disk =
@@ -83,3 +94,6 @@ impl ViewTask {
         ViewReport { view: key, key_fields: made_from, clients, cached, from_disk, authorities, streams }
     }
 }
+
+/// How many rejected resources of a type are shown.
+const MAX_REJECTED: usize = 20;

@@ -1,13 +1,14 @@
 //! What a view task knows of one name, for operators.
 
-use super::ViewTask;
+use super::Inspection;
 use crate::relay::report::{LadderBook, ServerBook, ViewBook};
 use crate::xds::{Authority, Name, Type};
 
-impl ViewTask {
-    pub(super) fn explain(&mut self, kind: &Type, name: &Name) -> ViewBook {
+impl Inspection<'_> {
+    /// Returns what is known of one name.
+    pub(crate) fn explain(&self, kind: &Type, name: &Name) -> ViewBook {
         let authority = Authority::of(name);
-        let connectors = &self.connectors;
+        let connectors = self.connectors;
         let ladder = self.sources.ladders().find(|ladder| *ladder.authority == authority);
         let active = ladder.as_ref().and_then(|ladder| ladder.server);
         let ladder = ladder.map(|ladder| LadderBook {
@@ -17,7 +18,7 @@ impl ViewTask {
             since: ladder.since,
             reason: self.links.reason_of(&ladder),
         });
-        let links = &self.links;
+        let links = self.links;
         let requests = self.sources.streams().filter_map(|(id, stream)| {
             Some(ServerBook {
                 server: connectors[id.server].describe(),
@@ -28,6 +29,6 @@ impl ViewTask {
         });
         let requests = requests.collect();
         let (holds, waits) = (self.view.holds_of(kind, name), self.waits_of(kind, name));
-        ViewBook { now: self.clock.now(), holds, ladder, requests, waits }
+        ViewBook { now: self.now, holds, ladder, requests, waits }
     }
 }

@@ -1,18 +1,18 @@
 //! The metrics of a view. They are dropped with the view.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
 
-use super::ViewTask;
+use super::Inspection;
 use crate::protocol::sources::{LadderSummary, Sources};
 use crate::protocol::view::View;
 use crate::relay::report::{LadderMetrics, RemovalMetrics, Totals, TypeSize, ViewMetrics};
 use crate::xds::{Type, TypeTable};
 
-impl ViewTask {
-    pub(super) fn metrics(&mut self) -> ViewMetrics {
-        let now = self.clock.now();
-        let connectors = &self.connectors;
+impl Inspection<'_> {
+    /// Returns what is measured of it.
+    pub(crate) fn metrics(&self) -> ViewMetrics {
+        let now = self.now;
+        let connectors = self.connectors;
         let named = |server: usize| connectors[server].describe();
         let ladder = |ladder: LadderSummary<'_>| LadderMetrics {
             authority: ladder.authority.name().to_owned(),
@@ -25,17 +25,15 @@ impl ViewTask {
         let ladders = self.sources.ladders().map(ladder).collect();
         let mut servers: Vec<_> = (0..connectors.len()).map(|at| self.links.metrics(at, named(at))).collect();
         servers.retain(|server| server.streams > 0 || server.totals != Totals::default());
-        let types = asked_types(&mut self.sources);
-        let waiting = self.published.waiting.load(Ordering::Relaxed);
-        let (key, sessions) = (self.metric_label.name(), self.sessions.len());
+        let types = asked_types(self.sources);
         ViewMetrics {
-            label: key,
-            sessions,
-            blocked: waiting,
+            label: self.metric_label.clone(),
+            sessions: self.sessions.len(),
+            blocked: self.blocked,
             ladders,
             servers,
             order: self.order_metrics,
-            ..of_view(&self.view, &self.table, &types)
+            ..of_view(self.view, self.table, &types)
         }
     }
 }
@@ -63,7 +61,7 @@ fn sizes(view: &View, table: &TypeTable) -> BTreeMap<String, TypeSize> {
 }
 
 /// Returns the types that are requested upstream, and whether by wildcard.
-fn asked_types(sources: &mut Sources) -> BTreeSet<(Type, bool)> {
+fn asked_types(sources: &Sources) -> BTreeSet<(Type, bool)> {
     let subscriptions = sources.streams().flat_map(|(_, stream)| {
         stream.types().map(|subscription| (subscription.kind.clone(), subscription.wildcard)).collect::<Vec<_>>()
     });
