@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 
 /// Top down: a file imports from its own layer and those below it.
 const LAYERS: [&[&str]; 9] = [
-    &["main", "app", "reload", "generation", "fuzzing"],
+    &["main", "lib", "app", "reload", "generation", "service_manager", "fuzzing"],
     &["cli", "demo"],
     &["config", "admin"],
     &["telemetry"],
-    &["downstream", "upstream", "tls"],
+    &["downstream", "upstream", "tls", "state"],
     &["client_status"],
     &["relay"],
     &["protocol"],
-    &["transcode", "proto", "xds", "open_files", "build_facts", "config_status"],
+    &["transcode", "proto", "xds", "open_files", "allocator", "build_facts", "config_status"],
 ];
 
 /// The modules of the crate by path, such as `relay::views`, with their source.
@@ -162,9 +162,9 @@ fn ring(edges: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     }
 }
 
-fn layer_of(module: &str) -> Option<usize> {
-    let first = module.split("::").next()?;
-    LAYERS.iter().position(|layer| layer.contains(&first))
+fn layer_of(module: &str) -> usize {
+    let first = module.split("::").next().unwrap_or_default();
+    LAYERS.iter().position(|layer| layer.contains(&first)).unwrap_or_else(|| panic!("{first} is in no layer"))
 }
 
 #[test]
@@ -178,10 +178,8 @@ fn no_files_import_each_other_in_a_ring() {
 fn imports_point_down_the_layers() {
     let mut upward = Vec::new();
     for (module, to) in Sources::read(Path::new("src")).edges() {
-        let Some(from) = layer_of(&module) else { continue };
-        upward.extend(
-            to.iter().filter(|to| layer_of(to).is_some_and(|to| to < from)).map(|to| format!("{module} -> {to}")),
-        );
+        let from = layer_of(&module);
+        upward.extend(to.iter().filter(|to| layer_of(to) < from).map(|to| format!("{module} -> {to}")));
     }
     assert_eq!(upward, [""; 0]);
 }
