@@ -56,6 +56,7 @@ mod proxy_protocol;
 mod readiness;
 mod reload;
 mod reload_again;
+mod removals;
 mod request_size;
 mod rest;
 mod rest_plane;
