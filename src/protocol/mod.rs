@@ -3,7 +3,6 @@
 //! This code never waits, reads a clock, opens a socket or has globals. [`upstream`] turns the responses of a control plane into updates,
 //! [`view`] stores and publishes them, [`session`] serves one client.
 
-pub(crate) mod clock;
 pub mod faults;
 pub mod ladder;
 pub mod limits;

@@ -8,7 +8,6 @@ use super::admission::AdmissionError;
 use super::clock::Clock;
 use super::deliveries::Deliveries;
 use super::limit::LimitCounters;
-use super::proxy_faults::ProxyFaultCounters;
 use super::traces::Traces;
 use crate::protocol::session::Variant;
 use crate::xds::{Type, TypeTable};
@@ -138,3 +137,43 @@ impl ProcessCounters {
 
 /// The label for unknown types, since peers can invent them.
 const OTHER: &str = "other";
+
+/// What was wrong with the PROXY header of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProxyFault {
+    /// A trusted balancer sent none.
+    Missing,
+    /// A trusted balancer sent one that cannot be read.
+    Invalid,
+    /// It did not arrive in time.
+    Late,
+    /// Somebody else sent one.
+    Untrusted,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ProxyFaultCounters([AtomicU64; ProxyFault::ALL.len()]);
+
+impl ProxyFault {
+    pub(crate) const ALL: [Self; 4] = [Self::Missing, Self::Invalid, Self::Late, Self::Untrusted];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Invalid => "invalid",
+            Self::Late => "late",
+            Self::Untrusted => "untrusted",
+        }
+    }
+}
+
+impl ProxyFaultCounters {
+    pub(crate) fn found(&self, fault: ProxyFault) {
+        self.0[fault as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how often each was found, by its name.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        ProxyFault::ALL.into_iter().map(|fault| (fault.name(), self.0[fault as usize].load(Ordering::Relaxed)))
+    }
+}

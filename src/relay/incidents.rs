@@ -1,12 +1,13 @@
-//! Errors in views, counted over the life of the process: the counts stay when a view is removed.
+//! Errors in views, counted over the life of the process: the counts stay when a view is removed. Waits that last longer than they may are
+//! such errors, each counted once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::brakes::BrakeWatch;
-use super::report::Totals;
-use super::wait_watch::WaitWatch;
+use super::report::{Totals, WaitKey};
+use crate::protocol::wait::WaitKind;
 use crate::xds::{Type, TypeTable};
 
 /// One for the process, shared by the views and the hub.
@@ -55,5 +56,71 @@ impl Incidents {
     /// Returns how many resources of servers were rejected, each version of a name once, by server and type.
     pub(crate) fn rejected_resources(&self) -> BTreeMap<(String, String), u64> {
         self.rejected.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// One for the process, shared by the views and the hub.
+#[derive(Debug, Default)]
+pub(crate) struct WaitWatch {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Those of the last look that were beyond their bounds.
+    known: BTreeSet<WaitKey>,
+    counts: [u64; WaitKind::ALL.len()],
+}
+
+impl WaitWatch {
+    /// Counts those that were not beyond their bounds at the last look, and logs them: a line for each kind.
+    pub(crate) fn note(&self, beyond: &BTreeSet<WaitKey>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let new: Vec<_> = beyond.difference(&state.known).cloned().collect();
+        for key in &new {
+            state.counts[key.kind as usize] += 1;
+        }
+        if !new.is_empty() || beyond.len() != state.known.len() {
+            state.known.clone_from(beyond);
+        }
+        drop(state);
+        for of_kind in new.chunk_by(|one, other| one.kind == other.kind) {
+            let WaitKey { kind, view, session, subject } = &of_kind[0];
+            let type_url = subject.kind.as_ref().map(|kind| kind.name());
+            tracing::warn!(wait = kind.name(), count = of_kind.len(), view, session, type_url, "wait beyond its bound");
+        }
+    }
+
+    /// Returns how many there were, by kind.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (WaitKind, u64)> {
+        let counts = self.state.lock().unwrap_or_else(PoisonError::into_inner).counts;
+        WaitKind::ALL.into_iter().zip(counts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::wait::WaitSubject;
+
+    fn key(session: u64, kind: WaitKind) -> WaitKey {
+        WaitKey { kind, view: "one".into(), session: Some(session), subject: WaitSubject::default() }
+    }
+
+    #[test]
+    fn a_wait_beyond_its_bound_is_counted_once_however_often_it_is_read_and_again_if_it_comes_back() {
+        let watch = WaitWatch::default();
+        let count = |beyond: &[WaitKey]| {
+            watch.note(&beyond.iter().cloned().collect());
+            let counts: Vec<_> = watch.counts().filter(|(_, count)| *count > 0).collect();
+            counts
+        };
+        assert_eq!(count(&[]), []);
+        let (one, two, other) = (key(1, WaitKind::Ack), key(2, WaitKind::Ack), key(1, WaitKind::RoutingHold));
+        assert_eq!(count(std::slice::from_ref(&one)), [(WaitKind::Ack, 1)]);
+        assert_eq!(count(std::slice::from_ref(&one)), [(WaitKind::Ack, 1)], "it is the same one");
+        assert_eq!(count(&[one.clone(), two.clone()]), [(WaitKind::Ack, 2)]);
+        assert_eq!(count(&[two.clone(), other.clone()]), [(WaitKind::Ack, 2), (WaitKind::RoutingHold, 1)]);
+        assert_eq!(count(&[one, two, other]), [(WaitKind::Ack, 3), (WaitKind::RoutingHold, 1)], "another wait");
     }
 }

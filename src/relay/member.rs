@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::report::AnswersSource;
 use super::session_handle::SessionHandle;
-use super::stay::Stay;
 use super::subscriber::Subscriber;
 use super::traces::OpenChange;
+use super::view_usage::Stay;
 use crate::protocol::view::{Claim, NameChanged, RefusedName, SessionId};
 
 /// A session that joins a view, or has joined it.

@@ -22,7 +22,6 @@ mod member;
 mod metric_labels;
 mod nack_watch;
 mod newest;
-mod proxy_faults;
 mod published;
 mod reachability;
 mod readiness;
@@ -31,14 +30,12 @@ pub(crate) mod report;
 mod response_reader;
 mod server_log;
 mod session_handle;
-mod stay;
 mod subscriber;
 pub(crate) mod traces;
 mod view_quota;
 mod view_task;
 mod view_usage;
 mod views;
-mod wait_watch;
 #[cfg(test)]
 mod written_lines;
 
@@ -46,16 +43,15 @@ pub(crate) use admission::AdmissionError;
 pub(crate) use brakes::BrakeWatch;
 pub(crate) use client_log::LogPace;
 pub(crate) use clock::Clock;
-pub(crate) use counters::ProcessCounters;
+pub(crate) use counters::{ProcessCounters, ProxyFault};
 pub(crate) use hub::HubConnector;
-pub(crate) use incidents::Incidents;
+pub(crate) use incidents::{Incidents, WaitWatch};
 pub(crate) use limit::{Limit, LimitCounters};
 pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 pub(crate) use live_permissions::LivePermissions;
 pub use live_permissions::NeedsRestart;
 pub(crate) use loads::{LoadConnector, LoadEnd, LoadLink, Loads, LoadsMode};
 pub(crate) use newest::Newest;
-pub(crate) use proxy_faults::ProxyFault;
 pub(crate) use published::NotedBrakes;
 pub(crate) use readiness::Readiness;
 pub use reopenings::REOPENINGS;
@@ -72,6 +68,5 @@ pub(crate) use view_quota::ViewQuota;
 #[cfg(test)]
 pub(crate) use views::tests::{views_to, views_to_all};
 pub(crate) use views::{ClientInfo, SavedView, ViewToSave, Views, ViewsOptions};
-pub(crate) use wait_watch::WaitWatch;
 #[cfg(test)]
 pub(crate) use written_lines::WrittenLines;

@@ -1,6 +1,6 @@
-//! For how long a view was in use, and since when it is not.
+//! Whether a view is in use: for how long it was, since when it is not, and whether a session is about to join it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -52,6 +52,17 @@ impl ViewUsage {
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         self.state().idle_since.is_some()
+    }
+}
+
+/// Keeps a view from being removed: from when a session looks it up until the view task has released the session.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stay(Arc<()>);
+
+impl Stay {
+    /// Whether this is the only one left of its view. The caller ensures that no other can be made meanwhile.
+    pub(crate) fn is_last(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
     }
 }
 

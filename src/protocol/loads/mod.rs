@@ -7,7 +7,6 @@
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod order;
-mod room;
 mod row;
 mod sums;
 

@@ -1,11 +1,11 @@
-//! One row of the sums: a locality of a cluster at a priority, or an endpoint in it.
+//! One row of the sums: a locality of a cluster at a priority, or an endpoint in it. What rows take is bounded, in bytes.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::room::{Cost, Room};
 use crate::proto::loads::{
     EndpointLoadMetricStats, Locality, UnnamedEndpointLoadMetricStats, UpstreamEndpointStats, UpstreamLocalityStats,
 };
@@ -243,4 +243,58 @@ pub(super) fn increase(sum: &mut u64, more: u64) {
 
 fn narrow(level: u128) -> u64 {
     u64::try_from(level).unwrap_or(u64::MAX)
+}
+
+/// The bytes that are left below a bound on what is kept.
+pub(super) struct Room<'a> {
+    bytes: &'a mut usize,
+    limit: usize,
+    rejected: bool,
+}
+
+impl<'r> Room<'r> {
+    /// `bytes` counts what is used.
+    pub(crate) fn of(bytes: &'r mut usize, limit: usize) -> Self {
+        Self { bytes, limit, rejected: false }
+    }
+
+    /// Whether something did not fit.
+    pub(crate) fn rejected(&self) -> bool {
+        self.rejected
+    }
+
+    pub(crate) fn take(&mut self, bytes: usize) -> bool {
+        let fits = self.bytes.saturating_add(bytes) <= self.limit;
+        if fits {
+            *self.bytes += bytes;
+        }
+        self.rejected |= !fits;
+        fits
+    }
+
+    /// Returns the entry of a key, and creates it if it is missing and fits.
+    pub(crate) fn entry<'a, K: Ord + Clone + Cost, V: Default>(
+        &mut self,
+        map: &'a mut BTreeMap<K, V>,
+        key: K,
+    ) -> Option<(K, &'a mut V)> {
+        match map.entry(key) {
+            Entry::Occupied(entry) => Some((entry.key().clone(), entry.into_mut())),
+            Entry::Vacant(entry) if self.take(entry.key().cost()) => {
+                Some((entry.key().clone(), entry.insert(V::default())))
+            }
+            Entry::Vacant(_) => None,
+        }
+    }
+}
+
+/// About how many bytes an entry with this key takes.
+pub(super) trait Cost {
+    fn cost(&self) -> usize;
+}
+
+impl Cost for String {
+    fn cost(&self) -> usize {
+        self.len() + 64
+    }
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::room::{Cost, Room};
-use super::row::{Levels, Row, RowKey, Sample, increase, samples};
+use super::row::{Cost, Levels, Room, Row, RowKey, Sample, increase, samples};
 use crate::proto::loads::cluster_stats::DroppedRequests;
 use crate::proto::loads::{ClusterStats, UpstreamLocalityStats};
 

@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::reply::Reply;
-use super::sent_reply::SentReply;
+use super::reply::{Reply, SentReply};
 use super::standing_nack::StandingNack;
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
@@ -210,7 +209,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::protocol::session::carried::Carried;
+    use crate::protocol::session::reply::Carried;
     use crate::xds::SetVersion;
 
     fn reply(nonce: u64) -> SentReply {

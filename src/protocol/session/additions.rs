@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::client::Variant;
 use super::reply::{Draft, Warms};
-use super::subscription::{Pending, Subscription, Wildcard};
+use super::subscription::{Pending, Subscription};
+use super::wildcard::Wildcard;
 use super::{Attempt, ReplyContext, SendScope};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;

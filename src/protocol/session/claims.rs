@@ -2,7 +2,8 @@
 
 use super::ReplyContext;
 use super::client::Variant;
-use super::subscription::{Subscription, Wildcard};
+use super::subscription::Subscription;
+use super::wildcard::Wildcard;
 use crate::protocol::faults::Fault;
 use crate::protocol::view::{Claimed, Class, Completeness, Presence, Revision};
 use crate::xds::{Name, Type};

@@ -7,10 +7,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::carried::Carried;
-use super::progress::Progress;
-use super::reply::{Draft, Warms};
+use super::reply::{Carried, Draft, Warms};
 use super::subscription::{Pending, Subscription};
+use super::wildcard::Progress;
 use super::{Attempt, ReplyContext, SendScope};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::{Moment, earliest};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::client::Variant;
-use super::sent_reply::SentReply;
+use super::reply::SentReply;
 use super::{Session, Subscription};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{Class, Entry, Revision, Snapshot};

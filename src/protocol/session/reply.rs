@@ -1,4 +1,5 @@
-//! A reply before it is encoded: handles to shared resources and names, and how this client has to be sent them.
+//! A reply before it is encoded: handles to shared resources and names, how this client has to be sent them, and how old what it carries is. Of
+//! what was sent, a few numbers are remembered.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,8 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::carried::{Carried, Lag};
-use crate::protocol::moment::Moment;
+use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::set_mark::SetMark;
 use crate::protocol::view::{Batch, LeaseProgress, NamedError, Revision};
 use crate::xds::{ContentHash, Name, Resource, SetVersion, Type};
@@ -246,3 +246,56 @@ impl Reply {
 
 /// Roughly what one entry adds on the wire to its name and body: tags, lengths, a version.
 const PER_ENTRY: usize = 48;
+
+/// A reply that was sent, as far as it is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SentReply {
+    pub(crate) nonce: u64,
+    /// The version of what the client has of the type with it, the `version_info` of SotW.
+    pub(crate) version: SetVersion,
+    /// The snapshot that it was made from.
+    pub(crate) revision: Revision,
+    /// It has all that the client may have of the type.
+    pub(crate) is_full_set: bool,
+    /// When it was handed to the transport.
+    pub(crate) sent: Moment,
+    pub(crate) carried: Carried,
+}
+
+/// What a reply carries. The first reply to a subscription, and what follows a reconnect, answer a request, however old the resources are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Carried {
+    /// When the oldest change was received from a server.
+    pub(crate) change: Option<Moment>,
+    /// When the oldest request that it answers was received.
+    pub(crate) request: Option<Moment>,
+}
+
+/// How long something took, for each of the two.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Lag {
+    pub(crate) change: Option<Duration>,
+    pub(crate) request: Option<Duration>,
+}
+
+impl Carried {
+    pub(super) fn note(&mut self, other: Self) {
+        self.note_change(other.change);
+        self.note_request(other.request);
+    }
+
+    pub(super) fn note_change(&mut self, received: Option<Moment>) {
+        self.change = earliest(self.change, received);
+    }
+
+    pub(super) fn note_request(&mut self, received: Option<Moment>) {
+        self.request = earliest(self.request, received);
+    }
+
+    pub(super) fn lag(&self, now: Moment) -> Lag {
+        Lag { change: self.change.map(|from| now - from), request: self.request.map(|from| now - from) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

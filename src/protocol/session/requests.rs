@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::acks::Ack;
-use super::carried::Lag;
 use super::client::Client;
-use super::initial_versions::InitialVersions;
 use super::nack_reason::clean;
 use super::nacks::Answered;
+use super::reply::Lag;
 use super::requested_names::{NameParser, RequestedNames};
-use super::subscription::{Pending, SentState, Subscription, Wildcard};
-use super::withheld::Withheld;
+use super::subscription::{Pending, SentState, Subscription};
+use super::wildcard::{InitialVersions, Wildcard, Withheld};
 use super::{Session, Variant};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};

@@ -6,7 +6,8 @@
 
 use super::ReplyContext;
 use super::client::{Client, Variant};
-use super::subscription::{SentState, Subscription, Wildcard};
+use super::subscription::{SentState, Subscription};
+use super::wildcard::Wildcard;
 use crate::protocol::faults::Fault;
 use crate::protocol::view::{Class, Entry, Lookup, ResourceTable};
 use crate::xds::{Name, Resource, SetVersion, Type};

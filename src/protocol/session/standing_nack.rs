@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 
-use super::reply::Reply;
-use super::sent_reply::SentReply;
+use super::reply::{Reply, SentReply};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::Revision;
 use crate::xds::Name;
@@ -102,7 +101,7 @@ mod tests {
     use crate::protocol::limits::Limits;
     use crate::protocol::session::Ack;
     use crate::protocol::session::acks::AckTracker;
-    use crate::protocol::session::carried::Carried;
+    use crate::protocol::session::reply::Carried;
     use crate::xds::{SetVersion, TypeTable};
 
     const NOW: Moment = Moment::START;

@@ -9,15 +9,12 @@ use std::time::Duration;
 
 use super::acks::AckTracker;
 use super::answers::Answers;
-use super::carried::Carried;
 use super::client::Variant;
-use super::initial_versions::InitialVersions;
-use super::progress::Progress;
-use super::withheld::Withheld;
+use super::reply::Carried;
+use super::wildcard::{InitialVersions, Wildcard};
 use super::{Attempt, ReplyContext, SendScope};
-use crate::protocol::clock::Clock;
 use crate::protocol::faults::Fault;
-use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::moment::{Clock, Moment, earliest};
 use crate::protocol::view::{
     AbsenceEvidence, Claimed, Class, Completeness, Entry, Lookup, NamedError, Presence, ResourceTable, Revision,
     Snapshot,
@@ -75,30 +72,6 @@ pub(super) struct Subscription {
     pub(crate) acks: AckTracker,
 }
 
-#[derive(Debug)]
-pub(super) struct Wildcard {
-    /// Additions were sent up to here.
-    pub(crate) added: Revision,
-    /// What the client may hold, from the first reply on.
-    pub(crate) progress: Option<Progress>,
-    /// A reply has to be sent, even an empty one (DELTA-21, SOTW-23).
-    pub(crate) first: bool,
-    /// When it was requested.
-    pub(crate) asked: Moment,
-    /// What the client stated that it holds, until it can be compared (DELTA-13).
-    pub(crate) initial_versions: Option<InitialVersions>,
-    /// Extended TTLs were sent up to here.
-    pub(crate) refreshed: Revision,
-    /// Virtual hosts: the wildcard covers only those of the route configurations that the client requested.
-    pub(crate) under: Option<BTreeSet<Name>>,
-    /// The opening on which the wildcard was claimed, and what removals were forgotten then.
-    pub(crate) claimed_on: Option<(Revision, Revision)>,
-    /// A relay was sent the mark that its set is complete.
-    pub(crate) sent_complete: bool,
-    /// What was loaded from disk and this client is not sent yet.
-    pub(crate) withheld: Withheld,
-}
-
 /// What the client was sent of a requested name.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SentState {
@@ -132,43 +105,6 @@ pub(super) struct Pending {
     pub(crate) changed: Option<Changes>,
     /// A cluster waits for it. It is sent at that time, changed or not.
     pub(crate) forced_resend: Option<Moment>,
-}
-
-impl Wildcard {
-    pub(crate) fn new(stated: Option<InitialVersions>, asked: Moment) -> Self {
-        Self {
-            added: Revision::ZERO,
-            progress: None,
-            first: true,
-            asked,
-            initial_versions: stated,
-            refreshed: Revision::ZERO,
-            under: None,
-            claimed_on: None,
-            sent_complete: false,
-            withheld: Withheld::default(),
-        }
-    }
-
-    /// Whether this wildcard includes a name. The part before the last `/` names the route configuration (DELTA-37).
-    pub(crate) fn covers(&self, name: &Name) -> bool {
-        let Some(routes) = &self.under else { return true };
-        name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route))
-    }
-
-    /// Returns how old its resources in a reply are.
-    pub(crate) fn carried(&self, received: impl FnOnce() -> Option<Moment>) -> Carried {
-        match self.first {
-            true => Carried { request: Some(self.asked), change: None },
-            false => Carried { request: None, change: received() },
-        }
-    }
-
-    /// Records that the additions of a snapshot were sent. From the first reply on the client holds resources, and is sent their
-    /// removals.
-    pub(crate) fn record_additions_sent(&mut self, mark: Revision) {
-        self.progress.get_or_insert_with(|| Progress::starting(mark)).record_additions_sent(mark);
-    }
 }
 
 impl SentState {

@@ -7,13 +7,11 @@
 mod ladders;
 mod plan;
 mod stream_events;
-mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-
 pub use plan::{AuthorityPlan, Plan, ServerPlan};
 
 use super::faults::Fault;
@@ -22,6 +20,7 @@ use super::limits::Limits;
 use super::moment::{Moment, earliest};
 use super::upstream::{Delivery, Stream, Upstream, ViewContext};
 use super::view::{Class, Evidence, InterestChange, Origin, Selector, Update, View};
+use super::wait::{WaitKind, WaitList, WaitSubject};
 use crate::xds::{Authority, Type, TypeTable};
 
 /// A stream, by its server and its number there.
@@ -322,6 +321,21 @@ fn authority_of(wanted: &Selector) -> Authority {
     match wanted {
         Selector::Wildcard => Authority::TopLevel,
         Selector::Name(name) => Authority::of(name),
+    }
+}
+
+impl Sources {
+    /// Adds what waits for servers.
+    pub fn add_waits(&self, view: &View, now: Moment, list: &mut WaitList) {
+        for (server, of) in self.servers.iter().enumerate() {
+            let streams = of.upstream.iter().flat_map(|upstream| upstream.all());
+            streams.for_each(|stream| stream.add_waits(server, view, now, list));
+        }
+        for (authority, ladder) in &self.ladders {
+            if let Some((age, bound)) = ladder.wait(now) {
+                list.add(WaitKind::Ladder, age, bound, || WaitSubject::authority(authority));
+            }
+        }
     }
 }
 

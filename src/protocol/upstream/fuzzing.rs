@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 
-use super::parser::{ReceivedResponse, ResponseMessage, ResponseParser, UnreadableResponse};
-use super::recent_sets::RecentSets;
+use super::parser::{ReceivedResponse, RecentSets, ResponseMessage, ResponseParser, UnreadableResponse};
 use crate::protocol::limits::Limits;
 use crate::protocol::session::Variant;
 use crate::xds::{BodyStore, TypeTable};

@@ -5,32 +5,25 @@
 //! (XLAT-13); versions of one server are never sent to another.
 
 mod backoff;
-mod delivery;
 mod end_question;
-mod fit_names;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
-mod globs;
-mod left_out;
 mod liveness;
 mod parsed_response;
 mod parser;
 mod quirks;
-mod recent_sets;
-mod recently_left;
 mod rejected;
 mod request;
 mod request_room;
 mod requested_names;
-mod resource_set;
 mod response;
 mod second_request;
 mod set_progress;
 mod silence;
-mod stated_versions;
 mod stream;
 mod type_subscription;
 mod variant_choice;
+mod versions;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -38,12 +31,11 @@ use std::sync::Arc;
 
 pub use backoff::Backoff;
 pub(crate) use backoff::BackoffTimes;
-pub(crate) use delivery::{Delivery, DeliveryHabits};
 pub use liveness::PollFailure;
 pub(crate) use parser::ResponseSummary;
-pub use parser::{ReceivedResponse, ResponseMessage, ResponseParser, UnreadableResponse};
+pub use parser::{ReceivedResponse, RecentSets, ResponseMessage, ResponseParser, UnreadableResponse};
 pub use quirks::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};
-pub use recent_sets::RecentSets;
+pub(crate) use set_progress::{Delivery, DeliveryHabits};
 pub use stream::Epoch;
 pub(crate) use stream::{NameRequest, RequestState, Stream, TypeSummary};
 pub(crate) use variant_choice::{Conclusion, Ending, VariantChoice};

@@ -1,6 +1,6 @@
-//! Names that were requested from one server and that it has not sent on this opening. Other names are not kept here.
+//! What is requested from one server: names that it has not sent on this opening, collections, and names that were left a short while ago.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::liveness::SilenceVerdict;
@@ -8,6 +8,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::visits::visit;
 use crate::xds::Name;
 
+/// Names that were requested and that the server has not sent on this opening. Other names are not kept here.
 #[derive(Debug, Default)]
 pub(super) struct RequestedNames {
     open: BTreeMap<Name, NameState>,
@@ -162,6 +163,119 @@ impl RequestedNames {
     }
 }
 
+/// Names that were unsubscribed on this opening a short while ago. When one is subscribed again, a response to the time between may lack it:
+/// that is no evidence of whether it exists.
+#[derive(Debug, Default)]
+pub(super) struct RecentlyLeft {
+    /// In a request that is made and not yet written.
+    leaving: BTreeSet<Name>,
+    /// Until when a response may come that was made while the name was not subscribed.
+    until: BTreeMap<Name, Moment>,
+    deadlines: VecDeque<(Moment, Name)>,
+}
+
+impl RecentlyLeft {
+    pub(crate) fn leave(&mut self, mut names: BTreeSet<Name>) {
+        self.leaving.append(&mut names);
+    }
+
+    /// Requests were written. They are answered within `lasting`.
+    pub(crate) fn written(&mut self, now: Moment, lasting: Duration) {
+        let over = self.deadlines.iter().take_while(|(until, _)| *until <= now).count();
+        for (at, name) in self.deadlines.drain(..over) {
+            if self.until.get(&name) == Some(&at) {
+                self.until.remove(&name);
+            }
+        }
+        for name in std::mem::take(&mut self.leaving) {
+            self.until.insert(name.clone(), now + lasting);
+            self.deadlines.push_back((now + lasting, name));
+        }
+    }
+
+    pub(crate) fn is_recent(&self, name: &Name, now: Moment) -> bool {
+        self.leaving.contains(name) || self.until.get(name).is_some_and(|until| now < *until)
+    }
+}
+
+/// The collections that are requested.
+#[derive(Debug, Default)]
+pub(super) struct Globs(BTreeMap<Name, GlobState>);
+
+#[derive(Debug, Default)]
+struct GlobState {
+    /// An error was reported: this server cannot serve it.
+    rejected: bool,
+    /// The server has sent something of it on this opening.
+    begun: bool,
+}
+
+impl Globs {
+    pub(crate) fn insert(&mut self, name: &Name) {
+        if name.is_glob() {
+            self.0.insert(name.clone(), GlobState::default());
+        }
+    }
+
+    /// Returns whether it was there.
+    pub(crate) fn remove(&mut self, name: &Name) -> bool {
+        self.0.remove(name).is_some()
+    }
+
+    pub(crate) fn has(&self, name: &Name) -> bool {
+        self.0.contains_key(name)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Name> {
+        self.0.keys()
+    }
+
+    /// The collection that a name is in.
+    pub(crate) fn of(&self, name: &Name) -> Option<&Name> {
+        if self.0.is_empty() {
+            return None; // the usual case; a look-up costs time
+        }
+        self.0.get_key_value(&name.collection()?).map(|(glob, _)| glob)
+    }
+
+    /// Notes that the server has sent something of it. Returns whether that is the first time.
+    pub(crate) fn begin(&mut self, glob: &Name) -> bool {
+        self.0.get_mut(glob).is_some_and(|standing| !std::mem::replace(&mut standing.begun, true))
+    }
+
+    /// Returns those that the server has sent something of.
+    pub(crate) fn begun(&self) -> impl Iterator<Item = &Name> {
+        self.0.iter().filter(|(_, standing)| standing.begun).map(|(name, _)| name)
+    }
+
+    /// Returns those for which an error was reported.
+    pub(crate) fn rejected(&self) -> impl Iterator<Item = &Name> {
+        self.0.iter().filter(|(_, standing)| standing.rejected).map(|(name, _)| name)
+    }
+
+    pub(crate) fn any_unasked(&self) -> bool {
+        self.0.values().any(|standing| !standing.rejected)
+    }
+
+    pub(crate) fn take_unasked(&mut self) -> Vec<Name> {
+        let unasked = self.0.iter_mut().filter(|(_, standing)| !standing.rejected);
+        let refuse = |(name, standing): (&Name, &mut GlobState)| {
+            standing.rejected = true;
+            name.clone()
+        };
+        unasked.map(refuse).collect()
+    }
+
+    /// Another server may answer next, or the same one in another variant.
+    pub(crate) fn disconnect(&mut self) {
+        self.0.values_mut().for_each(|standing| *standing = GlobState::default());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,5 +295,22 @@ mod tests {
         assert_eq!(written(&mut requested), None, "another request was written");
         requested.hand_out([a.clone()], false);
         assert_eq!(written(&mut requested), Some(Moment::START + Duration::from_secs(15)));
+    }
+
+    #[test]
+    fn a_name_that_is_left_again_is_recent_for_the_whole_time_again() {
+        let at = |seconds| Moment::START + Duration::from_secs(seconds);
+        let (mut left, lasting, name) = (RecentlyLeft::default(), Duration::from_secs(10), Name::from("a"));
+        left.leave([name.clone()].into());
+        assert!(left.is_recent(&name, at(0)), "the request is not written yet");
+        left.written(at(0), lasting);
+        left.written(at(4), lasting);
+        assert!(left.is_recent(&name, at(9)) && !left.is_recent(&name, at(10)), "other requests do not lengthen it");
+        left.leave([name.clone()].into());
+        left.written(at(5), lasting);
+        left.written(at(12), lasting);
+        assert!(left.is_recent(&name, at(14)), "the end of the first time is not that of the second");
+        left.written(at(15), lasting);
+        assert!(!left.is_recent(&name, at(15)) && left.until.is_empty() && left.deadlines.is_empty());
     }
 }

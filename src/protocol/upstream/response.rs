@@ -9,12 +9,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::delivery::Delivery;
-use super::parsed_response::ParsedResponse;
+use super::parsed_response::{ParsedResponse, ResourceSet};
 use super::quirks::ServerQuirks;
 use super::requested_names::NameState;
-use super::resource_set::ResourceSet;
-use super::set_progress::NewContent;
+use super::set_progress::{Delivery, NewContent};
 use super::type_subscription::TypeSubscription;
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;

@@ -1,28 +1,25 @@
 //! One ADS stream to one server, through all its reconnects.
 
-mod explain;
+mod report;
 mod routing;
-mod summary;
 #[cfg(test)]
 mod tests;
 mod timers;
 mod versions;
-mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub(crate) use self::explain::{NameRequest, RequestState};
-pub(crate) use self::summary::TypeSummary;
-use super::delivery::Delivery;
+pub(crate) use self::report::{NameRequest, RequestState, TypeSummary};
 use super::liveness::{Liveness, PollFailure};
 use super::parser::{ReceivedResponse, ResponseMessage};
 use super::quirks::ServerQuirks;
 use super::request::RequestContext;
 use super::response::ResponseContext;
 use super::second_request::ReopenPace;
+use super::set_progress::Delivery;
 use super::type_subscription::TypeSubscription;
 use crate::proto::{Request, Response};
 use crate::protocol::faults::Fault;

@@ -2,24 +2,20 @@
 
 mod findings;
 mod first_answer;
-mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use self::first_answer::FirstAnswer;
 use super::ViewContext;
-use super::delivery::{Delivery, DeliveryHabit};
 use super::end_question::EndQuestion;
-use super::globs::Globs;
-use super::left_out::LeftOut;
 use super::liveness::{Liveness, PollFailure};
 use super::quirks::{self, ServerQuirks};
-use super::recently_left::RecentlyLeft;
 use super::rejected::Rejected;
-use super::requested_names::RequestedNames;
+use super::request_room::LeftOut;
+use super::requested_names::{Globs, RecentlyLeft, RequestedNames};
 use super::second_request::SecondRequest;
-use super::set_progress::SetProgress;
+use super::set_progress::{Delivery, DeliveryHabit, SetProgress};
 use super::wire::Wire;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};

@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::NameChanged;
-use super::facts::Key;
+use super::keys::Key;
 use super::order::{Order, Waiting};
 use super::resource_table::Applied;
-use super::{Class, Completeness, Entry, Evidence, Origin, Presence, Revision, Selector, Update, View};
+use super::{Class, Completeness, Entry, Evidence, NameChanged, Origin, Presence, Revision, Selector, Update, View};
 use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Name, Resource, Role, Type};
 

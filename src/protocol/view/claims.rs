@@ -3,11 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::class::Class;
-use super::interest::Selector;
+use super::keys::{Class, Revision, Selector, SessionId};
 use super::resource_table::{Entry, Presence};
-use super::revision::Revision;
-use super::session_id::SessionId;
 use super::sought_names::{Claimant, Insertion, SoughtNames};
 use super::{Completeness, NameChanged, View};
 use crate::protocol::faults::Fault;

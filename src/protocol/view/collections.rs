@@ -7,7 +7,7 @@ use std::ops::Bound::{Included, Unbounded};
 
 use rpds::{HashTrieMapSync, RedBlackTreeSetSync};
 
-use super::revision::Revision;
+use super::keys::Revision;
 use super::update::Completeness;
 use crate::protocol::visits::visit;
 use crate::xds::Name;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::class::Class;
+use super::keys::Class;
 use super::{Selector, Type, Update};
 use crate::xds::Name;
 

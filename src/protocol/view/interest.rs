@@ -5,23 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::keys::{Selector, SessionId};
 use super::name_room::{NameRoom, Shares};
-use super::named_error::NoRoom;
-use super::session_id::SessionId;
+use super::update::NoRoom;
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::visits::visit;
 use crate::xds::{Name, Type};
-
-/// What a subscription selects of a type.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Selector {
-    /// The wildcard, `*`.
-    Wildcard,
-    /// A single name, or a collection by its glob.
-    Name(Name),
-}
 
 /// A session's subscription or unsubscription.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::revision::Revision;
+use super::keys::Revision;
 use super::snapshot::Snapshot;
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;

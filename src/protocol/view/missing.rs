@@ -1,8 +1,7 @@
 //! What clients want and the cache lacks, and whether that is a reason for a fallback (FB-4 to FB-6).
 
-use super::class::Class;
 use super::collections::Collection;
-use super::interest::Selector;
+use super::keys::{Class, Selector};
 use super::resource_table::{AbsenceEvidence, Entry};
 use super::update::Completeness;
 use super::{Presence, View};

@@ -6,29 +6,22 @@
 //! without evidence.
 
 mod apply;
-mod batch;
 mod brake;
 mod claims;
-mod class;
 mod collections;
-mod explain;
-mod facts;
 mod gate;
 mod held;
-mod history;
 mod interest;
+mod keys;
 mod leases;
 mod missing;
 mod name_room;
-mod named_error;
 mod order;
 mod receipts;
 mod removal_history;
 mod resource_table;
-mod revision;
 mod row;
 mod saved;
-mod session_id;
 mod snapshot;
 mod sought_names;
 mod stage;
@@ -37,31 +30,24 @@ mod update;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use batch::{Batch, BatchKey};
 pub use brake::{
     BrakeEvent, BrakeReport, BrakeRules, BrakeState, Generations, HeldRemoval, NotReleased, ReleaseReason, SetState,
 };
 pub use claims::{Claim, Claimed};
-pub use class::Class;
-pub(crate) use explain::{Held, NameHolds};
-pub use facts::Facts;
 pub(crate) use gate::Gate;
-pub use interest::{InterestChange, Selector};
+pub(crate) use held::{Held, NameHolds};
+pub use interest::InterestChange;
+pub use keys::{Class, Revision, Selector, SessionId};
 pub(crate) use leases::Lease;
 pub use leases::{LeaseAccess, LeaseProgress, Leases};
-pub use named_error::{NamedError, NoRoom};
 pub use order::OrderLosses;
 pub use removal_history::Forgotten;
 pub use resource_table::{AbsenceEvidence, Presence};
 pub(crate) use resource_table::{Entry, ResourceTable};
-pub use revision::Revision;
-
 pub use saved::{SavedResource, SavedSet};
-pub use session_id::SessionId;
-pub use snapshot::{Lookup, Snapshot};
-pub use stage::{Place, Stage, Unit};
-pub use update::Origin;
-pub use update::{Completeness, Evidence, Retain, Update};
+pub use snapshot::{Batch, BatchKey, Lookup, Snapshot};
+pub use stage::{Facts, Place, Stage, Unit};
+pub use update::{Completeness, Evidence, NamedError, NoRoom, Origin, Retain, Update};
 
 use self::brake::Brakes;
 use self::claims::Sought;

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::session_id::SessionId;
+use super::keys::SessionId;
 
 /// What there is room for, and how it is shared.
 #[derive(Debug, Clone, Copy)]

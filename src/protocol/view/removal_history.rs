@@ -7,11 +7,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::keys::Revision;
 use super::resource_table::ResourceTable;
-use super::revision::Revision;
-use crate::protocol::clock::Clock;
 use crate::protocol::limits::Limits;
-use crate::protocol::moment::Moment;
+use crate::protocol::moment::{Clock, Moment};
 
 #[derive(Debug, Default)]
 pub(super) struct RemovalHistory {

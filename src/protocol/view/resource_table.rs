@@ -16,10 +16,9 @@ use std::sync::Arc;
 
 use rpds::{HashTrieMapSync, QueueSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 
-use super::class::Class;
 use super::collections::{Collection, Collections};
+use super::keys::{Class, Revision};
 use super::receipts::Receipts;
-use super::revision::Revision;
 use super::update::Completeness;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};

@@ -8,9 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::brake::Brakes;
-use super::facts::Facts;
 use super::order::Order;
-use super::stage::{Place, Stage, Unit};
+use super::stage::{Facts, Place, Stage, Unit};
 use super::{Class, Completeness, Evidence, Origin, Retain, Selector, Update, View};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;

@@ -4,12 +4,11 @@
 //! by which the owners decide, and nothing is noted for it. Invariant: a wait has a bound from documented options, unless the control plane
 //! is away; then its clock stands.
 
-mod list;
 mod table;
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
-pub use self::list::{WaitList, WaitSum};
 pub use self::table::{WaitKind, WaitRow};
 use super::moment::Moment;
 use super::view::Selector;
@@ -90,6 +89,124 @@ fn is_beyond(age: Duration, bound: Option<Duration>) -> bool {
 
 /// A timer wakes somewhat late, and a call that shows that a server is alive takes its time.
 const SLACK: Duration = Duration::from_secs(1);
+
+/// Waits that their owners have added.
+#[derive(Debug, Default)]
+pub struct WaitList {
+    sums: [WaitSum; WaitKind::ALL.len()],
+    /// At most twice `limit`.
+    kept: Vec<Wait>,
+    limit: usize,
+    beyond: Vec<Wait>,
+    /// Only waits that concern this name are added.
+    about: Option<(Type, Name)>,
+}
+
+/// All waits of one kind.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct WaitSum {
+    /// How many there are.
+    pub count: usize,
+    /// How long the oldest has lasted.
+    pub oldest: Duration,
+    /// How many last longer than they may.
+    pub beyond: usize,
+}
+
+impl WaitList {
+    /// Keeps so many of the oldest.
+    pub fn keeping(limit: usize) -> Self {
+        Self { limit, ..Self::default() }
+    }
+
+    /// Keeps those that concern one name: its own, and those of its sets.
+    pub(crate) fn about(kind: &Type, name: &Name) -> Self {
+        Self { about: Some((kind.clone(), name.clone())), ..Self::keeping(MAX_ABOUT) }
+    }
+
+    /// Adds one wait. What waits is only asked for if it is kept.
+    pub(crate) fn add(
+        &mut self,
+        kind: WaitKind,
+        age: Duration,
+        bound: Option<Duration>,
+        subject: impl FnOnce() -> WaitSubject,
+    ) {
+        if let Some((of_kind, name)) = &self.about {
+            let subject = subject();
+            if subject.concerns(of_kind, name) {
+                self.keep(Wait { kind, age, bound, subject });
+            }
+            return;
+        }
+        let is_beyond = is_beyond(age, bound);
+        self.sums[kind as usize].absorb(&WaitSum { count: 1, oldest: age, beyond: is_beyond.into() });
+        let is_noted = is_beyond && self.beyond.len() < MAX_BEYOND;
+        if self.limit == 0 && !is_noted {
+            return;
+        }
+        let wait = Wait { kind, age, bound, subject: subject() };
+        if is_noted {
+            self.beyond.push(wait.clone());
+        }
+        if self.limit > 0 {
+            self.keep(wait);
+        }
+    }
+
+    /// Adds waits of one kind, of which no single one is kept.
+    pub(crate) fn add_younger(&mut self, kind: WaitKind, count: usize) {
+        self.sums[kind as usize].count += count;
+    }
+
+    /// Returns how many waits of one kind are worth adding one by one, if the oldest come first.
+    pub(crate) fn room(&self) -> usize {
+        if self.about.is_some() { usize::MAX } else { self.limit.max(1) }
+    }
+
+    fn keep(&mut self, wait: Wait) {
+        self.kept.push(wait);
+        if self.kept.len() >= 2 * self.limit {
+            self.shorten();
+        }
+    }
+
+    fn shorten(&mut self) {
+        self.kept.sort_by_key(|wait| Reverse(wait.age));
+        self.kept.truncate(self.limit);
+    }
+
+    /// Returns the sums of the kinds that there are.
+    pub fn sums(&self) -> impl Iterator<Item = (WaitKind, WaitSum)> {
+        let all = WaitKind::ALL.into_iter().zip(self.sums);
+        all.filter(|(_, sum)| sum.count > 0)
+    }
+
+    /// Returns those that last longer than they may; of very many, a part.
+    pub fn beyond(&self) -> &[Wait] {
+        &self.beyond
+    }
+
+    /// Returns the oldest, the oldest first.
+    pub fn into_oldest(mut self) -> Vec<Wait> {
+        self.shorten();
+        self.kept
+    }
+}
+
+impl WaitSum {
+    /// Adds those of another owner.
+    pub(crate) fn absorb(&mut self, other: &Self) {
+        self.count += other.count;
+        self.oldest = self.oldest.max(other.oldest);
+        self.beyond += other.beyond;
+    }
+}
+
+/// How many of those that last longer than they may are told apart.
+const MAX_BEYOND: usize = 10_000;
+/// How many concern one name, at most.
+const MAX_ABOUT: usize = 16;
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,6 @@
 //! Questions of operators to a view: each is a function that reads the view in its task, between two events, and changes nothing.
 
-mod explain;
 mod metrics;
-mod missing;
 mod report;
 
 use std::collections::BTreeMap;

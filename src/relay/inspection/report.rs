@@ -1,12 +1,16 @@
-//! The report of a view for the admin address.
+//! The report of a view for the admin address, with the names that are wanted and not cached, and what is known of one name.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Inspection;
-use super::missing::Missing;
 use crate::protocol::sources::StreamId;
 use crate::protocol::upstream::{Stream, TypeSummary};
 use crate::protocol::view::{Completeness, Selector, View};
-use crate::relay::report::{AuthorityReport, FromDiskReport, RejectedReport, StreamReport, TypeReport, ViewReport};
-use crate::xds::Authority;
+use crate::relay::report::{
+    AuthorityReport, FromDiskReport, LadderBook, MissingReport, RejectedReport, ServerBook, StreamReport, TypeReport,
+    ViewBook, ViewReport,
+};
+use crate::xds::{Authority, Name, Type, WILDCARD};
 
 fn completeness_name(completeness: Completeness) -> &'static str {
     match completeness {
@@ -97,3 +101,76 @@ impl Inspection<'_> {
 
 /// How many rejected resources of a type are shown.
 const MAX_REJECTED: usize = 20;
+
+/// The missing names of one authority: the first few in order, and how many there are.
+#[derive(Debug, Default)]
+pub(super) struct Missing {
+    first: BTreeSet<(Type, Selector)>,
+    pub(crate) count: usize,
+}
+
+impl Missing {
+    /// Goes through all interest once.
+    pub(crate) fn by_authority(view: &View) -> BTreeMap<Authority, Self> {
+        let mut missing: BTreeMap<Authority, Self> = BTreeMap::new();
+        for (kind, wanted) in view.missing() {
+            let authority = match &wanted {
+                Selector::Wildcard => Authority::TopLevel,
+                Selector::Name(name) => Authority::of(name),
+            };
+            missing.entry(authority).or_default().note(kind, wanted);
+        }
+        missing
+    }
+
+    fn note(&mut self, kind: &Type, wanted: Selector) {
+        self.count += 1;
+        self.first.insert((kind.clone(), wanted));
+        if self.first.len() > MAX_SHOWN {
+            self.first.pop_last();
+        }
+    }
+
+    pub(crate) fn shown(&self) -> Vec<MissingReport> {
+        let shown = |(kind, wanted): &(Type, Selector)| MissingReport {
+            kind: kind.name().to_owned(),
+            name: match wanted {
+                Selector::Wildcard => WILDCARD.to_owned(),
+                Selector::Name(name) => name.to_string(),
+            },
+        };
+        self.first.iter().map(shown).collect()
+    }
+}
+
+/// How many missing names of an authority `/upstreams` shows.
+const MAX_SHOWN: usize = 10;
+
+impl Inspection<'_> {
+    /// Returns what is known of one name.
+    pub(crate) fn explain(&self, kind: &Type, name: &Name) -> ViewBook {
+        let authority = Authority::of(name);
+        let connectors = self.connectors;
+        let ladder = self.sources.ladders().find(|ladder| *ladder.authority == authority);
+        let active = ladder.as_ref().and_then(|ladder| ladder.server);
+        let ladder = ladder.map(|ladder| LadderBook {
+            authority: authority.name().to_owned(),
+            state: ladder.state.name(),
+            server: ladder.server.map(|server| connectors[server].describe()),
+            since: ladder.since,
+            reason: self.links.reason_of(&ladder),
+        });
+        let links = self.links;
+        let requests = self.sources.streams().filter_map(|(id, stream)| {
+            Some(ServerBook {
+                server: connectors[id.server].describe(),
+                connected: links.get(id).is_some_and(|link| link.up.is_some()),
+                is_active: active == Some(id.server),
+                request: stream.request_of(kind, name)?,
+            })
+        });
+        let requests = requests.collect();
+        let (holds, waits) = (self.view.holds_of(kind, name), self.waits_of(kind, name));
+        ViewBook { now: self.now, holds, ladder, requests, waits }
+    }
+}

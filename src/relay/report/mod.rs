@@ -4,9 +4,7 @@ mod brakes;
 mod census;
 mod clients;
 mod dangling;
-mod differences;
 mod explain;
-mod held;
 mod lookup;
 mod metrics;
 mod nacks;
@@ -15,11 +13,12 @@ mod waits;
 
 pub(crate) use brakes::{BrakesReport, ReleaseQuery, Released, SetBrakeReport};
 pub(crate) use census::{Census, LAGS, Spread, StateCounts, TypeGlance};
-pub(crate) use clients::{ClientPage, ClientQuery, ClientReport, ClientTypeReport, SyncState, UnknownState};
+pub(crate) use clients::{
+    ClientHoldings, ClientPage, ClientQuery, ClientReport, ClientTypeReport, DifferenceReport, HoldingsSource,
+    SyncState, TypeDifference, UnknownState,
+};
 pub(crate) use dangling::{Dangling, DanglingClusters};
-pub(crate) use differences::{DifferenceReport, TypeDifference};
 pub(crate) use explain::{ExplainQuery, Explanation, LadderBook, ServerBook, SessionBook, Verdict, ViewBook, reasons};
-pub(crate) use held::{ClientHoldings, HoldingsSource};
 pub(crate) use lookup::{ResourcePage, ResourceQuery, ViewSnapshot};
 pub(crate) use metrics::{LadderMetrics, OrderMetrics, RemovalMetrics, ServerMetrics, Totals, TypeSize, ViewMetrics};
 pub(crate) use nacks::{AnswersSource, NackCounts, NackPage, NackQuery, NackReport, ViewSessions};

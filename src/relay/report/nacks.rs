@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::held::HoldingsSource;
+use super::clients::HoldingsSource;
 use crate::protocol::limits::truncate;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Answers;

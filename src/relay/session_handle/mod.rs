@@ -1,7 +1,6 @@
 //! The handle of one downstream session: shared by the task that reads its requests, the body that writes its replies, and the
 //! task of its view.
 
-mod explain;
 mod report;
 mod spans;
 mod transit;

@@ -1,18 +1,20 @@
-//! The reports of a session for the admin address.
+//! The reports of a session for the admin address, and what it knows of one resource.
 
 use std::collections::BTreeMap;
 
 use super::SessionHandle;
 use super::transit::Obstruction;
 use crate::protocol::moment::Moment;
-use crate::protocol::session::{Differences, Summary};
+use crate::protocol::session::{Differences, Known, Summary, similar_to};
+use crate::protocol::view::Class;
+use crate::protocol::wait::WaitList;
 use crate::relay::command::ask;
 use crate::relay::inspection::Inspection;
 use crate::relay::report::{
     AnswersSource, Census, ClientHoldings, ClientReport, ClientTypeReport, DifferenceReport, HoldingsSource,
-    NackCounts, SyncState, TypeDifference, TypeGlance, WaitReport,
+    NackCounts, SessionBook, SyncState, TypeDifference, TypeGlance, WaitReport,
 };
-use crate::xds::Type;
+use crate::xds::{Name, Type};
 
 impl SessionHandle {
     /// Puts a question to the view of this session.
@@ -151,5 +153,27 @@ impl HoldingsSource for SessionHandle {
 impl AnswersSource for SessionHandle {
     fn count(&self, into: &mut NackCounts) {
         self.lock().answers().for_each(|answers| into.add(&answers, &self.node_id, &self.user_agent));
+    }
+}
+
+impl SessionHandle {
+    /// Returns what the session knows of a name.
+    pub(crate) fn explain(&self, kind: &Type, name: &Name) -> SessionBook {
+        let newest = self.published.newest();
+        let now = self.clock.now();
+        let session = self.lock();
+        let book = session.explain(kind, name, &newest, now);
+        let mut waits = WaitList::about(kind, name);
+        session.add_waits(now, &mut waits);
+        drop(session);
+        let similar = match book.known {
+            Known::Present { .. } => None,
+            Known::Unknown | Known::Absent { .. } => {
+                let tables =
+                    [Class::Wildcard, Class::Named].into_iter().filter_map(|class| newest.resources(kind, class));
+                similar_to(name, tables.flat_map(|table| table.present_names()))
+            }
+        };
+        SessionBook { now, name: book, obstruction: self.transit.get(), similar, waits: waits.into_oldest() }
     }
 }

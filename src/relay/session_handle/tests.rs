@@ -12,7 +12,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::session::{Client, Step};
 use crate::protocol::view::{Claim, Claimed, Class, InterestChange, Selector, Update, View};
 use crate::relay::member::Member;
-use crate::relay::stay::Stay;
+use crate::relay::view_usage::Stay;
 use crate::xds::{BodyStore, Resource, TypeTable};
 
 const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";

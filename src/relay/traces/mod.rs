@@ -4,14 +4,11 @@
 //! noted: an event costs the look whether there is one.
 
 mod change;
-mod counts;
-mod open_changes;
 mod session;
 mod span;
 mod tracer;
 
 pub(crate) use change::{ChangeFacts, OpenChange};
-pub(crate) use counts::{SpanCounts, SpanDrop};
 pub(crate) use session::SessionTraces;
 pub(crate) use span::{POLL, STREAM, SpanIds, SpanRecord, SpanTime, SpanValue};
-pub(crate) use tracer::{SpanSink, Tracer, Traces};
+pub(crate) use tracer::{SpanCounts, SpanDrop, SpanSink, Tracer, Traces};

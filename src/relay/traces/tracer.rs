@@ -1,12 +1,11 @@
-//! Whether anything is traced, and what the spans of one process have in common.
+//! Whether anything is traced, what the spans of one process have in common, and what became of them.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use super::change::OpenChange;
-use super::counts::{SpanCounts, SpanDrop};
-use super::open_changes::OpenChanges;
+use super::change::{OpenChange, OpenChanges};
 use super::span::{SpanIds, SpanRecord};
 
 /// Takes spans that have ended.
@@ -93,14 +92,62 @@ impl Tracer {
 /// A span has the time of its last answer, whenever it is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Why a span was not exported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SpanDrop {
+    /// The queue of the exporter was full.
+    QueueFull,
+    /// The collector did not accept it.
+    ExportFailed,
+    /// Too many changes were open, and it was the oldest.
+    TooManyOpen,
+}
+
+/// What became of spans, counted over the life of the process.
+#[derive(Debug, Default)]
+pub(crate) struct SpanCounts {
+    exported: AtomicU64,
+    dropped: [AtomicU64; SpanDrop::ALL.len()],
+}
+
+impl SpanDrop {
+    pub(crate) const ALL: [Self; 3] = [Self::QueueFull, Self::ExportFailed, Self::TooManyOpen];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::ExportFailed => "export_failed",
+            Self::TooManyOpen => "too_many_open",
+        }
+    }
+}
+
+impl SpanCounts {
+    pub(crate) fn count_exported(&self, spans: usize) {
+        self.exported.fetch_add(spans as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_dropped(&self, reason: SpanDrop, spans: usize) {
+        self.dropped[reason as usize].fetch_add(spans as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn exported(&self) -> u64 {
+        self.exported.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many were dropped, by reason.
+    pub(crate) fn dropped(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        SpanDrop::ALL.into_iter().map(|reason| (reason.name(), self.dropped[reason as usize].load(Ordering::Relaxed)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::{LazyLock, Mutex};
 
     use super::*;
     use crate::protocol::view::Revision;
-    use crate::relay::traces::change::ChangeFacts;
-    use crate::relay::traces::open_changes::MAX_OPEN;
+    use crate::relay::traces::change::{ChangeFacts, MAX_OPEN};
     use crate::relay::traces::session::SessionTraces;
     use crate::relay::traces::span::{SpanTime, SpanValue};
     use crate::xds::{Type, TypeTable};

@@ -1,8 +1,7 @@
 //! The task that owns one view: it waits for an event, and then decides without waiting.
 
-mod brakes;
-mod readiness;
 mod refusals;
+mod reports;
 mod supervision;
 mod traces;
 

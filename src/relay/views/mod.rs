@@ -1,21 +1,15 @@
 //! Which view a client belongs to: one for each sharing key, created for the first client with that key.
 
-mod census;
 mod clients;
-mod dumps;
-mod field_values;
-mod handles;
 mod map;
 mod nacks;
 mod options;
 mod quotas;
 mod reports;
 mod saved;
-mod split;
 mod split_watch;
 mod start;
 mod successor;
-mod waits;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
@@ -26,9 +20,8 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-pub(crate) use self::field_values::Split;
-use self::handles::Entrance;
-use self::map::ViewMap;
+pub(crate) use self::map::Split;
+use self::map::{Entrance, ViewMap};
 pub(crate) use self::options::{ClientInfo, ViewsOptions};
 use self::saved::WaitingViews;
 pub(crate) use self::saved::{FromDisk, SavedView, ViewToSave};

@@ -1,4 +1,5 @@
 //! The reports of all views: the hub's behind those of clients, and behind them those of an earlier configuration.
+//! Beside them, what dumps and client status are made of, and all client streams at a glance.
 
 use std::sync::Arc;
 
@@ -7,8 +8,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::Views;
 use crate::relay::command::{Command, ask};
 use crate::relay::report::{
-    BrakesReport, Dangling, DanglingClusters, ReleaseQuery, Released, ResourcePage, ResourceQuery, ViewMetrics,
-    ViewReport,
+    AnswersSource, BrakesReport, Census, ClientHoldings, ClientReport, Dangling, DanglingClusters, HoldingsSource,
+    ReleaseQuery, Released, ResourcePage, ResourceQuery, ViewMetrics, ViewReport, ViewSnapshot, WaitReport,
 };
 use crate::xds::{Type, UnknownType};
 
@@ -106,6 +107,81 @@ impl Views {
     pub(super) fn shown_hub(&self) -> Option<Arc<Self>> {
         self.hub.clone().or_else(|| self.before()?.shown_hub())
     }
+
+    /// Counts all client streams, and keeps so many of those that have been behind for longest.
+    pub(crate) async fn census(&self, laggards: usize) -> (Census, Vec<ClientReport>) {
+        let (mut census, mut after) = (Census::with_laggards(laggards), 0);
+        loop {
+            let chunk = self.clients.after(after, CHUNK);
+            let Some(last) = chunk.last() else { break };
+            after = last.id.0;
+            chunk.iter().for_each(|session| session.count_in(&mut census));
+            drop(chunk);
+            tokio::task::yield_now().await;
+        }
+        let sessions = census.laggards().into_iter().filter_map(|session| self.clients.get(session));
+        let reports = sessions.map(|session| session.report()).collect();
+        (census, reports)
+    }
+
+    /// Returns all waits, with so many of the oldest. A wait beyond its bound is counted when it is first read.
+    pub(crate) async fn waits(&self, limit: usize) -> WaitReport {
+        let mut report = WaitReport::keeping(limit);
+        for owner in self.owners() {
+            if let Some(of) = ask(&owner, move |view| view.waits(limit)).await {
+                report.add(&of.view, None, &of.servers, of.list);
+            }
+        }
+        for chunk in self.clients.waiting().chunks(CHUNK) {
+            let sessions = chunk.iter().filter_map(|session| self.clients.get(*session));
+            sessions.for_each(|session| session.add_waits(&mut report));
+            tokio::task::yield_now().await;
+        }
+        self.incidents.waits.note(&report.beyond);
+        report
+    }
+}
+
+/// A view that can be dumped.
+pub(crate) struct DumpSource(mpsc::Sender<Command>);
+
+impl Views {
+    /// Returns all views, the hub's last.
+    pub(crate) fn dump_sources(&self) -> Vec<DumpSource> {
+        self.owners().into_iter().map(DumpSource).collect()
+    }
+
+    /// Returns the state of a view by the hash of its key.
+    pub(crate) async fn snapshot_of(&self, view: &str) -> Option<ViewSnapshot> {
+        for source in self.dump_sources() {
+            if let Some(found) = source.snapshot().await.filter(|found| found.view == view) {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// Returns what a client was sent by the number of its stream.
+    pub(crate) async fn client_of(&self, session: u64) -> Option<ClientHoldings> {
+        let client = self.client(session)?;
+        tokio::task::spawn_blocking(move || client.holdings()).await.ok()
+    }
+}
+
+impl DumpSource {
+    /// Returns the report and the state of the view. None if it has ended.
+    pub(crate) async fn view(&self) -> Option<(ViewReport, ViewSnapshot)> {
+        ask(&self.0, |view| (view.report(), view.snapshot())).await
+    }
+
+    /// Returns the sessions of the view.
+    pub(crate) async fn clients(&self) -> Vec<Arc<dyn AnswersSource>> {
+        ask(&self.0, |view| view.sessions().sessions).await.unwrap_or_default()
+    }
+
+    async fn snapshot(&self) -> Option<ViewSnapshot> {
+        ask(&self.0, |view| view.snapshot()).await
+    }
 }
 
 async fn measured(owners: Vec<mpsc::Sender<Command>>) -> Vec<ViewMetrics> {
@@ -115,3 +191,6 @@ async fn measured(owners: Vec<mpsc::Sender<Command>>) -> Vec<ViewMetrics> {
     }
     measures
 }
+
+/// How many streams are looked at between two turns of other tasks.
+const CHUNK: usize = 256;

@@ -1,7 +1,9 @@
-//! Whether nearly every client has a view of its own, so that sharing saves nothing.
+//! Which field of the key splits the views most, and whether nearly every client has a view of its own, so that sharing saves nothing.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
+
+use super::Views;
+use super::map::{FieldValues, Split};
 
 /// Looked at now and then. A warning needs many looks in a row: while a fleet connects, most views have had one client only.
 #[derive(Debug, Default)]
@@ -27,6 +29,39 @@ impl SplitWatch {
 const FEWEST_VIEWS: usize = 50;
 /// One minute, where looks are five seconds apart.
 const LOOKS: u32 = 12;
+
+impl Views {
+    /// Warns if most clients have a view of their own.
+    pub(super) fn watch_split(&self) {
+        let views = self.lock();
+        let count = views.iter().filter(|view| !view.of_relay).count();
+        let connections = self.counters.connections();
+        if self.split_watch.look(count, connections)
+            && let Some(Split { field, values }) = self.widest(views.values())
+        {
+            drop(views);
+            tracing::warn!(
+                views = count,
+                connections,
+                field,
+                values,
+                "most clients have a view of their own; weir key shows what views.key could leave out"
+            );
+        }
+    }
+
+    pub(super) fn widest(&self, values: &FieldValues) -> Option<Split> {
+        let (place, values) = values.widest()?;
+        Some(Split { field: self.rule.fields().get(place)?.to_string(), values })
+    }
+
+    /// Returns how many values each field of the key has over all views.
+    pub(crate) fn values_by_field(&self) -> Vec<(String, usize)> {
+        let counts: Vec<_> =
+            self.lock().values().counts().chain(std::iter::repeat(0)).take(self.rule.fields().len()).collect();
+        self.rule.fields().iter().map(ToString::to_string).zip(counts).collect()
+    }
+}
 
 #[cfg(test)]
 mod tests {

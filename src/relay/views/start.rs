@@ -7,8 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::field_values::view_values;
-use super::handles::ViewHandle;
+use super::map::{ViewHandle, view_values};
 use super::saved::{FromDisk, WaitingView};
 use super::{ClientInfo, Views};
 use crate::proto::Request;
@@ -20,9 +19,8 @@ use crate::relay::links::Links;
 use crate::relay::published::Published;
 use crate::relay::reachability::ViewReachability;
 use crate::relay::reopenings::Reopenings;
-use crate::relay::stay::Stay;
 use crate::relay::view_task::{TracedChanges, ViewTask};
-use crate::relay::view_usage::ViewUsage;
+use crate::relay::view_usage::{Stay, ViewUsage};
 use crate::xds::SharingKey;
 
 impl Views {

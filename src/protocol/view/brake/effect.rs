@@ -7,9 +7,8 @@ use super::statement::Statement;
 use super::{Brakes, Held, Hold, ReleaseReason, SetKey, What};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::facts::{Facts, class_of};
-use crate::protocol::view::interest::Selector;
-use crate::protocol::view::stage::Unit;
+use crate::protocol::view::keys::Selector;
+use crate::protocol::view::stage::{Facts, Unit, class_of};
 use crate::protocol::view::update::{Completeness, Evidence, Origin, Retain, Update};
 use crate::xds::{Name, Resource};
 

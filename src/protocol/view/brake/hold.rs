@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::rules::BrakeRules;
-use crate::protocol::clock::Clock;
-use crate::protocol::moment::Moment;
+use crate::protocol::moment::{Clock, Moment};
 use crate::protocol::view::update::Origin;
 use crate::protocol::visits::visit;
 use crate::xds::{Name, Resource};

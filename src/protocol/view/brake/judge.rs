@@ -3,10 +3,8 @@
 use super::{BrakeEvent, Brakes, SetKey};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::class::Class;
-use crate::protocol::view::facts::Facts;
-use crate::protocol::view::interest::Selector;
-use crate::protocol::view::stage::Unit;
+use crate::protocol::view::keys::{Class, Selector};
+use crate::protocol::view::stage::{Facts, Unit};
 use crate::protocol::view::update::{Completeness, Origin, Update};
 
 /// A set of which something was judged, until what passes is in the tables.

@@ -14,7 +14,6 @@ mod state;
 mod statement;
 #[cfg(test)]
 mod tests;
-mod waits;
 mod window;
 
 use std::collections::BTreeMap;
@@ -27,10 +26,9 @@ pub use state::{BrakeState, HeldRemoval, SetState};
 
 use self::judge::Unsettled;
 use self::window::Window;
-pub(crate) use super::facts::SetKey;
+pub(crate) use super::keys::SetKey;
 use super::update::Origin;
-use crate::protocol::clock::Clock;
-use crate::protocol::moment::Moment;
+use crate::protocol::moment::{Clock, Moment};
 use crate::xds::Name;
 
 /// The brakes of a view.

@@ -2,9 +2,8 @@
 
 use super::{BrakeEvent, BrakeRules, Brakes, Held, Hold, NotReleased, ReleaseReason, SetKey, What};
 use crate::protocol::moment::Moment;
-use crate::protocol::view::facts::{Facts, class_of};
-use crate::protocol::view::interest::Selector;
-use crate::protocol::view::stage::Unit;
+use crate::protocol::view::keys::Selector;
+use crate::protocol::view::stage::{Facts, Unit, class_of};
 use crate::protocol::view::update::{Completeness, Evidence, Origin, Update};
 use crate::xds::{Name, Type};
 

@@ -1,9 +1,10 @@
-//! What a view reports of its brakes.
+//! What a view reports of its brakes, and what waits in them.
 
-use super::Hold;
 use super::rules::BrakeRules;
+use super::{Brakes, Hold};
 use crate::protocol::moment::Moment;
-use crate::protocol::view::interest::Selector;
+use crate::protocol::view::keys::Selector;
+use crate::protocol::wait::{WaitKind, WaitList, WaitSubject};
 use crate::xds::{Name, Type};
 
 /// Something that operators want to know at once.
@@ -103,4 +104,18 @@ pub enum NotReleased {
     NothingHeld,
     /// All that is held was held after that generation.
     Later,
+}
+
+impl Brakes {
+    /// Adds everything that is held. Its clock stands from the end of an opening until the server has stated its set on the next.
+    pub(crate) fn add_waits(&self, rules: &BrakeRules, now: Moment, list: &mut WaitList) {
+        for ((kind, _), hold) in self.holds() {
+            for (name, held) in hold.items() {
+                let (since, lasting) = hold.clock_of(held, rules);
+                let age = hold.clock.read(now).saturating_sub(since);
+                let bound = hold.clock.runs().then_some(lasting);
+                list.add(WaitKind::Brake, age, bound, || WaitSubject::name(kind, name));
+            }
+        }
+    }
 }

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use super::window::Window;
 use super::{Brakes, Held, Hold, SetBrake, What, restored_origin};
-use crate::protocol::clock::Clock;
-use crate::protocol::moment::Moment;
+use crate::protocol::moment::{Clock, Moment};
 use crate::protocol::view::brake::BrakeRules;
-use crate::protocol::view::interest::Selector;
+use crate::protocol::view::keys::Selector;
 use crate::xds::{Name, TypeTable};
 
 /// What is held in a view, and how large its sets were. Times are ages, so that another process with another clock can go on.

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use super::{Brakes, SetKey};
 use crate::protocol::view::collections::Collection;
-use crate::protocol::view::facts::{Facts, class_of};
-use crate::protocol::view::interest::Selector;
+use crate::protocol::view::keys::Selector;
 use crate::protocol::view::resource_table::ResourceTable;
-use crate::protocol::view::stage::Unit;
+use crate::protocol::view::stage::{Facts, Unit, class_of};
 use crate::protocol::view::update::{Evidence, Origin, Retain, Update};
 use crate::xds::Name;
 

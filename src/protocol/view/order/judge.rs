@@ -6,10 +6,9 @@ use std::sync::Arc;
 use super::{Change, Doomed, Key, Order, Waiting};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::class::Class;
-use crate::protocol::view::facts::{Facts, KeepsRemoved};
-use crate::protocol::view::interest::Selector;
+use crate::protocol::view::keys::{Class, Selector};
 use crate::protocol::view::resource_table::{Entry, Presence};
+use crate::protocol::view::stage::{Facts, KeepsRemoved};
 use crate::protocol::view::update::{Completeness, Evidence, Origin, Update};
 use crate::xds::{Authority, Name, References, Resource, Role, Type};
 

@@ -3,19 +3,18 @@
 //!
 //! Owns which resource leads to which cluster, and what waits since when. Reads the tables as facts, and changes nothing in them.
 
-mod explain;
 mod judge;
 mod references;
+mod report;
 mod waiting;
-mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::references::References;
-use super::class::Class;
-use super::facts::{KeepsRemoved, Key};
+use super::keys::{Class, Key};
+use super::stage::KeepsRemoved;
 use super::update::Origin;
 use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Authority, Name, Resource, Role, Type};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{AbsenceEvidence, Entry, Presence, ResourceTable, TombstoneBody};
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::history::PresenceHistory;
-use crate::protocol::view::revision::Revision;
+use crate::protocol::view::keys::Revision;
+use crate::protocol::view::resource_table::entry::PresenceHistory;
 use crate::protocol::view::update::Evidence;
 use crate::xds::{Name, Resource};
 
@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
     use crate::proto::{Any, discovery};
-    use crate::protocol::view::class::Class;
+    use crate::protocol::view::keys::Class;
     use crate::protocol::view::resource_table::Applied;
     use crate::protocol::view::update::Origin;
     use crate::xds::{BodyStore, Type, TypeTable};

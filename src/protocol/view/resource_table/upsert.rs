@@ -6,11 +6,9 @@ use std::time::Duration;
 use super::removal::bytes_of_removal;
 use super::{Applied, Entry, Presence, ResourceTable};
 use crate::protocol::moment::Moment;
-use crate::protocol::view::class::Class;
-use crate::protocol::view::history::PresenceHistory;
-use crate::protocol::view::named_error::NamedError;
-use crate::protocol::view::revision::Revision;
-use crate::protocol::view::update::Origin;
+use crate::protocol::view::keys::{Class, Revision};
+use crate::protocol::view::resource_table::entry::PresenceHistory;
+use crate::protocol::view::update::{NamedError, Origin};
 use crate::xds::{Name, Resource, SetVersion, Xdstp};
 
 impl ResourceTable {

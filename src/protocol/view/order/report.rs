@@ -1,12 +1,13 @@
-//! What the order holds back, for how long, and for how long at most.
+//! What waits in the order, for operators: all of it, and of one name.
 
 use std::time::Duration;
 
 use super::waiting::WAIT;
 use super::{Key, Order};
 use crate::protocol::moment::Moment;
+use crate::protocol::view::held::Held;
 use crate::protocol::wait::{WaitKind, WaitList, WaitSubject};
-use crate::xds::Authority;
+use crate::xds::{Authority, Name};
 
 impl Order {
     /// Adds removals and changes that wait. `bound` is `limits.reference_hold`.
@@ -32,6 +33,18 @@ impl Order {
         let steady = self.steady.get(authority).copied().unwrap_or(Moment::START);
         (!self.unsteady.contains(authority)).then(|| now - since.max(steady))
     }
+
+    /// Returns since when a removed resource stays, and until when at the latest. `bound` is `limits.reference_hold`.
+    pub(crate) fn doomed_until(&self, key: &Key, bound: Duration) -> Option<Held> {
+        let doomed = self.removable.get(key)?;
+        Some(Held { since: Some(doomed.since), until: self.bound_of(&key.2, doomed.since, bound) })
+    }
+
+    /// Returns the clusters that a change of routing waits for.
+    pub(crate) fn awaited_by(&self, key: &Key) -> Option<(Vec<Name>, Held)> {
+        let waiting = self.waiting.get(key)?;
+        Some((waiting.left.iter().cloned().collect(), Held { since: Some(waiting.since), until: self.goes_by(key) }))
+    }
 }
 
 #[cfg(test)]
@@ -42,7 +55,7 @@ mod tests {
     use super::*;
     use crate::proto::Any;
     use crate::proto::discovery::Resource as Wrapper;
-    use crate::protocol::view::class::Class;
+    use crate::protocol::view::keys::Class;
     use crate::protocol::view::update::Origin;
     use crate::protocol::wait::Wait;
     use crate::xds::{BodyStore, Resource, TypeTable};

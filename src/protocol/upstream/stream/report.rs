@@ -1,17 +1,138 @@
-//! What waits for a server: names, sets, and what clients hold. It is read from the timers that wake the stream.
+//! What is told of a stream: summaries for reports, logs and metrics, what it knows of one name, and what waits for its server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Stream;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::upstream::quirks::OnResourceTimeout;
+use crate::protocol::upstream::rejected::{NewRejections, Rejection};
+use crate::protocol::upstream::requested_names::NameState;
 use crate::protocol::upstream::second_request::{ReopenPace, SecondRequest};
 use crate::protocol::upstream::set_progress::COMES_IN;
 use crate::protocol::upstream::type_subscription::{OtherTypes, TypeSubscription};
 use crate::protocol::view::{Class, View};
 use crate::protocol::wait::{WaitKind, WaitList, WaitSubject, age_of};
-use crate::xds::Type;
+use crate::xds::{Name, Type};
+
+/// One type on a stream, for reports.
+#[derive(Debug)]
+pub struct TypeSummary<'a> {
+    pub(crate) kind: &'a Type,
+    pub(crate) wildcard: bool,
+    pub(crate) names: usize,
+    /// Wanted names that are not requested, since a request has no room for them.
+    pub(crate) left_out: usize,
+    /// Resources whose name in the body differs from the one in the wrapper (TYPE-10).
+    pub(crate) misnamed: u64,
+    /// Names that are requested a second time. A set counts as one.
+    pub(crate) asked_again: usize,
+    /// Names of which the server has a resource that cannot be used.
+    pub(crate) rejected: usize,
+    /// Why an entry of the last response could not be matched to a name.
+    pub(crate) unnamed: Option<&'a Arc<str>>,
+}
+
+/// Rejections of one type that are not reported yet.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TypeRejections {
+    pub(crate) kind: Type,
+    pub news: NewRejections,
+}
+
+impl Stream {
+    pub fn types(&self) -> impl Iterator<Item = TypeSummary<'_>> {
+        self.types.iter().map(|(kind, subscription)| TypeSummary {
+            kind,
+            wildcard: subscription.wildcard,
+            names: subscription.names.len(),
+            left_out: subscription.left_out.len(),
+            misnamed: subscription.misnamed,
+            asked_again: subscription.second_request.names.len() + usize::from(subscription.second_request.set),
+            rejected: subscription.rejected.len(),
+            unnamed: subscription.rejected.unnamed.as_ref(),
+        })
+    }
+
+    /// Returns the current rejections of a type, by name.
+    pub fn rejected(&self, kind: &Type) -> impl Iterator<Item = (&Name, &Rejection)> {
+        self.types.get(kind).into_iter().flat_map(|subscription| subscription.rejected.names())
+    }
+
+    /// Returns what was rejected since the last call, each version of a name once.
+    pub fn take_rejected(&mut self) -> Vec<TypeRejections> {
+        let news = self.types.iter_mut().map(|(kind, subscription)| (kind, subscription.rejected.take_news()));
+        let any = news.filter(|(_, news)| !news.is_empty());
+        any.map(|(kind, news)| TypeRejections { kind: kind.clone(), news }).collect()
+    }
+
+    /// Returns how many names were left out of requests since the last call, by type.
+    pub fn take_left_out(&mut self) -> Vec<(Type, usize)> {
+        let counts = self.types.iter_mut().map(|(kind, subscription)| (kind, subscription.left_out.take_count()));
+        counts.filter(|(_, count)| *count > 0).map(|(kind, count)| (kind.clone(), count)).collect()
+    }
+
+    /// Whether the server has answered the last liveness call on this opening; `None` if there was none.
+    pub(crate) fn has_answered_call(&self) -> Option<bool> {
+        if self.liveness.is_asked() { Some(false) } else { self.liveness.is_proven().then_some(true) }
+    }
+}
+
+/// One name on one upstream stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NameRequest {
+    pub(crate) state: RequestState,
+    /// What the server last sent of it could not be used.
+    pub(crate) rejected: Option<Arc<str>>,
+    /// The error that the server reported for it.
+    pub(crate) error: Option<String>,
+}
+
+/// How far a request for a name has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestState {
+    /// The server was asked, and has not answered. Its silence counts from then on, if the time runs.
+    Waiting(Option<Moment>),
+    /// It was silent about the name for the resource timer.
+    Silent,
+    /// It has reported that the name does not exist.
+    Absent,
+    /// It has sent the name, or has it stated.
+    Given,
+    /// It is asked for the whole set.
+    OfWildcard,
+    /// The request has no room for the name.
+    LeftOut,
+}
+
+impl Stream {
+    /// Returns what is known of a name; none if it is not requested on this stream.
+    pub(crate) fn request_of(&self, kind: &Type, name: &Name) -> Option<NameRequest> {
+        let of = self.types.get(kind)?;
+        let collection = name.collection().filter(|glob| of.names.contains(glob));
+        let state = if of.left_out.has(name) {
+            RequestState::LeftOut
+        } else if of.names.contains(name) || collection.is_some() {
+            match of.requested.get(name).or_else(|| of.requested.get(&collection?)) {
+                Some(NameState::Waiting { until, .. }) => RequestState::Waiting(until),
+                Some(NameState::Silent) => RequestState::Silent,
+                Some(NameState::Absent) => RequestState::Absent,
+                None => RequestState::Given,
+            }
+        } else if of.wildcard {
+            RequestState::OfWildcard
+        } else {
+            return None;
+        };
+        let rejected = of.rejected.names().find(|(rejected, _)| *rejected == name);
+        Some(NameRequest {
+            state,
+            rejected: rejected.map(|(_, rejection)| rejection.reason.clone()),
+            error: of.errors.get(name).map(|error| error.message.clone()),
+        })
+    }
+}
 
 /// How long a server may be silent about a type before Weir concludes what it has sent.
 fn longest_first_silence(limits: &Limits) -> Duration {

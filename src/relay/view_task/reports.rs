@@ -1,13 +1,15 @@
-//! What the brakes of a view hold.
+//! What a view task reports: what the brakes of its view hold, and the state of its ladders for the readiness of the relay.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::ViewTask;
+use crate::protocol::ladder::LadderState;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{BrakeEvent, NotReleased};
 use crate::relay::brakes::BrakeNews;
+use crate::relay::readiness::{Report, Reports};
 use crate::relay::report::{ReleaseQuery, Released};
-use crate::xds::Type;
+use crate::xds::{Authority, Type};
 
 impl ViewTask {
     /// Reports what has changed since the last call.
@@ -67,5 +69,23 @@ impl ViewTask {
         }
         released.views = usize::from(released.removals > 0);
         released
+    }
+
+    /// Reports the state of the ladders if it has changed.
+    pub(super) fn report_readiness(&mut self, down: &BTreeSet<Authority>) {
+        let (mut responded, mut reports) = (false, Reports::new());
+        for ladder in self.sources.ladders() {
+            let authority = ladder.authority;
+            if matches!(ladder.state, LadderState::Active(_)) && !self.readiness.answered.contains(authority) {
+                self.readiness.answered.insert(authority.clone());
+                responded = true;
+            }
+            let (answered, down) = (self.readiness.answered.contains(authority), down.contains(authority));
+            if ladder.state != LadderState::Idle && (!answered || down) {
+                let (state, error) = (ladder.state.name(), self.links.reason_of(&ladder));
+                reports.insert(authority.clone(), Report { answered, down, state, error });
+            }
+        }
+        self.readiness.update(responded, reports);
     }
 }

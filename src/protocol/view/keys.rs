@@ -1,0 +1,44 @@
+//! What the books of a view are kept by: classes, selections, names in tables, revisions and sessions.
+
+use crate::xds::{Name, Type};
+
+/// What the server sent for `*` and for a name may differ, so they are never kept together (XLAT-13).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// All resources of a type, `*`.
+    Wildcard,
+    /// Single names.
+    Named,
+}
+
+/// What a subscription selects of a type.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Selector {
+    /// The wildcard, `*`.
+    Wildcard,
+    /// A single name, or a collection by its glob.
+    Name(Name),
+}
+
+/// A name in a table.
+pub(crate) type Key = (Type, Class, Name);
+
+/// A `*` set or a collection.
+pub(crate) type SetKey = (Type, Selector);
+
+/// A change's number. One sequence per view, because the order across types matters (ORD-4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Revision(u64);
+
+impl Revision {
+    /// Before the first change.
+    pub const ZERO: Self = Self(0);
+
+    pub(crate) fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// A session's number within the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
