@@ -58,7 +58,7 @@ struct Reader {
     clusters: BTreeSet<String>,
     endowed: BTreeSet<String>,
     routes: BTreeMap<String, String>,
-    /// Clusters that the first version of a route leads to, before the client had them: a request is always answered.
+    /// Clusters that the first version of a route refers to, before the client had them: a request is always answered.
     early: BTreeSet<String>,
     started: bool,
     /// ACKed once all clusters have endpoints.
@@ -187,7 +187,7 @@ impl Reader {
         }
     }
 
-    /// Returns a route of the client that leads to a missing cluster, if there is one.
+    /// Returns a route of the client that refers to a missing cluster, if there is one.
     fn fault(&self, left_bare: &BTreeSet<&'static str>) -> Option<String> {
         if self.manner.refuses {
             // It keeps a route for longer than any relay keeps the clusters.
@@ -200,7 +200,7 @@ impl Reader {
                 (false, _) => "which it does not hold",
                 (true, false) => "which has no endpoints",
             };
-            Some(format!("{route} leads to {cluster}, {lacks}, with {:?}", self.manner))
+            Some(format!("{route} refers to {cluster}, {lacks}, with {:?}", self.manner))
         })
     }
 }

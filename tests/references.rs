@@ -1,4 +1,4 @@
-//! The clusters that a resource leads to, found in its encoded body: every way in which Envoy's messages name clusters, and what is not
+//! The clusters that a resource refers to, found in its encoded body: every way in which Envoy's messages name clusters, and what is not
 //! found.
 
 use serde_json::{Value, json};
@@ -147,13 +147,13 @@ fn any_bytes_are_looked_at_without_harm_and_too_many_are_said_to_be() {
         }
         for kind in [ROUTES, LISTENER, HOST, CLUSTER, SCOPED] {
             let kind = table.resolve(kind);
-            let _ = store.intern(&kind, &broken).leads_to(&kind);
+            let _ = store.intern(&kind, &broken).cluster_references(&kind);
         }
     }
     // Three million empty virtual hosts.
     let kind = table.resolve(ROUTES);
     let body = store.intern(&kind, &[0x12, 0].repeat(3_000_000));
-    assert!(body.leads_to(&kind).is_some_and(|found| found.too_much && found.clusters.is_empty()));
+    assert!(body.cluster_references(&kind).is_some_and(|found| found.too_much && found.clusters.is_empty()));
     // A matcher in a matcher in a matcher.
     let mut deep = vec![];
     for _ in 0..2_000 {
@@ -171,5 +171,5 @@ fn any_bytes_are_looked_at_without_harm_and_too_many_are_said_to_be() {
         deep = wrap(3, &wrap(1, &deep));
     }
     let kind = table.resolve(HOST);
-    let _ = store.intern(&kind, &deep).leads_to(&kind);
+    let _ = store.intern(&kind, &deep).cluster_references(&kind);
 }

@@ -61,7 +61,7 @@ pub enum Fault {
     HoldTimeGoesOn,
     /// The ACK of a new cluster ends the wait for its endpoints, though they are on their way.
     HoldEndsWithAck,
-    /// A cluster is removed although a route leads to it.
+    /// A cluster is removed although a route refers to it.
     RemoveUnderReference,
     /// A change of routing does not wait for clusters that are on their way.
     RoutingGoesAhead,

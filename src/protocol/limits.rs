@@ -18,7 +18,7 @@ pub struct Limits {
     pub forced_endpoints_after: Duration,
     /// How long, in total, a routing change waits for the endpoints of clusters that were just sent.
     pub routing_hold: Duration,
-    /// The longest time that a cluster stays after upstream removed it, while routing leads to it. Zero: it is removed at once, and routing
+    /// The longest time that a cluster stays after upstream removed it, while routing refers to it. Zero: it is removed at once, and routing
     /// does not wait for clusters.
     pub reference_hold: Duration,
     /// How long routes wait for clusters that are not all known, and removals for routing that is not all known: longer than any timer

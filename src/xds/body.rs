@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 use super::name::Name;
-use super::references::{self, LeadsTo};
+use super::references::{self, ClusterReferences};
 use super::types::Type;
 use super::version::ContentHash;
 
@@ -18,7 +18,7 @@ pub struct Body {
     /// The bytes of all bodies in the store, these included.
     total: Arc<AtomicUsize>,
     /// Computed on first use, and not under the lock of the store.
-    leads_to: OnceLock<Option<Box<LeadsTo>>>,
+    cluster_references: OnceLock<Option<Box<ClusterReferences>>>,
 }
 
 impl fmt::Debug for Body {
@@ -45,20 +45,20 @@ impl Body {
     /// Copies the bytes: a slice would keep the whole receive buffer alive as long as the resource.
     pub(super) fn copied(hash: ContentHash, bytes: &[u8], total: &Arc<AtomicUsize>) -> Self {
         total.fetch_add(bytes.len(), Ordering::Relaxed);
-        Self { hash, bytes: Bytes::copy_from_slice(bytes), total: total.clone(), leads_to: OnceLock::new() }
+        Self { hash, bytes: Bytes::copy_from_slice(bytes), total: total.clone(), cluster_references: OnceLock::new() }
     }
 
-    /// Returns what the body leads to. `kind` is the type of the body.
-    pub fn leads_to(&self, kind: &Type) -> Option<&LeadsTo> {
-        if !references::may_lead(kind) {
+    /// Returns what the body refers to. `kind` is the type of the body.
+    pub fn cluster_references(&self, kind: &Type) -> Option<&LeadsTo> {
+        if !references::may_refer(kind) {
             return None;
         }
-        self.leads_to.get_or_init(|| references::leads_to(kind, &self.bytes)).as_deref()
+        self.cluster_references.get_or_init(|| references::cluster_references(kind, &self.bytes)).as_deref()
     }
 
-    /// Returns the clusters that it leads to, sorted.
+    /// Returns the clusters that it refers to, sorted.
     pub fn clusters(&self, kind: &Type) -> &[Name] {
-        self.leads_to(kind).map_or(&[], |found| &found.clusters)
+        self.cluster_references(kind).map_or(&[], |found| &found.clusters)
     }
 
     pub(crate) fn hash(&self) -> ContentHash {

@@ -137,7 +137,7 @@ fn same_value(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// A type and a body. The scan of fields reads what the decoder reads, and what a body leads to does not depend on the order of its
+/// A type and a body. The scan of fields reads what the decoder reads, and what a body refers to does not depend on the order of its
 /// fields.
 pub(crate) fn references(data: &[u8]) {
     let [kind, body @ ..] = data else { return };
@@ -147,14 +147,14 @@ pub(crate) fn references(data: &[u8]) {
         assert!(named.is_none_or(|name| !name.as_str().is_empty()), "reference {number}");
     }
     let kind = TypeTable::new().resolve(LEADING[usize::from(*kind) % LEADING.len()]);
-    let found = references::leads_to(&kind, body);
+    let found = references::cluster_references(&kind, body);
     let clusters = found.as_ref().map_or(&[][..], |found| &found.clusters);
     assert!(clusters.is_sorted_by(|a, b| a < b), "each once, in order");
     // The decoder takes entries of maps in any form, so bodies that it would write otherwise are left out.
     if let Ok(canonical) = Transcoder::envoy().canonical(kind.name(), body)
         && sorted(&canonical) == sorted(body)
     {
-        assert_eq!(references::leads_to(&kind, &canonical), found, "the same fields in another order");
+        assert_eq!(references::cluster_references(&kind, &canonical), found, "the same fields in another order");
     }
 }
 

@@ -232,7 +232,7 @@ impl TypeTable {
         self.by_name.contains_key(name)
     }
 
-    /// Returns the type that references of `from` lead to.
+    /// Returns the type that references of `from` refer to.
     pub(crate) fn referred_by(&self, from: &Type) -> Option<Type> {
         let name = match from.info().references {
             References::None => return None,

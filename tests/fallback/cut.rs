@@ -118,7 +118,7 @@ fn ord_1_what_was_removed_and_waits_is_requested_again_on_the_next_opening() {
     }
 }
 
-/// A response with a route that leads to a cluster.
+/// A response with a route that refers to a cluster.
 fn routing(name: &str, cluster: &str) -> DeltaDiscoveryResponse {
     let nested = |field: u8, bytes: &[u8]| [&[field << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
     let action = nested(2, &nested(1, cluster.as_bytes()));

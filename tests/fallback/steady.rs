@@ -277,7 +277,7 @@ fn ord_1_a_type_that_no_request_can_have_in_sotw_does_not_count() {
     assert!(steady(&bench));
 }
 
-/// A route configuration whose route leads to a cluster.
+/// A route configuration whose route refers to a cluster.
 fn route(name: &str, cluster: &str) -> Wrapper {
     let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
     let host = nested(2, &nested(3, &nested(2, &nested(1, cluster.as_bytes()))));
@@ -305,7 +305,7 @@ fn routes(variant: Variant, routes: &[Wrapper]) -> Response {
     }
 }
 
-/// The cluster that a route configuration leads to, as clients have it.
+/// The cluster that a route configuration refers to, as clients have it.
 fn leads(bench: &Bench, name: &str) -> String {
     let kind = bench.table.resolve(RDS);
     let snapshot = bench.view.snapshot();
@@ -335,7 +335,7 @@ fn i8_names_that_do_not_exist_delay_neither_routes_nor_removals_of_clusters() {
                 bench.requested(0);
             }
             if second == 20 {
-                // One route leads to a cluster that does not exist, and the cluster of the other is removed.
+                // One route refers to a cluster that does not exist, and the cluster of the other is removed.
                 bench.say(0, routes(variant, &[route("r", "missing"), route("s", "b")]));
                 match variant {
                     Variant::Delta => bench.say(0, delta(CDS, &[], &["b"])),

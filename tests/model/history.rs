@@ -26,7 +26,7 @@ pub struct History {
     clients: Vec<(Profile, Variant, u8, bool)>,
     /// Initial sets of a delta server arrive one resource at a time.
     pieces: bool,
-    /// The control plane never lets a route lead to a missing cluster.
+    /// The control plane never lets a route refer to a missing cluster.
     orderly: bool,
     /// Few tombstones, so the horizon is near.
     short_memory: bool,

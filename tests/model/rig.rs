@@ -25,7 +25,7 @@ pub struct UnitRig {
     /// How long the log was when a snapshot was published.
     pub published: BTreeMap<u64, usize>,
     pub views: BTreeMap<u64, ModelView>,
-    /// Upstream itself never let a route lead to a missing cluster.
+    /// Upstream itself never let a route refer to a missing cluster.
     pub orderly: bool,
     pub forgotten: Vec<(Kind, Option<String>)>,
     /// Updates that the server has sent, and the relay does not apply yet.

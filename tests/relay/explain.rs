@@ -246,7 +246,7 @@ async fn what_the_order_of_changes_keeps_back_is_said_with_what_it_waits_for() {
     let page = of("a").is("acked", &deferred).await;
     let until = reason(&page, "removal_deferred")["until_seconds"].as_f64().unwrap();
     assert!((3_000.0..=3_600.0).contains(&until), "{page:#}");
-    advised(&page, "removal_deferred", "it stays while something leads to it");
+    advised(&page, "removal_deferred", "it stays while something refers to it");
 }
 
 #[tokio::test]

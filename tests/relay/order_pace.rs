@@ -11,7 +11,7 @@ use super::*;
 
 const ROUNDS: usize = 500;
 
-/// A relay with a control plane of its own, and a client that holds a cluster, endpoints, and a listener that leads to the cluster.
+/// A relay with a control plane of its own, and a client that holds a cluster, endpoints, and a listener that refers to the cluster.
 struct Pair {
     _plane: Plane,
     stream: Stream,

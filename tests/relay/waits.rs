@@ -54,7 +54,7 @@ async fn what_waits_is_listed_with_its_owner_its_bound_and_its_key_until_it_ends
     let sent = client.sent().await;
     client.ack(CDS, &[], &sent);
 
-    // A removed cluster stays, since a listener leads to it.
+    // A removed cluster stays, since a listener refers to it.
     client.ask(LDS, &[], None);
     while stream.request().await.type_url() != LDS {}
     say_listener(&stream, "l", "a");
@@ -109,7 +109,7 @@ async fn what_waits_is_listed_with_its_owner_its_bound_and_its_key_until_it_ends
     ends(&relay, "ack").await;
 }
 
-/// Sends a listener that leads to a cluster.
+/// Sends a listener that refers to a cluster.
 fn say_listener(stream: &Stream, name: &str, cluster: &str) {
     let resources = vec![listener(name, cluster, "")];
     let response = DeltaDiscoveryResponse { type_url: LDS.into(), nonce: name.into(), resources, ..Default::default() };

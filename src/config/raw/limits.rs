@@ -49,7 +49,7 @@ section! {
         resource_timer: Option<Located<Pause>> = "15s";
         /// Silence after a second request, after which clients that hold the resource lose it.
         second_silence: Option<Located<Pause>> = "2m";
-        /// How long a removed cluster stays at most while routing leads to it; 0s: not at all.
+        /// How long a removed cluster stays at most while routing refers to it; 0s: not at all.
         reference_hold: Option<Located<Wait>> = "5s";
         /// How long a client's routes wait for clusters, and its removals for routing, of which too little is known for it.
         clusters_timeout: Option<Located<Wait>> = "20s";

@@ -91,7 +91,7 @@ impl Session {
                     let may_hold_any = subscription.client_may_hold_any();
                     let clock = subscription.run_unknown(state, now);
                     blocked |= routing && always;
-                    // What the client holds of routing may lead to what would be removed, until it is sent a change.
+                    // What the client holds of routing may refer to what would be removed, until it is sent a change.
                     if routing && clock.read(now) < longest && may_hold_any {
                         (blocked, deadline) = (true, earliest(deadline, clock.when(longest)));
                         self.delays.for_routing(kind);

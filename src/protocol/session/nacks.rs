@@ -1,7 +1,7 @@
 //! What a session knows of its client's answers, for operators: which version of each type the client accepted, which it NACKed, and which
 //! it has yet to answer; and what waits while it NACKs its routing.
 //!
-//! A client that has NACKed its latest routing continues with the routing from before, which may lead to what is removed now. Its own
+//! A client that has NACKed its latest routing continues with the routing from before, which may refer to what is removed now. Its own
 //! removals of clusters and endpoints wait for a limited time. Nobody else's do (I8), and neither do other removals of its own.
 
 use std::time::Duration;

@@ -124,7 +124,7 @@ impl View {
 pub(crate) struct NameHolds {
     /// Somebody subscribes to it, or did until recently.
     pub(crate) is_wanted: bool,
-    /// The server has removed it, and it stays since something leads to it.
+    /// The server has removed it, and it stays since something refers to it.
     pub(crate) doomed: Option<Held>,
     /// The server has changed it, and the change waits for these clusters.
     pub(crate) awaits: Option<(Vec<Name>, Held)>,

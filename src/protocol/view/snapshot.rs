@@ -106,11 +106,11 @@ impl Snapshot {
         self.tables.iter().map(|((kind, class), table)| (kind, *class, table))
     }
 
-    /// Returns the present resources of types that may lead to clusters.
-    pub(crate) fn leading(&self) -> impl Iterator<Item = (&Type, &Arc<Resource>)> {
-        let leading =
+    /// Returns the present resources of types that may refer to clusters.
+    pub(crate) fn referring(&self) -> impl Iterator<Item = (&Type, &Arc<Resource>)> {
+        let referring =
             self.tables.iter().filter(|((kind, _), _)| matches!(kind.info().role, Role::Routing | Role::Clusters));
-        leading.flat_map(|((kind, _), table)| {
+        referring.flat_map(|((kind, _), table)| {
             table.present_names().filter_map(move |name| Some((kind, table.get(name)?.resource()?)))
         })
     }

@@ -104,7 +104,7 @@ impl<'a> Facts<'a> {
         Some((kind.clone(), of))
     }
 
-    /// Returns how many resources a set has, but for those that go once nothing leads to them.
+    /// Returns how many resources a set has, but for those that go once nothing refers to them.
     pub(super) fn size_of(&self, (kind, of): &SetKey) -> usize {
         let class = class_of(of);
         let present = match of {

@@ -15,7 +15,7 @@ pub enum WaitKind {
     Reopening,
     /// The answer for what was requested a second time.
     SecondSilence,
-    /// That nothing leads to a removed cluster.
+    /// That nothing refers to a removed cluster.
     Removal,
     /// Clusters to which a change of routing leads.
     Change,
@@ -114,7 +114,7 @@ impl WaitKind {
             ),
             Self::Removal => (
                 "removal",
-                "A removed cluster or its endpoints, until nothing leads to it",
+                "A removed cluster or its endpoints, until nothing refers to it",
                 "the reference hold and 1 s; twice the hold if a change of routing has waited meanwhile",
                 "limits.reference_hold",
             ),

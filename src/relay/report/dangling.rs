@@ -1,4 +1,4 @@
-//! Clusters that routing leads to and that do not exist, with the resources that lead there, for operators.
+//! Clusters that routing refers to and that do not exist, with the resources that refer to them, for operators.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ pub(crate) struct Dangling {
     pub(crate) cluster: String,
     /// For how long it has been dangling.
     pub(crate) seconds: u64,
-    /// The resources that lead there, as `type name`: the first few, and how many there are.
+    /// The resources that refer to it, as `type name`: the first few, and how many there are.
     pub(crate) from: Vec<String>,
     pub(crate) from_count: usize,
 }
 
-/// The dangling clusters of a view as its task knows them. The search for the resources that lead there runs outside of the task.
+/// The dangling clusters of a view as its task knows them. The search for what refers to them runs outside of the task.
 pub(crate) struct DanglingClusters {
     pub(crate) view: String,
     pub(crate) clusters: Vec<(Name, u64)>,
@@ -43,7 +43,7 @@ impl DanglingClusters {
         if rows.is_empty() {
             return rows;
         }
-        for (kind, resource) in state.leading() {
+        for (kind, resource) in state.referring() {
             for at in resource.body.clusters(kind).iter().filter_map(|cluster| places.get(cluster)) {
                 let row = &mut rows[*at];
                 row.from_count += 1;
@@ -56,5 +56,5 @@ impl DanglingClusters {
     }
 }
 
-/// How many of the resources that lead to a cluster are named.
+/// How many of the resources that refer to a cluster are named.
 const NAMED: usize = 10;

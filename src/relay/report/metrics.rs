@@ -24,7 +24,7 @@ pub(crate) struct ViewMetrics {
     pub(crate) from_disk: usize,
     pub(crate) ladders: Vec<LadderMetrics>,
     pub(crate) servers: Vec<ServerMetrics>,
-    /// Clusters that routing leads to and that do not exist.
+    /// Clusters that routing refers to and that do not exist.
     pub(crate) dangling: usize,
     pub(crate) order: OrderMetrics,
     pub(crate) removals: RemovalMetrics,
@@ -48,9 +48,9 @@ pub(crate) struct TypeSize {
 /// Cases in which the order of changes could not be kept.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OrderMetrics {
-    /// Clusters that were removed while routing led to them.
+    /// Clusters that were removed while routing referred to them.
     pub(crate) removals: u64,
-    /// Clusters that a routing change leads to and that did not arrive in time.
+    /// Clusters that a routing change refers to and that did not arrive in time.
     pub(crate) waits: u64,
     /// Bodies that were too large to search for references.
     pub(crate) too_large: u64,

@@ -377,7 +377,7 @@ impl ViewTask {
         self.view.set_full_cache(Some(self.cached_bytes_limit).filter(|limit| self.store.bytes() >= *limit));
     }
 
-    /// Logs routing that led to missing clusters despite all holds.
+    /// Logs routing that referred to missing clusters despite all holds.
     fn report_dangling(&mut self) {
         let dangled = self.view.take_dangled();
         if dangled.removals > 0 {

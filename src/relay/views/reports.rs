@@ -38,7 +38,7 @@ impl Views {
         self.table.by_word(text)
     }
 
-    /// Returns, by view, the clusters that routing leads to and that do not exist.
+    /// Returns, by view, the clusters that routing refers to and that do not exist.
     pub(crate) async fn dangling(&self) -> Vec<Dangling> {
         let mut dangling = Vec::new();
         for owner in self.owners() {

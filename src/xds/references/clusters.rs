@@ -7,9 +7,9 @@ use crate::xds::name::Name;
 use crate::xds::types::Type;
 use crate::xds::wire::{self, Value};
 
-/// The clusters that one body leads to.
+/// The clusters that one body refers to.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct LeadsTo {
+pub struct ClusterReferences {
     /// Sorted, each once.
     pub clusters: Box<[Name]>,
     /// The body was too large to scan, so nothing is known.
@@ -130,12 +130,12 @@ impl Part {
     }
 }
 
-/// Whether bodies of a type may lead to clusters.
-pub(crate) fn may_lead(kind: &Type) -> bool {
+/// Whether bodies of a type may refer to clusters.
+pub(crate) fn may_refer(kind: &Type) -> bool {
     Part::of_type(kind.name()).is_some()
 }
 
-pub(crate) fn leads_to(kind: &Type, body: &[u8]) -> Option<Box<LeadsTo>> {
+pub(crate) fn cluster_references(kind: &Type, body: &[u8]) -> Option<Box<LeadsTo>> {
     let mut clusters = Vec::new();
     let mut rest = vec![(Part::of_type(kind.name())?, body)];
     let mut looked_at = 0;
@@ -150,7 +150,7 @@ pub(crate) fn leads_to(kind: &Type, body: &[u8]) -> Option<Box<LeadsTo>> {
         for field in wire::fields(bytes) {
             looked_at += 1;
             if looked_at > MOST_FIELDS {
-                return Some(Box::new(LeadsTo { too_much: true, ..LeadsTo::default() }));
+                return Some(Box::new(ClusterReferences { too_much: true, ..ClusterReferences::default() }));
             }
             // Bytes that are not a message have no references from there on.
             let Some(field) = field else { break };
@@ -164,7 +164,7 @@ pub(crate) fn leads_to(kind: &Type, body: &[u8]) -> Option<Box<LeadsTo>> {
     }
     clusters.sort_unstable();
     clusters.dedup();
-    (!clusters.is_empty()).then(|| Box::new(LeadsTo { clusters: clusters.into(), too_much: false }))
+    (!clusters.is_empty()).then(|| Box::new(ClusterReferences { clusters: clusters.into(), too_much: false }))
 }
 
 fn opened(any: &[u8]) -> Option<(Part, &[u8])> {

@@ -2,7 +2,7 @@
 
 mod clusters;
 
-pub(crate) use clusters::{LeadsTo, leads_to, may_lead};
+pub(crate) use clusters::{ClusterReferences, cluster_references, may_refer};
 
 use super::name::Name;
 use super::types::References;

@@ -58,7 +58,7 @@ pub struct Judge {
     warming: BTreeMap<String, (u64, Moment)>,
     /// Since when a change of routing is kept back.
     kept_back_since: Option<Moment>,
-    /// Routes that may lead to a missing cluster until they are sent again: sent before the client had all clusters, or removed without a
+    /// Routes that may refer to a missing cluster until they are sent again: sent before the client had all clusters, or removed without a
     /// reply.
     early_routes: BTreeSet<String>,
     /// Names in the last reply that were changes, and not responses to a request.

@@ -66,7 +66,7 @@ impl Judge {
             && !self.requested.contains(&(Kind::Cluster, None))
     }
 
-    /// Checks that no route leads to a cluster that the client does not hold.
+    /// Checks that no route refers to a cluster that the client does not hold.
     pub(super) fn check_routes(&mut self, view: &ModelView, now: Moment) -> Result<(), String> {
         // SotW cannot report a route as removed: the client keeps one that no longer exists until it is sent again.
         if self.variant == Variant::Sotw {

@@ -87,7 +87,7 @@ impl Order {
         }
         let in_use = |cluster: &Name| {
             let is_doomed = |class| self.is_doomed(&(facts.clusters.clone(), class, cluster.clone()));
-            self.leads_to(cluster) && has_cluster(cluster, facts)
+            self.is_referred_to(cluster) && has_cluster(cluster, facts)
                 || is_doomed(Class::Wildcard)
                 || is_doomed(Class::Named)
         };

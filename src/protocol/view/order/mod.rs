@@ -1,7 +1,7 @@
 //! Waits that keep traffic from being routed to missing clusters, whatever order the server sends: a removed cluster stays while
-//! something leads to it, and a change of routing waits for clusters that are expected.
+//! something refers to it, and a change of routing waits for clusters that are expected.
 //!
-//! Owns which resource leads to which cluster, and what waits since when. Reads the tables as facts, and changes nothing in them.
+//! Owns which resource refers to which cluster, and what waits since when. Reads the tables as facts, and changes nothing in them.
 
 mod judge;
 mod references;
@@ -63,11 +63,11 @@ pub(super) struct Waiting {
 /// Ordering rules that could not be kept since the last call: bounded lists, and counts.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct OrderLosses {
-    /// Clusters that were removed while something led to them.
+    /// Clusters that were removed while something referred to them.
     pub(crate) removed: Vec<Name>,
-    /// Removals of clusters that did not wait until nothing led to them.
+    /// Removals of clusters that did not wait until nothing referred to them.
     pub removals: u64,
-    /// Clusters that a change leads to and that did not arrive.
+    /// Clusters that a change refers to and that did not arrive.
     pub(crate) awaited: Vec<Name>,
     /// Changes of routing that were applied before their clusters arrived.
     pub waits: u64,
@@ -116,7 +116,7 @@ impl Order {
         if self.kept.is_empty() { None } else { self.kept.remove(key) }
     }
 
-    /// A cluster, or a resource that leads to clusters, was replaced. Returns the changes that have waited for it.
+    /// A cluster, or a resource that refers to clusters, was replaced. Returns the changes that have waited for it.
     pub(crate) fn replaced(
         &mut self,
         change: &Change,
@@ -128,7 +128,7 @@ impl Order {
         let old = change.old.map_or(&[][..], |old| old.body.clusters(kind));
         let new = change.new.map_or(&[][..], |new| new.body.clusters(kind));
         self.references.replace(old, new, is_here, now, bound);
-        let too_much = change.new.and_then(|new| new.body.leads_to(kind)).is_some_and(|found| found.too_much);
+        let too_much = change.new.and_then(|new| new.body.cluster_references(kind)).is_some_and(|found| found.too_much);
         self.dangled.too_large += u64::from(too_much);
         self.changed = now;
         if !change.kind.is(Role::Clusters) {
@@ -180,7 +180,7 @@ impl Order {
         std::iter::once(endpoints).chain(self.clusters_of.get(endpoints).into_iter().flatten())
     }
 
-    pub(crate) fn leads_to(&self, cluster: &Name) -> bool {
+    pub(crate) fn is_referred_to(&self, cluster: &Name) -> bool {
         self.references.is_any(cluster)
     }
 

@@ -8,19 +8,19 @@ use crate::xds::Name;
 
 #[derive(Debug, Default)]
 pub(super) struct References {
-    /// How many resources in the tables lead to a cluster.
+    /// How many resources in the tables refer to a cluster.
     live: HashMap<Name, u32>,
     /// How many did until recently. A listener drains, and a new one warms on its old route.
     lingering: HashMap<Name, u32>,
     ends: VecDeque<(Moment, Name)>,
-    /// Clusters that a resource leads to and that are absent, with since when.
+    /// Clusters that a resource refers to and that are absent, with since when.
     dangling: BTreeMap<Name, Dangling>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(in crate::protocol::view) struct Dangling {
     pub(crate) since: Moment,
-    /// A change that leads there has waited for it once.
+    /// A change that refers to it has waited for it once.
     pub(crate) waited: bool,
 }
 
@@ -86,7 +86,7 @@ impl References {
         &self.dangling
     }
 
-    /// Whether a change that leads to this cluster waits for it: not again if it did not arrive the first time.
+    /// Whether a change that refers to this cluster waits for it: not again if it did not arrive the first time.
     pub(crate) fn is_worth_waiting(&self, cluster: &Name) -> bool {
         self.dangling.get(cluster).is_none_or(|dangling| !dangling.waited)
     }

@@ -95,7 +95,7 @@ fn delay(delay: &Delay, completeness: Option<Completeness>, now: Moment) -> Reas
         }
         DelayReason::NackedRouting => (
             "kept_for_old_routing",
-            "the client has NACKed its routing, and what it uses instead may lead to what is removed",
+            "the client has NACKed its routing, and what it uses instead may refer to what is removed",
         ),
     };
     Reason::of(code, text).until(delay.until, now)

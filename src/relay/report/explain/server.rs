@@ -22,7 +22,7 @@ pub(super) fn of_view(book: &ViewBook, known: &Known) -> Vec<Reason> {
         reasons.push(held("braked", text.into(), of));
     }
     if let Some(of) = &holds.doomed {
-        let text = "the server has removed it; it stays while something leads to it, or did until recently";
+        let text = "the server has removed it; it stays while something refers to it, or did until recently";
         reasons.push(held("removal_deferred", text.into(), of));
     }
     if let Some((clusters, of)) = &holds.awaits {
