@@ -49,7 +49,7 @@ impl Body {
     }
 
     /// Returns what the body refers to. `kind` is the type of the body.
-    pub fn cluster_references(&self, kind: &Type) -> Option<&LeadsTo> {
+    pub fn cluster_references(&self, kind: &Type) -> Option<&ClusterReferences> {
         if !references::may_refer(kind) {
             return None;
         }

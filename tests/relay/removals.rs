@@ -77,7 +77,10 @@ async fn serve(
     loop {
         let request = tokio::select! {
             request = stream.requests.recv() => request,
-            _ = changes.changed() => {
+            changed = changes.changed() => {
+                if changed.is_err() {
+                    return; // the test is over
+                }
                 let gone = changes.borrow().clone();
                 say(&stream, "2", &[], &[], &gone.iter().map(String::as_str).collect::<Vec<_>>());
                 continue;
@@ -106,7 +109,9 @@ async fn i8_names_that_a_client_states_and_nobody_has_delay_no_removal_for_other
         let of_server = clusters.clone();
         let server = tokio::spawn(async move {
             while let Some(stream) = plane.streams.recv().await {
-                tokio::spawn(serve(stream, of_server.clone(), gone.clone()));
+                let mut changes = gone.clone();
+                changes.mark_unchanged();
+                tokio::spawn(serve(stream, of_server.clone(), changes));
             }
         });
         let mut reader = Client::connect(relay.address, Variant::Delta).await;
@@ -154,7 +159,6 @@ async fn i8_a_client_that_reads_nothing_is_ended_alone_and_pins_no_history() {
     let upstream = servers(&[plane.address], "");
     let relay = relay_with_limits(&upstream, "", |limits| {
         limits.history_bytes = HISTORY;
-        limits.history_age = Duration::from_secs(1);
     });
     let relay = relay.await;
     let names = numbered(MANY);
@@ -179,16 +183,17 @@ async fn i8_a_client_that_reads_nothing_is_ended_alone_and_pins_no_history() {
     }
     until("the history is within its bytes", async || {
         let text = get(relay.admin, "/metrics").await;
-        let bytes = text.lines().filter(|line| line.starts_with("weir_removal_history_bytes"));
-        bytes.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() <= HISTORY as f64
+        let line = text.lines().find(|line| line.starts_with("weir_removal_history_bytes"));
+        let bytes: f64 = line.and_then(|line| line.rsplit(' ').next()).unwrap().parse().unwrap();
+        (1.0..=HISTORY as f64).contains(&bytes)
     })
     .await;
-    let end = loop {
-        if let Err(end) = stalled.next_forever().await {
-            break end;
-        }
+    let ending = async {
+        while stalled.next_forever().await?.is_some() {}
+        Ok(())
     };
-    println!("{end}");
+    let end: Result<(), tonic::Status> = tokio::time::timeout(client::PATIENCE, ending).await.expect("it is ended");
+    let end = end.unwrap_err();
     assert!(end.message().contains("removal history expired"), "{end}");
     remove(&stream, 100, &names[40_000..40_001]);
     for client in &mut readers {

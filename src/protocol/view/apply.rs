@@ -196,8 +196,6 @@ impl View {
     pub(super) fn interrupt(&mut self, kind: &Type, of: &Selector) {
         self.update_completeness(kind, of, Completeness::interrupted);
         self.sought.interrupt(kind, of);
-        // What was said before is earlier than this, also if it was no news and its revision was not given.
-        self.revision = self.revision.next();
         let revision = self.revision;
         self.dirty = true; // the snapshot includes which evidence counts
         match of {

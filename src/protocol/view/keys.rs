@@ -37,6 +37,10 @@ impl Revision {
     pub(crate) fn next(self) -> Self {
         Self(self.0 + 1)
     }
+
+    pub(crate) fn previous(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
 }
 
 /// A session's number within the process.

@@ -17,7 +17,7 @@ pub enum WaitKind {
     SecondSilence,
     /// That nothing refers to a removed cluster.
     Removal,
-    /// Clusters to which a change of routing leads.
+    /// Clusters to which a change of routing refers.
     Change,
     /// That a later statement agrees with a removal that a brake holds.
     Brake,

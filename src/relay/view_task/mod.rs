@@ -18,7 +18,6 @@ use super::brakes::ViewBrakes;
 use super::client_log::LogPace;
 use super::clock::Clock;
 use super::command::Command;
-
 use super::incidents::Incidents;
 use super::inspection::Inspection;
 use super::limit::LimitCounters;

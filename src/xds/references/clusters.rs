@@ -135,7 +135,7 @@ pub(crate) fn may_refer(kind: &Type) -> bool {
     Part::of_type(kind.name()).is_some()
 }
 
-pub(crate) fn cluster_references(kind: &Type, body: &[u8]) -> Option<Box<LeadsTo>> {
+pub(crate) fn cluster_references(kind: &Type, body: &[u8]) -> Option<Box<ClusterReferences>> {
     let mut clusters = Vec::new();
     let mut rest = vec![(Part::of_type(kind.name())?, body)];
     let mut looked_at = 0;

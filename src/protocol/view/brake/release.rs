@@ -53,8 +53,9 @@ impl Brakes {
             let any = hold.items().any(|(_, held)| held.is_removal() && of_server(held));
             let is_early = |held: &Held| held.generation <= what.generation && of_server(held);
             let released = hold.take(rules, |_, held| is_early(held));
-            count += before - hold.removals();
-            later += usize::from(any && released.is_empty());
+            let removals = before - hold.removals();
+            count += removals;
+            later += usize::from(any && removals == 0);
             units.extend(self.let_go(&set, released, ReleaseReason::Operator, (Origin::default(), now), rules));
             self.settle_later(&set);
         }

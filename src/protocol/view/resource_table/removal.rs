@@ -41,7 +41,9 @@ impl ResourceTable {
                 }
                 // It was absent, and now the evidence also counts for clients that hold it.
                 let news = !self.is_absent_by_evidence(entry);
-                let entry = Entry { absence: AbsenceEvidence::Reported, reported: revision, ..entry.clone() };
+                // What is no news gets no revision of its own: it is not later than what was there.
+                let reported = if news { revision } else { entry.reported.max(revision.previous()) };
+                let entry = Entry { absence: AbsenceEvidence::Reported, reported, ..entry.clone() };
                 self.entries.insert_mut(name.clone(), entry);
                 return news;
             }

@@ -100,6 +100,6 @@ fn changes_that_an_operator_releases_pass_though_no_removal_is_released_with_the
     bench.remove(60..100);
     (0..40).for_each(|number| bench.send(number, "")); // it takes back what the operator has seen
     assert_eq!((bench.held(), bench.content(50).unwrap()), (40, b"".to_vec()));
-    assert_eq!(bench.view.release_brakes(None, None, seen, bench.now), Err(NotReleased::NothingHeld));
+    assert_eq!(bench.view.release_brakes(None, None, seen, bench.now), Err(NotReleased::Later));
     assert_eq!(bench.content(50).unwrap(), b"changed");
 }
