@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::brake::Brakes;
 use super::order::Order;
-use super::stage::{Facts, Place, Stage, Unit};
+use super::stage::{Facts, Place, Unit};
 use super::{Class, Completeness, Evidence, Origin, Retain, Selector, Update, View};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
@@ -184,7 +184,7 @@ impl View {
 
     /// Puts a stage into the row, before those at a place.
     #[cfg(feature = "faults")]
-    pub fn add_stage(&mut self, at: Place, stage: Box<dyn Stage>) {
+    pub fn add_stage(&mut self, at: Place, stage: Box<dyn super::Stage>) {
         self.added.insert(at, stage);
     }
 
