@@ -2,6 +2,7 @@
 
 mod bench;
 mod cached;
+mod costs;
 mod cut;
 mod evidence;
 mod kept;

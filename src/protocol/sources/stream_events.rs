@@ -166,7 +166,8 @@ impl Sources {
         let updates = stream.ended(epoch);
         for update in &updates {
             let Update::Interrupted { kind, of } = update else { continue };
-            if view.completeness_of(kind, of) < Completeness::Settled {
+            let is_set = !matches!(of, Selector::Name(name) if !name.is_glob());
+            if is_set && view.completeness_of(kind, of) < Completeness::Settled {
                 stream.clear_set_versions(kind, of);
             }
             // The end of the stream cancels what it has removed and waits.

@@ -90,12 +90,13 @@ impl View {
         kind: &'a Type,
         of: &'a Selector,
     ) -> impl Iterator<Item = &'a Name> {
-        let class = if *of == Selector::Wildcard { Class::Wildcard } else { Class::Named };
-        let is_meant = move |name: &&Name| match of {
-            Selector::Wildcard => true,
-            Selector::Name(own) => own == *name,
+        let (set, one) = match of {
+            Selector::Wildcard => (Some(self.order.doomed_by(server, kind, Class::Wildcard)), None),
+            Selector::Name(name) => (None, Some(name)),
         };
-        self.order.doomed_by(server, kind, class).filter(is_meant)
+        let is_meant =
+            move |name: &&Name| self.order.is_doomed_by(server, &(kind.clone(), Class::Named, (*name).clone()));
+        set.into_iter().flatten().chain(one.into_iter().filter(is_meant))
     }
 
     /// Returns whether the order depends on authorities whose server is unreachable or has not sent its routing yet.

@@ -95,6 +95,10 @@ impl Order {
         all.filter(move |((kind, own, _), _)| kind == of && *own == class).map(|((_, _, name), _)| name)
     }
 
+    pub(crate) fn is_doomed_by(&self, server: usize, key: &Key) -> bool {
+        self.removable.get(key).is_some_and(|doomed| usize::from(doomed.origin.server) == server)
+    }
+
     pub(crate) fn has_doomed(&self) -> bool {
         !self.removable.is_empty()
     }
