@@ -1,7 +1,7 @@
 //! What the relay has, on disk: a relay that starts while its servers are away serves what it served before.
 //!
 //! The edge to the disk. It reads a file once, before the first client, and then writes what changes from a thread of its own: a slow disk
-//! delays nothing but the file. What the loaded resources are worth is decided in `protocol` (`view/saved.rs`, `session/restored.rs`).
+//! delays nothing but the file. What the loaded resources are worth is decided in `protocol` (`view/saved.rs`, `session/client_snapshot.rs`).
 
 mod brakes;
 mod counters;

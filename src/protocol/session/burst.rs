@@ -1,75 +1,159 @@
 //! Selects what to send next of one snapshot: additions in the order of types, then removals.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
-use super::client::Variant;
-use super::delays::DelayReason;
-use super::hold::SentCluster;
-use super::nacks::may_serve_routing;
-use super::reply::{Draft, Reply, SentReply};
-use super::subscription::SentState;
-use super::{Attempt, ReplyContext, SendScope, Session};
+use super::acks::Ack;
+use super::delays::{Delay, DelayReason, Delays, Hold, NackHold, SentCluster, longest, may_serve_routing};
+use super::removals::{is_end_due, is_removal_due};
+use super::reply::{Attempt, Draft, ReplyContext, SendScope};
+use super::subscription::Subscriptions;
 use crate::protocol::faults::Fault;
+use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
-use crate::protocol::view::{Class, Snapshot};
-use crate::protocol::visits::visit;
-use crate::xds::{Name, References, Role, Type};
+use crate::protocol::view::{Lease, LeaseAccess, LeaseProgress, Revision, Snapshot};
+use crate::protocol::wait::{WaitKind, WaitList, WaitSubject, age_of};
+use crate::xds::{Name, References, Role, Type, TypeTable};
 
-impl Session {
-    /// Returns the next draft of this snapshot, or when to look again.
-    pub(super) fn next_draft(&mut self, state: &Snapshot, now: Moment) -> Result<(Type, Draft), Option<Moment>> {
-        let removals_first = self.limits.faults.has(Fault::RemoveBeforeAdding);
-        if removals_first && let Some(found) = self.next_removal(state, now).0 {
+/// The snapshot that a session works through.
+#[derive(Debug, Default)]
+pub(super) struct SessionLease {
+    lease: Option<Lease>,
+    /// The newest revision that it was served from: it is never served from an older snapshot.
+    reached: Revision,
+    /// When the stream ends because removals were forgotten that the client was not sent.
+    ends_at: Option<Moment>,
+}
+
+impl SessionLease {
+    /// Returns the snapshot, unless the lease was revoked or there is none.
+    pub(super) fn state(&self, leases: &mut impl LeaseAccess, now: Moment) -> Option<Arc<Snapshot>> {
+        self.lease.as_ref().and_then(|lease| leases.access(|leases| leases.state(lease, now)))
+    }
+
+    pub(super) fn take(&mut self, newest: &Arc<Snapshot>, leases: &mut impl LeaseAccess, now: Moment) -> Arc<Snapshot> {
+        let (lease, state) = leases.access(|leases| leases.take(newest, self.reached, now));
+        self.reached = lease.revision();
+        self.lease = Some(lease);
+        state
+    }
+
+    /// Records whether removals are forgotten that the client was to be sent. Nobody can tell a delta client what it has lost. Until its stream
+    /// ends, it is sent what is new. Returns whether it ends now.
+    pub(super) fn ends_by(&mut self, has_missed: bool, leases: &mut impl LeaseAccess, now: Moment) -> bool {
+        let ends_at = || leases.access(|leases| leases.reserve_end(now));
+        self.ends_at = has_missed.then(|| self.ends_at.unwrap_or_else(ends_at));
+        let ends = self.ends_at.is_some_and(|at| at <= now);
+        if ends {
+            self.lease = None;
+        }
+        ends
+    }
+
+    pub(super) fn release(&mut self) {
+        self.lease = None;
+    }
+
+    pub(super) fn reached(&self) -> Revision {
+        self.reached
+    }
+
+    pub(super) fn ends_at(&self) -> Option<Moment> {
+        self.ends_at
+    }
+
+    pub(super) fn revision(&self) -> Option<Revision> {
+        self.lease.as_ref().map(Lease::revision)
+    }
+
+    pub(super) fn progress(&self) -> Option<LeaseProgress> {
+        self.lease.as_ref().map(|lease| lease.progress().clone())
+    }
+}
+
+/// The order of one client's replies, and what waits for the sake of it.
+#[derive(Debug, Default)]
+pub(super) struct SendOrder {
+    hold: Hold,
+    /// What is removed for this client and waits, since it continues with routing from before.
+    nack_hold: NackHold,
+    /// Since when routes wait for a set of clusters that is not complete.
+    clusters_awaited: Option<Moment>,
+    /// A reply waits until more is known (I3).
+    waits: bool,
+    /// Why something waits, as of the last look for a reply.
+    delays: Delays,
+}
+
+/// Nothing can be sent of this snapshot now.
+pub(super) struct Pause {
+    /// When to look again.
+    pub(super) until: Option<Moment>,
+    /// Nothing is left that an ACK or NACK of the client could release.
+    pub(super) is_at_rest: bool,
+}
+
+/// A draft of a type, if there is one; when to look again; and whether something is blocked.
+type Found = (Option<(Type, Draft)>, Option<Moment>, bool);
+
+impl SendOrder {
+    /// Returns the next draft of this snapshot. `ends_at` is set if the stream ends, since some of its removals are forgotten, and `uncounted`
+    /// if the view has yet to count what the client newly subscribes to.
+    pub(super) fn next_draft(
+        &mut self,
+        subscriptions: &mut Subscriptions,
+        view: &ReplyContext,
+        ends_at: Option<Moment>,
+        uncounted: bool,
+    ) -> Result<(Type, Draft), Pause> {
+        let pause = |until| Pause { until, is_at_rest: false };
+        let removals_first = view.limits.faults.has(Fault::RemoveBeforeAdding);
+        if removals_first && let Some(found) = self.next_removal(subscriptions, view).0 {
             return Ok(found);
         }
         self.delays.clear();
-        let (found, deadline, blocked) = self.next_addition(state, now);
+        let (found, deadline, blocked) = self.next_addition(subscriptions, view);
         if let Some(found) = found {
             return Ok(found);
         }
-        if let Some(at) = self.ends_at {
-            return Err(earliest(deadline, Some(at))); // some of its removals are forgotten
+        if ends_at.is_some() {
+            return Err(pause(earliest(deadline, ends_at)));
         }
-        let uncounted =
-            (self.uncounted > 0 || !self.interest.is_empty()) && !self.limits.faults.has(Fault::RemoveBeforeCounted);
+        let uncounted = uncounted && !view.limits.faults.has(Fault::RemoveBeforeCounted);
         if blocked || uncounted {
-            if !uncounted && let Some(found) = self.next_end(state, now) {
+            if !uncounted && let Some(found) = next_end(subscriptions, view) {
                 return Ok(found);
             }
             let reason = if blocked { DelayReason::AdditionsFirst } else { DelayReason::SubscriptionsFirst };
             self.delays.removals(reason, deadline.filter(|_| blocked));
-            return Err(deadline); // additions that are still to come may make the removals safe
+            return Err(pause(deadline)); // additions that are still to come may make the removals safe
         }
-        let (found, later, blocked) = self.next_removal(state, now);
-        let deadline = earliest(deadline, later);
-        self.at_rest = found.is_none() && !blocked && deadline.is_none();
-        found.ok_or(deadline)
+        let (found, later, blocked) = self.next_removal(subscriptions, view);
+        let until = earliest(deadline, later);
+        found.ok_or(Pause { until, is_at_rest: !blocked && until.is_none() })
     }
 
-    pub(super) fn next_addition(
-        &mut self,
-        state: &Snapshot,
-        now: Moment,
-    ) -> (Option<(Type, Draft)>, Option<Moment>, bool) {
-        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
+    fn next_addition(&mut self, subscriptions: &mut Subscriptions, view: &ReplyContext) -> Found {
+        let ReplyContext { state, client, limits, now } = *view;
         let (mut deadline, mut blocked, mut clusters_wait, mut routing_held) = (None, false, false, false);
         let (mut clusters_unknown, mut routing_waits) = (false, false);
-        let longest = self.limits.clusters_timeout;
+        let longest = limits.clusters_timeout;
         self.waits = false;
-        let endpoints = self.subscriptions.iter().find(|(kind, _)| kind.is(Role::Endpoints));
-        let asks = |name: &Name| endpoints.is_some_and(|(_, of)| of.wildcard.is_some() || of.names.contains_key(name));
-        let holding = self.client.is_aggregated() && self.hold.stands(endpoints.map(|(kind, _)| kind), asks, &view);
-        let mut by_rank: Vec<_> = self.subscriptions.iter_mut().collect();
+        let endpoints = subscriptions.iter().find(|(kind, _)| kind.is(Role::Endpoints));
+        let books = endpoints.map(|(_, of)| of.books());
+        let asks = |name: &Name| books.is_some_and(|of| of.wildcard.is_some() || of.names.contains(name));
+        let holding = client.is_aggregated() && self.hold.stands(endpoints.map(|(kind, _)| kind), asks, view);
+        let mut by_rank: Vec<_> = subscriptions.iter_mut().collect();
         by_rank.sort_by_key(|(kind, _)| kind.info().addition_rank);
         for (kind, subscription) in by_rank {
-            let routing = kind.is(Role::Routing) && self.client.is_aggregated();
+            let routing = kind.is(Role::Routing) && client.is_aggregated();
             let may = match (routing, clusters_wait, holding) {
                 (true, true, _) => SendScope::Nothing,
                 (true, false, true) => SendScope::InitialReplies,
                 _ => SendScope::Anything,
             };
-            match subscription.addition(kind, &view, may) {
-                Attempt::Nothing => subscription.unknown = None,
+            match subscription.addition(kind, view, may) {
+                Attempt::Nothing => subscription.end_unknown(),
                 Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None, false),
                 Attempt::Blocked(until) => {
                     let reason = match may {
@@ -87,7 +171,7 @@ impl Session {
                 Attempt::Unknown => {
                     self.delays.addition(kind, DelayReason::Incomplete, None);
                     self.waits = true;
-                    let always = self.limits.faults.has(Fault::RemovalsWaitForAllRouting);
+                    let always = limits.faults.has(Fault::RemovalsWaitForAllRouting);
                     let may_hold_any = subscription.client_may_hold_any();
                     let clock = subscription.run_unknown(state, now);
                     blocked |= routing && always;
@@ -110,47 +194,29 @@ impl Session {
         // Whatever else it waits for meanwhile, its wait for clusters does not start over.
         let awaits_clusters = routing_waits && clusters_unknown;
         self.clusters_awaited = awaits_clusters.then(|| self.clusters_awaited.unwrap_or(now));
-        let held_until = self.hold.account(routing_held, now, &self.limits);
+        let held_until = self.hold.account(routing_held, now, limits);
         self.delays.bound(DelayReason::RoutingHold, held_until);
         deadline = earliest(deadline, held_until);
         (None, deadline, blocked)
     }
 
-    /// Returns the reply that tells a relay of the end of a set of which nothing is to be removed. No other type has to do with that.
-    fn next_end(&mut self, state: &Snapshot, now: Moment) -> Option<(Type, Draft)> {
-        if !self.client.relay {
-            return None;
-        }
-        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
-        let mut due = self.subscriptions.iter_mut().filter(|(kind, of)| of.is_end_due(kind, &view));
-        due.find_map(|(kind, subscription)| match subscription.removals(kind, &view) {
-            Attempt::Ready(draft) => Some((kind.clone(), *draft)),
-            _ => None,
-        })
-    }
-
-    pub(super) fn next_removal(
-        &mut self,
-        state: &Snapshot,
-        now: Moment,
-    ) -> (Option<(Type, Draft)>, Option<Moment>, bool) {
-        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
-        let nacks_routing = self.nacks_routing();
+    fn next_removal(&mut self, subscriptions: &mut Subscriptions, view: &ReplyContext) -> Found {
+        let nacks_routing = nacks_routing(subscriptions, view.limits);
         let (mut is_kept_due, mut kept_until) = (false, None);
-        let mut by_rank: Vec<_> = self.subscriptions.iter_mut().collect();
+        let mut by_rank: Vec<_> = subscriptions.iter_mut().collect();
         by_rank.sort_by_key(|(kind, _)| kind.info().removal_rank);
         for (kind, subscription) in by_rank {
             let may_be_kept = nacks_routing && may_serve_routing(kind, kept_until.is_some());
-            if may_be_kept && subscription.is_removal_due(kind, &view) {
+            if may_be_kept && is_removal_due(&subscription.snapshot(kind, view)) {
                 is_kept_due = true;
-                let until = self.nack_hold.keep(now, &self.limits);
-                if now < until && !view.state.forgets_soon(view.limits) {
+                let until = self.nack_hold.keep(view.now, view.limits);
+                if view.now < until && !view.state.forgets_soon(view.limits) {
                     self.delays.removals(DelayReason::NackedRouting, Some(until));
                     kept_until = Some(until);
                     continue;
                 }
             }
-            match subscription.removal(kind, &view) {
+            match subscription.removal(kind, view) {
                 Attempt::Nothing => {}
                 Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None, false),
                 // What this type still has may depend on what the next one would remove.
@@ -167,70 +233,148 @@ impl Session {
         (None, kept_until, kept_until.is_some())
     }
 
-    pub(super) fn finish(&mut self, kind: &Type, draft: Draft, state: &Snapshot, now: Moment) -> Reply {
-        self.last_nonce += 1;
-        let nonce = self.last_nonce;
-        if kind.is(Role::Clusters) && self.client.is_aggregated() {
-            self.after_clusters(kind, &draft, nonce, now);
+    /// Records what is about to be sent, and what has to follow it.
+    pub(super) fn on_draft(
+        &mut self,
+        kind: &Type,
+        draft: &Draft,
+        nonce: u64,
+        subscriptions: &mut Subscriptions,
+        table: &TypeTable,
+        view: &ReplyContext,
+    ) {
+        let referred = || table.referred_by(kind).filter(|_| view.client.is_aggregated());
+        if kind.is(Role::Clusters)
+            && let Some(endpoints) = referred()
+        {
+            self.after_clusters(&endpoints, draft, nonce, subscriptions, view);
         }
-        if kind.info().references == References::VirtualHosts && self.client.is_aggregated() {
-            self.after_routes(kind, &draft, state, now);
+        if kind.info().references == References::VirtualHosts
+            && let Some(hosts) = referred()
+        {
+            after_routes(&hosts, draft, subscriptions, view);
         }
         if kind.is(Role::Endpoints) {
-            self.hold.on_reply_sent(&draft, now, &self.limits);
+            self.hold.on_reply_sent(draft, view.now, view.limits);
         }
-        let carried = draft.carried;
-        let mut reply = Reply::new(kind.clone(), nonce, state.revision, self.client.wrappers, draft);
-        reply.progress = self.lease.as_ref().map(|lease| lease.progress().clone());
-        let is_full_set = self.client.variant == Variant::Sotw && kind.info().full_state;
-        if let Some(subscription) = self.subscriptions.get_mut(kind) {
-            let (version, revision) = (reply.version, state.revision);
-            let sent = SentReply { nonce, version, revision, is_full_set, sent: now, carried };
-            reply.lag = carried.lag(now);
-            let is_awaited = !subscription.asks_once && subscription.acks.unanswered_since().is_none();
-            reply.begins_wait = is_awaited.then_some(now);
-            subscription.acks.sent(sent, now, &self.limits);
-            subscription.acks.note_content(sent, &reply, &self.limits);
-            reply.spell(&subscription.spelling, &subscription.spellings);
-        }
-        reply
-    }
-
-    /// A client that was just sent a route configuration has lost its virtual hosts (DELTA-41).
-    pub(super) fn after_routes(&mut self, kind: &Type, draft: &Draft, state: &Snapshot, now: Moment) {
-        let Some(hosts) = self.table.referred_by(kind) else { return };
-        let Some(subscription) = self.subscriptions.get_mut(&hosts).filter(|_| draft.warms().next().is_some()) else {
-            return;
-        };
-        let routes: HashSet<_> = draft.warms().map(|(name, _)| name.as_str()).collect();
-        let under = |name: &&Name| name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route));
-        let named: Vec<_> = subscription.names.keys().inspect(|_| visit()).filter(under).cloned().collect();
-        let table = state.resources(&hosts, Class::Wildcard).filter(|_| subscription.wildcard.is_some());
-        let may_have = |name: &&Name| self.client.clearance.allows(&hosts, name);
-        let present = table.iter().flat_map(|table| table.present_names());
-        let of_wildcard: Vec<_> = present.filter(under).filter(may_have).cloned().collect();
-        named.iter().chain(&of_wildcard).for_each(|name| subscription.force(name, now));
     }
 
     /// A client that was just sent a cluster waits for its endpoints, also if it has them already (SOTW-33, DELTA-45).
-    pub(super) fn after_clusters(&mut self, kind: &Type, draft: &Draft, nonce: u64, now: Moment) {
-        let Some(endpoints) = self.table.referred_by(kind) else { return };
-        let due = now + self.limits.forced_endpoints_after;
-        if let Some(subscription) = self.subscriptions.get_mut(&endpoints)
-            && self.client.warms_clusters()
-            && !self.limits.faults.has(Fault::NoForcedEndpoints)
+    fn after_clusters(
+        &mut self,
+        endpoints: &Type,
+        draft: &Draft,
+        nonce: u64,
+        subscriptions: &mut Subscriptions,
+        view: &ReplyContext,
+    ) {
+        let ReplyContext { client, limits, now, .. } = *view;
+        let due = now + limits.forced_endpoints_after;
+        if let Some(subscription) = subscriptions.get_mut(endpoints)
+            && client.warms_clusters()
+            && !limits.faults.has(Fault::NoForcedEndpoints)
         {
             draft.warms().for_each(|(name, _)| subscription.force(name, due));
         }
-        if !self.limits.faults.has(Fault::NoRoutingHold) {
-            let had = self.subscriptions.get(&endpoints).filter(|_| self.client.warms_clusters());
+        if !limits.faults.has(Fault::NoRoutingHold) {
+            let had = subscriptions.get(endpoints).filter(|_| client.warms_clusters());
             let changed = draft.warms().filter(|(_, first)| !first).map(|(name, _)| SentCluster {
                 endpoints: name.clone(),
-                new: had.is_some_and(|of| {
-                    of.wildcard.is_none() && !of.names.get(name).is_some_and(SentState::client_may_hold)
-                }),
+                new: had.is_some_and(|of| of.books().wildcard.is_none() && !of.books().names.client_may_hold(name)),
             });
-            self.hold.sent(nonce, changed, now, &self.limits);
+            self.hold.sent(nonce, changed, now, limits);
         }
     }
+
+    /// Records how the client answered its clusters.
+    pub(super) fn on_clusters_answered(&mut self, answer: Ack, now: Moment, limits: &Limits) {
+        self.hold.answered(answer, now, limits);
+    }
+
+    /// Whether the client waits without a time limit, as of the last look.
+    pub(super) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// Whether a change of routing waits for endpoints.
+    pub(super) fn holds_routing(&self) -> bool {
+        self.hold.is_keeping_back()
+    }
+
+    /// Returns how many clusters wait for their endpoints.
+    pub(super) fn warming(&self) -> usize {
+        self.hold.len()
+    }
+
+    /// Returns why something waits.
+    pub(super) fn delays(&self) -> &Delays {
+        &self.delays
+    }
+
+    /// Adds what waits.
+    pub(super) fn add_waits(&self, subscriptions: &Subscriptions, limits: &Limits, now: Moment, list: &mut WaitList) {
+        for delay in self.delays.of_all_additions() {
+            self.add_wait(delay, limits, now, list);
+        }
+        for kind in self.delays.awaited_routing() {
+            let clock = subscriptions.get(kind).and_then(|subscription| subscription.unknown());
+            let Some(clock) = clock else { continue };
+            let bound = clock.runs().then_some(limits.clusters_timeout);
+            list.add(WaitKind::Routing, clock.read(now), bound, || WaitSubject::of_type(kind));
+        }
+        let (wait, until, bound) = match self.delays.of_removals() {
+            Some((DelayReason::Unanswered, Some(until))) => (WaitKind::Ack, until, limits.ack_patience),
+            Some((DelayReason::NackedRouting, Some(until))) => (WaitKind::NackedRouting, until, longest(limits)),
+            _ => return,
+        };
+        list.add(wait, age_of(until, bound, now), Some(bound), WaitSubject::default);
+    }
+
+    fn add_wait(&self, delay: &Delay, limits: &Limits, now: Moment, list: &mut WaitList) {
+        let Delay { kind, reason, until } = delay;
+        let (wait, age, bound) = match (reason, until) {
+            (DelayReason::Unanswered, Some(until)) => {
+                (WaitKind::Ack, age_of(*until, limits.ack_patience, now), limits.ack_patience)
+            }
+            (DelayReason::RoutingHold, _) => {
+                let Some(since) = self.hold.since() else { return };
+                (WaitKind::RoutingHold, now - since, limits.routing_hold)
+            }
+            (DelayReason::ClustersFirst, _) => {
+                // Without a time of their own they wait with the reply before them.
+                let Some(since) = self.clusters_awaited else { return };
+                (WaitKind::Clusters, now - since, limits.clusters_timeout)
+            }
+            _ => return,
+        };
+        list.add(wait, age, Some(bound), || WaitSubject::of_type(kind));
+    }
+}
+
+/// Returns the reply that tells a relay of the end of a set of which nothing is to be removed. No other type has to do with that.
+fn next_end(subscriptions: &mut Subscriptions, view: &ReplyContext) -> Option<(Type, Draft)> {
+    if !view.client.relay {
+        return None;
+    }
+    let mut due = subscriptions.iter_mut().filter(|(kind, of)| is_end_due(&of.snapshot(kind, view)));
+    due.find_map(|(kind, subscription)| match subscription.removal(kind, view) {
+        Attempt::Ready(draft) => Some((kind.clone(), *draft)),
+        _ => None,
+    })
+}
+
+/// Whether the client uses earlier routing than the latest that it was sent.
+fn nacks_routing(subscriptions: &Subscriptions, limits: &Limits) -> bool {
+    let mut routing = subscriptions.iter().filter(|(kind, _)| kind.is(Role::Routing));
+    !limits.reference_hold.is_zero() && routing.any(|(_, of)| of.wants_anything() && of.acks().is_nacked())
+}
+
+/// A client that was just sent a route configuration has lost its virtual hosts (DELTA-41).
+fn after_routes(hosts: &Type, draft: &Draft, subscriptions: &mut Subscriptions, view: &ReplyContext) {
+    let Some(subscription) = subscriptions.get_mut(hosts).filter(|_| draft.warms().next().is_some()) else {
+        return;
+    };
+    let routes: HashSet<_> = draft.warms().map(|(name, _)| name.as_str()).collect();
+    let is_under = |name: &Name| name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route));
+    subscription.force_under(hosts, view, is_under);
 }

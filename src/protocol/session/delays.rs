@@ -1,11 +1,189 @@
-//! Why something has to wait before it is sent. It is noted where that is decided, so that operators are shown the decision itself, and read
-//! for how long it has waited.
+//! What keeps something from a client for a time, and the record of why something waits.
+//!
+//! The routing hold: a change of routing waits a short time for the endpoints of the clusters that were sent before it.
+//! Envoy does not delay a route whose cluster is not warm; requests fail until it is. It ACKs its clusters once they are warm,
+//! secrets included. So the hold ends with that ACK, or shortly after the endpoints were sent or are known to be absent, and in
+//! any case after a total time. Other clients ACK at once, before they subscribe to the endpoints of a new cluster: the hold
+//! waits a short time for that, and then until the endpoints are sent (ORD-13).
+//!
+//! The hold of a NACK: a client that has NACKed its latest routing continues with the routing from before, which may refer to what is
+//! removed now. Its own removals of clusters and endpoints wait for a limited time. Nobody else's do (I8), and neither do other removals of
+//! its own.
+//!
+//! Why something has to wait is noted where that is decided, so that operators are shown the decision itself, and read for how long it has
+//! waited.
 
-use super::Session;
-use super::nacks::longest;
-use crate::protocol::moment::Moment;
-use crate::protocol::wait::{WaitKind, WaitList, WaitSubject, age_of};
-use crate::xds::Type;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::acks::Ack;
+use super::reply::{Draft, ReplyContext};
+use crate::protocol::faults::Fault;
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::view::{Class, Lookup};
+use crate::xds::{Name, Role, Type};
+
+/// The routing hold.
+#[derive(Debug, Default)]
+pub(super) struct Hold {
+    /// Names of endpoints that recently sent clusters wait for.
+    warming: BTreeMap<Name, Warming>,
+    /// Since when a change has been kept back, through however many clusters.
+    since: Option<Moment>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Warming {
+    /// The nonce of the reply with the cluster.
+    nonce: u64,
+    sent: Moment,
+    until: Moment,
+    /// The client had no endpoints of it, and has not been sent any since.
+    new: bool,
+    /// Set once the client has ACKed or NACKed the cluster: until then it may subscribe to the endpoints of a new one.
+    asks_by: Option<Moment>,
+    /// The client has subscribed to them.
+    requested: bool,
+}
+
+impl Warming {
+    fn ends_at(&self) -> Moment {
+        self.asks_by.filter(|_| !self.requested).map_or(self.until, |by| by.min(self.until))
+    }
+}
+
+/// A cluster that was just sent, by the name of its endpoints.
+pub(super) struct SentCluster {
+    pub(super) endpoints: Name,
+    /// The client had no endpoints of it.
+    pub(super) new: bool,
+}
+
+impl Hold {
+    pub(super) fn sent(
+        &mut self,
+        nonce: u64,
+        clusters: impl Iterator<Item = SentCluster>,
+        now: Moment,
+        limits: &Limits,
+    ) {
+        self.warming.retain(|_, warming| now < warming.until);
+        let until = now + limits.routing_hold;
+        for SentCluster { endpoints, new } in clusters {
+            let new = new && !limits.faults.has(Fault::HoldEndsWithAck);
+            self.warming.insert(endpoints, Warming { nonce, sent: now, until, new, asks_by: None, requested: false });
+        }
+    }
+
+    /// Records a reply with endpoints, or with their removal. The client then warms the cluster for a moment. A client that never
+    /// ACKs does not show when that is over.
+    pub(super) fn on_reply_sent(&mut self, draft: &Draft, now: Moment, limits: &Limits) {
+        if self.warming.is_empty() {
+            return;
+        }
+        for resource in draft.resources() {
+            if let Some(warming) = self.warming.get_mut(&resource.name) {
+                let answered = warming.asks_by.is_some();
+                warming.new = false;
+                warming.until = warming.until.min(if answered { now } else { now + limits.ack_patience });
+            }
+        }
+        for name in draft.removed() {
+            if self.warming.get(name).is_some_and(|warming| !warming.new) {
+                self.warming.remove(name);
+            }
+        }
+    }
+
+    /// Records the ACK or NACK of a reply with clusters: the client waits for nothing more from it. If it needs endpoints, it
+    /// requests them now.
+    pub(super) fn answered(&mut self, answer: Ack, now: Moment, limits: &Limits) {
+        if let Ack::Ack { nonce, .. } | Ack::Nack { nonce, .. } = answer {
+            self.warming.retain(|_, warming| warming.nonce > nonce || warming.new);
+            for warming in self.warming.values_mut().filter(|warming| warming.nonce <= nonce) {
+                warming.asks_by.get_or_insert(now + limits.ack_patience);
+            }
+        }
+    }
+
+    /// Whether changes of routing have to wait now. `asks` returns whether the client has requested the endpoints of a name.
+    pub(super) fn stands(
+        &mut self,
+        endpoints: Option<&Type>,
+        asks: impl Fn(&Name) -> bool,
+        view: &ReplyContext,
+    ) -> bool {
+        if let Some(kind) = endpoints {
+            let none = |name: &Name| matches!(view.state.lookup(kind, Class::Named, name), Lookup::Absent(_));
+            self.warming.retain(|name, warming| warming.new || !none(name));
+            // Their absence may be older than the cluster.
+            for (_, warming) in self.warming.iter_mut().filter(|(name, _)| none(name)) {
+                warming.until = warming.until.min(warming.sent + view.limits.ack_patience);
+            }
+        }
+        for (name, warming) in &mut self.warming {
+            warming.requested = asks(name);
+        }
+        if self.since.is_some_and(|since| view.now >= since + view.limits.routing_hold) {
+            self.warming.clear();
+        }
+        self.warming.retain(|_, warming| view.now < warming.ends_at());
+        !self.warming.is_empty()
+    }
+
+    /// Records whether something is kept back, and returns until when at the latest.
+    pub(super) fn account(&mut self, kept_back: bool, now: Moment, limits: &Limits) -> Option<Moment> {
+        if !kept_back {
+            self.since = self.since.filter(|_| limits.faults.has(Fault::HoldTimeGoesOn));
+            return None;
+        }
+        let since = *self.since.get_or_insert(now);
+        let last = self.warming.values().map(Warming::ends_at).max();
+        earliest(last, Some(since + limits.routing_hold))
+    }
+
+    /// Since when a change is kept back.
+    pub(super) fn since(&self) -> Option<Moment> {
+        self.since
+    }
+
+    pub(super) fn is_keeping_back(&self) -> bool {
+        self.since.is_some()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.warming.len()
+    }
+}
+
+/// The hold of a NACK: since when removals wait, until none is due any more. Those that become due meanwhile wait no longer than the first.
+#[derive(Debug, Default)]
+pub(super) struct NackHold {
+    since: Option<Moment>,
+}
+
+impl NackHold {
+    /// Records that something is kept back, and returns until when.
+    pub(super) fn keep(&mut self, now: Moment, limits: &Limits) -> Moment {
+        *self.since.get_or_insert(now) + longest(limits)
+    }
+
+    /// Records that nothing is due that it could keep back.
+    pub(super) fn end(&mut self) {
+        self.since = None;
+    }
+}
+
+/// SotW replies need the body of what stays, which is remembered only for so long.
+pub(super) fn longest(limits: &Limits) -> Duration {
+    limits.reference_hold.min(limits.history_age)
+}
+
+/// Whether removals of a type wait: those of clusters and endpoints, and those of secrets while others do, since clusters may need them.
+pub(super) fn may_serve_routing(kind: &Type, others_wait: bool) -> bool {
+    kind.is(Role::Clusters) || kind.is(Role::Endpoints) || others_wait && kind.is_secret()
+}
 
 /// Why a client is not sent what is due for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,96 +238,107 @@ pub(super) struct Delays {
 }
 
 impl Delays {
-    pub(crate) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         *self = Self::default(); // what is idle keeps no room for it
     }
 
-    pub(crate) fn addition(&mut self, kind: &Type, reason: DelayReason, until: Option<Moment>) {
+    pub(super) fn addition(&mut self, kind: &Type, reason: DelayReason, until: Option<Moment>) {
         self.additions.push(Delay { kind: kind.clone(), reason, until });
     }
 
     /// Notes until when everything that has this reason waits at most.
-    pub(crate) fn bound(&mut self, reason: DelayReason, until: Option<Moment>) {
+    pub(super) fn bound(&mut self, reason: DelayReason, until: Option<Moment>) {
         self.additions.iter_mut().filter(|delay| delay.reason == reason).for_each(|delay| delay.until = until);
     }
 
-    pub(crate) fn removals(&mut self, reason: DelayReason, until: Option<Moment>) {
+    pub(super) fn removals(&mut self, reason: DelayReason, until: Option<Moment>) {
         self.removals = Some((reason, until));
     }
 
     /// Removals wait for routing of this type.
-    pub(crate) fn for_routing(&mut self, kind: &Type) {
+    pub(super) fn for_routing(&mut self, kind: &Type) {
         self.routing.push(kind.clone());
     }
 
     /// Returns the types of routing for which removals wait.
-    pub(crate) fn awaited_routing(&self) -> impl Iterator<Item = &Type> {
+    pub(super) fn awaited_routing(&self) -> impl Iterator<Item = &Type> {
         self.routing.iter()
     }
 
     /// Returns why additions and changes of a type wait.
-    pub(crate) fn of_additions(&self, kind: &Type) -> Option<&Delay> {
+    pub(super) fn of_additions(&self, kind: &Type) -> Option<&Delay> {
         self.additions.iter().find(|delay| delay.kind == *kind)
     }
 
     /// Returns whether anything waits.
-    pub(crate) fn any(&self) -> bool {
+    pub(super) fn any(&self) -> bool {
         !self.additions.is_empty() || self.removals.is_some()
     }
 
     /// Returns why additions and changes wait, by type.
-    pub(crate) fn of_all_additions(&self) -> impl Iterator<Item = &Delay> {
+    pub(super) fn of_all_additions(&self) -> impl Iterator<Item = &Delay> {
         self.additions.iter()
     }
 
     /// Returns why removals wait.
-    pub(crate) fn of_removals(&self) -> Option<(DelayReason, Option<Moment>)> {
+    pub(super) fn of_removals(&self) -> Option<(DelayReason, Option<Moment>)> {
         self.removals
     }
 }
 
-impl Session {
-    /// Returns whether anything waited when the session last looked for a reply.
-    pub(crate) fn has_waits(&self) -> bool {
-        self.delays.any()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::session::{Client, Variant};
+    use crate::protocol::view::Snapshot;
+
+    fn at(milliseconds: u64) -> Moment {
+        Moment::START + Duration::from_millis(milliseconds)
     }
 
-    /// Adds what waits.
-    pub fn add_waits(&self, now: Moment, list: &mut WaitList) {
-        for delay in self.delays.of_all_additions() {
-            self.add_wait(delay, now, list);
+    impl Hold {
+        /// A cluster that has changed is sent at a time, so that a change of routing is kept back.
+        fn begin(&mut self, nonce: u64, now: Moment) {
+            let limits = Limits::default();
+            self.sent(nonce, [SentCluster { endpoints: "a".into(), new: false }].into_iter(), now, &limits);
+            assert!(self.stands_at(now));
+            self.account(true, now, &limits);
         }
-        for kind in self.delays.awaited_routing() {
-            let clock = self.subscriptions.get(kind).and_then(|subscription| subscription.unknown.as_ref());
-            let Some(clock) = clock else { continue };
-            let bound = clock.runs().then_some(self.limits.clusters_timeout);
-            list.add(WaitKind::Routing, clock.read(now), bound, || WaitSubject::of_type(kind));
+
+        fn stands_at(&mut self, now: Moment) -> bool {
+            let (state, client, limits) = (Snapshot::default(), Client::plain(Variant::Delta), Limits::default());
+            self.stands(None, |_| true, &ReplyContext { state: &state, client: &client, limits: &limits, now })
         }
-        let (wait, until, bound) = match self.delays.of_removals() {
-            Some((DelayReason::Unanswered, Some(until))) => (WaitKind::Ack, until, self.limits.ack_patience),
-            Some((DelayReason::NackedRouting, Some(until))) => (WaitKind::NackedRouting, until, longest(&self.limits)),
-            _ => return,
-        };
-        list.add(wait, age_of(until, bound, now), Some(bound), WaitSubject::default);
+
+        /// What was kept back is sent.
+        fn end(&mut self, now: Moment) {
+            self.account(false, now, &Limits::default());
+        }
     }
 
-    fn add_wait(&self, Delay { kind, reason, until }: &Delay, now: Moment, list: &mut WaitList) {
-        let (wait, age, bound) = match (reason, until) {
-            (DelayReason::Unanswered, Some(until)) => {
-                let bound = self.limits.ack_patience;
-                (WaitKind::Ack, age_of(*until, bound, now), bound)
-            }
-            (DelayReason::RoutingHold, _) => {
-                let Some(since) = self.hold.since() else { return };
-                (WaitKind::RoutingHold, now - since, self.limits.routing_hold)
-            }
-            (DelayReason::ClustersFirst, _) => {
-                // Without a time of their own they wait with the reply before them.
-                let Some(since) = self.clusters_awaited else { return };
-                (WaitKind::Clusters, now - since, self.limits.clusters_timeout)
-            }
-            _ => return,
+    #[test]
+    fn the_total_time_of_a_hold_runs_through_all_its_clusters_and_from_zero_in_the_next_hold() {
+        let mut hold = Hold::default();
+        for (nonce, start) in [(1, 0), (3, 10_000), (5, 20_000)] {
+            hold.begin(nonce, at(start));
+            hold.begin(nonce + 1, at(start + 1_500));
+            assert!(hold.stands_at(at(start + 1_999)), "the hold from {start} ms on");
+            assert!(!hold.stands_at(at(start + 2_000)), "the second cluster does not lengthen it");
+            hold.end(at(start + 2_000));
+        }
+    }
+
+    #[test]
+    fn an_ack_or_a_nack_of_the_clusters_ends_the_hold_and_other_nonces_do_not() {
+        let ends = |answer| {
+            let mut hold = Hold::default();
+            hold.begin(7, at(0));
+            hold.answered(answer, at(10), &Limits::default());
+            !hold.stands_at(at(10))
         };
-        list.add(wait, age, Some(bound), || WaitSubject::of_type(kind));
+        assert!(ends(Ack::Ack { nonce: 7, stale: false }) && ends(Ack::Nack { nonce: 7, stale: false }));
+        assert!(ends(Ack::Ack { nonce: 8, stale: false }) && ends(Ack::Nack { nonce: 8, stale: true }));
+        assert!(!ends(Ack::Ack { nonce: 6, stale: true }) && !ends(Ack::Nack { nonce: 6, stale: true }));
+        assert!(!ends(Ack::UnknownNonce));
     }
 }

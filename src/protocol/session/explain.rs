@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::acks::AckTracker;
-use super::delays::Delay;
+use super::client_snapshot::{Books, ClientSnapshot};
+use super::delays::{Delay, Delays};
 use super::requested_names::NameParser;
-use super::subscription::Subscription;
-use super::{ReplyContext, Session};
+use super::wildcard::Wildcard;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{AbsenceEvidence, Class, Completeness, Entry, Lookup, Presence, Revision, Snapshot};
 use crate::xds::{Name, Resource, Type, Xdstp, nearest};
@@ -101,52 +101,48 @@ pub(crate) enum Answer {
     },
 }
 
-impl Session {
-    /// Returns what the session knows of a name, with the newest snapshot of its view.
-    pub(crate) fn explain(&self, kind: &Type, name: &Name, state: &Snapshot, now: Moment) -> NameBook {
-        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
-        let Some(of) = self.subscriptions.get(kind) else {
-            return NameBook {
-                subscribed: Subscribed::default(),
-                obstacle: None,
-                known: Known::of(known_entry(kind, name, state), true),
-                sent: Sent::Nothing,
-                answer: Answer::None,
-                delay: None,
-                completeness: None,
-            };
-        };
-        let subscribed = of.subscribed(name);
-        let entry = of.entry(kind, name, &view).or_else(|| known_entry(kind, name, state));
-        let known = of.known(kind, name, &view);
-        let suffices = !known.is_unknown();
-        let sent = if subscribed.is_any() { of.sent(kind, name, entry, &view) } else { Sent::Nothing };
-        let is_removal = matches!(known, Lookup::Absent(_));
-        NameBook {
-            obstacle: self.rejected_name(kind, name).or_else(|| of.obstacle(kind, name, known, &view)),
-            known: Known::of(entry, suffices),
-            sent,
-            answer: if sent == Sent::Nothing { Answer::None } else { answer(&of.acks, name) },
-            delay: self.delay(kind, is_removal),
-            completeness: of.wildcard.as_ref().map(|_| of.wildcard_completeness(kind, &view)),
-            subscribed,
-        }
+/// Returns what a session knows of a name of a type that its client subscribes to.
+pub(super) fn explain(snapshot: &ClientSnapshot, acks: &AckTracker, delays: &Delays, name: &Name) -> NameBook {
+    let (kind, state) = (snapshot.kind(), snapshot.view().state);
+    let subscribed = subscribed(snapshot.books(), name);
+    let entry = snapshot.entry(name).or_else(|| known_entry(kind, name, state));
+    let known = snapshot.known(name);
+    let sent = if subscribed.is_any() { sent(snapshot, name, entry) } else { Sent::Nothing };
+    NameBook {
+        obstacle: obstacle(snapshot, name, known),
+        known: Known::of(entry, !known.is_unknown()),
+        sent,
+        answer: if sent == Sent::Nothing { Answer::None } else { answer(acks, name) },
+        delay: delay(delays, kind, matches!(known, Lookup::Absent(_))),
+        completeness: snapshot.books().wildcard.as_ref().map(|_| snapshot.completeness()),
+        subscribed,
     }
+}
 
-    /// Clients that do not read errors get none for such names, so none is recorded.
-    fn rejected_name(&self, kind: &Type, name: &Name) -> Option<Obstacle> {
-        let parser = NameParser { kind, client: &self.client, authorities: &self.authorities };
-        let read = Xdstp::is_new_style(name.as_str()).then(|| parser.read(name.as_str()));
-        read?.err().map(|(_, reason)| Obstacle::Rejected(reason))
+/// Returns what a session knows of a name of a type that its client does not subscribe to.
+pub(super) fn explain_unsubscribed(kind: &Type, name: &Name, state: &Snapshot) -> NameBook {
+    NameBook {
+        subscribed: Subscribed::default(),
+        obstacle: None,
+        known: Known::of(known_entry(kind, name, state), true),
+        sent: Sent::Nothing,
+        answer: Answer::None,
+        delay: None,
+        completeness: None,
     }
+}
 
-    fn delay(&self, kind: &Type, is_removal: bool) -> Option<Delay> {
-        let removals = |(reason, until)| Delay { kind: kind.clone(), reason, until };
-        let of_removal = || self.delays.of_removals().map(removals);
-        let of_addition = || self.delays.of_additions(kind).cloned();
-        // A full set that waits has both.
-        if is_removal { of_addition().or_else(of_removal) } else { of_addition() }
-    }
+/// Clients that do not read errors get none for such names, so none is recorded.
+pub(super) fn rejected_name(parser: &NameParser, name: &Name) -> Option<Obstacle> {
+    let read = Xdstp::is_new_style(name.as_str()).then(|| parser.read(name.as_str()));
+    read?.err().map(|(_, reason)| Obstacle::Rejected(reason))
+}
+
+fn delay(delays: &Delays, kind: &Type, is_removal: bool) -> Option<Delay> {
+    let removals = |(reason, until)| Delay { kind: kind.clone(), reason, until };
+    let of_addition = delays.of_additions(kind).cloned();
+    // A full set that waits has both.
+    if is_removal { of_addition.or_else(|| delays.of_removals().map(removals)) } else { of_addition }
 }
 
 impl Subscribed {
@@ -172,72 +168,66 @@ impl Known {
     }
 }
 
-impl Subscription {
-    fn subscribed(&self, name: &Name) -> Subscribed {
-        let by_name = self.names.get(name).is_some_and(|sent| !sent.member) || self.rejected.contains_key(name);
-        let by_wildcard = self.wildcard.as_ref().is_some_and(|wildcard| wildcard.covers(name));
-        let by_collection = self.collection(name).cloned();
-        let is_any = by_name || by_wildcard || by_collection.is_some();
-        let similar = if is_any { None } else { similar_to(name, self.names.keys()) };
-        Subscribed { to_type: true, by_name, by_wildcard, by_collection, similar }
-    }
+fn subscribed(books: &Books, name: &Name) -> Subscribed {
+    let Books { names, wildcard, wording, .. } = books;
+    let by_name = names.get(name).is_some_and(|sent| !sent.is_member()) || wording.rejects(name);
+    let by_wildcard = wildcard.as_ref().is_some_and(|wildcard| wildcard.covers(name));
+    let by_collection = names.collection(name).cloned();
+    let is_any = by_name || by_wildcard || by_collection.is_some();
+    let similar = if is_any { None } else { similar_to(name, names.keys()) };
+    Subscribed { to_type: true, by_name, by_wildcard, by_collection, similar }
+}
 
-    fn obstacle(&self, kind: &Type, name: &Name, known: Lookup, view: &ReplyContext) -> Option<Obstacle> {
-        if !view.client.clearance.allows(kind, name) {
-            return Some(Obstacle::NotAllowed);
-        }
-        if self.names.get(name).is_some_and(|sent| sent.refused) {
-            return Some(Obstacle::NoRoom);
-        }
-        match known {
-            Lookup::Present(resource) if !view.client.can_have(kind, resource) => Some(Obstacle::Unreadable),
-            _ => None,
-        }
+fn obstacle(snapshot: &ClientSnapshot, name: &Name, known: Lookup) -> Option<Obstacle> {
+    if !snapshot.allows(name) {
+        return Some(Obstacle::NotAllowed);
     }
-
-    /// Returns what the client was last sent of a name that it subscribes to.
-    pub(super) fn sent_of(&self, kind: &Type, name: &Name, view: &ReplyContext) -> Sent {
-        let entry = self.entry(kind, name, view).or_else(|| known_entry(kind, name, view.state));
-        self.sent(kind, name, entry, view)
+    if snapshot.books().names.get(name).is_some_and(|sent| sent.is_refused()) {
+        return Some(Obstacle::NoRoom);
     }
-
-    fn sent(&self, kind: &Type, name: &Name, entry: Option<&Entry>, view: &ReplyContext) -> Sent {
-        let resource = entry.and_then(Entry::resource);
-        let by_name = self.names.get(name);
-        match by_name {
-            Some(sent) if sent.held_before => return Sent::HeldBefore,
-            Some(sent) if !sent.holds.is_empty() => {
-                let is_current = resource.is_some_and(|resource| sent.holds == Self::share(view, name, resource));
-                return if is_current { Sent::Current } else { Sent::Earlier };
-            }
-            Some(_) if self.wildcard.is_none() => {
-                let is_due = self.pending.contains_key(name) || self.awaiting_data.contains_key(name);
-                let is_absent = matches!(self.known(kind, name, view), Lookup::Absent(_));
-                return if is_absent && !is_due { Sent::Current } else { Sent::Nothing };
-            }
-            _ => {}
-        }
-        self.sent_of_wildcard(entry, resource)
+    match known {
+        Lookup::Present(resource) if !snapshot.can_have(resource) => Some(Obstacle::Unreadable),
+        _ => None,
     }
+}
 
-    fn sent_of_wildcard(&self, entry: Option<&Entry>, resource: Option<&Arc<Resource>>) -> Sent {
-        let Some((wildcard, entry)) = self.wildcard.as_ref().zip(entry) else { return Sent::Nothing };
-        if resource.is_some_and(|resource| self.is_withheld(&resource.name)) {
-            return Sent::Nothing;
+/// Returns what the client was last sent of a name that it subscribes to.
+fn sent(snapshot: &ClientSnapshot, name: &Name, entry: Option<&Entry>) -> Sent {
+    let Books { names, wildcard, .. } = snapshot.books();
+    let resource = entry.and_then(Entry::resource);
+    match names.get(name) {
+        Some(sent) if sent.held_before() => return Sent::HeldBefore,
+        Some(sent) if !sent.holds().is_empty() => {
+            let is_current = resource.is_some_and(|resource| sent.holds() == snapshot.share(name, resource));
+            return if is_current { Sent::Current } else { Sent::Earlier };
         }
-        let Some(progress) = &wildcard.progress else { return Sent::Nothing };
-        let (sent_up_to, holds_earlier) = match resource {
-            Some(_) => {
-                let was_sent = entry.history.overlaps(Revision::ZERO, wildcard.added, entry.changed);
-                (wildcard.added, was_sent && progress.client_may_hold(entry)) // it may have been sent a removal since
-            }
-            None => (progress.removals(), progress.client_may_hold(entry)),
-        };
-        match entry.changed <= sent_up_to {
-            true => Sent::Current,
-            false if holds_earlier => Sent::Earlier,
-            false => Sent::Nothing,
+        Some(_) if wildcard.is_none() => {
+            let is_due = names.pending_of(name).is_some() || names.is_awaiting_data(name);
+            let is_absent = snapshot.is_absent(name);
+            return if is_absent && !is_due { Sent::Current } else { Sent::Nothing };
         }
+        _ => {}
+    }
+    let Some((wildcard, entry)) = wildcard.as_ref().zip(entry) else { return Sent::Nothing };
+    sent_of_wildcard(wildcard, entry, resource)
+}
+
+fn sent_of_wildcard(wildcard: &Wildcard, entry: &Entry, resource: Option<&Arc<Resource>>) -> Sent {
+    if resource.is_some_and(|resource| wildcard.withheld().has(&resource.name)) {
+        return Sent::Nothing;
+    }
+    let Some(removals_sent) = wildcard.removals_sent() else { return Sent::Nothing };
+    let (sent_up_to, holds_earlier) = match resource {
+        Some(_) => {
+            let was_sent = entry.history.overlaps(Revision::ZERO, wildcard.added(), entry.changed);
+            (wildcard.added(), was_sent && wildcard.client_may_hold(entry)) // it may have been sent a removal since
+        }
+        None => (removals_sent, wildcard.client_may_hold(entry)),
+    };
+    match entry.changed <= sent_up_to {
+        true => Sent::Current,
+        false if holds_earlier => Sent::Earlier,
+        false => Sent::Nothing,
     }
 }
 
@@ -299,50 +289,35 @@ impl Names {
     }
 }
 
-impl Session {
-    /// Compares what the client was sent with the newest snapshot of its view, by type. Of each list it keeps so many names.
-    pub(crate) fn differences<'a>(
-        &'a self,
-        newest: &'a Snapshot,
-        limit: usize,
-        now: Moment,
-    ) -> impl Iterator<Item = (&'a Type, Differences)> {
-        let view = ReplyContext { state: newest, client: &self.client, limits: &self.limits, now };
-        self.subscriptions().map(move |(kind, of)| (kind, of.differences(kind, &view, limit)))
+/// Compares what the client was sent of a type with a snapshot. Of each list it keeps so many names.
+pub(super) fn differences(snapshot: &ClientSnapshot, limit: usize) -> Differences {
+    let mut differences = Differences::default();
+    for name in unsent_names(snapshot) {
+        let entry = snapshot.entry(name).or_else(|| known_entry(snapshot.kind(), name, snapshot.view().state));
+        let list = match (snapshot.known(name), sent(snapshot, name, entry)) {
+            (Lookup::Present(resource), _) if !snapshot.can_have(resource) => continue,
+            (Lookup::Present(_), Sent::Nothing | Sent::HeldBefore) => &mut differences.missing,
+            (Lookup::Present(_), Sent::Earlier) => &mut differences.outdated,
+            (Lookup::Absent(_), Sent::Earlier | Sent::HeldBefore) => &mut differences.surplus,
+            (Lookup::Unknown, _) => &mut differences.unknown,
+            (Lookup::Present(_), Sent::Current) | (Lookup::Absent(_), Sent::Current | Sent::Nothing) => continue,
+        };
+        list.add(name, limit);
     }
+    differences
 }
 
-impl Subscription {
-    fn differences(&self, kind: &Type, view: &ReplyContext, limit: usize) -> Differences {
-        let mut differences = Differences::default();
-        for name in self.unsent_names(kind, view) {
-            let (sent, known) = (self.sent_of(kind, name, view), self.known(kind, name, view));
-            let list = match (known, sent) {
-                (Lookup::Present(resource), _) if !view.client.can_have(kind, resource) => continue,
-                (Lookup::Present(_), Sent::Nothing | Sent::HeldBefore) => &mut differences.missing,
-                (Lookup::Present(_), Sent::Earlier) => &mut differences.outdated,
-                (Lookup::Absent(_), Sent::Earlier | Sent::HeldBefore) => &mut differences.surplus,
-                (Lookup::Unknown, _) => &mut differences.unknown,
-                (Lookup::Present(_), Sent::Current) | (Lookup::Absent(_), Sent::Current | Sent::Nothing) => continue,
-            };
-            list.add(name, limit);
-        }
-        differences
+/// Returns every name of which something may be due.
+fn unsent_names<'a>(snapshot: &ClientSnapshot<'a, 'a>) -> BTreeSet<&'a Name> {
+    let listed = &snapshot.books().names;
+    let mut names: BTreeSet<_> = listed.pending().map(|(name, _)| name).chain(listed.awaiting_data()).collect();
+    if let Some((wildcard, table)) = snapshot.wildcard() {
+        let allowed = |name: &&Name| wildcard.covers(name) && snapshot.allows(name);
+        let changed = table.changed_since(wildcard.added()).map(|(name, _)| name);
+        names.extend(changed.chain(wildcard.withheld().names()).filter(allowed));
+        let removed = wildcard.removals_sent().into_iter().flat_map(|from| table.removals(from));
+        let held = removed.filter(|(_, entry)| wildcard.client_may_hold(entry));
+        names.extend(held.map(|(name, _)| name).filter(allowed));
     }
-
-    /// Returns every name of which something may be due.
-    fn unsent_names<'a>(&'a self, kind: &Type, view: &ReplyContext<'a>) -> BTreeSet<&'a Name> {
-        let mut names: BTreeSet<&Name> = self.pending.keys().chain(self.awaiting_data.keys()).collect();
-        let table = view.state.resources(kind, Class::Wildcard);
-        if let Some((wildcard, table)) = self.wildcard.as_ref().zip(table) {
-            let allowed = |name: &&Name| wildcard.covers(name) && view.client.clearance.allows(kind, name);
-            let changed = table.changed_since(wildcard.added).map(|(name, _)| name);
-            names.extend(changed.chain(wildcard.withheld.names()).filter(allowed));
-            let removed = wildcard.progress.iter().flat_map(|progress| {
-                table.removals(progress.removals()).filter(|(_, entry)| progress.client_may_hold(entry))
-            });
-            names.extend(removed.map(|(name, _)| name).filter(allowed));
-        }
-        names
-    }
+    names
 }

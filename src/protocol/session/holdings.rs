@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::client::Variant;
+use super::client::{Client, Variant};
 use super::reply::SentReply;
-use super::{Session, Subscription};
+use super::subscription::Subscription;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{Class, Entry, Revision, Snapshot};
 use crate::xds::{Clearance, Name, Resource, SetVersion, Type};
@@ -67,31 +67,21 @@ pub(crate) enum HeldState {
     Rejected,
 }
 
-impl Session {
-    /// Returns what the client was sent. Costs a copy of its names.
-    pub(crate) fn holdings(&self) -> Holdings {
-        Holdings {
-            types: self.subscriptions().map(|(kind, of)| Holding::of(kind, of)).collect(),
-            clearance: self.client.clearance.clone(),
-            reads_wrappers: self.client.variant == Variant::Delta || self.client.wrappers,
-        }
-    }
-}
-
 impl Holding {
     fn of(kind: &Type, of: &Subscription) -> Self {
-        let wildcard = of.wildcard.as_ref().map(|wildcard| WildcardHolding {
-            sent: wildcard.progress.as_ref().map(|_| wildcard.added),
-            under: wildcard.under.clone(),
+        let (books, acks) = (of.books(), of.acks());
+        let wildcard = books.wildcard.as_ref().map(|wildcard| WildcardHolding {
+            sent: wildcard.removals_sent().map(|_| wildcard.added()),
+            under: wildcard.under().cloned(),
         });
-        let nack = of.acks.standing().map(|nack| NackHolding {
+        let nack = acks.standing().map(|nack| NackHolding {
             reply: nack.reply,
             reason: nack.reason.clone(),
             at: nack.at,
             suspects: nack.suspects().cloned().collect(),
         });
-        let names = of.names.iter().map(|(name, sent)| (name.clone(), sent.holds)).collect();
-        let (newest, accepted) = (of.acks.newest().map(|(newest, _)| newest), of.acks.accepted());
+        let names = books.names.iter().map(|(name, sent)| (name.clone(), sent.holds())).collect();
+        let (newest, accepted) = (acks.newest().map(|(newest, _)| newest), acks.accepted());
         Self { kind: kind.clone(), wildcard, names, newest, accepted, nack }
     }
 
@@ -111,6 +101,14 @@ impl Holding {
 }
 
 impl Holdings {
+    pub(super) fn of<'s>(client: &Client, subscriptions: impl Iterator<Item = (&'s Type, &'s Subscription)>) -> Self {
+        Self {
+            types: subscriptions.map(|(kind, of)| Holding::of(kind, of)).collect(),
+            clearance: client.clearance.clone(),
+            reads_wrappers: client.variant == Variant::Delta || client.wrappers,
+        }
+    }
+
     /// Calls `each` for every resource of a type that concerns the client, in a snapshot that is no older than what it was sent.
     pub(crate) fn each<'a>(&'a self, of: &'a Holding, snapshot: &'a Snapshot, mut each: impl FnMut(Held<'a>)) {
         let changed = |entry: &Entry| if self.reads_wrappers { entry.changed } else { entry.body_changed };

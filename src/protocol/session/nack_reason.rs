@@ -6,6 +6,7 @@
 //! 2. The value after a field that holds secrets ([`SECRET_FIELDS`]) and `:` or `=`.
 //! 3. An encoded run: 32 or more characters of base64 that are all hexadecimal, or have upper case, lower case and a digit.
 
+use crate::proto::Request;
 use crate::protocol::limits::truncate;
 use crate::xds::Name;
 
@@ -34,9 +35,18 @@ pub(super) fn escape(text: &str, limit: usize) -> String {
     escaped
 }
 
+/// Returns the names that the reason of a NACK may quote, if the request is one.
+pub(super) fn names_quoted_by(request: &Request, limit: usize) -> Vec<Name> {
+    let error = match request {
+        Request::Sotw(request) => request.error_detail.as_ref(),
+        Request::Delta(request) => request.error_detail.as_ref(),
+    };
+    error.map(|status| quoted_names(&status.message, limit)).unwrap_or_default()
+}
+
 /// Returns the names that a reason may quote: words before a colon, as in `cluster(s) a: too old, b: too new`, and what is in quotation
 /// marks. Which of them are resources is for the caller to find out.
-pub(super) fn quoted_names(text: &str, limit: usize) -> Vec<Name> {
+fn quoted_names(text: &str, limit: usize) -> Vec<Name> {
     let text = truncate(text, limit);
     let words = text.split_whitespace().filter_map(|word| {
         let word = word.trim_start_matches(['(', '[', '{', '<', '"', '\'', '`']);

@@ -3,301 +3,296 @@
 use std::collections::HashSet;
 
 use super::client::Variant;
-use super::reply::Draft;
-use super::subscription::{Pending, SentState, Subscription};
-use super::wildcard::{Progress, Wildcard};
-use super::{Attempt, ReplyContext};
+use super::client_snapshot::{Books, ClientSnapshot};
+use super::names::SentState;
+use super::reply::{Attempt, Carried, Draft, ReplyContext};
 use crate::protocol::faults::Fault;
 use crate::protocol::set_mark::SetMark;
-use crate::protocol::view::{Class, Completeness, Entry, Lookup, Presence, ResourceTable};
+use crate::protocol::view::{Class, Completeness, Lookup, Presence, ResourceTable};
 use crate::protocol::visits::visit;
 use crate::xds::{Name, SetVersion, Type};
 
-impl Subscription {
-    pub(super) fn removals(&mut self, kind: &Type, view: &ReplyContext) -> Attempt {
-        if view.client.variant == Variant::Sotw {
-            if let Some(progress) = self.wildcard.as_mut().and_then(|wildcard| wildcard.progress.as_mut()) {
-                progress.record_all_sent(view.state.revision);
-            }
-            return Attempt::Nothing;
-        }
-        let mut draft = Draft::default();
-        let mut said = HashSet::new();
-        self.remove_pending(kind, view, &mut draft, &mut said);
-        self.remove_of_wildcard(kind, view, &mut draft, &mut said);
-        let unjudged = self.judge_stated(kind, view, &mut draft, &said);
-        let sent_all = draft.is_empty() && !unjudged;
-        let (mark, is_news) = self.note_set_mark(kind, view, sent_all);
-        draft.set = mark;
-        if !draft.is_empty() || sent_all && is_news {
-            self.sent = Some(SetVersion::EMPTY); // delta has no version of a set; this records that the client holds something
-            draft.version = self.version(kind, view); // for reports
-            return Attempt::Ready(draft.into());
-        }
-        if unjudged { Attempt::Unknown } else { Attempt::Nothing }
+/// Makes a reply with removals, where replies list single resources.
+pub(super) fn removals(books: &mut Books, kind: &Type, view: &ReplyContext) -> Attempt {
+    if view.client.variant == Variant::Sotw {
+        books.wildcard.iter_mut().for_each(|wildcard| wildcard.record_all_sent(view.state.revision));
+        return Attempt::Nothing;
+    }
+    let mut draft = Draft::default();
+    let mut round = RemovalRound::new(books, kind, view, &mut draft);
+    round.add_pending();
+    round.add_of_wildcard();
+    let unjudged = round.judge_stated();
+    let sent_all = draft.is_empty() && !unjudged;
+    let (mark, is_news) = note_set_mark(books, kind, view, sent_all);
+    draft.set_mark(mark);
+    if !draft.is_empty() || sent_all && is_news {
+        books.due.sent(SetVersion::EMPTY); // delta has no version of a set; this records that the client holds something
+        draft.set_version(ClientSnapshot::new(kind, view, books).version()); // for reports
+        return Attempt::Ready(draft.into());
+    }
+    if unjudged { Attempt::Unknown } else { Attempt::Nothing }
+}
+
+/// Returns the completeness mark of `*` for the next reply to a relay, and whether it differs from the last one.
+pub(super) fn note_set_mark(
+    books: &mut Books,
+    kind: &Type,
+    view: &ReplyContext,
+    sent_all: bool,
+) -> (Option<SetMark>, bool) {
+    let snapshot = ClientSnapshot::new(kind, view, books);
+    let readable = snapshot.table(Class::Wildcard).is_some_and(ResourceTable::is_readable);
+    let whole = snapshot.is_complete() && readable;
+    let marked = view.client.relay && view.client.variant == Variant::Delta;
+    let wildcard = books.wildcard.as_mut();
+    let wildcard =
+        wildcard.filter(|wildcard| marked && wildcard.removals_sent().is_some() && wildcard.under().is_none());
+    let Some(wildcard) = wildcard else { return (None, false) };
+    let complete = whole && (sent_all || wildcard.is_marked_complete());
+    let is_news = wildcard.mark_complete(complete);
+    (Some(if complete { SetMark::Complete } else { SetMark::Partial }), is_news)
+}
+
+/// The removals of one reply while it is made.
+pub(super) struct RemovalRound<'r, 'a> {
+    books: &'r mut Books,
+    kind: &'r Type,
+    view: &'r ReplyContext<'a>,
+    draft: &'r mut Draft,
+    said: HashSet<Name>,
+}
+
+impl<'r, 'a> RemovalRound<'r, 'a> {
+    pub(super) fn new(books: &'r mut Books, kind: &'r Type, view: &'r ReplyContext<'a>, draft: &'r mut Draft) -> Self {
+        Self { books, kind, view, draft, said: HashSet::new() }
     }
 
-    /// Returns the completeness mark of `*` for the next reply to a relay, and whether it differs from the last one.
-    pub(super) fn note_set_mark(
-        &mut self,
-        kind: &Type,
-        view: &ReplyContext,
-        sent_all: bool,
-    ) -> (Option<SetMark>, bool) {
-        let readable = view.state.resources(kind, Class::Wildcard).is_some_and(ResourceTable::is_readable);
-        let whole = self.is_wildcard_complete(kind, view) && readable;
-        let marked = view.client.relay && view.client.variant == Variant::Delta;
-        let wildcard =
-            self.wildcard.as_mut().filter(|wildcard| marked && wildcard.progress.is_some() && wildcard.under.is_none());
-        let Some(wildcard) = wildcard else { return (None, false) };
-        let complete = whole && (sent_all || wildcard.sent_complete);
-        let before = std::mem::replace(&mut wildcard.sent_complete, complete);
-        (Some(if complete { SetMark::Complete } else { SetMark::Partial }), before != complete)
+    fn snapshot(&self) -> ClientSnapshot<'_, 'a> {
+        ClientSnapshot::new(self.kind, self.view, self.books)
     }
 
-    pub(super) fn remove_pending(
-        &mut self,
-        kind: &Type,
-        view: &ReplyContext,
-        draft: &mut Draft,
-        said: &mut HashSet<Name>,
-    ) {
-        let mark = view.state.revision;
-        let gone = |name: &Name| matches!(self.known(kind, name, view), Lookup::Absent(_));
-        let ready: Vec<_> = self
-            .pending
-            .iter()
-            .inspect(|_| visit())
-            .filter(|(name, pending)| pending.is_ripe(view) && gone(name))
-            .map(|(name, _)| name.clone())
-            .collect();
+    fn is_full(&self) -> bool {
+        self.draft.bytes() >= self.view.limits.reply_bytes
+    }
+
+    /// Adds the removals of pending names.
+    pub(super) fn add_pending(&mut self) {
+        let mark = self.view.state.revision;
+        let snapshot = self.snapshot();
+        let due = self.books.names.pending().inspect(|_| visit());
+        let gone = due.filter(|(name, pending)| pending.is_ripe(self.view) && snapshot.is_absent(name));
+        let ready: Vec<_> = gone.map(|(name, _)| name.clone()).collect();
         for name in ready {
-            let Some(pending) = self.pending.get(&name).copied().filter(|_| draft.bytes < view.limits.reply_bytes)
-            else {
+            let Some(pending) = self.books.names.pending_of(&name).copied().filter(|_| !self.is_full()) else {
                 break;
             };
-            let before = draft.bytes;
-            let held = self.names.get(&name).is_none_or(|sent| sent.client_may_hold());
-            if let Lookup::Absent(last) = self.known(kind, &name, view)
-                && (held || pending.requested.is_some() || pending.forced_resend.is_some())
-                && said.insert(last.map_or(&name, |last| &last.name).clone())
+            let before = self.draft.bytes();
+            let snapshot = self.snapshot();
+            let held = self.books.names.get(&name).is_none_or(SentState::client_may_hold);
+            let (known, error) = (snapshot.known(&name), snapshot.unsent_error(&name));
+            if let Lookup::Absent(last) = known
+                && (held || !pending.is_change_alone())
+                && self.said.insert(last.map_or(&name, |last| &last.name).clone())
             {
-                draft.add_removed(name.clone(), last);
+                self.draft.add_removed(name.clone(), last);
             }
-            if let Some((revision, error)) = self.unsent_error(kind, &name, view) {
-                draft.add_error(name.clone(), error); // not found, or not allowed: the reason for the removal (XLAT-21)
-                self.record_error_sent(&name, revision);
+            if let Some((revision, error)) = error {
+                self.draft.add_error(name.clone(), error); // not found, or not allowed: the reason for the removal (XLAT-21)
+                self.books.names.record_error_sent(&name, revision);
             }
-            if draft.bytes > before {
-                draft.carried.note(pending.carried(view));
+            if self.draft.bytes() > before {
+                self.draft.note(pending.carried(self.view));
             }
-            self.record_sent(&name, SetVersion::EMPTY);
-            match pending.after(mark) {
-                Some(still) => drop(self.pending.insert(name.clone(), still)),
-                None => drop(self.pending.remove(&name)),
-            }
-            self.drop_absent_member(&name);
+            self.books.names.record_sent(&name, SetVersion::EMPTY);
+            self.books.names.settle(&name, pending.after(mark));
         }
     }
 
-    pub(super) fn remove_of_wildcard(
-        &mut self,
-        kind: &Type,
-        view: &ReplyContext,
-        draft: &mut Draft,
-        said: &mut HashSet<Name>,
-    ) {
-        let Self { wildcard: Some(wildcard), names, .. } = self else { return };
-        let Some(table) = view.state.resources(kind, Class::Wildcard) else { return };
-        let has_missed = |progress: &Progress| progress.removals() < table.horizon();
-        if wildcard.progress.as_ref().is_some_and(has_missed) {
-            return;
-        }
-        let Some(mut progress) = wildcard.progress.take() else { return };
-        let oldest = table.removals_received(progress.removals());
-        let mut gone = Vec::new();
-        let mut exhausted = true;
-        for (name, entry) in table.removals(progress.removals()) {
-            if draft.bytes >= view.limits.reply_bytes {
+    /// Adds the removals from `*`.
+    pub(super) fn add_of_wildcard(&mut self) {
+        let snapshot = ClientSnapshot::new(self.kind, self.view, self.books);
+        let Some((wildcard, table)) = snapshot.wildcard() else { return };
+        let Some(from) = wildcard.removals_sent().filter(|from| *from >= table.horizon()) else { return };
+        let (mut gone, mut sent_to, mut exhausted) = (Vec::new(), from, true);
+        for (name, entry) in table.removals(from) {
+            if self.draft.bytes() >= self.view.limits.reply_bytes {
                 exhausted = false;
                 break;
             }
-            if wildcard.loses(kind, name, entry, &progress, names.get(name), view) && said.insert(name.clone()) {
+            if snapshot.is_lost(name, entry, wildcard) && self.said.insert(name.clone()) {
                 let Presence::Absent(last) = &entry.presence else { continue };
-                draft.add_removed(name.clone(), last.as_ref());
-                if let Some(stated) = &mut wildcard.initial_versions {
-                    stated.note_sent(name);
-                }
+                self.draft.add_removed(name.clone(), last.as_ref());
                 gone.push(name);
             }
-            progress.record_removals_sent_to(entry.changed);
+            sent_to = entry.changed.max(sent_to);
         }
-        if exhausted {
-            progress.record_all_sent(view.state.revision);
-        }
-        wildcard.progress = Some(progress);
         if !gone.is_empty() {
-            draft.carried.note_change(oldest);
+            self.draft.note(Carried::of_change(table.removals_received(from)));
+        }
+        let Books { wildcard: Some(wildcard), names, .. } = &mut *self.books else { return };
+        match exhausted {
+            true => wildcard.record_all_sent(self.view.state.revision),
+            false => wildcard.record_removals_sent_to(sent_to),
         }
         for name in gone {
-            self.record_sent(name, SetVersion::EMPTY);
+            wildcard.note_sent(name);
+            names.record_sent(name, SetVersion::EMPTY);
         }
     }
 
     /// Removes what the client stated and is known to be absent: by evidence from this opening, or because the set is complete
     /// (DELTA-13, DELTA-16). Returns whether some of it is still unknown.
-    fn judge_stated(&mut self, kind: &Type, view: &ReplyContext, draft: &mut Draft, said: &HashSet<Name>) -> bool {
-        let completeness = self.wildcard_completeness(kind, view);
-        let hasty = view.limits.faults.has(Fault::JudgeStatedWhileCold);
-        let waits = self.may_hold_newer(kind, view);
+    fn judge_stated(&mut self) -> bool {
+        let snapshot = ClientSnapshot::new(self.kind, self.view, self.books);
+        let completeness = snapshot.completeness();
+        let hasty = self.view.limits.faults.has(Fault::JudgeStatedWhileCold);
+        let waits = snapshot.may_hold_newer();
         let whole = completeness == Completeness::Complete || hasty;
-        let Some(wildcard) = &mut self.wildcard else { return false };
-        let Some(mut stated) = wildcard.initial_versions.take() else { return false };
-        let table = view.state.resources(kind, Class::Wildcard);
-        let nothing_new = stated.judged_at == Some(view.state.revision);
-        if waits
-            || !hasty && (completeness < Completeness::Settled || table.is_none() || nothing_new)
-            || draft.bytes >= view.limits.reply_bytes
-        {
-            wildcard.initial_versions = Some(stated);
+        let Some(wildcard) = &self.books.wildcard else { return false };
+        let Some(stated) = wildcard.initial_versions() else { return false };
+        let (mark, limit) = (self.view.state.revision, self.view.limits.reply_bytes);
+        let is_cold = completeness < Completeness::Settled || snapshot.table(Class::Wildcard).is_none();
+        if waits || !hasty && (is_cold || stated.is_judged_at(mark)) || self.draft.bytes() >= limit {
             return true;
         }
         let (mut judged, mut left) = (Vec::new(), false);
         for (place, name) in stated.current() {
-            if draft.bytes >= view.limits.reply_bytes {
+            if self.draft.bytes() >= limit {
                 left = true; // the rest comes with the next piece (DELTA-48)
                 break;
             }
-            let entry = table.and_then(|table| table.get(name));
-            let here = entry.is_some_and(|entry| matches!(entry.presence, Presence::Present(_)));
-            let gone = match entry {
-                Some(entry) => table.is_some_and(|table| table.is_absent_by_evidence(entry)),
-                None => self.answers.is_absent(Class::Wildcard, name, table),
-            };
-            let exists = table.is_some_and(|table| table.is_unreadable(name)); // UP-25: what the client has of it stays
-            let is_closed = !view.client.clearance.allows(kind, name); // that takes no evidence
-            if self.names.contains_key(name) || here && whole && !is_closed {
-                judged.push(place);
-            } else if is_closed || !here && (whole && !exists || gone) {
-                judged.push(place);
-                if !said.contains(name) {
-                    draft.carried.note_request(Some(wildcard.asked));
-                    draft.add_removed(name.clone(), None);
+            match judge(&snapshot, name, whole) {
+                Judgement::Kept => judged.push(place),
+                Judgement::Removed => {
+                    judged.push(place);
+                    if !self.said.contains(name) {
+                        self.draft.note(Carried::of_request(wildcard.asked()));
+                        self.draft.add_removed(name.clone(), None);
+                    }
                 }
-            } else {
-                left |= !here;
+                Judgement::Open { is_present } => left |= !is_present,
             }
         }
-        if !left {
-            wildcard.record_additions_sent(view.state.revision);
-            self.stated = false;
-            return false;
+        let compared = (self.draft.bytes() < limit).then_some(mark);
+        let Books { wildcard: Some(wildcard), stated, .. } = &mut *self.books else { return false };
+        if left {
+            wildcard.note_judged(judged, compared);
+        } else {
+            wildcard.forget_initial_versions();
+            wildcard.record_additions_sent(mark);
+            stated.on_judged();
         }
-        judged.into_iter().for_each(|place| stated.note_judged(place));
-        if draft.bytes < view.limits.reply_bytes {
-            stated.judged_at = Some(view.state.revision);
-        }
-        wildcard.initial_versions = Some(stated);
-        true
-    }
-
-    /// Whether the next reply with removals would remove something that the client may hold.
-    pub(super) fn is_removal_due(&self, kind: &Type, view: &ReplyContext) -> bool {
-        match view.client.variant {
-            Variant::Sotw if !kind.info().full_state || self.would_delete_unknown(kind, view) => false,
-            Variant::Sotw => {
-                let gone = |name| matches!(self.known(kind, name, view), Lookup::Absent(_));
-                let held = |name| self.names.get(name).is_some_and(SentState::client_may_hold);
-                let changed = |pending: &Pending| pending.changed_by(view.state.revision);
-                let mut named = self.pending.iter();
-                self.missed_removals
-                    || self.any_gone_of_wildcard(kind, view)
-                    || named.any(|(name, pending)| changed(pending) && gone(name) && held(name))
-            }
-            Variant::Delta => {
-                let gone = |name: &Name| matches!(self.known(kind, name, view), Lookup::Absent(_));
-                let held = |name: &Name| self.names.get(name).is_none_or(SentState::client_may_hold);
-                let mut named = self.pending.iter();
-                named.any(|(name, pending)| pending.is_ripe(view) && gone(name) && held(name))
-                    || self.any_gone_of_wildcard(kind, view)
-                    || self.any_stated_gone(kind, view)
-            }
-        }
-    }
-
-    /// Whether a relay is still to be told that a set is complete, and has all of it, and nothing that is not in it.
-    pub(super) fn is_end_due(&self, kind: &Type, view: &ReplyContext) -> bool {
-        let marks = view.client.relay && view.client.variant == Variant::Delta;
-        let wildcard = self.wildcard.as_ref().filter(|of| marks && of.progress.is_some() && !of.sent_complete);
-        let table = view.state.resources(kind, Class::Wildcard).filter(|table| table.is_readable());
-        let Some((wildcard, table)) = wildcard.zip(table) else { return false };
-        let none_waits = self.pending.is_empty() && wildcard.withheld.is_empty();
-        let was_sent_all = none_waits && table.additions(wildcard.added).next().is_none();
-        was_sent_all && self.is_wildcard_complete(kind, view) && !self.is_removal_due(kind, view)
-    }
-
-    /// Whether everything that the client was sent or has stated is present.
-    pub(super) fn has_no_removals_left(&self, kind: &Type, view: &ReplyContext) -> bool {
-        let stated = self.wildcard.as_ref().is_some_and(|wildcard| wildcard.initial_versions.is_some());
-        !stated && !self.is_removal_due(kind, view)
-    }
-
-    fn any_gone_of_wildcard(&self, kind: &Type, view: &ReplyContext) -> bool {
-        let Some(wildcard) = &self.wildcard else { return false };
-        let table = view.state.resources(kind, Class::Wildcard);
-        wildcard.progress.as_ref().zip(table).is_some_and(|(progress, table)| {
-            let mut removals = table.removals(progress.removals());
-            removals.any(|(name, gone)| wildcard.loses(kind, name, gone, progress, self.names.get(name), view))
-        })
-    }
-
-    /// Whether something that the client stated is known to be absent.
-    fn any_stated_gone(&self, kind: &Type, view: &ReplyContext) -> bool {
-        let Some(stated) = self.wildcard.as_ref().and_then(|wildcard| wildcard.initial_versions.as_ref()) else {
-            return false;
-        };
-        let completeness = self.wildcard_completeness(kind, view);
-        if completeness < Completeness::Settled
-            || stated.judged_at == Some(view.state.revision)
-            || self.may_hold_newer(kind, view)
-        {
-            return false;
-        }
-        let table = view.state.resources(kind, Class::Wildcard);
-        let mut held = stated.current().filter(|(_, name)| !name.asks_for_end());
-        held.any(|(_, name)| {
-            let entry = table.and_then(|table| table.get(name));
-            let here = entry.is_some_and(|entry| matches!(entry.presence, Presence::Present(_)));
-            let gone = match entry {
-                Some(entry) => table.is_some_and(|table| table.is_absent_by_evidence(entry)),
-                None => self.answers.is_absent(Class::Wildcard, name, table),
-            };
-            let is_closed = !view.client.clearance.allows(kind, name);
-            let exists = table.is_some_and(|table| table.is_unreadable(name));
-            let is_absent = !here && (completeness == Completeness::Complete && !exists || gone);
-            !self.names.contains_key(name) && (is_closed || is_absent)
-        })
+        left
     }
 }
 
-impl Wildcard {
-    /// Whether the client is to be sent the removal of a name from `*`. `sent` is what it was sent of the name by itself.
-    pub(super) fn loses(
-        &self,
-        kind: &Type,
-        name: &Name,
-        gone: &Entry,
-        progress: &Progress,
-        sent: Option<&SentState>,
-        view: &ReplyContext,
-    ) -> bool {
-        // A name that is subscribed by itself follows what the server sent for that name.
-        let by_name = sent.is_some_and(|sent| match view.state.lookup(kind, Class::Named, name) {
-            Lookup::Present(_) => true,
-            Lookup::Unknown => !sent.member,
-            Lookup::Absent(_) => false,
-        });
-        let may_have = view.client.clearance.allows(kind, name);
-        progress.client_may_hold(gone) && !by_name && may_have && self.covers(name)
+/// What becomes of a stated name.
+enum Judgement {
+    /// The client has it for a reason that is known.
+    Kept,
+    Removed,
+    Open {
+        is_present: bool,
+    },
+}
+
+/// Judges a stated name. `whole` is set if what the view does not have does not exist.
+fn judge(snapshot: &ClientSnapshot, name: &Name, whole: bool) -> Judgement {
+    let table = snapshot.table(Class::Wildcard);
+    let entry = table.and_then(|table| table.get(name));
+    let is_present = entry.is_some_and(|entry| matches!(entry.presence, Presence::Present(_)));
+    let gone = match entry {
+        Some(entry) => table.is_some_and(|table| table.is_absent_by_evidence(entry)),
+        None => snapshot.books().claims.is_absent(Class::Wildcard, name, table),
+    };
+    let exists = table.is_some_and(|table| table.is_unreadable(name)); // UP-25: what the client has of it stays
+    let is_closed = !snapshot.allows(name); // that takes no evidence
+    if snapshot.books().names.contains(name) || is_present && whole && !is_closed {
+        Judgement::Kept
+    } else if is_closed || !is_present && (whole && !exists || gone) {
+        Judgement::Removed
+    } else {
+        Judgement::Open { is_present }
     }
+}
+
+/// Whether the next reply with removals would remove something that the client may hold.
+pub(super) fn is_removal_due(snapshot: &ClientSnapshot) -> bool {
+    let (names, view) = (&snapshot.books().names, snapshot.view());
+    match view.client.variant {
+        Variant::Sotw if !snapshot.uses_full_sets() || would_delete_unknown(snapshot) => false,
+        Variant::Sotw => {
+            let mut pending = names.pending().filter(|(_, pending)| pending.changed_by(view.state.revision));
+            snapshot.books().due.has_missed_removals()
+                || any_gone_of_wildcard(snapshot)
+                || pending.any(|(name, _)| snapshot.is_absent(name) && names.client_may_hold(name))
+        }
+        Variant::Delta => {
+            let held = |name: &Name| names.get(name).is_none_or(SentState::client_may_hold);
+            let mut pending = names.pending().filter(|(_, pending)| pending.is_ripe(view));
+            pending.any(|(name, _)| snapshot.is_absent(name) && held(name))
+                || any_gone_of_wildcard(snapshot)
+                || any_stated_gone(snapshot)
+        }
+    }
+}
+
+/// An incomplete set is not sent: clients would delete what it lacks (I3, SOTW-7). A client without state is sent the names
+/// that are present (ORD-10); one with state waits, without a time limit.
+pub(super) fn would_delete_unknown(snapshot: &ClientSnapshot) -> bool {
+    let Books { names, wildcard, .. } = snapshot.books();
+    if wildcard.is_some() && !snapshot.can_send_full_set() {
+        return true;
+    }
+    if snapshot.view().limits.faults.has(Fault::ShrinkByIgnorance) {
+        return false;
+    }
+    let had_of_wildcard = |name| {
+        let wildcard = snapshot.wildcard();
+        wildcard.is_some_and(|(wildcard, table)| table.get(name).is_some_and(|entry| wildcard.client_may_hold(entry)))
+    };
+    names.iter().any(|(name, sent)| snapshot.is_unknown(name) && (sent.client_may_hold() || had_of_wildcard(name)))
+}
+
+/// Whether a relay is still to be told that a set is complete, and has all of it, and nothing that is not in it.
+pub(super) fn is_end_due(snapshot: &ClientSnapshot) -> bool {
+    let client = snapshot.view().client;
+    let marks = client.relay && client.variant == Variant::Delta;
+    let Some((wildcard, table)) = snapshot.wildcard().filter(|(wildcard, table)| {
+        marks && wildcard.removals_sent().is_some() && !wildcard.is_marked_complete() && table.is_readable()
+    }) else {
+        return false;
+    };
+    let none_waits = snapshot.books().names.pending_count() == 0 && wildcard.withheld().is_empty();
+    let was_sent_all = none_waits && table.additions(wildcard.added()).next().is_none();
+    was_sent_all && snapshot.is_complete() && !is_removal_due(snapshot)
+}
+
+/// Whether everything that the client was sent or has stated is present.
+pub(super) fn has_no_removals_left(snapshot: &ClientSnapshot) -> bool {
+    let wildcard = snapshot.books().wildcard.as_ref();
+    let states_names = wildcard.is_some_and(|wildcard| wildcard.initial_versions().is_some());
+    !states_names && !is_removal_due(snapshot)
+}
+
+fn any_gone_of_wildcard(snapshot: &ClientSnapshot) -> bool {
+    snapshot.wildcard().is_some_and(|(wildcard, table)| {
+        let mut removals = wildcard.removals_sent().into_iter().flat_map(|from| table.removals(from));
+        removals.any(|(name, gone)| snapshot.is_lost(name, gone, wildcard))
+    })
+}
+
+/// Whether something that the client stated is known to be absent.
+fn any_stated_gone(snapshot: &ClientSnapshot) -> bool {
+    let wildcard = snapshot.books().wildcard.as_ref();
+    let Some(stated) = wildcard.and_then(|wildcard| wildcard.initial_versions()) else { return false };
+    if snapshot.completeness() < Completeness::Settled
+        || stated.is_judged_at(snapshot.view().state.revision)
+        || snapshot.may_hold_newer()
+    {
+        return false;
+    }
+    let mut names = stated.current().map(|(_, name)| name).filter(|name| !name.asks_for_end());
+    names.any(|name| matches!(judge(snapshot, name, snapshot.is_complete()), Judgement::Removed))
 }

@@ -1,5 +1,7 @@
 //! A reply before it is encoded: handles to shared resources and names, how this client has to be sent them, and how old what it carries is. Of
 //! what was sent, a few numbers are remembered.
+//!
+//! What a reply is made of comes first, and what may come of trying to make one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +9,47 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::client::Client;
+use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::set_mark::SetMark;
-use crate::protocol::view::{Batch, LeaseProgress, NamedError, Revision};
+use crate::protocol::view::{Batch, Entry, LeaseProgress, NamedError, Revision, Snapshot};
 use crate::xds::{ContentHash, Name, Resource, SetVersion, Type};
+
+/// The inputs of one reply.
+#[derive(Clone, Copy)]
+pub(super) struct ReplyContext<'a> {
+    pub(super) state: &'a Snapshot,
+    pub(super) client: &'a Client,
+    pub(super) limits: &'a Limits,
+    pub(super) now: Moment,
+}
+
+/// What the order between types allows a type to send now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SendScope {
+    Nothing,
+    InitialReplies,
+    Anything,
+}
+
+pub(super) enum Attempt {
+    Nothing,
+    Ready(Box<Draft>),
+    /// There is something to send that must wait, at the latest until then.
+    Blocked(Option<Moment>),
+    /// There may be something to send when more is known.
+    Unknown,
+}
+
+/// Returns the remaining TTL of a resource, for a client that runs TTLs (XLAT-28).
+pub(super) fn remaining_ttl(entry: Option<&Entry>, view: &ReplyContext) -> Option<Duration> {
+    let expires = entry.and_then(|entry| entry.expires).filter(|_| view.client.ttl)?;
+    Some((expires - view.now).max(SHORTEST_LIFE))
+}
+
+/// The shortest TTL that is sent: a shorter one would end on the way.
+const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
 /// One response to a client, ready to be encoded.
 #[derive(Debug, Clone)]
@@ -68,43 +107,31 @@ pub struct Heartbeat {
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     /// Resources that other clients are sent too. If it is set, there are no others.
-    pub(crate) batch: Option<Arc<Batch>>,
+    batch: Option<Arc<Batch>>,
     /// The batch is the first response to `*`.
-    pub(crate) first: bool,
-    pub(crate) resources: Vec<Arc<Resource>>,
-    pub(crate) ttls: Vec<(usize, Duration)>,
-    pub(crate) heartbeats: Vec<Heartbeat>,
-    pub(crate) removed: Vec<Name>,
-    pub(crate) constrained: Vec<(Name, Bytes)>,
-    pub(crate) unresolved: Vec<Name>,
-    pub(crate) errors: Vec<(Name, Arc<NamedError>)>,
-    pub(crate) set: Option<SetMark>,
-    pub(crate) version: SetVersion,
-    pub(crate) warms: Vec<Warms>,
-    pub(crate) bytes: usize,
-    pub(crate) carried: Carried,
-}
-
-/// What a client waits for after a resource: the endpoints of a cluster, or the virtual hosts of a route.
-#[derive(Debug)]
-pub(super) struct Warms {
-    pub(crate) name: Name,
-    /// The resource answers a request, as opposed to being a change.
-    pub(crate) first: bool,
-}
-
-impl Warms {
-    pub(crate) fn of(resource: &Resource, first: bool) -> Option<Self> {
-        resource.refers_to.clone().map(|name| Self { name, first })
-    }
+    first: bool,
+    resources: Vec<Arc<Resource>>,
+    ttls: Vec<(usize, Duration)>,
+    heartbeats: Vec<Heartbeat>,
+    removed: Vec<Name>,
+    constrained: Vec<(Name, Bytes)>,
+    unresolved: Vec<Name>,
+    errors: Vec<(Name, Arc<NamedError>)>,
+    set_mark: Option<SetMark>,
+    version: SetVersion,
+    /// What a client waits for after a resource: the endpoints of a cluster, or the virtual hosts of a route. With each whether the resource
+    /// answers a request, as opposed to being a change.
+    warms: Vec<(Name, bool)>,
+    bytes: usize,
+    carried: Carried,
 }
 
 impl Draft {
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.is_unchanged() && self.heartbeats.is_empty()
     }
 
-    pub(crate) fn is_unchanged(&self) -> bool {
+    pub(super) fn is_unchanged(&self) -> bool {
         let Self { batch, resources, removed, constrained, unresolved, errors, .. } = self;
         batch.as_ref().is_none_or(|batch| batch.resources.is_empty())
             && resources.is_empty()
@@ -129,7 +156,7 @@ impl Draft {
 
     /// Converts the draft to a batch, for all clients that are sent the same.
     pub(super) fn into_batch(self, cut_after: Option<Revision>, oldest_change: Option<Moment>) -> Batch {
-        let refers_to = self.warms.into_iter().map(|warms| warms.name).collect();
+        let refers_to = self.warms.into_iter().map(|(name, _)| name).collect();
         let Self { resources, bytes, version, .. } = self;
         Batch { resources: resources.into(), refers_to, bytes, version, cut_after, oldest_change }
     }
@@ -141,18 +168,65 @@ impl Draft {
     /// Returns what the client waits for after its resources, each with whether the resource answers a request.
     pub(super) fn warms(&self) -> impl Iterator<Item = (&Name, bool)> {
         let of_batch = self.batch.iter().flat_map(|batch| &batch.refers_to).map(|name| (name, self.first));
-        of_batch.chain(self.warms.iter().map(|warms| (&warms.name, warms.first)))
+        of_batch.chain(self.warms.iter().map(|(name, first)| (name, *first)))
+    }
+
+    pub(super) fn removed(&self) -> impl Iterator<Item = &Name> {
+        self.removed.iter()
+    }
+
+    pub(super) fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn version(&self) -> SetVersion {
+        self.version
+    }
+
+    pub(super) fn carried(&self) -> Carried {
+        self.carried
+    }
+
+    /// Returns when the oldest change of a batch was received; if there is no batch, nothing at all.
+    pub(super) fn oldest_of_batch(&self) -> Option<Option<Moment>> {
+        self.batch.as_ref().map(|batch| batch.oldest_change)
+    }
+
+    pub(super) fn set_version(&mut self, version: SetVersion) {
+        self.version = version;
+    }
+
+    /// Adds what a resource adds to the version.
+    pub(super) fn count_in(&mut self, share: SetVersion) {
+        self.version = self.version.plus(share);
+    }
+
+    pub(super) fn set_mark(&mut self, mark: Option<SetMark>) {
+        self.set_mark = mark;
+    }
+
+    pub(super) fn note(&mut self, carried: Carried) {
+        self.carried.note(carried);
+    }
+
+    /// The client waits for what a resource refers to. `first` is set if the resource answers a request.
+    pub(super) fn warm(&mut self, resource: &Resource, first: bool) {
+        self.warms.extend(resource.refers_to.clone().map(|name| (name, first)));
     }
 
     /// Adds a resource, with its remaining TTL if it has one and the client runs TTLs.
-    pub(crate) fn add(&mut self, resource: &Arc<Resource>, ttl: Option<Duration>) {
+    pub(super) fn add(&mut self, resource: &Arc<Resource>, ttl: Option<Duration>) {
         self.count(&resource.name, resource.body.bytes().len());
         self.ttls.extend(ttl.map(|ttl| (self.resources.len(), ttl)));
         self.resources.push(resource.clone());
     }
 
     /// Adds a removal; `last` is the removed resource, if it is still known.
-    pub(crate) fn add_removed(&mut self, name: Name, last: Option<&Arc<Resource>>) {
+    pub(super) fn add_removed(&mut self, name: Name, last: Option<&Arc<Resource>>) {
         let name = last.map_or(name, |last| last.name.clone());
         self.count(&name, 0);
         match last.and_then(|last| last.constraints()) {
@@ -161,17 +235,17 @@ impl Draft {
         }
     }
 
-    pub(crate) fn add_unresolved(&mut self, alias: Name) {
+    pub(super) fn add_unresolved(&mut self, alias: Name) {
         self.count(&alias, 0);
         self.unresolved.push(alias);
     }
 
-    pub(crate) fn add_error(&mut self, name: Name, error: Arc<NamedError>) {
+    pub(super) fn add_error(&mut self, name: Name, error: Arc<NamedError>) {
         self.count(&name, error.message.len());
         self.errors.push((name, error));
     }
 
-    pub(crate) fn add_heartbeat(&mut self, resource: &Resource, ttl: Duration) {
+    pub(super) fn add_heartbeat(&mut self, resource: &Resource, ttl: Duration) {
         self.count(&resource.name, 0);
         let (name, version) = (resource.name.clone(), resource.full);
         self.heartbeats.push(Heartbeat { name, version, ttl });
@@ -219,7 +293,17 @@ impl Reply {
 
     pub(super) fn new(kind: Type, nonce: u64, mark: Revision, wrappers: bool, draft: Draft) -> Self {
         let Draft {
-            batch, resources, ttls, heartbeats, removed, constrained, unresolved, errors, set, version, ..
+            batch,
+            resources,
+            ttls,
+            heartbeats,
+            removed,
+            constrained,
+            unresolved,
+            errors,
+            set_mark,
+            version,
+            ..
         } = draft;
         Self {
             kind,
@@ -234,7 +318,7 @@ impl Reply {
             constrained,
             unresolved,
             errors,
-            set_mark: set,
+            set_mark,
             revision: mark,
             wrappers,
             lag: Lag::default(),
@@ -279,17 +363,22 @@ pub(crate) struct Lag {
 }
 
 impl Carried {
+    pub(super) fn of_request(asked: Moment) -> Self {
+        Self { request: Some(asked), change: None }
+    }
+
+    pub(super) fn of_change(received: Option<Moment>) -> Self {
+        Self { request: None, change: received }
+    }
+
+    /// Returns the older of the two.
+    pub(super) fn oldest(&self) -> Option<Moment> {
+        earliest(self.change, self.request)
+    }
+
     pub(super) fn note(&mut self, other: Self) {
-        self.note_change(other.change);
-        self.note_request(other.request);
-    }
-
-    pub(super) fn note_change(&mut self, received: Option<Moment>) {
-        self.change = earliest(self.change, received);
-    }
-
-    pub(super) fn note_request(&mut self, received: Option<Moment>) {
-        self.request = earliest(self.request, received);
+        self.change = earliest(self.change, other.change);
+        self.request = earliest(self.request, other.request);
     }
 
     pub(super) fn lag(&self, now: Moment) -> Lag {

@@ -1,10 +1,10 @@
-//! The names in a request, as a set, and errors of those that cannot be requested.
+//! The names in a request, as a set, and errors of those that cannot be requested; and how a client writes what it requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Variant;
-use super::client::Client;
+use super::client::{Client, Variant};
+use super::reply::Reply;
 use crate::proto::code::{INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED};
 use crate::proto::discovery::ResourceLocator;
 use crate::protocol::view::NamedError;
@@ -27,24 +27,39 @@ pub(super) struct RequestedNames {
 
 /// What the parsing of names needs.
 pub(super) struct NameParser<'a> {
-    pub(crate) kind: &'a Type,
-    pub(crate) client: &'a Client,
-    pub(crate) authorities: &'a Authorities,
+    kind: &'a Type,
+    client: &'a Client,
+    authorities: &'a Authorities,
+}
+
+/// How a client has written its requests of one type, and the errors of what it cannot request.
+#[derive(Debug)]
+pub(super) struct Wording {
+    /// The type URL as this client spells it.
+    url: Arc<str>,
+    /// A name, `*` included, was sent on this stream: an empty list no longer means the wildcard (SOTW-38, DELTA-19).
+    named_once: bool,
+    /// Names that cannot be requested, each with its error until the error was sent.
+    rejected: BTreeMap<Name, Option<Arc<NamedError>>>,
+    /// How many names of the last SotW list could not be requested.
+    rejected_before: usize,
+    /// Names that this client spells in another form than the canonical one (NAME-16).
+    spellings: BTreeMap<Name, Arc<str>>,
 }
 
 impl RequestedNames {
     /// Locators without parameters count by their plain names (WIRE-14).
-    pub(crate) fn of(names: Vec<String>, locators: Vec<ResourceLocator>, reader: &NameParser) -> Self {
+    pub(crate) fn of(names: Vec<String>, locators: Vec<ResourceLocator>, parser: &NameParser) -> Self {
         let mut listed = Self::default();
         for locator in locators {
             match locator.dynamic_parameters.is_empty() {
-                true => listed.take(&locator.name, reader),
+                true => listed.take(&locator.name, parser),
                 false => {
                     listed.refuse(&locator.name, UNIMPLEMENTED, "dynamic parameters are not supported (KEY-18)".into())
                 }
             }
         }
-        names.iter().filter(|name| !name.is_empty()).for_each(|name| listed.take(name, reader));
+        names.iter().filter(|name| !name.is_empty()).for_each(|name| listed.take(name, parser));
         listed
     }
 
@@ -52,13 +67,13 @@ impl RequestedNames {
         !self.wildcard && self.names.is_empty() && self.rejected.is_empty()
     }
 
-    fn take(&mut self, text: &str, reader: &NameParser) {
+    fn take(&mut self, text: &str, parser: &NameParser) {
         if text == WILDCARD {
             self.wildcard = true;
         } else if !Xdstp::is_new_style(text) {
             self.names.insert(text.into());
         } else {
-            match reader.read(text) {
+            match parser.read(text) {
                 Ok(name) => {
                     if name.as_str() != text {
                         self.spellings.insert(name.clone(), text.into());
@@ -75,7 +90,11 @@ impl RequestedNames {
     }
 }
 
-impl NameParser<'_> {
+impl<'a> NameParser<'a> {
+    pub(super) fn new(kind: &'a Type, client: &'a Client, authorities: &'a Authorities) -> Self {
+        Self { kind, client, authorities }
+    }
+
     /// Returns the canonical form of a new-style name, or the code and the reason why it cannot be requested.
     pub(super) fn read(&self, text: &str) -> Result<Name, (i32, String)> {
         let name = Xdstp::parse(text).map_err(|fault| (INVALID_ARGUMENT, fault.to_string()))?;
@@ -92,5 +111,87 @@ impl NameParser<'_> {
             return Err((NOT_FOUND, "glob collections exist in the delta variant alone".into()));
         }
         Ok(name.to_string().into())
+    }
+}
+
+impl Wording {
+    pub(super) fn new(url: &str) -> Self {
+        let (rejected, spellings) = (BTreeMap::new(), BTreeMap::new());
+        Self { url: url.into(), named_once: false, rejected, rejected_before: 0, spellings }
+    }
+
+    /// Takes over the spellings and errors of a SotW list. Returns how many names more than in the last one cannot be requested.
+    pub(super) fn take_list(&mut self, list: &mut RequestedNames, reads_errors: bool) -> usize {
+        // Each request repeats the list: only what exceeds the last count is new.
+        let new = list.rejected.len().saturating_sub(self.rejected_before);
+        self.rejected_before = list.rejected.len();
+        self.rejected.retain(|name, _| list.rejected.contains_key(name) || list.names.contains(name));
+        self.take_errors_of(list, reads_errors);
+        self.spellings = std::mem::take(&mut list.spellings);
+        new
+    }
+
+    /// Takes over the spellings and errors of a delta request.
+    pub(super) fn take_changes(&mut self, on: &mut RequestedNames, off: &RequestedNames, reads_errors: bool) {
+        self.named_once |= !on.is_empty() || !off.is_empty();
+        for name in on.rejected.keys().chain(off.rejected.keys()) {
+            self.rejected.remove(name); // a repeated request gets the error again, an ended one does not
+        }
+        self.take_errors_of(on, reads_errors);
+        for name in &on.names {
+            self.spellings.remove(name); // the last one counts
+        }
+        self.spellings.append(&mut on.spellings);
+        for name in &off.names {
+            self.spellings.remove(name);
+            self.rejected.remove(name);
+        }
+    }
+
+    /// Records the errors of rejected names, for clients that read errors.
+    fn take_errors_of(&mut self, list: &RequestedNames, reads_errors: bool) {
+        for (name, error) in list.rejected.iter().filter(|_| reads_errors) {
+            self.rejected.entry(name.clone()).or_insert_with(|| Some(Arc::new(error.clone())));
+        }
+    }
+
+    pub(super) fn note_named(&mut self, named: bool) {
+        self.named_once |= named;
+    }
+
+    pub(super) fn has_named(&self) -> bool {
+        self.named_once
+    }
+
+    /// Adds an error for a name, to be sent once.
+    pub(super) fn add_error(&mut self, name: Name, error: &Arc<NamedError>) {
+        self.rejected.entry(name).or_insert_with(|| Some(error.clone()));
+    }
+
+    pub(super) fn forget_error(&mut self, name: &Name) {
+        self.rejected.remove(name);
+    }
+
+    /// Returns the errors that have yet to be sent.
+    pub(super) fn take_errors(&mut self) -> impl Iterator<Item = (&Name, Arc<NamedError>)> {
+        self.rejected.iter_mut().filter_map(|(name, error)| Some((name, error.take()?)))
+    }
+
+    pub(super) fn has_unsent_error(&self) -> bool {
+        self.rejected.values().any(Option::is_some)
+    }
+
+    pub(super) fn rejects(&self, name: &Name) -> bool {
+        self.rejected.contains_key(name)
+    }
+
+    /// Returns how many names have an error, sent or not.
+    pub(super) fn rejected_count(&self) -> usize {
+        self.rejected.len()
+    }
+
+    /// Sets the type URL and the names of a reply to the client's own spelling.
+    pub(super) fn spell(&self, reply: &mut Reply) {
+        reply.spell(&self.url, &self.spellings);
     }
 }

@@ -12,8 +12,10 @@ use std::time::Duration;
 use super::*;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Resource as Wrapper, Status};
 use crate::proto::{Any, Request};
-use crate::protocol::view::{Evidence, Leases, Retain, SessionId, Update, View};
-use crate::xds::{BodyStore, Name, Resource};
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::Moment;
+use crate::protocol::view::{Class, Completeness, Evidence, Leases, Retain, Revision, SessionId, Update, View};
+use crate::xds::{BodyStore, Name, Resource, Type, TypeTable};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -24,6 +26,7 @@ const ME: SessionId = SessionId(1);
 struct World {
     view: View,
     session: Session,
+    variant: Variant,
     leases: Leases,
     table: Arc<TypeTable>,
     store: BodyStore,
@@ -38,10 +41,11 @@ impl World {
     fn with(client: Client, limits: Limits) -> Self {
         let limits = Arc::new(Limits { reference_hold: Duration::ZERO, ..limits });
         let table = Arc::new(TypeTable::new());
+        let variant = client.variant;
         let session = Session::new(client, table.clone(), limits.clone());
         let session = session.with_authorities(Arc::new(["x".to_owned()].into()));
         let (view, leases) = (View::new(table.clone(), limits.clone()), Leases::new(limits));
-        Self { view, session, leases, table, store: BodyStore::default(), now: Moment::START }
+        Self { view, session, variant, leases, table, store: BodyStore::default(), now: Moment::START }
     }
 
     fn plain(variant: Variant) -> Self {
@@ -78,7 +82,7 @@ impl World {
 
     /// An ACK, or a NACK for this reason. In SotW it repeats the names.
     fn answer(&mut self, url: &str, names: &[&str], nonce: u64, reason: Option<&str>) {
-        let on = if self.session.client.variant == Variant::Sotw { names } else { &[] };
+        let on = if self.variant == Variant::Sotw { names } else { &[] };
         let request = self.made(url, on, &[], &nonce.to_string(), reason);
         let quoted = Session::quoted_names(&request, 100);
         if let Some(Ack::Nack { nonce, .. }) = self.request(request) {
@@ -90,7 +94,7 @@ impl World {
         let texts = |names: &[&str]| names.iter().map(ToString::to_string).collect();
         let error_detail = reason.map(|reason| Status { code: 3, message: reason.into() });
         let (type_url, response_nonce) = (url.to_owned(), nonce.to_owned());
-        match self.session.client.variant {
+        match self.variant {
             Variant::Sotw => {
                 let request = DiscoveryRequest { type_url, response_nonce, error_detail, ..Default::default() };
                 Request::Sotw(DiscoveryRequest { resource_names: texts(on), ..request })

@@ -1,46 +1,48 @@
 //! What is kept of `*` for a client: what it stated, what it has been sent, and what was loaded from disk and is kept back from it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
 
+use super::client::{Client, Variant};
 use super::reply::Carried;
+use super::stated::InitialVersions;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{Entry, ResourceTable, Revision};
 use crate::protocol::visits::visit;
-use crate::xds::{HeldVersions, Name, Resource, SetVersion};
+use crate::xds::Name;
 
+/// `*` keeps two cursors and no names.
 #[derive(Debug)]
 pub(super) struct Wildcard {
     /// Additions were sent up to here.
-    pub(crate) added: Revision,
+    added: Revision,
     /// What the client may hold, from the first reply on.
-    pub(crate) progress: Option<Progress>,
+    progress: Option<Progress>,
     /// A reply has to be sent, even an empty one (DELTA-21, SOTW-23).
-    pub(crate) first: bool,
+    first: bool,
     /// When it was requested.
-    pub(crate) asked: Moment,
+    asked: Moment,
     /// What the client stated that it holds, until it can be compared (DELTA-13).
-    pub(crate) initial_versions: Option<InitialVersions>,
+    initial_versions: Option<InitialVersions>,
     /// Extended TTLs were sent up to here.
-    pub(crate) refreshed: Revision,
+    refreshed: Revision,
     /// Virtual hosts: the wildcard covers only those of the route configurations that the client requested.
-    pub(crate) under: Option<BTreeSet<Name>>,
+    under: Option<BTreeSet<Name>>,
     /// The opening on which the wildcard was claimed, and what removals were forgotten then.
-    pub(crate) claimed_on: Option<(Revision, Revision)>,
+    claimed_on: Option<(Revision, Revision)>,
     /// A relay was sent the mark that its set is complete.
-    pub(crate) sent_complete: bool,
+    sent_complete: bool,
     /// What was loaded from disk and this client is not sent yet.
-    pub(crate) withheld: Withheld,
+    withheld: Withheld,
 }
 
 impl Wildcard {
-    pub(crate) fn new(stated: Option<InitialVersions>, asked: Moment) -> Self {
+    pub(super) fn new(initial_versions: Option<InitialVersions>, asked: Moment) -> Self {
         Self {
             added: Revision::ZERO,
             progress: None,
             first: true,
             asked,
-            initial_versions: stated,
+            initial_versions,
             refreshed: Revision::ZERO,
             under: None,
             claimed_on: None,
@@ -50,111 +52,206 @@ impl Wildcard {
     }
 
     /// Whether this wildcard includes a name. The part before the last `/` names the route configuration (DELTA-37).
-    pub(crate) fn covers(&self, name: &Name) -> bool {
+    pub(super) fn covers(&self, name: &Name) -> bool {
         let Some(routes) = &self.under else { return true };
         name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route))
     }
 
-    /// Returns how old its resources in a reply are.
-    pub(crate) fn carried(&self, received: impl FnOnce() -> Option<Moment>) -> Carried {
-        match self.first {
-            true => Carried { request: Some(self.asked), change: None },
-            false => Carried { request: None, change: received() },
+    /// Returns the route configurations to which it is limited.
+    pub(super) fn under(&self) -> Option<&BTreeSet<Name>> {
+        self.under.as_ref()
+    }
+
+    /// Limits a wildcard of virtual hosts to route configurations, unless it is or something was sent of it.
+    pub(super) fn limit_to(&mut self, routes: BTreeSet<Name>) {
+        if self.under.is_none() && self.progress.is_none() {
+            self.under = Some(routes);
         }
     }
 
-    /// Records that the additions of a snapshot were sent. From the first reply on the client holds resources, and is sent their
-    /// removals.
-    pub(crate) fn record_additions_sent(&mut self, mark: Revision) {
+    /// The client requests these route configurations by now, for a wildcard that is limited to them.
+    pub(super) fn follow_routes(&mut self, routes: BTreeSet<Name>) {
+        if let Some(under) = &mut self.under {
+            *under = routes;
+        }
+    }
+
+    /// `*` was subscribed again: everything is sent again, since the client may have forgotten it (DELTA-10).
+    pub(super) fn request_again(&mut self, asked: Moment) {
+        (self.first, self.asked) = (true, asked);
+        self.initial_versions.iter_mut().for_each(InitialVersions::send_all);
+        (self.added, self.sent_complete, self.withheld) = (Revision::ZERO, false, Withheld::default());
+    }
+
+    /// Additions were sent up to here.
+    pub(super) fn added(&self) -> Revision {
+        self.added
+    }
+
+    /// Extended TTLs were sent up to here.
+    pub(super) fn refreshed(&self) -> Revision {
+        self.refreshed
+    }
+
+    /// Whether the first reply has yet to be sent.
+    pub(super) fn is_first(&self) -> bool {
+        self.first
+    }
+
+    pub(super) fn asked(&self) -> Moment {
+        self.asked
+    }
+
+    /// Returns how old its resources in a reply are.
+    pub(super) fn carried(&self, received: impl FnOnce() -> Option<Moment>) -> Carried {
+        match self.first {
+            true => Carried::of_request(self.asked),
+            false => Carried::of_change(received()),
+        }
+    }
+
+    /// Returns up to where removals were sent, from the first reply on.
+    pub(super) fn removals_sent(&self) -> Option<Revision> {
+        self.progress.as_ref().map(|progress| progress.removals)
+    }
+
+    /// Whether the client may hold a resource that is removed now, or of an earlier version.
+    pub(super) fn client_may_hold(&self, entry: &Entry) -> bool {
+        self.progress.as_ref().is_some_and(|progress| progress.client_may_hold(entry))
+    }
+
+    /// Records that additions of a snapshot were sent. From the first reply on the client holds resources, and is sent their removals.
+    pub(super) fn record_additions_sent(&mut self, mark: Revision) {
         self.progress.get_or_insert_with(|| Progress::starting(mark)).record_additions_sent(mark);
     }
-}
 
-/// `initial_resource_versions`, kept only while the set is incomplete.
-#[derive(Debug)]
-pub(super) struct InitialVersions {
-    versions: HeldVersions,
-    /// Places of names that the client has been sent since, so that the stated version no longer counts; empty if there are none.
-    outdated: Box<[bool]>,
-    /// See [`Self::sum`]. Few clients need it, and there may be many names.
-    sum: OnceLock<Option<SetVersion>>,
-    /// The client subscribed again, and is sent everything, also what it stated. Removals are still to be sent.
-    pub(super) send_all: bool,
-    /// The snapshot that it was last compared with, and that led to no more removals.
-    pub(super) judged_at: Option<Revision>,
-}
-
-impl InitialVersions {
-    pub(super) fn new(versions: HeldVersions) -> Self {
-        Self { versions, outdated: Box::default(), sum: OnceLock::new(), send_all: false, judged_at: None }
+    /// Records that additions up to a revision were sent or need not be.
+    pub(super) fn record_passed(&mut self, revision: Revision) {
+        self.added = revision.max(self.added);
     }
 
-    /// Returns the version of the set that is stated, if a relay may have given it.
-    pub(super) fn sum(&self) -> Option<SetVersion> {
-        let share = |(name, content): (&Name, Option<_>)| content.map(|content| SetVersion::of(name.as_str(), content));
-        let add = |sum: SetVersion, stated| Some(sum.plus(share(stated)?));
-        let all = || self.versions.iter().inspect(|_| visit());
-        let resources = || all().filter(|(name, _)| !name.asks_for_end());
-        *self.sum.get_or_init(|| resources().try_fold(SetVersion::EMPTY, add))
+    /// Records that all additions and extended TTLs of a snapshot were sent or need not be.
+    pub(super) fn record_all_passed(&mut self, mark: Revision) {
+        (self.refreshed, self.added) = (mark, mark.max(self.added));
     }
 
-    /// Returns how many names are stated.
-    pub(super) fn len(&self) -> usize {
-        self.versions.len()
+    /// Records what a reply has: the additions of a snapshot, or a part of them if it is cut short.
+    pub(super) fn record_reply(&mut self, mark: Revision, is_all: bool) {
+        self.record_additions_sent(mark);
+        self.first &= !is_all;
     }
 
-    /// Whether the client still holds this content.
-    pub(super) fn holds(&self, resource: &Resource) -> bool {
-        let stated = || self.versions.place(resource.name.as_str()).filter(|place| !self.is_outdated(*place));
-        !self.send_all && stated().is_some_and(|place| self.versions.content(place) == Some(resource.full))
+    /// Records a batch of a snapshot that is cut after a revision, or has all.
+    pub(super) fn record_batch(&mut self, cut_after: Option<Revision>, mark: Revision) {
+        match cut_after {
+            Some(last) => self.added = last,
+            None => self.record_all_passed(mark),
+        }
+        self.record_reply(mark, cut_after.is_none());
     }
 
-    /// Whether the client has stated this content, or has stated the name and was sent this since.
-    pub(super) fn has_or_was_sent(&self, resource: &Resource) -> bool {
-        let place = self.versions.place(resource.name.as_str());
-        place.is_some_and(|at| self.is_outdated(at) || self.versions.content(at) == Some(resource.full))
+    /// Records a complete set.
+    pub(super) fn record_set(&mut self, mark: Revision) {
+        (self.added, self.refreshed) = (mark, mark);
+        self.record_reply(mark, true);
     }
 
-    /// Whether the client still holds something under this name.
-    pub(super) fn has(&self, name: &Name) -> bool {
-        self.versions.place(name.as_str()).is_some_and(|place| !self.is_outdated(place))
+    /// Records that removals up to a revision were sent; more of this snapshot will follow.
+    pub(super) fn record_removals_sent_to(&mut self, revision: Revision) {
+        if let Some(progress) = &mut self.progress {
+            progress.record_removals_sent_to(revision);
+        }
     }
 
-    /// Returns the names, with their places, whose stated versions still count, in order. A name that asks for the end of the set is one
-    /// of them: it is removed once the set is complete.
-    pub(super) fn current(&self) -> impl Iterator<Item = (usize, &Name)> {
-        let all = self.versions.names().inspect(|_| visit()).enumerate();
-        all.filter(|(place, _)| !self.is_outdated(*place))
+    /// Records that everything was sent: the client holds what this snapshot has.
+    pub(super) fn record_all_sent(&mut self, mark: Revision) {
+        if let Some(progress) = &mut self.progress {
+            progress.record_all_sent(mark);
+        }
     }
 
-    /// Records that the client was sent a name.
+    pub(super) fn is_marked_complete(&self) -> bool {
+        self.sent_complete
+    }
+
+    /// Records the mark of a reply, that the set is complete or not. Returns whether it differs from the last one.
+    pub(super) fn mark_complete(&mut self, complete: bool) -> bool {
+        std::mem::replace(&mut self.sent_complete, complete) != complete
+    }
+
+    pub(super) fn initial_versions(&self) -> Option<&InitialVersions> {
+        self.initial_versions.as_ref()
+    }
+
+    /// Records that the client was sent a name, or its removal.
     pub(super) fn note_sent(&mut self, name: &Name) {
-        if let Some(place) = self.versions.place(name.as_str()) {
-            self.note_judged(place);
+        self.initial_versions.iter_mut().for_each(|stated| stated.note_sent(name));
+    }
+
+    /// Records places of stated names that are judged, and the snapshot if it has been compared with all others too.
+    pub(super) fn note_judged(&mut self, places: Vec<usize>, compared: Option<Revision>) {
+        if let Some(stated) = &mut self.initial_versions {
+            stated.note_judged(places, compared);
         }
     }
 
-    /// Records that the stated version at a place no longer counts.
-    pub(super) fn note_judged(&mut self, place: usize) {
-        if self.outdated.is_empty() {
-            self.outdated = vec![false; self.versions.len()].into();
-        }
-        self.outdated[place] = true;
+    pub(super) fn judge_again(&mut self) {
+        self.initial_versions.iter_mut().for_each(InitialVersions::judge_again);
     }
 
-    /// Returns the limit of the store in bytes, if there is no room for them any more.
-    pub(super) fn refused_above(&self) -> Option<usize> {
-        self.versions.refused_above()
+    /// What was stated does not count any more.
+    pub(super) fn forget_initial_versions(&mut self) {
+        self.initial_versions = None;
     }
 
-    fn is_outdated(&self, place: usize) -> bool {
-        self.outdated.get(place).is_some_and(|outdated| *outdated)
+    /// Records that it was claimed on an opening, of which some removals are forgotten. Returns whether it had not been.
+    pub(super) fn claim_on(&mut self, opening: Revision, forgotten: Revision) -> bool {
+        let claimed_on = Some((opening, forgotten));
+        std::mem::replace(&mut self.claimed_on, claimed_on) != claimed_on
+    }
+
+    pub(super) fn forget_claim(&mut self) {
+        self.claimed_on = None;
+    }
+
+    pub(super) fn withheld(&self) -> &Withheld {
+        &self.withheld
+    }
+
+    /// Returns what need not be kept back any more. See [`Withheld::take_free`].
+    pub(super) fn take_free(&mut self, table: &ResourceTable) -> BTreeSet<Name> {
+        self.withheld.take_free(table)
+    }
+
+    /// Keeps these back that need not be and cannot be sent now.
+    pub(super) fn return_free<'a>(&mut self, names: impl Iterator<Item = &'a Name>) {
+        names.for_each(|name| self.withheld.add(name.clone(), false));
+    }
+
+    /// Keeps a resource back from this client.
+    pub(super) fn withhold(&mut self, name: &Name, client: &Client) {
+        let may_hold = self.may_state(name, client);
+        self.withheld.add(name.clone(), may_hold);
+    }
+
+    /// Whether a client that may hold something newer is not sent an entry.
+    pub(super) fn keeps_back(&self, name: &Name, entry: &Entry, client: &Client) -> bool {
+        let may_hold = || self.withheld.may_hold(name).unwrap_or_else(|| self.may_state(name, client));
+        entry.origin.is_kept_back(may_hold)
+    }
+
+    /// Whether the client has stated that it holds something under a name. SotW states no names. A relay is sent what stays for now, whatever it
+    /// states: to its clients, the end of the set without it would be its removal.
+    fn may_state(&self, name: &Name, client: &Client) -> bool {
+        let states_it =
+            || self.initial_versions.as_ref().map_or(client.variant == Variant::Sotw, |stated| stated.has(name));
+        !client.relay && states_it()
     }
 }
 
 /// Removals up to one revision, and the snapshots whose additions were sent since.
 #[derive(Debug)]
-pub(super) struct Progress {
+struct Progress {
     removals: Revision,
     /// First and last revision of each. If bursts were interrupted many times, neighbours are merged.
     additions: Vec<(Revision, Revision)>,
@@ -162,15 +259,11 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Starts with the snapshot of the first reply.
-    pub(crate) fn starting(mark: Revision) -> Self {
+    fn starting(mark: Revision) -> Self {
         Self { removals: mark, additions: vec![(mark, mark)] }
     }
 
-    pub(crate) fn removals(&self) -> Revision {
-        self.removals
-    }
-
-    pub(crate) fn record_additions_sent(&mut self, mark: Revision) {
+    fn record_additions_sent(&mut self, mark: Revision) {
         if self.additions.last().is_some_and(|(_, last)| *last == mark) {
             return;
         }
@@ -182,17 +275,17 @@ impl Progress {
     }
 
     /// Records that removals up to a revision were sent; more of this snapshot will follow.
-    pub(crate) fn record_removals_sent_to(&mut self, revision: Revision) {
+    fn record_removals_sent_to(&mut self, revision: Revision) {
         self.removals = self.removals.max(revision);
     }
 
     /// Records that everything was sent: the client holds what this snapshot has.
-    pub(crate) fn record_all_sent(&mut self, mark: Revision) {
+    fn record_all_sent(&mut self, mark: Revision) {
         *self = Self::starting(mark);
     }
 
     /// Whether the client may hold a resource that is removed now.
-    pub(crate) fn client_may_hold(&self, gone: &Entry) -> bool {
+    fn client_may_hold(&self, gone: &Entry) -> bool {
         self.additions.iter().any(|(from, to)| gone.history.overlaps(*from, *to, gone.changed))
     }
 }
@@ -219,7 +312,7 @@ impl Withheld {
     }
 
     /// Whether the client may hold something under a name, if that is withheld.
-    pub(super) fn may_hold(&self, name: &Name) -> Option<bool> {
+    fn may_hold(&self, name: &Name) -> Option<bool> {
         self.names.get(name).copied()
     }
 
@@ -228,14 +321,14 @@ impl Withheld {
     }
 
     /// Withholds a resource, or one that need not be kept back any more and cannot be sent now.
-    pub(super) fn add(&mut self, name: Name, may_hold: bool) {
+    fn add(&mut self, name: Name, may_hold: bool) {
         self.names.insert(name, may_hold);
         self.looked = None;
     }
 
     /// Returns those that need not be kept back any more, by what has become of them since the last call: a server has confirmed them, or it
     /// has removed what the client does not hold. What is not present is forgotten.
-    pub(super) fn take_free(&mut self, table: &ResourceTable) -> BTreeSet<Name> {
+    fn take_free(&mut self, table: &ResourceTable) -> BTreeSet<Name> {
         let looked = Some((table.loaded_from_disk(), table.removed_since()));
         if self.names.is_empty() || self.looked == looked {
             return BTreeSet::new();

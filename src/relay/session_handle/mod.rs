@@ -213,7 +213,7 @@ impl SessionHandle {
         answered.iter().for_each(|answered| self.counters.deliveries.answered(answered));
         let span = self.trace_answer(answer, answered.as_ref());
         let Some(Ack::Nack { nonce, stale }) = answer else { return follows };
-        let rejected = session.nacks().find(|(_, verdict)| verdict.nonce == nonce);
+        let rejected = session.report().nacks().find(|(_, verdict)| verdict.nonce == nonce);
         self.counters.nack(rejected.map(|(of, _)| of));
         let reason = rejected.map(|(_, verdict)| verdict.message.clone());
         drop(session);
@@ -267,7 +267,7 @@ impl SessionHandle {
         // between would be missed.
         let newest = self.published.newest();
         let mut session = self.lock();
-        let estimate = if limit < usize::MAX { session.estimate(&newest) } else { Estimate::default() };
+        let estimate = if limit < usize::MAX { session.report().estimate(&newest) } else { Estimate::default() };
         let now = self.clock.now();
         if estimate.bytes >= limit {
             self.transit.set(Some(Obstruction::Turn), now);
@@ -281,8 +281,8 @@ impl SessionHandle {
         if let Step::End(CloseReason::BadRequest(fault)) = &step {
             self.count_limit(fault);
         }
-        self.count_waiting(session.is_blocked());
-        self.note_waits(session.has_waits());
+        self.count_waiting(session.report().is_blocked());
+        self.note_waits(session.report().has_waits());
         self.forward_claims(&mut session);
         Ok(step)
     }
@@ -290,7 +290,7 @@ impl SessionHandle {
     /// Returns about what the client would be sent if it came back with nothing.
     pub(crate) fn subscribed_bytes(&self) -> usize {
         let newest = self.published.newest();
-        self.lock().subscribed_bytes(&newest)
+        self.lock().report().subscribed_bytes(&newest)
     }
 
     fn count_limit(&self, fault: &BadRequest) {
@@ -344,7 +344,7 @@ impl SessionHandle {
     /// Returns how complete each collection is whose members the client was all sent.
     pub(super) fn sent_completeness(&self) -> BTreeMap<(Type, Name), Completeness> {
         let newest = self.published.newest();
-        self.lock().sent_completeness(&newest)
+        self.lock().report().sent_completeness(&newest)
     }
 
     /// Returns authorities without a reachable server.
@@ -431,7 +431,7 @@ impl SessionHandle {
     }
 
     fn count_given_up(&self, session: &Session) {
-        session.unanswered().for_each(|(kind, since)| self.counters.deliveries.given_up(kind, since));
+        session.report().unanswered().for_each(|(kind, since)| self.counters.deliveries.given_up(kind, since));
     }
 
     /// Returns what counts deliveries.
@@ -531,7 +531,7 @@ impl Drop for SessionHandle {
         self.end_traces(); // mostly done already
         self.clients.leave(self.id);
         let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let unanswered: Vec<_> = session.unanswered().map(|(kind, since)| (kind.clone(), since)).collect();
+        let unanswered: Vec<_> = session.report().unanswered().map(|(kind, since)| (kind.clone(), since)).collect();
         session.close(); // mostly done already
         let changes = session.take_nack_changes();
         unanswered.iter().for_each(|(kind, since)| self.counters.deliveries.given_up(kind, *since));

@@ -29,7 +29,7 @@ impl SessionHandle {
         let newest = self.published.newest();
         let now = self.clock.now();
         let session = self.lock();
-        let types: Vec<_> = session.summaries(&newest, now).map(|of| type_report(&of, now)).collect();
+        let types: Vec<_> = session.report().summaries(&newest, now).map(|of| type_report(&of, now)).collect();
         let unsupported_requests = session.unsupported_requests();
         drop(session);
         let unread = self.transit.get().filter(|(what, _)| *what == Obstruction::Unread);
@@ -57,7 +57,7 @@ impl SessionHandle {
         let newest = self.published.newest();
         let now = self.clock.now();
         let session = self.lock();
-        let types = session.summaries(&newest, now).map(|of| TypeGlance {
+        let types = session.report().summaries(&newest, now).map(|of| TypeGlance {
             kind: of.kind,
             state: state_of(&of),
             has_unsent: of.has_unsent,
@@ -78,7 +78,7 @@ impl SessionHandle {
     pub(crate) fn differences(&self) -> DifferenceReport {
         let newest = self.published.newest();
         let session = self.lock();
-        let answers: BTreeMap<_, _> = session.answers().map(|answers| (answers.kind, answers)).collect();
+        let answers: BTreeMap<_, _> = session.report().answers().map(|answers| (answers.kind, answers)).collect();
         let of_type = |(kind, of): (&Type, Differences)| {
             let answers = answers.get(kind);
             let nack = answers.and_then(|answers| answers.nack);
@@ -94,7 +94,7 @@ impl SessionHandle {
                 acked_version: answers.and_then(|of| of.accepted).map(|accepted| accepted.version.to_string()),
             }
         };
-        let types = session.differences(&newest, MAX_NAMES, self.clock.now()).map(of_type).collect();
+        let types = session.report().differences(&newest, MAX_NAMES, self.clock.now()).map(of_type).collect();
         DifferenceReport { session: self.id.0, node: self.node_id.clone(), view: self.key.clone(), types }
     }
 }
@@ -136,7 +136,7 @@ impl HoldingsSource for SessionHandle {
     }
 
     fn holdings(&self) -> ClientHoldings {
-        let holdings = self.lock().holdings();
+        let holdings = self.lock().report().holdings();
         let snapshot = self.published.newest(); // after what was sent, so no older
         ClientHoldings {
             session: self.id.0,
@@ -152,7 +152,7 @@ impl HoldingsSource for SessionHandle {
 
 impl AnswersSource for SessionHandle {
     fn count(&self, into: &mut NackCounts) {
-        self.lock().answers().for_each(|answers| into.add(&answers, &self.node_id, &self.user_agent));
+        self.lock().report().answers().for_each(|answers| into.add(&answers, &self.node_id, &self.user_agent));
     }
 }
 
@@ -162,7 +162,7 @@ impl SessionHandle {
         let newest = self.published.newest();
         let now = self.clock.now();
         let session = self.lock();
-        let book = session.explain(kind, name, &newest, now);
+        let book = session.report().explain(kind, name, &newest, now);
         let mut waits = WaitList::about(kind, name);
         session.add_waits(now, &mut waits);
         drop(session);

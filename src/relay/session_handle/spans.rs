@@ -12,7 +12,9 @@ impl SessionHandle {
         match step {
             Step::Reply(reply) => self.traces.on_reply(&reply.kind, reply.nonce, reply.revision),
             // Most streams that take part in a span have begun long ago.
-            Step::Idle(_) if self.traces.stream_ids().is_some() && session.has_sent_all_requested(newest, now) => {
+            Step::Idle(_)
+                if self.traces.stream_ids().is_some() && session.report().has_sent_all_requested(newest, now) =>
+            {
                 self.end_stream_start(true);
             }
             Step::Idle(_) | Step::End(_) => {}

@@ -8,7 +8,7 @@ use crate::xds::{Access, AccessRule, NamePattern};
 
 impl World {
     fn book(&self, url: &str, name: &str) -> NameBook {
-        self.session.explain(&self.kind(url), &name.into(), self.view.snapshot(), self.now)
+        self.session.report().explain(&self.kind(url), &name.into(), self.view.snapshot(), self.now)
     }
 
     fn sent(&self, url: &str, name: &str) -> Sent {
@@ -22,7 +22,7 @@ impl World {
     /// The names that are missing, outdated, surplus and unknown.
     fn differences(&self, url: &str) -> [String; 4] {
         let kind = self.kind(url);
-        let mut all = self.session.differences(self.view.snapshot(), 9, self.now);
+        let mut all = self.session.report().differences(self.view.snapshot(), 9, self.now);
         let (_, of) = all.find(|(of, _)| **of == kind).unwrap();
         [&of.missing, &of.outdated, &of.surplus, &of.unknown].map(|list| {
             assert_eq!(list.first.len(), list.count);
@@ -44,7 +44,7 @@ fn each(url: &'static str) -> impl Iterator<Item = (World, bool)> {
 #[test]
 fn what_a_client_was_sent_of_a_name_is_known_after_each_change_of_it() {
     for (mut world, is_wildcard) in each(CDS) {
-        let case = (world.session.client.variant, is_wildcard);
+        let case = (world.variant, is_wildcard);
         assert_eq!(world.sent(CDS, "a"), Sent::Nothing, "{case:?}");
         world.set(CDS, "a", "1");
         world.whole(CDS, &["a", "b"]);
@@ -77,7 +77,7 @@ fn what_a_client_was_sent_of_a_name_is_known_after_each_change_of_it() {
 #[test]
 fn differences_are_the_names_of_which_something_is_to_be_sent_and_none_after_it_was() {
     for (mut world, is_wildcard) in each(CDS) {
-        let case = (world.session.client.variant, is_wildcard);
+        let case = (world.variant, is_wildcard);
         let unknown = if is_wildcard { "" } else { "a,b,c,d" };
         assert_eq!(world.differences(CDS), ["", "", "", unknown], "{case:?}");
         ["a", "b", "c"].iter().for_each(|name| world.set(CDS, name, "1"));
@@ -109,7 +109,7 @@ fn differences_leave_out_what_a_client_may_not_have_and_name_only_the_first() {
     world.subscribe(EDS, &["*"], &[]);
     world.whole(EDS, &["a", "b", "c", "secret"]);
     assert_eq!(world.differences(EDS), ["a,b,c", "", "", ""]);
-    let (_, of) = world.session.differences(world.view.snapshot(), 2, world.now).next().unwrap();
+    let (_, of) = world.session.report().differences(world.view.snapshot(), 2, world.now).next().unwrap();
     assert_eq!((names(&of.missing.first), of.missing.count), (vec!["a", "b"], 3));
     world.take_replies();
     world.whole(EDS, &["a"]);

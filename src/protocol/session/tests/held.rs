@@ -6,7 +6,7 @@ use crate::proto::discovery::resource::CacheControl;
 impl World {
     /// Each resource of a type as `name state`, in the order of the names; those of `*` and those that are requested by name apart.
     fn held(&self, url: &str) -> Vec<String> {
-        let holdings = self.session.holdings();
+        let holdings = self.session.report().holdings();
         let kind = self.kind(url);
         let of = holdings.types.iter().find(|of| of.kind == kind).unwrap();
         let mut all = Vec::new();

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn an_estimate_is_what_the_client_lacks_and_nothing_once_it_was_sent() {
-    let size = |world: &World| world.session.estimate(world.view.snapshot());
+    let size = |world: &World| world.session.report().estimate(world.view.snapshot());
     for variant in [Variant::Sotw, Variant::Delta] {
         let mut world = World::plain(variant);
         world.subscribe(CDS, &["*"], &[]);
@@ -33,7 +33,7 @@ fn an_estimate_is_what_the_client_lacks_and_nothing_once_it_was_sent() {
         world.later(1_000);
         world.set(EDS, "e", "2");
         assert_eq!(size(&world), Estimate { bytes, is_first: false }, "{variant:?}: a change of a name");
-        assert_eq!(world.session.subscribed_bytes(world.view.snapshot()), 3 * one + bytes, "{variant:?}");
+        assert_eq!(world.session.report().subscribed_bytes(world.view.snapshot()), 3 * one + bytes, "{variant:?}");
     }
 }
 
@@ -43,11 +43,14 @@ fn a_client_that_states_what_it_holds_is_estimated_at_nothing_until_it_was_answe
     let Request::Sotw(request) = world.made(CDS, &[], &[], "", None) else { unreachable!() };
     world.request(Request::Sotw(DiscoveryRequest { version_info: "7".into(), ..request }));
     world.whole(CDS, &["a"]);
-    assert_eq!(world.session.estimate(world.view.snapshot()).bytes, 0);
+    assert_eq!(world.session.report().estimate(world.view.snapshot()).bytes, 0);
     world.take_replies().unwrap();
     world.later(1_000);
     world.whole(CDS, &["a", "b"]);
-    assert!(world.session.estimate(world.view.snapshot()).bytes > 0, "from then on it is a client like others");
+    assert!(
+        world.session.report().estimate(world.view.snapshot()).bytes > 0,
+        "from then on it is a client like others"
+    );
 }
 
 #[test]
@@ -55,7 +58,7 @@ fn a_client_is_behind_since_the_oldest_change_that_it_has_not_been_sent_or_has_n
     for variant in [Variant::Sotw, Variant::Delta] {
         let mut world = World::plain(variant);
         let behind = |world: &World| {
-            let summary = world.session.summaries(world.view.snapshot(), world.now).next().unwrap();
+            let summary = world.session.report().summaries(world.view.snapshot(), world.now).next().unwrap();
             (summary.behind_since.map(|since| (since - Moment::START).as_secs()), summary.has_unsent)
         };
         world.later(1_000);
@@ -85,7 +88,7 @@ fn a_client_is_behind_since_the_oldest_change_that_it_has_not_been_sent_or_has_n
 #[test]
 fn a_client_has_all_that_it_requested_only_while_nothing_of_that_is_unknown() {
     let mut world = World::plain(Variant::Delta);
-    let has_all = |world: &World| world.session.has_sent_all_requested(world.view.snapshot(), world.now);
+    let has_all = |world: &World| world.session.report().has_sent_all_requested(world.view.snapshot(), world.now);
     world.take_replies();
     assert!(!has_all(&world), "it has requested nothing");
     world.subscribe(EDS, &["a", "b"], &[]);

@@ -1,0 +1,400 @@
+//! The session of one client stream: what drives its subscriptions, the order of its replies, and its lease.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::acks::{Ack, Answered, NackChange};
+use super::burst::{SendOrder, SessionLease};
+use super::client::{Client, Identity, Variant};
+use super::nack_reason::names_quoted_by;
+use super::reply::{Draft, Reply, ReplyContext, SentReply};
+use super::reports::{Footprint, SessionReport};
+use super::requested_names::Authorities;
+use super::requests::{RequestContext, Requests, answered_type, meant_type};
+use super::subscription::{Subscription, Subscriptions};
+use super::{BadRequest, CloseReason, Fetched, Step};
+use crate::proto::Request;
+use crate::protocol::faults::Fault;
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::Moment;
+use crate::protocol::view::{
+    Claim, InterestChange, LeaseAccess, NameChanged, NamedError, NoRoom, RefusedName, Revision, Snapshot,
+};
+use crate::protocol::wait::WaitList;
+use crate::xds::{HeldVersions, Name, Type, TypeTable};
+
+/// The state of one client stream.
+#[derive(Debug)]
+pub struct Session {
+    client: Client,
+    identity: Option<Identity>,
+    requests: Requests,
+    subscriptions: Subscriptions,
+    order: SendOrder,
+    lease: SessionLease,
+    interest: Vec<InterestChange>,
+    /// Changes of interest that the view has not counted yet. Until then the view does not report changes of their names.
+    uncounted: usize,
+    claims: Vec<Claim>,
+    last_nonce: u64,
+    end: Option<CloseReason>,
+    /// The last poll left nothing that an ACK or NACK of the client could release.
+    at_rest: bool,
+    table: Arc<TypeTable>,
+    limits: Arc<Limits>,
+}
+
+impl Session {
+    /// Starts a session without subscriptions.
+    pub fn new(client: Client, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
+        Self {
+            client,
+            identity: None,
+            requests: Requests::default(),
+            subscriptions: Subscriptions::new(),
+            order: SendOrder::default(),
+            lease: SessionLease::default(),
+            interest: Vec::new(),
+            uncounted: 0,
+            claims: Vec::new(),
+            last_nonce: 0,
+            end: None,
+            at_rest: false,
+            table,
+            limits,
+        }
+    }
+
+    /// Lets the client subscribe to names of these authorities, beside old-style names.
+    pub fn with_authorities(self, authorities: Authorities) -> Self {
+        Self { requests: Requests::of_authorities(authorities), ..self }
+    }
+
+    /// Ends the stream if a later node leads to another key.
+    pub fn with_identity(self, identity: Identity) -> Self {
+        Self { identity: Some(identity), ..self }
+    }
+
+    /// Applies a request: its subscriptions and its ACK or NACK.
+    pub fn on_request(&mut self, request: Request, now: Moment) -> Option<Ack> {
+        self.on_request_stating(request, None, now)
+    }
+
+    /// Applies a request whose `initial_resource_versions` were taken out of it.
+    pub fn on_request_stating(&mut self, request: Request, stated: Option<HeldVersions>, now: Moment) -> Option<Ack> {
+        let was_at_rest = std::mem::take(&mut self.at_rest);
+        if self.end.is_some() {
+            return None;
+        }
+        if let (Some(identity), Some(node)) = (&mut self.identity, request.node())
+            && let Some(end) = match identity.still_is(node) {
+                Ok(true) => None,
+                Ok(false) => Some(CloseReason::KeyChanged),
+                Err(denied) => Some(CloseReason::Denied(Box::new(denied))),
+            }
+        {
+            self.end = Some(end);
+            return None;
+        }
+        let kind = answered_type(&request, &self.client, &self.table);
+        let states = stated.is_some();
+        let mut context = RequestContext {
+            client: &self.client,
+            table: &self.table,
+            limits: &self.limits,
+            now,
+            subscriptions: &mut self.subscriptions,
+            order: &mut self.order,
+            interest: &mut self.interest,
+        };
+        match self.requests.apply(request, stated, &mut context) {
+            Ok(answer) => {
+                if states {
+                    self.end_if_refused(); // the store may have done it while the request waited
+                }
+                let nothing_new = self.interest.is_empty() && matches!(answer, Some(Ack::Ack { .. }));
+                let of = kind.and_then(|kind| self.subscriptions.get(&kind));
+                self.at_rest = was_at_rest && nothing_new && of.is_some_and(|of| of.has_nothing_to_send());
+                answer
+            }
+            Err(bad) => {
+                self.end = Some(CloseReason::BadRequest(bad));
+                None
+            }
+        }
+    }
+
+    /// Ends the stream if there is no room any more for what it stated. That stays unjudged: the client is sent no removal.
+    pub(crate) fn end_if_refused(&mut self) {
+        let Some(limit) = self.subscriptions.values().find_map(|of| of.refused_above()) else { return };
+        self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyStatedVersions(limit)));
+        self.subscriptions.values_mut().for_each(|of| of.forget_initial_versions());
+    }
+
+    /// Marks a name as pending, since it has changed in the view.
+    pub fn on_name_changed(&mut self, mark: &NameChanged) {
+        if !self.client.clearance.allows(&mark.kind, &mark.name) {
+            return; // a member of a collection; other names that the client may not have are never requested for it
+        }
+        let (limit, reached) = (self.limits.names, self.lease.reached());
+        let Some(subscription) = self.subscriptions.get_mut(&mark.kind) else { return };
+        let forget_earlier = self.limits.faults.has(Fault::LastChangeOnly);
+        if let Some(class) = mark.claimed {
+            return subscription.on_claim_answered(class, &mark.name, mark.revision, reached);
+        }
+        subscription.on_name_changed(&mark.name, mark.revision, reached, forget_earlier);
+        if subscription.longest_list() > limit {
+            self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyNames(limit)));
+        }
+    }
+
+    /// Records names for which there is no room. They stay requested, and a client that reads errors is sent one for each.
+    pub fn on_names_refused(&mut self, names: &[RefusedName]) {
+        let mut errors = BTreeMap::<NoRoom, Arc<NamedError>>::new();
+        for RefusedName { kind, name, why } in names {
+            let error = self.client.errors.then(|| &*errors.entry(*why).or_insert_with(|| Arc::new(why.error())));
+            if let Some(subscription) = self.subscriptions.get_mut(kind) {
+                subscription.on_name_refused(name.clone(), error);
+            }
+        }
+    }
+
+    /// Returns the changes of interest since the last call, for the view. The caller reports when the view has counted them.
+    pub fn take_interest(&mut self) -> Vec<InterestChange> {
+        let changes = std::mem::take(&mut self.interest);
+        self.uncounted += usize::from(!changes.is_empty());
+        changes
+    }
+
+    /// Returns whether a request changed something that the view task needs to know.
+    pub(crate) fn has_news_for_view(&self) -> bool {
+        !self.interest.is_empty()
+    }
+
+    /// Records that the view has counted the changes of one [`Self::take_interest`], and has reported their names.
+    pub fn on_interest_applied(&mut self) {
+        self.uncounted = self.uncounted.saturating_sub(1);
+    }
+
+    /// Returns what the client holds and the view does not know, since the last call. The view has it requested.
+    pub fn take_claims(&mut self) -> Vec<Claim> {
+        std::mem::take(&mut self.claims)
+    }
+
+    /// Takes back claims that could not be delivered.
+    pub(crate) fn return_claims(&mut self, claims: Vec<Claim>) {
+        self.claims.extend(claims);
+    }
+
+    /// Takes back claims for which the view has no room.
+    pub fn on_claims_refused(&mut self, claims: Vec<Claim>) {
+        for Claim { kind, of } in claims {
+            if let Some(subscription) = self.subscriptions.get_mut(&kind) {
+                subscription.on_claim_refused(of);
+            }
+        }
+    }
+
+    /// The view has room again: the next poll claims what had none.
+    pub fn on_claim_room(&mut self) {
+        self.subscriptions.values_mut().for_each(|subscription| subscription.on_claim_room());
+    }
+
+    fn note_claims(&mut self, state: &Snapshot, now: Moment) {
+        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
+        for (kind, subscription) in &mut self.subscriptions {
+            let claims = subscription.take_claims(kind, &view).into_iter().flatten();
+            self.claims.extend(claims.map(|of| Claim { kind: kind.clone(), of }));
+        }
+    }
+
+    /// Ends every subscription. The session cannot be used afterwards.
+    pub fn close(&mut self) {
+        self.lease.release();
+        self.claims.clear();
+        self.requests.end_nacks(&mut self.subscriptions);
+        for (kind, subscription) in std::mem::take(&mut self.subscriptions) {
+            let off = |selector| InterestChange { kind: kind.clone(), selector, on: false };
+            self.interest.extend(subscription.selectors().map(off));
+        }
+    }
+
+    /// Returns the next reply, if there is one. To be called when the transport has accepted the last one and something has
+    /// happened.
+    pub fn poll(&mut self, newest: &Arc<Snapshot>, leases: &mut impl LeaseAccess, now: Moment) -> Step {
+        self.at_rest = false;
+        loop {
+            if let Some(end) = &self.end {
+                return Step::End(end.clone());
+            }
+            let state = match self.lease.state(leases, now) {
+                Some(state) => state,
+                None => match self.start_on(newest, leases, now) {
+                    Ok(state) => state,
+                    Err(end) => return Step::End(end),
+                },
+            };
+            // A client that has had a response stays.
+            if self.last_nonce == 0 && self.report().has_no_upstream(&state) {
+                self.lease.release();
+                return Step::End(CloseReason::NoUpstream);
+            }
+            let view = ReplyContext { state: &state, client: &self.client, limits: &self.limits, now };
+            let uncounted = self.uncounted > 0 || !self.interest.is_empty();
+            match self.order.next_draft(&mut self.subscriptions, &view, self.lease.ends_at(), uncounted) {
+                Ok((kind, draft)) => return Step::Reply(self.finish(&kind, draft, &state, now).into()),
+                // Nothing is left to do on this snapshot, or nothing may be done yet: either way the newest one is better.
+                Err(pause) => {
+                    self.at_rest = pause.is_at_rest;
+                    self.lease.release();
+                    if state.revision == newest.revision {
+                        self.note_claims(&state, now);
+                        self.subscriptions.values_mut().for_each(|subscription| subscription.release_room());
+                        return Step::Idle(pause.until);
+                    }
+                }
+            }
+        }
+    }
+
+    fn start_on(
+        &mut self,
+        newest: &Arc<Snapshot>,
+        leases: &mut impl LeaseAccess,
+        now: Moment,
+    ) -> Result<Arc<Snapshot>, CloseReason> {
+        let state = self.lease.take(newest, leases, now);
+        let mut has_missed = false;
+        for (kind, subscription) in &mut self.subscriptions {
+            let view = ReplyContext { state: &state, client: &self.client, limits: &self.limits, now };
+            has_missed |= !subscription.start_burst(kind, &view);
+        }
+        if self.lease.ends_by(has_missed, leases, now) {
+            self.end = Some(CloseReason::HistoryExpired);
+            return Err(CloseReason::HistoryExpired);
+        }
+        Ok(state)
+    }
+
+    fn finish(&mut self, kind: &Type, draft: Draft, state: &Snapshot, now: Moment) -> Reply {
+        self.last_nonce += 1;
+        let (nonce, revision) = (self.last_nonce, state.revision);
+        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
+        self.order.on_draft(kind, &draft, nonce, &mut self.subscriptions, &self.table, &view);
+        let carried = draft.carried();
+        let mut reply = Reply::new(kind.clone(), nonce, revision, self.client.wrappers, draft);
+        reply.progress = self.lease.progress();
+        let is_full_set = self.client.variant == Variant::Sotw && kind.info().full_state;
+        if let Some(subscription) = self.subscriptions.get_mut(kind) {
+            let sent = SentReply { nonce, version: reply.version, revision, is_full_set, sent: now, carried };
+            reply.lag = carried.lag(now);
+            subscription.on_reply(sent, &mut reply, now, &self.limits);
+        }
+        reply
+    }
+
+    /// Returns one reply to everything that was requested, for a client that polls (TRN-22). It waits until everything is known.
+    /// With `at_last` it accepts less, as long as the reply deletes nothing at the client.
+    pub fn fetch(
+        &mut self,
+        newest: &Arc<Snapshot>,
+        leases: &mut impl LeaseAccess,
+        now: Moment,
+        at_last: bool,
+    ) -> Fetched {
+        self.subscriptions.values_mut().for_each(|subscription| subscription.ask_once());
+        let awaits = self.report().is_awaiting_data(newest, now);
+        if awaits && !at_last {
+            self.note_claims(newest, now);
+            return Fetched::Waiting(None);
+        }
+        match self.poll(newest, leases, now) {
+            Step::Reply(reply) => Fetched::Reply(reply),
+            Step::End(end) => Fetched::End(end),
+            Step::Idle(_) => {
+                let awaiting = |of: &Subscription| of.books().names.awaiting_data_count() > 0;
+                let known = !awaits && !self.subscriptions.values().any(|of| awaiting(of));
+                // Everything is known, and nothing is present. For a full-state type the reply would have been an empty set.
+                match self.subscriptions.keys().next().filter(|kind| known && !kind.info().full_state).cloned() {
+                    Some(kind) => Fetched::Reply(self.finish(&kind, Draft::default(), newest, now).into()),
+                    None if at_last => Fetched::Unknown,
+                    None => Fetched::Waiting(None),
+                }
+            }
+        }
+    }
+
+    /// Whether a client that subscribes to everything of a type has all of it, by the version that it states. This costs nothing,
+    /// however large the set is. `false` also means that only the set itself would show it.
+    pub fn is_current(&self, state: &Snapshot, version: &str, now: Moment) -> bool {
+        self.report().is_current(state, version, now)
+    }
+
+    /// Suspects the resources among these names, which the NACK of a type quotes: those that the client subscribes to.
+    pub(crate) fn suspect(&mut self, type_url: &str, nonce: u64, quoted: &[Name], state: &Snapshot) {
+        let Ok((kind, _)) = meant_type(type_url, &self.client, &self.table) else { return };
+        let allowed = quoted.iter().filter(|name| self.client.clearance.allows(&kind, name));
+        if let Some(subscription) = self.subscriptions.get_mut(&kind) {
+            subscription.suspect(&kind, nonce, allowed, state);
+        }
+    }
+
+    /// Returns the names that a request quotes as the reason of a NACK. This needs no session.
+    pub(crate) fn quoted_names(request: &Request, limit: usize) -> Vec<Name> {
+        names_quoted_by(request, limit)
+    }
+
+    /// Returns what the last request has answered.
+    pub(crate) fn take_answered(&mut self) -> Option<Answered> {
+        self.requests.take_answered()
+    }
+
+    /// Returns the NACKs that began or ceased to stand since the last call.
+    pub(crate) fn take_nack_changes(&mut self) -> Vec<NackChange> {
+        self.requests.take_nack_changes()
+    }
+
+    pub(crate) fn take_rejected_names(&mut self) -> usize {
+        self.requests.take_rejected_names()
+    }
+
+    /// Returns how many requests were left unanswered because their type is not served on this stream.
+    pub fn unsupported_requests(&self) -> usize {
+        self.requests.unserved()
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Whether nothing is pending that an ACK or NACK could release: then polling again gives no reply.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.at_rest
+    }
+
+    /// Returns the revision of its lease, which may have been revoked.
+    pub fn leased_revision(&self) -> Option<Revision> {
+        self.lease.revision()
+    }
+
+    /// Whether a change of routing waits for endpoints.
+    pub fn holds_routing(&self) -> bool {
+        self.order.holds_routing()
+    }
+
+    /// Returns how much it keeps.
+    pub fn footprint(&self) -> Footprint {
+        Footprint::of(&self.subscriptions, &self.order)
+    }
+
+    /// Adds what waits.
+    pub fn add_waits(&self, now: Moment, list: &mut WaitList) {
+        self.order.add_waits(&self.subscriptions, &self.limits, now, list);
+    }
+
+    /// Returns the session to be read.
+    pub(crate) fn report(&self) -> SessionReport<'_> {
+        let Self { client, limits, requests, subscriptions, order, .. } = self;
+        SessionReport::new(client, limits, requests.authorities(), subscriptions, order, self.end.is_some())
+    }
+}

@@ -1,0 +1,398 @@
+//! The names that a client subscribes to of one type: what it was sent of each, and what of each is still to be sent.
+//!
+//! Names keep no cursor, and the pending names are bounded by the requested ones. A member of a collection (globs, COLL-12 to COLL-24) is a
+//! name like any other from its first change until its removal was sent. The view counts interest in the glob alone, and reports each
+//! change of a member to the sessions that subscribe to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
+
+use super::pending::Pending;
+use crate::protocol::moment::Moment;
+use crate::protocol::view::Revision;
+use crate::protocol::visits::visit;
+use crate::xds::{Name, SetVersion, StatedVersions};
+
+#[derive(Debug, Default)]
+pub(super) struct SubscribedNames {
+    /// Members of collections too, from their first change.
+    sent: BTreeMap<Name, SentState>,
+    globs: BTreeSet<Name>,
+    pending: BTreeMap<Name, Pending>,
+    /// Requested names of which nothing is known, each with the time of its request: pending as well, but skipped until the view reports a change.
+    awaiting_data: BTreeMap<Name, Moment>,
+    /// The sum over everything that was sent by name.
+    sum: SetVersion,
+}
+
+/// What the client was sent of a requested name.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SentState {
+    /// What the name adds to the version; empty if nothing was sent.
+    holds: SetVersion,
+    /// The client stated that it holds something under this name.
+    held_before: bool,
+    /// The revision of the name's last error that the client was sent.
+    error: Revision,
+    /// It is a member of a subscribed collection, and not subscribed by itself.
+    member: bool,
+    /// The view had no room for it. It is tried again when the client requests it again.
+    refused: bool,
+}
+
+impl SentState {
+    /// Whether a reply without this name would make the client drop something.
+    pub(super) fn client_may_hold(&self) -> bool {
+        !self.holds.is_empty() || self.held_before
+    }
+
+    pub(super) fn holds(&self) -> SetVersion {
+        self.holds
+    }
+
+    pub(super) fn held_before(&self) -> bool {
+        self.held_before
+    }
+
+    pub(super) fn error(&self) -> Revision {
+        self.error
+    }
+
+    pub(super) fn is_member(&self) -> bool {
+        self.member
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused
+    }
+}
+
+impl SubscribedNames {
+    pub(super) fn is_empty(&self) -> bool {
+        self.sent.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.sent.len()
+    }
+
+    pub(super) fn get(&self, name: &Name) -> Option<&SentState> {
+        self.sent.get(name)
+    }
+
+    pub(super) fn contains(&self, name: &Name) -> bool {
+        self.sent.contains_key(name)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Name, &SentState)> {
+        self.sent.iter()
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Name> {
+        self.sent.keys()
+    }
+
+    pub(super) fn globs(&self) -> impl Iterator<Item = &Name> {
+        self.globs.iter()
+    }
+
+    pub(super) fn has_glob(&self, name: &Name) -> bool {
+        self.globs.contains(name)
+    }
+
+    pub(super) fn has_collections(&self) -> bool {
+        !self.globs.is_empty()
+    }
+
+    /// Returns the collection that a name is in, if the client subscribes to it.
+    pub(super) fn collection(&self, name: &Name) -> Option<&Name> {
+        if self.globs.is_empty() {
+            return None; // the usual case; a look-up costs time
+        }
+        self.globs.get(&name.collection()?)
+    }
+
+    pub(super) fn pending(&self) -> impl Iterator<Item = (&Name, &Pending)> {
+        self.pending.iter()
+    }
+
+    pub(super) fn pending_in<'a>(&'a self, glob: &'a Name) -> impl Iterator<Item = &'a Name> {
+        glob.members_in(&self.pending).map(|(name, _)| name)
+    }
+
+    pub(super) fn pending_of(&self, name: &Name) -> Option<&Pending> {
+        self.pending.get(name)
+    }
+
+    /// Returns the first pending name after another one.
+    pub(super) fn next_pending(&self, after: Option<&Name>) -> Option<(Name, Pending)> {
+        let mut later = self.pending.range::<Name, _>((after.map_or(Unbounded, Excluded), Unbounded));
+        later.next().map(|(name, pending)| (name.clone(), *pending))
+    }
+
+    pub(super) fn pending_count(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Returns the names of which nothing is known.
+    pub(super) fn awaiting_data(&self) -> impl Iterator<Item = &Name> {
+        self.awaiting_data.keys()
+    }
+
+    pub(super) fn is_awaiting_data(&self, name: &Name) -> bool {
+        self.awaiting_data.contains_key(name)
+    }
+
+    pub(super) fn awaiting_data_count(&self) -> usize {
+        self.awaiting_data.len()
+    }
+
+    /// Returns the sum over everything that was sent by name.
+    pub(super) fn version(&self) -> SetVersion {
+        self.sum
+    }
+
+    /// Whether the client may hold something under a name that it subscribes to.
+    pub(super) fn client_may_hold(&self, name: &Name) -> bool {
+        self.sent.get(name).is_some_and(SentState::client_may_hold)
+    }
+
+    /// Whether the client may hold something under one of the names.
+    pub(super) fn client_may_hold_any(&self) -> bool {
+        self.sent.values().any(SentState::client_may_hold)
+    }
+
+    /// When the next forced name is due, of those that are not due yet.
+    pub(super) fn next_forced(&self, now: Moment) -> Option<Moment> {
+        let all = self.pending.values().inspect(|_| visit());
+        all.filter_map(|pending| pending.forced_later(now)).min()
+    }
+
+    /// Frees what empty maps keep: a tree keeps its last node, and an idle session needs none.
+    pub(super) fn release_room(&mut self) {
+        if self.pending.is_empty() {
+            self.pending = BTreeMap::new();
+        }
+        if self.awaiting_data.is_empty() {
+            self.awaiting_data = BTreeMap::new();
+        }
+    }
+
+    /// Subscribes to a name, or requests it again. Returns whether the view has to know of it.
+    pub(super) fn subscribe(&mut self, name: &Name, held_before: bool, asked: Moment) -> bool {
+        self.awaiting_data.remove(name);
+        self.request(name.clone(), asked);
+        if name.is_glob() && !self.globs.insert(name.clone()) {
+            // A glob was subscribed again: everything in it is sent again (DELTA-10).
+            for (name, _) in name.members_in(&self.sent) {
+                self.pending.entry(name.clone()).or_default().request(asked);
+            }
+        }
+        let sent =
+            self.sent.entry(name.clone()).or_insert(SentState { held_before, member: true, ..SentState::default() });
+        std::mem::take(&mut sent.member) | std::mem::take(&mut sent.refused)
+    }
+
+    /// Ends the subscription of a name. Returns whether it was subscribed (DELTA-25). What stays visible through `*` is pending.
+    pub(super) fn unsubscribe(&mut self, name: &Name, has_wildcard: bool, asked: Moment) -> bool {
+        if self.sent.get(name).is_none_or(|sent| sent.member) {
+            return false;
+        }
+        if !self.keep_as_member(name, asked) {
+            self.drop_name(name);
+            self.leave_collection(name, has_wildcard, asked);
+        }
+        true
+    }
+
+    /// A name that is no longer subscribed by itself stays as a member of its collection, if it is in one.
+    fn keep_as_member(&mut self, name: &Name, asked: Moment) -> bool {
+        let held = match self.sent.get_mut(name) {
+            Some(sent) if !self.globs.is_empty() => sent.client_may_hold(),
+            _ => return false,
+        };
+        if self.collection(name).is_none() {
+            return false;
+        }
+        self.awaiting_data.remove(name);
+        self.pending.entry(name.clone()).or_default().replace_request(held.then_some(asked));
+        self.sent.entry(name.clone()).and_modify(|sent| sent.member = true);
+        true
+    }
+
+    /// Ends the subscription of a collection: nothing of it is sent any more, except names that are subscribed by themselves
+    /// (COLL-17).
+    fn leave_collection(&mut self, glob: &Name, has_wildcard: bool, asked: Moment) {
+        if !self.globs.remove(glob) {
+            return;
+        }
+        let leaves = glob.members_in(&self.sent).filter(|(_, sent)| sent.member);
+        let members: Vec<_> = leaves.map(|(name, _)| name.clone()).collect();
+        for name in members {
+            self.drop_name(&name);
+            if has_wildcard {
+                self.request_anew(name, asked); // it stays visible through `*`, or is removed (DELTA-24)
+            }
+        }
+    }
+
+    /// Forgets a name and what was pending of it.
+    fn drop_name(&mut self, name: &Name) {
+        let Some(sent) = self.sent.remove(name) else { return };
+        self.sum = self.sum.minus(sent.holds);
+        self.pending.remove(name);
+        self.awaiting_data.remove(name);
+    }
+
+    /// Records that a name was requested at a time, unless an earlier request of it waits.
+    pub(super) fn request(&mut self, name: Name, asked: Moment) {
+        self.pending.entry(name).or_default().request(asked);
+    }
+
+    /// Records that a name was requested, whatever else was pending of it.
+    pub(super) fn request_anew(&mut self, name: Name, asked: Moment) {
+        self.pending.insert(name, Pending::requested(asked));
+    }
+
+    /// Requests every name anew.
+    pub(super) fn request_all(&mut self, asked: Moment) {
+        self.pending.extend(self.sent.keys().map(|name| (name.clone(), Pending::requested(asked))));
+    }
+
+    pub(super) fn forget_all(&mut self) {
+        self.pending.clear();
+        self.sent.clear();
+    }
+
+    /// Records that the view had no room for a name. Returns whether the client subscribes to it.
+    pub(super) fn refuse(&mut self, name: &Name) -> bool {
+        let sent = self.sent.get_mut(name).filter(|sent| !sent.member);
+        sent.map(|sent| sent.refused = true).is_some()
+    }
+
+    /// A refused name is requested again. Returns whether it was refused.
+    pub(super) fn retry(&mut self, name: &Name) -> bool {
+        self.sent.get_mut(name).is_some_and(|sent| std::mem::take(&mut sent.refused))
+    }
+
+    /// The client has left `*`. It may hold these names from there: they are compared with what the server sent for the names.
+    pub(super) fn on_wildcard_left(&mut self) {
+        let sent = &self.sent;
+        self.pending.retain(|name, _| sent.contains_key(name));
+        for name in self.sent.keys() {
+            self.pending.entry(name.clone()).or_default().changed_at(Revision::ZERO);
+        }
+    }
+
+    /// Records what the client states that it holds of a collection: it is sent what differs, and removals.
+    pub(super) fn hold_members(&mut self, versions: &StatedVersions) {
+        if self.globs.is_empty() {
+            return; // the usual case
+        }
+        for (name, content) in versions.iter().inspect(|_| visit()) {
+            if self.sent.contains_key(name) || self.collection(name).is_none() {
+                continue;
+            }
+            let share = content.map_or(SetVersion::EMPTY, |content| SetVersion::of(name.as_str(), content));
+            self.sum = self.sum.plus(share);
+            self.sent.insert(
+                name.clone(),
+                SentState { member: true, held_before: true, holds: share, ..SentState::default() },
+            );
+            self.pending.entry(name.clone()).or_default().changed_at(Revision::ZERO);
+        }
+    }
+
+    /// Adds a changed name if it is in a subscribed collection.
+    pub(super) fn take_in(&mut self, name: &Name) {
+        if !self.sent.contains_key(name) && self.collection(name).is_some() {
+            self.sent.insert(name.clone(), SentState { member: true, ..SentState::default() });
+        }
+    }
+
+    /// Marks a name. A change up to `reached` is none to the client, unless it was counted late.
+    pub(super) fn on_changed(&mut self, name: &Name, revision: Revision, reached: Revision, forget_earlier: bool) {
+        if self.sent.contains_key(name) {
+            if let Some(asked) = self.awaiting_data.remove(name) {
+                self.request(name.clone(), asked);
+            }
+            let pending = self.pending.entry(name.clone()).or_default();
+            if forget_earlier {
+                pending.forget_changes();
+            }
+            pending.changed_by_server(revision, reached);
+        }
+    }
+
+    /// Nothing is known of a name that the client requested at a time.
+    pub(super) fn await_data(&mut self, name: Name, asked: Moment) {
+        self.awaiting_data.insert(name, asked);
+    }
+
+    pub(super) fn recheck_awaiting_data(&mut self) {
+        for (name, asked) in std::mem::take(&mut self.awaiting_data) {
+            self.request(name, asked);
+        }
+    }
+
+    /// Sends a name at a time, changed or not, unless nothing is known of it.
+    pub(super) fn force(&mut self, name: &Name, due: Moment) {
+        if !self.awaiting_data.contains_key(name) {
+            self.pending.entry(name.clone()).or_default().force(due);
+        }
+    }
+
+    /// Records what the client has been sent of a name.
+    pub(super) fn record_sent(&mut self, name: &Name, share: SetVersion) {
+        if let Some(sent) = self.sent.get_mut(name) {
+            self.sum = self.sum.minus(sent.holds).plus(share);
+            *sent = SentState { holds: share, held_before: false, ..*sent };
+        }
+    }
+
+    pub(super) fn record_error_sent(&mut self, name: &Name, revision: Revision) {
+        if let Some(sent) = self.sent.get_mut(name) {
+            sent.error = revision;
+        }
+    }
+
+    /// Records that a part of `*` was sent, and with it what was pending by `*` alone. A cluster that waits for the name has it now. Returns
+    /// whether the client subscribes to the name itself.
+    pub(super) fn record_sent_by_wildcard(&mut self, name: &Name) -> bool {
+        let by_name = self.sent.contains_key(name);
+        match by_name {
+            true => self.pending.get_mut(name).into_iter().for_each(Pending::end_force),
+            false => drop(self.pending.remove(name)),
+        }
+        by_name
+    }
+
+    /// A member was sent: the collection is no longer reported as empty.
+    pub(super) fn answer_collection_of(&mut self, name: &Name) {
+        if let Some(glob) = self.collection(name).cloned() {
+            self.awaiting_data.remove(&glob);
+            self.pending.remove(&glob);
+        }
+    }
+
+    /// Records what is still pending of a name. A member whose removal was sent is forgotten.
+    pub(super) fn settle(&mut self, name: &Name, still: Option<Pending>) {
+        let gone = |sent: &SentState| sent.member && !sent.client_may_hold();
+        match still {
+            Some(still) => drop(self.pending.insert(name.clone(), still)),
+            None => {
+                self.pending.remove(name);
+                if self.sent.get(name).is_some_and(gone) {
+                    self.sent.remove(name);
+                }
+            }
+        }
+    }
+
+    /// Records that a set has what a snapshot has of a name.
+    pub(super) fn settle_in_set(&mut self, name: Name, mark: Revision) {
+        if let Some(still) = self.pending.remove(&name).and_then(|pending| pending.after(mark)) {
+            self.pending.insert(name, still);
+        }
+    }
+}

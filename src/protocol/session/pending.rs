@@ -1,0 +1,236 @@
+//! Why something has to be sent: of one name, and of a type whatever its names.
+
+use super::reply::{Carried, ReplyContext};
+use crate::protocol::moment::Moment;
+use crate::protocol::view::Revision;
+use crate::xds::SetVersion;
+
+/// Why a name has to be sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pending {
+    /// The client requested it then, and is sent it even if it has it already (DELTA-10).
+    requested: Option<Moment>,
+    /// It changed.
+    changed: Option<Changes>,
+    /// A cluster waits for it. It is sent at that time, changed or not.
+    forced_resend: Option<Moment>,
+}
+
+/// Unsent changes of a name. A snapshot between the first and the last includes some of them; a reply from it sends those.
+#[derive(Debug, Clone, Copy)]
+struct Changes {
+    first: Revision,
+    last: Revision,
+    /// The first one that a server has made since the client was sent the name; zero if there is none.
+    oldest: Revision,
+}
+
+impl Pending {
+    pub(super) fn requested(asked: Moment) -> Self {
+        Self { requested: Some(asked), ..Self::default() }
+    }
+
+    /// Records a request, unless an earlier one waits.
+    pub(super) fn request(&mut self, asked: Moment) {
+        self.requested.get_or_insert(asked);
+    }
+
+    /// Records a change of a member of a collection, which the client is sent in any case if it may hold something.
+    pub(super) fn replace_request(&mut self, asked: Option<Moment>) {
+        self.changed_at(Revision::ZERO); // it may be absent by now, or always have been
+        self.requested = asked;
+    }
+
+    pub(super) fn force(&mut self, due: Moment) {
+        self.forced_resend.get_or_insert(due);
+    }
+
+    /// The client was sent the name in another way: no cluster waits for it.
+    pub(super) fn end_force(&mut self) {
+        self.forced_resend = None;
+    }
+
+    pub(super) fn changed_at(&mut self, revision: Revision) {
+        let changes = self.changed.get_or_insert(Changes { first: revision, last: revision, oldest: Revision::ZERO });
+        changes.first = changes.first.min(revision);
+        changes.last = changes.last.max(revision);
+    }
+
+    /// Records a change that a server has made. One up to `reached` is none to the client, unless it was counted late.
+    pub(super) fn changed_by_server(&mut self, revision: Revision, reached: Revision) {
+        self.changed_at(revision);
+        if let Some(changes) = self.changed.as_mut().filter(|of| revision > reached && of.oldest == Revision::ZERO) {
+            changes.oldest = revision;
+        }
+    }
+
+    pub(super) fn forget_changes(&mut self) {
+        self.changed = None;
+    }
+
+    pub(super) fn is_requested(&self) -> bool {
+        self.requested.is_some()
+    }
+
+    /// Returns when the client requested it, if it waits for that.
+    pub(super) fn asked(&self) -> Option<Moment> {
+        self.requested
+    }
+
+    /// Whether nothing but a request makes it pending.
+    pub(super) fn is_request_alone(&self) -> bool {
+        self.changed.is_none() && self.forced_resend.is_none()
+    }
+
+    /// Whether nothing but a change makes it pending.
+    pub(super) fn is_change_alone(&self) -> bool {
+        self.requested.is_none() && self.forced_resend.is_none()
+    }
+
+    pub(super) fn is_forced(&self, now: Moment) -> bool {
+        self.forced_resend.is_some_and(|due| due <= now)
+    }
+
+    /// Returns when it is to be sent again, if that is later.
+    pub(super) fn forced_later(&self, now: Moment) -> Option<Moment> {
+        self.forced_resend.filter(|due| *due > now)
+    }
+
+    /// Whether it is due now, if there is something to send.
+    pub(super) fn is_ripe(&self, view: &ReplyContext) -> bool {
+        self.is_requested() || self.changed_by(view.state.revision) || self.is_forced(view.now)
+    }
+
+    /// Returns how old what is sent of it is.
+    pub(super) fn carried(&self, view: &ReplyContext) -> Carried {
+        let oldest = self.changed.filter(|changes| self.requested.is_none() && changes.oldest != Revision::ZERO);
+        let change = oldest.and_then(|changes| view.state.received(changes.oldest));
+        Carried { change, request: self.requested }
+    }
+
+    /// Whether one of the unsent changes may be this one.
+    pub(super) fn covers(&self, revision: Revision) -> bool {
+        self.changed.is_some_and(|changes| changes.first <= revision && revision <= changes.last)
+    }
+
+    /// Whether a snapshot has an unsent change.
+    pub(super) fn changed_by(&self, mark: Revision) -> bool {
+        self.changed.is_some_and(|changes| changes.first <= mark)
+    }
+
+    /// Whether all unsent changes are later than a snapshot.
+    pub(super) fn changes_after(&self, mark: Revision) -> bool {
+        self.changed.is_some_and(|changes| changes.first > mark)
+    }
+
+    /// Returns what is left after the snapshot of revision `mark` was sent.
+    pub(super) fn after(self, mark: Revision) -> Option<Self> {
+        let last = self.changed.map(|changes| changes.last).filter(|last| *last > mark)?;
+        Some(Self { changed: Some(Changes { first: mark.next(), last, oldest: mark.next() }), ..Self::default() })
+    }
+
+    /// Returns what is left if that snapshot had nothing new for the client: a cluster waits for the name still.
+    pub(super) fn after_no_news(self, mark: Revision) -> Option<Self> {
+        match (self.after(mark), self.forced_resend) {
+            (still, None) => still,
+            (still, forced_resend) => Some(Self { forced_resend, ..still.unwrap_or_default() }),
+        }
+    }
+
+    /// Returns what is left after an error of that snapshot was sent: the name is requested until it has a value.
+    pub(super) fn after_error(self, mark: Revision, now: Moment) -> Self {
+        let changed = self.after(mark).and_then(|still| still.changed);
+        Self { requested: self.requested.or(Some(now)), changed, ..self }
+    }
+
+    /// Returns what is left after a set was sent that has what the client holds, although that was requested and is absent: the reduced set
+    /// removes it.
+    pub(super) fn before_removal(self, mark: Revision) -> Self {
+        let mut still = Self { requested: None, ..self };
+        still.changed_at(mark);
+        still
+    }
+
+    /// Returns what is left after the name was sent without its error, which is of a revision.
+    pub(super) fn before_error(self, revision: Revision) -> Self {
+        let mut still = Self { requested: None, forced_resend: None, ..self };
+        still.changed_at(revision);
+        still
+    }
+}
+
+/// Which replies of a type are due whatever its names, and the version of the last one.
+#[derive(Debug)]
+pub(super) struct RepliesDue {
+    /// When the latest request was received.
+    asked: Moment,
+    /// A complete set has to be sent because of a request of that time (SotW, full-state types).
+    complete: Option<Moment>,
+    /// An empty reply has to be sent (DELTA-36).
+    empty: bool,
+    /// Removals were forgotten before this client was sent them: its set is compared although the history shows no removals.
+    missed_removals: bool,
+    /// The version of the last SotW reply.
+    last: Option<SetVersion>,
+}
+
+impl RepliesDue {
+    pub(super) fn new() -> Self {
+        Self { asked: Moment::START, complete: None, empty: false, missed_removals: false, last: None }
+    }
+
+    pub(super) fn on_request(&mut self, now: Moment) {
+        self.asked = now;
+    }
+
+    /// Returns when the latest request was received.
+    pub(super) fn asked(&self) -> Moment {
+        self.asked
+    }
+
+    pub(super) fn set_complete(&mut self, due: bool) {
+        self.complete = due.then(|| self.complete.unwrap_or(self.asked));
+    }
+
+    /// Returns since when a complete set is due because of a request.
+    pub(super) fn complete(&self) -> Option<Moment> {
+        self.complete
+    }
+
+    pub(super) fn add_empty(&mut self) {
+        self.empty = true;
+    }
+
+    pub(super) fn is_empty_due(&self) -> bool {
+        self.empty
+    }
+
+    pub(super) fn take_empty(&mut self) -> bool {
+        std::mem::take(&mut self.empty)
+    }
+
+    pub(super) fn miss_removals(&mut self) {
+        self.missed_removals = true;
+    }
+
+    pub(super) fn has_missed_removals(&self) -> bool {
+        self.missed_removals
+    }
+
+    /// Returns the version of the last reply. Delta has none; an empty one stands for that something was sent.
+    pub(super) fn last(&self) -> Option<SetVersion> {
+        self.last
+    }
+
+    pub(super) fn sent(&mut self, version: SetVersion) {
+        self.last = Some(version);
+    }
+
+    pub(super) fn sent_complete(&mut self, version: SetVersion) {
+        (self.complete, self.last) = (None, Some(version));
+    }
+
+    pub(super) fn sent_reduced(&mut self, version: SetVersion) {
+        (self.missed_removals, self.last) = (false, Some(version));
+    }
+}

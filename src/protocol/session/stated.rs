@@ -1,0 +1,273 @@
+//! What a client states that it holds of one type, when it comes; and what of that, or of what it was sent, is claimed since the view does not
+//! know it.
+//!
+//! A name is claimed once on each opening, and the answer is kept until the client is told: no table shows that a claimed name does not exist.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use crate::protocol::view::{Claimed, Class, ResourceTable, Revision, Snapshot};
+use crate::protocol::visits::visit;
+use crate::xds::{HeldVersions, Name, Resource, SetVersion, Type};
+
+/// What is stated of the type as a whole.
+#[derive(Debug, Default)]
+pub(super) struct Stated {
+    /// The client stated that it holds something, or it is a relay, whose clients may.
+    holds_something: bool,
+    /// The client itself has stated so.
+    by_client: bool,
+    /// The version that the client of a pure wildcard stated: equal content need not be sent again (SOTW-4).
+    version: Option<String>,
+}
+
+impl Stated {
+    /// Records what the first request of the type states of this client.
+    pub(super) fn on_first_request(&mut self, holds_something: bool) {
+        self.holds_something |= holds_something;
+        self.by_client |= holds_something;
+    }
+
+    /// The client may hold something that it has not stated.
+    pub(super) fn doubt(&mut self) {
+        self.holds_something = true;
+    }
+
+    pub(super) fn set_version(&mut self, version: String) {
+        self.version = Some(version);
+    }
+
+    pub(super) fn forget_version(&mut self) {
+        self.version = None;
+    }
+
+    /// Everything that was stated has been compared with the view.
+    pub(super) fn on_judged(&mut self) {
+        self.holds_something = false;
+    }
+
+    /// A complete set was sent: from here on the client holds what it was sent.
+    pub(super) fn on_set_sent(&mut self) {
+        (self.version, self.holds_something) = (None, false);
+    }
+
+    /// Whether the client may hold something that the view does not know.
+    pub(super) fn holds_something(&self) -> bool {
+        self.holds_something
+    }
+
+    pub(super) fn is_by_client(&self) -> bool {
+        self.by_client
+    }
+
+    pub(super) fn has_version(&self) -> bool {
+        self.version.is_some()
+    }
+
+    pub(super) fn is_version(&self, version: SetVersion) -> bool {
+        self.version.as_ref().is_some_and(|stated| *stated == version.to_string())
+    }
+
+    /// Whether the version is one that the set had.
+    pub(super) fn is_past_version(&self, table: &ResourceTable) -> bool {
+        self.version.as_ref().is_some_and(|version| table.knows_version(version))
+    }
+}
+
+/// `initial_resource_versions`, kept only while the set is incomplete.
+#[derive(Debug)]
+pub(super) struct InitialVersions {
+    versions: HeldVersions,
+    /// Places of names that the client has been sent since, so that the stated version no longer counts; empty if there are none.
+    outdated: Box<[bool]>,
+    /// See [`Self::sum`]. Few clients need it, and there may be many names.
+    sum: OnceLock<Option<SetVersion>>,
+    /// The client subscribed again, and is sent everything, also what it stated. Removals are still to be sent.
+    send_all: bool,
+    /// The snapshot that it was last compared with, and that led to no more removals.
+    judged_at: Option<Revision>,
+}
+
+impl InitialVersions {
+    pub(super) fn new(versions: HeldVersions) -> Self {
+        Self { versions, outdated: Box::default(), sum: OnceLock::new(), send_all: false, judged_at: None }
+    }
+
+    /// Returns the version of the set that is stated, if a relay may have given it.
+    pub(super) fn sum(&self) -> Option<SetVersion> {
+        let share = |(name, content): (&Name, Option<_>)| content.map(|content| SetVersion::of(name.as_str(), content));
+        let add = |sum: SetVersion, stated| Some(sum.plus(share(stated)?));
+        let all = || self.versions.iter().inspect(|_| visit());
+        let resources = || all().filter(|(name, _)| !name.asks_for_end());
+        *self.sum.get_or_init(|| resources().try_fold(SetVersion::EMPTY, add))
+    }
+
+    /// Returns how many names are stated.
+    pub(super) fn len(&self) -> usize {
+        self.versions.len()
+    }
+
+    /// Whether the client still holds this content.
+    pub(super) fn holds(&self, resource: &Resource) -> bool {
+        let stated = || self.versions.place(resource.name.as_str()).filter(|place| !self.is_outdated(*place));
+        !self.send_all && stated().is_some_and(|place| self.versions.content(place) == Some(resource.full))
+    }
+
+    /// Whether the client has stated this content, or has stated the name and was sent this since.
+    pub(super) fn has_or_was_sent(&self, resource: &Resource) -> bool {
+        let place = self.versions.place(resource.name.as_str());
+        place.is_some_and(|at| self.is_outdated(at) || self.versions.content(at) == Some(resource.full))
+    }
+
+    /// Whether the client still holds something under this name.
+    pub(super) fn has(&self, name: &Name) -> bool {
+        self.versions.place(name.as_str()).is_some_and(|place| !self.is_outdated(place))
+    }
+
+    /// Returns the names, with their places, whose stated versions still count, in order. A name that asks for the end of the set is one
+    /// of them: it is removed once the set is complete.
+    pub(super) fn current(&self) -> impl Iterator<Item = (usize, &Name)> {
+        let all = self.versions.names().inspect(|_| visit()).enumerate();
+        all.filter(|(place, _)| !self.is_outdated(*place))
+    }
+
+    /// The client subscribed again: what it stated keeps nothing from being sent.
+    pub(super) fn send_all(&mut self) {
+        self.send_all = true;
+    }
+
+    /// Records that the client was sent a name.
+    pub(super) fn note_sent(&mut self, name: &Name) {
+        if let Some(place) = self.versions.place(name.as_str()) {
+            self.note_outdated(place);
+        }
+    }
+
+    /// Records the places of names that are judged, and the snapshot if it has been compared with all others too.
+    pub(super) fn note_judged(&mut self, places: Vec<usize>, compared: Option<Revision>) {
+        places.into_iter().for_each(|place| self.note_outdated(place));
+        self.judged_at = compared.or(self.judged_at);
+    }
+
+    /// Something is known by now that the snapshot does not show.
+    pub(super) fn judge_again(&mut self) {
+        self.judged_at = None;
+    }
+
+    pub(super) fn is_judged_at(&self, revision: Revision) -> bool {
+        self.judged_at == Some(revision)
+    }
+
+    /// Returns the limit of the store in bytes, if there is no room for them any more.
+    pub(super) fn refused_above(&self) -> Option<usize> {
+        self.versions.refused_above()
+    }
+
+    fn note_outdated(&mut self, place: usize) {
+        if self.outdated.is_empty() {
+            self.outdated = vec![false; self.versions.len()].into();
+        }
+        self.outdated[place] = true;
+    }
+
+    fn is_outdated(&self, place: usize) -> bool {
+        self.outdated.get(place).is_some_and(|outdated| *outdated)
+    }
+}
+
+/// What a client may hold and the view does not know.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    /// Claimed names, each with the opening on which it was claimed.
+    claimed: BTreeMap<(Class, Name), Revision>,
+    /// What the view has yet to be given.
+    new: Vec<Claimed>,
+    /// Claimed names that do not exist, each with the revision of the answer. An answer is evidence until the next opening.
+    absent: BTreeMap<(Class, Name), Revision>,
+    /// The view has had no room for claims of the type. Nothing is claimed until it has.
+    awaits_room: bool,
+}
+
+impl Claims {
+    /// Claims a name that the client may hold, if what is known does not suffice for a reply.
+    pub(super) fn claim(&mut self, class: Class, name: &Name, opening: Revision) {
+        if !self.awaits_room && self.claimed.insert((class, name.clone()), opening) != Some(opening) {
+            self.new.push(Claimed::Name(class, name.clone()));
+        }
+    }
+
+    /// Claims the whole set.
+    pub(super) fn claim_set(&mut self) {
+        self.new.push(Claimed::Set);
+    }
+
+    /// Claims stated names of `*`, those of which no answer is kept. The caller claims them once on each opening.
+    pub(super) fn claim_stated<'a>(&mut self, names: impl Iterator<Item = &'a Name>, table: &ResourceTable) {
+        let Self { new, absent, .. } = self;
+        let unknown = names.filter(|name| !is_absent(absent, Class::Wildcard, name, Some(table)));
+        new.extend(unknown.map(|name| Claimed::Name(Class::Wildcard, name.clone())));
+    }
+
+    /// Returns what was claimed since the last call.
+    pub(super) fn take_new(&mut self) -> impl Iterator<Item = Claimed> {
+        self.new.drain(..)
+    }
+
+    pub(super) fn is_claimed(&self, class: Class, name: &Name) -> bool {
+        self.claimed.contains_key(&(class, name.clone()))
+    }
+
+    /// Records that something is known of a claimed name. Returns whether it was claimed.
+    pub(super) fn end(&mut self, class: Class, name: &Name) -> bool {
+        !self.claimed.is_empty() && self.claimed.remove(&(class, name.clone())).is_some()
+    }
+
+    /// Records that a claimed name does not exist.
+    pub(super) fn add_absent(&mut self, class: Class, name: &Name, answered: Revision) {
+        self.absent.insert((class, name.clone()), answered);
+    }
+
+    /// Whether a name does not exist, which `table` does not show. The table is the one of this class.
+    pub(super) fn is_absent(&self, class: Class, name: &Name, table: Option<&ResourceTable>) -> bool {
+        is_absent(&self.absent, class, name, table)
+    }
+
+    /// Forgets answers of earlier openings, and those that are of no use.
+    pub(super) fn release_answers(&mut self, kind: &Type, state: &Snapshot, is_of_use: impl Fn(Class, &Name) -> bool) {
+        if self.absent.is_empty() {
+            return;
+        }
+        self.absent.retain(|(class, name), answered| {
+            let opening = state.resources(kind, *class).map_or(Revision::ZERO, |table| table.opening_of(*class, name));
+            is_of_use(*class, name) && *answered > opening
+        });
+    }
+
+    /// The view has no room for a claim. It is not kept: it is made again, of what the client states or was sent, when there is room.
+    pub(super) fn on_refused(&mut self, class: Class, name: Name) {
+        self.awaits_room = true;
+        self.claimed.remove(&(class, name));
+    }
+
+    pub(super) fn on_room(&mut self) {
+        self.awaits_room = false;
+    }
+
+    pub(super) fn awaits_room(&self) -> bool {
+        self.awaits_room
+    }
+}
+
+fn is_absent(
+    absent: &BTreeMap<(Class, Name), Revision>,
+    class: Class,
+    name: &Name,
+    table: Option<&ResourceTable>,
+) -> bool {
+    if absent.is_empty() {
+        return false; // the usual case
+    }
+    let is_back = class == Class::Wildcard && table.is_some_and(|table| table.is_unreadable(name));
+    let opening = table.map_or(Revision::ZERO, |table| table.opening_of(class, name));
+    !is_back && absent.get(&(class, name.clone())).is_some_and(|answered| *answered > opening)
+}
