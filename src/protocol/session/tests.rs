@@ -14,7 +14,7 @@ use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Resource 
 use crate::proto::{Any, Request};
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::{Class, Completeness, Evidence, Leases, Retain, Revision, SessionId, Update, View};
+use crate::protocol::view::{Class, Evidence, Leases, Retain, SessionId, Update, View};
 use crate::xds::{BodyStore, Name, Resource, Type, TypeTable};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";

@@ -81,9 +81,8 @@ impl Bench {
 
     /// The server sends a resource, which is applied at once.
     fn set(&mut self, url: &str, name: &str, content: &str, now: f64) {
-        let mut all = self.session.report().summaries(self.view.snapshot(), at(now));
-        let has_wildcard = all.any(|of| *of.kind == self.kind(url) && of.wildcard);
-        drop(all);
+        let (kind, state) = (self.kind(url), self.view.snapshot());
+        let has_wildcard = self.session.report().summaries(state, at(now)).any(|of| *of.kind == kind && of.wildcard);
         let class = if has_wildcard { Class::Wildcard } else { Class::Named };
         let resource = self.resource(url, name, content);
         let update = Update::Upsert { kind: self.kind(url), class, key: name.into(), resource };

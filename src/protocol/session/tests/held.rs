@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::proto::discovery::resource::CacheControl;
+use crate::protocol::view::{InterestChange, Selector};
 
 impl World {
     /// Each resource of a type as `name state`, in the order of the names; those of `*` and those that are requested by name apart.
