@@ -87,7 +87,7 @@ fn braked(url: &str, held: usize) -> (Bench, SessionId) {
     bench.whole(url, &all);
     bench.later(60_000);
     bench.whole(url, &all[..10]);
-    assert_eq!(bench.view.brakes(0)[0].held, held);
+    assert_eq!(bench.view.holds().brakes(0)[0].held, held);
     (bench, client)
 }
 

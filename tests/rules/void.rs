@@ -46,7 +46,7 @@ fn leads(bench: &Bench) -> Vec<String> {
 }
 
 fn dangling(bench: &Bench) -> Vec<String> {
-    bench.view.dangling().map(|(name, _)| name.to_string()).collect()
+    bench.view.holds().dangling().map(|(name, _)| name.to_string()).collect()
 }
 
 #[test]

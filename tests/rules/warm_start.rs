@@ -308,13 +308,13 @@ fn what_a_restored_brake_holds_is_removed_by_the_server_that_states_it_again() {
     first.whole(CDS, &THREE);
     first.later(60_000);
     first.whole(CDS, &[("a", "1"), ("b", "1")]);
-    assert_eq!(first.view.brakes(0)[0].held, 1);
+    assert_eq!(first.view.holds().brakes(0)[0].held, 1);
     let mut bench = restarted_with(&first, limits);
-    bench.view.restore_brakes(&first.view.brake_state(first.now), bench.now);
+    bench.view.restore_brakes(&first.view.holds().brake_state(first.now), bench.now);
     let newer = BTreeMap::from([("c".to_owned(), "5".to_owned())]);
     let client = comes_holding(&mut bench, CDS, &["*"], &newer);
     bench.whole(CDS, &[("a", "1"), ("b", "1")]);
-    assert_eq!(bench.view.brakes(0)[0].held, 1);
+    assert_eq!(bench.view.holds().brakes(0)[0].held, 1);
     assert_eq!(bench.said(client), ["C a,b"], "it is not sent what the server has removed twice");
 }
 

@@ -171,7 +171,7 @@ impl Sources {
                 stream.clear_set_versions(kind, of);
             }
             // The end of the stream cancels what it has removed and waits.
-            view.removed_by(id.server, kind, of).for_each(|name| stream.request_again(kind, name));
+            view.holds().removed_by(id.server, kind, of).for_each(|name| stream.request_again(kind, name));
         }
         self.authoritative_updates(id.server, updates)
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::keys::Key;
-use super::order::{Order, Waiting};
 use super::resource_table::Applied;
+use super::row::Row;
 use super::{Class, Completeness, Entry, Evidence, NameChanged, Origin, Presence, Revision, Selector, Update, View};
 use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Name, Resource, Role, Type};
@@ -75,40 +75,33 @@ impl View {
 
     /// A table has taken what a server sent under a name, where `old` was present. A resource that had expired is back by its TTL alone.
     fn note_taken(&mut self, taken: Applied, key: Key, old: Option<&Arc<Resource>>, revision: Revision, now: Moment) {
-        let ready = match taken {
+        match taken {
             Applied::Changed => self.note_change(&key, old, now),
-            Applied::Refreshed | Applied::Reattributed | Applied::Unchanged => {
-                self.order.spare(&key);
-                Vec::new()
-            }
-        };
+            Applied::Refreshed | Applied::Reattributed | Applied::Unchanged => self.row.cancel_removal(&key),
+        }
         let (kind, class, name) = key;
         match taken {
             Applied::Changed | Applied::Refreshed => self.changed(&kind, class, name, revision, now),
             Applied::Reattributed => self.is_reattributed = true,
             Applied::Unchanged => {}
         }
-        // They have waited for this, and follow it.
-        for (key, change) in ready {
-            self.enter_tables(change.update(key), change.origin, change.since, now);
-        }
     }
 
     /// Returns what is present under a name, if the order follows changes of its type.
     pub(super) fn followed(&self, kind: &Type, class: Class, name: &Name) -> Option<Arc<Resource>> {
         let facts = self.facts();
-        Order::follows(kind, &facts).then(|| facts.resource(kind, class, name).cloned()).flatten()
+        Row::follows(kind, &facts).then(|| facts.resource(kind, class, name).cloned()).flatten()
     }
 
-    /// Records that a resource in the tables was added, replaced or removed. Returns the changes of routing that have waited for it.
-    fn note_change(&mut self, key: &Key, old: Option<&Arc<Resource>>, now: Moment) -> Vec<(Key, Waiting)> {
-        let (order, facts) = self.order_and_facts();
-        order.applied(key.clone(), old, &facts, now)
+    /// Records that a resource in the tables was added, replaced or removed.
+    fn note_change(&mut self, key: &Key, old: Option<&Arc<Resource>>, now: Moment) {
+        let (row, surroundings) = self.row_and_surroundings();
+        row.applied(key.clone(), old, &surroundings.facts(), now);
     }
 
     /// Forgets a name that no session subscribes to any more.
     pub(super) fn forget_order(&mut self, key: &Key, old: Option<&Arc<Resource>>, now: Moment) {
-        self.order.drop_waiting(key);
+        self.row.drop_waiting(key);
         self.note_change(key, old, now);
     }
 

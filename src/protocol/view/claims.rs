@@ -268,14 +268,15 @@ impl View {
         let table = self.tables.get(&(kind.clone(), class));
         let all =
             table.into_iter().flat_map(|table| table.present_names().filter_map(|name| Some((name, table.get(name)?))));
-        all.filter(move |(name, _)| !self.is_doomed(kind, class, name) && !self.is_held_back(kind, class, name))
+        let holds = self.holds();
+        all.filter(move |(name, _)| !holds.is_removed(kind, class, name))
     }
 
     /// Returns what is present under one name, in the sense of [`Self::here`].
     pub(crate) fn entry_here(&self, kind: &Type, class: Class, name: &Name) -> Option<&Entry> {
         visit();
         let entry = self.entry(kind, class, name).filter(|entry| entry.resource().is_some())?;
-        (!self.is_doomed(kind, class, name) && !self.is_held_back(kind, class, name)).then_some(entry)
+        (!self.holds().is_removed(kind, class, name)).then_some(entry)
     }
 
     /// Returns what is known of a name, if anything is.
@@ -290,6 +291,6 @@ impl View {
 
     /// Returns whether updates of a type are kept back, so that the tables do not show what the server has sent.
     pub(crate) fn is_gated(&self, kind: &Type) -> bool {
-        self.gate.is_shut(kind)
+        self.row.is_gated(kind)
     }
 }

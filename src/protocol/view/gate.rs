@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use super::keys::Class;
-use super::{Selector, Type, Update};
-use crate::xds::Name;
+use super::keys::{Class, Selector};
+use super::update::Update;
+use crate::xds::{Name, Type};
 
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(super) struct Gate {
     shut: BTreeMap<Type, Overlay>,
 }
 
@@ -22,16 +22,16 @@ struct Overlay {
 }
 
 impl Gate {
-    pub(crate) fn is_shut(&self, kind: &Type) -> bool {
+    pub(super) fn is_shut(&self, kind: &Type) -> bool {
         self.shut.contains_key(kind)
     }
 
-    pub(crate) fn shut(&mut self, kind: Type) {
+    pub(super) fn shut(&mut self, kind: Type) {
         self.shut.entry(kind).or_default();
     }
 
     /// Returns the updates that pass at once: all of them, if no type is shut.
-    pub(crate) fn pass(&mut self, updates: Vec<Update>) -> Vec<Update> {
+    pub(super) fn pass(&mut self, updates: Vec<Update>) -> Vec<Update> {
         if self.shut.is_empty() {
             return updates;
         }
@@ -39,7 +39,7 @@ impl Gate {
     }
 
     /// Updates for an interest that has ended are dropped: they do not answer a later one.
-    pub(crate) fn forget(&mut self, kind: &Type, wanted: &Selector) {
+    pub(super) fn forget(&mut self, kind: &Type, wanted: &Selector) {
         let Some(overlay) = self.shut.get_mut(kind) else { return };
         match wanted {
             Selector::Name(name) => overlay.latest.retain(|(class, key), _| {
@@ -53,7 +53,7 @@ impl Gate {
     }
 
     /// Opens the gate for a type, and returns what it kept.
-    pub(crate) fn open(&mut self, kind: &Type) -> Vec<Update> {
+    pub(super) fn open(&mut self, kind: &Type) -> Vec<Update> {
         let Some(Overlay { whole, latest, completeness }) = self.shut.remove(kind) else { return Vec::new() };
         whole.into_iter().chain(latest.into_values()).chain(completeness).collect()
     }

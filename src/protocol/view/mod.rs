@@ -9,8 +9,9 @@ mod apply;
 mod brake;
 mod claims;
 mod collections;
+mod differences;
 mod gate;
-mod held;
+mod holds;
 mod interest;
 mod keys;
 mod leases;
@@ -34,8 +35,8 @@ pub use brake::{
     BrakeEvent, BrakeReport, BrakeRules, BrakeState, Generations, HeldRemoval, NotReleased, ReleaseReason, SetState,
 };
 pub use claims::{Claim, Claimed};
-pub(crate) use gate::Gate;
-pub(crate) use held::{Held, NameHolds};
+pub use holds::Holds;
+pub(crate) use holds::NameHolds;
 pub use interest::InterestChange;
 pub use keys::{Class, Revision, Selector, SessionId};
 pub(crate) use leases::Lease;
@@ -46,15 +47,18 @@ pub use resource_table::{AbsenceEvidence, Presence};
 pub(crate) use resource_table::{Entry, ResourceTable};
 pub use saved::{SavedResource, SavedSet};
 pub use snapshot::{Batch, BatchKey, Lookup, Snapshot};
+pub(crate) use stage::HoldTimes;
 pub use stage::{Facts, Place, Stage, Unit};
 pub use update::{Completeness, Evidence, NamedError, NoRoom, Origin, Retain, Update};
 
-use self::brake::Brakes;
+use self::brake::Release;
 use self::claims::Sought;
 use self::interest::Interest;
-use self::order::Order;
 use self::receipts::Receipts;
 use self::removal_history::RemovalHistory;
+use self::row::Row;
+use self::stage::Surroundings;
+use self::update::Passed;
 use super::faults::Fault;
 use super::limits::Limits;
 use super::moment::{Moment, earliest};
@@ -84,7 +88,6 @@ pub struct View {
     forgotten: Revision,
     interest: Interest,
     refused_names: BTreeMap<SessionId, Vec<RefusedName>>,
-    gate: Gate,
     published: Arc<Snapshot>,
     wakes: BTreeMap<SessionId, Vec<NameChanged>>,
     /// Types whose `*` table changed since the last publication, each with the receipt of the oldest change of a resource.
@@ -101,10 +104,8 @@ pub struct View {
     /// The origin of the updates being applied.
     origin: Origin,
     sought: Sought,
-    order: Order,
-    brakes: Brakes,
-    /// Stages beside these, by where they stand. Tests add them.
-    added: BTreeMap<Place, Box<dyn Stage>>,
+    /// The stages that updates pass before they are applied.
+    row: Row,
     removals: RemovalHistory,
     /// Upstream responds to a name that is requested again (UP-17).
     repeats: bool,
@@ -133,7 +134,6 @@ impl View {
             forgotten: Revision::ZERO,
             interest: Interest::new(limits.clone()),
             refused_names: BTreeMap::new(),
-            gate: Gate::default(),
             published: Arc::default(),
             wakes: BTreeMap::new(),
             changed_wildcards: BTreeMap::new(),
@@ -144,9 +144,7 @@ impl View {
             is_reattributed: false,
             origin: Origin::default(),
             sought: Sought::default(),
-            order: Order::default(),
-            brakes: Brakes::default(),
-            added: BTreeMap::new(),
+            row: Row::new(limits.clone()),
             removals: RemovalHistory::default(),
             repeats: false,
             down: Arc::default(),
@@ -169,18 +167,88 @@ impl View {
     /// Like [`View::apply_from`], for a response that was received earlier.
     pub fn apply_received(&mut self, origin: Origin, updates: Vec<Update>, received: Moment, now: Moment) {
         self.origin = origin;
-        self.enter(Place::Gate, Unit { origin, received: received.min(now), updates }, now);
+        self.row.enter(Place::Gate, Unit { origin, received: received.min(now), updates });
+        self.apply_passed(now);
+    }
+
+    /// Applies what passes the row.
+    fn apply_passed(&mut self, now: Moment) {
+        loop {
+            let (row, mut surroundings) = self.row_and_surroundings();
+            let Some(Passed { update, origin, received }) = row.next(&mut surroundings, now) else { return };
+            self.apply_one(update, origin, received, now);
+        }
+    }
+
+    fn row_and_surroundings(&mut self) -> (&mut Row, Surroundings<'_>) {
+        let Self { row, tables, interest, sought, table, clusters, limits, .. } = self;
+        (row, Surroundings::new((tables, table, clusters), interest, sought, limits))
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts::new(&self.tables, &self.interest, &self.table, &self.clusters, &self.limits)
+    }
+
+    /// Returns what the stages hold, for those who ask.
+    pub fn holds(&self) -> Holds<'_> {
+        self.row.holds(self.facts())
     }
 
     /// Applies the updates of a type that the gate kept back.
     pub fn open_gate(&mut self, kind: &Type, now: Moment) {
-        let updates = self.gate.open(kind);
-        self.enter(Place::Brakes, Unit { origin: self.origin, received: now, updates }, now);
+        self.row.open_gate(kind, self.origin, now);
+        self.apply_passed(now);
     }
 
     /// Keeps back updates of a type until its set is complete, since another server has become active.
     pub fn shut_gate(&mut self, kind: &Type) {
-        self.gate.shut(kind.clone());
+        self.row.shut_gate(kind);
+    }
+
+    /// Records the authorities of `Sources::unsteady`. While an authority is unsteady, no wait in it runs out.
+    pub fn note_unsteady(&mut self, unsteady: BTreeSet<Authority>, now: Moment) {
+        self.row.note_unsteady(unsteady, now);
+    }
+
+    /// Returns the ordering rules that could not be kept since the last call.
+    pub fn take_dangled(&mut self) -> OrderLosses {
+        self.row.take_losses()
+    }
+
+    /// Returns what has happened to brakes since the last call.
+    pub fn take_brake_events(&mut self) -> Vec<BrakeEvent> {
+        self.row.take_brake_events()
+    }
+
+    /// Returns what another process needs to go on with the brakes, if what is held has changed since the last call.
+    pub fn take_brake_state(&mut self, now: Moment) -> Option<BrakeState> {
+        self.row.take_brake_state(now)
+    }
+
+    /// Goes on with the brakes of another process. Names that are not present are left out: the tables are restored first.
+    pub fn restore_brakes(&mut self, state: &BrakeState, now: Moment) {
+        let (row, surroundings) = self.row_and_surroundings();
+        row.restore_brakes(state, &surroundings.facts(), now);
+    }
+
+    /// Lets go what an operator has seen: removals up to a generation, of one set or of all, of one server or of any. Returns how
+    /// many.
+    pub fn release_brakes(
+        &mut self,
+        of: Option<(&Type, &Selector)>,
+        server: Option<u16>,
+        generation: u64,
+        now: Moment,
+    ) -> Result<usize, NotReleased> {
+        let outcome = self.row.release_brakes(Release { of, server, generation }, now);
+        self.apply_passed(now);
+        outcome
+    }
+
+    /// Puts a stage into the row, before those at a place.
+    #[cfg(feature = "faults")]
+    pub fn add_stage(&mut self, at: Place, stage: Box<dyn Stage>) {
+        self.row.add_stage(at, stage);
     }
 
     /// Applies a session's subscription or unsubscription. A session is notified of a name that is known already, since it may have
@@ -380,9 +448,7 @@ impl View {
     /// Returns when [`View::on_time`] has something to do next.
     pub fn next_deadline(&self) -> Option<Moment> {
         let tables = self.tables.values().filter_map(|table| table.next_deadline(&self.limits));
-        let waits = earliest(self.order.next_deadline(), self.brakes.next_deadline(&self.limits.brakes));
-        let waits = earliest(waits, self.added.values().filter_map(|stage| stage.next_deadline()).min());
-        let waits = earliest(waits, self.removals.next_deadline(&self.limits));
+        let waits = earliest(self.row.next_deadline(), self.removals.next_deadline(&self.limits));
         earliest(tables.min(), earliest(self.interest.next_deadline(), waits))
     }
 
@@ -391,14 +457,16 @@ impl View {
         for (kind, wanted) in self.interest.expire(now) {
             self.forget(&kind, &wanted, now);
         }
-        self.release_overdue(now);
+        self.row.on_time();
+        self.apply_passed(now);
         let expired = |((kind, class), table): (&(Type, Class), &ResourceTable)| {
             let names = table.expired(now).into_iter();
             names.map(|name| (kind.clone(), *class, name)).collect::<Vec<_>>()
         };
         for (kind, class, key) in self.tables.iter().flat_map(expired).collect::<Vec<_>>() {
             let updates = vec![Update::Expired { kind, class, key }];
-            self.enter(Place::Gate, Unit { origin: Origin::default(), received: now, updates }, now); // expiry has no rank
+            self.row.enter(Place::Gate, Unit { origin: Origin::default(), received: now, updates }); // expiry has no rank
+            self.apply_passed(now);
         }
         for table in self.tables.values_mut() {
             self.dirty |= table.trim_bodies(now, &self.limits);
@@ -413,9 +481,8 @@ impl View {
             return;
         }
         self.dirty = true;
-        self.gate.forget(kind, wanted);
+        self.row.forget(kind, wanted);
         self.sought.forget(kind, wanted);
-        self.brakes.forget(&(kind.clone(), wanted.clone()));
         match wanted {
             Selector::Name(name) => {
                 let ended = self.resources(kind, Class::Named).collections.end(name);

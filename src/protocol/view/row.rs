@@ -3,203 +3,347 @@
 //! Each stage lets on what passes, and keeps what it holds. What it releases later enters at the next one, never at the head: a released
 //! removal is not braked again. The gate and the brakes judge all that one response says; before the order, sets are taken apart into their
 //! differences, and each is applied before the next is judged.
+//!
+//! Owns the stages, and what is on its way between them. Leaves the tables to the view, which applies what [`Row::next`] returns, one update
+//! after the other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::vec;
 
-use super::brake::Brakes;
-use super::order::Order;
-use super::stage::{Facts, Place, Unit};
-use super::{Class, Completeness, Evidence, Origin, Retain, Selector, Update, View};
+use super::brake::{BrakeEvent, BrakeState, Brakes, NotReleased, Release};
+use super::differences::Differences;
+use super::gate::Gate;
+use super::holds::Holds;
+use super::keys::{Class, Key, Selector, SetKey};
+use super::order::{Order, OrderLosses};
+use super::stage::{Facts, Place, Stage, Surroundings, Unit, class_of};
+use super::update::{Origin, Passed, Update};
 use crate::protocol::faults::Fault;
-use crate::protocol::moment::Moment;
-use crate::xds::{Name, Resource, Role, Type};
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::{Moment, earliest};
+use crate::xds::{Authority, Name, Resource, Type};
 
-impl View {
-    /// Lets a unit into the row, before the stages at a place.
-    pub(super) fn enter(&mut self, at: Place, unit: Unit, now: Moment) {
-        if let Some(mut stage) = self.added.remove(&at) {
-            let passed = stage.judge(unit, self.facts(), now);
-            self.added.insert(at, stage);
-            return passed.into_iter().for_each(|unit| self.pass(at, unit, now));
-        }
-        self.pass(at, unit, now);
+/// The stages of a view.
+#[derive(Debug)]
+pub(super) struct Row {
+    gate: Gate,
+    brakes: Brakes,
+    order: Order,
+    /// Stages beside these, by where they stand. Tests add them.
+    added: BTreeMap<Place, Box<dyn Stage>>,
+    /// What is on its way, the next last. Empty once the view has applied what came.
+    under_way: Vec<Step>,
+    limits: Arc<Limits>,
+}
+
+/// Something on its way, or that is to be done when all before it has been applied.
+#[derive(Debug)]
+enum Step {
+    /// Units are before the stages at a place.
+    Enter(Place, vec::IntoIter<Unit>),
+    /// A unit is after those that were added at a place.
+    Pass(Place, Unit),
+    /// The brakes judge what was said of one set, or of what has no brake.
+    Brake(Option<SetKey>, Unit),
+    /// The brakes record what follows from the tables.
+    SettleBrakes,
+    /// Updates are at a place, one after the other.
+    Updates(Place, Origin, Moment, vec::IntoIter<Update>),
+    /// The differences that a set was taken apart into are before the order.
+    Differences(Origin, Moment, Differences),
+    /// The order judges an update.
+    Order(Passed),
+    /// Updates are after the order.
+    EnterTables(vec::IntoIter<Passed>),
+    /// The stages that were added at a place, the brakes and the order let go what they have held for long enough.
+    ReleaseAdded(Place),
+    ReleaseBraked,
+    ReleaseOrdered,
+    /// The order lets go changes, each with the clusters that did not arrive, and then removals.
+    Overdue(vec::IntoIter<(Passed, BTreeSet<Name>)>),
+    WaitedFor(BTreeSet<Name>),
+    ReleaseRemovals,
+}
+
+impl Row {
+    pub(super) fn new(limits: Arc<Limits>) -> Self {
+        let (gate, brakes, order) = Default::default();
+        Self { gate, brakes, order, added: BTreeMap::new(), under_way: Vec::new(), limits }
     }
 
-    fn pass(&mut self, at: Place, unit: Unit, now: Moment) {
-        match at {
-            Place::Gate => {
-                let updates = self.gate.pass(unit.updates);
-                self.enter(Place::Brakes, Unit { updates, ..unit }, now);
-            }
-            Place::Brakes => {
-                for (set, unit) in self.brakes.parts(unit, &self.facts()) {
-                    let (brakes, facts) = self.brakes_and_facts();
-                    let passed = brakes.judge(set, unit, &facts, now);
-                    self.follow_brakes(passed, now);
-                }
-            }
-            Place::Order => {
-                let Unit { origin, received, updates } = unit;
-                updates.into_iter().for_each(|update| self.take_apart(update, origin, received, now));
-            }
-            Place::Tables => {
-                let Unit { origin, received, updates } = unit;
-                updates.into_iter().for_each(|update| self.apply_one(update, origin, received, now));
+    /// Lets a unit into the row, before the stages at a place.
+    pub(super) fn enter(&mut self, at: Place, unit: Unit) {
+        self.enter_all(at, vec![unit]);
+    }
+
+    fn enter_all(&mut self, at: Place, units: Vec<Unit>) {
+        self.under_way.push(Step::Enter(at, units.into_iter()));
+    }
+
+    /// Returns what is to be applied next of what is under way. It is judged by the tables with all that was returned before.
+    pub(super) fn next(&mut self, view: &mut Surroundings<'_>, now: Moment) -> Option<Passed> {
+        while let Some(step) = self.under_way.pop() {
+            let passed = self.take_step(step, view, now);
+            if passed.is_some() {
+                return passed;
             }
         }
+        None
+    }
+
+    fn take_step(&mut self, step: Step, view: &mut Surroundings<'_>, now: Moment) -> Option<Passed> {
+        match step {
+            Step::Enter(at, mut units) => {
+                let unit = units.next()?;
+                self.under_way.push(Step::Enter(at, units));
+                let facts = view.facts().with_removed(self.order.removals());
+                let Some(stage) = self.added.get_mut(&at) else {
+                    self.under_way.push(Step::Pass(at, unit));
+                    return None;
+                };
+                let passed = stage.judge(unit, facts, now);
+                self.pass_all(at, passed);
+            }
+            Step::Pass(Place::Gate, unit) => {
+                let updates = self.gate.pass(unit.updates);
+                self.enter(Place::Brakes, Unit { updates, ..unit });
+            }
+            Step::Pass(Place::Brakes, unit) => {
+                let parts = self.brakes.parts(unit, &view.facts());
+                self.under_way.extend(parts.into_iter().rev().map(|(set, unit)| Step::Brake(set, unit)));
+            }
+            Step::Brake(set, unit) => {
+                let facts = view.facts().with_removed(self.order.removals());
+                let passed = self.brakes.judge(set, unit, &facts, now);
+                self.follow_brakes(passed);
+            }
+            Step::SettleBrakes => {
+                let facts = view.facts().with_removed(self.order.removals());
+                let passed = self.brakes.settle(&facts, now);
+                self.enter_all(Place::Order, passed);
+            }
+            Step::Pass(at @ (Place::Order | Place::Tables), Unit { origin, received, updates }) => {
+                self.under_way.push(Step::Updates(at, origin, received, updates.into_iter()));
+            }
+            Step::Updates(at, origin, received, mut updates) => {
+                let passed = Passed { update: updates.next()?, origin, received };
+                self.under_way.push(Step::Updates(at, origin, received, updates));
+                return if at == Place::Tables { Some(passed) } else { self.take_apart(passed, view, now) };
+            }
+            Step::Differences(origin, received, mut differences) => {
+                let passed = Passed { update: differences.next()?, origin, received };
+                self.under_way.push(Step::Differences(origin, received, differences));
+                return self.enter_order(passed, view, now);
+            }
+            Step::Order(passed) => return self.judge_order(passed, view, now),
+            Step::EnterTables(mut passed) => {
+                let next = passed.next()?;
+                self.under_way.push(Step::EnterTables(passed));
+                return self.enter_tables(next);
+            }
+            Step::ReleaseAdded(at) => {
+                let facts = view.facts().with_removed(self.order.removals());
+                let released = self.added.get_mut(&at).map(|stage| stage.on_time(facts, now));
+                self.pass_all(at, released.unwrap_or_default());
+            }
+            Step::ReleaseBraked => {
+                let passed = self.brakes.on_time(&self.limits.brakes, now);
+                self.follow_brakes(passed);
+            }
+            Step::ReleaseOrdered => {
+                if self.order.is_due(now) {
+                    let overdue = self.order.take_overdue(now);
+                    self.under_way.extend([Step::ReleaseRemovals, Step::Overdue(overdue.into_iter())]);
+                }
+            }
+            Step::Overdue(mut overdue) => {
+                let (change, missing) = overdue.next()?;
+                self.under_way.extend([Step::Overdue(overdue), Step::WaitedFor(missing)]);
+                return self.enter_tables(change);
+            }
+            Step::WaitedFor(clusters) => self.order.waited_for(&clusters),
+            Step::ReleaseRemovals => {
+                let removals = self.order.take_removals(&view.facts(), now);
+                self.under_way.push(Step::EnterTables(removals.into_iter()));
+            }
+        }
+        None
+    }
+
+    /// Lets on what the stages that were added at a place do.
+    fn pass_all(&mut self, at: Place, units: Vec<Unit>) {
+        self.under_way.extend(units.into_iter().rev().map(|unit| Step::Pass(at, unit)));
     }
 
     /// Lets on what the brakes do, and then what follows from the tables as they are with it.
-    pub(super) fn follow_brakes(&mut self, passed: Vec<Unit>, now: Moment) {
-        passed.into_iter().for_each(|unit| self.enter(Place::Order, unit, now));
-        let (brakes, facts) = self.brakes_and_facts();
-        let more = brakes.settle(&facts, now);
-        more.into_iter().for_each(|unit| self.enter(Place::Order, unit, now));
+    fn follow_brakes(&mut self, passed: Vec<Unit>) {
+        self.under_way.push(Step::SettleBrakes);
+        self.enter_all(Place::Order, passed);
     }
 
     /// Takes a set apart into what is different in it, unless its interest ended while the response was in flight.
-    fn take_apart(&mut self, update: Update, origin: Origin, received: Moment, now: Moment) {
-        let is_wanted = match update.subject() {
-            (kind, Some((Class::Named, key))) => self.interest.covers(kind, key),
-            (kind, _) => self.interest.has_wildcard(kind),
-        };
-        if !is_wanted && !matches!(update, Update::Expired { .. }) {
-            return;
+    fn take_apart(&mut self, passed: Passed, view: &mut Surroundings<'_>, now: Moment) -> Option<Passed> {
+        let Passed { update, origin, received } = passed;
+        if !view.facts().is_update_wanted(&update) && !matches!(update, Update::Expired { .. }) {
+            return None;
         }
-        match update {
+        let differences = match update {
             Update::FullSet { kind, resources, retain } => {
-                let class = Class::Wildcard;
-                let (changed, vanished) = self.differences(&kind, resources, &retain, origin, now);
-                for resource in changed {
-                    let (kind, key) = (kind.clone(), resource.name.clone());
-                    self.enter_order(Update::Upsert { kind, class, key, resource }, origin, received, now);
-                }
-                let evidence = Evidence::Reported;
-                for key in vanished {
-                    let kind = kind.clone();
-                    self.enter_order(Update::Absent { kind, class, key, evidence }, origin, received, now);
-                }
-                let (of, completeness) = (Selector::Wildcard, Completeness::Complete);
-                self.enter_order(Update::Progress { kind, of, completeness }, origin, received, now);
+                view.prefetch_endpoints(&kind, &resources, now);
+                // While removals or changes wait, or clients have claims, all resources are applied: what waits depends on what is sent
+                // again.
+                let leaks = self.limits.faults.has(Fault::StarAnswersNames);
+                let all = self.order.is_any() || view.has_claims() || leaks;
+                Differences::of_set(kind, resources, &retain, origin, &view.facts(), all)
             }
             Update::Absent { kind, class: Class::Named, key: glob, .. } if glob.is_glob() => {
-                let (class, evidence) = (Class::Named, Evidence::Reported);
-                let members = self.facts().collection(&kind, &glob).into_iter().flat_map(|of| of.members().cloned());
-                for key in members.collect::<Vec<_>>().into_iter().chain([glob]) {
-                    let kind = kind.clone();
-                    self.enter_order(Update::Absent { kind, class, key, evidence }, origin, received, now);
-                }
+                Differences::of_removed_collection(kind, glob, &view.facts())
             }
-            update => self.enter_order(update, origin, received, now),
-        }
-    }
-
-    fn enter_order(&mut self, update: Update, origin: Origin, received: Moment, now: Moment) {
-        if let Update::Upsert { kind, class, key, resource } = &update {
-            self.sought.found(kind, *class, key);
-            let leaks = *class == Class::Wildcard && self.limits.faults.has(Fault::StarAnswersNames);
-            if leaks && self.interest.sessions_of(kind, key).next().is_some() {
-                let (kind, class, key, resource) = (kind.clone(), Class::Named, key.clone(), resource.clone());
-                self.enter_order(Update::Upsert { kind, class, key, resource }, origin, received, now);
-            }
-        }
-        let (order, facts) = self.order_and_facts();
-        if let Some(update) = order.judge(update, origin, &facts, now) {
-            self.enter_tables(update, origin, received, now);
-        }
-    }
-
-    /// Applies what no stage holds, or holds no longer.
-    pub(super) fn enter_tables(&mut self, update: Update, origin: Origin, received: Moment, now: Moment) {
-        if self.added.contains_key(&Place::Tables) {
-            return self.enter(Place::Tables, Unit { origin, received, updates: vec![update] }, now);
-        }
-        self.apply_one(update, origin, received, now);
-    }
-
-    /// Finds what a set that is sent again changes and removes. In a large set they are few, and only they are applied.
-    fn differences(
-        &mut self,
-        kind: &Type,
-        sent: Vec<Arc<Resource>>,
-        retain: &Retain,
-        origin: Origin,
-        now: Moment,
-    ) -> (Vec<Arc<Resource>>, Vec<Name>) {
-        let referred = self.table.referred_by(kind).filter(|kind| kind.is(Role::Endpoints));
-        if referred.is_some_and(|referred| self.interest.any_name(&referred)) {
-            sent.iter().for_each(|resource| self.prefetch_endpoints(kind, resource, now));
-        }
-        let table = self.facts().table(kind, Class::Wildcard);
-        let entry = |resource: &Resource| table.and_then(|table| table.get(&resource.name));
-        let present =
-            sent.iter().filter(|resource| entry(resource).is_some_and(|entry| entry.resource().is_some())).count();
-        let vanished = match retain {
-            Retain::These(names) if table.is_some_and(|table| table.present() != present) => {
-                let here: BTreeSet<&Name> = sent.iter().map(|resource| &resource.name).chain(names).collect();
-                let names = table.into_iter().flat_map(|table| table.present_names());
-                names.filter(|name| !here.contains(name)).cloned().collect()
-            }
-            Retain::These(_) | Retain::Everything => Vec::new(),
+            update => return self.enter_order(Passed { update, origin, received }, view, now),
         };
-        // While removals or changes wait, or clients have claims, all resources are applied: what waits depends on what is sent
-        // again.
-        if self.order.is_any() || self.sought.is_any() || self.limits.faults.has(Fault::StarAnswersNames) {
-            return (sent, vanished);
+        self.under_way.push(Step::Differences(origin, received, differences));
+        None
+    }
+
+    fn enter_order(&mut self, passed: Passed, view: &mut Surroundings<'_>, now: Moment) -> Option<Passed> {
+        let Passed { origin, received, .. } = passed;
+        if let Update::Upsert { kind, class, key, resource } = &passed.update {
+            view.found(kind, *class, key);
+            let leaks = *class == Class::Wildcard && self.limits.faults.has(Fault::StarAnswersNames);
+            if leaks && view.has_session_of(kind, key) {
+                let (kind, class, key, resource) = (kind.clone(), Class::Named, key.clone(), resource.clone());
+                view.found(&kind, class, &key);
+                self.under_way.push(Step::Order(passed));
+                let update = Update::Upsert { kind, class, key, resource };
+                return self.judge_order(Passed { update, origin, received }, view, now);
+            }
         }
-        let is_unchanged =
-            |resource: &Arc<Resource>| entry(resource).is_some_and(|entry| entry.is_unchanged_by(resource, origin));
-        (sent.iter().filter(|resource| !is_unchanged(resource)).cloned().collect(), vanished)
+        self.judge_order(passed, view, now)
+    }
+
+    fn judge_order(&mut self, passed: Passed, view: &Surroundings<'_>, now: Moment) -> Option<Passed> {
+        let Passed { update, origin, received } = passed;
+        let update = self.order.judge(update, origin, &view.facts(), now)?;
+        self.enter_tables(Passed { update, origin, received })
+    }
+
+    /// Returns what is applied now: what no stage holds, or holds no longer.
+    fn enter_tables(&mut self, passed: Passed) -> Option<Passed> {
+        if !self.added.contains_key(&Place::Tables) {
+            return Some(passed);
+        }
+        let Passed { update, origin, received } = passed;
+        self.enter(Place::Tables, Unit { origin, received, updates: vec![update] });
+        None
+    }
+
+    /// Records that a resource in the tables was added, replaced or removed. The changes of routing that have waited for it follow it.
+    pub(super) fn applied(&mut self, key: Key, old: Option<&Arc<Resource>>, facts: &Facts, now: Moment) {
+        let ready = self.order.applied(key, old, facts, now);
+        if !ready.is_empty() {
+            self.under_way.push(Step::EnterTables(ready.into_iter()));
+        }
+    }
+
+    /// Whether what was in the tables is needed to record a change of a resource.
+    pub(super) fn follows(kind: &Type, facts: &Facts) -> bool {
+        Order::follows(kind, facts)
+    }
+
+    /// A server has sent again what is in the tables: a removal of it does not wait any more.
+    pub(super) fn cancel_removal(&mut self, key: &Key) {
+        self.order.cancel_removal(key);
+    }
+
+    /// Drops a change of a name that no session subscribes to any more.
+    pub(super) fn drop_waiting(&mut self, key: &Key) {
+        self.order.drop_waiting(key);
     }
 
     /// Lets go what stages have held for long enough.
-    pub(super) fn release_overdue(&mut self, now: Moment) {
-        self.release_added(Place::Gate, now);
-        self.release_added(Place::Brakes, now);
-        let (brakes, facts) = self.brakes_and_facts();
-        let passed = brakes.on_time(&facts, now);
-        self.follow_brakes(passed, now);
-        self.release_added(Place::Order, now);
-        if self.order.is_due(now) {
-            for (key, change) in self.order.take_overdue(now) {
-                self.enter_tables(change.update(key), change.origin, change.since, now);
-                self.order.waited_for(&change);
-            }
-            self.order.note_released(now);
-            let (order, facts) = self.order_and_facts();
-            for (key, removal) in order.take_removals(&facts, now) {
-                self.enter_tables(removal.update(key), removal.origin, removal.since, now);
-            }
-        }
-        self.release_added(Place::Tables, now);
+    pub(super) fn on_time(&mut self) {
+        let released = [
+            Step::ReleaseAdded(Place::Gate),
+            Step::ReleaseAdded(Place::Brakes),
+            Step::ReleaseBraked,
+            Step::ReleaseAdded(Place::Order),
+            Step::ReleaseOrdered,
+            Step::ReleaseAdded(Place::Tables),
+        ];
+        self.under_way.extend(released.into_iter().rev());
     }
 
-    fn release_added(&mut self, at: Place, now: Moment) {
-        let Some(mut stage) = self.added.remove(&at) else { return };
-        let passed = stage.on_time(self.facts(), now);
-        self.added.insert(at, stage);
-        passed.into_iter().for_each(|unit| self.pass(at, unit, now));
+    /// Returns when [`Self::on_time`] has something to do next.
+    pub(super) fn next_deadline(&self) -> Option<Moment> {
+        let held = earliest(self.order.next_deadline(), self.brakes.next_deadline(&self.limits.brakes));
+        earliest(held, self.added.values().filter_map(|stage| stage.next_deadline()).min())
+    }
+
+    /// Ends what is held of an interest that has ended, but for single names in the order: [`Self::applied`].
+    pub(super) fn forget(&mut self, kind: &Type, wanted: &Selector) {
+        self.gate.forget(kind, wanted);
+        self.brakes.forget(&(kind.clone(), wanted.clone()));
     }
 
     /// Puts a stage into the row, before those at a place.
     #[cfg(feature = "faults")]
-    pub fn add_stage(&mut self, at: Place, stage: Box<dyn super::Stage>) {
+    pub(super) fn add_stage(&mut self, at: Place, stage: Box<dyn Stage>) {
         self.added.insert(at, stage);
     }
 
-    pub(super) fn facts(&self) -> Facts<'_> {
-        let Self { tables, interest, table, clusters, limits, order, .. } = self;
-        Facts { tables, interest, types: table, clusters, limits, later: Some(order) }
+    /// Keeps back updates of a type until its set is complete, since another server has become active.
+    pub(super) fn shut_gate(&mut self, kind: &Type) {
+        self.gate.shut(kind.clone());
     }
 
-    pub(super) fn brakes_and_facts(&mut self) -> (&mut Brakes, Facts<'_>) {
-        let Self { brakes, tables, interest, table, clusters, limits, order, .. } = self;
-        (brakes, Facts { tables, interest, types: table, clusters, limits, later: Some(order) })
+    /// Lets on the updates of a type that the gate kept back.
+    pub(super) fn open_gate(&mut self, kind: &Type, origin: Origin, now: Moment) {
+        let updates = self.gate.open(kind);
+        self.enter(Place::Brakes, Unit { origin, received: now, updates });
     }
 
-    pub(super) fn order_and_facts(&mut self) -> (&mut Order, Facts<'_>) {
-        let Self { order, tables, interest, table, clusters, limits, .. } = self;
-        (order, Facts { tables, interest, types: table, clusters, limits, later: None })
+    /// Lets go what an operator has seen. Returns how many removals.
+    pub(super) fn release_brakes(&mut self, release: Release, now: Moment) -> Result<usize, NotReleased> {
+        let (outcome, passed) = self.brakes.release(release, &self.limits.brakes, now);
+        self.follow_brakes(passed);
+        outcome
+    }
+
+    /// Goes on with the brakes of another process. Names that are not present are left out: the tables are restored first.
+    pub(super) fn restore_brakes(&mut self, state: &BrakeState, facts: &Facts, now: Moment) {
+        let is_present = |(kind, of): &SetKey, name: &Name| facts.resource(kind, class_of(of), name).is_some();
+        self.brakes.restore(state, facts.types(), &self.limits.brakes, is_present, now);
+    }
+
+    /// Returns what the stages hold, for those who ask.
+    pub(super) fn holds<'a>(&'a self, facts: Facts<'a>) -> Holds<'a> {
+        Holds::new(&self.gate, &self.brakes, &self.order, facts)
+    }
+
+    /// Whether updates of a type are kept back, so that the tables do not show what the server has sent.
+    pub(super) fn is_gated(&self, kind: &Type) -> bool {
+        self.gate.is_shut(kind)
+    }
+
+    /// Returns what has happened to brakes since the last call.
+    pub(super) fn take_brake_events(&mut self) -> Vec<BrakeEvent> {
+        self.brakes.take_events()
+    }
+
+    /// Returns what another process needs to go on with the brakes, if what is held has changed since the last call: nothing else of it would be
+    /// news.
+    pub(super) fn take_brake_state(&mut self, now: Moment) -> Option<BrakeState> {
+        self.brakes.take_news().then(|| self.brakes.state(&self.limits.brakes, now))
+    }
+
+    /// Records the authorities of `Sources::unsteady`. While an authority is unsteady, no wait in it runs out.
+    pub(super) fn note_unsteady(&mut self, unsteady: BTreeSet<Authority>, now: Moment) {
+        self.order.note_unsteady(unsteady, now);
+    }
+
+    /// Returns the ordering rules that could not be kept since the last call.
+    pub(super) fn take_losses(&mut self) -> OrderLosses {
+        self.order.take_losses()
     }
 }

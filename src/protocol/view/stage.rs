@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::claims::Sought;
 use super::collections::Collection;
 use super::interest::Interest;
 use super::keys::{Class, Key, Selector, SetKey};
+use super::order::removals::DeferredRemovals;
 use super::resource_table::{Entry, ResourceTable};
 use super::update::{Completeness, Origin, Update};
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
-use crate::xds::{Name, Resource, Type, TypeTable};
+use crate::xds::{Name, Resource, Role, Type, TypeTable};
 
 /// What a server said at once, or what a stage lets on of that.
 #[derive(Debug)]
@@ -48,27 +50,55 @@ pub trait Stage: std::fmt::Debug + Send {
     fn next_deadline(&self) -> Option<Moment>;
 }
 
-/// A stage that lets resources stay for a while that upstream has removed.
-pub(super) trait KeepsRemoved: std::fmt::Debug {
-    fn is_doomed(&self, key: &Key) -> bool;
-
-    /// Returns what stays so of one type and class.
-    fn doomed(&self, kind: &Type, class: Class) -> Box<dyn Iterator<Item = &Name> + '_>;
+/// Since when something is held, and until when at the latest, if that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HoldTimes {
+    pub(crate) since: Option<Moment>,
+    pub(crate) until: Option<Moment>,
 }
 
 /// What a stage may know of its view when it judges: the tables and the interest, and what a later stage has removed. It changes nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    pub(super) tables: &'a BTreeMap<(Type, Class), ResourceTable>,
-    pub(super) interest: &'a Interest,
-    pub(super) types: &'a TypeTable,
-    pub(super) clusters: &'a Type,
-    pub(super) limits: &'a Limits,
-    /// The stage after the one that judges, if it keeps what was removed.
-    pub(super) later: Option<&'a dyn KeepsRemoved>,
+    tables: &'a BTreeMap<(Type, Class), ResourceTable>,
+    interest: &'a Interest,
+    types: &'a TypeTable,
+    clusters: &'a Type,
+    limits: &'a Limits,
+    /// What upstream has removed and a stage after the one that judges lets stay.
+    removed: Option<&'a DeferredRemovals>,
 }
 
 impl<'a> Facts<'a> {
+    /// `clusters` is the type of clusters.
+    pub(super) fn new(
+        tables: &'a BTreeMap<(Type, Class), ResourceTable>,
+        interest: &'a Interest,
+        types: &'a TypeTable,
+        clusters: &'a Type,
+        limits: &'a Limits,
+    ) -> Self {
+        Self { tables, interest, types, clusters, limits, removed: None }
+    }
+
+    /// Lets those that judge see which removals wait in a later stage.
+    pub(super) fn with_removed(self, removed: &'a DeferredRemovals) -> Self {
+        Self { removed: Some(removed), ..self }
+    }
+
+    pub(super) fn limits(&self) -> &'a Limits {
+        self.limits
+    }
+
+    pub(super) fn types(&self) -> &'a TypeTable {
+        self.types
+    }
+
+    /// Returns the type of clusters.
+    pub(super) fn clusters(&self) -> &'a Type {
+        self.clusters
+    }
+
     pub(super) fn table(&self, kind: &Type, class: Class) -> Option<&'a ResourceTable> {
         self.tables.get(&(kind.clone(), class))
     }
@@ -95,6 +125,34 @@ impl<'a> Facts<'a> {
         completeness.unwrap_or_default()
     }
 
+    /// Whether a session subscribes to a name by itself.
+    pub(super) fn has_name(&self, kind: &Type, name: &Name) -> bool {
+        self.interest.has_name(kind, name)
+    }
+
+    /// Whether a session subscribes to a set, or did until recently.
+    pub(super) fn is_set_wanted(&self, (kind, of): &SetKey) -> bool {
+        match of {
+            Selector::Wildcard => self.interest.has_wildcard(kind),
+            Selector::Name(glob) => self.interest.covers(kind, glob),
+        }
+    }
+
+    /// Whether a session subscribes to what an update concerns, or did until recently.
+    pub(super) fn is_update_wanted(&self, update: &Update) -> bool {
+        match update.subject() {
+            (kind, Some((Class::Named, key))) => self.interest.covers(kind, key),
+            (kind, _) => self.interest.has_wildcard(kind),
+        }
+    }
+
+    /// Whether a name is subscribed to by itself, as a member of a set, or through `*`.
+    pub(super) fn is_name_wanted(&self, kind: &Type, name: &Name) -> bool {
+        self.interest.has_wildcard(kind)
+            || self.interest.has_name(kind, name)
+            || self.interest.collection(kind, name).is_some()
+    }
+
     /// Returns the set that a name belongs to, if it is one of a set.
     pub(super) fn set_of(&self, kind: &Type, class: Class, name: &Name) -> Option<SetKey> {
         let of = match class {
@@ -104,6 +162,14 @@ impl<'a> Facts<'a> {
         Some((kind.clone(), of))
     }
 
+    /// Returns the subscribed set that a name would be in, of either class, if there is one.
+    pub(super) fn set_around(&self, kind: &Type, name: &Name) -> Option<Selector> {
+        match self.interest.collection(kind, name) {
+            Some(glob) => Some(Selector::Name(glob)),
+            None => self.interest.has_wildcard(kind).then_some(Selector::Wildcard),
+        }
+    }
+
     /// Returns how many resources a set has, but for those that go once nothing refers to them.
     pub(super) fn size_of(&self, (kind, of): &SetKey) -> usize {
         let class = class_of(of);
@@ -111,23 +177,69 @@ impl<'a> Facts<'a> {
             Selector::Wildcard => self.table(kind, class).map_or(0, ResourceTable::present),
             Selector::Name(glob) => self.collection(kind, glob).map_or(0, Collection::len),
         };
-        let doomed = self.later.into_iter().flat_map(|later| later.doomed(kind, class)).filter(|name| match of {
+        let removed = self.removed.into_iter().flat_map(|removed| removed.names(kind, class)).filter(|name| match of {
             Selector::Wildcard => true,
             Selector::Name(glob) => name.collection().as_ref() == Some(glob),
         });
-        present.saturating_sub(doomed.count())
+        present.saturating_sub(removed.count())
     }
 
     /// Whether upstream has it, as far as is known: it is present, and not only because a removal waits for others.
     pub(super) fn is_intended(&self, kind: &Type, class: Class, name: &Name) -> bool {
-        let is_doomed = |later: &dyn KeepsRemoved| later.is_doomed(&(kind.clone(), class, name.clone()));
-        self.resource(kind, class, name).is_some() && !self.later.is_some_and(is_doomed)
+        let is_removed = |removed: &DeferredRemovals| removed.has(&(kind.clone(), class, name.clone()));
+        self.resource(kind, class, name).is_some() && !self.removed.is_some_and(is_removed)
     }
 
     /// Whether a server can remove a name: it is not kept for a server above this one.
     pub(super) fn may_remove(&self, (kind, class, name): &Key, origin: Origin) -> bool {
         let is_higher = |entry: &Entry| origin.holds_missing && entry.origin.rank < origin.rank;
         !self.entry(kind, *class, name).is_some_and(is_higher)
+    }
+}
+
+/// What a view is to its row: what the stages judge by, and what is to know of that which comes.
+pub(super) struct Surroundings<'a> {
+    tables: &'a BTreeMap<(Type, Class), ResourceTable>,
+    interest: &'a mut Interest,
+    sought: &'a mut Sought,
+    types: &'a TypeTable,
+    clusters: &'a Type,
+    limits: &'a Limits,
+}
+
+impl<'a> Surroundings<'a> {
+    pub(super) fn new(
+        (tables, types, clusters): (&'a BTreeMap<(Type, Class), ResourceTable>, &'a TypeTable, &'a Type),
+        interest: &'a mut Interest,
+        sought: &'a mut Sought,
+        limits: &'a Limits,
+    ) -> Self {
+        Self { tables, interest, sought, types, clusters, limits }
+    }
+
+    pub(super) fn facts(&self) -> Facts<'_> {
+        Facts::new(self.tables, self.interest, self.types, self.clusters, self.limits)
+    }
+
+    pub(super) fn found(&mut self, kind: &Type, class: Class, name: &Name) {
+        self.sought.found(kind, class, name);
+    }
+
+    pub(super) fn has_session_of(&self, kind: &Type, name: &Name) -> bool {
+        self.interest.sessions_of(kind, name).next().is_some()
+    }
+
+    pub(super) fn has_claims(&self) -> bool {
+        self.sought.is_any()
+    }
+
+    /// Requests the endpoints of the clusters of a set before the clients that are sent the clusters do.
+    pub(super) fn prefetch_endpoints(&mut self, kind: &Type, sent: &[Arc<Resource>], now: Moment) {
+        let Some(referred) = self.types.referred_by(kind).filter(|kind| kind.is(Role::Endpoints)) else { return };
+        if self.interest.any_name(&referred) {
+            let names = sent.iter().filter_map(|resource| resource.refers_to.as_ref());
+            names.for_each(|name| self.interest.prefetch(&referred, name, now));
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::keys::{Class, Selector};
 use crate::proto::code::{NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED};
+use crate::protocol::moment::Moment;
 use crate::xds::{Name, Resource, Type};
 
 /// One change that a source reports. A response is a list of these, applied as a whole.
@@ -116,6 +117,14 @@ impl Origin {
         skips_brakes: false,
         is_polled: false,
     };
+}
+
+/// One update by itself, with who said it and when that was received.
+#[derive(Debug)]
+pub(super) struct Passed {
+    pub(super) update: Update,
+    pub(super) origin: Origin,
+    pub(super) received: Moment,
 }
 
 /// Resources that a complete set does not delete although it lacks them.

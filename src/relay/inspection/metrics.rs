@@ -45,7 +45,7 @@ fn of_view(view: &View, table: &TypeTable, types: &BTreeSet<(Type, bool)>) -> Vi
         cached: types.iter().map(|(kind, wildcard)| view.held(kind, *wildcard)).sum(),
         by_type: sizes(view, table),
         from_disk: view.loaded_from_disk(),
-        dangling: view.dangling().count(),
+        dangling: view.holds().dangling().count(),
         removals: RemovalMetrics { bytes: view.removal_bytes(), forgotten: view.forgotten_removals() },
         ..ViewMetrics::default()
     }
@@ -121,7 +121,7 @@ mod tests {
         let removed = removed.chain(names[..count].iter().map(|name| absent(&secrets, Class::Named, name)));
         view.apply(removed.collect(), Moment::START + Duration::from_secs(60));
         view.publish();
-        assert_eq!(view.brakes(0)[0].held, count);
+        assert_eq!(view.holds().brakes(0)[0].held, count);
         (view, table)
     }
 

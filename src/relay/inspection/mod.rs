@@ -61,7 +61,7 @@ impl Inspection<'_> {
 
     /// Returns the clusters that routing refers to and the view lacks.
     pub(super) fn dangling(&self) -> DanglingClusters {
-        let clusters = self.view.dangling().take(MAX_DANGLING);
+        let clusters = self.view.holds().dangling().take(MAX_DANGLING);
         let clusters = clusters.map(|(name, since)| (name.clone(), (self.now - since).as_secs())).collect();
         DanglingClusters { view: self.view_id.to_owned(), clusters, state: self.view.snapshot().clone() }
     }
@@ -79,7 +79,7 @@ impl Inspection<'_> {
 
     fn add_waits(&self, mut list: WaitList) -> WaitList {
         self.sources.add_waits(self.view, self.now, &mut list);
-        self.view.add_waits(self.now, &mut list);
+        self.view.holds().add_waits(self.now, &mut list);
         list
     }
 
@@ -106,7 +106,7 @@ impl Inspection<'_> {
                 names: brake.names.iter().map(ToString::to_string).collect(),
             }
         };
-        self.view.brakes(MAX_HELD).into_iter().map(report).collect()
+        self.view.holds().brakes(MAX_HELD).into_iter().map(report).collect()
     }
 }
 

@@ -170,7 +170,7 @@ impl Inspection<'_> {
             })
         });
         let requests = requests.collect();
-        let (holds, waits) = (self.view.holds_of(kind, name), self.waits_of(kind, name));
+        let (holds, waits) = (self.view.holds().of_name(kind, name), self.waits_of(kind, name));
         ViewBook { now: self.now, holds, ladder, requests, waits }
     }
 }

@@ -323,7 +323,7 @@ impl ViewTask {
         let reopenings = &self.reopenings;
         let batches = self.sources.on_time_with(&self.view, now, |server| reopenings.may_reopen(server));
         self.apply(batches, now);
-        if self.view.awaits_routing() {
+        if self.view.holds().awaits_routing() {
             self.view.note_unsteady(self.sources.unsteady(), now);
         }
         self.view.on_time(now);

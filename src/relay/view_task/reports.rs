@@ -14,13 +14,13 @@ use crate::xds::{Authority, Type};
 impl ViewTask {
     /// Reports what has changed since the last call.
     pub(super) fn report_brakes(&mut self) {
-        let changes = self.view.brake_changes();
+        let changes = self.view.holds().brake_changes();
         if changes == self.brakes.changes {
             return;
         }
         self.brakes.changes = changes;
         let mut held: BTreeMap<String, usize> = BTreeMap::new();
-        for brake in self.view.brakes(0) {
+        for brake in self.view.holds().brakes(0) {
             *held.entry(brake.kind.name().to_owned()).or_default() += brake.held;
         }
         let events = self.view.take_brake_events();
@@ -31,7 +31,7 @@ impl ViewTask {
     /// Notes what is held, for the state file and for the views of another configuration.
     pub(super) fn note_brakes(&mut self, now: Moment) {
         if let Some(state) = self.view.take_brake_state(now) {
-            self.published.note_brakes(self.view.is_braked().then_some(state));
+            self.published.note_brakes(self.view.holds().is_braked().then_some(state));
         }
     }
 
@@ -56,7 +56,7 @@ impl ViewTask {
             },
         };
         let is_meant = |kind: &Type| query.kind.as_ref().is_none_or(|meant| meant == kind);
-        let sets = self.view.brakes(0).into_iter().filter(|brake| is_meant(&brake.kind));
+        let sets = self.view.holds().brakes(0).into_iter().filter(|brake| is_meant(&brake.kind));
         let sets: Vec<_> = sets.map(|brake| (brake.kind, brake.of)).collect();
         let now = self.clock.now();
         let mut released = Released::default();

@@ -43,7 +43,8 @@ impl WaitingView {
 
     /// Returns what brakes hold in it.
     pub(super) fn brakes(&self, now: Moment) -> NotedBrakes {
-        let state = if self.view.is_braked() { self.view.brake_state(now) } else { BrakeState::default() };
+        let state =
+            if self.view.holds().is_braked() { self.view.holds().brake_state(now) } else { BrakeState::default() };
         NotedBrakes { state: state.into(), at: None, changes: 0 }
     }
 }

@@ -50,7 +50,7 @@ impl World {
         };
         self.apply(tier, batches);
         let of = &mut self.tiers[tier];
-        if of.view.awaits_routing() {
+        if of.view.holds().awaits_routing() {
             let unsteady = of.sources.unsteady();
             of.view.note_unsteady(unsteady, now);
         }

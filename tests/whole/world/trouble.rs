@@ -166,7 +166,11 @@ impl World {
     fn save(&mut self, tier: usize) -> Saved {
         let now = self.now;
         let of = &mut self.tiers[tier];
-        Saved { sets: of.view.snapshot().to_save(now), brakes: of.view.brake_state(now), fallen: of.sources.fallen() }
+        Saved {
+            sets: of.view.snapshot().to_save(now),
+            brakes: of.view.holds().brake_state(now),
+            fallen: of.sources.fallen(),
+        }
     }
 
     /// A process stops and another one begins, with what the first one has saved, or with nothing.

@@ -11,7 +11,7 @@ impl World {
         for (number, tier) in self.tiers.iter().enumerate() {
             let mut list = WaitList::keeping(MANY);
             tier.sources.add_waits(&tier.view, self.now, &mut list);
-            tier.view.add_waits(self.now, &mut list);
+            tier.view.holds().add_waits(self.now, &mut list);
             all.extend(list.into_oldest().into_iter().map(|wait| (format!("tier {number}"), wait)));
             for (session, seat) in &tier.seats {
                 let mut list = WaitList::keeping(MANY);

@@ -1,178 +1,234 @@
-//! What the brake of one set holds: removals, and in some types the changes that came with them.
+//! The held part of one set: since when, by which clock, and what is known of the server's statement of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::braked_changes::{BrakedChange, BrakedChanges, HeldChange};
+use super::report::{BrakeReport, HeldRemoval, SetState};
 use super::rules::BrakeRules;
+use crate::protocol::faults::Fault;
+use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Clock, Moment};
+use crate::protocol::view::keys::SetKey;
+use crate::protocol::view::stage::HoldTimes;
 use crate::protocol::view::update::Origin;
-use crate::protocol::visits::visit;
+use crate::protocol::wait::{WaitKind, WaitList, WaitSubject};
 use crate::xds::{Name, Resource};
 
-/// The held part of one set. It exists while something is held.
+/// It exists while something is held.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(super) struct Hold {
     /// The size of the set that the loss is measured against.
-    pub(crate) start_size: usize,
-    pub(crate) since: Moment,
-    pub(crate) clock: Clock,
+    start_size: usize,
+    since: Moment,
+    clock: Clock,
     /// When the set became empty, by the clock.
-    pub(crate) empty_since: Option<Duration>,
+    empty_since: Option<Duration>,
     /// The opening, or the poll, of the server.
-    pub(crate) opening: u64,
+    opening: u64,
     /// The set was complete when it was held whole, and is once that passes.
-    pub(crate) complete: bool,
-    items: BTreeMap<Name, Held>,
-    /// When each is let go, by the clock.
-    by_due: BTreeSet<(Duration, Name)>,
-    /// How many there are of each generation.
-    generations: BTreeMap<u64, usize>,
-    removals: usize,
+    complete: bool,
+    held: BrakedChanges,
     /// Removals that the server has taken back.
     taken_back: usize,
-    /// Held changes of names that are not present.
-    new: usize,
     /// Increases with each change of what is held, or of whether its time passes.
     changes: u64,
 }
 
-#[derive(Debug, Clone)]
-pub(crate) struct Held {
-    /// By the clock of the hold.
-    pub(crate) since: Duration,
-    pub(crate) generation: u64,
-    /// When its server last stated it.
-    pub(crate) opening: u64,
-    pub(crate) source: Origin,
-    /// The set would have been empty without it: it is held for the longer time.
-    pub(crate) emptied: bool,
-    pub(crate) what: What,
+/// What a removal means that a server states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StatedRemoval {
+    /// It is held from now on.
+    First,
+    /// It is held already.
+    Again,
+    /// It is held already, and this statement may end its time.
+    Agreed,
 }
 
-#[derive(Debug, Clone)]
-pub(crate) enum What {
-    Removal,
-    Change { resource: Arc<Resource>, is_new: bool },
-}
-
-impl Held {
-    pub(crate) fn is_removal(&self) -> bool {
-        matches!(self.what, What::Removal)
-    }
-
-    fn is_new(&self) -> bool {
-        matches!(self.what, What::Change { is_new: true, .. })
-    }
-
-    fn due(&self, rules: &BrakeRules) -> Duration {
-        self.since + self.grace(rules)
-    }
-
-    fn grace(&self, rules: &BrakeRules) -> Duration {
-        if self.emptied { rules.empty_grace } else { rules.grace }
-    }
-}
+/// Held changes that a brake lets go, in the order of their names.
+pub(super) type LetGo = Vec<(Name, BrakedChange)>;
 
 impl Hold {
-    pub(crate) fn new(start_size: usize, clock: Clock, now: Moment) -> Self {
-        let (empty_since, opening, complete) = Default::default();
-        let (items, by_due, generations, removals, taken_back, new, changes) = Default::default();
-        Self {
-            start_size,
-            since: now,
-            clock,
-            empty_since,
-            opening,
-            complete,
-            items,
-            by_due,
-            generations,
-            removals,
-            taken_back,
-            new,
-            changes,
-        }
+    pub(super) fn new(start_size: usize, now: Moment) -> Self {
+        Self::with_clock(start_size, Clock::running(now), now)
     }
 
-    pub(crate) fn changes(&self) -> u64 {
+    fn with_clock(start_size: usize, clock: Clock, now: Moment) -> Self {
+        let (empty_since, opening, complete, held) = Default::default();
+        let (taken_back, changes) = Default::default();
+        Self { start_size, since: now, clock, empty_since, opening, complete, held, taken_back, changes }
+    }
+
+    /// Continues what another process held, if anything of it is still present. It counts as stated on an earlier opening.
+    pub(super) fn restored(
+        saved: &SetState,
+        is_present: impl Fn(&Name) -> bool,
+        rules: &BrakeRules,
+        now: Moment,
+    ) -> Option<Self> {
+        let removals: Vec<_> = saved.removals.iter().filter(|removal| is_present(&removal.name)).collect();
+        let bounded = |age: Duration| age.min(LONGEST);
+        let ages = removals.iter().map(|removal| removal.age).chain(saved.empty_for).map(bounded);
+        let passed = ages.max().filter(|_| !removals.is_empty())?;
+        let mut hold = Self::with_clock(saved.start_size, Clock::standing(passed), now);
+        (hold.opening, hold.empty_since) = (1, saved.empty_for.map(|age| passed - bounded(age)));
+        for removal in removals {
+            rules.generations.skip_to(removal.generation);
+            let held = BrakedChange {
+                since: passed - bounded(removal.age),
+                generation: removal.generation,
+                opening: 0,
+                origin: removal.origin(),
+                emptied: removal.emptied,
+                change: HeldChange::Removal,
+            };
+            hold.insert(removal.name.clone(), held, rules);
+        }
+        Some(hold)
+    }
+
+    pub(super) fn changes(&self) -> u64 {
         self.changes
     }
 
-    pub(crate) fn stop_clock(&mut self, now: Moment) {
+    /// The server's statements up to now belong to an opening that has ended.
+    pub(super) fn interrupted(&mut self, now: Moment) {
+        self.opening += 1;
+        self.complete = false;
         self.changes += u64::from(self.clock.runs());
         self.clock.stop(now);
     }
 
-    pub(crate) fn start_clock(&mut self, now: Moment) {
+    /// The server has stated its whole set, or was quiet after its part of it.
+    pub(super) fn stands(&mut self, now: Moment) {
         self.changes += u64::from(!self.clock.runs());
         self.clock.start(now);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.items.is_empty()
+    /// A poll gives the whole set again.
+    pub(super) fn polled(&mut self) {
+        self.opening += 1;
     }
 
-    pub(crate) fn removals(&self) -> usize {
-        self.removals
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
     }
 
-    pub(crate) fn taken_back(&self) -> usize {
+    pub(super) fn start_size(&self) -> usize {
+        self.start_size
+    }
+
+    pub(super) fn removals(&self) -> usize {
+        self.held.removals()
+    }
+
+    pub(super) fn taken_back(&self) -> usize {
         self.taken_back
     }
 
-    pub(crate) fn new_names(&self) -> usize {
-        self.new
+    /// The highest number of anything held.
+    pub(super) fn generation(&self) -> u64 {
+        self.held.generation()
     }
 
-    pub(crate) fn get(&self, name: &Name) -> Option<&Held> {
-        self.items.get(name)
-    }
-
-    pub(crate) fn has_removal(&self, name: &Name) -> bool {
-        self.items.get(name).is_some_and(Held::is_removal)
+    pub(super) fn has_removal(&self, name: &Name) -> bool {
+        self.held.get(name).is_some_and(BrakedChange::is_removal)
     }
 
     /// Whether it is removed according to the present opening of the server. What an earlier opening removed has to be stated again.
-    pub(crate) fn is_removed_now(&self, name: &Name) -> bool {
-        self.items.get(name).is_some_and(|held| held.is_removal() && held.opening == self.opening)
+    pub(super) fn is_removed_now(&self, name: &Name) -> bool {
+        self.held.get(name).is_some_and(|held| held.is_removal() && held.opening == self.opening)
     }
 
-    pub(crate) fn items(&self) -> impl Iterator<Item = (&Name, &Held)> {
-        self.items.iter().inspect(|_| visit())
+    fn held_removals(&self) -> impl Iterator<Item = (&Name, &BrakedChange)> {
+        self.held.iter().filter(|(_, held)| held.is_removal())
     }
 
-    pub(crate) fn insert(&mut self, name: Name, held: Held, rules: &BrakeRules) {
-        self.remove(&name, rules);
-        self.changes += 1;
-        self.removals += usize::from(held.is_removal());
-        self.new += usize::from(held.is_new());
-        self.by_due.insert((held.due(rules), name.clone()));
-        *self.generations.entry(held.generation).or_default() += 1;
-        self.items.insert(name, held);
+    pub(super) fn removed_names(&self) -> impl Iterator<Item = &Name> {
+        self.held_removals().map(|(name, _)| name)
     }
 
-    pub(crate) fn remove(&mut self, name: &Name, rules: &BrakeRules) -> Option<Held> {
-        let held = self.items.remove(name)?;
-        self.changes += 1;
-        self.removals -= usize::from(held.is_removal());
-        self.new -= usize::from(held.is_new());
-        self.by_due.remove(&(held.due(rules), name.clone()));
-        self.leave_generation(held.generation);
-        Some(held)
+    pub(super) fn names_removed_by(&self, server: u16) -> impl Iterator<Item = &Name> {
+        self.held_removals().filter(move |(_, held)| held.origin.server == server).map(|(name, _)| name)
     }
 
-    fn leave_generation(&mut self, generation: u64) {
-        if let Some(count) = self.generations.get_mut(&generation) {
-            *count -= 1;
-            if *count == 0 {
-                self.generations.remove(&generation);
-            }
-        }
+    /// Returns how large the set would be if nothing were held, and `lost` of it were not there either.
+    pub(super) fn intended_size(&self, size: usize, lost: usize) -> usize {
+        (size + self.held.new_names()).saturating_sub(self.removals() + lost)
+    }
+
+    /// Whether a set of this size would have lost too much since the start.
+    pub(super) fn is_too_much(&self, intended: usize, rules: &BrakeRules) -> bool {
+        rules.is_too_much(self.start_size, intended)
+    }
+
+    /// Keeps a set that would be complete now from being so while new names of it wait. Returns whether any do: then it is once they pass.
+    pub(super) fn withhold_completeness(&mut self) -> bool {
+        let withholds = self.held.new_names() > 0;
+        self.complete |= withholds;
+        withholds
+    }
+
+    /// Whether the set is complete once nothing is held.
+    pub(super) fn is_complete_after(&self) -> bool {
+        self.complete
+    }
+
+    fn insert(&mut self, name: Name, held: BrakedChange, rules: &BrakeRules) {
+        self.changes += 1 + u64::from(self.held.insert(name, held, rules).is_some());
+    }
+
+    /// Drops what is held of a name.
+    pub(super) fn remove(&mut self, name: &Name, rules: &BrakeRules) {
+        self.changes += u64::from(self.held.remove(name, rules).is_some());
+    }
+
+    /// Holds a removal that a server states. One that is held already keeps its time; a later opening or another server may agree to it.
+    pub(super) fn state_removal(
+        &mut self,
+        name: &Name,
+        origin: Origin,
+        generation: impl FnOnce() -> u64,
+        now: Moment,
+        limits: &Limits,
+    ) -> StatedRemoval {
+        let rules = &limits.brakes;
+        let (time, opening) = (self.clock.read(now), self.opening);
+        let Some(held) = self.held.get(name).filter(|held| held.is_removal()) else {
+            let (generation, emptied, change) = (generation(), false, HeldChange::Removal);
+            let held = BrakedChange { since: time, generation, opening, origin, emptied, change };
+            self.insert(name.clone(), held, rules);
+            return StatedRemoval::First;
+        };
+        let is_other = held.origin.server != origin.server;
+        let is_later = held.opening != opening && held.since + rules.agree_after <= time;
+        let is_later = is_later || limits.faults.has(Fault::BrakeAgreesWithItself);
+        let agrees = (is_other || is_later) && !held.emptied;
+        self.changes += u64::from(self.held.restate(name, opening, origin));
+        if agrees { StatedRemoval::Agreed } else { StatedRemoval::Again }
+    }
+
+    /// Holds a change that waits for what is held, in place of one of the same name.
+    pub(super) fn wait(
+        &mut self,
+        name: &Name,
+        resource: Arc<Resource>,
+        is_new: bool,
+        origin: Origin,
+        now: Moment,
+        rules: &BrakeRules,
+    ) {
+        self.take_back(name, rules);
+        let earlier = self.held.get(name).map(|held| (held.since, held.generation));
+        let (since, generation) = earlier.unwrap_or_else(|| (self.clock.read(now), self.generation()));
+        let (opening, emptied, change) = (self.opening, false, HeldChange::Upsert { resource, is_new });
+        self.insert(name.clone(), BrakedChange { since, generation, opening, origin, emptied, change }, rules);
     }
 
     /// The server has the resource again.
-    pub(crate) fn take_back(&mut self, name: &Name, rules: &BrakeRules) {
+    pub(super) fn take_back(&mut self, name: &Name, rules: &BrakeRules) {
         if self.has_removal(name) {
             self.remove(name, rules);
             self.taken_back += 1;
@@ -180,72 +236,87 @@ impl Hold {
     }
 
     /// The server has the resource as it is in the table: what is held of the name is out of date, a removal or a change.
-    pub(crate) fn cancel(&mut self, name: &Name, rules: &BrakeRules) {
+    pub(super) fn cancel(&mut self, name: &Name, rules: &BrakeRules) {
         self.take_back(name, rules);
         self.remove(name, rules);
     }
 
-    /// Records that the server states a removal again.
-    pub(crate) fn restate(&mut self, name: &Name, source: Origin) {
-        let opening = self.opening;
-        if let Some(held) = self.items.get_mut(name) {
-            self.changes += u64::from(held.source != source);
-            (held.opening, held.source) = (opening, source);
+    /// A resource has expired: that is no removal.
+    pub(super) fn expired(&mut self, name: &Name, rules: &BrakeRules) {
+        self.start_size = self.start_size.saturating_sub(1);
+        self.remove(name, rules);
+    }
+
+    /// Begins the time of everything anew: a fault that tests plant.
+    pub(super) fn start_over(&mut self, now: Moment, rules: &BrakeRules) {
+        let since = self.clock.read(now);
+        for (name, held) in self.take_all(rules) {
+            self.insert(name, BrakedChange { since, ..held }, rules);
         }
+    }
+
+    pub(super) fn take_all(&mut self, rules: &BrakeRules) -> LetGo {
+        self.take(rules, |_, _| true)
     }
 
     /// Takes out all that matches. It looks at everything that is held.
-    pub(crate) fn take(&mut self, rules: &BrakeRules, matches: impl Fn(&Name, &Held) -> bool) -> Vec<(Name, Held)> {
-        let matching = self.items().filter(|(name, held)| matches(name, held));
-        let names: Vec<_> = matching.map(|(name, _)| name.clone()).collect();
-        self.take_names(names, rules)
+    fn take(&mut self, rules: &BrakeRules, matches: impl Fn(&Name, &BrakedChange) -> bool) -> LetGo {
+        self.counted(|held| held.take(rules, matches))
     }
 
-    fn take_names(&mut self, names: impl IntoIterator<Item = Name>, rules: &BrakeRules) -> Vec<(Name, Held)> {
-        names.into_iter().filter_map(|name| self.remove(&name, rules).map(|held| (name, held))).collect()
+    pub(super) fn take_named(&mut self, names: &BTreeSet<Name>, rules: &BrakeRules) -> LetGo {
+        self.take(rules, |name, _| names.contains(name))
     }
 
-    /// Takes out what has been held for long enough.
-    pub(crate) fn take_due(&mut self, now: Moment, rules: &BrakeRules) -> Vec<(Name, Held)> {
-        if self.next_due(rules).is_none_or(|at| at > now) {
+    /// Drops the changes that wait, of names of which this holds.
+    pub(super) fn drop_waiting(&mut self, rules: &BrakeRules, matches: impl Fn(&Name) -> bool) {
+        self.take(rules, |name, held| !held.is_removal() && matches(name));
+    }
+
+    /// Takes out what was held up to a generation, of one server or of any. Returns also whether there was any removal of it at all.
+    pub(super) fn take_early(&mut self, generation: u64, server: Option<u16>, rules: &BrakeRules) -> (LetGo, bool) {
+        let is_of_server = |held: &BrakedChange| server.is_none_or(|server| held.origin.server == server);
+        let any = self.held.iter().any(|(_, held)| held.is_removal() && is_of_server(held));
+        (self.take(rules, |_, held| held.generation <= generation && is_of_server(held)), any)
+    }
+
+    /// Takes out what has been held for long enough. A set that would be empty goes as a whole.
+    pub(super) fn take_due(&mut self, now: Moment, rules: &BrakeRules) -> LetGo {
+        if !self.is_due(now, rules) {
             return Vec::new();
         }
-        let time = self.clock.read(now);
-        let all = self.empty_since.is_some();
-        let in_order = self.by_due.iter().inspect(|_| visit());
-        let due: BTreeSet<Name> =
-            in_order.take_while(|(due, _)| all || *due <= time).map(|(_, name)| name.clone()).collect();
-        self.take_names(due, rules)
+        let until = self.empty_since.is_none().then(|| self.clock.read(now));
+        self.counted(|held| held.take_due(until, rules))
+    }
+
+    fn counted(&mut self, take: impl FnOnce(&mut BrakedChanges) -> LetGo) -> LetGo {
+        let taken = take(&mut self.held);
+        self.changes += taken.len() as u64;
+        taken
+    }
+
+    pub(super) fn is_due(&self, now: Moment, rules: &BrakeRules) -> bool {
+        self.next_due(rules).is_some_and(|at| at <= now)
     }
 
     /// Returns when something will have been held for long enough; nothing while the server's set does not stand.
-    pub(crate) fn next_due(&self, rules: &BrakeRules) -> Option<Moment> {
-        self.when(self.by_due.first(), rules)
+    pub(super) fn next_due(&self, rules: &BrakeRules) -> Option<Moment> {
+        self.when(self.held.first_due(), rules)
     }
 
-    /// Returns when all of it will have been held for long enough.
-    pub(crate) fn last_due(&self, rules: &BrakeRules) -> Option<Moment> {
-        self.when(self.by_due.last(), rules)
+    /// Returns since when there is a hold, and when a name will have been held for long enough, if anything is held of it.
+    pub(super) fn times_of(&self, name: &Name, rules: &BrakeRules) -> Option<HoldTimes> {
+        let due = self.held.due_of(name, rules)?;
+        Some(HoldTimes { since: Some(self.since), until: self.when(Some(due), rules) })
     }
 
-    /// Returns when one name will have been held for long enough.
-    pub(crate) fn due_of(&self, name: &Name, rules: &BrakeRules) -> Option<Moment> {
-        let due = self.items.get(name)?.due(rules);
-        self.when(Some(&(due, name.clone())), rules)
-    }
-
-    /// Returns since when something is held, by the clock, and for how long at most. A set that would be empty goes as a whole.
-    pub(crate) fn clock_of(&self, held: &Held, rules: &BrakeRules) -> (Duration, Duration) {
-        self.empty_since.map_or((held.since, held.grace(rules)), |since| (since, rules.empty_grace))
-    }
-
-    fn when(&self, item: Option<&(Duration, Name)>, rules: &BrakeRules) -> Option<Moment> {
-        let (due, _) = item?;
-        self.clock.when(self.empty_since.map_or(*due, |since| since + rules.empty_grace))
+    fn when(&self, due: Option<Duration>, rules: &BrakeRules) -> Option<Moment> {
+        let due = due?;
+        self.clock.when(self.empty_since.map_or(due, |since| since + rules.empty_grace))
     }
 
     /// Records how large the set would be if all that is held passed.
-    pub(crate) fn note_size(&mut self, intended: usize, now: Moment, rules: &BrakeRules) {
+    pub(super) fn note_size(&mut self, intended: usize, now: Moment, rules: &BrakeRules) {
         if intended > 0 {
             self.changes += u64::from(self.empty_since.take().is_some());
             return;
@@ -255,12 +326,57 @@ impl Hold {
             self.changes += 1;
         }
         for (name, held) in self.take(rules, |_, held| held.is_removal() && !held.emptied) {
-            self.insert(name, Held { emptied: true, ..held }, rules);
+            self.insert(name, BrakedChange { emptied: true, ..held }, rules);
         }
     }
 
-    /// The highest number of anything held.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generations.last_key_value().map_or(0, |(generation, _)| *generation)
+    /// Returns what is held of a set, with the first names.
+    pub(super) fn report(&self, (kind, of): &SetKey, rules: &BrakeRules, limit: usize) -> BrakeReport {
+        let mut servers: Vec<_> = self.held_removals().map(|(_, held)| held.origin.server).collect();
+        servers.sort_unstable();
+        servers.dedup();
+        BrakeReport {
+            kind: kind.clone(),
+            of: of.clone(),
+            since: self.since,
+            generation: self.generation(),
+            held: self.removals(),
+            changes: self.held.iter().count() - self.removals(),
+            start_size: self.start_size,
+            is_emptied: self.empty_since.is_some(),
+            servers,
+            release: self.next_due(rules).zip(self.when(self.held.last_due(), rules)),
+            names: self.removed_names().take(limit).cloned().collect(),
+        }
+    }
+
+    /// Adds everything that is held. Its clock stands from the end of an opening until the server has stated its set on the next.
+    pub(super) fn add_waits(&self, (kind, _): &SetKey, rules: &BrakeRules, now: Moment, list: &mut WaitList) {
+        for (name, held) in self.held.iter() {
+            let (since, lasting) =
+                self.empty_since.map_or((held.since, held.grace(rules)), |since| (since, rules.empty_grace));
+            let age = self.clock.read(now).saturating_sub(since);
+            let bound = self.clock.runs().then_some(lasting);
+            list.add(WaitKind::Brake, age, bound, || WaitSubject::name(kind, name));
+        }
+    }
+
+    /// Writes down what another process needs to go on.
+    pub(super) fn save(&self, state: &mut SetState, now: Moment) {
+        let time = self.clock.read(now);
+        (state.start_size, state.is_stopped) = (self.start_size, !self.clock.runs());
+        state.empty_for = self.empty_since.map(|since| time.saturating_sub(since));
+        let saved = |(name, held): (&Name, &BrakedChange)| HeldRemoval {
+            name: name.clone(),
+            age: time.saturating_sub(held.since),
+            generation: held.generation,
+            emptied: held.emptied,
+            server: held.origin.server,
+            rank: held.origin.rank,
+        };
+        state.removals = self.held_removals().map(saved).collect();
     }
 }
+
+/// An age in a file may be anything.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -1,169 +1,248 @@
 //! Brakes: removals that would take too much of a set at once are held, and their resources served, until a later statement of the
 //! server agrees, enough time has passed, or an operator releases them.
 //!
-//! Owns how large each set was, and what is held. Reads the tables as facts, and changes nothing in them.
+//! Owns the brake of each set, and what operators have to know of them. Reads the tables as facts, and changes nothing in them.
 //! Invariants: what is held is present; each removal has its own time; an empty set is never agreed to.
 
-mod effect;
+mod braked_changes;
 mod hold;
-mod judge;
-mod release;
+mod judgement;
 mod report;
 mod rules;
-mod state;
-mod statement;
+mod set_brake;
 #[cfg(test)]
 mod tests;
-mod window;
 
 use std::collections::BTreeMap;
 
-pub(super) use hold::{Held, Hold, What};
-pub(crate) use release::Release;
-pub use report::{BrakeEvent, BrakeReport, NotReleased, ReleaseReason};
+pub(crate) use report::Release;
+pub use report::{BrakeEvent, BrakeReport, BrakeState, HeldRemoval, NotReleased, ReleaseReason, SetState};
 pub use rules::{BrakeRules, Generations};
-pub use state::{BrakeState, HeldRemoval, SetState};
 
-use self::judge::Unsettled;
-use self::window::Window;
-pub(crate) use super::keys::SetKey;
-use super::update::Origin;
-use crate::protocol::moment::{Clock, Moment};
-use crate::xds::Name;
+use self::hold::Hold;
+use self::set_brake::{Outcome, Said, SetBrake};
+use super::keys::{Class, Selector, SetKey};
+use super::stage::{Facts, HoldTimes, Unit};
+use super::update::Update;
+use crate::protocol::moment::Moment;
+use crate::protocol::wait::WaitList;
+use crate::xds::{Name, TypeTable};
 
 /// The brakes of a view.
 #[derive(Debug, Default)]
-pub(crate) struct Brakes {
+pub(super) struct Brakes {
     sets: BTreeMap<SetKey, SetBrake>,
-    /// Increases with each event, and with the end of a hold by the number of its changes.
+    /// Increases with each event, and by what the brake of a set has counted when it is forgotten.
     changes: u64,
     /// The changes when the state was last taken.
     taken: u64,
     events: Vec<BrakeEvent>,
-    /// Sets of which something was judged that is not in the tables yet.
-    unsettled: Vec<Unsettled>,
-}
-
-#[derive(Debug, Default)]
-struct SetBrake {
-    window: Window,
-    hold: Option<Hold>,
+    /// Sets of which something was judged that is not in the tables yet, with what a server has said of it, if that is why.
+    unsettled: Vec<(SetKey, Option<Said>)>,
 }
 
 impl Brakes {
-    /// Whether anything is held.
-    pub(crate) fn is_any(&self) -> bool {
-        self.sets.values().any(|of| of.hold.is_some())
+    /// Takes apart what a response says of several sets: each is applied before the next is judged. An interruption begins another statement.
+    pub(super) fn parts(&self, unit: Unit, facts: &Facts) -> Vec<(Option<SetKey>, Unit)> {
+        if !facts.limits().brakes.is_any() {
+            return vec![(None, unit)];
+        }
+        let Unit { origin, received, updates } = unit;
+        let mut parts: Vec<(Option<SetKey>, Unit)> = Vec::new();
+        for update in updates {
+            let set = braked_set(&update, facts);
+            let at = match &set {
+                _ if matches!(update, Update::Interrupted { .. }) => None,
+                None => parts.len().checked_sub(1).filter(|last| parts[*last].0.is_none()),
+                Some(_) => parts.iter().rposition(|(of, _)| *of == set),
+            };
+            match at {
+                Some(at) => parts[at].1.updates.push(update),
+                None => parts.push((set, Unit { origin, received, updates: vec![update] })),
+            }
+        }
+        parts
     }
 
-    pub(crate) fn hold(&self, set: &SetKey) -> Option<&Hold> {
-        self.sets.get(set)?.hold.as_ref()
+    /// Judges what a response says of one set, or of what has no brake.
+    pub(super) fn judge(&mut self, set: Option<SetKey>, unit: Unit, facts: &Facts, now: Moment) -> Vec<Unit> {
+        let Some(set) = set.filter(|set| facts.is_set_wanted(set)) else {
+            unit.updates.iter().for_each(|update| self.note_end(update, facts));
+            return vec![unit];
+        };
+        let (outcome, said) = self.sets.entry(set.clone()).or_default().judge(&set, unit, facts, now);
+        self.unsettled.push((set, Some(said)));
+        self.record(outcome)
     }
 
-    pub(crate) fn hold_mut(&mut self, set: &SetKey) -> Option<&mut Hold> {
-        self.sets.get_mut(set)?.hold.as_mut()
+    /// A resource that has expired was not removed by its server.
+    fn note_end(&mut self, update: &Update, facts: &Facts) {
+        let rules = &facts.limits().brakes;
+        if let Update::Expired { kind, class, key } = update
+            && rules.concerns(kind)
+            && let Some(brake) = facts.set_of(kind, *class, key).and_then(|set| self.sets.get_mut(&set))
+        {
+            brake.expired(key, rules);
+        }
     }
 
-    pub(crate) fn holds(&self) -> impl Iterator<Item = (&SetKey, &Hold)> {
-        self.sets.iter().filter_map(|(set, of)| Some((set, of.hold.as_ref()?)))
+    /// Records what follows from the tables once everything that passes is in them. Returns what has to be said of them.
+    pub(super) fn settle(&mut self, facts: &Facts, now: Moment) -> Vec<Unit> {
+        let mut units = Vec::new();
+        for (set, said) in std::mem::take(&mut self.unsettled) {
+            let Some(brake) = self.sets.get_mut(&set) else { continue };
+            let outcome = brake.settle(&set, said, facts, now);
+            units.extend(self.record(outcome));
+        }
+        units
     }
 
-    pub(crate) fn next_deadline(&self, rules: &BrakeRules) -> Option<Moment> {
+    /// Lets go what has been held for long enough.
+    pub(super) fn on_time(&mut self, rules: &BrakeRules, now: Moment) -> Vec<Unit> {
+        let is_due = |hold: &Hold| hold.is_due(now, rules);
+        let due: Vec<_> = self.holds().filter(|(_, hold)| is_due(hold)).map(|(set, _)| set.clone()).collect();
+        let mut units = Vec::new();
+        for set in due {
+            let Some(brake) = self.sets.get_mut(&set) else { continue };
+            let outcome = brake.release_due(&set, rules, now);
+            units.extend(self.record(outcome));
+            self.unsettled.push((set, None));
+        }
+        units
+    }
+
+    /// Lets go what an operator has seen. Returns how many removals, and what follows: changes may be let go also if no removal is.
+    pub(super) fn release(
+        &mut self,
+        what: Release,
+        rules: &BrakeRules,
+        now: Moment,
+    ) -> (Result<usize, NotReleased>, Vec<Unit>) {
+        let is_meant = |set: &SetKey| what.of.is_none_or(|(kind, of)| set.0 == *kind && set.1 == *of);
+        let sets: Vec<_> = self.holds().map(|(set, _)| set.clone()).filter(is_meant).collect();
+        let (mut count, mut is_later, mut units) = (0, false, Vec::new());
+        for set in sets {
+            let Some(brake) = self.sets.get_mut(&set) else { continue };
+            let (outcome, removals, has_later) = brake.release(&set, (what.generation, what.server), rules, now);
+            count += removals;
+            is_later |= has_later;
+            units.extend(self.record(outcome));
+            self.unsettled.push((set, None));
+        }
+        let outcome = match count {
+            0 if is_later => Err(NotReleased::Later),
+            0 => Err(NotReleased::NothingHeld),
+            count => Ok(count),
+        };
+        (outcome, units)
+    }
+
+    /// Records an event, and returns what passes.
+    fn record(&mut self, (units, event): Outcome) -> Vec<Unit> {
+        if let Some(event) = event {
+            self.changes += 1;
+            if self.events.len() < MAX_EVENTS {
+                self.events.push(event);
+            }
+        }
+        units
+    }
+
+    pub(super) fn next_deadline(&self, rules: &BrakeRules) -> Option<Moment> {
         self.holds().filter_map(|(_, hold)| hold.next_due(rules)).min()
     }
 
-    /// The server's statements up to now belong to an opening that has ended.
-    pub(crate) fn interrupted(&mut self, set: &SetKey, now: Moment) {
-        if let Some(hold) = self.hold_mut(set) {
-            hold.opening += 1;
-            hold.complete = false;
-            hold.stop_clock(now);
-        }
+    pub(super) fn forget(&mut self, set: &SetKey) {
+        let Some(brake) = self.sets.remove(set) else { return };
+        self.changes += brake.changes() + u64::from(brake.hold().is_some());
     }
 
-    /// The server has stated its whole set, or was quiet after its part of it.
-    pub(crate) fn stands(&mut self, set: &SetKey, now: Moment) {
-        let of = self.sets.entry(set.clone()).or_default();
-        of.window.begin(now);
-        of.hold.iter_mut().for_each(|hold| hold.start_clock(now));
+    /// Whether anything is held.
+    pub(super) fn is_any(&self) -> bool {
+        self.holds().next().is_some()
     }
 
-    /// A poll gives the whole set again.
-    pub(crate) fn polled(&mut self, set: &SetKey) {
-        if let Some(hold) = self.hold_mut(set) {
-            hold.opening += 1;
-        }
+    fn holds(&self) -> impl Iterator<Item = (&SetKey, &Hold)> {
+        self.sets.iter().filter_map(|(set, brake)| Some((set, brake.hold()?)))
     }
 
-    /// Returns the size that a loss is measured against.
-    pub(crate) fn start_size(&mut self, set: &SetKey, size: usize, now: Moment, rules: &BrakeRules) -> usize {
-        let window = self.sets.get_mut(set).map(|of| &mut of.window);
-        window.map_or(size, |window| window.start_size(size, now, rules.window))
+    fn hold(&self, set: &SetKey) -> Option<&Hold> {
+        self.sets.get(set)?.hold()
     }
 
-    pub(crate) fn record_size(&mut self, set: &SetKey, before: usize, after: usize, now: Moment, rules: &BrakeRules) {
-        if before != after {
-            let of = self.sets.entry(set.clone()).or_default();
-            of.window.record(before, after, now, rules.window);
-            self.changes += u64::from(of.hold.is_some());
-        }
+    /// Whether a server has removed a resource of a set on its present opening, and that is held.
+    pub(super) fn is_removed_now(&self, set: &SetKey, name: &Name) -> bool {
+        self.hold(set).is_some_and(|hold| hold.is_removed_now(name))
     }
 
-    pub(crate) fn engage(&mut self, set: &SetKey, start_size: usize, now: Moment) -> &mut Hold {
-        let of = self.sets.entry(set.clone()).or_default();
-        of.hold.get_or_insert_with(|| Hold::new(start_size, Clock::running(now), now))
+    /// Returns since when the set has a hold, and until when something of a name is held, if anything is.
+    pub(super) fn times_of(&self, set: &SetKey, name: &Name, rules: &BrakeRules) -> Option<HoldTimes> {
+        self.hold(set)?.times_of(name, rules)
     }
 
-    /// Ends a hold that has nothing left.
-    pub(crate) fn end_if_empty(&mut self, set: &SetKey, reason: ReleaseReason) {
-        let Some(of) = self.sets.get_mut(set).filter(|of| of.hold.as_ref().is_some_and(Hold::is_empty)) else { return };
-        self.changes += of.hold.take().map_or(0, |hold| hold.changes() + 1);
-        if reason != ReleaseReason::Recovered {
-            of.window.restart();
-        }
-    }
-
-    /// A resource has expired: that is no removal.
-    pub(crate) fn expired(&mut self, set: &SetKey, name: &Name, rules: &BrakeRules) {
-        let Some(of) = self.sets.get_mut(set) else { return };
-        of.window.forget_one();
-        if let Some(hold) = &mut of.hold {
-            self.changes += 1; // of the size
-            hold.start_size = hold.start_size.saturating_sub(1);
-            hold.remove(name, rules);
-        }
-    }
-
-    pub(crate) fn forget(&mut self, set: &SetKey) {
-        let hold = self.sets.remove(set).and_then(|of| of.hold);
-        self.changes += hold.map_or(0, |hold| hold.changes() + 1);
-    }
-
-    pub(crate) fn changes(&self) -> u64 {
-        self.changes + self.holds().map(|(_, hold)| hold.changes()).sum::<u64>()
+    /// Returns a number that changes with what is held.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes + self.sets.values().map(SetBrake::changes).sum::<u64>()
     }
 
     /// Whether there were changes since the last call.
-    pub(crate) fn take_news(&mut self) -> bool {
+    pub(super) fn take_news(&mut self) -> bool {
         let changes = self.changes();
         std::mem::replace(&mut self.taken, changes) != changes
     }
 
-    pub(crate) fn record(&mut self, event: BrakeEvent) {
-        self.changes += 1;
-        if self.events.len() < MAX_EVENTS {
-            self.events.push(event);
-        }
+    pub(super) fn take_events(&mut self) -> Vec<BrakeEvent> {
+        std::mem::take(&mut self.events)
     }
 
-    pub(crate) fn take_events(&mut self) -> Vec<BrakeEvent> {
-        std::mem::take(&mut self.events)
+    /// Returns what is held, each set with at most so many names.
+    pub(super) fn reports(&self, rules: &BrakeRules, names: usize) -> Vec<BrakeReport> {
+        self.holds().map(|(set, hold)| hold.report(set, rules, names)).collect()
+    }
+
+    /// Adds everything that is held.
+    pub(super) fn add_waits(&self, rules: &BrakeRules, now: Moment, list: &mut WaitList) {
+        self.holds().for_each(|(set, hold)| hold.add_waits(set, rules, now, list));
+    }
+
+    pub(super) fn state(&self, rules: &BrakeRules, now: Moment) -> BrakeState {
+        BrakeState { sets: self.sets.iter().filter_map(|(set, brake)| brake.save(set, rules, now)).collect() }
+    }
+
+    /// Continues what another process held, of names that are present.
+    pub(super) fn restore(
+        &mut self,
+        state: &BrakeState,
+        table: &TypeTable,
+        rules: &BrakeRules,
+        is_present: impl Fn(&SetKey, &Name) -> bool,
+        now: Moment,
+    ) {
+        for saved in &state.sets {
+            let kind = table.resolve(&saved.type_name);
+            if rules.concerns(&kind) {
+                let set = (kind, saved.glob.clone().map_or(Selector::Wildcard, Selector::Name));
+                let is_present = |name: &Name| is_present(&set, name);
+                self.sets.entry(set.clone()).or_default().restore(saved, is_present, rules, now);
+            }
+        }
     }
 }
 
-/// The origin of what is restored: no server has stated it in this process.
-pub(crate) fn restored_origin(of: &HeldRemoval) -> Origin {
-    Origin { server: of.server, rank: of.rank, ..Origin::default() }
+/// Returns the set with a brake that an update concerns.
+fn braked_set(update: &Update, facts: &Facts) -> Option<SetKey> {
+    let (kind, subject) = update.subject();
+    if !facts.limits().brakes.concerns(kind) || matches!(update, Update::Expired { .. }) {
+        return None;
+    }
+    let set = match subject {
+        None => (kind.clone(), Selector::Wildcard),
+        Some((Class::Named, name)) if name.is_glob() => (kind.clone(), Selector::Name(name.clone())),
+        Some((class, name)) => facts.set_of(kind, class, name)?,
+    };
+    // An interruption of one name is none of its collection.
+    let is_of_one = matches!(update, Update::Interrupted { of, .. } if *of != set.1);
+    (!is_of_one).then_some(set)
 }
 
 /// Events that are kept until they are taken.

@@ -1,10 +1,10 @@
-//! What a view reports of its brakes, and what waits in them.
+//! What brakes tell: their events, what is held, and what of it survives the process. What an operator tells them.
 
-use super::rules::BrakeRules;
-use super::{Brakes, Hold};
+use std::time::Duration;
+
 use crate::protocol::moment::Moment;
 use crate::protocol::view::keys::Selector;
-use crate::protocol::wait::{WaitKind, WaitList, WaitSubject};
+use crate::protocol::view::update::Origin;
 use crate::xds::{Name, Type};
 
 /// Something that operators want to know at once.
@@ -75,26 +75,15 @@ pub struct BrakeReport {
     pub names: Vec<Name>,
 }
 
-impl BrakeReport {
-    pub(crate) fn of(set: &super::SetKey, hold: &Hold, rules: &BrakeRules, limit: usize) -> Self {
-        let removals = || hold.items().filter(|(_, held)| held.is_removal());
-        let mut servers: Vec<_> = removals().map(|(_, held)| held.source.server).collect();
-        servers.sort_unstable();
-        servers.dedup();
-        Self {
-            kind: set.0.clone(),
-            of: set.1.clone(),
-            since: hold.since,
-            generation: hold.generation(),
-            held: hold.removals(),
-            changes: hold.items().count() - hold.removals(),
-            start_size: hold.start_size,
-            is_emptied: hold.empty_since.is_some(),
-            servers,
-            release: hold.next_due(rules).zip(hold.last_due(rules)),
-            names: removals().map(|(name, _)| name.clone()).take(limit).collect(),
-        }
-    }
+/// What an operator releases.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Release<'a> {
+    /// One set, or all.
+    pub(crate) of: Option<(&'a Type, &'a Selector)>,
+    /// What one server has removed, or any.
+    pub(crate) server: Option<u16>,
+    /// Removals up to this one.
+    pub(crate) generation: u64,
 }
 
 /// Why an operator's release did nothing.
@@ -106,16 +95,67 @@ pub enum NotReleased {
     Later,
 }
 
-impl Brakes {
-    /// Adds everything that is held. Its clock stands from the end of an opening until the server has stated its set on the next.
-    pub(crate) fn add_waits(&self, rules: &BrakeRules, now: Moment, list: &mut WaitList) {
-        for ((kind, _), hold) in self.holds() {
-            for (name, held) in hold.items() {
-                let (since, lasting) = hold.clock_of(held, rules);
-                let age = hold.clock.read(now).saturating_sub(since);
-                let bound = hold.clock.runs().then_some(lasting);
-                list.add(WaitKind::Brake, age, bound, || WaitSubject::name(kind, name));
-            }
-        }
+/// What is held in a view, and how large its sets were. Times are ages, so that another process with another clock can go on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BrakeState {
+    /// Each set that has anything to remember.
+    pub sets: Vec<SetState>,
+}
+
+/// The brake of one set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SetState {
+    /// The full name of the type.
+    pub type_name: String,
+    /// The glob of a collection, or `None` for `*`.
+    pub glob: Option<Name>,
+    /// How long ago the set had which size, oldest first.
+    pub sizes: Vec<(Duration, usize)>,
+    /// The size that the loss is measured against.
+    pub start_size: usize,
+    /// The server's set does not stand: for what is held, no time passes.
+    pub is_stopped: bool,
+    /// For how long the set has been empty but for what is held.
+    pub empty_for: Option<Duration>,
+    /// What is held. Changes that wait are not among it: the server sends them again.
+    pub removals: Vec<HeldRemoval>,
+}
+
+/// A held removal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldRemoval {
+    /// The name that is removed.
+    pub name: Name,
+    /// For how long it has been held. Time in which the server's set did not stand is not part of it.
+    pub age: Duration,
+    /// What a release has to name.
+    pub generation: u64,
+    /// The set would have been empty without it.
+    pub emptied: bool,
+    /// The server that removed it, by its place in the plan, and its rank.
+    pub server: u16,
+    /// See `server`.
+    pub rank: u8,
+}
+
+impl BrakeState {
+    /// Whether the same is held, for however long.
+    pub(crate) fn holds_the_same(&self, other: &Self) -> bool {
+        let held = |state: &Self| -> Vec<(String, Option<Name>, Name, u64)> {
+            let of_set = |set: &SetState| {
+                let held =
+                    |held: &HeldRemoval| (set.type_name.clone(), set.glob.clone(), held.name.clone(), held.generation);
+                set.removals.iter().map(held).collect::<Vec<_>>()
+            };
+            state.sets.iter().flat_map(of_set).collect()
+        };
+        held(self) == held(other)
+    }
+}
+
+impl HeldRemoval {
+    /// Returns the origin of what is restored: no server has stated it in this process.
+    pub(super) fn origin(&self) -> Origin {
+        Origin { server: self.server, rank: self.rank, ..Origin::default() }
     }
 }

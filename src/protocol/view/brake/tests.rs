@@ -143,11 +143,11 @@ impl Bench {
     }
 
     fn held(&self) -> usize {
-        self.view.brakes(0).iter().map(|brake| brake.held).sum()
+        self.view.holds().brakes(0).iter().map(|brake| brake.held).sum()
     }
 
     fn generation(&self) -> u64 {
-        self.view.brakes(0)[0].generation
+        self.view.holds().brakes(0)[0].generation
     }
 
     fn releases(&mut self) -> Vec<(ReleaseReason, usize)> {

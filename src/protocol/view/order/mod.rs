@@ -1,63 +1,38 @@
 //! Waits that keep traffic from being routed to missing clusters, whatever order the server sends: a removed cluster stays while
-//! something refers to it, and a change of routing waits for clusters that are expected.
+//! something refers to it (ORD-1), and a change of routing waits for clusters that are expected (ORD-4).
 //!
 //! Owns which resource refers to which cluster, and what waits since when. Reads the tables as facts, and changes nothing in them.
 
-mod judge;
 mod references;
-mod report;
+pub(super) mod removals;
 mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::references::References;
-use super::keys::{Class, Key};
-use super::stage::KeepsRemoved;
-use super::update::Origin;
+use self::references::{Change, References};
+use self::removals::{DeferredRemoval, DeferredRemovals};
+use self::waiting::{QUIET, WAIT, WaitTimes, WaitingChanges};
+use super::keys::{Class, Key, Selector};
+use super::resource_table::{Entry, Presence};
+use super::stage::{Facts, HoldTimes};
+use super::update::{Completeness, Evidence, Origin, Passed, Update};
+use crate::protocol::faults::Fault;
 use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::wait::{WaitKind, WaitList, WaitSubject};
 use crate::xds::{Authority, Name, Resource, Role, Type};
 
 #[derive(Debug, Default)]
 pub(super) struct Order {
     references: References,
     /// Resources that upstream has removed and that stay for now.
-    removable: BTreeMap<Key, Doomed>,
+    removals: DeferredRemovals,
     /// Changes that are not applied to the tables yet.
-    waiting: BTreeMap<Key, Waiting>,
-    /// The missing clusters, each with the changes that wait for it.
-    missing: BTreeMap<Name, BTreeSet<Key>>,
-    /// Whether a change has waited since the last release.
-    is_held: bool,
-    /// When a cluster or a routing resource last changed.
-    changed: Moment,
-    /// When the last waiting change of routing was released.
-    release: Moment,
-    /// Authorities whose server is unreachable, or has not sent its routing since it came back; and since when others are steady.
-    unsteady: BTreeSet<Authority>,
-    steady: BTreeMap<Authority, Moment>,
-    /// Clusters whose endpoints have another name, by that name.
-    clusters_of: BTreeMap<Name, BTreeSet<Name>>,
-    /// Removed route configurations that clients still request: an Envoy continues to use the last one.
-    kept: BTreeMap<Key, Arc<Resource>>,
+    waiting: WaitingChanges,
+    times: WaitTimes,
     look_at: Option<Moment>,
-    dangled: OrderLosses,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Doomed {
-    pub(crate) since: Moment,
-    pub(crate) origin: Origin,
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct Waiting {
-    pub(crate) since: Moment,
-    pub(crate) resource: Arc<Resource>,
-    pub(crate) origin: Origin,
-    /// Clusters that are missing.
-    left: BTreeSet<Name>,
+    losses: OrderLosses,
 }
 
 /// Ordering rules that could not be kept since the last call: bounded lists, and counts.
@@ -75,255 +50,302 @@ pub struct OrderLosses {
     pub(crate) too_large: u64,
 }
 
-impl KeepsRemoved for Order {
-    fn is_doomed(&self, key: &Key) -> bool {
-        !self.removable.is_empty() && self.removable.contains_key(key)
-    }
-
-    fn doomed(&self, kind: &Type, class: Class) -> Box<dyn Iterator<Item = &Name> + '_> {
-        let from = (kind.clone(), class, Name::from(""));
-        let kind = kind.clone();
-        let of_set = self.removable.range(from..).take_while(move |((of, own, _), _)| (of, *own) == (&kind, class));
-        Box::new(of_set.map(|((_, _, name), _)| name))
-    }
-}
-
 impl Order {
-    /// Returns what one server has removed and stays for now, of one type and class.
-    pub(crate) fn doomed_by(&self, server: usize, of: &Type, class: Class) -> impl Iterator<Item = &Name> {
-        let all = self.removable.iter().filter(move |(_, doomed)| usize::from(doomed.origin.server) == server);
-        all.filter(move |((kind, own, _), _)| kind == of && *own == class).map(|((_, _, name), _)| name)
-    }
-
-    pub(crate) fn is_doomed_by(&self, server: usize, key: &Key) -> bool {
-        self.removable.get(key).is_some_and(|doomed| usize::from(doomed.origin.server) == server)
-    }
-
-    pub(crate) fn has_doomed(&self) -> bool {
-        !self.removable.is_empty()
-    }
-
-    pub(crate) fn is_any(&self) -> bool {
-        self.has_doomed() || !self.waiting.is_empty()
-    }
-
-    pub(crate) fn references(&self) -> &BTreeMap<Name, references::Dangling> {
-        self.references.dangling()
-    }
-
-    /// A removed resource still leads where it did.
-    pub(crate) fn keep(&mut self, key: Key, resource: Arc<Resource>) {
-        self.kept.insert(key, resource);
-    }
-
-    pub(crate) fn take_kept(&mut self, key: &Key) -> Option<Arc<Resource>> {
-        if self.kept.is_empty() { None } else { self.kept.remove(key) }
-    }
-
-    /// A cluster, or a resource that refers to clusters, was replaced. Returns the changes that have waited for it.
-    pub(crate) fn replaced(
-        &mut self,
-        change: &Change,
-        is_here: impl Fn(&Name) -> bool,
-        now: Moment,
-        bound: Duration,
-    ) -> Vec<Key> {
-        let kind = change.kind;
-        let old = change.old.map_or(&[][..], |old| old.body.clusters(kind));
-        let new = change.new.map_or(&[][..], |new| new.body.clusters(kind));
-        self.references.replace(old, new, is_here, now, bound);
-        let too_much = change.new.and_then(|new| new.body.cluster_references(kind)).is_some_and(|found| found.too_much);
-        self.dangled.too_large += u64::from(too_much);
-        self.changed = now;
-        if !change.kind.is(Role::Clusters) {
-            return Vec::new();
-        }
-        let endpoints =
-            |of: Option<&Arc<Resource>>| of.and_then(|of| of.refers_to.clone()).filter(|name| name != change.name);
-        let (before, after) = (endpoints(change.old), endpoints(change.new));
-        if before != after {
-            before.into_iter().for_each(|name| self.leave_endpoints(&name, change.name));
-            if let Some(name) = after {
-                self.clusters_of.entry(name).or_default().insert(change.name.clone());
+    /// Judges an update of which the tables do not show anything yet. Returns what is applied now.
+    pub(super) fn judge(&mut self, update: Update, origin: Origin, facts: &Facts, now: Moment) -> Option<Update> {
+        match &update {
+            Update::Upsert { kind, class, key, resource } if kind.is(Role::Routing) && keeps_order(facts) => {
+                let key = (kind.clone(), *class, key.clone());
+                let missing = self.missing_for(&key, resource, facts);
+                if !missing.is_empty() && !facts.limits().faults.has(Fault::RoutingGoesAhead) {
+                    self.keep_back(key, resource.clone(), origin, missing, now);
+                    return None;
+                }
+                self.drop_waiting(&key);
+                self.note_released(now);
             }
-        }
-        match (change.old, change.new) {
-            (_, Some(_)) => self.appeared(change.name),
-            (Some(_), None) => {
-                self.references.vanished(change.name, now);
-                Vec::new()
+            Update::Absent { kind, class, key, evidence } => {
+                let key = (kind.clone(), *class, key.clone());
+                if *evidence == Evidence::Reported && self.is_in_use(&key, origin, facts) {
+                    self.defer_removal(key.clone(), origin, now);
+                    let (kind, class, key) = key;
+                    return Some(Update::RemovalHeld { kind, class, key });
+                }
+                self.drop_waiting(&key);
             }
-            (None, None) => Vec::new(),
+            Update::Expired { kind, class, key } => {
+                self.drop_waiting(&(kind.clone(), *class, key.clone()));
+            }
+            // The active server sends its own set, and another one has removed nothing of it.
+            Update::Interrupted { kind, of: Selector::Wildcard } => self.removals.cancel_all(kind),
+            Update::Interrupted { kind, of: Selector::Name(name) } => {
+                self.removals.cancel(&(kind.clone(), Class::Named, name.clone()));
+            }
+            Update::Upsert { .. }
+            | Update::Kept { .. }
+            | Update::FullSet { .. }
+            | Update::Refresh { .. }
+            | Update::Error { .. }
+            | Update::Progress { .. }
+            | Update::Unchanged { .. }
+            | Update::Unreadable { .. }
+            | Update::RemovalHeld { .. }
+            | Update::PartHeld { .. } => {}
         }
+        Some(update)
     }
 
-    fn leave_endpoints(&mut self, endpoints: &Name, cluster: &Name) {
-        if let Some(clusters) = self.clusters_of.get_mut(endpoints) {
-            clusters.remove(cluster);
-            if clusters.is_empty() {
-                self.clusters_of.remove(endpoints);
-            }
-        }
-    }
-
-    fn appeared(&mut self, cluster: &Name) -> Vec<Key> {
-        self.references.appeared(cluster);
-        let waiting = self.missing.remove(cluster).unwrap_or_default();
-        let ready = |key: &Key| {
-            let waiting = self.waiting.get_mut(key);
-            waiting.is_some_and(|waiting| {
-                waiting.left.remove(cluster);
-                waiting.left.is_empty()
-            })
+    /// Returns the clusters that a change newly refers to and that are not present, although the set of clusters is known.
+    fn missing_for(&self, (kind, class, name): &Key, resource: &Resource, facts: &Facts) -> BTreeSet<Name> {
+        let refers_to = resource.body.clusters(kind);
+        let Some(old) = facts.resource(kind, *class, name).filter(|_| !refers_to.is_empty()) else {
+            return BTreeSet::new(); // a session that waits for its first reply is not delayed
         };
-        waiting.into_iter().filter(ready).collect()
+        let before = old.body.clusters(kind);
+        let authority = Authority::of(name);
+        let is_missing = |cluster: &&Name| {
+            before.binary_search(cluster).is_err()
+                && Authority::of(cluster) == authority
+                && knows_all_clusters_with(cluster, facts)
+                && !has_cluster(cluster, facts)
+        };
+        let missing = refers_to.iter().filter(is_missing);
+        missing.filter(|name| self.references.is_worth_waiting(name)).cloned().collect()
     }
 
-    /// Returns the clusters that may take their endpoints under this name.
-    pub(crate) fn clusters_of<'a>(&'a self, endpoints: &'a Name) -> impl Iterator<Item = &'a Name> {
-        std::iter::once(endpoints).chain(self.clusters_of.get(endpoints).into_iter().flatten())
+    fn keep_back(&mut self, key: Key, resource: Arc<Resource>, origin: Origin, missing: BTreeSet<Name>, now: Moment) {
+        self.times.note_changed(now);
+        self.waiting.keep_back(key, resource, origin, missing, now);
+        self.look_by(now);
     }
 
-    pub(crate) fn is_referred_to(&self, cluster: &Name) -> bool {
-        self.references.is_any(cluster)
-    }
-
-    /// The server removed it, and it stays for now. A repeated removal does not make it stay longer.
-    pub(crate) fn doom(&mut self, key: Key, origin: Origin, now: Moment) {
-        if key.0.is(Role::Clusters) {
-            self.changed = now;
+    /// Whether a present resource that upstream removes stays for now, because another resource refers to it.
+    fn is_in_use(&self, key: &Key, origin: Origin, facts: &Facts) -> bool {
+        let (kind, class, name) = key;
+        let clusters = kind == facts.clusters();
+        let endpoints = *class == Class::Named && facts.types().referred_by(facts.clusters()).as_ref() == Some(kind);
+        if !(clusters || endpoints) || !keeps_order(facts) {
+            return false;
         }
-        self.removable
-            .entry(key)
-            .and_modify(|removable| removable.origin = origin)
-            .or_insert(Doomed { since: now, origin });
+        if facts.resource(kind, *class, name).is_none() || !facts.may_remove(key, origin) {
+            return false; // nothing to remove, or this server cannot remove it
+        }
+        let in_use = |cluster: &Name| {
+            let is_removed = |class| self.removals.has(&(facts.clusters().clone(), class, cluster.clone()));
+            self.references.is_any(cluster) && has_cluster(cluster, facts)
+                || is_removed(Class::Wildcard)
+                || is_removed(Class::Named)
+        };
+        let is_used = clusters || self.references.clusters_of(name).any(in_use);
+        is_used && !facts.limits().faults.has(Fault::RemoveUnderReference)
+    }
+
+    fn defer_removal(&mut self, key: Key, origin: Origin, now: Moment) {
+        if key.0.is(Role::Clusters) {
+            self.times.note_changed(now);
+        }
+        self.removals.defer(key, origin, now);
         self.look_by(now);
     }
 
     /// The resource is present again, or removed for good.
-    pub(crate) fn spare(&mut self, key: &Key) {
-        if !self.removable.is_empty() {
-            self.removable.remove(key);
-        }
+    pub(super) fn cancel_removal(&mut self, key: &Key) {
+        self.removals.cancel(key);
     }
 
-    /// Cancels the removals from a `*` set that still wait.
-    pub(crate) fn spare_all(&mut self, of: &Type) {
-        self.removable.retain(|(kind, class, _), _| kind != of || *class != Class::Wildcard);
+    /// Drops a change that waits: another one has come for the name, or no session subscribes to it any more.
+    pub(super) fn drop_waiting(&mut self, key: &Key) {
+        self.waiting.remove(key);
+    }
+
+    /// Whether what was in the tables is needed to record a change of a resource.
+    pub(super) fn follows(kind: &Type, facts: &Facts) -> bool {
+        matches!(kind.info().role, Role::Routing | Role::Clusters) && keeps_order(facts)
+    }
+
+    /// Records that a resource in the tables was added, replaced or removed. Returns the changes that have waited for it: they follow it.
+    pub(super) fn applied(&mut self, key: Key, old: Option<&Arc<Resource>>, facts: &Facts, now: Moment) -> Vec<Passed> {
+        if !keeps_order(facts) {
+            return Vec::new();
+        }
+        self.removals.cancel(&key);
+        let (kind, class, name) = &key;
+        if !matches!(kind.info().role, Role::Routing | Role::Clusters) {
+            return Vec::new();
+        }
+        let new = facts.resource(kind, *class, name);
+        let kept = self.references.take_kept(&key);
+        let old = old.or(kept.as_ref());
+        let requested = *class == Class::Named && kind.info().references == crate::xds::References::VirtualHosts;
+        match (old, new) {
+            (None, None) => return Vec::new(),
+            (Some(old), None) if requested && facts.has_name(kind, name) => {
+                self.references.keep(key, old.clone());
+                return Vec::new();
+            }
+            _ => {}
+        }
+        let is_here = |name: &Name| has_cluster(name, facts);
+        self.references.record(&Change { kind, name, old, new }, is_here, now, facts.limits().reference_hold);
+        let too_much = new.and_then(|new| new.body.cluster_references(kind)).is_some_and(|found| found.too_much);
+        self.losses.too_large += u64::from(too_much);
+        self.times.note_changed(now);
+        let ready = match new {
+            Some(_) if kind.is(Role::Clusters) => self.waiting.take_ready(name),
+            _ => Vec::new(),
+        };
+        self.note_released(now);
+        ready.into_iter().map(|(key, change)| change.into_passed(key).0).collect()
     }
 
     fn look_by(&mut self, at: Moment) {
         self.look_at = Some(self.look_at.map_or(at, |look| look.min(at)));
     }
 
-    pub(crate) fn note_unsteady(&mut self, unsteady: BTreeSet<Authority>, now: Moment) {
-        if unsteady == self.unsteady {
-            return;
+    pub(super) fn note_unsteady(&mut self, unsteady: BTreeSet<Authority>, now: Moment) {
+        if self.times.note_unsteady(unsteady, now) {
+            self.look_by(now);
         }
-        let back = self.unsteady.difference(&unsteady).cloned();
-        self.steady.extend(back.map(|authority| (authority, now)));
-        self.unsteady = unsteady;
-        self.look_by(now);
     }
 
-    /// Whether upstream has been quiet since something began to wait.
-    fn is_quiet(&self, since: Moment, now: Moment) -> bool {
-        now >= self.quiet_at(since)
+    fn note_released(&mut self, now: Moment) {
+        if self.waiting.take_release() {
+            self.times.note_released(now);
+            self.look_by(now);
+        }
     }
 
-    fn quiet_at(&self, since: Moment) -> Moment {
-        (self.changed + QUIET).min(since + LONGEST)
-    }
-
-    /// When it is removed at the latest. `None` while changes wait, or while a server that could send another reference has not
-    /// responded.
-    fn bound_of(&self, name: &Name, since: Moment, bound: Duration) -> Option<Moment> {
-        let authority = Authority::of(name);
-        let runs = !self.unsteady.contains(&authority) && self.waiting.is_empty();
-        let steady = self.steady.get(&authority).copied().unwrap_or(Moment::START);
-        runs.then(|| since.max(steady).max(self.release) + bound)
-    }
-
-    pub(crate) fn is_due(&self, now: Moment) -> bool {
+    pub(super) fn is_due(&self, now: Moment) -> bool {
         self.next_deadline().is_some_and(|at| at <= now)
     }
 
-    pub(crate) fn next_deadline(&self) -> Option<Moment> {
-        earliest(self.look_at, self.references.next_end().filter(|_| self.look_at.is_none() && self.has_doomed()))
+    pub(super) fn next_deadline(&self) -> Option<Moment> {
+        let is_free = self.look_at.is_none() && !self.removals.is_empty();
+        earliest(self.look_at, self.references.next_end().filter(|_| is_free))
     }
 
-    /// Returns what is removed now. The endpoints of a cluster are removed with it or after it.
-    pub(crate) fn take_dead(
+    /// Returns changes that have waited long enough, each with the clusters that did not arrive: [`Self::waited_for`].
+    pub(super) fn take_overdue(&mut self, now: Moment) -> Vec<(Passed, BTreeSet<Name>)> {
+        self.references.on_time(now);
+        let taken: Vec<_> = self.waiting.take_overdue(&self.times, now);
+        let taken: Vec<_> = taken.into_iter().map(|(key, change)| change.into_passed(key)).collect();
+        let missing: BTreeSet<&Name> = taken.iter().flat_map(|(_, missing)| missing).collect();
+        self.losses.waits += missing.len() as u64;
+        let room = NAMED.saturating_sub(self.losses.awaited.len());
+        self.losses.awaited.extend(missing.into_iter().take(room).cloned());
+        taken
+    }
+
+    /// No later change waits for these clusters: one that is in the tables now has done so.
+    pub(super) fn waited_for(&mut self, clusters: &BTreeSet<Name>) {
+        clusters.iter().for_each(|cluster| self.references.waited_for(cluster));
+    }
+
+    /// Returns removed clusters that nothing refers to any more, and what has stayed for long enough.
+    pub(super) fn take_removals(&mut self, facts: &Facts, now: Moment) -> Vec<Passed> {
+        self.note_released(now);
+        let ended = self.take_ended(now, facts.limits().reference_hold, |name| has_cluster(name, facts));
+        ended.into_iter().map(|(key, removal)| removal.into_passed(key)).collect()
+    }
+
+    fn take_ended(
         &mut self,
         now: Moment,
         bound: Duration,
         is_here: impl Fn(&Name) -> bool,
-    ) -> Vec<(Key, Doomed)> {
-        let mut dead: BTreeMap<Key, Doomed> = BTreeMap::new();
-        let is_over = |name: &Name, since| self.bound_of(name, since, bound).is_some_and(|at| at <= now);
-        let (clusters, endpoints): (Vec<_>, Vec<_>) =
-            self.removable.iter().partition(|((kind, _, _), _)| kind.is(Role::Clusters));
-        let mut fallen = Vec::new();
-        let mut stay = BTreeSet::new();
-        for (key, removable) in clusters {
-            let free = self.is_quiet(removable.since, now) && !self.references.is_any(&key.2);
-            if free || is_over(&key.2, removable.since) {
-                fallen.extend(self.references.is_live(&key.2).then(|| key.2.clone()));
-                dead.insert(key.clone(), *removable);
-            } else {
-                stay.insert(&key.2);
-            }
-        }
-        let gone: BTreeSet<_> = dead.keys().map(|(_, _, name)| name).collect();
-        let stays = |cluster: &Name| {
-            let led_to = self.references.is_any(cluster) && is_here(cluster) && !gone.contains(cluster);
-            led_to || stay.contains(cluster)
-        };
-        let dead_endpoints: Vec<_> = endpoints
-            .into_iter()
-            .filter(|(key, removable)| is_over(&key.2, removable.since) || !self.clusters_of(&key.2).any(stays))
-            .map(|(key, removable)| (key.clone(), *removable))
-            .collect();
-        dead.extend(dead_endpoints);
-        for key in dead.keys() {
-            self.removable.remove(key);
-        }
-        self.dangled.removals += fallen.len() as u64;
-        self.dangled.removed.extend(fallen);
-        self.dangled.removed.truncate(NAMED);
-        self.look_at = self.next_look(now, bound);
-        dead.into_iter().collect()
+    ) -> Vec<(Key, DeferredRemoval)> {
+        let bound = self.removal_bound(bound);
+        let (ended, fallen) = self.removals.take_ended((&self.references, &self.times), is_here, bound, now);
+        self.losses.removals += fallen.len() as u64;
+        self.losses.removed.extend(fallen);
+        self.losses.removed.truncate(NAMED);
+        self.look_at = self.next_look(bound, now);
+        ended
     }
 
-    fn next_look(&self, now: Moment, bound: Duration) -> Option<Moment> {
-        let quiet =
-            self.removable.values().map(|removable| self.quiet_at(removable.since)).filter(|at| *at > now).min();
-        let bounds =
-            self.removable.iter().filter_map(|(key, removable)| self.bound_of(&key.2, removable.since, bound)).min();
-        let waiting = self.next_overdue();
-        let lingering = self.references.next_end().filter(|_| self.has_doomed());
+    /// No removal's time runs while changes wait.
+    fn removal_bound(&self, bound: Duration) -> Option<Duration> {
+        self.waiting.is_empty().then_some(bound)
+    }
+
+    fn next_look(&self, bound: Option<Duration>, now: Moment) -> Option<Moment> {
+        let removal = self.removals.next_end(&self.times, bound, now);
+        let waiting = self.waiting.next_end(&self.times);
+        let lingering = self.references.next_end().filter(|_| !self.removals.is_empty());
         // Lingering references end one by one; their removals can be joined.
         let lingering = lingering.map(|end| end.max(now + QUIET));
-        [quiet, bounds, waiting, lingering].into_iter().flatten().min()
+        earliest(removal, earliest(waiting, lingering))
     }
 
-    pub(crate) fn take_dangled(&mut self) -> OrderLosses {
-        std::mem::take(&mut self.dangled)
+    /// Whether anything waits.
+    pub(super) fn is_any(&self) -> bool {
+        !self.removals.is_empty() || !self.waiting.is_empty()
+    }
+
+    pub(super) fn removals(&self) -> &DeferredRemovals {
+        &self.removals
+    }
+
+    pub(super) fn take_losses(&mut self) -> OrderLosses {
+        std::mem::take(&mut self.losses)
+    }
+
+    /// Returns the dangling clusters, each with since when.
+    pub(super) fn dangling<'a>(&'a self, facts: Facts<'a>) -> impl Iterator<Item = (&'a Name, Moment)> {
+        let is_absent = |entry: &Entry| matches!(entry.presence, Presence::Absent(_));
+        let is_gone = move |name: &Name| facts.entry(facts.clusters(), Class::Named, name).is_some_and(is_absent);
+        self.references.dangling().filter(move |(name, _)| knows_all_clusters_with(name, &facts) || is_gone(name))
+    }
+
+    /// Adds removals and changes that wait. `bound` is `limits.reference_hold`.
+    pub(super) fn add_waits(&self, bound: Duration, now: Moment, list: &mut WaitList) {
+        let subject = |(kind, _, name): &Key| WaitSubject::name(kind, name);
+        let mut is_away = false;
+        for (key, since) in self.waiting.iter() {
+            let age = self.times.age(&key.2, since, now);
+            is_away |= age.is_none();
+            list.add(WaitKind::Change, age.unwrap_or_default(), age.and(Some(WAIT)), || subject(key));
+        }
+        for (key, since) in self.removals.iter() {
+            // While a change waits for an authority that is away, no removal's time runs.
+            let age = self.times.age(&key.2, since, now).filter(|_| !is_away);
+            let longest = bound + WAIT + self.times.second_bound(since, bound);
+            list.add(WaitKind::Removal, age.unwrap_or_default(), age.and(Some(longest)), || subject(key));
+        }
+    }
+
+    /// Returns since when a removed resource stays, and until when at the latest. `bound` is `limits.reference_hold`.
+    pub(super) fn removal_times(&self, key: &Key, bound: Duration) -> Option<HoldTimes> {
+        let since = self.removals.since(key)?;
+        let until = self.times.removal_end(&key.2, since, self.removal_bound(bound));
+        Some(HoldTimes { since: Some(since), until })
+    }
+
+    /// Returns the clusters that a change of routing waits for.
+    pub(super) fn awaited_by(&self, key: &Key) -> Option<(Vec<Name>, HoldTimes)> {
+        let waiting = self.waiting.get(key)?;
+        let until = self.times.change_end(&key.2, waiting.since());
+        Some((waiting.missing_clusters().cloned().collect(), HoldTimes { since: Some(waiting.since()), until }))
     }
 }
 
-/// A resource in the tables was added, replaced or removed.
-pub(super) struct Change<'a> {
-    pub(crate) kind: &'a Type,
-    pub(crate) name: &'a Name,
-    pub(crate) old: Option<&'a Arc<Resource>>,
-    pub(crate) new: Option<&'a Arc<Resource>>,
+fn keeps_order(facts: &Facts) -> bool {
+    !facts.limits().reference_hold.is_zero()
 }
 
-/// Upstream counts as quiet once no cluster and no routing resource has changed for this long.
-const QUIET: Duration = Duration::from_millis(50);
-/// A server that is never quiet delays nothing for longer than this.
-const LONGEST: Duration = Duration::from_secs(1);
+/// Returns whether the set that a cluster would be in is settled, so that a cluster missing from it is absent upstream or still
+/// to come.
+fn knows_all_clusters_with(cluster: &Name, facts: &Facts) -> bool {
+    let clusters = facts.clusters();
+    let Some(set) = facts.set_around(clusters, cluster) else { return false };
+    // A client that requests a cluster by name does so because of the route.
+    !facts.has_name(clusters, cluster) && facts.completeness_of(clusters, &set) >= Completeness::Settled
+}
+
+fn has_cluster(name: &Name, facts: &Facts) -> bool {
+    [Class::Wildcard, Class::Named].into_iter().any(|class| facts.resource(facts.clusters(), class, name).is_some())
+}
+
 /// Names that are remembered for a log line.
 const NAMED: usize = 16;
 
@@ -332,12 +354,23 @@ mod tests {
     use super::*;
     use crate::proto::Any;
     use crate::proto::discovery::Resource as Wrapper;
+    use crate::protocol::wait::Wait;
     use crate::xds::{BodyStore, TypeTable};
 
     const BOUND: Duration = Duration::from_secs(10);
 
     fn at(seconds: u64) -> Moment {
         Moment::START + Duration::from_secs(seconds)
+    }
+
+    fn at_millis(milliseconds: u64) -> Moment {
+        Moment::START + Duration::from_millis(milliseconds)
+    }
+
+    fn route_change(routes: &Type) -> Arc<Resource> {
+        let body = Any { type_url: format!("type.googleapis.com/{}", routes.name()), value: bytes::Bytes::new() };
+        let wrapper = Wrapper { name: "route".into(), resource: Some(body), ..Wrapper::default() };
+        Arc::new(Resource::from_wrapper(0, wrapper, routes, &BodyStore::default()).unwrap())
     }
 
     #[test]
@@ -347,20 +380,18 @@ mod tests {
             .map(|kind| table.resolve(kind));
         let [old, new, route] = ["old", "new", "route"].map(Name::from);
         let (cluster, change) = ((clusters, Class::Wildcard, old.clone()), (routes.clone(), Class::Named, route));
-        let body = Any { type_url: format!("type.googleapis.com/{}", routes.name()), value: bytes::Bytes::new() };
-        let wrapper = Wrapper { name: "route".into(), resource: Some(body), ..Wrapper::default() };
-        let resource = Arc::new(Resource::from_wrapper(0, wrapper, &routes, &BodyStore::default()).unwrap());
+        let resource = route_change(&routes);
 
         let mut order = Order::default();
         order.references.replace(&[], &[old], |_| true, at(0), BOUND);
-        order.doom(cluster.clone(), Origin::default(), at(0));
+        order.defer_removal(cluster.clone(), Origin::default(), at(0));
         order.keep_back(change.clone(), resource, Origin::default(), [new].into(), at(0));
         let removed = |order: &mut Order, seconds| {
-            let dead = order.take_dead(at(seconds), BOUND, |_| true).into_iter().map(|(key, _)| key);
-            dead.collect::<Vec<_>>()
+            let ended = order.take_ended(at(seconds), BOUND, |_| true).into_iter().map(|(key, _)| key);
+            ended.collect::<Vec<_>>()
         };
         assert_eq!(removed(&mut order, 100), [], "it does not run while a change waits");
-        assert!(order.drop_waiting(&change).is_some());
+        assert!(order.waiting.remove(&change).is_some());
         order.note_released(at(100));
         assert_eq!(removed(&mut order, 109), [], "clients have had the change for less than the bound");
         assert_eq!(order.next_deadline(), Some(at(110)));
@@ -375,16 +406,59 @@ mod tests {
         let mut order = Order::default();
         order.references.replace(&[], std::slice::from_ref(&old), |_| true, at(0), BOUND);
         order.note_unsteady(BTreeSet::from([Authority::TopLevel]), at(0));
-        order.doom(cluster.clone(), Origin::default(), at(0));
-        assert_eq!(order.take_dead(at(100), BOUND, |_| true).len(), 0);
+        order.defer_removal(cluster.clone(), Origin::default(), at(0));
+        assert_eq!(order.take_ended(at(100), BOUND, |_| true).len(), 0);
         assert_eq!(order.next_deadline(), None, "no time runs");
 
         order.references.replace(&[old], &[], |_| true, at(200), BOUND);
         assert_eq!(order.next_deadline(), Some(at(210)), "clients may hold what led there until then");
         assert!(order.is_due(at(210)), "a deadline in the past would keep a core busy");
         order.take_overdue(at(210));
-        let dead = order.take_dead(at(210), BOUND, |_| true);
-        assert_eq!(dead.into_iter().map(|(key, _)| key).collect::<Vec<_>>(), [cluster]);
+        let ended = order.take_ended(at(210), BOUND, |_| true);
+        assert_eq!(ended.into_iter().map(|(key, _)| key).collect::<Vec<_>>(), [cluster]);
         assert_eq!(order.next_deadline(), None);
+    }
+
+    /// A removed cluster, and a change of routing that waits for another one.
+    fn order() -> Order {
+        let table = TypeTable::new();
+        let [clusters, routes] = ["envoy.config.cluster.v3.Cluster", "envoy.config.route.v3.RouteConfiguration"]
+            .map(|kind| table.resolve(kind));
+        let resource = route_change(&routes);
+        let mut order = Order::default();
+        order.defer_removal((clusters, Class::Wildcard, "old".into()), Origin::default(), at(0));
+        let change = (routes, Class::Named, "route".into());
+        order.keep_back(change, resource, Origin::default(), ["new".into()].into(), at_millis(500));
+        order
+    }
+
+    fn waits(order: &Order, milliseconds: u64) -> Vec<(WaitKind, Duration, Option<Duration>)> {
+        let mut list = WaitList::keeping(10);
+        order.add_waits(BOUND, at_millis(milliseconds), &mut list);
+        let told = |wait: Wait| (wait.kind, wait.age, wait.bound);
+        list.into_oldest().into_iter().map(told).collect()
+    }
+
+    #[test]
+    fn removals_and_changes_are_listed_with_their_bounds() {
+        let order = order();
+        let expected = [
+            (WaitKind::Removal, Duration::from_millis(1200), Some(BOUND + WAIT)),
+            (WaitKind::Change, Duration::from_millis(700), Some(WAIT)),
+        ];
+        assert_eq!(waits(&order, 1200), expected);
+        assert!(Order::default().waiting.is_empty() && waits(&Order::default(), 1200).is_empty());
+    }
+
+    #[test]
+    fn while_the_control_plane_is_away_neither_has_a_bound_and_afterwards_their_clocks_start_over() {
+        let mut order = order();
+        order.note_unsteady(BTreeSet::from([Authority::TopLevel]), at_millis(600));
+        let away = [WaitKind::Change, WaitKind::Removal].map(|kind| (kind, Duration::ZERO, None));
+        assert_eq!(waits(&order, 60_000), away);
+        order.note_unsteady(BTreeSet::new(), at(60));
+        let again = Duration::from_millis(300);
+        let expected = [(WaitKind::Change, again, Some(WAIT)), (WaitKind::Removal, again, Some(BOUND + WAIT))];
+        assert_eq!(waits(&order, 60_300), expected);
     }
 }

@@ -1,10 +1,13 @@
-//! Counts references to clusters: from the tables, and for a while from resources that were replaced or removed.
+//! Counts references to clusters: from the tables, and for a while from resources that were replaced or removed. Knows the clusters whose
+//! endpoints have another name.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::moment::Moment;
-use crate::xds::Name;
+use crate::protocol::view::keys::Key;
+use crate::xds::{Name, Resource, Role, Type};
 
 #[derive(Debug, Default)]
 pub(super) struct References {
@@ -15,18 +18,79 @@ pub(super) struct References {
     ends: VecDeque<(Moment, Name)>,
     /// Clusters that a resource refers to and that are absent, with since when.
     dangling: BTreeMap<Name, Dangling>,
+    /// Clusters whose endpoints have another name, by that name.
+    clusters_of: BTreeMap<Name, BTreeSet<Name>>,
+    /// Removed route configurations that clients still request: an Envoy continues to use the last one.
+    kept: BTreeMap<Key, Arc<Resource>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(in crate::protocol::view) struct Dangling {
-    pub(crate) since: Moment,
+struct Dangling {
+    since: Moment,
     /// A change that refers to it has waited for it once.
-    pub(crate) waited: bool,
+    waited: bool,
+}
+
+/// A resource in the tables was added, replaced or removed.
+pub(super) struct Change<'a> {
+    pub(super) kind: &'a Type,
+    pub(super) name: &'a Name,
+    pub(super) old: Option<&'a Arc<Resource>>,
+    pub(super) new: Option<&'a Arc<Resource>>,
 }
 
 impl References {
+    /// A cluster, or a resource that refers to clusters, was replaced.
+    pub(super) fn record(&mut self, change: &Change, is_here: impl Fn(&Name) -> bool, now: Moment, linger: Duration) {
+        let old = change.old.map_or(&[][..], |old| old.body.clusters(change.kind));
+        let new = change.new.map_or(&[][..], |new| new.body.clusters(change.kind));
+        self.replace(old, new, is_here, now, linger);
+        if !change.kind.is(Role::Clusters) {
+            return;
+        }
+        let endpoints =
+            |of: Option<&Arc<Resource>>| of.and_then(|of| of.refers_to.clone()).filter(|name| name != change.name);
+        let (before, after) = (endpoints(change.old), endpoints(change.new));
+        if before != after {
+            before.into_iter().for_each(|name| self.leave_endpoints(&name, change.name));
+            if let Some(name) = after {
+                self.clusters_of.entry(name).or_default().insert(change.name.clone());
+            }
+        }
+        match (change.old, change.new) {
+            (_, Some(_)) => drop(self.dangling.remove(change.name)),
+            (Some(_), None) if self.is_live(change.name) => {
+                self.dangling.insert(change.name.clone(), Dangling { since: now, waited: true });
+            }
+            (_, None) => {}
+        }
+    }
+
+    fn leave_endpoints(&mut self, endpoints: &Name, cluster: &Name) {
+        if let Some(clusters) = self.clusters_of.get_mut(endpoints) {
+            clusters.remove(cluster);
+            if clusters.is_empty() {
+                self.clusters_of.remove(endpoints);
+            }
+        }
+    }
+
+    /// Returns the clusters that may take their endpoints under this name.
+    pub(super) fn clusters_of<'a>(&'a self, endpoints: &'a Name) -> impl Iterator<Item = &'a Name> {
+        std::iter::once(endpoints).chain(self.clusters_of.get(endpoints).into_iter().flatten())
+    }
+
+    /// A removed resource still leads where it did.
+    pub(super) fn keep(&mut self, key: Key, resource: Arc<Resource>) {
+        self.kept.insert(key, resource);
+    }
+
+    pub(super) fn take_kept(&mut self, key: &Key) -> Option<Arc<Resource>> {
+        if self.kept.is_empty() { None } else { self.kept.remove(key) }
+    }
+
     /// The references of a resource have changed. Both lists are sorted, without duplicates.
-    pub(crate) fn replace(
+    pub(super) fn replace(
         &mut self,
         old: &[Name],
         new: &[Name],
@@ -52,7 +116,7 @@ impl References {
         }
     }
 
-    pub(crate) fn on_time(&mut self, now: Moment) {
+    pub(super) fn on_time(&mut self, now: Moment) {
         let over = self.ends.iter().take_while(|(end, _)| *end <= now).count();
         for (_, name) in self.ends.drain(..over) {
             take_one(&mut self.lingering, &name);
@@ -60,38 +124,29 @@ impl References {
     }
 
     /// When the next lingering reference ends.
-    pub(crate) fn next_end(&self) -> Option<Moment> {
+    pub(super) fn next_end(&self) -> Option<Moment> {
         self.ends.front().map(|(end, _)| *end)
     }
 
-    pub(crate) fn is_live(&self, cluster: &Name) -> bool {
+    pub(super) fn is_live(&self, cluster: &Name) -> bool {
         self.live.contains_key(cluster)
     }
 
-    pub(crate) fn is_any(&self, cluster: &Name) -> bool {
+    pub(super) fn is_any(&self, cluster: &Name) -> bool {
         self.is_live(cluster) || self.lingering.contains_key(cluster)
     }
 
-    pub(crate) fn appeared(&mut self, cluster: &Name) {
-        self.dangling.remove(cluster);
-    }
-
-    pub(crate) fn vanished(&mut self, cluster: &Name, now: Moment) {
-        if self.is_live(cluster) {
-            self.dangling.insert(cluster.clone(), Dangling { since: now, waited: true });
-        }
-    }
-
-    pub(crate) fn dangling(&self) -> &BTreeMap<Name, Dangling> {
-        &self.dangling
+    /// Returns the absent clusters that a resource refers to, each with since when.
+    pub(super) fn dangling(&self) -> impl Iterator<Item = (&Name, Moment)> {
+        self.dangling.iter().map(|(name, dangling)| (name, dangling.since))
     }
 
     /// Whether a change that refers to this cluster waits for it: not again if it did not arrive the first time.
-    pub(crate) fn is_worth_waiting(&self, cluster: &Name) -> bool {
+    pub(super) fn is_worth_waiting(&self, cluster: &Name) -> bool {
         self.dangling.get(cluster).is_none_or(|dangling| !dangling.waited)
     }
 
-    pub(crate) fn waited_for(&mut self, cluster: &Name) {
+    pub(super) fn waited_for(&mut self, cluster: &Name) {
         if let Some(dangling) = self.dangling.get_mut(cluster) {
             dangling.waited = true;
         }

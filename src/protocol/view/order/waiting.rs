@@ -1,21 +1,64 @@
-//! Changes of routing that wait for clusters and are not in the tables yet.
+//! Changes of routing that wait for clusters and are not in the tables yet, and until when anything in the order waits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Key, NAMED, Order, Waiting};
 use crate::protocol::moment::Moment;
-use crate::protocol::view::update::Origin;
+use crate::protocol::view::keys::Key;
+use crate::protocol::view::update::{Origin, Passed, Update};
 use crate::xds::{Authority, Name, Resource};
 
-impl Order {
-    /// Returns the clusters that no change has waited for yet.
-    pub(crate) fn worth_waiting(&self, clusters: impl Iterator<Item = Name>) -> BTreeSet<Name> {
-        clusters.filter(|name| self.references.is_worth_waiting(name)).collect()
+/// Changes of routing that wait.
+#[derive(Debug, Default)]
+pub(super) struct WaitingChanges {
+    changes: BTreeMap<Key, WaitingChange>,
+    /// The missing clusters, each with the changes that wait for it.
+    missing: BTreeMap<Name, BTreeSet<Key>>,
+    /// Whether a change has waited since the last release.
+    have_waited: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct WaitingChange {
+    since: Moment,
+    resource: Arc<Resource>,
+    origin: Origin,
+    /// Clusters that are missing.
+    left: BTreeSet<Name>,
+}
+
+impl WaitingChange {
+    pub(super) fn since(&self) -> Moment {
+        self.since
     }
 
-    pub(crate) fn keep_back(
+    pub(super) fn missing_clusters(&self) -> impl Iterator<Item = &Name> {
+        self.left.iter()
+    }
+
+    /// Returns what is applied once it waits no more, and the clusters that did not arrive.
+    pub(super) fn into_passed(self, (kind, class, key): Key) -> (Passed, BTreeSet<Name>) {
+        let update = Update::Upsert { kind, class, key, resource: self.resource };
+        (Passed { update, origin: self.origin, received: self.since }, self.left)
+    }
+}
+
+impl WaitingChanges {
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<&WaitingChange> {
+        self.changes.get(key)
+    }
+
+    /// Returns since when each waits.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, Moment)> {
+        self.changes.iter().map(|(key, waiting)| (key, waiting.since))
+    }
+
+    pub(super) fn keep_back(
         &mut self,
         key: Key,
         resource: Arc<Resource>,
@@ -24,22 +67,20 @@ impl Order {
         now: Moment,
     ) {
         // A server that changes it again and again does not make it wait longer.
-        let since = self.drop_waiting(&key).map_or(now, |waiting| waiting.since);
+        let since = self.remove(&key).map_or(now, |waiting| waiting.since);
         for name in &left {
             self.missing.entry(name.clone()).or_default().insert(key.clone());
         }
-        self.changed = now;
-        self.waiting.insert(key, Waiting { since, resource, origin, left });
-        self.is_held = true;
-        self.look_by(now);
+        self.changes.insert(key, WaitingChange { since, resource, origin, left });
+        self.have_waited = true;
     }
 
     /// Ends the wait of a change: another one has come for the name, or its time is over.
-    pub(crate) fn drop_waiting(&mut self, key: &Key) -> Option<Waiting> {
-        if self.waiting.is_empty() {
+    pub(super) fn remove(&mut self, key: &Key) -> Option<WaitingChange> {
+        if self.changes.is_empty() {
             return None; // the usual case
         }
-        let waiting = self.waiting.remove(key)?;
+        let waiting = self.changes.remove(key)?;
         for name in &waiting.left {
             if let Some(keys) = self.missing.get_mut(name) {
                 keys.remove(key);
@@ -51,45 +92,113 @@ impl Order {
         Some(waiting)
     }
 
-    pub(crate) fn note_released(&mut self, now: Moment) {
-        if self.waiting.is_empty() && std::mem::take(&mut self.is_held) {
-            self.release = now;
-            self.look_by(now);
-        }
+    /// A cluster is present. Takes out the changes that have waited for it alone.
+    pub(super) fn take_ready(&mut self, cluster: &Name) -> Vec<(Key, WaitingChange)> {
+        let keys = self.missing.remove(cluster).unwrap_or_default();
+        let is_ready = |key: &Key| {
+            let waiting = self.changes.get_mut(key);
+            waiting.is_some_and(|waiting| {
+                waiting.left.remove(cluster);
+                waiting.left.is_empty()
+            })
+        };
+        let ready: Vec<Key> = keys.into_iter().filter(is_ready).collect();
+        self.take_all(ready)
     }
 
-    /// Returns changes that have waited long enough, although their clusters did not arrive. While a server is unreachable,
-    /// changes of its names wait: the clusters may come when it is back.
-    pub(crate) fn take_overdue(&mut self, now: Moment) -> Vec<(Key, Waiting)> {
-        self.references.on_time(now);
-        let over: Vec<Key> =
-            self.waiting.keys().filter(|key| self.goes_by(key).is_some_and(|at| at <= now)).cloned().collect();
-        let taken = over.into_iter().filter_map(|key| Some((key.clone(), self.drop_waiting(&key)?)));
-        let taken: Vec<(Key, Waiting)> = taken.collect();
-        let missing: BTreeSet<&Name> = taken.iter().flat_map(|(_, waiting)| &waiting.left).collect();
-        self.dangled.waits += missing.len() as u64;
-        let room = NAMED.saturating_sub(self.dangled.awaited.len());
-        self.dangled.awaited.extend(missing.into_iter().take(room).cloned());
-        taken
+    /// Takes out changes that have waited long enough, although their clusters did not arrive. While a server is unreachable, changes of its
+    /// names wait: the clusters may come when it is back.
+    pub(super) fn take_overdue(&mut self, times: &WaitTimes, now: Moment) -> Vec<(Key, WaitingChange)> {
+        let is_over = |(key, since): &(&Key, Moment)| times.change_end(&key.2, *since).is_some_and(|at| at <= now);
+        let over: Vec<Key> = self.iter().filter(is_over).map(|(key, _)| key.clone()).collect();
+        self.take_all(over)
     }
 
-    /// Until when a change waits at most; `None` while its authority is unsteady. That the server is quiet ends no wait: one
-    /// that pauses between a route and its cluster looks just like one that has no such cluster.
-    pub(super) fn goes_by(&self, key: &Key) -> Option<Moment> {
-        let waiting = self.waiting.get(key)?;
-        let authority = Authority::of(&key.2);
-        let steady = self.steady.get(&authority).copied().unwrap_or(Moment::START);
-        (!self.unsteady.contains(&authority)).then_some(waiting.since.max(steady) + WAIT)
+    fn take_all(&mut self, keys: Vec<Key>) -> Vec<(Key, WaitingChange)> {
+        keys.into_iter().filter_map(|key| self.remove(&key).map(|waiting| (key, waiting))).collect()
     }
 
-    pub(crate) fn next_overdue(&self) -> Option<Moment> {
-        self.waiting.keys().filter_map(|key| self.goes_by(key)).min()
+    /// Whether the last change that waited does so no more, since the last call.
+    pub(super) fn take_release(&mut self) -> bool {
+        self.changes.is_empty() && std::mem::take(&mut self.have_waited)
     }
 
-    pub(crate) fn waited_for(&mut self, waiting: &Waiting) {
-        waiting.left.iter().for_each(|cluster| self.references.waited_for(cluster));
+    /// Returns when the first of them has waited long enough.
+    pub(super) fn next_end(&self, times: &WaitTimes) -> Option<Moment> {
+        self.iter().filter_map(|(key, since)| times.change_end(&key.2, since)).min()
     }
 }
 
+/// What decides when a wait ends.
+#[derive(Debug, Default)]
+pub(super) struct WaitTimes {
+    /// When a cluster or a routing resource last changed.
+    changed: Moment,
+    /// When the last waiting change of routing was released.
+    released: Moment,
+    /// Authorities whose server is unreachable, or has not sent its routing since it came back; and since when others are steady.
+    unsteady: BTreeSet<Authority>,
+    steady: BTreeMap<Authority, Moment>,
+}
+
+impl WaitTimes {
+    pub(super) fn note_changed(&mut self, now: Moment) {
+        self.changed = now;
+    }
+
+    pub(super) fn note_released(&mut self, now: Moment) {
+        self.released = now;
+    }
+
+    /// Returns whether that changes anything.
+    pub(super) fn note_unsteady(&mut self, unsteady: BTreeSet<Authority>, now: Moment) -> bool {
+        if unsteady == self.unsteady {
+            return false;
+        }
+        let back = self.unsteady.difference(&unsteady).cloned();
+        self.steady.extend(back.map(|authority| (authority, now)));
+        self.unsteady = unsteady;
+        true
+    }
+
+    /// Returns since when the authority of a name is steady; `None` while it is not.
+    fn steady_since(&self, name: &Name) -> Option<Moment> {
+        let authority = Authority::of(name);
+        let is_steady = !self.unsteady.contains(&authority);
+        is_steady.then(|| self.steady.get(&authority).copied().unwrap_or(Moment::START))
+    }
+
+    /// Returns for how long something has waited, by a clock that starts over when the authority is steady again; `None` while it is not.
+    pub(super) fn age(&self, name: &Name, since: Moment, now: Moment) -> Option<Duration> {
+        Some(now - since.max(self.steady_since(name)?))
+    }
+
+    /// Returns when upstream will have been quiet since something began to wait, if it says no more.
+    pub(super) fn quiet_at(&self, since: Moment) -> Moment {
+        (self.changed + QUIET).min(since + LONGEST)
+    }
+
+    /// Until when a change waits at most; `None` while its authority is unsteady. That the server is quiet ends no wait: one that pauses
+    /// between a route and its cluster looks just like one that has no such cluster.
+    pub(super) fn change_end(&self, name: &Name, since: Moment) -> Option<Moment> {
+        Some(since.max(self.steady_since(name)?) + WAIT)
+    }
+
+    /// Until when a removed resource stays at most. `None` while changes wait (`bound`), or while a server that could send another reference has
+    /// not responded.
+    pub(super) fn removal_end(&self, name: &Name, since: Moment, bound: Option<Duration>) -> Option<Moment> {
+        Some(since.max(self.steady_since(name)?).max(self.released) + bound?)
+    }
+
+    /// Returns how much longer a removal may wait that a change was released after: its time begins anew once.
+    pub(super) fn second_bound(&self, since: Moment, bound: Duration) -> Duration {
+        if self.released > since { bound } else { Duration::ZERO }
+    }
+}
+
+/// Upstream counts as quiet once no cluster and no routing resource has changed for this long.
+pub(super) const QUIET: Duration = Duration::from_millis(50);
+/// A server that is never quiet delays nothing for longer than this.
+const LONGEST: Duration = Duration::from_secs(1);
 /// A change waits for no longer than this while its server could send the clusters.
 pub(super) const WAIT: Duration = Duration::from_secs(1);

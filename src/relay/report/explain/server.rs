@@ -4,7 +4,7 @@ use super::{LadderBook, Reason, ServerBook, SessionBook, ViewBook};
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Known;
 use crate::protocol::upstream::RequestState;
-use crate::protocol::view::{AbsenceEvidence, Held};
+use crate::protocol::view::{AbsenceEvidence, HoldTimes};
 use crate::xds::Name;
 
 /// Returns what the view does about the name, and what its servers say.
@@ -15,7 +15,8 @@ pub(super) fn of_view(book: &ViewBook, known: &Known) -> Vec<Reason> {
     for server in book.requests.iter().filter(|server| server.is_active || server.connected) {
         reasons.extend(of_server(server, known, now));
     }
-    let held = |code, text: String, held: &Held| Reason::of(code, text).since(held.since, now).until(held.until, now);
+    let held =
+        |code, text: String, held: &HoldTimes| Reason::of(code, text).since(held.since, now).until(held.until, now);
     let holds = &book.holds;
     if let Some(of) = &holds.braked {
         let text = "the server has removed it, or changed it together with removals, and a brake holds that (/brakes)";

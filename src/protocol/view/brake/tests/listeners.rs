@@ -7,7 +7,7 @@ fn renamed_listeners_wait_with_the_removals() {
     let mut bench = Bench::new(LDS, 20);
     bench.set(100..110);
     assert_eq!((bench.present(), bench.held()), ((0..20).collect(), 20));
-    assert_eq!(bench.view.brakes(0)[0].changes, 10);
+    assert_eq!(bench.view.holds().brakes(0)[0].changes, 10);
     bench.pass(GRACE);
     assert_eq!((bench.present(), bench.held()), ((100..110).collect(), 0));
 }
@@ -30,7 +30,7 @@ fn all_passes_when_the_server_takes_the_removals_back() {
     bench.pass(5);
     bench.set((0..20).chain([100]));
     assert_eq!((bench.count(), bench.held()), (21, 0));
-    assert!(bench.view.brakes(0).is_empty());
+    assert!(bench.view.holds().brakes(0).is_empty());
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn changes_that_an_operator_releases_pass_though_no_removal_is_released_with_the
     let mut bench = Bench::new(LDS, 100);
     bench.remove(0..40);
     bench.send(50, "changed");
-    let seen = bench.view.brakes(0)[0].generation;
+    let seen = bench.view.holds().brakes(0)[0].generation;
     bench.remove(60..100);
     (0..40).for_each(|number| bench.send(number, "")); // it takes back what the operator has seen
     assert_eq!((bench.held(), bench.content(50).unwrap()), (40, b"".to_vec()));

@@ -4,7 +4,7 @@ use super::*;
 
 /// A view in a new process that has the tables of an old one.
 fn restarted(old: &Bench, count: usize) -> Bench {
-    let state = old.view.brake_state(old.now);
+    let state = old.view.holds().brake_state(old.now);
     let mut bench = Bench::empty(LDS, limits());
     bench.kind = old.kind.clone();
     let wanted = InterestChange { kind: bench.kind.clone(), selector: Selector::Wildcard, on: true };
@@ -39,8 +39,10 @@ fn the_time_of_a_removal_goes_on() {
 fn what_is_held_changes_by_what_is_said_of_it_and_not_by_time_or_by_other_resources() {
     let mut bench = Bench::new(CDS, 100);
     let mut changes = {
-        let mut last = bench.view.brake_changes();
-        move |bench: &Bench| std::mem::replace(&mut last, bench.view.brake_changes()) != bench.view.brake_changes()
+        let mut last = bench.view.holds().brake_changes();
+        move |bench: &Bench| {
+            std::mem::replace(&mut last, bench.view.holds().brake_changes()) != bench.view.holds().brake_changes()
+        }
     };
     bench.set(0..50);
     assert!(changes(&bench));
@@ -50,7 +52,7 @@ fn what_is_held_changes_by_what_is_said_of_it_and_not_by_time_or_by_other_resour
         bench.settle();
         assert!(!changes(&bench), "in round {round}");
     }
-    let is_stopped = |bench: &Bench| bench.view.brake_state(bench.now).sets[0].is_stopped;
+    let is_stopped = |bench: &Bench| bench.view.holds().brake_state(bench.now).sets[0].is_stopped;
     assert!(!is_stopped(&bench));
     bench.interrupt();
     assert!(changes(&bench) && is_stopped(&bench));
@@ -61,7 +63,7 @@ fn what_is_held_changes_by_what_is_said_of_it_and_not_by_time_or_by_other_resour
     bench.send(70, "");
     assert!(changes(&bench), "one is back");
     bench.set(0..100);
-    assert!(changes(&bench) && bench.view.brakes(0).is_empty(), "all are back");
+    assert!(changes(&bench) && bench.view.holds().brakes(0).is_empty(), "all are back");
 }
 
 #[test]
@@ -111,7 +113,7 @@ fn what_is_not_present_any_more_is_left_out() {
 fn any_state_can_be_read() {
     let mut old = Bench::new(CDS, 100);
     old.set(0..50);
-    let mut state = old.view.brake_state(old.now);
+    let mut state = old.view.holds().brake_state(old.now);
     for set in &mut state.sets {
         set.sizes = vec![(Duration::MAX, usize::MAX), (Duration::ZERO, 0), (Duration::MAX, 1)];
         (set.start_size, set.empty_for) = (usize::MAX, Some(Duration::MAX));

@@ -6,7 +6,7 @@ use crate::protocol::wait::{WaitKind, WaitList};
 /// How many are held, for how long the oldest, and for how long at most, in seconds.
 fn waits(bench: &Bench) -> (usize, u64, Option<u64>) {
     let mut list = WaitList::keeping(1);
-    bench.view.add_waits(bench.now, &mut list);
+    bench.view.holds().add_waits(bench.now, &mut list);
     let Some((kind, sum)) = list.sums().next() else { return (0, 0, None) };
     assert_eq!(kind, WaitKind::Brake);
     let bound = list.into_oldest().remove(0).bound;

@@ -1,0 +1,260 @@
+//! What one response of a server does to its set: what it removes and adds, and what of that passes while a brake holds a part.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::hold::{Hold, LetGo, StatedRemoval};
+use super::report::ReleaseReason;
+use crate::protocol::faults::Fault;
+use crate::protocol::moment::Moment;
+use crate::protocol::view::collections::Collection;
+use crate::protocol::view::keys::{Selector, SetKey};
+use crate::protocol::view::resource_table::ResourceTable;
+use crate::protocol::view::stage::{Facts, Unit, class_of};
+use crate::protocol::view::update::{Completeness, Evidence, Origin, Retain, Update};
+use crate::xds::{Name, Resource};
+
+/// The difference of one response to a set, if it may matter to a brake.
+#[derive(Debug, Default)]
+pub(super) struct Statement {
+    /// Present resources that it removes, those included that are held.
+    removed: BTreeSet<Name>,
+    /// How many names it adds.
+    added: usize,
+}
+
+impl Statement {
+    /// Reads the difference to a set of `before` resources, unless it can have none that matters: a large set that grows is not gone through.
+    pub(super) fn read(set: &SetKey, unit: &Unit, before: usize, hold: Option<&Hold>, facts: &Facts) -> Self {
+        let may_matter = |update: &Update| match update {
+            Update::Absent { evidence, .. } => *evidence == Evidence::Reported,
+            Update::FullSet { resources, .. } => hold.is_some() || resources.len() < before,
+            Update::Unchanged { .. } => hold.is_some(),
+            _ => false,
+        };
+        let mut statement = Self::default();
+        if unit.updates.iter().any(may_matter) {
+            unit.updates.iter().for_each(|update| statement.add(set, update, unit.origin, hold, facts));
+        }
+        statement
+    }
+
+    fn add(&mut self, set: &SetKey, update: &Update, origin: Origin, hold: Option<&Hold>, facts: &Facts) {
+        let (kind, class) = (&set.0, class_of(&set.1));
+        let is_removable = |name: &Name| is_removable(set, name, origin, facts);
+        match update {
+            Update::Absent { key, evidence: Evidence::Reported, .. } => match &set.1 {
+                Selector::Name(glob) if glob == key => {
+                    let members = facts.collection(kind, glob).into_iter().flat_map(Collection::members);
+                    self.removed.extend(members.filter(|name| is_removable(name)).cloned());
+                }
+                _ if is_removable(key) => drop(self.removed.insert(key.clone())),
+                _ => {}
+            },
+            Update::Upsert { key, .. } => self.added += usize::from(!facts.is_intended(kind, class, key)),
+            Update::FullSet { resources, retain, .. } => {
+                let is_new = |name: &Name| !facts.is_intended(kind, class, name);
+                self.added += resources.iter().filter(|resource| is_new(&resource.name)).count();
+                if let Retain::These(retained) = retain {
+                    // It removes members by lacking them.
+                    let sent: BTreeSet<&Name> = resources.iter().map(|of| &of.name).chain(retained).collect();
+                    let here = facts.table(kind, class).into_iter().flat_map(ResourceTable::present_names);
+                    let vanished = here.filter(|name| !sent.contains(name) && is_removable(name));
+                    self.removed.extend(vanished.cloned());
+                }
+            }
+            Update::Unchanged { .. } => {
+                self.removed.extend(hold.into_iter().flat_map(|hold| hold.names_removed_by(origin.server)).cloned());
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn shrinks(&self, before: usize) -> bool {
+        self.size_after(before) < before
+    }
+
+    /// Returns the size of the set after it. Counts as if nothing were held yet.
+    pub(super) fn size_after(&self, before: usize) -> usize {
+        (before + self.added).saturating_sub(self.removed.len())
+    }
+}
+
+/// Whether a server can remove it: it is there, and not kept for a server above this one.
+fn is_removable((kind, of): &SetKey, name: &Name, origin: Origin, facts: &Facts) -> bool {
+    let class = class_of(of);
+    facts.is_intended(kind, class, name) && facts.may_remove(&(kind.clone(), class, name.clone()), origin)
+}
+
+/// What a response does to a hold.
+pub(super) struct Judgement<'a> {
+    set: &'a SetKey,
+    hold: &'a mut Hold,
+    facts: &'a Facts<'a>,
+    origin: Origin,
+    now: Moment,
+    passing: Vec<Update>,
+    /// Names that are added although the brake holds.
+    added: usize,
+    /// Removals that pass, since their server has no brakes.
+    removed: usize,
+    /// Held removals that the server states once more, and that this lets go.
+    agreed: BTreeSet<Name>,
+    /// It removes more than what is held.
+    removes_more: bool,
+}
+
+impl<'a> Judgement<'a> {
+    pub(super) fn new(set: &'a SetKey, hold: &'a mut Hold, facts: &'a Facts<'a>, origin: Origin, now: Moment) -> Self {
+        let (passing, added, removed) = Default::default();
+        let (agreed, removes_more) = Default::default();
+        Self { set, hold, facts, origin, now, passing, added, removed, agreed, removes_more }
+    }
+
+    /// Judges what a server says of a set of which something is held, or is held from now on. Returns what passes of it, and what is let go
+    /// since it says so.
+    pub(super) fn judge(mut self, unit: Unit, statement: &Statement) -> (Unit, LetGo, ReleaseReason) {
+        let rules = &self.facts.limits().brakes;
+        self.hold_removals(statement);
+        let Unit { origin, received, updates } = unit;
+        updates.into_iter().for_each(|update| self.pass(update));
+        let Self { set, hold, facts, now, passing, added, removed, agreed, removes_more, .. } = self;
+        let intended = hold.intended_size(facts.size_of(set) + added, removed);
+        let (let_go, reason) = if !hold.is_too_much(intended, rules) {
+            (hold.take_all(rules), ReleaseReason::Recovered)
+        } else if !agreed.is_empty() && !removes_more && intended > 0 {
+            (hold.take_named(&agreed, rules), ReleaseReason::Agreed)
+        } else {
+            (LetGo::new(), ReleaseReason::Recovered)
+        };
+        hold.note_size(intended, now, rules);
+        let updates = passing.into_iter().map(|update| adapted(hold, update)).collect();
+        (Unit { origin, received, updates }, let_go, reason)
+    }
+
+    /// Holds the removals of a response. Those that are held already are stated again, which may end their time.
+    fn hold_removals(&mut self, statement: &Statement) {
+        let Self { set: (kind, of), facts, origin, now, .. } = *self;
+        let (limits, class) = (facts.limits(), class_of(of));
+        let mut group = None;
+        for name in &statement.removed {
+            if origin.skips_brakes {
+                self.hold.remove(name, &limits.brakes);
+                self.removed += 1;
+                continue;
+            }
+            if facts.entry(kind, class, name).is_some_and(|entry| entry.origin.from_disk) {
+                self.passing.push(Update::RemovalHeld { kind: kind.clone(), class, key: name.clone() });
+            }
+            let generation = || *group.get_or_insert_with(|| limits.brakes.generations.next());
+            match self.hold.state_removal(name, origin, generation, now, limits) {
+                StatedRemoval::First => self.removes_more = true,
+                StatedRemoval::Agreed => drop(self.agreed.insert(name.clone())),
+                StatedRemoval::Again => {}
+            }
+        }
+        if self.removes_more && limits.faults.has(Fault::BrakeStartsOver) {
+            self.hold.start_over(now, &limits.brakes);
+        }
+    }
+
+    fn pass(&mut self, update: Update) {
+        let Self { set: (kind, of), facts, .. } = *self;
+        let (class, rules) = (class_of(of), &facts.limits().brakes);
+        match update {
+            Update::Absent { ref key, evidence: Evidence::Reported, .. } => {
+                if matches!(of, Selector::Name(glob) if glob == key) && self.hold.removals() > 0 {
+                    return self.pass_end();
+                }
+                if !self.hold.has_removal(key) {
+                    self.hold.remove(key, rules); // a change that waits
+                    self.passing.push(update);
+                }
+            }
+            Update::Upsert { ref key, ref resource, .. } => {
+                if self.waits_with_hold(key, resource) {
+                    return;
+                }
+                self.hold.cancel(key, rules);
+                self.added += usize::from(!facts.is_intended(kind, class, key));
+                self.passing.push(update);
+            }
+            Update::Refresh { ref key, .. } => {
+                self.hold.take_back(key, rules);
+                self.passing.push(update);
+            }
+            Update::FullSet { resources, retain, .. } => self.pass_set(resources, retain),
+            Update::Absent { evidence: Evidence::Silence, .. }
+            | Update::Kept { .. }
+            | Update::Expired { .. }
+            | Update::Error { .. }
+            | Update::Progress { .. }
+            | Update::Interrupted { .. }
+            | Update::Unchanged { .. }
+            | Update::Unreadable { .. }
+            | Update::RemovalHeld { .. }
+            | Update::PartHeld { .. } => self.passing.push(update),
+        }
+    }
+
+    fn pass_set(&mut self, resources: Vec<Arc<Resource>>, retain: Retain) {
+        let Self { set: (kind, of), facts, .. } = *self;
+        let (class, rules) = (class_of(of), &facts.limits().brakes);
+        if let Retain::These(names) = &retain {
+            names.iter().for_each(|name| self.hold.take_back(name, rules));
+        }
+        if !kind.can_conflict() {
+            for resource in &resources {
+                self.hold.take_back(&resource.name, rules);
+                self.added += usize::from(!facts.is_intended(kind, class, &resource.name));
+            }
+            return self.passing.push(Update::FullSet { kind: kind.clone(), resources, retain });
+        }
+        let sent: BTreeSet<&Name> = resources.iter().map(|resource| &resource.name).collect();
+        let is_lacking = |name: &Name| matches!(&retain, Retain::These(names) if !names.contains(name));
+        self.hold.drop_waiting(rules, |name| !sent.contains(name) && is_lacking(name));
+        for resource in resources {
+            let (kind, key) = (kind.clone(), resource.name.clone());
+            let entry = facts.entry(&kind, class, &key);
+            if entry.is_some_and(|entry| entry.is_unchanged_by(&resource, self.origin)) {
+                self.hold.cancel(&key, rules);
+            } else {
+                self.pass(Update::Upsert { kind, class, key, resource });
+            }
+        }
+        self.pass_end();
+    }
+
+    /// All of the set has come.
+    fn pass_end(&mut self) {
+        let (kind, of) = self.set.clone();
+        self.passing.push(Update::Progress { kind, of, completeness: Completeness::Complete });
+    }
+
+    /// Whether a change waits for what is held, since the two may not fit together. Then it is held too.
+    fn waits_with_hold(&mut self, name: &Name, resource: &Arc<Resource>) -> bool {
+        let Self { set: (kind, of), facts, origin, now, .. } = *self;
+        let (class, rules) = (class_of(of), &facts.limits().brakes);
+        let is_same = facts.resource(kind, class, name).is_some_and(|present| present.full == resource.full);
+        let waits = kind.can_conflict() && !is_same && !origin.skips_brakes;
+        if waits {
+            let is_new = !facts.is_intended(kind, class, name);
+            self.hold.wait(name, resource.clone(), is_new, origin, now, rules);
+        }
+        waits
+    }
+}
+
+/// Adapts an update to what is held in the end: a set keeps what is held, and is not complete while new names wait.
+fn adapted(hold: &mut Hold, update: Update) -> Update {
+    match update {
+        Update::FullSet { kind, resources, retain: Retain::These(mut names) } => {
+            names.extend(hold.removed_names().cloned());
+            Update::FullSet { kind, resources, retain: Retain::These(names) }
+        }
+        Update::Progress { kind, of, completeness: Completeness::Complete } if hold.withhold_completeness() => {
+            Update::Progress { kind, of, completeness: Completeness::Settled }
+        }
+        update => update,
+    }
+}

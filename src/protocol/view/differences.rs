@@ -1,0 +1,76 @@
+//! What is different in a set that a server sends again, or in a collection that it removes: the updates that are left of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::vec;
+
+use super::keys::{Class, Selector};
+use super::stage::Facts;
+use super::update::{Completeness, Evidence, Origin, Retain, Update};
+use crate::xds::{Name, Resource, Type};
+
+/// The updates, one by one: what has changed, what has vanished, and that all of the set has come.
+#[derive(Debug)]
+pub(super) struct Differences {
+    kind: Type,
+    class: Class,
+    changed: vec::IntoIter<Arc<Resource>>,
+    vanished: vec::IntoIter<Name>,
+    is_complete: bool,
+}
+
+impl Differences {
+    /// Finds what a `*` set changes and removes. In a large set they are few, and only they are applied, unless `all` are.
+    pub(super) fn of_set(
+        kind: Type,
+        sent: Vec<Arc<Resource>>,
+        retain: &Retain,
+        origin: Origin,
+        facts: &Facts,
+        all: bool,
+    ) -> Self {
+        let class = Class::Wildcard;
+        let table = facts.table(&kind, class);
+        let entry = |resource: &Resource| table.and_then(|table| table.get(&resource.name));
+        let present =
+            sent.iter().filter(|resource| entry(resource).is_some_and(|entry| entry.resource().is_some())).count();
+        let vanished: Vec<Name> = match retain {
+            Retain::These(names) if table.is_some_and(|table| table.present() != present) => {
+                let here: BTreeSet<&Name> = sent.iter().map(|resource| &resource.name).chain(names).collect();
+                let names = table.into_iter().flat_map(|table| table.present_names());
+                names.filter(|name| !here.contains(name)).cloned().collect()
+            }
+            Retain::These(_) | Retain::Everything => Vec::new(),
+        };
+        let is_unchanged =
+            |resource: &Arc<Resource>| entry(resource).is_some_and(|entry| entry.is_unchanged_by(resource, origin));
+        let changed = match all {
+            true => sent,
+            false => sent.iter().filter(|resource| !is_unchanged(resource)).cloned().collect(),
+        };
+        Self { kind, class, changed: changed.into_iter(), vanished: vanished.into_iter(), is_complete: true }
+    }
+
+    /// A collection is removed with its members.
+    pub(super) fn of_removed_collection(kind: Type, glob: Name, facts: &Facts) -> Self {
+        let members = facts.collection(&kind, &glob).into_iter().flat_map(|of| of.members().cloned());
+        let vanished = members.chain([glob]).collect::<Vec<_>>().into_iter();
+        Self { kind, class: Class::Named, changed: Vec::new().into_iter(), vanished, is_complete: false }
+    }
+}
+
+impl Iterator for Differences {
+    type Item = Update;
+
+    fn next(&mut self) -> Option<Update> {
+        let (kind, class) = (&self.kind, self.class);
+        if let Some(resource) = self.changed.next() {
+            return Some(Update::Upsert { kind: kind.clone(), class, key: resource.name.clone(), resource });
+        }
+        if let Some(key) = self.vanished.next() {
+            return Some(Update::Absent { kind: kind.clone(), class, key, evidence: Evidence::Reported });
+        }
+        let (of, completeness) = (Selector::Wildcard, Completeness::Complete);
+        std::mem::take(&mut self.is_complete).then(|| Update::Progress { kind: kind.clone(), of, completeness })
+    }
+}

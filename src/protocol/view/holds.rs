@@ -1,0 +1,115 @@
+//! What the stages of a view hold, for those who ask: of all names, and of one.
+
+use super::brake::{BrakeReport, BrakeState, Brakes};
+use super::gate::Gate;
+use super::keys::{Class, Key, Selector, SetKey};
+use super::order::Order;
+use super::stage::{Facts, HoldTimes};
+use crate::protocol::moment::Moment;
+use crate::protocol::wait::WaitList;
+use crate::xds::{Name, Type};
+
+/// The stages of a view as they are now.
+#[derive(Debug, Clone, Copy)]
+pub struct Holds<'a> {
+    gate: &'a Gate,
+    brakes: &'a Brakes,
+    order: &'a Order,
+    facts: Facts<'a>,
+}
+
+/// What keeps the tables from following the server.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct NameHolds {
+    /// Somebody subscribes to it, or did until recently.
+    pub(crate) is_wanted: bool,
+    /// The server has removed it, and it stays since something refers to it.
+    pub(crate) doomed: Option<HoldTimes>,
+    /// The server has changed it, and the change waits for these clusters.
+    pub(crate) awaits: Option<(Vec<Name>, HoldTimes)>,
+    /// The server has removed or changed it, and a brake holds that.
+    pub(crate) braked: Option<HoldTimes>,
+    /// Another server has become active, and its set is not complete yet.
+    pub(crate) is_behind_gate: bool,
+}
+
+impl<'a> Holds<'a> {
+    pub(super) fn new(gate: &'a Gate, brakes: &'a Brakes, order: &'a Order, facts: Facts<'a>) -> Self {
+        Self { gate, brakes, order, facts }
+    }
+
+    /// Adds what is held back.
+    pub fn add_waits(self, now: Moment, list: &mut WaitList) {
+        let limits = self.facts.limits();
+        self.order.add_waits(limits.reference_hold, now, list);
+        self.brakes.add_waits(&limits.brakes, now, list);
+    }
+
+    /// Returns the brakes that hold something, each with at most so many names.
+    pub fn brakes(self, names: usize) -> Vec<BrakeReport> {
+        self.brakes.reports(&self.facts.limits().brakes, names)
+    }
+
+    /// Returns a number that changes with what the brakes hold.
+    pub(crate) fn brake_changes(self) -> u64 {
+        self.brakes.changes()
+    }
+
+    /// Whether a brake holds anything.
+    pub(crate) fn is_braked(self) -> bool {
+        self.brakes.is_any()
+    }
+
+    /// Returns what another process needs to go on with the brakes.
+    pub fn brake_state(self, now: Moment) -> BrakeState {
+        self.brakes.state(&self.facts.limits().brakes, now)
+    }
+
+    /// Whether the order depends on authorities whose server is unreachable or has not sent its routing yet.
+    pub fn awaits_routing(self) -> bool {
+        self.order.is_any()
+    }
+
+    /// Whether a server has removed a resource, and it stays for now: since something refers to it, or since a brake holds what the server's
+    /// present opening has removed.
+    pub(super) fn is_removed(self, kind: &Type, class: Class, name: &Name) -> bool {
+        let removals = self.order.removals();
+        if !removals.is_empty() && removals.has(&(kind.clone(), class, name.clone())) {
+            return true;
+        }
+        let is_braked = |set: SetKey| self.brakes.is_removed_now(&set, name);
+        self.brakes.is_any() && self.facts.set_of(kind, class, name).is_some_and(is_braked)
+    }
+
+    /// Returns the names that a server has removed and whose removal waits for references: of a set, or one name.
+    pub(crate) fn removed_by(self, server: usize, kind: &'a Type, of: &'a Selector) -> impl Iterator<Item = &'a Name> {
+        let removals = self.order.removals();
+        let (set, one) = match of {
+            Selector::Wildcard => (Some(removals.names_removed_by(server, kind, Class::Wildcard)), None),
+            Selector::Name(name) => (None, Some(name)),
+        };
+        let is_meant =
+            move |name: &&Name| removals.is_removed_by(server, &(kind.clone(), Class::Named, (*name).clone()));
+        set.into_iter().flatten().chain(one.into_iter().filter(is_meant))
+    }
+
+    /// Returns the dangling clusters, each with since when.
+    pub fn dangling(self) -> impl Iterator<Item = (&'a Name, Moment)> {
+        self.order.dangling(self.facts)
+    }
+
+    /// Returns what is held back of a name, of either class.
+    pub(crate) fn of_name(self, kind: &Type, name: &Name) -> NameHolds {
+        let Self { gate, brakes, order, facts } = self;
+        let (both, limits) = ([Class::Wildcard, Class::Named], facts.limits());
+        let key = |class: Class| -> Key { (kind.clone(), class, name.clone()) };
+        let braked = |set: SetKey| brakes.times_of(&set, name, &limits.brakes);
+        NameHolds {
+            is_wanted: facts.is_name_wanted(kind, name),
+            doomed: both.into_iter().find_map(|class| order.removal_times(&key(class), limits.reference_hold)),
+            awaits: both.into_iter().find_map(|class| order.awaited_by(&key(class))),
+            braked: both.into_iter().find_map(|class| facts.set_of(kind, class, name).and_then(braked)),
+            is_behind_gate: gate.is_shut(kind),
+        }
+    }
+}
