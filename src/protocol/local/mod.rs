@@ -5,19 +5,19 @@
 //! absent, and no `*` set as complete, before everything that the set should hold has been read once.
 
 mod sent;
+mod served_type;
 mod snapshot;
-mod type_subscription;
 
-use crate::proto::code::UNAVAILABLE;
-use crate::protocol::upstream::INCOMPLETE_MARKER;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(crate) use snapshot::{Item, Items, SourceSnapshot};
 
-use self::type_subscription::{Pass, TypeSubscription};
+use self::served_type::{Pass, ServedType};
 use super::moment::Moment;
+use crate::proto::code::UNAVAILABLE;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceError, ResourceName, Status};
+use crate::protocol::upstream::INCOMPLETE_MARKER;
 use crate::xds::{Type, TypeTable};
 
 /// The server's side of one stream of one client.
@@ -27,7 +27,7 @@ pub(crate) struct Server {
     snapshot: Arc<SourceSnapshot>,
     /// Whether a name that is not in the set is absent. If false, other sources may have it (FS-6).
     alone: bool,
-    subscriptions: BTreeMap<Type, TypeSubscription>,
+    types: BTreeMap<Type, ServedType>,
     responses: u64,
 }
 
@@ -42,43 +42,41 @@ pub(crate) enum Step {
 
 impl Server {
     pub(crate) fn new(table: Arc<TypeTable>, snapshot: Arc<SourceSnapshot>, alone: bool) -> Self {
-        Self { table, snapshot, alone, subscriptions: BTreeMap::new(), responses: 0 }
+        Self { table, snapshot, alone, types: BTreeMap::new(), responses: 0 }
     }
 
     pub(crate) fn on_request(&mut self, request: DeltaDiscoveryRequest) {
         let kind = self.table.resolve(&request.type_url);
-        let subscription = self
-            .subscriptions
-            .entry(kind.clone())
-            .or_insert_with(|| TypeSubscription::over(self.snapshot.set(&kind), self.alone));
-        subscription.on_request(request);
+        let served =
+            self.types.entry(kind.clone()).or_insert_with(|| ServedType::over(self.snapshot.set(&kind), self.alone));
+        served.on_request(request);
     }
 
     /// Replaces the snapshot. Only the differences are sent.
     pub(crate) fn on_snapshot(&mut self, snapshot: Arc<SourceSnapshot>) {
         self.snapshot = snapshot;
-        for (kind, subscription) in &mut self.subscriptions {
-            subscription.turn_to(self.snapshot.set(kind));
+        for (kind, served) in &mut self.types {
+            served.turn_to(self.snapshot.set(kind));
         }
     }
 
     pub(crate) fn on_time(&mut self, now: Moment) {
-        self.subscriptions.values_mut().for_each(|subscription| subscription.on_time(now));
+        self.types.values_mut().for_each(|served| served.on_time(now));
     }
 
     /// When a resource with a TTL has to be sent again.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
-        self.subscriptions.values().filter_map(TypeSubscription::next_deadline).min()
+        self.types.values().filter_map(ServedType::next_deadline).min()
     }
 
     /// Returns the next response, if one is due.
     pub(crate) fn step(&mut self, now: Moment) -> Step {
         let knows_all = self.alone && self.snapshot.is_complete();
         let mut found = None;
-        for (kind, subscription) in &mut self.subscriptions {
-            match subscription.additions(now) {
+        for (kind, served) in &mut self.types {
+            match served.additions(now) {
                 Pass::Some(resources) => {
-                    let resource_errors = if subscription.is_complete() { Vec::new() } else { vec![more_to_come()] };
+                    let resource_errors = if served.is_complete() { Vec::new() } else { vec![more_to_come()] };
                     found = Some((kind, resources, Vec::new(), resource_errors));
                     break;
                 }
@@ -87,9 +85,9 @@ impl Server {
             }
         }
         if found.is_none() && knows_all {
-            let mut subscriptions = self.subscriptions.iter_mut().rev();
-            found = subscriptions.find_map(|(kind, subscription)| {
-                let removed = subscription.removals()?;
+            let mut types = self.types.iter_mut().rev();
+            found = types.find_map(|(kind, served)| {
+                let removed = served.removals()?;
                 Some((kind, Vec::new(), removed, Vec::new()))
             });
         }

@@ -26,11 +26,11 @@ struct Asked {
     answered: Option<Moment>,
     /// What is cached and was not stated, and has not come yet: resources with a TTL.
     unsent: BTreeSet<Name>,
-    state: State,
+    state: QuestionState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum QuestionState {
     Open,
     /// There was no answer in time, so that other ways are taken. One that still comes counts.
     Late,
@@ -43,7 +43,7 @@ enum State {
 
 impl EndQuestion {
     pub(crate) fn ask(&mut self, name: Name, unsent: BTreeSet<Name>) {
-        self.asked = Some(Asked { name, written: None, answered: None, unsent, state: State::Open });
+        self.asked = Some(Asked { name, written: None, answered: None, unsent, state: QuestionState::Open });
     }
 
     pub(crate) fn written(&mut self, now: Moment) {
@@ -66,24 +66,24 @@ impl EndQuestion {
 
     /// The server has sent a reserved name as a resource, or with an error.
     pub(crate) fn on_nonsense(&mut self) {
-        self.change(State::Void);
+        self.change(QuestionState::Void);
     }
 
     /// The server has not answered in time.
     pub(crate) fn give_up(&mut self) {
-        self.change(State::Late);
+        self.change(QuestionState::Late);
     }
 
     /// The server has sent something again under the version that was stated: it does not compare.
     pub(crate) fn on_repeated(&mut self) {
-        self.change(State::Void);
+        self.change(QuestionState::Void);
     }
 
     /// A name came, which may not have been stated.
     pub(crate) fn on_sent(&mut self, name: &Name, is_stated: bool) {
         let Some(asked) = &mut self.asked else { return };
         if !asked.unsent.remove(name) && !is_stated {
-            self.change(State::Grown);
+            self.change(QuestionState::Grown);
         }
     }
 
@@ -94,8 +94,10 @@ impl EndQuestion {
         }
     }
 
-    fn change(&mut self, to: State) {
-        let may_change = |asked: &&mut Asked| matches!(asked.state, State::Open | State::Late | State::Grown);
+    fn change(&mut self, to: QuestionState) {
+        let may_change = |asked: &&mut Asked| {
+            matches!(asked.state, QuestionState::Open | QuestionState::Late | QuestionState::Grown)
+        };
         if let Some(asked) = self.asked.as_mut().filter(may_change) {
             asked.state = to;
         }
@@ -104,42 +106,44 @@ impl EndQuestion {
     /// When the set has ended, if nothing speaks against it until then. What was stated under a version that no server gives has to be
     /// answered as well, which others know.
     pub(crate) fn ends_at(&self, limits: &Limits) -> Option<Moment> {
-        let may_end = |asked: &&Asked| matches!(asked.state, State::Open | State::Late) && asked.unsent.is_empty();
+        let may_end = |asked: &&Asked| {
+            matches!(asked.state, QuestionState::Open | QuestionState::Late) && asked.unsent.is_empty()
+        };
         let asked = self.asked.as_ref().filter(may_end)?;
         asked.answered.map(|answered| answered + limits.settle_fresh)
     }
 
     pub(crate) fn end(&mut self) {
-        self.change(State::Ended);
+        self.change(QuestionState::Ended);
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.is(State::Ended)
+        self.is(QuestionState::Ended)
     }
 
     /// Whether asking once more, with everything stated that came, may show the end.
     pub(crate) fn has_grown(&self) -> bool {
-        self.is(State::Grown)
+        self.is(QuestionState::Grown)
     }
 
     /// Whether an answer may still come: then nothing else is asked.
     pub(crate) fn is_open(&self, now: Moment, limits: &Limits) -> bool {
-        self.is(State::Open) && self.given_up_at(limits).is_none_or(|at| now < at)
+        self.is(QuestionState::Open) && self.given_up_at(limits).is_none_or(|at| now < at)
     }
 
     /// When a question that shows no end is given up: it has no answer, or something is missing that was not stated.
     pub(crate) fn given_up_at(&self, limits: &Limits) -> Option<Moment> {
-        let asked = self.asked.as_ref().filter(|asked| asked.state == State::Open)?;
+        let asked = self.asked.as_ref().filter(|asked| asked.state == QuestionState::Open)?;
         asked.answered.or(asked.written).map(|since| since + limits.resource_timer)
     }
 
     /// Since when the end is waited for, and whether the server has answered: nothing shows the end yet, and something may.
     pub(crate) fn waits_since(&self) -> Option<(Moment, bool)> {
-        let asked = self.asked.as_ref().filter(|asked| asked.state == State::Open)?;
+        let asked = self.asked.as_ref().filter(|asked| asked.state == QuestionState::Open)?;
         asked.written.map(|written| (written, asked.answered.is_some()))
     }
 
-    fn is(&self, state: State) -> bool {
+    fn is(&self, state: QuestionState) -> bool {
         self.asked.as_ref().is_some_and(|asked| asked.state == state)
     }
 }

@@ -4,41 +4,42 @@
 //! to [`view`](super::view). Invariants: each response is answered once; `*` and names of one type never share a stream
 //! (XLAT-13); versions of one server are never sent to another.
 
-mod backoff;
+mod attempts;
 mod end_question;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
-mod liveness;
+mod given;
+mod name_states;
+mod opening;
 mod parsed_response;
 mod parser;
+mod parts;
 mod quirks;
 mod rejected;
+mod report;
 mod request;
 mod request_room;
-mod requested_names;
 mod response;
 mod second_request;
 mod set_progress;
 mod silence;
 mod stream;
+mod subscriptions;
 mod type_subscription;
-mod variant_choice;
-mod versions;
-mod wire;
+mod wanted;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use backoff::Backoff;
-pub(crate) use backoff::BackoffTimes;
-pub use liveness::PollFailure;
+pub use attempts::Backoff;
+pub(crate) use attempts::{BackoffTimes, Conclusion, Ending, VariantChoice};
+pub use opening::{Epoch, PollFailure};
 pub(crate) use parser::ResponseSummary;
 pub use parser::{ReceivedResponse, RecentSets, ResponseMessage, ResponseParser, UnreadableResponse};
 pub use quirks::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};
+pub(crate) use report::{NameRequest, RequestState, TypeSummary};
 pub(crate) use set_progress::{Delivery, DeliveryHabits};
-pub use stream::Epoch;
-pub(crate) use stream::{NameRequest, RequestState, Stream, TypeSummary};
-pub(crate) use variant_choice::{Conclusion, Ending, VariantChoice};
+pub(crate) use stream::Stream;
 
 use super::faults::Fault;
 use super::limits::Limits;
@@ -59,8 +60,8 @@ impl<'a> ViewContext<'a> {
         Self { view, authority_of: &|_| Some(Origin::default()) }
     }
 
-    fn origin_for(&self, wanted: &Selector) -> Option<Origin> {
-        (self.authority_of)(wanted)
+    fn origin_for(&self, selector: &Selector) -> Option<Origin> {
+        (self.authority_of)(selector)
     }
 }
 
@@ -83,12 +84,12 @@ impl Upstream {
     pub fn new(
         variant: Variant,
         node: bytes::Bytes,
-        rules: Arc<ServerQuirks>,
+        quirks: Arc<ServerQuirks>,
         table: Arc<TypeTable>,
         limits: Arc<Limits>,
     ) -> Self {
         let (streams, placed, sweep_at) = (Vec::new(), BTreeMap::new(), PLACES);
-        Self { streams, placed, sweep_at, variant, node, quirks: rules, table, limits }
+        Self { streams, placed, sweep_at, variant, node, quirks, table, limits }
     }
 
     /// Applies a change of interest. A name that is cached from another server (`held`) is requested as well, but this server's
@@ -138,8 +139,8 @@ impl Upstream {
         let apart = taken == Some(0) && !self.limits.faults.has(Fault::OneStreamForAll);
         let at = *self.placed.entry((kind.clone(), class)).or_insert(usize::from(apart));
         while self.streams.len() <= at {
-            let (rules, table, limits) = (self.quirks.clone(), self.table.clone(), self.limits.clone());
-            self.streams.push(Stream::new(self.variant, self.node.clone(), rules, table, limits));
+            let (quirks, table, limits) = (self.quirks.clone(), self.table.clone(), self.limits.clone());
+            self.streams.push(Stream::new(self.variant, self.node.clone(), quirks, table, limits));
         }
         at
     }

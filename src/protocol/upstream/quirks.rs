@@ -1,5 +1,8 @@
 //! How one server differs from others. The defaults follow the protocol.
 
+use std::time::Duration;
+
+use crate::protocol::limits::Limits;
 use crate::protocol::view::{Class, Evidence, Update};
 use crate::xds::{Name, Type};
 
@@ -68,6 +71,15 @@ impl ServerQuirks {
         match self.ignore_deletions {
             true => Update::Kept { kind, class, key },
             false => Update::Absent { kind, class, key, evidence: Evidence::Reported },
+        }
+    }
+
+    /// For how long it may be silent about a name; none if only its word counts.
+    pub(super) fn resource_timer(&self, limits: &Limits) -> Option<Duration> {
+        match self.on_resource_timeout {
+            OnResourceTimeout::Absent => Some(limits.resource_timer),
+            OnResourceTimeout::TransientError => Some(limits.resource_timer * 2),
+            OnResourceTimeout::Unknown => None,
         }
     }
 

@@ -1,9 +1,10 @@
-//! Resources that a server sent and that cannot be used: they exist with unknown contents (UP-25).
+//! Resources that a server sent and that cannot be used: they exist with unknown contents (UP-25). And the errors that it reported of names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::quirks::INCOMPLETE_MARKER;
+use crate::protocol::view::NamedError;
 use crate::protocol::visits::visit;
 use crate::xds::Name;
 
@@ -11,7 +12,7 @@ use crate::xds::Name;
 pub(super) struct Rejected {
     names: BTreeMap<Name, Rejection>,
     /// Why an entry of the last response could not be matched to a name. A missing name may be that entry.
-    pub(crate) unnamed: Option<Arc<str>>,
+    unnamed: Option<Arc<str>>,
     /// There were more than `names` may hold; their names are not known.
     more: bool,
     /// Rejections from before the last reconnect: the same again is not reported again.
@@ -20,6 +21,8 @@ pub(super) struct Rejected {
     news: NewRejections,
     /// Rejected names without a cached value, as last reported.
     unreadable: BTreeSet<Name>,
+    /// The last error that the server reported for a wanted name on this opening, if it has sent nothing else for the name since.
+    errors: BTreeMap<Name, Arc<NamedError>>,
 }
 
 /// The version of a rejected resource, and the reason.
@@ -39,9 +42,9 @@ pub struct NewRejections {
 }
 
 impl NewRejections {
-    fn push(&mut self, name: Option<Name>, nack: Rejection, limit: usize) {
+    fn push(&mut self, name: Option<Name>, rejection: Rejection, limit: usize) {
         if self.entries.len() < limit {
-            self.entries.push((name, nack));
+            self.entries.push((name, rejection));
         } else {
             self.more += 1;
         }
@@ -58,27 +61,27 @@ impl Rejected {
         self.names.is_empty() && self.unreadable.is_empty() && self.unnamed.is_none() && !self.more
     }
 
-    pub(crate) fn insert(&mut self, name: &Name, nack: Rejection, limit: usize) {
-        if self.names.get(name) == Some(&nack) {
+    pub(crate) fn insert(&mut self, name: &Name, rejection: Rejection, limit: usize) {
+        if self.names.get(name) == Some(&rejection) {
             return;
         }
-        if self.before.remove(name).as_ref() != Some(&nack) {
-            self.news.push(Some(name.clone()), nack.clone(), limit);
+        if self.before.remove(name).as_ref() != Some(&rejection) {
+            self.news.push(Some(name.clone()), rejection.clone(), limit);
         }
         if self.names.len() < limit || self.names.contains_key(name) {
-            self.names.insert(name.clone(), nack);
+            self.names.insert(name.clone(), rejection);
         } else {
             self.more = true;
         }
     }
 
     /// An entry came that cannot be matched to a name.
-    pub(crate) fn insert_unnamed(&mut self, nack: Rejection, limit: usize) {
-        if self.unnamed_before.as_ref() != Some(&nack.reason) {
-            self.unnamed_before = Some(nack.reason.clone());
-            self.news.push(None, nack.clone(), limit);
+    pub(crate) fn insert_unnamed(&mut self, rejection: Rejection, limit: usize) {
+        if self.unnamed_before.as_ref() != Some(&rejection.reason) {
+            self.unnamed_before = Some(rejection.reason.clone());
+            self.news.push(None, rejection.clone(), limit);
         }
-        self.unnamed = Some(nack.reason);
+        self.unnamed = Some(rejection.reason);
     }
 
     /// The name was read, or is absent. If it is rejected again, that is reported.
@@ -95,8 +98,9 @@ impl Rejected {
     pub(crate) fn disconnect(&mut self) {
         let names = std::mem::take(&mut self.names);
         let before = if names.is_empty() { std::mem::take(&mut self.before) } else { names };
-        let (news, unnamed_before) = (std::mem::take(&mut self.news), self.unnamed_before.take());
-        *self = Self { news, before, unnamed_before, ..Self::default() };
+        let (news, errors) = (std::mem::take(&mut self.news), std::mem::take(&mut self.errors));
+        let unnamed_before = self.unnamed_before.take();
+        *self = Self { news, before, unnamed_before, errors, ..Self::default() };
     }
 
     /// The server has no other names than these.
@@ -108,6 +112,37 @@ impl Rejected {
     /// Whether the server may have a resource of this name that could not be read.
     pub(crate) fn may_be(&self, name: &Name) -> bool {
         self.more || self.names.contains_key(name)
+    }
+
+    /// Why an entry of the last response could not be matched to a name.
+    pub(crate) fn unnamed(&self) -> Option<&Arc<str>> {
+        self.unnamed.as_ref()
+    }
+
+    /// A missing name is no evidence here, so that it does not matter which it is.
+    pub(crate) fn clear_unnamed(&mut self) {
+        self.unnamed = None;
+    }
+
+    /// Whether the server has sent something under a name that says neither what it is, nor that there is none.
+    pub(crate) fn is_doubtful(&self, name: &Name) -> bool {
+        self.may_be(name) || self.errors.contains_key(name)
+    }
+
+    pub(crate) fn insert_error(&mut self, name: Name, error: Arc<NamedError>) {
+        self.errors.insert(name, error);
+    }
+
+    pub(crate) fn remove_error(&mut self, name: &Name) {
+        self.errors.remove(name);
+    }
+
+    pub(crate) fn clear_errors(&mut self) {
+        self.errors.clear();
+    }
+
+    pub(crate) fn errors(&self) -> &BTreeMap<Name, Arc<NamedError>> {
+        &self.errors
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = (&Name, &Rejection)> {

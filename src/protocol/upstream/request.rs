@@ -1,24 +1,22 @@
-//! Requests of one type in either variant: which names they have room for, and what remains for the next one.
+//! Requests of one type in either variant: what the server was sent on this opening, and what is still to be sent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::given::{Statement, UNKNOWN};
+use super::name_states::NameStates;
+use super::opening::Epoch;
 use super::quirks::ServerQuirks;
-use super::request_room::{RequestRoom, field_bytes, name_bytes, version_bytes};
-use super::requested_names::Globs;
-use super::stream::Epoch;
-use super::type_subscription::TypeSubscription;
-use super::versions::UNKNOWN;
-use crate::proto::Request;
+use super::request_room::{RequestRoom, field_bytes, name_bytes};
+use super::wanted::Wanted;
 use crate::proto::code::INVALID_ARGUMENT;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
-use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
-use crate::protocol::view::{Class, NoRoom, Selector, Update};
+use crate::protocol::view::Class;
 use crate::xds::{END_OF_SET, Name, Type, WILDCARD};
 
 /// What a subscription needs to make a request.
@@ -35,186 +33,286 @@ pub(super) struct RequestContext<'a> {
 }
 
 impl RequestContext<'_> {
-    pub(super) fn type_url(&self) -> String {
+    fn type_url(&self) -> String {
         format!("type.googleapis.com/{}", self.kind.name())
     }
 
     /// Returns a name that no other opening has asked with, nor another process as far as their clocks differ.
-    fn made_up_name(&self) -> Name {
+    pub(crate) fn made_up_name(&self) -> Name {
         let time = (self.now - Moment::START).as_nanos().to_le_bytes();
         let opening = [self.node, self.kind.name().as_bytes(), &self.epoch.number().to_le_bytes(), &time].concat();
         format!("{END_OF_SET}{:016x}", xxh3_64(&opening)).as_str().into()
     }
+
+    /// Returns the bytes that a request has for names beside a nonce, a version and an error text.
+    pub(crate) fn room_for_names(&self) -> usize {
+        let limit = self.quirks.max_request_bytes;
+        let others = field_bytes(self.node.len()) + field_bytes(self.type_url().len()) + (limit / 8).min(OTHER_FIELDS);
+        limit.saturating_sub(others)
+    }
 }
 
-impl TypeSubscription {
-    pub(crate) fn next_request(&mut self, of: &RequestContext) -> Option<Request> {
-        let ripe = self.wire.changed && of.now >= self.wire.next_at;
-        let unopened = !self.wire.opened && self.is_wanted();
-        if !unopened && !ripe && self.wire.pending_acks.is_empty() {
-            return None;
+#[derive(Debug, Default)]
+pub(super) struct Wire {
+    nonce: String,
+    pending_acks: VecDeque<PendingAck>,
+    /// The first request of the type was made on this opening.
+    opened: bool,
+    /// When that was written.
+    written: Option<Moment>,
+    /// A name was sent on this stream, `*` included, so that an empty list means no names (SOTW-38).
+    named: bool,
+    wildcard_sent: bool,
+    /// The first request of this opening stated the versions of cached resources.
+    stated: bool,
+    /// Changes that are still to be sent. A name in both was unsubscribed and is wanted again: each gets a request of its own.
+    subscribe: BTreeSet<Name>,
+    unsubscribe: BTreeSet<Name>,
+    wildcard_dropped: bool,
+    /// A change is still to be sent.
+    changed: bool,
+    /// No change is sent before this: changes until then are merged (UP-5).
+    next_at: Moment,
+}
+
+/// An ACK, or a NACK with its text.
+#[derive(Debug)]
+struct PendingAck {
+    nonce: String,
+    /// SotW: the accepted version after that response.
+    version: String,
+    error: Option<String>,
+}
+
+impl Wire {
+    /// Queues the ACK or NACK of a response. For a server that reads none of them, the queue is bounded: the oldest is dropped.
+    pub(crate) fn queue_ack(&mut self, nonce: String, version: &str, error: Option<String>, limits: &Limits) {
+        if self.pending_acks.len() >= limits.pending_answers {
+            self.pending_acks.pop_front();
         }
-        if self.wire.changed || unopened {
-            self.fit_names(of);
-        }
-        let names = match of.variant {
-            Variant::Delta => self.names.len(),
-            Variant::Sotw => self.names.len().saturating_sub(self.globs.len()),
-        };
-        let first = !self.wire.opened && (self.wildcard || names > 0);
-        if !self.wire.opened && !first {
-            self.wire.changed = false; // wanted and dropped again before anything was sent, or not requestable
-            return None;
-        }
-        let sent = self.wire.changed;
-        let request = match of.variant {
-            Variant::Sotw => Request::Sotw(self.sotw_request(of, first)),
-            Variant::Delta => Request::Delta(self.delta_request(of, first)),
-        };
-        if first {
-            self.expect_answers(of.kind, of.variant, of.quirks.per_type_liveness);
-        }
-        if self.wire.changed {
-            self.wire.next_at = self.wire.next_at.min(of.now); // the rest follows at once
-        } else if sent {
-            self.wire.next_at = of.now + of.limits.interest_window;
-        }
-        Some(request)
+        self.pending_acks.push_back(PendingAck { nonce, version: version.to_owned(), error });
     }
 
-    /// Returns the name that asks for the end of the set, if the server may know some of the set already.
-    fn next_end_question(&self, of: &RequestContext) -> Option<Name> {
-        let knows_some = !self.versions.is_empty() || !self.given_earlier.is_empty() || !self.second_request.is_empty();
-        let is_off = of.limits.faults.has(Fault::EndIsNotAsked);
-        let asks = self.wildcard && knows_some && self.can_ask_for_end(of.quirks) && !is_off;
-        asks.then(|| of.made_up_name())
+    pub(crate) fn is_opened(&self) -> bool {
+        self.opened
     }
 
-    fn sotw_request(&mut self, of: &RequestContext, first: bool) -> DiscoveryRequest {
-        let pending = self.wire.pending_acks.pop_front();
+    /// Whether the first request of this opening stated the versions of cached resources.
+    pub(crate) fn has_stated(&self) -> bool {
+        self.stated
+    }
+
+    /// When the first request of this opening was written.
+    pub(crate) fn written(&self) -> Option<Moment> {
+        self.written
+    }
+
+    pub(crate) fn has_changed(&self) -> bool {
+        self.changed
+    }
+
+    pub(crate) fn is_acked(&self) -> bool {
+        !self.changed && self.pending_acks.is_empty()
+    }
+
+    /// Whether a change or an ACK is to be sent now.
+    pub(crate) fn is_due(&self, now: Moment) -> bool {
+        self.changed && now >= self.next_at || !self.pending_acks.is_empty()
+    }
+
+    /// When a pending change may be sent, if it does not go at once with an ACK.
+    pub(crate) fn next_deadline(&self) -> Option<Moment> {
+        (self.opened && self.pending_acks.is_empty() && self.changed).then_some(self.next_at)
+    }
+
+    pub(crate) fn last_sent_at(&self) -> Moment {
+        self.next_at
+    }
+
+    /// What is wanted has changed.
+    pub(crate) fn on_change(&mut self) {
+        self.changed = true;
+    }
+
+    /// Nothing of a change is to be sent.
+    pub(crate) fn drop_change(&mut self) {
+        self.changed = false;
+    }
+
+    pub(crate) fn subscribe(&mut self, name: Name) {
+        self.subscribe.insert(name);
+    }
+
+    pub(crate) fn unsubscribe(&mut self, name: Name) {
+        if !self.subscribe.remove(&name) {
+            self.unsubscribe.insert(name);
+        }
+    }
+
+    pub(crate) fn drop_wildcard(&mut self) {
+        self.wildcard_dropped = self.wildcard_sent;
+    }
+
+    pub(crate) fn on_written(&mut self, now: Moment) {
+        self.written.get_or_insert(now);
+    }
+
+    /// A request is made. The next change waits if this one `had_change`; what had no room follows at once.
+    pub(crate) fn on_made(&mut self, had_change: bool, context: &RequestContext) {
+        if self.changed {
+            self.next_at = self.next_at.min(context.now);
+        } else if had_change {
+            self.next_at = context.now + context.limits.interest_window;
+        }
+    }
+
+    /// The stream has ended: nothing counts as sent, and its ACKs are dropped.
+    pub(crate) fn disconnect(&mut self) {
+        *self = Self { next_at: self.next_at, ..Self::default() };
+    }
+
+    pub(crate) fn sotw_request(
+        &mut self,
+        context: &RequestContext,
+        is_first: bool,
+        accepted: &str,
+        wanted: &Wanted,
+        names: &mut NameStates,
+    ) -> DiscoveryRequest {
+        let pending = self.pending_acks.pop_front();
         if let Some(pending) = &pending {
-            self.wire.nonce.clone_from(&pending.nonce);
+            self.nonce.clone_from(&pending.nonce);
         }
+        let is_set = wanted.class() == Class::Wildcard;
         // If a response need not be complete, a server could take the version to mean that Weir has everything (UP-13).
-        let unsafe_to_state = first && !(self.class == Class::Wildcard && of.kind.info().full_state);
-        let version = pending.as_ref().map_or(&self.accepted, |pending| &pending.version);
+        let unsafe_to_state = is_first && !(is_set && context.kind.info().full_state);
+        let version = pending.as_ref().map_or(accepted, |pending| &pending.version);
         let mut request = DiscoveryRequest {
-            version_info: if unsafe_to_state { String::new() } else { version.clone() },
-            type_url: of.type_url(),
-            response_nonce: self.wire.nonce.clone(),
+            version_info: if unsafe_to_state { String::new() } else { version.to_owned() },
+            type_url: context.type_url(),
+            response_nonce: self.nonce.clone(),
             error_detail: pending.and_then(|pending| pending.error).map(nack_status),
             ..DiscoveryRequest::default()
         };
-        if self.class == Class::Wildcard {
-            request.resource_names = self.wildcard_list(of.kind, first);
-        } else {
-            request.resource_names = self.name_list(first, of.quirks);
-        }
-        self.wire.opened = true;
+        request.resource_names = match is_set {
+            true => self.wildcard_list(context.kind, is_first, wanted.has_wildcard()),
+            false => self.name_list(is_first, context.quirks, wanted, names),
+        };
+        self.opened = true;
         request
     }
 
     /// `*` alone is sent in the form that every server knows (UP-7), and is unsubscribed by way of its explicit name: to a server
     /// that was never sent a name, an empty list still means everything (UP-8).
-    fn wildcard_list(&mut self, kind: &Type, first: bool) -> Vec<String> {
-        let legacy_form = kind.info().empty_first.is_wildcard() && !self.wire.named;
-        if self.wire.wildcard_dropped && !self.wire.named {
-            self.wire.named = true;
+    fn wildcard_list(&mut self, kind: &Type, is_first: bool, is_wanted: bool) -> Vec<String> {
+        let legacy_form = kind.info().empty_first.is_wildcard() && !self.named;
+        if self.wildcard_dropped && !self.named {
+            self.named = true;
             return vec![WILDCARD.into()];
         }
-        if std::mem::take(&mut self.wire.wildcard_dropped) {
-            self.wire.wildcard_sent = false;
-            if !self.wildcard {
-                self.wire.changed = false;
+        if std::mem::take(&mut self.wildcard_dropped) {
+            self.wildcard_sent = false;
+            if !is_wanted {
+                self.changed = false;
             }
             return Vec::new();
         }
-        self.wire.changed = false;
-        if !self.wildcard {
+        self.changed = false;
+        if !is_wanted {
             return Vec::new();
         }
-        self.wire.wildcard_sent = true;
-        if legacy_form && (first || !self.wire.named) {
+        self.wildcard_sent = true;
+        if legacy_form && (is_first || !self.named) {
             return Vec::new();
         }
-        self.wire.named = true;
+        self.named = true;
         vec![WILDCARD.into()]
     }
 
-    fn name_list(&mut self, first: bool, rules: &ServerQuirks) -> Vec<String> {
-        if first {
-            self.wire.subscribe = self.names.clone();
+    fn name_list(
+        &mut self,
+        is_first: bool,
+        quirks: &ServerQuirks,
+        wanted: &Wanted,
+        names: &mut NameStates,
+    ) -> Vec<String> {
+        if is_first {
+            self.subscribe = wanted.names().clone();
         }
-        let twice = !first && self.wire.subscribe.iter().any(|name| self.wire.unsubscribe.contains(name));
-        let left = std::mem::take(&mut self.wire.unsubscribe);
-        if !first {
-            self.recently_left.leave(left);
+        let twice = !is_first && self.subscribe.iter().any(|name| self.unsubscribe.contains(name));
+        let left = std::mem::take(&mut self.unsubscribe);
+        if !is_first {
+            names.leave(left);
         }
-        let subscribed = |name: &&Name| !self.globs.has(name) && (!twice || !self.wire.subscribe.contains(*name));
-        let mut list: Vec<_> = self.names.iter().filter(subscribed).map(|name| name.as_str().to_owned()).collect();
-        if list.is_empty() && !rules.supports_empty_subscription {
+        let subscribed = |name: &&Name| !wanted.globs().has(name) && (!twice || !self.subscribe.contains(*name));
+        let mut list: Vec<_> = wanted.names().iter().filter(subscribed).map(|name| name.as_str().to_owned()).collect();
+        if list.is_empty() && !quirks.supports_empty_subscription {
             list.push(NOTHING.into());
         }
         if !twice {
-            self.requested.hand_out(std::mem::take(&mut self.wire.subscribe), first);
-            self.wire.changed = false;
+            names.hand_out(std::mem::take(&mut self.subscribe), is_first);
+            self.changed = false;
         }
         list
     }
 
-    fn delta_request(&mut self, of: &RequestContext, first: bool) -> DeltaDiscoveryRequest {
-        let pending = self.wire.pending_acks.pop_front();
+    /// The first request states versions as far as there is room.
+    pub(crate) fn delta_request(
+        &mut self,
+        context: &RequestContext,
+        is_first: bool,
+        wanted: &Wanted,
+        names: &mut NameStates,
+        state: impl FnOnce(&mut RequestRoom) -> Statement,
+    ) -> DeltaDiscoveryRequest {
+        let pending = self.pending_acks.pop_front();
         let is_ack = pending.is_some();
         let (nonce, error) = pending.map(|pending| (pending.nonce, pending.error)).unwrap_or_default();
         let mut request = DeltaDiscoveryRequest {
-            type_url: of.type_url(),
+            type_url: context.type_url(),
             response_nonce: nonce,
             error_detail: error.map(nack_status),
             ..DeltaDiscoveryRequest::default()
         };
-        let node_bytes = if of.has_node { field_bytes(of.node.len()) } else { 0 };
-        let mut room = RequestRoom::new(of.quirks.max_request_bytes, request.encoded_len() + node_bytes);
-        if first || !is_ack {
+        let node_bytes = if context.has_node { field_bytes(context.node.len()) } else { 0 };
+        let mut room = RequestRoom::new(context.quirks.max_request_bytes, request.encoded_len() + node_bytes);
+        if is_first || !is_ack {
             room = room.with_a_name();
         }
-        let wildcards = usize::from(self.wildcard) + usize::from(self.wire.wildcard_dropped);
+        let wildcards = usize::from(wanted.has_wildcard()) + usize::from(self.wildcard_dropped);
         room.take(wildcards * name_bytes(WILDCARD));
         let mut subscribed = BTreeSet::new();
-        if first {
-            self.wire.subscribe = self.names.clone();
-            self.wire.unsubscribe.clear();
-            let question = self.next_end_question(of).filter(|name| room.take(version_bytes(name, UNKNOWN)));
-            (subscribed, request.initial_resource_versions) = self.state_versions(of.quirks, &mut room);
-            self.wire.stated = !request.initial_resource_versions.is_empty();
-            if let Some(name) = question {
-                request.initial_resource_versions.insert(name.to_string(), UNKNOWN.to_owned());
-                self.end_question.ask(name, self.with_ttl.clone());
-            }
-            self.wire.subscribe.retain(|name| !subscribed.contains(name));
+        if is_first {
+            let statement = state(&mut room);
+            (subscribed, request.initial_resource_versions) = (statement.subscribed, statement.versions);
+            self.stated = !request.initial_resource_versions.is_empty();
+            let question = statement.question.map(|name| (name.to_string(), UNKNOWN.to_owned()));
+            request.initial_resource_versions.extend(question);
+            self.subscribe = wanted.names().clone();
+            self.subscribe.retain(|name| !subscribed.contains(name));
+            self.unsubscribe.clear();
         }
         let text = |name: Name| name.as_str().to_owned();
-        if first || self.wire.changed {
-            let twice = self.wire.subscribe.iter().any(|name| self.wire.unsubscribe.contains(name))
-                || (self.wire.wildcard_dropped && self.wildcard);
-            if std::mem::take(&mut self.wire.wildcard_dropped) {
-                self.wire.wildcard_sent = false;
+        if is_first || self.changed {
+            let twice = self.subscribe.iter().any(|name| self.unsubscribe.contains(name))
+                || (self.wildcard_dropped && wanted.has_wildcard());
+            if std::mem::take(&mut self.wildcard_dropped) {
+                self.wildcard_sent = false;
                 request.resource_names_unsubscribe.push(WILDCARD.into());
             }
-            request
-                .resource_names_unsubscribe
-                .extend(room.take_names(&mut self.wire.unsubscribe).into_iter().map(text));
-            if !twice && self.wire.unsubscribe.is_empty() {
-                if self.wildcard && !std::mem::replace(&mut self.wire.wildcard_sent, true) {
-                    let legacy_form = of.kind.info().empty_first.is_wildcard() && first;
+            request.resource_names_unsubscribe.extend(room.take_names(&mut self.unsubscribe).into_iter().map(text));
+            if !twice && self.unsubscribe.is_empty() {
+                if wanted.has_wildcard() && !std::mem::replace(&mut self.wildcard_sent, true) {
+                    let legacy_form = context.kind.info().empty_first.is_wildcard() && is_first;
                     request.resource_names_subscribe.extend((!legacy_form).then(|| WILDCARD.to_owned()));
                 }
-                subscribed.append(&mut room.take_names(&mut self.wire.subscribe));
+                subscribed.append(&mut room.take_names(&mut self.subscribe));
                 request.resource_names_subscribe.extend(subscribed.iter().cloned().map(text));
-                self.requested.hand_out(subscribed, first);
-                self.wire.changed = !self.wire.subscribe.is_empty();
+                names.hand_out(subscribed, is_first);
+                self.changed = !self.subscribe.is_empty();
             }
         }
-        self.wire.opened = true;
+        self.opened = true;
         request
     }
 }
@@ -225,52 +323,5 @@ fn nack_status(message: String) -> Status {
 
 /// A name that no resource has, for servers that read an empty list as everything (UP-9).
 const NOTHING: &str = "weir.nothing";
-
-impl TypeSubscription {
-    /// Decides which of the wanted names the next request can have: older names come before newer ones, and a name that the
-    /// server was sent on this opening stays.
-    pub(super) fn fit_names(&mut self, of: &RequestContext) {
-        let new = std::mem::take(&mut self.left_out.new);
-        let limit = of.room_for_names();
-        let (first, sotw) = (!self.wire.opened, of.variant == Variant::Sotw);
-        let mut room = RequestRoom::new(limit, 0);
-        let mut fits = |name: &Name, globs: &Globs| match of.variant {
-            Variant::Delta => name_bytes(name.as_str()) <= limit,
-            Variant::Sotw => globs.has(name) || room.take(name_bytes(name.as_str())),
-        };
-        let (mut out, mut back) = (Vec::new(), Vec::new());
-        if first || sotw {
-            let older = self.names.iter().filter(|name| !new.contains(*name));
-            out.extend(older.filter(|name| !fits(name, &self.globs) && first).cloned());
-        }
-        back.extend(self.left_out.all().filter(|name| fits(name, &self.globs)).cloned());
-        out.extend(new.into_iter().filter(|name| !fits(name, &self.globs)));
-        for name in out {
-            self.want(Selector::Name(name.clone()), false, false);
-            self.left_out.insert(name, || NoRoom::InRequest(of.quirks.max_request_bytes).error());
-        }
-        for name in back {
-            self.left_out.remove(&name);
-            self.want(Selector::Name(name), true, false);
-        }
-        self.left_out.new.clear();
-    }
-
-    /// Reports an error for each name that is left out, once.
-    pub(crate) fn report_left_out(&mut self, kind: &Type) -> Vec<Update> {
-        let Some((names, error)) = self.left_out.take_unreported() else { return Vec::new() };
-        names.into_iter().map(|key| Update::Error { kind: kind.clone(), key, error: error.clone() }).collect()
-    }
-}
-
-impl RequestContext<'_> {
-    /// Returns the bytes that a request has for names beside a nonce, a version and an error text.
-    fn room_for_names(&self) -> usize {
-        let limit = self.quirks.max_request_bytes;
-        let others = field_bytes(self.node.len()) + field_bytes(self.type_url().len()) + (limit / 8).min(OTHER_FIELDS);
-        limit.saturating_sub(others)
-    }
-}
-
 /// An error text has 4 KiB at most; servers keep nonces and versions short.
 const OTHER_FIELDS: usize = 8 << 10;

@@ -74,7 +74,7 @@ pub(super) struct LeftOut {
     uncounted: usize,
     error: Option<Arc<NamedError>>,
     /// Subscribed names that have come since names were last left out. They are left out before any older one.
-    pub(crate) new: BTreeSet<Name>,
+    new: BTreeSet<Name>,
 }
 
 impl LeftOut {
@@ -101,6 +101,18 @@ impl LeftOut {
         self.uncounted += 1;
         self.unreported.insert(name.clone());
         self.names.insert(name);
+    }
+
+    pub(crate) fn insert_new(&mut self, name: Name) {
+        self.new.insert(name);
+    }
+
+    pub(crate) fn remove_new(&mut self, name: &Name) {
+        self.new.remove(name);
+    }
+
+    pub(crate) fn take_new(&mut self) -> BTreeSet<Name> {
+        std::mem::take(&mut self.new)
     }
 
     pub(crate) fn is_to_report(&self) -> bool {

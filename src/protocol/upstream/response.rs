@@ -1,25 +1,27 @@
 //! Applies responses: checks their structure, rejects bad resources one by one, and turns the good ones into updates (UP-22,
-//! UP-23).
+//! UP-23). What both variants have in common is here.
 
 mod delta;
-mod errors;
 mod sotw;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(super) use self::delta::read_delta;
+pub(super) use self::sotw::read_sotw;
+use super::name_states::NameState;
 use super::parsed_response::{ParsedResponse, ResourceSet};
+use super::parts::{Parts, absence, holds_by_name};
 use super::quirks::ServerQuirks;
-use super::requested_names::NameState;
+use super::rejected::Rejection;
 use super::set_progress::{Delivery, NewContent};
-use super::type_subscription::TypeSubscription;
+use crate::proto::code::NOT_FOUND;
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::{Class, Selector, Update};
-use crate::protocol::visits::visit;
-use crate::xds::{Name, Resource, Type};
+use crate::protocol::view::{Class, NamedError, Selector, Update};
+use crate::xds::{Name, Type};
 
 /// What a subscription needs to apply one response.
 pub(super) struct ResponseContext<'a> {
@@ -31,134 +33,206 @@ pub(super) struct ResponseContext<'a> {
     pub(crate) now: Moment,
 }
 
-impl TypeSubscription {
-    /// Whether a response has exactly the names that the server gave before, and no question about any is open. Most sets that
-    /// are sent again are like that; what is known of the names stays as it is.
-    fn is_same_set(&self, read: &ParsedResponse) -> bool {
-        let nothing_open = !self.progress.is_to_begin()
-            && self.progress.to_be_repeated.is_empty()
-            && self.unconfirmed.is_empty()
-            && self.second_request.is_empty()
-            && !self.second_request.is_to_ask()
-            && self.rejected.is_empty();
-        let all_good = read.alive.is_empty() && read.rejected.is_empty() && read.unnamed.is_none();
-        let is_set = self.class == Class::Wildcard && nothing_open && all_good;
-        is_set && self.versions.len() == read.good.len() && self.versions.keys().eq(read.good.names())
+/// Records what is new in a response. A server that `repeats` what the request stated sends all of that again.
+fn record_progress(parts: &mut Parts, read: &ParsedResponse, repeats: bool, context: &ResponseContext) {
+    let (given, progress) = (&mut *parts.given, &mut *parts.progress);
+    let begins = progress.is_to_begin() && read.good.names().any(|name| given.is_confirmed_as(name));
+    if begins || repeats {
+        progress.begin_repetition(repeats, || given.confirmed_names());
     }
-
-    /// Records what is new in a response. A server that `repeats` what the request stated sends all of that again.
-    fn record_progress(&mut self, read: &ParsedResponse, repeats: bool, reader: &ResponseContext) {
-        let stated = |name: &&Name| self.versions.contains_key(*name) && !self.unconfirmed.contains(*name);
-        let begins = self.progress.is_to_begin() && read.good.names().any(|name| stated(&name));
-        if (begins || repeats) && !self.progress.repeats_begun {
-            self.progress.repeats_begun = true;
-            self.progress.to_be_repeated = match repeats && !self.progress.stated.is_empty() {
-                true => self.progress.stated.clone(),
-                false => self.versions.keys().inspect(|_| visit()).filter(stated).cloned().collect(),
-            };
-        }
-        // Names that were requested later show nothing of how far the server has come with the rest.
-        let late = |name: &Name| matches!(self.requested.get(name), Some(NameState::Waiting { first: false, .. }));
-        let is_new = |name: &Name| {
-            let unsaid = !self.versions.contains_key(name) && !late(name) || self.unconfirmed.contains(name);
-            unsaid || self.second_request.names.contains(name) || self.progress.to_be_repeated.contains(name)
-        };
-        let new = read.good.values().filter(|resource| is_new(&resource.name));
-        let mut content = NewContent::default();
-        for resource in new {
-            content.names += 1;
-            content.bytes += resource.body.bytes().len();
-        }
-        let any = content.names > 0 || read.rejected.keys().any(is_new);
-        let held = read.names().any(|name| self.unconfirmed.contains(name) || self.second_request.names.contains(name));
-        let is_taken = self.progress.has_response() && any && reader.limits.faults.has(Fault::ChangeIsPiece);
-        if self.progress.on_response(any, held, content, reader.now) || is_taken {
-            self.record_delivery(Delivery::Piece);
-        }
-        self.record_growth(read);
-        for name in read.names() {
-            self.unconfirmed.remove(name);
-            self.second_request.answered(name);
-            self.requested.answered(name);
-            self.progress.to_be_repeated.remove(name);
-            self.progress.stated.remove(name);
-        }
+    // Names that were requested later show nothing of how far the server has come with the rest.
+    let late = |name: &Name| matches!(parts.names.get(name), Some(NameState::Waiting { first: false, .. }));
+    let is_asked_again = |name: &Name| parts.second_request.names().contains(name);
+    let is_new = |name: &Name| {
+        let unsaid = !given.has(name) && !late(name) || given.is_unconfirmed(name);
+        unsaid || is_asked_again(name) || progress.to_be_repeated().contains(name)
+    };
+    let new = read.good.values().filter(|resource| is_new(&resource.name));
+    let mut content = NewContent::default();
+    for resource in new {
+        content.names += 1;
+        content.bytes += resource.body.bytes().len();
     }
-
-    /// Lets the question for the end of the set know what came. A name was stated if it is cached, or if it was requested a second time.
-    fn record_growth(&mut self, read: &ParsedResponse) {
-        let had_grown = self.end_question.has_grown();
-        for name in read.names() {
-            let is_stated = self.versions.contains_key(name) || self.second_request.names.contains(name);
-            self.end_question.on_sent(name, is_stated);
-        }
-        if self.end_question.has_grown() != had_grown {
-            self.second_request.recheck();
-        }
+    let any = content.names > 0 || read.rejected.keys().any(is_new);
+    let held = read.names().any(|name| given.is_unconfirmed(name) || is_asked_again(name));
+    let is_taken = progress.has_response() && any && context.limits.faults.has(Fault::ChangeIsPiece);
+    if progress.on_response(any, held, content, context.now) || is_taken {
+        parts.deliveries.note(Delivery::Piece);
     }
-
-    fn wants(&self, resource: &Resource) -> bool {
-        let keys = || [&resource.name].into_iter().chain(resource.aliases());
-        let by_name = keys().any(|key| self.names.contains(key));
-        self.class == Class::Wildcard || by_name || self.globs.of(&resource.name).is_some()
+    record_growth(parts, read);
+    for name in read.names() {
+        parts.given.confirm(name);
+        parts.second_request.answered(name);
+        parts.names.answered(name);
+        parts.progress.on_sent(name);
     }
+}
 
-    fn holds(&self, name: &Name) -> bool {
-        self.versions.contains_key(name) || self.holds_by_name(name)
+/// Lets the question for the end of the set know what came. A name was stated if it is cached, or if it was requested a second time.
+fn record_growth(parts: &mut Parts, read: &ParsedResponse) {
+    let had_grown = parts.end_question.has_grown();
+    for name in read.names() {
+        let is_stated = parts.given.has(name) || parts.second_request.names().contains(name);
+        parts.end_question.on_sent(name, is_stated);
     }
-
-    fn refresh_updates(&self, read: &ParsedResponse, kind: &Type) -> Vec<Update> {
-        let refresh = |(key, ttl): (&Name, &Option<Duration>)| {
-            let (kind, class, key) = (kind.clone(), self.class, key.clone());
-            Update::Refresh { kind, class, key, ttl: *ttl }
-        };
-        read.alive.iter().map(refresh).collect()
+    if parts.end_question.has_grown() != had_grown {
+        parts.second_request.recheck();
     }
+}
 
-    fn wildcard_updates(&self, kind: &Type, good: ResourceSet) -> Vec<Update> {
-        let set = |resource: Arc<Resource>| {
-            let key = resource.name.clone();
-            Update::Upsert { kind: kind.clone(), class: Class::Wildcard, key, resource }
-        };
-        good.into_values().map(set).collect()
+fn refresh_updates(read: &ParsedResponse, kind: &Type, class: Class) -> Vec<Update> {
+    let refresh = |(key, ttl): (&Name, &Option<Duration>)| {
+        let (kind, key) = (kind.clone(), key.clone());
+        Update::Refresh { kind, class, key, ttl: *ttl }
+    };
+    read.alive.iter().map(refresh).collect()
+}
+
+/// The updates for resources that can be used. Named ones count for each name under which they were requested: their own and their
+/// aliases (DELTA-22). Unrequested resources are tolerated and not kept (UP-27).
+fn upserts(parts: &mut Parts, kind: &Type, good: ResourceSet) -> Vec<Update> {
+    let class = parts.wanted.class();
+    let upsert = |key: Name, resource| Update::Upsert { kind: kind.clone(), class, key, resource };
+    if class == Class::Wildcard {
+        return good.into_values().map(|resource| upsert(resource.name.clone(), resource)).collect();
     }
-
-    /// Returns the update for how much of a set is known after this response.
-    fn completeness_update(&self, kind: &Type, of: Selector, ends: bool, rules: &ServerQuirks) -> Update {
-        let completeness = self.completeness_after(rules, &of, ends);
-        Update::Progress { kind: kind.clone(), of, completeness }
-    }
-
-    /// Returns the collections that these names are members of.
-    fn sets_of<'a>(&self, names: impl Iterator<Item = &'a Name>) -> BTreeSet<Selector> {
-        names.filter_map(|name| self.globs.of(name)).cloned().map(Selector::Name).collect()
-    }
-
-    /// A resource counts for each name under which it was requested: its own and its aliases (DELTA-22). Unrequested resources
-    /// are tolerated and not kept (UP-27).
-    fn named_updates(&mut self, kind: &Type, good: ResourceSet) -> Vec<Update> {
-        let mut updates = Vec::new();
-        for resource in good.into_values() {
-            let keys = [&resource.name].into_iter().chain(resource.aliases());
-            let mut wanted: BTreeSet<Name> = keys.filter(|key| self.names.contains(*key)).cloned().collect();
-            if let Some(glob) = self.globs.of(&resource.name).cloned() {
-                self.requested.given(&glob);
-                if self.globs.begin(&glob) {
-                    self.progress.unsettle(); // the set may have been settled before
-                }
-                wanted.insert(resource.name.clone());
+    let mut updates = Vec::new();
+    for resource in good.into_values() {
+        let keys = [&resource.name].into_iter().chain(resource.aliases());
+        let mut keys: BTreeSet<Name> = keys.filter(|key| parts.wanted.names().contains(*key)).cloned().collect();
+        if let Some(glob) = parts.wanted.globs().of(&resource.name).cloned() {
+            parts.names.given(&glob);
+            if parts.wanted.begin(&glob) {
+                parts.progress.unsettle(); // the set may have been settled before
             }
-            for key in wanted {
-                self.requested.given(&key);
-                self.second_request.answered(&key);
-                self.errors.remove(&key);
-                if key != resource.name {
-                    self.aliases.insert(key.clone(), resource.name.clone());
-                }
-                let resource = resource.clone();
-                updates.push(Update::Upsert { kind: kind.clone(), class: Class::Named, key, resource });
+            keys.insert(resource.name.clone());
+        }
+        for key in keys {
+            parts.names.given(&key);
+            parts.second_request.answered(&key);
+            parts.rejected.remove_error(&key);
+            if key != resource.name {
+                parts.given.insert_alias(key.clone(), resource.name.clone());
+            }
+            updates.push(upsert(key, resource.clone()));
+        }
+    }
+    updates
+}
+
+/// Returns the update for how much of a set is known after this response.
+fn completeness_update(parts: &Parts, of: Selector, ends: bool, context: &ResponseContext) -> Update {
+    let completeness = parts.deliveries.completeness(context.quirks, &of, ends);
+    Update::Progress { kind: context.kind.clone(), of, completeness }
+}
+
+/// A resource that came and cannot be read exists, whatever was reported of it before.
+fn unreadable_updates(
+    parts: &Parts,
+    kind: &Type,
+    rejected: &BTreeSet<Name>,
+    unread: Option<BTreeSet<Name>>,
+) -> Vec<Update> {
+    match parts.wanted.class() {
+        Class::Wildcard => {
+            let unread = unread.map(|names| Update::Unreadable { kind: kind.clone(), of: Selector::Wildcard, names });
+            unread.into_iter().collect()
+        }
+        Class::Named => {
+            let was_absent = |name: &&Name| parts.names.get(name) == Some(NameState::Absent);
+            let doubtful = rejected.iter().filter(was_absent).filter(|name| !parts.wanted.globs().has(name));
+            let of = doubtful.cloned().map(Selector::Name);
+            of.map(|of| Update::Interrupted { kind: kind.clone(), of }).collect()
+        }
+    }
+}
+
+/// Names that came and cannot be read, without those that the server reports errors of.
+fn unreadable_names(read: &ParsedResponse, reported: &BTreeMap<Name, bool>) -> BTreeSet<Name> {
+    read.rejected.keys().filter(|name| !reported.contains_key(*name)).cloned().collect()
+}
+
+/// A resource that cannot be used exists: no timer makes it absent (UP-38), and no set is complete without it.
+fn record_rejected(
+    parts: &mut Parts,
+    name: &Name,
+    reported: &BTreeMap<Name, bool>,
+    version: &str,
+    read: &ParsedResponse,
+    limits: &Limits,
+) {
+    let is_wanted = parts.wanted.names().contains(name);
+    let unreadable = !reported.contains_key(name);
+    if unreadable && is_wanted && parts.names.get(name) != Some(NameState::Absent) {
+        parts.names.given(name);
+    }
+    let in_a_set = parts.wanted.class() == Class::Wildcard || parts.wanted.globs().of(name).is_some();
+    let has_none = reported.get(name) == Some(&true);
+    if in_a_set && !has_none || unreadable && is_wanted {
+        let reason = read.rejected.get(name).cloned().unwrap_or_default();
+        parts.rejected.insert(name, Rejection { version: version.to_owned(), reason }, limits.rejected_names);
+    }
+}
+
+fn record_readable(parts: &mut Parts, read: &ParsedResponse, version: &str, limits: &Limits) {
+    for name in read.good.names() {
+        parts.rejected.remove(name);
+    }
+    if let Some(reason) = read.unnamed.clone() {
+        parts.rejected.insert_unnamed(Rejection { version: version.to_owned(), reason }, limits.rejected_names);
+    }
+}
+
+/// Applies the errors that the server reports of single names (UP-44): the resource does not exist, is not allowed, or has a
+/// transient error. Only the first makes a cached resource absent, unless this server is configured so that the second does
+/// too.
+fn error_updates(parts: &mut Parts, reported: Vec<(Name, NamedError)>, context: &ResponseContext) -> Vec<Update> {
+    let mut updates = Vec::new();
+    let (kind, quirks, class) = (context.kind, context.quirks, parts.wanted.class());
+    for (key, error) in reported {
+        if class == Class::Wildcard {
+            if means_absent(class, &error, quirks) {
+                updates.push(absence(parts, kind, key, quirks));
+            }
+            continue;
+        }
+        let by_name = parts.wanted.names().contains(&key);
+        // Members count only if they are cached: errors of others could be without number.
+        let held_member = parts.wanted.is_member_alone(&key) && parts.given.has(&key);
+        if !by_name && !held_member {
+            continue;
+        }
+        let held = holds_by_name(parts.wanted, parts.names, &key) || held_member;
+        let gives_up = error.code == NOT_FOUND || !held || quirks.fail_on_data_errors;
+        if error.is_about_data() && gives_up {
+            updates.push(absence(parts, kind, key.clone(), quirks));
+        } else {
+            // A transient error shows that the server is alive, and nothing of whether the resource exists.
+            match held {
+                true => parts.names.given(&key),
+                false => parts.names.request(key.clone()),
             }
         }
-        updates
+        let error = Arc::new(error);
+        if by_name {
+            parts.rejected.insert_error(key.clone(), error.clone());
+        }
+        updates.push(Update::Error { kind: kind.clone(), key, error });
+    }
+    updates
+}
+
+/// Returns the names that the server reports errors of, each with whether the error means absence: a set without those names
+/// can be complete.
+fn reported_names(class: Class, reported: &[(Name, NamedError)], quirks: &ServerQuirks) -> BTreeMap<Name, bool> {
+    reported.iter().map(|(name, error)| (name.clone(), means_absent(class, error, quirks))).collect()
+}
+
+/// Whether an error means absence. For `*` only "not found" does by default: what other servers have of the set, or clients
+/// hold, is not known here. For a requested name "not allowed" does too.
+fn means_absent(class: Class, error: &NamedError, quirks: &ServerQuirks) -> bool {
+    match class {
+        Class::Wildcard => error.code == NOT_FOUND || error.is_about_data() && quirks.fail_on_data_errors,
+        Class::Named => error.is_about_data(),
     }
 }

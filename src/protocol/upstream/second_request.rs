@@ -13,9 +13,9 @@ use crate::xds::Name;
 #[derive(Debug, Default)]
 pub(super) struct SecondRequest {
     /// Requested a second time on this opening, and not answered.
-    pub(crate) names: BTreeSet<Name>,
+    names: BTreeSet<Name>,
     /// A client holds a set whose content is not known.
-    pub(crate) set: bool,
+    set: bool,
     /// How often the set was requested again.
     times: u8,
     since: Option<Moment>,
@@ -55,6 +55,21 @@ impl OpenQuestion {
 impl SecondRequest {
     pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty() && !self.set
+    }
+
+    /// Names that were requested a second time on this opening, and not answered.
+    pub(crate) fn names(&self) -> &BTreeSet<Name> {
+        &self.names
+    }
+
+    /// Whether the set was requested a second time on this opening, and its end is not known.
+    pub(crate) fn has_set(&self) -> bool {
+        self.set
+    }
+
+    /// The first request of this opening asks for these too.
+    pub(crate) fn insert(&mut self, names: Vec<Name>) {
+        self.names.extend(names);
     }
 
     /// Whether the open questions have to be collected: not done yet on this opening, or clients seek more since.

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::quirks::{InitialSet, ServerQuirks};
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::set_mark::SetMark;
-use crate::protocol::view::Completeness;
+use crate::protocol::view::{Class, Completeness, Selector};
 use crate::xds::{Name, Type};
 
 #[derive(Debug, Default)]
@@ -30,19 +31,19 @@ pub(super) struct SetProgress {
     /// The type was requested earlier on this opening, so that a response may belong to that request.
     requested_before: bool,
     /// The server sent a resource under the version that the request had stated: it ignores stated versions.
-    pub(crate) repeats: bool,
+    repeats: bool,
     /// Names that this opening stated under a version of the server, and that it has not sent. Forgotten once its first answer has come.
-    pub(crate) stated: BTreeSet<Name>,
+    stated: BTreeSet<Name>,
     /// Stated names that such a server has not sent again yet.
-    pub(crate) to_be_repeated: BTreeSet<Name>,
+    to_be_repeated: BTreeSet<Name>,
     /// It has begun to send stated names again on this opening.
-    pub(crate) repeats_begun: bool,
+    repeats_begun: bool,
     /// A set came in pieces.
     in_pieces: bool,
     /// The set is complete: what the server has not sent does not exist.
-    pub(crate) complete: bool,
+    complete: bool,
     /// The absences that follow from `complete` were reported.
-    pub(crate) concluded: bool,
+    concluded: bool,
     /// The last completeness mark of `*` from a server that is a relay itself.
     mark: Option<SetMark>,
 }
@@ -85,7 +86,7 @@ impl SetProgress {
 
     /// When a server that sends nothing more may have sent everything. After a first pause this is at most `COMES_IN` after the
     /// first response, so that a server that always has something new is not waited for without end.
-    pub(crate) fn quiet_at(&self, limits: &Limits) -> Option<Moment> {
+    fn quiet_at(&self, limits: &Limits) -> Option<Moment> {
         let quiet = self.news? + limits.settle_stated;
         let longest = self.first.filter(|_| self.calmed).map(|first| first + COMES_IN);
         Some(longest.map_or(quiet, |longest| quiet.min(longest)))
@@ -155,9 +156,96 @@ impl SetProgress {
         self.mark == Some(SetMark::Partial)
     }
 
-    /// How much is known after a response that is not known to be the last.
-    pub(crate) fn completeness(&self, in_pieces: bool) -> Completeness {
-        if in_pieces { Completeness::Arriving } else { Completeness::FirstResponse }
+    /// Whether the server ignores stated versions.
+    pub(crate) fn repeats(&self) -> bool {
+        self.repeats
+    }
+
+    pub(crate) fn record_repetition(&mut self) {
+        self.repeats = true;
+    }
+
+    /// The first request of this opening states these under versions of the server.
+    pub(crate) fn on_stated(&mut self, names: BTreeSet<Name>) {
+        self.stated = names;
+    }
+
+    /// Whether a name was stated, and neither has come nor is the first answer over.
+    pub(crate) fn is_stated(&self, name: &Name) -> bool {
+        self.stated.contains(name)
+    }
+
+    /// The server has answered what it was first asked.
+    pub(crate) fn forget_stated(&mut self) {
+        self.stated.clear();
+    }
+
+    /// The server begins to send again what it gave before, or, if it `repeats`, what was stated.
+    pub(crate) fn begin_repetition(&mut self, repeats: bool, given: impl FnOnce() -> BTreeSet<Name>) {
+        if !std::mem::replace(&mut self.repeats_begun, true) {
+            let is_as_stated = repeats && !self.stated.is_empty();
+            self.to_be_repeated = if is_as_stated { self.stated.clone() } else { given() };
+        }
+    }
+
+    /// Names that such a server has not sent again.
+    pub(crate) fn to_be_repeated(&self) -> &BTreeSet<Name> {
+        &self.to_be_repeated
+    }
+
+    /// The time of such a server is over.
+    pub(crate) fn take_unrepeated(&mut self) -> BTreeSet<Name> {
+        std::mem::take(&mut self.to_be_repeated)
+    }
+
+    pub(crate) fn on_sent(&mut self, name: &Name) {
+        self.to_be_repeated.remove(name);
+        self.stated.remove(name);
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    pub(crate) fn complete(&mut self) {
+        self.complete = true;
+    }
+
+    /// Whether the set is complete, and that was not reported.
+    pub(crate) fn is_to_conclude(&self) -> bool {
+        self.complete && !self.concluded
+    }
+
+    pub(crate) fn conclude(&mut self) {
+        self.concluded = true;
+    }
+
+    /// When a silent server has had the time to send what it has, if the first request was `written` then.
+    pub(crate) fn first_silence_ends_at(
+        &self,
+        class: Class,
+        written: Option<Moment>,
+        not_before: Moment,
+        limits: &Limits,
+    ) -> Option<Moment> {
+        let requested = written? + limits.resource_timer;
+        let quiet = self.quiet_at(limits).map(|quiet| quiet.max(not_before));
+        Some(match (class, quiet) {
+            (Class::Wildcard, Some(quiet)) => quiet,
+            (_, quiet) => quiet.map_or(requested, |quiet| quiet.max(requested)),
+        })
+    }
+
+    /// When a server that sends nothing more, of no type, has been quiet for a moment: since the last news, or since the request was
+    /// `written` that says what is known.
+    pub(crate) fn quiet_of_all_at(
+        &self,
+        written: Option<Moment>,
+        not_before: Moment,
+        limits: &Limits,
+    ) -> Option<Moment> {
+        let since = self.news.or(written);
+        since.map(|since| (since + limits.settle_fresh).max(not_before))
     }
 }
 
@@ -174,10 +262,61 @@ pub(crate) enum Delivery {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct DeliveryHabit {
-    pub(crate) cuts: bool,
+struct DeliveryHabit {
+    cuts: bool,
     /// Openings in a row on which everything came in the first response.
     at_once: u8,
+}
+
+/// What one subscription, and the other views of its server, have seen.
+#[derive(Debug, Default)]
+pub(super) struct DeliveryRecord {
+    habit: DeliveryHabit,
+    /// Observations behind `habit`, for the other views of this server.
+    unshared: Vec<Delivery>,
+    /// Another view has seen the server send this type in pieces.
+    in_pieces_for_others: bool,
+}
+
+impl DeliveryRecord {
+    pub(crate) fn note(&mut self, seen: Delivery) {
+        self.habit.note(seen);
+        if self.unshared.last() != Some(&seen) {
+            self.unshared.push(seen); // until it is collected, the same again adds nothing
+        }
+        self.unshared.drain(..self.unshared.len().saturating_sub(2));
+    }
+
+    /// Returns what was seen since the last call.
+    pub(crate) fn take_unshared(&mut self) -> Vec<Delivery> {
+        std::mem::take(&mut self.unshared)
+    }
+
+    pub(crate) fn set_in_pieces_for_others(&mut self, in_pieces: bool) {
+        self.in_pieces_for_others = in_pieces;
+    }
+
+    /// How much of a set is known after a response; `ends` if it is the last one of the set.
+    pub(crate) fn completeness(&self, quirks: &ServerQuirks, of: &Selector, ends: bool) -> Completeness {
+        let wildcard = *of == Selector::Wildcard;
+        match quirks.initial_set {
+            _ if ends && wildcard => Completeness::Complete,
+            _ if quirks.signals_completion && !wildcard => Completeness::Arriving,
+            InitialSet::Pieces => Completeness::Arriving,
+            InitialSet::OneResponse if wildcard => Completeness::Arriving, // the server states that there is more
+            InitialSet::Auto | InitialSet::OneResponse if self.is_in_pieces() => Completeness::Arriving,
+            InitialSet::Auto | InitialSet::OneResponse => Completeness::FirstResponse,
+        }
+    }
+
+    /// Whether asking this server for the end of its set may show it: it is not known to send sets in pieces.
+    pub(crate) fn may_show_end(&self, quirks: &ServerQuirks) -> bool {
+        quirks.may_answer_for_end() && !self.is_in_pieces()
+    }
+
+    fn is_in_pieces(&self) -> bool {
+        self.habit.cuts || self.in_pieces_for_others
+    }
 }
 
 /// What all views have seen of one server. Servers and clients can make up any number of types, so the number kept is bounded.
@@ -188,7 +327,7 @@ pub(crate) struct DeliveryHabits {
 }
 
 impl DeliveryHabit {
-    pub(crate) fn note(&mut self, seen: Delivery) {
+    fn note(&mut self, seen: Delivery) {
         match seen {
             Delivery::Piece => *self = Self { cuts: true, at_once: 0 },
             Delivery::AtOnce => {

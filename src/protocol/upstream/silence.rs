@@ -3,324 +3,333 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::liveness::SilenceVerdict;
-use super::quirks::{self, ServerQuirks};
+use super::ViewContext;
+use super::opening::{Opening, SilenceVerdict};
+use super::parts::{Parts, absence};
+use super::quirks::{OnResourceTimeout, ServerQuirks};
 use super::second_request::{OpenQuestion, Unseen};
-use super::type_subscription::{OtherTypes, TimerContext, TypeSubscription};
 use crate::proto::code::UNAVAILABLE;
 use crate::protocol::faults::Fault;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::{
-    Class, Completeness, Entry, Evidence, NamedError, Origin, Presence, Selector, Update, View,
-};
+use crate::protocol::view::{Class, Completeness, Entry, Evidence, NamedError, Origin, Presence, Selector, Update};
 use crate::protocol::visits::visit;
 use crate::xds::{Name, Type};
 
-impl TypeSubscription {
-    /// Handles due timers. A silence counts only if the server was alive and could have responded.
-    pub(crate) fn on_time(&mut self, turn: &mut TimerContext) -> Vec<Update> {
-        self.judged_at = turn.now;
-        let speaks = turn.at.origin_for(&Selector::Wildcard).is_some();
-        if !self.wire.opened && self.wildcard && speaks && turn.at.view.seeks_set(turn.kind) {
-            // A client needs the set. In SotW a server that has nothing new would not send it to one that states its version.
-            self.accepted.clear();
-        }
-        let mut updates = Vec::new();
-        if !turn.receiving && self.progress.settle(turn.now, turn.limits) && !turn.quirks.signals_completion {
-            updates.extend(self.completeness_updates(turn.kind, Completeness::Settled));
-            self.progress.complete |= self.wildcard && turn.limits.faults.has(Fault::FirstQuietIsTheEnd);
-        }
-        self.expire(turn, &mut updates);
-        if turn.is_outdated {
-            return updates;
-        }
-        self.conclude_polls(turn, &mut updates);
-        self.conclude_end(turn, &mut updates);
-        self.conclude_question(turn, &mut updates);
-        self.conclude_second_silence(turn, &mut updates);
-        updates
-    }
+/// What a subscription needs to handle its timers.
+pub(super) struct TimerContext<'a> {
+    pub(crate) kind: &'a Type,
+    pub(crate) at: &'a ViewContext<'a>,
+    pub(crate) quirks: &'a ServerQuirks,
+    pub(crate) limits: &'a Limits,
+    pub(crate) opening: &'a mut Opening,
+    pub(crate) others: OtherTypes,
+    pub(crate) now: Moment,
+}
 
-    /// How much is known of `*`, and of each collection that the server has sent something of.
-    pub(super) fn completeness_updates(&self, kind: &Type, completeness: Completeness) -> Vec<Update> {
-        let wildcard = self.wildcard.then_some(Selector::Wildcard);
-        let globs = self.globs.begun().cloned().map(Selector::Name);
-        let of = wildcard.into_iter().chain(globs);
-        of.map(|of| Update::Progress { kind: kind.clone(), of, completeness }).collect()
-    }
+/// What a type needs to know of the others on its stream: they arrive one after another.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OtherTypes {
+    /// No type counts as finished before this.
+    pub(crate) come_in_until: Moment,
+    /// No type counts as quiet for a moment before this.
+    pub(crate) fresh_until: Moment,
+    /// When new content of any type last came.
+    pub(crate) news: Option<Moment>,
+}
 
-    /// Handles requested names about which the server was silent for the resource timer (XLAT-15).
-    pub(super) fn expire(&mut self, turn: &mut TimerContext, updates: &mut Vec<Update>) {
-        let liveness = if turn.quirks.per_type_liveness { &mut self.poll_liveness } else { &mut *turn.liveness };
-        let (now, receiving) = (turn.now, turn.receiving);
-        let mut judge = |end| if receiving { SilenceVerdict::Unproven } else { liveness.judge(end, now) };
-        while let Some(name) = self.requested.next_silent(now, &mut judge) {
-            self.second_request.recheck_name(&name); // a client may hold it
-            let kind = turn.kind.clone();
-            updates.push(match turn.quirks.on_resource_timeout {
-                quirks::OnResourceTimeout::TransientError | quirks::OnResourceTimeout::Unknown => {
-                    let error = NamedError { code: UNAVAILABLE, message: "the control plane does not answer".into() };
-                    self.requested.request(name.clone());
-                    let error = Arc::new(error);
-                    self.errors.insert(name.clone(), error.clone());
-                    Update::Error { kind, key: name, error }
-                }
-                quirks::OnResourceTimeout::Absent => {
-                    self.errors.remove(&name);
-                    match turn.quirks.per_type_liveness {
-                        // Each poll is answered in full: the server does not have what the response lacks.
-                        true => turn.quirks.reported_absence(&kind, Class::Named, name),
-                        false => Update::Absent { kind, class: Class::Named, key: name, evidence: Evidence::Silence },
-                    }
-                }
-            });
+/// Handles due timers. A silence counts only if the server was alive and could have responded.
+pub(super) fn conclude(parts: &mut Parts, context: &mut TimerContext) -> Vec<Update> {
+    let is_receiving = context.opening.is_receiving();
+    if !parts.wire.is_opened() && needs_set(parts, context) {
+        // A client needs the set. In SotW a server that has nothing new would not send it to one that states its version.
+        parts.given.clear_accepted();
+    }
+    let mut updates = Vec::new();
+    if !is_receiving && parts.progress.settle(context.now, context.limits) && !context.quirks.signals_completion {
+        updates.extend(parts.wanted.completeness_updates(context.kind, Completeness::Settled));
+        if parts.wanted.has_wildcard() && context.limits.faults.has(Fault::FirstQuietIsTheEnd) {
+            parts.progress.complete();
         }
     }
-
-    /// If the type is polled, each response answers all that is requested: what other servers sent and it lacks is absent.
-    pub(super) fn conclude_polls(&mut self, turn: &TimerContext, updates: &mut Vec<Update>) {
-        let end = self
-            .first_silence_ends_at(turn.others.come_in_until, turn.limits)
-            .filter(|_| turn.quirks.per_type_liveness);
-        let Some(end) = end.filter(|_| !self.second_request.has_looked()) else { return };
-        if self.poll_liveness.judge(end, turn.now) == SilenceVerdict::Proven {
-            let gone = match self.second_request.unseen() {
-                None => self.unconfirmed_present(turn),
-                Some(unseen) => {
-                    let silent = unseen.silent.iter();
-                    silent.filter(|name| self.is_unconfirmed_present(name, turn)).cloned().collect()
-                }
-            };
-            self.second_request.looked(turn.at.view.sought_generation());
-            self.report_absent(gone, turn, updates);
-        }
+    expire(parts, context, &mut updates);
+    // What the server does not send is no news of versions that it was stated and that count no longer.
+    if !context.opening.is_outdated() {
+        conclude_polls(parts, context, &mut updates);
+        conclude_end(parts, context, &mut updates);
+        conclude_question(parts, context, &mut updates);
+        conclude_second_silence(parts, context, &mut updates);
     }
+    updates
+}
 
-    /// Once the set of `*` is complete, cached resources that the server has not sent are absent.
-    pub(super) fn conclude_end(&mut self, turn: &TimerContext, updates: &mut Vec<Update>) {
-        if !self.progress.complete || self.progress.concluded || turn.at.view.is_gated(turn.kind) {
-            return;
-        }
-        self.progress.concluded = true;
-        let mut gone = self.unconfirmed_present(turn);
-        gone.append(&mut self.second_request.conclude_all());
-        self.report_absent(gone, turn, updates);
-        updates.extend(self.completeness_updates(turn.kind, Completeness::Complete));
-    }
+/// Whether a client needs the whole set from this server.
+fn needs_set(parts: &Parts, context: &TimerContext) -> bool {
+    let speaks = || context.at.origin_for(&Selector::Wildcard).is_some();
+    parts.wanted.has_wildcard() && context.at.view.seeks_set(context.kind) && speaks()
+}
 
-    /// Once the server has answered the question for the end of `*`, and nothing speaks against it, the set has ended. That removes
-    /// nothing: single names are judged by their own answers.
-    fn conclude_question(&mut self, turn: &mut TimerContext, updates: &mut Vec<Update>) {
-        let unanswered = !self.second_request.names.is_empty() || !self.unconfirmed.is_empty();
-        let unreadable = turn.receiving || self.rejected.unnamed.is_some();
-        let is_partial = self.progress.is_marked_partial() || self.progress.repeats;
-        let in_doubt = unanswered || unreadable || is_partial || !self.wildcard || !self.can_ask_for_end(turn.quirks);
-        match self.end_question.ends_at(turn.limits).filter(|_| !in_doubt) {
-            Some(end) if turn.liveness.judge(end, turn.now) == SilenceVerdict::Proven => {
-                self.end_question.end();
-                self.second_request.conclude();
-                updates.extend(self.completeness_updates(turn.kind, Completeness::Complete));
+/// Handles requested names about which the server was silent for the resource timer (XLAT-15).
+fn expire(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Update>) {
+    let (quirks, opening, now) = (context.quirks, &mut *context.opening, context.now);
+    let mut judge = |end| match quirks.per_type_liveness {
+        _ if opening.is_receiving() => SilenceVerdict::Unproven,
+        true => parts.poll_liveness.judge(end, now),
+        false => opening.judge(end, now),
+    };
+    while let Some(name) = parts.names.next_silent(now, &mut judge) {
+        parts.second_request.recheck_name(&name); // a client may hold it
+        let kind = context.kind.clone();
+        updates.push(match quirks.on_resource_timeout {
+            OnResourceTimeout::TransientError | OnResourceTimeout::Unknown => {
+                let error = NamedError { code: UNAVAILABLE, message: "the control plane does not answer".into() };
+                parts.names.request(name.clone());
+                let error = Arc::new(error);
+                parts.rejected.insert_error(name.clone(), error.clone());
+                Update::Error { kind, key: name, error }
             }
-            Some(_) => {}
-            None if self.end_question.given_up_at(turn.limits).is_some_and(|at| at <= turn.now) => {
-                self.end_question.give_up();
-                self.second_request.recheck();
+            OnResourceTimeout::Absent => {
+                parts.rejected.remove_error(&name);
+                match quirks.per_type_liveness {
+                    // Each poll is answered in full: the server does not have what the response lacks.
+                    true => quirks.reported_absence(&kind, Class::Named, name),
+                    false => Update::Absent { kind, class: Class::Named, key: name, evidence: Evidence::Silence },
+                }
             }
-            None => {}
-        }
+        });
     }
+}
 
-    /// Once the second silence has lasted long enough, what was requested a second time is absent.
-    pub(super) fn conclude_second_silence(&mut self, turn: &mut TimerContext, updates: &mut Vec<Update>) {
-        let Some(end) = self.second_request.ends_at(self.progress.growth(), turn.others.news, turn.limits) else {
-            return;
-        };
-        let is_relay = turn.is_relay && !turn.limits.faults.has(Fault::SilentRelayIsSilentServer);
-        let says_itself = is_relay || self.progress.is_marked_partial();
-        let unfinished = turn.receiving || self.rejected.unnamed.is_some() || says_itself;
-        if unfinished || turn.liveness.judge(end, turn.now) != SilenceVerdict::Proven {
-            return;
-        }
-        let OpenQuestion { names, set } = self.second_request.conclude();
-        if turn.limits.faults.has(Fault::IgnoredDeletionIsNoAnswer) {
-            let deleting = ServerQuirks { ignore_deletions: false, ..turn.quirks.clone() };
-            updates.extend(names.into_iter().map(|name| self.absence(turn.kind, name, &deleting)));
-        } else {
-            self.report_absent(names, turn, updates);
-        }
-        if set {
-            updates.extend(self.completeness_updates(turn.kind, Completeness::Complete));
-        }
-    }
-
-    pub(super) fn report_absent(&mut self, names: BTreeSet<Name>, turn: &TimerContext, updates: &mut Vec<Update>) {
-        updates.extend(names.into_iter().map(|name| self.absence(turn.kind, name, turn.quirks)));
-    }
-
-    /// When a silent server has had the time to send what it has.
-    pub(super) fn first_silence_ends_at(&self, not_before: Moment, limits: &Limits) -> Option<Moment> {
-        let requested = self.written? + limits.resource_timer;
-        let quiet = self.progress.quiet_at(limits).map(|quiet| quiet.max(not_before));
-        Some(match (self.class, quiet) {
-            (Class::Wildcard, Some(quiet)) => quiet,
-            (_, quiet) => quiet.map_or(requested, |quiet| quiet.max(requested)),
-        })
-    }
-
-    /// When the end of the set may be asked for because a client needs it, on a new opening: after a short quiet, the first time and the
-    /// second.
-    fn end_is_asked_at(&self, turn: &TimerContext) -> Option<Moment> {
-        let view = turn.at.view;
-        let needs_end = self.wildcard && view.seeks_set(turn.kind) && turn.at.origin_for(&Selector::Wildcard).is_some();
-        let may_ask = self.second_request.may_ask_at_once(self.end_question.has_grown()) && !self.progress.repeats;
-        let is_off = turn.limits.faults.has(Fault::EndIsNotAsked);
-        let is_silent = !self.progress.has_response() && self.states_version(turn.kind);
-        let may_ask = needs_end && may_ask && (is_silent || self.can_ask_for_end(turn.quirks)) && !is_off;
-        self.quiet_of_all_at(turn.others, turn.limits).filter(|_| may_ask)
-    }
-
-    /// When a server that sends nothing more, of no type, has been quiet for a moment.
-    pub(super) fn quiet_of_all_at(&self, others: OtherTypes, limits: &Limits) -> Option<Moment> {
-        let since = self.progress.news().or(self.written.filter(|_| !self.accepted.is_empty()));
-        since.map(|since| (since + limits.settle_fresh).max(others.fresh_until))
-    }
-
-    /// Whether this opening has stated the version of a whole set, so that a SotW server is silent if it has nothing new.
-    fn states_version(&self, kind: &Type) -> bool {
-        kind.info().full_state && !self.accepted.is_empty()
-    }
-
-    /// Finds what to request from the server a second time, on a new opening.
-    pub(crate) fn plan_second_request(&mut self, turn: &mut TimerContext) {
-        let generation = turn.at.view.sought_generation();
-        if !self.second_request.is_to_look(generation) {
-            return;
-        }
-        let silence = self.first_silence_ends_at(turn.others.come_in_until, turn.limits).filter(|end| *end <= turn.now);
-        let soon = self.end_is_asked_at(turn).filter(|end| *end <= turn.now);
-        let Some(end) = soon.or(silence) else { return };
-        let nobody_says =
-            turn.quirks.on_resource_timeout == quirks::OnResourceTimeout::Unknown && !turn.quirks.signals_completion;
-        if nobody_says
-            || turn.quirks.per_type_liveness
-            || turn.receiving
-            || !self.is_wanted()
-            || turn.at.view.is_gated(turn.kind)
-        {
-            return;
-        }
-        let at_once = soon.is_some() && self.is_to_ask_for_set(turn);
-        if silence.is_none() && !at_once {
-            return; // too early for anything else
-        }
-        let repeats = self.progress.repeats && !turn.is_relay;
-        if silence.is_some() && repeats && !turn.limits.faults.has(Fault::RepeatingConfirmsAll) {
-            // The server has not confirmed what it has not sent again by now.
-            let unsent = std::mem::take(&mut self.progress.to_be_repeated).into_iter();
-            self.unconfirmed.extend(unsent.filter(|name| self.versions.contains_key(name)));
-        }
-        let question = self.second_request.without_asked(self.unanswered_claims(turn));
-        if silence.is_some() && self.second_request.is_empty() {
-            self.progress.stated.clear(); // it has answered what it was first asked
-        }
-        if question.is_empty() {
-            self.second_request.looked(generation);
-        } else if turn.quirks.signals_completion || turn.liveness.judge(end, turn.now) == SilenceVerdict::Proven {
-            // A source that signals completion is within the process, and so alive.
-            self.second_request.looked(generation);
-            self.second_request.ask_next(question, at_once);
-        }
-    }
-
-    /// Another set is requested again on a new opening: so is this one, if clients need it and its end is not known.
-    pub(super) fn ask_for_set_too(&mut self, is_sought: bool) {
-        let known = self.is_at_end() || self.progress.is_marked_partial() || !self.progress.has_response();
-        let asks = self.second_request.set || self.second_request.is_to_ask_for_set();
-        if self.wildcard && is_sought && !known && !asks && !self.second_request.has_requested_enough() {
-            self.second_request.ask_next(OpenQuestion { names: BTreeSet::new(), set: true }, false);
-        }
-    }
-
-    /// What clients hold, and the server has neither sent nor reported absent. What was looked at before on this opening becomes that only if
-    /// the server is silent about it.
-    pub(super) fn unanswered_claims(&self, turn: &TimerContext) -> OpenQuestion {
-        let view = turn.at.view;
-        let is_open = |name: &&Name| self.is_unanswered(name, turn);
-        let names = match self.second_request.unseen() {
-            None => {
-                let mut names = self.unconfirmed_present(turn);
-                names.extend(view.sought(turn.kind, self.class).filter(is_open).cloned());
-                names.extend(self.unconfirmed_removed(view, turn.kind).filter(is_open).cloned());
-                names
-            }
-            Some(Unseen { since, silent }) => {
-                let claimed = view.sought_since(turn.kind, self.class, since).filter(is_open);
-                let silent = silent.iter().filter(|name| self.is_silent_question(name, turn));
-                claimed.chain(silent).cloned().collect()
+/// If the type is polled, each response answers all that is requested: what other servers sent and it lacks is absent.
+fn conclude_polls(parts: &mut Parts, context: &TimerContext, updates: &mut Vec<Update>) {
+    let end = first_silence_ends_at(parts, context).filter(|_| context.quirks.per_type_liveness);
+    let Some(end) = end.filter(|_| !parts.second_request.has_looked()) else { return };
+    if parts.poll_liveness.judge(end, context.now) == SilenceVerdict::Proven {
+        let gone = match parts.second_request.unseen() {
+            None => unconfirmed_present(parts, context),
+            Some(unseen) => {
+                let silent = unseen.silent.iter();
+                silent.filter(|name| is_unconfirmed_present(parts, name, context)).cloned().collect()
             }
         };
-        OpenQuestion { names, set: self.is_to_ask_for_set(turn) }
+        parts.second_request.looked(context.at.view.sought_generation());
+        report_absent(parts, gone, context, updates);
     }
+}
 
-    /// Whether a name is requested from this server, is not known on this opening, and has no timer that runs.
-    fn is_unanswered(&self, name: &Name, turn: &TimerContext) -> bool {
-        let wanted = self.wildcard || self.names.contains(name) || self.globs.of(name).is_some();
-        let requested = wanted && !self.requested.is_waiting(name);
-        requested && turn.at.origin_for(&self.wanted(name)).is_some() && !self.is_confirmed(name)
+/// Once the set of `*` is complete, cached resources that the server has not sent are absent.
+fn conclude_end(parts: &mut Parts, context: &TimerContext, updates: &mut Vec<Update>) {
+    if !parts.progress.is_to_conclude() || context.at.view.is_gated(context.kind) {
+        return;
     }
+    parts.progress.conclude();
+    let mut gone = unconfirmed_present(parts, context);
+    gone.append(&mut parts.second_request.conclude_all());
+    report_absent(parts, gone, context, updates);
+    updates.extend(parts.wanted.completeness_updates(context.kind, Completeness::Complete));
+}
 
-    /// Whether a name about which the server was silent is claimed, or cached and not confirmed, or was removed by others.
-    fn is_silent_question(&self, name: &Name, turn: &TimerContext) -> bool {
-        let view = turn.at.view;
-        let is_removed = || self.unconfirmed.contains(name) && self.is_missing(name, view, turn.kind);
-        let is_held = view.is_sought(turn.kind, self.class, name) || is_removed();
-        is_held && self.is_unanswered(name, turn) || self.is_unconfirmed_present(name, turn)
-    }
-
-    /// Whether a client needs the whole set, and it is to be requested again for that.
-    fn is_to_ask_for_set(&self, turn: &TimerContext) -> bool {
-        let view = turn.at.view;
-        // A server that honors stated versions sends nothing once all it has is stated: until then the set is requested again.
-        let requested = self.second_request.set
-            && (self.progress.repeats || !self.progress.has_response() || self.second_request.has_requested_enough());
-        let speaks = || turn.at.origin_for(&Selector::Wildcard).is_some();
-        let is_asked = self.end_question.is_open(turn.now, turn.limits) || self.end_question.has_ended();
-        let requested = requested || is_asked || self.progress.is_marked_partial();
-        self.wildcard && !self.progress.complete && !requested && view.seeks_set(turn.kind) && speaks()
-    }
-
-    /// Names that this server gave, has not sent on this opening, and that other servers have removed meanwhile. Before that, it
-    /// may have confirmed them by not sending them.
-    pub(super) fn unconfirmed_removed<'a>(&'a self, view: &'a View, kind: &'a Type) -> impl Iterator<Item = &'a Name> {
-        let all = self.unconfirmed.iter().inspect(|_| visit());
-        all.filter(move |name| self.is_missing(name, view, kind) && !self.is_confirmed(name))
-    }
-
-    fn is_missing(&self, name: &Name, view: &View, kind: &Type) -> bool {
-        view.entry(kind, self.class, name).is_none_or(|entry| !matches!(entry.presence, Presence::Present(_)))
-    }
-
-    /// Present names that this server has not confirmed on this opening, and that its silence may remove.
-    pub(super) fn unconfirmed_present(&self, turn: &TimerContext) -> BTreeSet<Name> {
-        if turn.quirks.ignore_deletions {
-            return BTreeSet::new();
+/// Once the server has answered the question for the end of `*`, and nothing speaks against it, the set has ended. That removes
+/// nothing: single names are judged by their own answers.
+fn conclude_question(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Update>) {
+    let unanswered = !parts.second_request.names().is_empty() || !parts.given.unconfirmed().is_empty();
+    let unreadable = context.opening.is_receiving() || parts.rejected.unnamed().is_some();
+    let is_partial = parts.progress.is_marked_partial() || parts.progress.repeats();
+    let may_show_end = parts.wanted.has_wildcard() && parts.deliveries.may_show_end(context.quirks);
+    let in_doubt = unanswered || unreadable || is_partial || !may_show_end;
+    match parts.end_question.ends_at(context.limits).filter(|_| !in_doubt) {
+        Some(end) if context.opening.judge(end, context.now) == SilenceVerdict::Proven => {
+            parts.end_question.end();
+            parts.second_request.conclude();
+            updates.extend(parts.wanted.completeness_updates(context.kind, Completeness::Complete));
         }
-        let here = turn.at.view.here(turn.kind, self.class);
-        here.filter(|(name, entry)| self.is_unconfirmed(name, entry, turn)).map(|(name, _)| name.clone()).collect()
+        Some(_) => {}
+        None if parts.end_question.given_up_at(context.limits).is_some_and(|at| at <= context.now) => {
+            parts.end_question.give_up();
+            parts.second_request.recheck();
+        }
+        None => {}
     }
+}
 
-    /// Whether a name is one of [`Self::unconfirmed_present`].
-    fn is_unconfirmed_present(&self, name: &Name, turn: &TimerContext) -> bool {
-        let entry = || turn.at.view.entry_here(turn.kind, self.class, name);
-        !turn.quirks.ignore_deletions && entry().is_some_and(|entry| self.is_unconfirmed(name, entry, turn))
+/// Once the second silence has lasted long enough, what was requested a second time is absent.
+fn conclude_second_silence(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Update>) {
+    let (growth, limits) = (parts.progress.growth(), context.limits);
+    let Some(end) = parts.second_request.ends_at(growth, context.others.news, limits) else { return };
+    let is_relay = context.opening.is_relay() && !limits.faults.has(Fault::SilentRelayIsSilentServer);
+    let says_itself = is_relay || parts.progress.is_marked_partial();
+    let unfinished = context.opening.is_receiving() || parts.rejected.unnamed().is_some() || says_itself;
+    if unfinished || context.opening.judge(end, context.now) != SilenceVerdict::Proven {
+        return;
     }
+    let OpenQuestion { names, set } = parts.second_request.conclude();
+    if limits.faults.has(Fault::IgnoredDeletionIsNoAnswer) {
+        let deleting = ServerQuirks { ignore_deletions: false, ..context.quirks.clone() };
+        updates.extend(names.into_iter().map(|name| absence(parts, context.kind, name, &deleting)));
+    } else {
+        report_absent(parts, names, context, updates);
+    }
+    if set {
+        updates.extend(parts.wanted.completeness_updates(context.kind, Completeness::Complete));
+    }
+}
 
-    fn is_unconfirmed(&self, name: &Name, entry: &Entry, turn: &TimerContext) -> bool {
-        let own = self.wildcard || self.names.contains(name) || self.globs.of(name).is_some();
-        let speaks = |source: Origin| !(source.holds_missing && entry.origin.rank < source.rank);
-        own && !self.is_confirmed(name)
-            && !self.requested.is_waiting(name)
-            && turn.at.origin_for(&self.wanted(name)).is_some_and(speaks)
+fn report_absent(parts: &mut Parts, names: BTreeSet<Name>, context: &TimerContext, updates: &mut Vec<Update>) {
+    updates.extend(names.into_iter().map(|name| absence(parts, context.kind, name, context.quirks)));
+}
+
+fn first_silence_ends_at(parts: &Parts, context: &TimerContext) -> Option<Moment> {
+    let (class, written, not_before) = (parts.wanted.class(), parts.wire.written(), context.others.come_in_until);
+    parts.progress.first_silence_ends_at(class, written, not_before, context.limits)
+}
+
+/// When the end of the set may be asked for because a client needs it, on a new opening: after a short quiet, the first time and the
+/// second.
+fn end_is_asked_at(parts: &Parts, context: &TimerContext) -> Option<Moment> {
+    let may_ask = parts.second_request.may_ask_at_once(parts.end_question.has_grown()) && !parts.progress.repeats();
+    // If this opening has stated the version of a whole set, a SotW server is silent if it has nothing new.
+    let states_version = context.kind.info().full_state && !parts.given.accepted().is_empty();
+    let is_silent = !parts.progress.has_response() && states_version;
+    let may_ask = may_ask && needs_set(parts, context) && (is_silent || parts.deliveries.may_show_end(context.quirks));
+    let is_off = context.limits.faults.has(Fault::EndIsNotAsked);
+    let written = parts.wire.written().filter(|_| !parts.given.accepted().is_empty());
+    parts.progress.quiet_of_all_at(written, context.others.fresh_until, context.limits).filter(|_| may_ask && !is_off)
+}
+
+/// Finds what to request from the server a second time, on a new opening.
+pub(super) fn plan_second_request(parts: &mut Parts, context: &mut TimerContext) {
+    let generation = context.at.view.sought_generation();
+    if !parts.second_request.is_to_look(generation) {
+        return;
     }
+    let quirks = context.quirks;
+    let silence = first_silence_ends_at(parts, context).filter(|end| *end <= context.now);
+    let soon = end_is_asked_at(parts, context).filter(|end| *end <= context.now);
+    let Some(end) = soon.or(silence) else { return };
+    let nobody_says = quirks.on_resource_timeout == OnResourceTimeout::Unknown && !quirks.signals_completion;
+    if nobody_says
+        || quirks.per_type_liveness
+        || context.opening.is_receiving()
+        || !parts.wanted.is_any()
+        || context.at.view.is_gated(context.kind)
+    {
+        return;
+    }
+    let at_once = soon.is_some() && is_to_ask_for_set(parts, context);
+    if silence.is_none() && !at_once {
+        return; // too early for anything else
+    }
+    let repeats = parts.progress.repeats() && !context.opening.is_relay();
+    if silence.is_some() && repeats && !context.limits.faults.has(Fault::RepeatingConfirmsAll) {
+        // The server has not confirmed what it has not sent again by now.
+        parts.given.unconfirm(parts.progress.take_unrepeated().into_iter());
+    }
+    let question = parts.second_request.without_asked(unanswered_claims(parts, context));
+    if silence.is_some() && parts.second_request.is_empty() {
+        parts.progress.forget_stated(); // it has answered what it was first asked
+    }
+    if question.is_empty() {
+        parts.second_request.looked(generation);
+    } else if quirks.signals_completion || context.opening.judge(end, context.now) == SilenceVerdict::Proven {
+        // A source that signals completion is within the process, and so alive.
+        parts.second_request.looked(generation);
+        parts.second_request.ask_next(question, at_once);
+    }
+}
+
+/// The set is needed, and its end is not known: requests it again with another set.
+pub(super) fn ask_for_set_too(parts: &mut Parts) {
+    let is_due = !parts.progress.is_marked_partial() && parts.progress.has_response();
+    let second_request = &mut parts.second_request;
+    let asks = second_request.has_set() || second_request.is_to_ask_for_set();
+    if is_due && !asks && !second_request.has_requested_enough() {
+        second_request.ask_next(OpenQuestion { names: BTreeSet::new(), set: true }, false);
+    }
+}
+
+/// What clients hold, and the server has neither sent nor reported absent. What was looked at before on this opening becomes that only if
+/// the server is silent about it.
+fn unanswered_claims(parts: &Parts, context: &TimerContext) -> OpenQuestion {
+    let (view, kind, class) = (context.at.view, context.kind, parts.wanted.class());
+    let is_open = |name: &&Name| is_unanswered(parts, name, context);
+    let names = match parts.second_request.unseen() {
+        None => {
+            let mut names = unconfirmed_present(parts, context);
+            names.extend(view.sought(kind, class).filter(is_open).cloned());
+            names.extend(unconfirmed_removed(parts, context).filter(is_open).cloned());
+            names
+        }
+        Some(Unseen { since, silent }) => {
+            let claimed = view.sought_since(kind, class, since).filter(is_open);
+            let silent = silent.iter().filter(|name| is_silent_question(parts, name, context));
+            claimed.chain(silent).cloned().collect()
+        }
+    };
+    OpenQuestion { names, set: is_to_ask_for_set(parts, context) }
+}
+
+/// Whether it is known on this opening what the server has of a name: a resource that was sent or confirmed, one that could
+/// not be read, or an error.
+fn is_confirmed(parts: &Parts, name: &Name) -> bool {
+    parts.given.is_confirmed(name) || parts.rejected.is_doubtful(name)
+}
+
+/// Whether a name is requested from this server, is not known on this opening, and has no timer that runs.
+fn is_unanswered(parts: &Parts, name: &Name, context: &TimerContext) -> bool {
+    let requested = parts.wanted.wants(name) && !parts.names.is_waiting(name);
+    let speaks = || context.at.origin_for(&parts.wanted.selector_of(name)).is_some();
+    requested && speaks() && !is_confirmed(parts, name)
+}
+
+/// Whether a name about which the server was silent is claimed, or cached and not confirmed, or was removed by others.
+fn is_silent_question(parts: &Parts, name: &Name, context: &TimerContext) -> bool {
+    let is_removed = || parts.given.is_unconfirmed(name) && is_missing(parts, name, context);
+    let is_held = context.at.view.is_sought(context.kind, parts.wanted.class(), name) || is_removed();
+    is_held && is_unanswered(parts, name, context) || is_unconfirmed_present(parts, name, context)
+}
+
+/// Whether a client needs the whole set, and it is to be requested again for that.
+fn is_to_ask_for_set(parts: &Parts, context: &TimerContext) -> bool {
+    let second_request = &parts.second_request;
+    // A server that honors stated versions sends nothing once all it has is stated: until then the set is requested again.
+    let is_due = parts.progress.repeats() || !parts.progress.has_response() || second_request.has_requested_enough();
+    let requested = second_request.has_set() && is_due;
+    let is_asked = parts.end_question.is_open(context.now, context.limits) || parts.end_question.has_ended();
+    let requested = requested || is_asked || parts.progress.is_marked_partial();
+    !parts.progress.is_complete() && !requested && needs_set(parts, context)
+}
+
+/// Names that this server gave, has not sent on this opening, and that other servers have removed meanwhile. Before that, it
+/// may have confirmed them by not sending them.
+fn unconfirmed_removed<'a>(parts: &'a Parts, context: &'a TimerContext) -> impl Iterator<Item = &'a Name> {
+    let all = parts.given.unconfirmed().iter().inspect(|_| visit());
+    all.filter(move |name| is_missing(parts, name, context) && !is_confirmed(parts, name))
+}
+
+fn is_missing(parts: &Parts, name: &Name, context: &TimerContext) -> bool {
+    let entry = context.at.view.entry(context.kind, parts.wanted.class(), name);
+    entry.is_none_or(|entry| !matches!(entry.presence, Presence::Present(_)))
+}
+
+/// Present names that this server has not confirmed on this opening, and that its silence may remove.
+fn unconfirmed_present(parts: &Parts, context: &TimerContext) -> BTreeSet<Name> {
+    if context.quirks.ignore_deletions {
+        return BTreeSet::new();
+    }
+    let here = context.at.view.here(context.kind, parts.wanted.class());
+    here.filter(|(name, entry)| is_unconfirmed(parts, name, entry, context)).map(|(name, _)| name.clone()).collect()
+}
+
+/// Whether a name is one of [`unconfirmed_present`].
+fn is_unconfirmed_present(parts: &Parts, name: &Name, context: &TimerContext) -> bool {
+    let entry = || context.at.view.entry_here(context.kind, parts.wanted.class(), name);
+    !context.quirks.ignore_deletions && entry().is_some_and(|entry| is_unconfirmed(parts, name, entry, context))
+}
+
+fn is_unconfirmed(parts: &Parts, name: &Name, entry: &Entry, context: &TimerContext) -> bool {
+    let speaks = |origin: Origin| !(origin.holds_missing && entry.origin.rank < origin.rank);
+    parts.wanted.wants(name)
+        && !is_confirmed(parts, name)
+        && !parts.names.is_waiting(name)
+        && context.at.origin_for(&parts.wanted.selector_of(name)).is_some_and(speaks)
 }

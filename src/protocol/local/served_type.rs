@@ -13,7 +13,7 @@ use crate::protocol::upstream::INCOMPLETE_MARKER;
 use crate::xds::{Name, WILDCARD};
 
 #[derive(Debug)]
-pub(super) struct TypeSubscription {
+pub(super) struct ServedType {
     wildcard: bool,
     names: BTreeSet<Name>,
     /// Those of `names` that are collections.
@@ -40,7 +40,7 @@ pub(super) enum Pass {
     Nothing,
 }
 
-impl TypeSubscription {
+impl ServedType {
     pub(crate) fn over(set: Arc<Set>, alone: bool) -> Self {
         Self {
             wildcard: false,
@@ -134,7 +134,7 @@ impl TypeSubscription {
         (self.due, self.missing) = (due, missing);
     }
 
-    /// A repeated subscription is sent again, except for what the first request states as held (DELTA-13).
+    /// A repeated served is sent again, except for what the first request states as held (DELTA-13).
     fn want_all(&mut self, first: bool) {
         if !first {
             self.sent.clear();
@@ -289,40 +289,40 @@ mod tests {
     use super::*;
     use crate::xds::TypeTable;
 
-    fn ask(subscription: &mut TypeSubscription, on: &[&str], off: &[&str]) {
+    fn ask(served: &mut ServedType, on: &[&str], off: &[&str]) {
         let text = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-        subscription.on_request(DeltaDiscoveryRequest {
+        served.on_request(DeltaDiscoveryRequest {
             resource_names_subscribe: text(on),
             resource_names_unsubscribe: text(off),
             ..Default::default()
         });
-        while !matches!(subscription.additions(Moment::START), Pass::Nothing) {}
+        while !matches!(served.additions(Moment::START), Pass::Nothing) {}
     }
 
-    fn subscription(alone: bool) -> TypeSubscription {
-        TypeSubscription::over(SourceSnapshot::default().set(&TypeTable::new().resolve("t")), alone)
+    fn served_type(alone: bool) -> ServedType {
+        ServedType::over(SourceSnapshot::default().set(&TypeTable::new().resolve("t")), alone)
     }
 
     #[test]
     fn i1_names_that_are_requested_and_left_while_nothing_is_known_to_be_absent_are_not_kept() {
-        let mut subscription = subscription(true);
+        let mut served = served_type(true);
         for round in 0..10 {
             let [name, glob] = [format!("n{round}"), format!("xdstp://x/t/{round}/*")];
             for left in [&name, &glob] {
-                ask(&mut subscription, &["stays", left], &[]);
-                ask(&mut subscription, &[], &[left]);
-                assert_eq!((subscription.missing.len(), subscription.due.len()), (1, 0));
+                ask(&mut served, &["stays", left], &[]);
+                ask(&mut served, &[], &[left]);
+                assert_eq!((served.missing.len(), served.due.len()), (1, 0));
             }
         }
-        ask(&mut subscription, &["*"], &["stays"]);
-        ask(&mut subscription, &[], &["*"]);
-        assert_eq!(subscription.missing.len(), 0);
+        ask(&mut served, &["*"], &["stays"]);
+        ask(&mut served, &[], &["*"]);
+        assert_eq!(served.missing.len(), 0);
     }
 
     #[test]
     fn i1_where_absence_is_never_sent_nothing_is_remembered_for_it() {
-        let mut subscription = subscription(false);
-        ask(&mut subscription, &["a", "b"], &[]);
-        assert_eq!((subscription.missing.len(), subscription.removals().is_none()), (0, true));
+        let mut served = served_type(false);
+        ask(&mut served, &["a", "b"], &[]);
+        assert_eq!((served.missing.len(), served.removals().is_none()), (0, true));
     }
 }

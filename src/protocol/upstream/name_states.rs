@@ -1,22 +1,29 @@
-//! What is requested from one server: names that it has not sent on this opening, collections, and names that were left a short while ago.
+//! How far a server has answered for the single names of one type on this opening, and names that were left a short while ago.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::liveness::SilenceVerdict;
+use super::given::Given;
+use super::opening::{PollFailure, SilenceVerdict};
+use super::rejected::Rejected;
+use super::wanted::Wanted;
+use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::session::Variant;
 use crate::protocol::visits::visit;
 use crate::xds::Name;
 
 /// Names that were requested and that the server has not sent on this opening. Other names are not kept here.
 #[derive(Debug, Default)]
-pub(super) struct RequestedNames {
+pub(super) struct NameStates {
     open: BTreeMap<Name, NameState>,
     timers: BTreeSet<(Moment, Name)>,
     /// Names in requests that are made and not yet written.
     handed_out: BTreeSet<Name>,
     /// Names of the first request of this opening that the server has neither answered nor been silent about. Only of routing types.
     due: BTreeSet<Name>,
+    first_answer: FirstAnswer,
+    left: RecentlyLeft,
 }
 
 /// The state of a name that the server has not given.
@@ -34,7 +41,21 @@ pub(super) enum NameState {
     Absent,
 }
 
-impl RequestedNames {
+/// What a server has answered to the first request for the type on this opening. Until it has, it may send other routing than what is cached,
+/// so nothing that waits for that runs out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum FirstAnswer {
+    #[default]
+    None,
+    /// It refuses polls for the type since then.
+    Refused(Moment),
+    /// A response for the type. Answers to some names may be due.
+    Given,
+    /// Nothing more, although it is alive and had the time.
+    Silence,
+}
+
+impl NameStates {
     pub(crate) fn get(&self, name: &Name) -> Option<NameState> {
         self.open.get(name).copied()
     }
@@ -44,20 +65,75 @@ impl RequestedNames {
     }
 
     pub(crate) fn is_any_waiting(&self) -> bool {
-        self.iter().any(|(_, question)| matches!(question, NameState::Waiting { .. }))
+        self.iter().any(|(_, state)| matches!(state, NameState::Waiting { .. }))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Name, NameState)> {
-        self.open.iter().inspect(|_| visit()).map(|(name, question)| (name, *question))
+        self.open.iter().inspect(|_| visit()).map(|(name, state)| (name, *state))
     }
 
-    /// Names of the first request of this opening, to each of which an answer is due.
-    pub(crate) fn expect(&mut self, names: BTreeSet<Name>) {
-        self.due = names;
+    /// The first request is made, for routing: an answer to each of its names is due, also to those that follow in another request for
+    /// lack of room. A name that is stated under its version needs none of its own, since the server sends it only if it has changed. Neither
+    /// does a name that is polled: a poll answers all names at once.
+    pub(crate) fn expect(&mut self, variant: Variant, wanted: &Wanted, given: &Given) {
+        let due = |name: &&Name| match wanted.globs().has(name) {
+            true => variant == Variant::Delta && self.is_waiting(name),
+            false => !given.is_to_state(name),
+        };
+        self.due = wanted.names().iter().inspect(|_| visit()).filter(due).cloned().collect();
     }
 
-    pub(crate) fn is_any_due(&self) -> bool {
-        !self.due.is_empty()
+    /// The stream ends. Names that came on this opening and could not be read count as given. Those without a cached value are requested on
+    /// the next.
+    pub(crate) fn request_rejected(&mut self, wanted: &Wanted, given: &Given, rejected: &Rejected) {
+        let unheld = |name: &&Name| !given.has_own(name) && !wanted.globs().has(name);
+        let rejected = |name: &&Name| rejected.may_be(name) && self.get(name).is_none();
+        let names: Vec<_> = wanted.names().iter().filter(rejected).filter(unheld).cloned().collect();
+        names.into_iter().for_each(|name| self.request(name));
+    }
+
+    /// Whether the server has answered the first request of this opening: for the type, and for each of its names. One silence about
+    /// a name is an answer. Names that are requested later do not count.
+    pub(crate) fn has_answered_first(&self) -> bool {
+        match self.first_answer {
+            FirstAnswer::Silence => true,
+            FirstAnswer::Given => self.due.is_empty(),
+            FirstAnswer::None | FirstAnswer::Refused(_) => false,
+        }
+    }
+
+    /// The server was alive, and silent about what it has not answered of the first request.
+    pub(crate) fn end_first_answer(&mut self) {
+        self.first_answer = FirstAnswer::Silence;
+    }
+
+    /// A response for the type came.
+    pub(crate) fn on_response(&mut self) {
+        if self.first_answer != FirstAnswer::Silence {
+            self.first_answer = FirstAnswer::Given;
+        }
+    }
+
+    /// A poll for the type was not answered: timers that ran start over when one is (UP-35). A server that refuses each poll for the
+    /// resource timer is alive and has nothing of the type.
+    pub(crate) fn on_poll_failed(&mut self, failure: PollFailure, now: Moment, limits: &Limits) {
+        self.first_answer = match (failure, self.first_answer) {
+            (PollFailure::Waits, before) | (PollFailure::Refused, before @ FirstAnswer::Silence) => before,
+            (PollFailure::Silent, _) => FirstAnswer::None,
+            (PollFailure::Refused, FirstAnswer::Refused(since)) if now >= since + limits.resource_timer => {
+                FirstAnswer::Silence
+            }
+            (PollFailure::Refused, before @ FirstAnswer::Refused(_)) => before,
+            (PollFailure::Refused, FirstAnswer::None | FirstAnswer::Given) => FirstAnswer::Refused(now),
+        };
+        self.timers.clear();
+        for (name, state) in &mut self.open {
+            if let NameState::Waiting { until, .. } = state
+                && until.take().is_some()
+            {
+                self.handed_out.insert(name.clone());
+            }
+        }
     }
 
     /// The server has sent something of the name.
@@ -83,10 +159,10 @@ impl RequestedNames {
         self.handed_out.remove(name);
     }
 
-    pub(crate) fn settle(&mut self, name: Name, question: NameState) {
+    pub(crate) fn settle(&mut self, name: Name, state: NameState) {
         self.answered(&name);
         self.stop_timer(&name);
-        self.open.insert(name, question);
+        self.open.insert(name, state);
     }
 
     pub(crate) fn hand_out(&mut self, names: impl IntoIterator<Item = Name>, in_first_request: bool) {
@@ -107,24 +183,13 @@ impl RequestedNames {
         }
     }
 
-    /// The server cannot answer now: timers that ran start over when it can (UP-35).
-    pub(crate) fn pause(&mut self) {
-        self.timers.clear();
-        for (name, question) in &mut self.open {
-            if let NameState::Waiting { until, .. } = question
-                && until.take().is_some()
-            {
-                self.handed_out.insert(name.clone());
-            }
-        }
-    }
-
     /// The stream has ended: every name is requested again. What the server reported of names no longer counts.
     pub(crate) fn disconnect(&mut self) {
         self.timers.clear();
         self.handed_out.clear();
         self.due.clear();
-        self.open.values_mut().for_each(|question| *question = NameState::Waiting { until: None, first: false });
+        (self.first_answer, self.left) = Default::default();
+        self.open.values_mut().for_each(|state| *state = NameState::Waiting { until: None, first: false });
     }
 
     /// When the next timer after a moment ends.
@@ -156,6 +221,21 @@ impl RequestedNames {
         self.iter().filter(move |(_, state)| untimed(*state)).map(|(name, _)| name)
     }
 
+    /// Names are unsubscribed by a request that is not written yet.
+    pub(crate) fn leave(&mut self, names: BTreeSet<Name>) {
+        self.left.leave(names);
+    }
+
+    /// Requests were written. They are answered within `lasting`.
+    pub(crate) fn left_written(&mut self, now: Moment, lasting: Duration) {
+        self.left.written(now, lasting);
+    }
+
+    /// Whether a name was left a short while ago, so that a response may lack it that was made before it was wanted again.
+    pub(crate) fn is_recently_left(&self, name: &Name, now: Moment) -> bool {
+        self.left.is_recent(name, now)
+    }
+
     fn stop_timer(&mut self, name: &Name) {
         if let Some(NameState::Waiting { until: Some(until), .. }) = self.open.get(name) {
             self.timers.remove(&(*until, name.clone()));
@@ -166,7 +246,7 @@ impl RequestedNames {
 /// Names that were unsubscribed on this opening a short while ago. When one is subscribed again, a response to the time between may lack it:
 /// that is no evidence of whether it exists.
 #[derive(Debug, Default)]
-pub(super) struct RecentlyLeft {
+struct RecentlyLeft {
     /// In a request that is made and not yet written.
     leaving: BTreeSet<Name>,
     /// Until when a response may come that was made while the name was not subscribed.
@@ -175,12 +255,12 @@ pub(super) struct RecentlyLeft {
 }
 
 impl RecentlyLeft {
-    pub(crate) fn leave(&mut self, mut names: BTreeSet<Name>) {
+    fn leave(&mut self, mut names: BTreeSet<Name>) {
         self.leaving.append(&mut names);
     }
 
     /// Requests were written. They are answered within `lasting`.
-    pub(crate) fn written(&mut self, now: Moment, lasting: Duration) {
+    fn written(&mut self, now: Moment, lasting: Duration) {
         let over = self.deadlines.iter().take_while(|(until, _)| *until <= now).count();
         for (at, name) in self.deadlines.drain(..over) {
             if self.until.get(&name) == Some(&at) {
@@ -193,86 +273,8 @@ impl RecentlyLeft {
         }
     }
 
-    pub(crate) fn is_recent(&self, name: &Name, now: Moment) -> bool {
+    fn is_recent(&self, name: &Name, now: Moment) -> bool {
         self.leaving.contains(name) || self.until.get(name).is_some_and(|until| now < *until)
-    }
-}
-
-/// The collections that are requested.
-#[derive(Debug, Default)]
-pub(super) struct Globs(BTreeMap<Name, GlobState>);
-
-#[derive(Debug, Default)]
-struct GlobState {
-    /// An error was reported: this server cannot serve it.
-    rejected: bool,
-    /// The server has sent something of it on this opening.
-    begun: bool,
-}
-
-impl Globs {
-    pub(crate) fn insert(&mut self, name: &Name) {
-        if name.is_glob() {
-            self.0.insert(name.clone(), GlobState::default());
-        }
-    }
-
-    /// Returns whether it was there.
-    pub(crate) fn remove(&mut self, name: &Name) -> bool {
-        self.0.remove(name).is_some()
-    }
-
-    pub(crate) fn has(&self, name: &Name) -> bool {
-        self.0.contains_key(name)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Name> {
-        self.0.keys()
-    }
-
-    /// The collection that a name is in.
-    pub(crate) fn of(&self, name: &Name) -> Option<&Name> {
-        if self.0.is_empty() {
-            return None; // the usual case; a look-up costs time
-        }
-        self.0.get_key_value(&name.collection()?).map(|(glob, _)| glob)
-    }
-
-    /// Notes that the server has sent something of it. Returns whether that is the first time.
-    pub(crate) fn begin(&mut self, glob: &Name) -> bool {
-        self.0.get_mut(glob).is_some_and(|standing| !std::mem::replace(&mut standing.begun, true))
-    }
-
-    /// Returns those that the server has sent something of.
-    pub(crate) fn begun(&self) -> impl Iterator<Item = &Name> {
-        self.0.iter().filter(|(_, standing)| standing.begun).map(|(name, _)| name)
-    }
-
-    /// Returns those for which an error was reported.
-    pub(crate) fn rejected(&self) -> impl Iterator<Item = &Name> {
-        self.0.iter().filter(|(_, standing)| standing.rejected).map(|(name, _)| name)
-    }
-
-    pub(crate) fn any_unasked(&self) -> bool {
-        self.0.values().any(|standing| !standing.rejected)
-    }
-
-    pub(crate) fn take_unasked(&mut self) -> Vec<Name> {
-        let unasked = self.0.iter_mut().filter(|(_, standing)| !standing.rejected);
-        let refuse = |(name, standing): (&Name, &mut GlobState)| {
-            standing.rejected = true;
-            name.clone()
-        };
-        unasked.map(refuse).collect()
-    }
-
-    /// Another server may answer next, or the same one in another variant.
-    pub(crate) fn disconnect(&mut self) {
-        self.0.values_mut().for_each(|standing| *standing = GlobState::default());
     }
 }
 
@@ -283,8 +285,8 @@ mod tests {
     /// Else the silence would begin before the server has the request.
     #[test]
     fn up_35_the_timer_of_a_name_that_was_given_up_and_is_wanted_again_begins_with_its_own_request() {
-        let (mut requested, a) = (RequestedNames::default(), Name::from("a"));
-        let written = |requested: &mut RequestedNames| {
+        let (mut requested, a) = (NameStates::default(), Name::from("a"));
+        let written = |requested: &mut NameStates| {
             requested.written(Moment::START, Duration::from_secs(15), |_| true);
             requested.next_deadline(Moment::START)
         };

@@ -1,0 +1,308 @@
+//! What one server gave of one type, with its versions: which of them are stated to it, and which it has not confirmed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::parsed_response::{Bodyless, ParsedResponse};
+use super::request_room::{RequestRoom, name_bytes, version_bytes};
+use super::wanted::Wanted;
+use crate::protocol::view::Class;
+use crate::protocol::visits::visit;
+use crate::xds::{Name, Type};
+
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    /// Names with the versions that this server gave (UP-12). A new stream states them.
+    versions: BTreeMap<Name, String>,
+    /// Those of `versions` that the server has not confirmed on this opening. Their versions were not stated to it.
+    unconfirmed: BTreeSet<Name>,
+    /// Those of `versions` with a TTL. A new stream does not state them, so that the server sends again what may have expired.
+    with_ttl: BTreeSet<Name>,
+    /// Aliases that were requested, with the server's own name of the resource (DELTA-22).
+    aliases: BTreeMap<Name, Name>,
+    /// The last accepted SotW version.
+    accepted: String,
+    /// What this server gave to an earlier process, until a request states it under a version that no server gives.
+    given_earlier: BTreeSet<Name>,
+    /// How many resources had another name in the body than in the wrapper.
+    misnamed: u64,
+}
+
+/// What the first delta request of a type has of names and versions.
+#[derive(Debug, Default)]
+pub(super) struct Statement {
+    pub(crate) subscribed: BTreeSet<Name>,
+    /// Versions of the server, or [`UNKNOWN`].
+    pub(crate) versions: BTreeMap<String, String>,
+    /// The name that asks for the end of the set. It is stated as well.
+    pub(crate) question: Option<Name>,
+    /// Names whose stated version is one that the server gave.
+    pub(crate) current: BTreeSet<Name>,
+}
+
+impl Given {
+    pub(crate) fn has(&self, name: &Name) -> bool {
+        self.versions.contains_key(name)
+    }
+
+    /// Whether the server has given nothing that it would have to send again.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.versions.is_empty() && self.accepted.is_empty()
+    }
+
+    /// Whether the server may know some of what the next request states.
+    pub(crate) fn is_anything_to_state(&self) -> bool {
+        !self.versions.is_empty() || !self.given_earlier.is_empty()
+    }
+
+    pub(crate) fn accepted(&self) -> &str {
+        &self.accepted
+    }
+
+    pub(crate) fn with_ttl(&self) -> &BTreeSet<Name> {
+        &self.with_ttl
+    }
+
+    pub(crate) fn misnamed(&self) -> u64 {
+        self.misnamed
+    }
+
+    #[cfg(test)]
+    pub(crate) fn given_earlier(&self) -> &BTreeSet<Name> {
+        &self.given_earlier
+    }
+
+    pub(crate) fn is_unconfirmed(&self, name: &Name) -> bool {
+        self.unconfirmed.contains(name)
+    }
+
+    pub(crate) fn unconfirmed(&self) -> &BTreeSet<Name> {
+        &self.unconfirmed
+    }
+
+    /// Returns the server's own name of what is requested.
+    fn own_name<'a>(&'a self, name: &'a Name) -> &'a Name {
+        self.aliases.get(name).unwrap_or(name)
+    }
+
+    /// Whether the server has given what is requested under a name, or an alias.
+    pub(crate) fn has_own(&self, name: &Name) -> bool {
+        self.has(self.own_name(name))
+    }
+
+    /// Whether what is requested under a name was sent or confirmed on this opening.
+    pub(crate) fn is_confirmed(&self, name: &Name) -> bool {
+        self.is_confirmed_as(self.own_name(name))
+    }
+
+    /// The same of a name of the server.
+    pub(crate) fn is_confirmed_as(&self, own: &Name) -> bool {
+        self.has(own) && !self.is_unconfirmed(own)
+    }
+
+    /// Whether the next request states what is requested under a name as the server gave it.
+    pub(crate) fn is_to_state(&self, name: &Name) -> bool {
+        let own = self.own_name(name);
+        self.is_confirmed_as(own) && !self.with_ttl.contains(own)
+    }
+
+    pub(crate) fn confirmed_names(&self) -> BTreeSet<Name> {
+        let all = self.versions.keys().inspect(|_| visit());
+        all.filter(|name| !self.is_unconfirmed(name)).cloned().collect()
+    }
+
+    /// Whether a response has exactly the names that the server gave before, all of them confirmed.
+    pub(crate) fn is_same_set(&self, read: &ParsedResponse) -> bool {
+        let same = || self.versions.len() == read.good.len() && self.versions.keys().eq(read.good.names());
+        self.unconfirmed.is_empty() && same()
+    }
+
+    /// Returns the name of a heartbeat: a wrapper without a body at the cached version. The resource stays as it is.
+    pub(crate) fn heartbeat_of(&self, entry: &Bodyless, kind: &Type) -> Option<Name> {
+        let name = entry.name.clone().filter(|_| !kind.info().by_alias)?;
+        (self.versions.get(&name) == Some(&entry.version)).then_some(name)
+    }
+
+    /// Whether a response shows that the server ignores stated versions. Until its first answer has come, one name is enough that it sends under
+    /// the version that was stated. Later it may have other reasons to send one again, as endpoints after their cluster: then its first response
+    /// counts that repeats most of what was stated.
+    pub(crate) fn is_repeated_by(
+        &self,
+        versions: &BTreeMap<Name, String>,
+        is_unanswered: impl Fn(&Name) -> bool,
+        is_first: bool,
+    ) -> bool {
+        let is_known = |name: &Name, version: &String| self.versions.get(name) == Some(version);
+        if versions.iter().any(|(name, version)| is_known(name, version) && is_unanswered(name)) {
+            return true;
+        }
+        let is_stated = |name: &&Name| !self.unconfirmed.contains(*name) && !self.with_ttl.contains(*name);
+        let again = versions.iter().filter(|(name, version)| is_known(name, version) && is_stated(name)).count();
+        is_first && again > 0 && 2 * again > self.versions.keys().inspect(|_| visit()).filter(is_stated).count()
+    }
+
+    pub(crate) fn insert(&mut self, name: Name, version: String, has_ttl: bool) {
+        match has_ttl {
+            true => self.with_ttl.insert(name.clone()),
+            false => self.with_ttl.remove(&name),
+        };
+        self.versions.insert(name, version);
+    }
+
+    /// SotW has no versions of single resources.
+    pub(crate) fn extend(&mut self, names: impl Iterator<Item = Name>) {
+        self.versions.extend(names.map(|name| (name, String::new())));
+    }
+
+    pub(crate) fn insert_alias(&mut self, alias: Name, own: Name) {
+        self.aliases.insert(alias, own);
+    }
+
+    /// The server gave this to an earlier process.
+    pub(crate) fn insert_given_earlier(&mut self, name: Name) {
+        self.given_earlier.insert(name);
+    }
+
+    pub(crate) fn count_misnamed(&mut self, count: u64) {
+        self.misnamed += count;
+    }
+
+    pub(crate) fn accept(&mut self, version: &str) {
+        version.clone_into(&mut self.accepted);
+    }
+
+    /// Without a stated version a SotW server sends the set again.
+    pub(crate) fn clear_accepted(&mut self) {
+        self.accepted.clear();
+    }
+
+    pub(crate) fn confirm(&mut self, name: &Name) {
+        self.unconfirmed.remove(name);
+    }
+
+    /// A full set came: the server has nothing else.
+    pub(crate) fn confirm_all(&mut self) {
+        self.unconfirmed.clear();
+    }
+
+    /// The server is to send these again, of what it gave.
+    pub(crate) fn unconfirm(&mut self, names: impl Iterator<Item = Name>) {
+        self.unconfirmed.extend(names.filter(|name| self.versions.contains_key(name)));
+    }
+
+    pub(crate) fn unconfirm_all(&mut self) {
+        self.unconfirmed = self.versions.keys().cloned().collect();
+    }
+
+    /// Makes the server send these again: it is used in another variant, its stream ended within a set, or other servers have
+    /// sent other content meanwhile. A new stream states their names under a version that no server gives.
+    pub(crate) fn clear_versions(&mut self, class: Class, which: impl Fn(&Name) -> bool) {
+        let all = self.versions.keys().inspect(|_| visit());
+        self.unconfirmed.extend(all.filter(|name| which(name)).cloned());
+        if class == Class::Wildcard {
+            self.accepted.clear();
+        }
+    }
+
+    pub(crate) fn clear_one_version(&mut self, class: Class) {
+        let first = self.versions.keys().find(|name| !self.with_ttl.contains(*name));
+        self.unconfirmed.extend(first.cloned());
+        if class == Class::Wildcard {
+            self.accepted.clear();
+        }
+    }
+
+    /// Forgets the version of a name, which is no longer cached.
+    pub(crate) fn forget(&mut self, name: &Name) {
+        self.versions.remove(name);
+        self.with_ttl.remove(name);
+        self.unconfirmed.remove(name);
+    }
+
+    /// Forgets the members of a collection, except those that are wanted by name.
+    pub(crate) fn forget_members(&mut self, glob: &Name, wanted: &Wanted) {
+        let members = glob.members_in(&self.versions).map(|(member, _)| member);
+        let alone: Vec<_> = members.filter(|member| !wanted.names().contains(*member)).cloned().collect();
+        alone.iter().for_each(|member| self.forget(member));
+    }
+
+    /// An alias is wanted no more. The resource is forgotten with the last name that it was requested under.
+    pub(crate) fn forget_alias(&mut self, alias: &Name, wanted: &Wanted) {
+        if let Some(own) = self.aliases.remove(alias)
+            && !wanted.names().contains(&own)
+            && !self.aliases.values().any(|other| *other == own)
+        {
+            self.forget(&own);
+        }
+    }
+
+    /// Forgets what was removed, and returns all names under which that was requested, aliases too.
+    pub(crate) fn forget_removed(&mut self, removed: BTreeSet<Name>) -> BTreeSet<Name> {
+        let aliased = self.aliases.extract_if(.., |_, own| removed.contains(own));
+        let mut keys: BTreeSet<Name> = aliased.map(|(alias, _)| alias).collect();
+        for name in removed {
+            self.forget(&name);
+            keys.insert(name);
+        }
+        keys
+    }
+
+    /// Keeps the versions of these names, of a set that is replaced.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&Name) -> bool) {
+        self.versions.retain(|name, _| keep(name));
+    }
+
+    pub(crate) fn forget_all(&mut self) {
+        self.versions.clear();
+        self.with_ttl.clear();
+        self.unconfirmed.clear();
+        self.accepted.clear();
+    }
+
+    /// Returns what the server gave to an earlier process and is wanted.
+    pub(crate) fn take_given_earlier(&mut self, wanted: &Wanted) -> Vec<Name> {
+        std::mem::take(&mut self.given_earlier).into_iter().filter(|name| wanted.wants(name)).collect()
+    }
+
+    /// Returns names to subscribe to and versions to state, as many as there is room for: what is cached, under the versions that
+    /// the server gave, and what clients hold (`claimed`), under a version that no server gives. A version is stated only in the
+    /// request that subscribes to its name. Cached names without one are unconfirmed: the server sends them again if they still exist.
+    pub(crate) fn state(&mut self, wanted: &Wanted, claimed: &BTreeSet<Name>, room: &mut RequestRoom) -> Statement {
+        let stands_for_others = |name: &Name| wanted.globs().has(name) || self.aliases.contains_key(name);
+        let mut sets = wanted.names().iter().filter(|name| stands_for_others(name)).cloned().collect();
+        let mut subscribed = room.take_names(&mut sets);
+        let (mut versions, mut current) = (BTreeMap::new(), BTreeSet::new());
+        let order = if sets.is_empty() { self.in_order_of_use(claimed) } else { Vec::new() };
+        for name in order {
+            let version = self.version_to_state(name);
+            let is_new = wanted.names().contains(name) && !subscribed.contains(name);
+            let bytes = version_bytes(name, version) + if is_new { name_bytes(name.as_str()) } else { 0 };
+            if !versions.contains_key(name.as_str()) && room.take(bytes) {
+                versions.insert(name.to_string(), version.to_owned());
+                current.extend((version != UNKNOWN).then(|| name.clone()));
+                subscribed.extend(is_new.then(|| name.clone()));
+            }
+        }
+        let left_out = |name: &&Name| !self.with_ttl.contains(*name) && !versions.contains_key(name.as_str());
+        self.unconfirmed.extend(self.versions.keys().filter(left_out).cloned());
+        Statement { subscribed, versions, question: None, current }
+    }
+
+    /// Returns the names of which a version can be stated: first what the server has to answer for, then what it need not send
+    /// again, and then what it sends in any case.
+    fn in_order_of_use<'a>(&'a self, claimed: &'a BTreeSet<Name>) -> Vec<&'a Name> {
+        let all = || self.versions.keys().inspect(|_| visit());
+        let held = || all().filter(|name| !self.with_ttl.contains(*name));
+        let current = held().filter(|name| !self.unconfirmed.contains(*name));
+        let others = held().filter(|name| self.unconfirmed.contains(*name));
+        claimed.iter().chain(current).chain(others).collect()
+    }
+
+    fn version_to_state(&self, name: &Name) -> &str {
+        let known =
+            self.versions.get(name).filter(|_| !self.with_ttl.contains(name) && !self.unconfirmed.contains(name));
+        known.map_or(UNKNOWN, String::as_str)
+    }
+}
+
+/// A version that no server gives. An empty one makes some servers send nothing.
+pub(super) const UNKNOWN: &str = "weir-unknown";

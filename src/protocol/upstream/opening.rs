@@ -1,0 +1,242 @@
+//! One opening of a stream: which messages belong to it, and what has shown whether the server is alive. A clock alone proves nothing: a
+//! silence counts if the server could have responded.
+
+use crate::protocol::faults::{Fault, Faults};
+use crate::protocol::moment::Moment;
+
+/// The number of an opening of the stream. It shows whether a message belongs to an earlier opening.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Epoch(u64);
+
+impl Epoch {
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// The last opening of a stream.
+#[derive(Debug)]
+pub(super) struct Opening {
+    epoch: Epoch,
+    open: bool,
+    liveness: Liveness,
+    /// A response has come.
+    answered: bool,
+    /// When the first request was made, and when the first response came.
+    asked_at: Option<Moment>,
+    answered_at: Option<Moment>,
+    /// A message is coming in.
+    receiving: bool,
+    /// The server is a relay.
+    is_relay: bool,
+    /// It has stated a version that is no longer valid.
+    is_outdated: bool,
+}
+
+impl Opening {
+    /// There was none yet.
+    pub(crate) fn none() -> Self {
+        let (answered, asked_at, answered_at, receiving, is_relay, is_outdated) = Default::default();
+        let (epoch, open, liveness) = (Epoch(0), false, Liveness::default());
+        Self { epoch, open, liveness, answered, asked_at, answered_at, receiving, is_relay, is_outdated }
+    }
+
+    /// The stream is opened again.
+    pub(crate) fn next(&self, faults: Faults) -> Self {
+        Self { epoch: Epoch(self.epoch.0 + 1), open: true, liveness: Liveness::new(faults), ..Self::none() }
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Whether messages of this epoch still count.
+    pub(crate) fn is_current(&self, epoch: Epoch) -> bool {
+        epoch == self.epoch && self.open
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.open = false;
+    }
+
+    pub(crate) fn on_request(&mut self, now: Moment) {
+        self.asked_at.get_or_insert(now);
+    }
+
+    pub(crate) fn on_response(&mut self, now: Moment) {
+        (self.answered, self.receiving) = (true, false);
+        self.answered_at.get_or_insert(now);
+    }
+
+    /// A message has begun to come in.
+    pub(crate) fn on_receiving(&mut self, epoch: Epoch) {
+        self.receiving |= self.is_current(epoch);
+    }
+
+    pub(crate) fn on_relay(&mut self, epoch: Epoch) {
+        self.is_relay |= self.is_current(epoch);
+    }
+
+    pub(crate) fn on_liveness_answer(&mut self, epoch: Epoch) {
+        if self.is_current(epoch) {
+            self.liveness.answered();
+        }
+    }
+
+    /// A version is no longer valid that the stream has stated if it is open.
+    pub(crate) fn outdate(&mut self) {
+        self.is_outdated |= self.open;
+    }
+
+    /// Judges a silence that is long enough at `end`.
+    pub(crate) fn judge(&mut self, end: Moment, now: Moment) -> SilenceVerdict {
+        self.liveness.judge(end, now)
+    }
+
+    /// Returns whether to make a liveness call on this connection.
+    pub(crate) fn take_liveness_call(&mut self) -> bool {
+        self.open && self.liveness.take_question()
+    }
+
+    /// Whether the server has answered the last liveness call; `None` if there was none.
+    pub(crate) fn has_answered_call(&self) -> Option<bool> {
+        if self.liveness.is_asked() { Some(false) } else { self.liveness.is_proven().then_some(true) }
+    }
+
+    pub(crate) fn has_answered(&self) -> bool {
+        self.answered
+    }
+
+    /// Whether the server has answered anything, a liveness call included.
+    pub(crate) fn shows_life(&self) -> bool {
+        self.answered || self.liveness.is_proven()
+    }
+
+    pub(crate) fn first_request(&self) -> Option<Moment> {
+        self.asked_at
+    }
+
+    pub(crate) fn first_response(&self) -> Option<Moment> {
+        self.answered_at
+    }
+
+    /// Whether a message is coming in. Until it is complete, the server does not count as silent.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.receiving
+    }
+
+    pub(crate) fn is_relay(&self) -> bool {
+        self.is_relay
+    }
+
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.is_outdated
+    }
+}
+
+/// Evidence that the server behind one stream is alive: answers to calls on the same connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Liveness {
+    /// When the current call was requested.
+    requested: Option<Moment>,
+    /// When the last call that was answered was requested.
+    proven: Option<Moment>,
+    /// The edge has not made the requested call yet.
+    unsent: bool,
+    faults: Faults,
+}
+
+/// Why a poll has brought nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PollFailure {
+    /// It is made when an earlier one is answered.
+    Waits,
+    /// The server has not answered, or reports that it cannot.
+    Silent,
+    /// The answer cannot be used. It concerns this type alone.
+    Refused,
+}
+
+/// What a silence proves so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SilenceVerdict {
+    /// It is too short to mean anything before this.
+    UntilThen(Moment),
+    /// A message is coming in, or it is not known whether the server is alive.
+    Unproven,
+    /// The server was silent for long enough, and was alive after that.
+    Proven,
+}
+
+impl Liveness {
+    pub(crate) fn new(faults: Faults) -> Self {
+        Self { faults, ..Self::default() }
+    }
+
+    /// Judges a silence that is long enough at `end`. Requests a liveness call if only the proof of life is missing.
+    pub(crate) fn judge(&mut self, end: Moment, now: Moment) -> SilenceVerdict {
+        if now < end {
+            return SilenceVerdict::UntilThen(end);
+        }
+        if self.proven.is_some_and(|begun| begun >= end) || self.faults.has(Fault::ClockIsLife) {
+            return SilenceVerdict::Proven;
+        }
+        if self.requested.is_none() {
+            (self.requested, self.unsent) = (Some(now), true);
+        }
+        SilenceVerdict::Unproven
+    }
+
+    /// The server has answered the call.
+    pub(crate) fn answered(&mut self) {
+        self.proven = self.requested.take().or(self.proven);
+        self.unsent = false;
+    }
+
+    /// A poll was answered: it was made after everything that is in question now.
+    pub(crate) fn answered_at(&mut self, now: Moment) {
+        (self.requested, self.unsent, self.proven) = (None, false, Some(now));
+    }
+
+    /// A call is under way.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.requested.is_some()
+    }
+
+    pub(crate) fn is_proven(&self) -> bool {
+        self.proven.is_some()
+    }
+
+    /// Returns whether the edge has to make a call, once for each.
+    pub(crate) fn take_question(&mut self) -> bool {
+        std::mem::take(&mut self.unsent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn up_36_only_an_answer_to_a_call_that_was_begun_after_the_silence_proves_it() {
+        let at = |seconds| Moment::START + Duration::from_secs(seconds);
+        let mut liveness = Liveness::default();
+        assert_eq!(liveness.judge(at(1), at(0)), SilenceVerdict::UntilThen(at(1)));
+        assert!(!liveness.take_question(), "nothing is asked before its time");
+        assert_eq!(liveness.judge(at(1), at(1)), SilenceVerdict::Unproven);
+        assert!(liveness.take_question() && !liveness.take_question(), "once");
+        assert_eq!(liveness.judge(at(3), at(5)), SilenceVerdict::Unproven);
+        liveness.answered();
+        assert_eq!(liveness.judge(at(1), at(5)), SilenceVerdict::Proven);
+        assert_eq!(liveness.judge(at(3), at(5)), SilenceVerdict::Unproven, "that call was begun before");
+        assert!(liveness.take_question());
+        liveness.answered();
+        assert_eq!(liveness.judge(at(3), at(5)), SilenceVerdict::Proven);
+    }
+}

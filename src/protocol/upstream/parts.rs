@@ -1,0 +1,49 @@
+//! The parts of one type's subscription, lent to what applies a response or judges a silence.
+
+use super::end_question::EndQuestion;
+use super::given::Given;
+use super::name_states::{NameState, NameStates};
+use super::opening::Liveness;
+use super::quirks::ServerQuirks;
+use super::rejected::Rejected;
+use super::request::Wire;
+use super::second_request::SecondRequest;
+use super::set_progress::{DeliveryRecord, SetProgress};
+use super::wanted::Wanted;
+use crate::protocol::view::Update;
+use crate::xds::{Name, Type};
+
+pub(super) struct Parts<'a> {
+    pub(crate) wanted: &'a mut Wanted,
+    pub(crate) given: &'a mut Given,
+    pub(crate) names: &'a mut NameStates,
+    pub(crate) rejected: &'a mut Rejected,
+    pub(crate) wire: &'a mut Wire,
+    pub(crate) progress: &'a mut SetProgress,
+    pub(crate) deliveries: &'a mut DeliveryRecord,
+    pub(crate) second_request: &'a mut SecondRequest,
+    pub(crate) end_question: &'a mut EndQuestion,
+    pub(crate) poll_liveness: &'a mut Liveness,
+}
+
+/// The server has reported that a name has no resource, or its silence counts as that. Nothing more is due for the name.
+pub(super) fn absence(parts: &mut Parts, kind: &Type, key: Name, quirks: &ServerQuirks) -> Update {
+    parts.given.forget(&key);
+    parts.rejected.remove_error(&key);
+    parts.rejected.remove(&key);
+    parts.second_request.answered(&key);
+    parts.end_question.on_absent(&key);
+    if parts.wanted.names().contains(&key) {
+        parts.names.settle(key.clone(), NameState::Absent);
+    }
+    if parts.wanted.globs().has(&key) {
+        parts.wanted.begin(&key);
+        parts.given.forget_members(&key, parts.wanted);
+    }
+    quirks.reported_absence(kind, parts.wanted.class(), key)
+}
+
+/// Whether a name is wanted by itself and the server has given it.
+pub(super) fn holds_by_name(wanted: &Wanted, names: &NameStates, name: &Name) -> bool {
+    wanted.names().contains(name) && names.get(name).is_none()
+}

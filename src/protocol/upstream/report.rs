@@ -1,0 +1,304 @@
+//! What is told of one type on a stream: a summary for reports, logs and metrics, what is known of its names, and what waits for the server
+//! and until when.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::name_states::NameState;
+use super::opening::Opening;
+use super::quirks::{OnResourceTimeout, ServerQuirks};
+use super::rejected::NewRejections;
+use super::second_request::{ReopenPace, SecondRequest};
+use super::set_progress::COMES_IN;
+use super::silence::OtherTypes;
+use super::type_subscription::TypeSubscription;
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::view::{Class, Evidence, Selector, Update, View};
+use crate::protocol::wait::{WaitKind, WaitList, WaitSubject, age_of};
+use crate::xds::{Name, Type};
+
+/// One type on a stream, for reports.
+#[derive(Debug)]
+pub struct TypeSummary<'a> {
+    pub(crate) kind: &'a Type,
+    pub(crate) wildcard: bool,
+    pub(crate) names: usize,
+    /// Wanted names that are not requested, since a request has no room for them.
+    pub(crate) left_out: usize,
+    /// Resources whose name in the body differs from the one in the wrapper (TYPE-10).
+    pub(crate) misnamed: u64,
+    /// Names that are requested a second time. A set counts as one.
+    pub(crate) asked_again: usize,
+    /// Names of which the server has a resource that cannot be used.
+    pub(crate) rejected: usize,
+    /// Why an entry of the last response could not be matched to a name.
+    pub(crate) unnamed: Option<&'a Arc<str>>,
+}
+
+/// Rejections of one type that are not reported yet.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TypeRejections {
+    pub(crate) kind: Type,
+    pub news: NewRejections,
+}
+
+impl<'a> TypeSummary<'a> {
+    pub(super) fn new(kind: &'a Type, subscription: &'a TypeSubscription) -> Self {
+        let (wanted, second_request) = (subscription.wanted(), subscription.second_request());
+        Self {
+            kind,
+            wildcard: wanted.has_wildcard(),
+            names: wanted.names().len(),
+            left_out: wanted.left_out().len(),
+            misnamed: subscription.given().misnamed(),
+            asked_again: second_request.names().len() + usize::from(second_request.has_set()),
+            rejected: subscription.rejected().len(),
+            unnamed: subscription.rejected().unnamed(),
+        }
+    }
+}
+
+/// One name on one upstream stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NameRequest {
+    pub(crate) state: RequestState,
+    /// What the server last sent of it could not be used.
+    pub(crate) rejected: Option<Arc<str>>,
+    /// The error that the server reported for it.
+    pub(crate) error: Option<String>,
+}
+
+/// How far a request for a name has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestState {
+    /// The server was asked, and has not answered. Its silence counts from then on, if the time runs.
+    Waiting(Option<Moment>),
+    /// It was silent about the name for the resource timer.
+    Silent,
+    /// It has reported that the name does not exist.
+    Absent,
+    /// It has sent the name, or has it stated.
+    Given,
+    /// It is asked for the whole set.
+    OfWildcard,
+    /// The request has no room for the name.
+    LeftOut,
+}
+
+impl NameRequest {
+    /// Returns what is known of a name; none if it is not requested.
+    pub(super) fn find(subscription: &TypeSubscription, name: &Name) -> Option<Self> {
+        let (wanted, names) = (subscription.wanted(), subscription.names());
+        let collection = name.collection().filter(|glob| wanted.names().contains(glob));
+        let state = if wanted.left_out().has(name) {
+            RequestState::LeftOut
+        } else if wanted.names().contains(name) || collection.is_some() {
+            match names.get(name).or_else(|| names.get(&collection?)) {
+                Some(NameState::Waiting { until, .. }) => RequestState::Waiting(until),
+                Some(NameState::Silent) => RequestState::Silent,
+                Some(NameState::Absent) => RequestState::Absent,
+                None => RequestState::Given,
+            }
+        } else if wanted.has_wildcard() {
+            RequestState::OfWildcard
+        } else {
+            return None;
+        };
+        let rejected = subscription.rejected().names().find(|(rejected, _)| *rejected == name);
+        Some(Self {
+            state,
+            rejected: rejected.map(|(_, rejection)| rejection.reason.clone()),
+            error: subscription.rejected().errors().get(name).map(|error| error.message.clone()),
+        })
+    }
+}
+
+/// What is known of a type on this opening, for a view that begins to read the stream: absences, errors, what could not be read, and how
+/// much is known of `*`.
+pub(super) fn findings(kind: &Type, of: &TypeSubscription, quirks: &ServerQuirks) -> Vec<Update> {
+    let gone = |(key, state): (&Name, NameState)| match state {
+        NameState::Absent => Some(quirks.reported_absence(kind, Class::Named, key.clone())),
+        NameState::Silent => {
+            let (kind, key) = (kind.clone(), key.clone());
+            Some(Update::Absent { kind, class: Class::Named, key, evidence: Evidence::Silence })
+        }
+        NameState::Waiting { .. } => None,
+    };
+    let reported = of.rejected().errors().iter().map(|(key, error)| (key, error.clone()));
+    let errors = reported.chain(of.wanted().errors());
+    let errors = errors.map(|(key, error)| Update::Error { kind: kind.clone(), key: key.clone(), error });
+    let unread = of.rejected().unreadable();
+    let unread = (!unread.is_empty() && of.wanted().class() == Class::Wildcard).then(|| Update::Unreadable {
+        kind: kind.clone(),
+        of: Selector::Wildcard,
+        names: unread.clone(),
+    });
+    let is_begun = of.wanted().has_wildcard() && of.progress().has_response();
+    let completeness = is_begun.then(|| Update::Progress {
+        kind: kind.clone(),
+        of: Selector::Wildcard,
+        completeness: of.deliveries().completeness(quirks, &Selector::Wildcard, of.is_at_end()),
+    });
+    of.names().iter().filter_map(gone).chain(errors).chain(unread).chain(completeness).collect()
+}
+
+/// What is needed to read the waits of one type.
+pub(super) struct WaitContext<'a> {
+    pub(crate) kind: &'a Type,
+    pub(crate) server: usize,
+    pub(crate) view: &'a View,
+    pub(crate) quirks: &'a ServerQuirks,
+    pub(crate) limits: &'a Limits,
+    pub(crate) opening: &'a Opening,
+    pub(crate) others: OtherTypes,
+    /// When the stream was last opened again for a second request, and whether it is to be opened again for another reason.
+    pub(crate) last_reopened: Option<Moment>,
+    pub(crate) is_to_reopen: bool,
+    pub(crate) now: Moment,
+}
+
+/// The waits of one type.
+pub(super) fn add_waits(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
+    match context.opening.is_open() {
+        true => {
+            add_names(of, context, list);
+            add_set(of, context, list);
+        }
+        false => add_interrupted(of, context, list),
+    }
+    add_second_requests(of, context, list);
+}
+
+/// Whether the clock of the waits stands: the server is not there, has not shown life, or is in the middle of a message.
+fn stands(context: &WaitContext) -> bool {
+    let opening = context.opening;
+    let is_silent = opening.has_answered_call() == Some(false) && !context.quirks.per_type_liveness;
+    !opening.is_open() || opening.is_receiving() || is_silent
+}
+
+fn subject(of: &TypeSubscription, context: &WaitContext) -> WaitSubject {
+    let subject = match of.wanted().class() {
+        Class::Wildcard => WaitSubject::set(context.kind),
+        Class::Named => WaitSubject::of_type(context.kind),
+    };
+    subject.at(context.server)
+}
+
+/// Everything that was requested is requested again once the server is there: until then the clocks show nothing.
+fn add_interrupted(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
+    let mut names = of.names().untimed();
+    for name in names.by_ref().take(list.room()) {
+        list.add(WaitKind::Name, Duration::ZERO, None, || WaitSubject::name(context.kind, name).at(context.server));
+    }
+    list.add_younger(WaitKind::Name, names.count());
+    if of.wanted().has_wildcard() {
+        list.add(WaitKind::Set, Duration::ZERO, None, || WaitSubject::set(context.kind).at(context.server));
+    }
+}
+
+fn add_names(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
+    let Some(lasting) = context.quirks.resource_timer(context.limits) else { return };
+    if context.quirks.per_type_liveness && !of.is_polled() {
+        return add_interrupted(of, context, list); // its polls fail
+    }
+    let (bound, mut added) = ((!stands(context)).then_some(lasting), 0);
+    let timers = of.names().timers();
+    let count = timers.len();
+    // The first end belongs to the oldest wait. Those that are over are looked at one by one.
+    for (until, name) in timers {
+        if added >= list.room() && until > context.now {
+            break;
+        }
+        let age = age_of(until, lasting, context.now);
+        list.add(WaitKind::Name, age, bound, || WaitSubject::name(context.kind, name).at(context.server));
+        added += 1;
+    }
+    list.add_younger(WaitKind::Name, count - added);
+}
+
+fn add_set(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
+    let (quirks, limits, progress, stands) = (context.quirks, context.limits, of.progress(), stands(context));
+    let quiet = progress.settles_at(limits).filter(|_| of.wanted().has_sets() && !quirks.signals_completion);
+    if let Some(until) = quiet {
+        let lasting = limits.settle_fresh;
+        let bound = (!stands).then_some(lasting);
+        list.add(WaitKind::Quiet, age_of(until, lasting, context.now), bound, || subject(of, context));
+    }
+    add_end(of, context, list);
+    // Nothing follows from the silence of such a server.
+    let means_nothing = quirks.on_resource_timeout == OnResourceTimeout::Unknown && !quirks.signals_completion;
+    let is_concluded = of.second_request().has_looked() || means_nothing || !of.wanted().is_any();
+    let end = first_silence_ends_at(of, context.others, limits).filter(|_| !is_concluded);
+    if let Some((end, written)) = end.zip(of.wire().written()) {
+        // Once it is over, it is judged at the next look, unless the server has to show life or a switch is under way.
+        let is_stuck = end <= of.judged_at();
+        if is_stuck && !stands {
+            return;
+        }
+        let since = progress.first().map_or(written, |first| first.max(written));
+        let stands = stands || context.view.is_gated(context.kind);
+        let bound = (!stands).then(|| longest_first_silence(limits));
+        list.add(WaitKind::Set, context.now - since, bound, || subject(of, context));
+    }
+}
+
+/// How long a server may be silent about a type before Weir concludes what it has sent.
+fn longest_first_silence(limits: &Limits) -> Duration {
+    limits.resource_timer.max(COMES_IN + limits.settle_stated)
+}
+
+/// An answer that shows no end helps nobody: whoever needs the end waits on.
+fn add_end(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
+    let waits = of.end_question().waits_since().filter(|_| of.wanted().has_wildcard());
+    let Some((written, is_answered)) = waits else { return };
+    // What is requested a second time is judged by its own silence.
+    if is_answered && (!context.view.seeks_set(context.kind) || !of.second_request().is_empty()) {
+        return;
+    }
+    let stands = is_answered && (stands(context) || of.progress().is_marked_partial());
+    let settles = if is_answered { context.limits.settle_fresh } else { Duration::ZERO };
+    let bound = (!stands).then_some(context.limits.resource_timer + settles);
+    list.add(WaitKind::End, context.now - written, bound, || WaitSubject::set(context.kind).at(context.server));
+}
+
+fn add_second_requests(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
+    let (second_request, progress) = (of.second_request(), of.progress());
+    if !second_request.is_empty() {
+        // A relay says itself what does not exist, once its own servers have said so.
+        let stands = stands(context) || context.opening.is_relay() || progress.is_marked_partial();
+        // With each name that the server confirms, the wait for the others starts over.
+        let since = second_request.since().map(|since| progress.growth().map_or(since, |growth| growth.max(since)));
+        let age = since.map_or(Duration::ZERO, |since| context.now - since);
+        let bound = (!stands).then(|| SecondRequest::longest(context.limits));
+        list.add(WaitKind::SecondSilence, age, bound, || subject(of, context));
+    }
+    if (second_request.is_to_ask() || context.is_to_reopen)
+        && let Some(last) = context.last_reopened
+    {
+        let bound = context.opening.is_open().then(|| ReopenPace::longest(context.limits));
+        list.add(WaitKind::Reopening, context.now - last, bound, || subject(of, context));
+    }
+}
+
+/// When the next timer of a type runs out.
+pub(super) fn next_deadline(of: &TypeSubscription, others: OtherTypes, limits: &Limits) -> Option<Moment> {
+    let (second_request, end_question, progress) = (of.second_request(), of.end_question(), of.progress());
+    let has_looked = second_request.has_looked();
+    let second = second_request.ends_at(progress.growth(), others.news, limits);
+    let first = first_silence_ends_at(of, others, limits).filter(|_| !has_looked);
+    let settles = progress.settles_at(limits).filter(|_| of.wanted().has_sets());
+    let ends = [end_question.ends_at(limits), end_question.given_up_at(limits)];
+    let written = of.wire().written().filter(|_| !of.given().accepted().is_empty());
+    let soon = progress.quiet_of_all_at(written, others.fresh_until, limits);
+    let soon = soon.filter(|_| of.wanted().has_wildcard() && !has_looked);
+    let later = |at: &Moment| *at > of.judged_at();
+    let silence = [second, first, settles, soon].into_iter().chain(ends).flatten().filter(later).min();
+    earliest(silence, earliest(of.wire().next_deadline(), of.names().next_deadline(of.judged_at())))
+}
+
+/// When a silent server has had the time to send what it has.
+fn first_silence_ends_at(of: &TypeSubscription, others: OtherTypes, limits: &Limits) -> Option<Moment> {
+    let (class, written) = (of.wanted().class(), of.wire().written());
+    of.progress().first_silence_ends_at(class, written, others.come_in_until, limits)
+}

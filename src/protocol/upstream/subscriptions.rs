@@ -1,0 +1,349 @@
+//! The types of one stream. They arrive one after another, so what one of them concludes depends on how far the others have come; the routing
+//! types count together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::ViewContext;
+use super::opening::{Epoch, Opening, PollFailure, SilenceVerdict};
+use super::parsed_response::ParsedResponse;
+use super::quirks::ServerQuirks;
+use super::rejected::NewRejections;
+use super::report::next_deadline;
+use super::request::RequestContext;
+use super::response::ResponseContext;
+use super::set_progress::{COMES_IN, Delivery};
+use super::silence::{OtherTypes, TimerContext};
+use super::type_subscription::TypeSubscription;
+use crate::proto::{Request, Response};
+use crate::protocol::faults::Fault;
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::Moment;
+use crate::protocol::session::Variant;
+use crate::protocol::view::{Class, Evidence, InterestChange, Retain, Selector, Update};
+use crate::xds::{Name, Role, Type};
+
+#[derive(Debug, Default)]
+pub(super) struct Subscriptions {
+    types: BTreeMap<Type, TypeSubscription>,
+    /// Types that any view has seen the server send in pieces.
+    in_pieces: Arc<BTreeSet<Type>>,
+}
+
+/// On which terms the server of a stream is spoken to.
+#[derive(Debug)]
+pub(super) struct Terms {
+    pub(crate) variant: Variant,
+    pub(crate) quirks: Arc<ServerQuirks>,
+    pub(crate) limits: Arc<Limits>,
+}
+
+impl Subscriptions {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Type, &TypeSubscription)> {
+        self.types.iter()
+    }
+
+    pub(crate) fn get(&self, kind: &Type) -> Option<&TypeSubscription> {
+        self.types.get(kind)
+    }
+
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.any(|of| of.wanted().is_any())
+    }
+
+    pub(crate) fn any(&self, is: impl FnMut(&TypeSubscription) -> bool) -> bool {
+        self.types.values().any(is)
+    }
+
+    pub(crate) fn want(&mut self, change: InterestChange, held: bool) {
+        let InterestChange { kind, selector, on } = change;
+        let in_pieces = self.in_pieces.contains(&kind);
+        let class = match selector {
+            Selector::Wildcard => Class::Wildcard,
+            Selector::Name(_) => Class::Named,
+        };
+        let subscription = self.types.entry(kind).or_insert_with(|| TypeSubscription::new(class));
+        subscription.set_in_pieces_for_others(in_pieces);
+        subscription.want(selector, on, held);
+    }
+
+    /// Forgets types that are no longer wanted and of which no response may come, unless they are to `stay`.
+    pub(crate) fn sweep(&mut self, stay: impl Fn(&Type) -> bool, now: Moment, limits: &Limits) {
+        self.types.retain(|kind, subscription| !subscription.is_over(now, limits) || stay(kind));
+    }
+
+    /// Sets the types that any view has seen the server send in pieces.
+    pub(crate) fn on_delivery_habits(&mut self, in_pieces: &Arc<BTreeSet<Type>>) {
+        if !Arc::ptr_eq(in_pieces, &self.in_pieces) {
+            self.in_pieces = in_pieces.clone();
+            self.types.iter_mut().for_each(|(kind, of)| of.set_in_pieces_for_others(in_pieces.contains(kind)));
+        }
+    }
+
+    /// Returns what this stream has seen of that since the last call.
+    pub(crate) fn take_deliveries(&mut self) -> impl Iterator<Item = (Type, Delivery)> {
+        let of = |(kind, of): (&Type, &mut TypeSubscription)| {
+            of.take_deliveries().into_iter().map(|seen| (kind.clone(), seen)).collect::<Vec<_>>()
+        };
+        self.types.iter_mut().flat_map(of)
+    }
+
+    pub(crate) fn take_rejections(&mut self) -> impl Iterator<Item = (&Type, NewRejections)> {
+        self.types.iter_mut().map(|(kind, of)| (kind, of.take_rejections()))
+    }
+
+    pub(crate) fn take_left_out_counts(&mut self) -> impl Iterator<Item = (&Type, usize)> {
+        self.types.iter_mut().map(|(kind, of)| (kind, of.take_left_out_count()))
+    }
+
+    /// The first type that has a request to send.
+    pub(crate) fn next_request(
+        &mut self,
+        terms: &Terms,
+        node: &[u8],
+        epoch: Epoch,
+        has_node: bool,
+        now: Moment,
+    ) -> Option<Request> {
+        let (variant, quirks, limits) = (terms.variant, &*terms.quirks, &*terms.limits);
+        let mut spoken = self.types.iter_mut().filter(|(kind, _)| is_spoken(kind, variant));
+        spoken.find_map(|(kind, subscription)| {
+            let context = RequestContext { kind, variant, node, epoch, has_node, quirks, limits, now };
+            subscription.next_request(&context)
+        })
+    }
+
+    pub(crate) fn on_written(&mut self, terms: &Terms, now: Moment) {
+        // A request that waits for the response to an earlier poll is not sent yet.
+        let requested = |of: &&mut TypeSubscription| !terms.quirks.per_type_liveness || of.is_polled();
+        for subscription in self.types.values_mut().filter(requested) {
+            subscription.on_written(now, &terms.quirks, &terms.limits);
+        }
+    }
+
+    pub(crate) fn on_response(
+        &mut self,
+        rest: Response,
+        resources: ParsedResponse,
+        context: &ResponseContext,
+    ) -> Vec<Update> {
+        let subscription = self.types.get_mut(context.kind);
+        subscription.map_or_else(Vec::new, |subscription| subscription.on_response(rest, resources, context))
+    }
+
+    /// A poll for a type was answered, without changes. Returns its class.
+    pub(crate) fn on_unchanged(&mut self, kind: &Type, now: Moment) -> Option<Class> {
+        let subscription = self.types.get_mut(kind)?;
+        subscription.on_poll(now);
+        Some(subscription.wanted().class())
+    }
+
+    pub(crate) fn on_poll_failed(&mut self, kind: &Type, failure: PollFailure, now: Moment, limits: &Limits) {
+        if let Some(subscription) = self.types.get_mut(kind) {
+            subscription.on_poll_failed(failure, now, limits);
+        }
+    }
+
+    pub(crate) fn next_deadline(&self, terms: &Terms, opening: &Opening, judged_at: Moment) -> Option<Moment> {
+        let unreported = |of: &TypeSubscription| {
+            let globs = terms.variant == Variant::Sotw && of.wanted().globs().any_unasked();
+            globs || of.wanted().left_out().is_to_report()
+        };
+        let others = self.others(opening, &terms.limits);
+        let deadline = |of: &TypeSubscription| match unreported(of) {
+            true => Some(Moment::START),
+            false => next_deadline(of, others, &terms.limits),
+        };
+        let deadlines = self.types.values().filter_map(deadline);
+        deadlines.chain(self.routing_due(terms, opening, judged_at)).min()
+    }
+
+    /// Handles due timers. Returns also whether the server has answered for the end of a set.
+    pub(crate) fn on_time(
+        &mut self,
+        terms: &Terms,
+        opening: &mut Opening,
+        at: &ViewContext,
+        now: Moment,
+    ) -> (Vec<Update>, bool) {
+        self.judge_routing(terms, opening, now);
+        let (variant, quirks, limits) = (terms.variant, &*terms.quirks, &*terms.limits);
+        let others = self.others(opening, limits);
+        let (mut updates, mut answered_end) = (Vec::new(), false);
+        for (kind, subscription) in &mut self.types {
+            let had_ended = subscription.end_question().has_ended();
+            let mut context = TimerContext { kind, at, quirks, limits, opening: &mut *opening, others, now };
+            updates.extend(subscription.on_time(variant, &mut context));
+            answered_end |= !had_ended && subscription.end_question().has_ended();
+        }
+        // A new opening begins the wait of each set anew, so all that clients need go along, or each would be asked for after the other.
+        if self.any(|of| of.second_request().is_to_ask_for_set()) {
+            self.types.iter_mut().for_each(|(kind, of)| of.ask_for_set_too(at.view.seeks_set(kind)));
+        }
+        (updates, answered_end)
+    }
+
+    /// The stream has ended. With `shows_life`, the next opening is to make the server send one resource of each type.
+    pub(crate) fn disconnect(&mut self, terms: &Terms, shows_life: bool) -> Vec<Update> {
+        self.types.retain(|_, subscription| subscription.wanted().is_any());
+        // In SotW a set is sent again if its version is not stated. A type that states one is silent, and would be asked about next.
+        let asks = terms.variant == Variant::Sotw && self.any(|of| of.second_request().is_to_ask());
+        let mut updates = Vec::new();
+        for (kind, subscription) in &mut self.types {
+            let is_set = subscription.wanted().class() == Class::Wildcard;
+            let wildcard = is_set.then_some(Selector::Wildcard);
+            let names = subscription.names().iter().map(|(name, _)| name).chain(subscription.wanted().globs().all());
+            let of = wildcard.into_iter().chain(names.cloned().map(Selector::Name));
+            updates.extend(of.map(|of| Update::Interrupted { kind: kind.clone(), of }));
+            subscription.disconnect(terms.variant, &terms.quirks);
+            if asks && is_set {
+                subscription.clear_accepted();
+            }
+            if shows_life {
+                subscription.clear_one_version();
+            }
+            if terms.limits.faults.has(Fault::DropOnDisconnect) {
+                updates.extend(drop_everything(kind, subscription));
+            }
+            if terms.limits.faults.has(Fault::ForgetNamesOnReconnect) {
+                subscription.forget_names();
+            }
+        }
+        updates
+    }
+
+    /// Other servers have sent other content meanwhile: makes the server send again what it has.
+    pub(crate) fn clear_versions(&mut self, of: impl Fn(&Selector) -> bool) {
+        for subscription in self.types.values_mut() {
+            match subscription.wanted().class() {
+                Class::Wildcard if of(&Selector::Wildcard) => subscription.clear_versions(|_| true),
+                Class::Wildcard => {}
+                Class::Named => subscription.clear_versions(|name| of(&Selector::Name(name.clone()))),
+            }
+        }
+    }
+
+    /// The same of everything, whoever sent it.
+    pub(crate) fn clear_all_versions(&mut self) {
+        self.types.values_mut().for_each(|of| of.clear_versions(|_| true));
+    }
+
+    pub(crate) fn clear_set_versions(&mut self, kind: &Type, of: &Selector) {
+        let Some(subscription) = self.types.get_mut(kind) else { return };
+        match of {
+            Selector::Wildcard => subscription.clear_versions(|_| true),
+            Selector::Name(glob) => subscription.clear_versions(|name| name.collection().as_ref() == Some(glob)),
+        }
+    }
+
+    pub(crate) fn clear_one_version_per_type(&mut self) {
+        self.types.values_mut().for_each(TypeSubscription::clear_one_version);
+    }
+
+    /// The server gave this to an earlier process.
+    pub(crate) fn on_given_earlier(&mut self, kind: &Type, name: &Name) {
+        if let Some(subscription) = self.types.get_mut(kind).filter(|of| !of.wire().is_opened()) {
+            subscription.state_as_unknown(name.clone());
+        }
+    }
+
+    /// The server has removed this, and that counts no more: on the next opening it is to say so again.
+    pub(crate) fn request_again(&mut self, kind: &Type, name: &Name, terms: &Terms) {
+        let Some(subscription) = self.types.get_mut(kind) else { return };
+        match terms.variant {
+            Variant::Delta if !terms.quirks.supports_initial_resource_versions => {} // it is sent everything again
+            Variant::Delta => subscription.state_as_unknown(name.clone()),
+            Variant::Sotw => subscription.clear_accepted(),
+        }
+    }
+
+    pub(crate) fn recheck(&mut self) {
+        self.types.values_mut().for_each(TypeSubscription::recheck);
+    }
+
+    /// For a while, none of the types counts as finished while another is coming in.
+    pub(crate) fn others(&self, opening: &Opening, limits: &Limits) -> OtherTypes {
+        let news = self.types.values().filter_map(|of| of.progress().news()).max();
+        let with_sets = self.types.values().filter(|of| of.wanted().has_sets());
+        let last = with_sets.filter_map(|of| of.progress().news()).max().map(|news| news + limits.settle_stated);
+        let first = opening.first_response();
+        let until = last.zip(first).map(|(last, first)| last.min(first + COMES_IN));
+        let fresh = news.zip(first).map(|(last, first)| (last + limits.settle_fresh).min(first + COMES_IN));
+        let [come_in_until, fresh_until] = [until, fresh].map(|at| at.unwrap_or(Moment::START));
+        OtherTypes { come_in_until, fresh_until, news }
+    }
+
+    /// The routing types that the server is asked for.
+    fn routing(&self, variant: Variant) -> impl Iterator<Item = &TypeSubscription> {
+        self.types.iter().filter(move |(kind, of)| is_routing(kind, of, variant)).map(|(_, of)| of)
+    }
+
+    /// Whether the server has answered the first request of each routing type on this opening, or was silent about the rest although it
+    /// is alive.
+    pub(crate) fn has_answered_routing(&self, terms: &Terms) -> bool {
+        let all = terms.limits.faults.has(Fault::LateNamesHoldUpOrder);
+        let waits = |of: &TypeSubscription| all && of.names().is_any_waiting();
+        self.routing(terms.variant).all(|of| of.names().has_answered_first() && !waits(of))
+    }
+
+    /// When a server that stays silent has had the time for its routing: the next moment for any type that it has not answered. None
+    /// for a polled server: only its answer to a poll of the type counts.
+    fn routing_due(&self, terms: &Terms, opening: &Opening, judged_at: Moment) -> Option<Moment> {
+        if terms.quirks.per_type_liveness {
+            return None;
+        }
+        let news = self.routing_news(terms.variant, opening);
+        let due = self.routing(terms.variant).filter_map(|of| first_answer_due(of, news, &terms.limits));
+        due.filter(|at| *at > judged_at).min()
+    }
+
+    /// Judges the server's silence about its routing.
+    fn judge_routing(&mut self, terms: &Terms, opening: &mut Opening, now: Moment) {
+        if opening.is_receiving() || terms.quirks.per_type_liveness {
+            return;
+        }
+        let news = self.routing_news(terms.variant, opening);
+        let within = terms.quirks.is_within_process();
+        let routing = self.types.iter_mut().filter(|(kind, of)| is_routing(kind, of, terms.variant));
+        for (_, subscription) in routing {
+            let Some(due) = first_answer_due(subscription, news, &terms.limits) else { continue };
+            if now >= due && (within || opening.judge(due, now) == SilenceVerdict::Proven) {
+                subscription.end_first_answer();
+            }
+        }
+    }
+
+    /// When a routing resource last came that the server had not sent on this opening. A server that always has a new one is not waited
+    /// for without end.
+    fn routing_news(&self, variant: Variant, opening: &Opening) -> Option<Moment> {
+        let news = self.routing(variant).filter_map(|of| of.progress().news()).max()?;
+        Some(opening.first_response().map_or(news, |first| news.min(first + COMES_IN)))
+    }
+}
+
+/// Whether a type is requested in a variant. Delta-only types are not requested in SotW: no server would respond, and the silence would count
+/// as absence.
+fn is_spoken(kind: &Type, variant: Variant) -> bool {
+    variant == Variant::Delta || !kind.info().delta_only
+}
+
+fn is_routing(kind: &Type, of: &TypeSubscription, variant: Variant) -> bool {
+    kind.is(Role::Routing) && is_spoken(kind, variant) && of.wanted().is_requestable(variant)
+}
+
+/// When a server that has sent no new routing since `news` has had the time to answer the first request.
+fn first_answer_due(of: &TypeSubscription, news: Option<Moment>, limits: &Limits) -> Option<Moment> {
+    let written = of.wire().written().filter(|_| !of.names().has_answered_first())?;
+    Some(news.map_or(written, |news| news.max(written)) + limits.resource_timer)
+}
+
+/// What [`Fault::DropOnDisconnect`] deletes.
+fn drop_everything(kind: &Type, subscription: &TypeSubscription) -> Vec<Update> {
+    let class = subscription.wanted().class();
+    if class == Class::Wildcard {
+        return vec![Update::FullSet { kind: kind.clone(), resources: Vec::new(), retain: Retain::nothing() }];
+    }
+    let gone =
+        |key: &Name| Update::Absent { kind: kind.clone(), class, key: key.clone(), evidence: Evidence::Reported };
+    subscription.wanted().names().iter().map(gone).collect()
+}

@@ -1,0 +1,281 @@
+//! What is wanted of one type from one server: `*`, names, collections, and names for which requests have no room.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::request_room::{LeftOut, RequestRoom, name_bytes};
+use crate::proto::code::UNIMPLEMENTED;
+use crate::protocol::session::Variant;
+use crate::protocol::view::{Class, Completeness, NamedError, Selector, Update};
+use crate::xds::{Name, Resource, Type};
+
+#[derive(Debug)]
+pub(super) struct Wanted {
+    class: Class,
+    wildcard: bool,
+    names: BTreeSet<Name>,
+    /// Those of `names` that are globs of collections.
+    globs: Globs,
+    /// Wanted names that are not requested, since a request has no room for them.
+    left_out: LeftOut,
+}
+
+impl Wanted {
+    pub(crate) fn new(class: Class) -> Self {
+        let (names, globs, left_out) = Default::default();
+        Self { class, wildcard: false, names, globs, left_out }
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        self.class
+    }
+
+    pub(crate) fn has_wildcard(&self) -> bool {
+        self.wildcard
+    }
+
+    /// Names that are wanted by themselves and requested.
+    pub(crate) fn names(&self) -> &BTreeSet<Name> {
+        &self.names
+    }
+
+    pub(crate) fn globs(&self) -> &Globs {
+        &self.globs
+    }
+
+    pub(crate) fn left_out(&self) -> &LeftOut {
+        &self.left_out
+    }
+
+    /// Whether anything of the type is wanted.
+    pub(crate) fn is_any(&self) -> bool {
+        self.wildcard || !self.names.is_empty() || !self.left_out.is_empty()
+    }
+
+    pub(crate) fn has_sets(&self) -> bool {
+        self.wildcard || self.globs.len() > 0
+    }
+
+    /// Whether a name is wanted by itself, or as part of a set.
+    pub(crate) fn wants(&self, name: &Name) -> bool {
+        self.wildcard || self.names.contains(name) || self.globs.of(name).is_some()
+    }
+
+    pub(crate) fn wants_resource(&self, resource: &Resource) -> bool {
+        self.wants_by_key(resource) || self.globs.of(&resource.name).is_some()
+    }
+
+    /// The same without collections.
+    pub(crate) fn wants_by_key(&self, resource: &Resource) -> bool {
+        let mut keys = [&resource.name].into_iter().chain(resource.aliases());
+        self.class == Class::Wildcard || keys.any(|key| self.names.contains(key))
+    }
+
+    /// Whether a name is wanted as a member of a collection, and not by itself.
+    pub(crate) fn is_member_alone(&self, name: &Name) -> bool {
+        !self.names.contains(name) && self.globs.of(name).is_some()
+    }
+
+    /// What a name of the type is an answer to.
+    pub(crate) fn selector_of(&self, name: &Name) -> Selector {
+        match self.class {
+            Class::Wildcard => Selector::Wildcard,
+            Class::Named => Selector::Name(name.clone()),
+        }
+    }
+
+    /// Whether a request in this variant has anything to ask for.
+    pub(crate) fn is_requestable(&self, variant: Variant) -> bool {
+        self.wildcard
+            || match variant {
+                Variant::Delta => !self.names.is_empty(),
+                Variant::Sotw => self.names.len() > self.globs.len(),
+            }
+    }
+
+    /// How much is known of `*`, and of each collection that the server has sent something of.
+    pub(crate) fn completeness_updates(&self, kind: &Type, completeness: Completeness) -> Vec<Update> {
+        let wildcard = self.wildcard.then_some(Selector::Wildcard);
+        let globs = self.globs.begun().cloned().map(Selector::Name);
+        let of = wildcard.into_iter().chain(globs);
+        of.map(|of| Update::Progress { kind: kind.clone(), of, completeness }).collect()
+    }
+
+    pub(crate) fn set_wildcard(&mut self, on: bool) {
+        self.wildcard = on;
+    }
+
+    /// Returns whether the name is new.
+    pub(crate) fn insert(&mut self, name: &Name) -> bool {
+        self.globs.insert(name);
+        let is_new = self.names.insert(name.clone());
+        if is_new {
+            self.left_out.insert_new(name.clone());
+        }
+        is_new
+    }
+
+    /// Returns whether the name is that of a collection.
+    pub(crate) fn remove(&mut self, name: &Name) -> bool {
+        self.names.remove(name);
+        self.left_out.remove_new(name);
+        self.globs.remove(name)
+    }
+
+    /// A planted fault: the names are lost.
+    pub(crate) fn forget_names(&mut self) {
+        self.names.clear();
+    }
+
+    /// The server has sent something of a collection. Returns whether that is the first time.
+    pub(crate) fn begin(&mut self, glob: &Name) -> bool {
+        self.globs.begin(glob)
+    }
+
+    /// Another server may answer next, or the same one in another variant.
+    pub(crate) fn disconnect(&mut self) {
+        self.globs.disconnect();
+    }
+
+    /// Decides which of the wanted names the next request can have: older names come before newer ones, and a name that the
+    /// server was sent on this opening stays. Returns what has no room any more, and what has room again.
+    pub(crate) fn fit(&mut self, limit: usize, variant: Variant, is_first: bool) -> (Vec<Name>, Vec<Name>) {
+        let new = self.left_out.take_new();
+        let mut room = RequestRoom::new(limit, 0);
+        let globs = &self.globs;
+        let mut fits = |name: &Name| match variant {
+            Variant::Delta => name_bytes(name.as_str()) <= limit,
+            Variant::Sotw => globs.has(name) || room.take(name_bytes(name.as_str())),
+        };
+        let mut out = Vec::new();
+        if is_first || variant == Variant::Sotw {
+            let older = self.names.iter().filter(|name| !new.contains(*name));
+            out.extend(older.filter(|name| !fits(name) && is_first).cloned());
+        }
+        let back = self.left_out.all().filter(|name| fits(name)).cloned().collect();
+        out.extend(new.into_iter().filter(|name| !fits(name)));
+        (out, back)
+    }
+
+    /// A name, which is wanted no more, is wanted again and has no room.
+    pub(crate) fn leave_out(&mut self, name: Name, error: impl FnOnce() -> NamedError) {
+        self.left_out.insert(name, error);
+    }
+
+    /// A name is left out no more. Returns whether it was.
+    pub(crate) fn remove_left_out(&mut self, name: &Name) -> bool {
+        self.left_out.remove(name)
+    }
+
+    /// All names of now were judged by the room for them.
+    pub(crate) fn end_fit(&mut self) {
+        self.left_out.take_new();
+    }
+
+    /// Returns how many names were left out since the last call.
+    pub(crate) fn take_left_out_count(&mut self) -> usize {
+        self.left_out.take_count()
+    }
+
+    /// Reports an error for each name that is left out, once.
+    pub(crate) fn report_left_out(&mut self, kind: &Type) -> Vec<Update> {
+        let Some((names, error)) = self.left_out.take_unreported() else { return Vec::new() };
+        names.into_iter().map(|key| Update::Error { kind: kind.clone(), key, error: error.clone() }).collect()
+    }
+
+    /// Reports an error for each glob that this server cannot serve in its variant, once (COLL-23).
+    pub(crate) fn reject_globs(&mut self, kind: &Type) -> Vec<Update> {
+        let error = Arc::new(unspeakable());
+        let rejected = self.globs.take_unasked().into_iter();
+        rejected.map(|key| Update::Error { kind: kind.clone(), key, error: error.clone() }).collect()
+    }
+
+    /// Returns what has an error because it is not requested.
+    pub(crate) fn errors(&self) -> impl Iterator<Item = (&Name, Arc<NamedError>)> {
+        let rejected = self.globs.rejected().map(|glob| (glob, Arc::new(unspeakable())));
+        rejected.chain(self.left_out.errors().map(|(name, error)| (name, error.clone())))
+    }
+}
+
+fn unspeakable() -> NamedError {
+    let message = "the control plane does not speak the delta variant, and collections exist in that alone".into();
+    NamedError { code: UNIMPLEMENTED, message }
+}
+
+/// The collections that are requested.
+#[derive(Debug, Default)]
+pub(super) struct Globs(BTreeMap<Name, GlobState>);
+
+#[derive(Debug, Default)]
+struct GlobState {
+    /// An error was reported: this server cannot serve it.
+    rejected: bool,
+    /// The server has sent something of it on this opening.
+    begun: bool,
+}
+
+impl Globs {
+    pub(crate) fn insert(&mut self, name: &Name) {
+        if name.is_glob() {
+            self.0.insert(name.clone(), GlobState::default());
+        }
+    }
+
+    /// Returns whether it was there.
+    pub(crate) fn remove(&mut self, name: &Name) -> bool {
+        self.0.remove(name).is_some()
+    }
+
+    pub(crate) fn has(&self, name: &Name) -> bool {
+        self.0.contains_key(name)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Name> {
+        self.0.keys()
+    }
+
+    /// The collection that a name is in.
+    pub(crate) fn of(&self, name: &Name) -> Option<&Name> {
+        if self.0.is_empty() {
+            return None; // the usual case; a look-up costs time
+        }
+        self.0.get_key_value(&name.collection()?).map(|(glob, _)| glob)
+    }
+
+    /// Notes that the server has sent something of it. Returns whether that is the first time.
+    pub(crate) fn begin(&mut self, glob: &Name) -> bool {
+        self.0.get_mut(glob).is_some_and(|state| !std::mem::replace(&mut state.begun, true))
+    }
+
+    /// Returns those that the server has sent something of.
+    pub(crate) fn begun(&self) -> impl Iterator<Item = &Name> {
+        self.0.iter().filter(|(_, state)| state.begun).map(|(name, _)| name)
+    }
+
+    /// Returns those for which an error was reported.
+    pub(crate) fn rejected(&self) -> impl Iterator<Item = &Name> {
+        self.0.iter().filter(|(_, state)| state.rejected).map(|(name, _)| name)
+    }
+
+    pub(crate) fn any_unasked(&self) -> bool {
+        self.0.values().any(|state| !state.rejected)
+    }
+
+    pub(crate) fn take_unasked(&mut self) -> Vec<Name> {
+        let unasked = self.0.iter_mut().filter(|(_, state)| !state.rejected);
+        let refuse = |(name, state): (&Name, &mut GlobState)| {
+            state.rejected = true;
+            name.clone()
+        };
+        unasked.map(refuse).collect()
+    }
+
+    /// Another server may answer next, or the same one in another variant.
+    pub(crate) fn disconnect(&mut self) {
+        self.0.values_mut().for_each(|state| *state = GlobState::default());
+    }
+}
