@@ -58,7 +58,7 @@ impl App {
         let generation = Generation::first(&config);
         let views = generation.views.clone();
         let serving = Arc::new(Serving::new(generation));
-        let (in_use, drain_times, watches_file) = (config.in_use(), config.drain, config.reload.watch);
+        let (in_use, drain_times, watches_file) = (InUse::of(&config), config.drain, config.reload.watch);
         let state = config.state.map(|options| StateWriter::start(options, &serving.views)).transpose()?;
         let handover = inherited.handover();
         let mut listeners = Vec::new();

@@ -181,7 +181,7 @@ impl ReloadControl {
         if has_other_tls {
             self.0.permissions.judge_again();
         }
-        *in_use = config.in_use();
+        *in_use = InUse::of(&config);
         {
             let mut course = self.course();
             (course.times, course.watch) = (config.drain, config.reload.watch);

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::checked::AdminOptions;
+use super::admin::{self, AdminOptions};
 use super::checker::Checker;
 use super::diagnostic::Place;
-use super::raw;
+use super::{listen, raw};
 use crate::downstream::{ListenAddress, ListenOptions};
 
 /// What the relay listens on.
@@ -19,50 +19,48 @@ pub(super) struct Addresses {
     pub(crate) probes: Option<SocketAddr>,
 }
 
-impl Checker<'_> {
-    pub(crate) fn addresses(&mut self, raw: &raw::Root) -> Addresses {
-        let (mut listen, mut all) = (Vec::new(), Vec::new());
-        for raw in raw.listen.0.iter().flat_map(|listen| &listen.0) {
-            if let (Some(options), Some(address)) = (self.listener(raw), &raw.address.0) {
-                all.push((options.address.clone(), &address.place));
-                listen.push(options);
-            }
+pub(super) fn check(raw: &raw::Root, checker: &mut Checker) -> Addresses {
+    let (mut listen, mut all) = (Vec::new(), Vec::new());
+    for raw in raw.listen.0.iter().flat_map(|listen| &listen.0) {
+        if let (Some(options), Some(address)) = (listen::check(raw, checker), &raw.address.0) {
+            all.push((options.address.clone(), &address.place));
+            listen.push(options);
         }
-        let admin = raw.admin.as_ref().map(|admin| self.admin(admin)).unwrap_or_default();
-        if let Some(raw) = &raw.admin {
-            let address = admin.address.zip(raw.address.as_ref());
-            all.extend(address.map(|(address, raw)| (ListenAddress::Tcp(address), &raw.place)));
-        }
-        let probes = raw.probes.as_ref().and_then(|probes| probes.address.0.as_ref());
-        all.extend(probes.map(|address| (ListenAddress::Tcp(address.0), &address.place)));
-        let probes = probes.map(|address| address.0);
-        self.found_twice(&all);
-        if let Some((path, raw)) = admin.socket.as_ref().zip(raw.admin.as_ref().and_then(|raw| raw.socket.as_ref())) {
-            let taken = all.iter().find(|(address, _)| path_of(address) == Some(path));
-            if let Some((_, at)) = taken {
-                let (path, at, line) = (path.display(), &at.path, at.line);
-                self.fault(&raw.place, format!("duplicate socket {path}: already {at} in line {line}"));
-            }
-        }
-        Addresses { listen, admin, probes }
     }
+    let admin = raw.admin.as_ref().map(|admin| admin::check(admin, checker)).unwrap_or_default();
+    if let Some(raw) = &raw.admin {
+        let address = admin.address.zip(raw.address.as_ref());
+        all.extend(address.map(|(address, raw)| (ListenAddress::Tcp(address), &raw.place)));
+    }
+    let probes = raw.probes.as_ref().and_then(|probes| probes.address.0.as_ref());
+    all.extend(probes.map(|address| (ListenAddress::Tcp(address.0), &address.place)));
+    let probes = probes.map(|address| address.0);
+    report_overlaps(&all, checker);
+    if let Some((path, raw)) = admin.socket.as_ref().zip(raw.admin.as_ref().and_then(|raw| raw.socket.as_ref())) {
+        let taken = all.iter().find(|(address, _)| path_of(address) == Some(path));
+        if let Some((_, at)) = taken {
+            let (path, at, line) = (path.display(), &at.path, at.line);
+            checker.fault(&raw.place, format!("duplicate socket {path}: already {at} in line {line}"));
+        }
+    }
+    Addresses { listen, admin, probes }
+}
 
-    fn found_twice(&mut self, all: &[(ListenAddress, &Place)]) {
-        for (number, (address, place)) in all.iter().enumerate() {
-            let taken = all[..number].iter().find(|(other, _)| overlap(other, address));
-            if let Some((other, at)) = taken {
-                self.taken(address, place, other, at);
-            }
+fn report_overlaps(all: &[(ListenAddress, &Place)], checker: &mut Checker) {
+    for (number, (address, place)) in all.iter().enumerate() {
+        let taken = all[..number].iter().find(|(other, _)| overlap(other, address));
+        if let Some((other, at)) = taken {
+            report_taken(address, place, other, at, checker);
         }
     }
+}
 
-    fn taken(&mut self, address: &ListenAddress, place: &Place, other: &ListenAddress, at: &Place) {
-        let reason = match address == other || path_of(address).is_some() {
-            true => format!("duplicate address {address}: already {} in line {}", at.path, at.line),
-            false => format!("address {address} overlaps {other}, which is {} in line {}", at.path, at.line),
-        };
-        self.fault(place, reason);
-    }
+fn report_taken(address: &ListenAddress, place: &Place, other: &ListenAddress, at: &Place, checker: &mut Checker) {
+    let reason = match address == other || path_of(address).is_some() {
+        true => format!("duplicate address {address}: already {} in line {}", at.path, at.line),
+        false => format!("address {address} overlaps {other}, which is {} in line {}", at.path, at.line),
+    };
+    checker.fault(place, reason);
 }
 
 fn path_of(address: &ListenAddress) -> Option<&PathBuf> {

@@ -41,46 +41,44 @@ impl<'a> Setting<'a> {
     }
 }
 
-impl Checker<'_> {
-    /// Reports a size below `least`, or above what the format of messages or headers can say.
-    pub(crate) fn within(&mut self, given: &Option<Located<Size>>, least: usize, most: usize, why: &str) {
-        let Some(Located { place, value: Size(value) }) = given else { return };
-        if *value < least {
-            let reason = format!("invalid size {}: expected {} or more", size_text(*value), size_text(least));
-            self.fault(place, reason);
-        } else if *value > most {
-            let reason = format!("invalid size {}: expected at most {}, {why}", size_text(*value), size_text(most));
-            self.fault(place, reason);
-        }
+/// Reports a size below `least`, or above what the format of messages or headers can say.
+pub(super) fn within(given: &Option<Located<Size>>, least: usize, most: usize, why: &str, checker: &mut Checker) {
+    let Some(Located { place, value: Size(value) }) = given else { return };
+    if *value < least {
+        let reason = format!("invalid size {}: expected {} or more", size_text(*value), size_text(least));
+        checker.fault(place, reason);
+    } else if *value > most {
+        let reason = format!("invalid size {}: expected at most {}, {why}", size_text(*value), size_text(most));
+        checker.fault(place, reason);
     }
+}
 
-    /// Reports a share that was set above its total. A share by default is not reported: the total then bounds it.
-    pub(crate) fn is_share_of(&mut self, share: &Setting, total: &Setting) {
-        let Some(place) = share.place.filter(|_| share.value > total.value && self.are_known(share, total)) else {
-            return;
-        };
-        let (shown, most) = (share.shown(share.value), total.bare());
-        self.fault(place, format!("invalid {shown}: expected at most {most}, which is {}", total.key));
-    }
+/// Reports a share that was set above its total. A share by default is not reported: the total then bounds it.
+pub(super) fn is_share_of(share: &Setting, total: &Setting, checker: &mut Checker) {
+    let Some(place) = share.place.filter(|_| share.value > total.value && are_known(share, total, checker)) else {
+        return;
+    };
+    let (shown, most) = (share.shown(share.value), total.bare());
+    checker.fault(place, format!("invalid {shown}: expected at most {most}, which is {}", total.key));
+}
 
-    /// Reports a total that has no room for one part. It is reported where either was set, the total first.
-    pub(crate) fn has_room_for(&mut self, total: &Setting, part: &Setting) {
-        if total.value >= part.value || !self.are_known(total, part) {
-            return;
-        }
-        if let Some(place) = total.place {
-            let (shown, least) = (total.shown(total.value), part.bare());
-            self.fault(place, format!("invalid {shown}: expected at least {least}, which is {}", part.key));
-        } else if let Some(place) = part.place {
-            let (shown, most) = (part.shown(part.value), total.bare());
-            self.fault(place, format!("invalid {shown}: expected at most {most}, which is {}", total.key));
-        }
+/// Reports a total that has no room for one part. It is reported where either was set, the total first.
+pub(super) fn has_room_for(total: &Setting, part: &Setting, checker: &mut Checker) {
+    if total.value >= part.value || !are_known(total, part, checker) {
+        return;
     }
+    if let Some(place) = total.place {
+        let (shown, least) = (total.shown(total.value), part.bare());
+        checker.fault(place, format!("invalid {shown}: expected at least {least}, which is {}", part.key));
+    } else if let Some(place) = part.place {
+        let (shown, most) = (part.shown(part.value), total.bare());
+        checker.fault(place, format!("invalid {shown}: expected at most {most}, which is {}", total.key));
+    }
+}
 
-    /// Whether neither has a fault of its own: then it has its default here, which nobody meant.
-    fn are_known(&self, one: &Setting, other: &Setting) -> bool {
-        [one, other].iter().all(|setting| !self.found.has_fault_within(setting.key))
-    }
+/// Whether neither has a fault of its own: then it has its default here, which nobody meant.
+fn are_known(one: &Setting, other: &Setting, checker: &Checker) -> bool {
+    [one, other].iter().all(|setting| !checker.has_fault_within(setting.key))
 }
 
 /// The length before a gRPC message has 32 bits.

@@ -9,50 +9,46 @@ use super::raw;
 use crate::protocol::view::BrakeRules;
 use crate::xds::TypeTable;
 
-impl Checker<'_> {
-    pub(crate) fn brakes(&mut self, raw: &raw::Brakes, table: &TypeTable) -> BrakeRules {
-        let rules = BrakeRules {
-            types: self.braked_types(raw, table),
-            share: or(&raw.share, Percent(SHARE)).0,
-            count: or(&raw.count, Positive(COUNT)).0,
-            window: or(&raw.window, Pause(WINDOW)).0,
-            grace: or(&raw.grace, Pause(GRACE)).0,
-            empty_grace: or(&raw.empty_grace, Pause(EMPTY_GRACE)).0,
-            agree_after: or(&raw.agree_after, Wait(AGREE_AFTER)).0,
-            ..BrakeRules::default()
-        };
-        if let Some(place) =
-            raw.empty_grace.as_ref().map(|given| &given.place).or(raw.grace.as_ref().map(|given| &given.place))
-            && rules.empty_grace < rules.grace
-        {
-            let (given, least) = (rules.empty_grace, rules.grace);
-            let text = |time: Duration| humantime::format_duration(time).to_string();
-            let reason =
-                format!("invalid brakes.empty_grace {}: expected at least brakes.grace, {}", text(given), text(least));
-            self.fault(place, reason);
-        }
-        rules
+pub(super) fn check(raw: &raw::Brakes, table: &TypeTable, checker: &mut Checker) -> BrakeRules {
+    let rules = BrakeRules {
+        types: braked_types(raw, table, checker),
+        share: or(&raw.share, Percent(SHARE)).0,
+        count: or(&raw.count, Positive(COUNT)).0,
+        window: or(&raw.window, Pause(WINDOW)).0,
+        grace: or(&raw.grace, Pause(GRACE)).0,
+        empty_grace: or(&raw.empty_grace, Pause(EMPTY_GRACE)).0,
+        agree_after: or(&raw.agree_after, Wait(AGREE_AFTER)).0,
+        ..BrakeRules::default()
+    };
+    if let Some(place) =
+        raw.empty_grace.as_ref().map(|given| &given.place).or(raw.grace.as_ref().map(|given| &given.place))
+        && rules.empty_grace < rules.grace
+    {
+        let (given, least) = (rules.empty_grace, rules.grace);
+        let text = |time: Duration| humantime::format_duration(time).to_string();
+        let reason =
+            format!("invalid brakes.empty_grace {}: expected at least brakes.grace, {}", text(given), text(least));
+        checker.fault(place, reason);
     }
+    rules
+}
 
-    fn braked_types(&mut self, raw: &raw::Brakes, table: &TypeTable) -> BTreeSet<Box<str>> {
-        let enabled = or(&raw.enabled, true);
-        let Some(given) = &raw.types else {
-            return if enabled { BY_DEFAULT.map(Into::into).into() } else { BTreeSet::new() };
-        };
-        let mut types = BTreeSet::new();
-        for name in &given.0 {
-            if table.resolve(&name.0).info().full_state {
-                types.insert(name.0.as_str().into());
-            } else {
-                let reason = format!(
-                    "invalid type {:?}: expected one whose sets are full state, such as {}",
-                    name.0, BY_DEFAULT[1]
-                );
-                self.fault(&name.place, reason);
-            }
+fn braked_types(raw: &raw::Brakes, table: &TypeTable, checker: &mut Checker) -> BTreeSet<Box<str>> {
+    let enabled = or(&raw.enabled, true);
+    let Some(given) = &raw.types else {
+        return if enabled { BY_DEFAULT.map(Into::into).into() } else { BTreeSet::new() };
+    };
+    let mut types = BTreeSet::new();
+    for name in &given.0 {
+        if table.resolve(&name.0).info().full_state {
+            types.insert(name.0.as_str().into());
+        } else {
+            let reason =
+                format!("invalid type {:?}: expected one whose sets are full state, such as {}", name.0, BY_DEFAULT[1]);
+            checker.fault(&name.place, reason);
         }
-        if enabled { types } else { BTreeSet::new() }
     }
+    if enabled { types } else { BTreeSet::new() }
 }
 
 const BY_DEFAULT: [&str; 3] = [

@@ -1,23 +1,68 @@
-//! Checks the file and builds the parts of the configuration. Each part of the file has its checks in a file of its own; this one has what
-//! they share.
+//! What all checks share: where they report, and what of the surroundings they may look at. Each part of the file has its checks in a file of
+//! its own.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
+use super::bootstrap::{self, Bootstrap};
 use super::diagnostic::{Diagnostics, Place};
 use super::files::{self, FileFault};
-use super::form::{FilePath, Located};
+use super::form::{FilePath, Form, Located, Reader};
+use super::raw;
+use super::yaml::{self, Node};
+use crate::upstream::Lists;
 
 pub(super) struct Checker<'a> {
-    pub(crate) found: Diagnostics,
-    /// The environment variables.
-    pub(crate) environment: &'a dyn Fn(&str) -> Option<String>,
+    found: Diagnostics,
+    environment: &'a dyn Fn(&str) -> Option<String>,
     /// Whether to check files that the relay opens only when it needs them.
-    pub(crate) opens_files: bool,
+    opens_files: bool,
 }
 
-impl Checker<'_> {
+impl<'a> Checker<'a> {
+    /// Continues with what is found so far.
+    pub(crate) fn new(found: Diagnostics, environment: &'a dyn Fn(&str) -> Option<String>, opens_files: bool) -> Self {
+        Self { found, environment, opens_files }
+    }
+
+    /// Substitutes environment variables in the values of a tree, and reads it by its forms.
+    pub(crate) fn read(&mut self, mut tree: Node) -> Option<raw::Root> {
+        yaml::expand(&mut tree, self.environment, &mut self.found);
+        raw::Root::read(&tree, &mut Reader::new(&mut self.found, raw::Root::schema))
+    }
+
+    pub(crate) fn into_diagnostics(self) -> Diagnostics {
+        self.found
+    }
+
     pub(crate) fn fault(&mut self, place: &Place, reason: impl Into<String>) {
         self.found.fault(place, reason);
+    }
+
+    pub(crate) fn warn(&mut self, place: &Place, reason: impl Into<String>) {
+        self.found.warn(place, reason);
+    }
+
+    /// Reports that a section is incomplete, unless a fault in it may be the reason.
+    pub(crate) fn lacks(&mut self, section: &Place, reason: impl Into<String>) {
+        self.found.lacks(section, reason);
+    }
+
+    pub(crate) fn has_fault_within(&self, path: &str) -> bool {
+        self.found.has_fault_within(path)
+    }
+
+    pub(crate) fn opens_files(&self) -> bool {
+        self.opens_files
+    }
+
+    /// Looks at something that the relay can start without, if files are to be checked.
+    pub(crate) fn look<E: Display>(&mut self, place: &Place, look: impl FnOnce() -> Result<(), E>) {
+        if self.opens_files
+            && let Err(error) = look()
+        {
+            self.found.unusable(place, error.to_string());
+        }
     }
 
     /// Resolves a path relative to the folder of the configuration file.
@@ -29,17 +74,26 @@ impl Checker<'_> {
     /// Resolves a path, and checks the file if files are to be checked.
     pub(crate) fn file(&mut self, file: &Located<FilePath>, look: fn(&Path) -> Result<(), FileFault>) -> PathBuf {
         let path = self.path(file);
-        if self.opens_files
-            && let Err(fault) = look(&path)
-        {
-            self.found.unusable(&file.place, fault.to_string());
-        }
+        self.look(&file.place, || look(&path));
         path
     }
 
     /// Reads a file that the configuration depends on.
     pub(crate) fn text_of(&mut self, file: &Path, place: &Place) -> Option<String> {
         files::text(file).map_err(|fault| self.fault(place, fault.to_string())).ok()
+    }
+
+    /// Reads a bootstrap, whose faults are those of the configuration.
+    pub(crate) fn bootstrap(&mut self, path: &Path, text: &str, message_bytes: usize) -> Option<Lists> {
+        let read = bootstrap::read(path, text, message_bytes, self.opens_files);
+        let Bootstrap { lists, unusable } = read.map_err(|faults| self.found.faults.extend(faults)).ok()?;
+        self.found.unusable.extend(unusable);
+        Some(lists)
+    }
+
+    /// Returns an environment variable, if it is set to something.
+    pub(crate) fn variable(&self, name: &str) -> Option<String> {
+        (self.environment)(name).filter(|value| !value.is_empty())
     }
 }
 

@@ -8,35 +8,33 @@ use super::raw;
 use crate::protocol::upstream::BackoffTimes;
 use crate::upstream::{Keepalive, LifeTimes};
 
-impl Checker<'_> {
-    /// Keys that are missing are as in `default`.
-    pub(crate) fn backoff(&mut self, raw: &raw::Backoff, default: BackoffTimes) -> BackoffTimes {
-        let read = BackoffTimes {
-            initial: or(&raw.initial, Pause(default.initial)).0,
-            factor: or(&raw.factor, Factor(default.factor)).0,
-            max: or(&raw.max, Wait(default.max)).0,
-            jitter: or(&raw.jitter, Jitter(default.jitter)).0,
-            reset_after: or(&raw.reset_after, Wait(default.reset_after)).0,
-        };
-        let given = raw.max.as_ref().map(|max| &max.place).or(raw.initial.as_ref().map(|initial| &initial.place));
-        if let Some(place) = given.filter(|_| read.max < read.initial) {
-            let [initial, max] = [read.initial, read.max].map(humantime::format_duration);
-            self.fault(place, format!("invalid backoff: max is {max}, expected at least {initial}, which is initial"));
-        }
-        read
+/// Keys that are missing are as in `default`.
+pub(super) fn backoff(raw: &raw::Backoff, default: BackoffTimes, checker: &mut Checker) -> BackoffTimes {
+    let read = BackoffTimes {
+        initial: or(&raw.initial, Pause(default.initial)).0,
+        factor: or(&raw.factor, Factor(default.factor)).0,
+        max: or(&raw.max, Wait(default.max)).0,
+        jitter: or(&raw.jitter, Jitter(default.jitter)).0,
+        reset_after: or(&raw.reset_after, Wait(default.reset_after)).0,
+    };
+    let given = raw.max.as_ref().map(|max| &max.place).or(raw.initial.as_ref().map(|initial| &initial.place));
+    if let Some(place) = given.filter(|_| read.max < read.initial) {
+        let [initial, max] = [read.initial, read.max].map(humantime::format_duration);
+        checker.fault(place, format!("invalid backoff: max is {max}, expected at least {initial}, which is initial"));
     }
+    read
+}
 
-    pub(crate) fn life(&self, raw: Option<&raw::Probe>) -> LifeTimes {
-        let default = LifeTimes::default();
-        let (interval, timeout) = probe(raw, (default.interval, default.timeout));
-        LifeTimes { interval, timeout }
-    }
+pub(super) fn life(raw: Option<&raw::Probe>) -> LifeTimes {
+    let default = LifeTimes::default();
+    let (interval, timeout) = probe(raw, (default.interval, default.timeout));
+    LifeTimes { interval, timeout }
+}
 
-    pub(crate) fn keepalive(&self, raw: Option<&raw::Probe>) -> Keepalive {
-        let default = Keepalive::default();
-        let (interval, timeout) = probe(raw, (default.interval, default.timeout));
-        Keepalive { interval, timeout }
-    }
+pub(super) fn keepalive(raw: Option<&raw::Probe>) -> Keepalive {
+    let default = Keepalive::default();
+    let (interval, timeout) = probe(raw, (default.interval, default.timeout));
+    Keepalive { interval, timeout }
 }
 
 /// Returns the interval, if any, and the timeout.

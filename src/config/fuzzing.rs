@@ -38,7 +38,7 @@ pub(crate) fn bootstrap(data: &[u8]) {
     if let Ok(json) = serde_json::from_str::<serde_json::Value>(text) {
         let mut reader = JsonReader::of(path, false);
         let tree = reader.parse(text);
-        let faults = &reader.found.faults;
+        let faults = reader.faults();
         let duplicates = faults.iter().filter(|fault| fault.reason.starts_with("duplicate key")).count();
         assert_eq!(faults.len(), duplicates, "valid JSON: {faults:?}");
         if duplicates == 0 {

@@ -1,19 +1,20 @@
 //! Reads JSON field by field: a missing field or one of the wrong type is a fault that names the field (BOOT-24). Unused fields are ignored
 //! (BOOT-2).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::de::IgnoredAny;
 use serde_json::error::Category;
 
-use super::diagnostic::{Diagnostics, Place};
+use super::diagnostic::{Diagnostic, Diagnostics, Place};
+use super::files::FileFault;
 use super::json_tree;
 use super::yaml::{Entry, Node, Scalar, Value};
 
 pub(super) struct JsonReader {
-    pub(crate) found: Diagnostics,
+    found: Diagnostics,
     /// Whether to check files that the relay opens only when it needs them.
-    pub(crate) opens_files: bool,
+    opens_files: bool,
 }
 
 /// An object and its place.
@@ -102,9 +103,9 @@ impl JsonReader {
     }
 
     pub(crate) fn needed_objects<'a>(&mut self, of: &Object<'a>, key: &str, expected: &str) -> Vec<Object<'a>> {
-        let before = self.found.faults.len();
+        let before = self.faults().len();
         let objects = self.objects(of, key);
-        if objects.is_empty() && self.found.faults.len() == before {
+        if objects.is_empty() && self.faults().len() == before {
             self.fault(of.place(key), format!("missing item in {key:?}: expected {expected}"));
         }
         objects
@@ -118,6 +119,29 @@ impl JsonReader {
 
     pub(crate) fn fault(&mut self, place: &Place, reason: impl Into<String>) {
         self.found.fault(place, reason);
+    }
+
+    pub(crate) fn faults(&self) -> &[Diagnostic] {
+        &self.found.faults
+    }
+
+    pub(crate) fn into_diagnostics(self) -> Diagnostics {
+        self.found
+    }
+
+    /// Checks a file that a field names, if files are to be checked.
+    pub(crate) fn look(
+        &mut self,
+        of: &Object,
+        key: &str,
+        file: &Option<PathBuf>,
+        look: impl FnOnce(&Path) -> Result<(), FileFault>,
+    ) {
+        if let Some(file) = file.as_ref().filter(|_| self.opens_files)
+            && let Err(fault) = look(file)
+        {
+            self.found.unusable(of.place(key), fault.to_string());
+        }
     }
 
     fn list<'a>(&mut self, of: &Object<'a>, key: &str) -> &'a [Node] {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bounds::Setting;
+use super::bounds::{Setting, is_share_of};
 use super::checker::{Checker, or};
 use super::form::{Count, Interval, Pause, Positive, Size, Wait};
 use super::raw;
@@ -11,91 +11,90 @@ use crate::protocol::limits::Limits;
 use crate::protocol::loads::LoadLimits;
 use crate::relay::LoadsMode;
 
-impl Checker<'_> {
-    pub(crate) fn limits(&mut self, raw: &raw::Root) -> Limits {
-        let (limits, defaults) = (&raw.limits, Limits::default());
-        if let Some(timer) = limits.resource_timer.as_ref().filter(|timer| timer.0 < SHORTEST_TIMER) {
-            let reason = "below 15s, names that a control plane is slow to send may count as absent";
-            self.found.warn(&timer.place, reason);
-        }
-        if let Some(age) = limits.removal_history_age.as_ref().filter(|age| age.0 < SHORTEST_HISTORY) {
-            let reason = "expected 10s or more, since removals wait that long for clients that keep up";
-            self.fault(&age.place, reason.to_owned());
-        }
-        Limits {
-            types: or(&limits.types_per_stream, Positive(defaults.types)).0,
-            names: or(&limits.names_per_type, Positive(defaults.names)).0,
-            names_per_stream: or(&limits.names_per_stream, Positive(defaults.names_per_stream)).0,
-            names_per_view: or(&limits.names_per_view, Positive(defaults.names_per_view)).0,
-            cached_bytes: or(&limits.cached_bytes, Size(defaults.cached_bytes)).0,
-            sought_names: or(&limits.sought_names, Positive(defaults.sought_names)).0,
-            history_bytes: or(&limits.removal_history_bytes, Size(defaults.history_bytes)).0,
-            history_age: or(&limits.removal_history_age, Pause(defaults.history_age)).0,
-            absent_names_per_stream: or(&limits.absent_names_per_stream, Count(defaults.absent_names_per_stream)).0,
-            linger: or(&limits.linger, Wait(defaults.linger)).0,
-            lingering: or(&limits.lingering, Count(defaults.lingering)).0,
-            reply_bytes: or(&limits.reply_bytes, Size(defaults.reply_bytes)).0,
-            resource_timer: or(&limits.resource_timer, Pause(defaults.resource_timer)).0,
-            reference_hold: or(&limits.reference_hold, Wait(defaults.reference_hold)).0,
-            clusters_timeout: or(&limits.clusters_timeout, Wait(defaults.clusters_timeout)).0,
-            second_silence: or(&limits.second_silence, Pause(defaults.second_silence)).0,
-            fetch_timeout: or(&limits.fetch_timeout, Wait(defaults.fetch_timeout)).0,
-            grpc_fail_fast: or(&raw.clients.grpc_fail_fast, true),
-            ..defaults
-        }
+pub(super) fn check(raw: &raw::Root, checker: &mut Checker) -> Limits {
+    let (limits, defaults) = (&raw.limits, Limits::default());
+    if let Some(timer) = limits.resource_timer.as_ref().filter(|timer| timer.0 < SHORTEST_TIMER) {
+        let reason = "below 15s, names that a control plane is slow to send may count as absent";
+        checker.warn(&timer.place, reason);
     }
-
-    pub(crate) fn connections(&mut self, raw: &raw::Root) -> ConnectionLimits {
-        let raw = &raw.limits;
-        let header_bytes = or(&raw.header_bytes, Size(HEADER_BYTES)).0;
-        let streams_per_connection = or(&raw.streams_per_connection, Positive(STREAMS_PER_CONNECTION)).0;
-        if let Some(given) = raw.streams_per_connection.as_ref().filter(|given| given.0 > MOST_STREAMS) {
-            let reason =
-                format!("invalid number {}: expected at most {MOST_STREAMS}, what HTTP/2 has numbers for", given.0);
-            self.fault(&given.place, reason);
-        }
-        ConnectionLimits {
-            connections: raw.connections.as_ref().map(|given| given.value.0),
-            per_address: or(&raw.connections_per_address, Count(0)).0,
-            per_identity: or(&raw.connections_per_identity, Count(0)).0,
-            new_per_second: or(&raw.new_connections_per_second, Count(0)).0,
-            new_streams_per_second: or(&raw.new_streams_per_second, Count(NEW_STREAMS_PER_SECOND)).0,
-            first_request: or(&raw.first_request_timeout, Interval(Some(FIRST_REQUEST))).0.unwrap_or_default(),
-            streams_per_connection: streams_per_connection.min(MOST_STREAMS) as u32,
-            streams_per_identity: or(&raw.streams_per_identity, Count(0)).0,
-            streams: or(&raw.streams, Positive(STREAMS)).0,
-            requests_per_second: or(&raw.requests_per_second, Count(0)).0,
-            header_bytes,
-        }
+    if let Some(age) = limits.removal_history_age.as_ref().filter(|age| age.0 < SHORTEST_HISTORY) {
+        let reason = "expected 10s or more, since removals wait that long for clients that keep up";
+        checker.fault(&age.place, reason.to_owned());
     }
-
-    pub(crate) fn handshakes(&self, raw: &raw::Root) -> HandshakeLimits {
-        HandshakeLimits {
-            at_a_time: or(&raw.limits.handshakes, Positive(HANDSHAKES)).0,
-            timeout: or(&raw.limits.handshake_timeout, Pause(HANDSHAKE_TIMEOUT)).0,
-            per_address: or(&raw.limits.handshakes_per_address, Count(0)).0,
-        }
+    Limits {
+        types: or(&limits.types_per_stream, Positive(defaults.types)).0,
+        names: or(&limits.names_per_type, Positive(defaults.names)).0,
+        names_per_stream: or(&limits.names_per_stream, Positive(defaults.names_per_stream)).0,
+        names_per_view: or(&limits.names_per_view, Positive(defaults.names_per_view)).0,
+        cached_bytes: or(&limits.cached_bytes, Size(defaults.cached_bytes)).0,
+        sought_names: or(&limits.sought_names, Positive(defaults.sought_names)).0,
+        history_bytes: or(&limits.removal_history_bytes, Size(defaults.history_bytes)).0,
+        history_age: or(&limits.removal_history_age, Pause(defaults.history_age)).0,
+        absent_names_per_stream: or(&limits.absent_names_per_stream, Count(defaults.absent_names_per_stream)).0,
+        linger: or(&limits.linger, Wait(defaults.linger)).0,
+        lingering: or(&limits.lingering, Count(defaults.lingering)).0,
+        reply_bytes: or(&limits.reply_bytes, Size(defaults.reply_bytes)).0,
+        resource_timer: or(&limits.resource_timer, Pause(defaults.resource_timer)).0,
+        reference_hold: or(&limits.reference_hold, Wait(defaults.reference_hold)).0,
+        clusters_timeout: or(&limits.clusters_timeout, Wait(defaults.clusters_timeout)).0,
+        second_silence: or(&limits.second_silence, Pause(defaults.second_silence)).0,
+        fetch_timeout: or(&limits.fetch_timeout, Wait(defaults.fetch_timeout)).0,
+        grpc_fail_fast: or(&raw.clients.grpc_fail_fast, true),
+        ..defaults
     }
+}
 
-    pub(crate) fn loads(&mut self, raw: &raw::LoadReports) -> LoadsMode {
-        let outage = or(&raw.max_outage, Wait(MAX_OUTAGE)).0;
-        if let Some(given) = raw.max_outage.as_ref().filter(|_| outage.is_zero()) {
-            self.fault(&given.place, "invalid duration \"0s\": expected more than 0s");
-        }
-        let limits = LoadLimits {
-            outage,
-            bytes: or(&raw.bytes_per_view, Size(BYTES_PER_VIEW)).0,
-            bytes_total: or(&raw.bytes_total, Size(BYTES_TOTAL)).0,
-        };
-        self.is_share_of(
-            &Setting::size("load_reports.bytes_per_view", limits.bytes, &raw.bytes_per_view),
-            &Setting::size("load_reports.bytes_total", limits.bytes_total, &raw.bytes_total),
-        );
-        match raw.mode.value {
-            raw::LoadsMode::PassThrough => LoadsMode::PassThrough,
-            raw::LoadsMode::Aggregate => LoadsMode::Aggregate(limits),
-            raw::LoadsMode::Off => LoadsMode::Off,
-        }
+pub(super) fn connections(raw: &raw::Root, checker: &mut Checker) -> ConnectionLimits {
+    let raw = &raw.limits;
+    let header_bytes = or(&raw.header_bytes, Size(HEADER_BYTES)).0;
+    let streams_per_connection = or(&raw.streams_per_connection, Positive(STREAMS_PER_CONNECTION)).0;
+    if let Some(given) = raw.streams_per_connection.as_ref().filter(|given| given.0 > MOST_STREAMS) {
+        let reason =
+            format!("invalid number {}: expected at most {MOST_STREAMS}, what HTTP/2 has numbers for", given.0);
+        checker.fault(&given.place, reason);
+    }
+    ConnectionLimits {
+        connections: raw.connections.as_ref().map(|given| given.value.0),
+        per_address: or(&raw.connections_per_address, Count(0)).0,
+        per_identity: or(&raw.connections_per_identity, Count(0)).0,
+        new_per_second: or(&raw.new_connections_per_second, Count(0)).0,
+        new_streams_per_second: or(&raw.new_streams_per_second, Count(NEW_STREAMS_PER_SECOND)).0,
+        first_request: or(&raw.first_request_timeout, Interval(Some(FIRST_REQUEST))).0.unwrap_or_default(),
+        streams_per_connection: streams_per_connection.min(MOST_STREAMS) as u32,
+        streams_per_identity: or(&raw.streams_per_identity, Count(0)).0,
+        streams: or(&raw.streams, Positive(STREAMS)).0,
+        requests_per_second: or(&raw.requests_per_second, Count(0)).0,
+        header_bytes,
+    }
+}
+
+pub(super) fn handshakes(raw: &raw::Root) -> HandshakeLimits {
+    HandshakeLimits {
+        at_a_time: or(&raw.limits.handshakes, Positive(HANDSHAKES)).0,
+        timeout: or(&raw.limits.handshake_timeout, Pause(HANDSHAKE_TIMEOUT)).0,
+        per_address: or(&raw.limits.handshakes_per_address, Count(0)).0,
+    }
+}
+
+pub(super) fn loads(raw: &raw::LoadReports, checker: &mut Checker) -> LoadsMode {
+    let outage = or(&raw.max_outage, Wait(MAX_OUTAGE)).0;
+    if let Some(given) = raw.max_outage.as_ref().filter(|_| outage.is_zero()) {
+        checker.fault(&given.place, "invalid duration \"0s\": expected more than 0s");
+    }
+    let limits = LoadLimits {
+        outage,
+        bytes: or(&raw.bytes_per_view, Size(BYTES_PER_VIEW)).0,
+        bytes_total: or(&raw.bytes_total, Size(BYTES_TOTAL)).0,
+    };
+    is_share_of(
+        &Setting::size("load_reports.bytes_per_view", limits.bytes, &raw.bytes_per_view),
+        &Setting::size("load_reports.bytes_total", limits.bytes_total, &raw.bytes_total),
+        checker,
+    );
+    match raw.mode.value {
+        raw::LoadsMode::PassThrough => LoadsMode::PassThrough,
+        raw::LoadsMode::Aggregate => LoadsMode::Aggregate(limits),
+        raw::LoadsMode::Off => LoadsMode::Off,
     }
 }
 

@@ -2,75 +2,68 @@
 
 use std::path::PathBuf;
 
+use super::access::check_network;
 use super::checker::Checker;
 use super::diagnostic::Place;
 use super::form::{FilePath, ListenPlace, Located};
-use super::raw;
+use super::{listen_tls, raw};
 use crate::downstream::{
     Account, LONGEST_FOLDER, ListenAddress, ListenOptions, UnixOptions, check_accounts, check_folder, folder_of,
 };
 
-impl Checker<'_> {
-    pub(super) fn listener(&mut self, raw: &raw::Listen) -> Option<ListenOptions> {
-        let address = raw.address.0.as_ref()?;
-        let balancers = raw.proxy_protocol_from.iter().flat_map(|networks| &networks.0);
-        let proxy_protocol_from: Vec<_> = balancers.map(|network| self.network(network)).collect();
-        let address = match &address.value {
-            ListenPlace::Tcp(tcp) => {
-                self.only_of_sockets(raw);
-                if raw.tls.is_none() && !tcp.ip().is_loopback() {
-                    self.found.warn(&address.place, UNPROTECTED);
-                }
-                ListenAddress::Tcp(*tcp)
+pub(super) fn check(raw: &raw::Listen, checker: &mut Checker) -> Option<ListenOptions> {
+    let address = raw.address.0.as_ref()?;
+    let balancers = raw.proxy_protocol_from.iter().flat_map(|networks| &networks.0);
+    let proxy_protocol_from: Vec<_> = balancers.map(|network| check_network(network, checker)).collect();
+    let address = match &address.value {
+        ListenPlace::Tcp(tcp) => {
+            only_of_sockets(raw, checker);
+            if raw.tls.is_none() && !tcp.ip().is_loopback() {
+                checker.warn(&address.place, UNPROTECTED);
             }
-            ListenPlace::Unix(path) => {
-                if let Some(given) = &raw.proxy_protocol_from {
-                    self.fault(&given.place, "a Unix socket has no balancers: its clients are processes");
-                }
-                ListenAddress::Unix(self.unix(raw, &address.place, path))
+            ListenAddress::Tcp(*tcp)
+        }
+        ListenPlace::Unix(path) => {
+            if let Some(given) = &raw.proxy_protocol_from {
+                checker.fault(&given.place, "a Unix socket has no balancers: its clients are processes");
             }
-        };
-        let tls = raw.tls.as_ref().map(|tls| self.listen_tls(tls)).unwrap_or_default();
-        Some(ListenOptions { address, proxy_protocol_from, tls })
-    }
-
-    fn only_of_sockets(&mut self, raw: &raw::Listen) {
-        let places = [place(&raw.mode), place(&raw.owner), place(&raw.group)];
-        for place in places.into_iter().flatten() {
-            self.fault(place, "only Unix sockets have this key: expected an address such as unix:/run/weir/weir.sock");
+            ListenAddress::Unix(unix(raw, &address.place, path, checker))
         }
-    }
+    };
+    let tls = raw.tls.as_ref().map(|tls| listen_tls::check(tls, checker)).unwrap_or_default();
+    Some(ListenOptions { address, proxy_protocol_from, tls })
+}
 
-    fn unix(&mut self, raw: &raw::Listen, place: &Place, path: &FilePath) -> UnixOptions {
-        let given = |account: &Option<Located<Account>>| account.as_ref().map(|account| account.value.clone());
-        let options = UnixOptions {
-            path: self.socket_path(place, path),
-            mode: raw.mode.as_ref().map_or(OWN_USER, |mode| mode.value.0),
-            owner: given(&raw.owner),
-            group: given(&raw.group),
-        };
-        if self.opens_files
-            && let Err(error) = check_accounts(&options)
-        {
-            self.found.unusable(place, error.to_string());
-        }
-        options
+fn only_of_sockets(raw: &raw::Listen, checker: &mut Checker) {
+    let places = [place(&raw.mode), place(&raw.owner), place(&raw.group)];
+    for place in places.into_iter().flatten() {
+        checker.fault(place, "only Unix sockets have this key: expected an address such as unix:/run/weir/weir.sock");
     }
+}
 
-    /// Returns where a socket is. Its folder is checked if files are.
-    pub(super) fn socket_path(&mut self, place: &Place, path: &FilePath) -> PathBuf {
-        let path = self.path(path);
-        let folder = folder_of(&path);
-        if folder.as_os_str().len() > LONGEST_FOLDER {
-            let reason = format!("path too long for a socket: expected at most {LONGEST_FOLDER} bytes for its folder");
-            self.fault(place, reason);
-        } else if self.opens_files
-            && let Err(error) = check_folder(folder)
-        {
-            self.found.unusable(place, error.to_string());
-        }
-        path
+fn unix(raw: &raw::Listen, place: &Place, path: &FilePath, checker: &mut Checker) -> UnixOptions {
+    let given = |account: &Option<Located<Account>>| account.as_ref().map(|account| account.value.clone());
+    let options = UnixOptions {
+        path: socket_path(place, path, checker),
+        mode: raw.mode.as_ref().map_or(OWN_USER, |mode| mode.value.0),
+        owner: given(&raw.owner),
+        group: given(&raw.group),
+    };
+    checker.look(place, || check_accounts(&options));
+    options
+}
+
+/// Returns where a socket is. Its folder is checked if files are.
+pub(super) fn socket_path(place: &Place, path: &FilePath, checker: &mut Checker) -> PathBuf {
+    let path = checker.path(path);
+    let folder = folder_of(&path);
+    if folder.as_os_str().len() > LONGEST_FOLDER {
+        let reason = format!("path too long for a socket: expected at most {LONGEST_FOLDER} bytes for its folder");
+        checker.fault(place, reason);
+    } else {
+        checker.look(place, || check_folder(folder));
     }
+    path
 }
 
 fn place<T>(given: &Option<Located<T>>) -> Option<&Place> {

@@ -1,19 +1,75 @@
-//! Reads a file and returns a configuration, or everything that is wrong with it.
+//! The configuration in types that cannot be invalid: reads a file and returns it, or everything that is wrong with it.
 //!
 //! The file is parsed to a tree ([`yaml`]), environment variables are substituted in its values, the tree is read by its forms ([`raw`],
 //! [`form`](super::form)), and the result is checked ([`checker`](super::checker)). Each step continues after a fault as far as possible,
 //! so that all faults are reported at once.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::checked::Config;
-use super::checker::Checker;
+use super::addresses::{self, Addresses};
+use super::admin::{AdminOptions, admin_may_be_at};
+use super::checker::{Checker, or};
 use super::diagnostic::{Diagnostic, Diagnostics};
-use super::files;
-use super::form::{Form, Reader};
-use super::raw;
+use super::form::{Count, Positive, Size, Wait};
+use super::plain_server::MESSAGE_BYTES;
 use super::shown::ShownConfig;
+use super::upstream::{self, SourceLimits};
 use super::yaml::{self, Node};
+use super::{access, brakes, clients, consistency, files, limits, loops, permissions, raw, rest, state, types};
+use crate::downstream::{self, DrainTimes, ListenAddress, ListenOptions, RestOptions};
+use crate::protocol::limits::Limits;
+use crate::protocol::upstream::BackoffTimes;
+use crate::relay::{LoadsMode, ViewsOptions};
+use crate::state::StateOptions;
+use crate::transcode::Transcoder;
+use crate::upstream::Plan;
+use crate::xds::{Access, KeyRule, Permissions};
+
+/// How a file that changes is taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReloadOptions {
+    /// Whether the file is looked at again and again.
+    pub(crate) watch: bool,
+}
+
+/// Everything that a relay needs to start.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Addresses for clients.
+    pub listen: Vec<ListenOptions>,
+    /// Where operators connect.
+    pub admin: AdminOptions,
+    /// Where probes and scrapers of metrics connect.
+    pub probes: Option<SocketAddr>,
+    /// The servers, and the lists of each authority.
+    pub upstream: Plan,
+    /// The transcoder with an operator's descriptors. None means the embedded ones, which may never be needed.
+    pub(crate) transcoder: Option<Arc<Transcoder>>,
+    /// Options of all views.
+    pub views: ViewsOptions,
+    /// Options of the hub, if there are shared authorities.
+    pub hub: Option<ViewsOptions>,
+    pub(crate) views_idle: Duration,
+    /// The longest resource file.
+    pub(crate) file_bytes: usize,
+    pub(crate) downstream: downstream::Options,
+    pub(crate) drain: DrainTimes,
+    pub(crate) loads: LoadsMode,
+    /// None if REST is not served.
+    pub(crate) rest: Option<RestOptions>,
+    /// None if nothing is kept.
+    pub(crate) state: Option<StateOptions>,
+    /// The file as it was written.
+    pub(super) tree: Node,
+    pub(crate) reload: ReloadOptions,
+    /// As operators are shown it.
+    pub(crate) shown: ShownConfig,
+    /// What is valid, but probably not intended.
+    pub warnings: Vec<Diagnostic>,
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -59,6 +115,23 @@ impl Config {
     pub(crate) fn review(path: &Path) -> Result<Review, ConfigError> {
         Ok(review(path, &read(path)?, &variable, true))
     }
+
+    /// Replaces all addresses for clients by one. What the connections of the first one have to bring still holds.
+    pub fn listen_at(&mut self, address: SocketAddr) {
+        self.listen.truncate(1);
+        if let Some(options) = self.listen.first_mut() {
+            options.address = ListenAddress::Tcp(address);
+        }
+        self.shown.command_line.insert("--listen".into(), address.to_string().into());
+    }
+
+    /// Replaces the address for operators. An error is why they may not be served there.
+    pub fn admin_at(&mut self, address: SocketAddr) -> Result<(), String> {
+        admin_may_be_at(address, self.admin.tls.is_some())?;
+        self.admin.address = Some(address);
+        self.shown.command_line.insert("--admin".into(), address.to_string().into());
+        Ok(())
+    }
 }
 
 pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
@@ -77,31 +150,134 @@ pub(super) fn review(
 ) -> Review {
     let mut found = Diagnostics::of(path);
     let tree = yaml::read(text, &mut found);
-    review_read(path, text, tree, Checker { found, environment, opens_files })
+    review_read(path, text, tree, Checker::new(found, environment, opens_files))
 }
 
 /// Reviews a tree that was made of the text.
 pub(super) fn review_tree(path: &Path, text: &str, tree: Node) -> Review {
-    let checker = Checker { found: Diagnostics::of(path), environment: &variable, opens_files: false };
-    review_read(path, text, Some(tree), checker)
+    review_read(path, text, Some(tree), Checker::new(Diagnostics::of(path), &variable, false))
 }
 
 fn review_read(path: &Path, text: &str, tree: Option<Node>, mut checker: Checker<'_>) -> Review {
     let mut shown = ShownConfig::empty_of(path, text);
     let written = tree.clone().unwrap_or_default();
-    let raw = tree.and_then(|mut tree| {
+    let raw = tree.and_then(|tree| {
         shown = std::mem::take(&mut shown).with_tree(&tree);
-        yaml::expand(&mut tree, checker.environment, &mut checker.found);
-        raw::Root::read(&tree, &mut Reader::new(&mut checker.found, raw::Root::schema))
+        checker.read(tree)
     });
-    let config = raw.and_then(|raw| checker.config(&raw));
-    let Diagnostics { mut faults, unusable, warnings, .. } = checker.found;
+    let config = raw.and_then(|raw| build(&raw, &mut checker));
+    let Diagnostics { mut faults, unusable, warnings, .. } = checker.into_diagnostics();
     let config = config.filter(|_| faults.is_empty()).map(|config| Config { shown, tree: written, ..config });
     faults.extend(unusable);
     faults.sort_by_key(|fault| (fault.path != path, fault.line, fault.column)); // each step goes through the whole file
     Review { config, faults, warnings }
 }
 
+/// Checks every part, and builds the configuration. It must not be used if there are faults.
+fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
+    let Addresses { listen, admin, probes } = addresses::check(raw, checker);
+    let limits = SourceLimits {
+        message_bytes: or(&raw.limits.message_bytes, Size(MESSAGE_BYTES)).0,
+        file_bytes: or(&raw.limits.file_bytes, Size(FILE_BYTES)).0 as u64,
+        backoff: BackoffTimes::default(),
+    };
+    let upstream = raw.upstream.0.as_ref();
+    let plan = upstream.and_then(|upstream| upstream::check(upstream, limits, checker));
+    let transcoder = upstream.and_then(|upstream| upstream::transcoder(&upstream.descriptors, checker));
+    let table = types::check(raw, checker);
+    let access = access::check(&raw.access, &table, checker);
+    let rule = key_rule(&raw.views);
+    let permissions = permissions::check(raw, &rule, &table, checker);
+    let views_limits = Limits { brakes: brakes::check(&raw.brakes, &table, checker), ..limits::check(raw, checker) };
+    let connections = limits::connections(raw, checker);
+    let loads = limits::loads(&raw.load_reports, checker);
+    let rest = rest::check(&raw.rest, checker);
+    let views_idle = or(&raw.views.idle_timeout, Wait(VIEWS_IDLE)).0;
+    let state = state::check(&raw.state, views_idle, checker);
+    let downstream = clients::check(raw, limits.message_bytes, connections, limits::handshakes(raw));
+    consistency::check(raw, &views_limits, &downstream, checker);
+    consistency::check_views(raw, checker);
+    let upstream = plan?;
+    loops::check(raw, &upstream, checker);
+    consistency::check_nodes(raw, &upstream, downstream.request_limits.node_bytes, checker);
+    let views = ViewsOptions {
+        rule,
+        accept_missing_node: raw.views.accept_missing_node.value,
+        max_views: or(&raw.views.max, Positive(MAX_VIEWS)).0,
+        max_views_per_connection: or(&raw.limits.views_per_connection, Count(MAX_VIEWS_PER_CONNECTION)).0,
+        max_views_per_identity: or(&raw.limits.views_per_identity, Count(0)).0,
+        max_in_metrics: or(&raw.views.max_in_metrics, Count(MAX_IN_METRICS)).0,
+        table,
+        access,
+        permissions,
+        limits: views_limits,
+        stated_versions_bytes: or(&raw.limits.stated_versions_bytes, Size(STATED_VERSIONS_BYTES)).0,
+        plan: upstream.for_views(),
+    };
+    Some(Config {
+        listen,
+        admin,
+        probes,
+        hub: hub(&upstream, &views),
+        upstream,
+        transcoder,
+        views,
+        file_bytes: limits.file_bytes as usize,
+        views_idle,
+        downstream,
+        drain: limits::drain(&raw.drain, &raw.reload),
+        reload: ReloadOptions { watch: raw.reload.watch.value },
+        tree: Node::default(),
+        loads,
+        rest,
+        state,
+        shown: ShownConfig::default(),
+        warnings: Vec::new(),
+    })
+}
+
+fn key_rule(raw: &raw::Views) -> KeyRule {
+    match &raw.key {
+        Some(key) => KeyRule::of(key.0.iter().map(|field| field.value.clone()).collect()),
+        None => KeyRule::default(),
+    }
+}
+
+/// The options of the hub: one view for all. Access and permissions are checked in the clients' own views.
+fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
+    upstream.for_hub().map(|plan| ViewsOptions {
+        rule: KeyRule::of(Vec::new()),
+        accept_missing_node: true,
+        max_views: 1,
+        max_views_per_connection: 0,
+        max_views_per_identity: 0,
+        max_in_metrics: 1,
+        access: Access::default(),
+        permissions: Permissions::default(),
+        // A session of the hub serves a whole view, whose clients are limited already.
+        limits: Limits {
+            names: usize::MAX,
+            names_per_stream: usize::MAX,
+            names_per_view: usize::MAX,
+            cached_bytes: usize::MAX,
+            types: usize::MAX,
+            absent_names_per_stream: usize::MAX,
+            ..views.limits.clone()
+        },
+        plan,
+        ..views.clone()
+    })
+}
+
 fn listed(faults: &[Diagnostic]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
+
+const FILE_BYTES: usize = 64 << 20;
+/// 25 fleets with a hundred thousand clusters each come back at the same time.
+const STATED_VERSIONS_BYTES: usize = 512 << 20;
+const MAX_VIEWS: usize = 10_000;
+/// A relay has up to 50 streams on one connection, each of another view. Twice that, since views outlive their streams for a while.
+const MAX_VIEWS_PER_CONNECTION: usize = 100;
+const MAX_IN_METRICS: usize = 100;
+const VIEWS_IDLE: Duration = Duration::from_secs(600);

@@ -10,33 +10,31 @@ use super::form::ListenPlace;
 use super::raw;
 use crate::upstream::{Plan, SourcePlan};
 
-impl Checker<'_> {
-    /// Reports servers that are one of the relay's own addresses. Names but `localhost` are not looked up. What depends on the machine that
-    /// this runs on is a warning: a configuration may be checked on another one.
-    pub(crate) fn no_loops(&mut self, raw: &raw::Root, plan: &Plan) {
-        let own = own_addresses(raw);
-        let Some(upstream) = raw.upstream.0.as_ref() else { return };
-        let uris = upstream.all_servers().filter_map(|server| server.uri.as_ref().or(server.rest.as_ref()));
-        let written: Vec<_> = uris.map(|uri| (&uri.value.0, &uri.place)).collect();
-        let bootstrap = upstream.bootstrap.as_ref().map(|file| &file.place);
-        let bootstrap = bootstrap.unwrap_or(&upstream.bootstrap_from_environment.place);
-        let read = plan.servers.iter().filter_map(SourcePlan::ads).map(|server| (&server.uri, bootstrap));
-        let servers = if written.is_empty() { read.collect() } else { written };
-        for (uri, place) in servers {
-            let found = own.iter().find(|(address, _)| is_at(uri, *address));
-            if let Some((address, at)) = found {
-                let reason = format!(
-                    "server {uri} is this relay: {address} is {} in line {}; expected another address",
-                    at.path, at.line
-                );
-                self.fault(place, reason);
-            } else if let Some((address, at)) = own.iter().find(|(address, _)| may_be_at(uri, *address)) {
-                let reason = format!(
-                    "server {uri} is this relay if it runs on this machine: {address} is {} in line {}; expected another address",
-                    at.path, at.line
-                );
-                self.found.warn(place, reason);
-            }
+/// Reports servers that are one of the relay's own addresses. Names but `localhost` are not looked up. What depends on the machine that
+/// this runs on is a warning: a configuration may be checked on another one.
+pub(super) fn check(raw: &raw::Root, plan: &Plan, checker: &mut Checker) {
+    let own = own_addresses(raw);
+    let Some(upstream) = raw.upstream.0.as_ref() else { return };
+    let uris = upstream.all_servers().filter_map(|server| server.uri.as_ref().or(server.rest.as_ref()));
+    let written: Vec<_> = uris.map(|uri| (&uri.value.0, &uri.place)).collect();
+    let bootstrap = upstream.bootstrap.as_ref().map(|file| &file.place);
+    let bootstrap = bootstrap.unwrap_or(&upstream.bootstrap_from_environment.place);
+    let read = plan.servers.iter().filter_map(SourcePlan::ads).map(|server| (&server.uri, bootstrap));
+    let servers = if written.is_empty() { read.collect() } else { written };
+    for (uri, place) in servers {
+        let found = own.iter().find(|(address, _)| is_at(uri, *address));
+        if let Some((address, at)) = found {
+            let reason = format!(
+                "server {uri} is this relay: {address} is {} in line {}; expected another address",
+                at.path, at.line
+            );
+            checker.fault(place, reason);
+        } else if let Some((address, at)) = own.iter().find(|(address, _)| may_be_at(uri, *address)) {
+            let reason = format!(
+                "server {uri} is this relay if it runs on this machine: {address} is {} in line {}; expected another address",
+                at.path, at.line
+            );
+            checker.warn(place, reason);
         }
     }
 }

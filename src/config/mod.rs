@@ -9,7 +9,6 @@
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 
-mod command_line;
 mod reload;
 
 mod load;
@@ -20,22 +19,23 @@ mod shown;
 
 mod schema;
 
-mod root;
-
-mod access;
 mod addresses;
+
 mod admin;
+
+mod clients;
 mod consistency;
 mod limits;
 mod listen;
-mod listen_tls;
 mod permissions;
 mod rest;
 mod state;
 mod types;
 mod upstream;
 
+mod access;
 mod connection;
+mod listen_tls;
 mod loops;
 
 mod bounds;
@@ -45,7 +45,6 @@ mod checker;
 
 mod bootstrap;
 
-mod checked;
 mod files;
 mod json;
 mod json_tree;
@@ -59,11 +58,12 @@ mod yaml;
 mod diagnostic;
 
 pub use crate::downstream::{Account, ListenAddress, ListenOptions, UnixOptions};
+pub use admin::AdminOptions;
+pub(crate) use admin::AdminTls;
 pub(crate) use applies::Applies;
-pub(crate) use checked::AdminTls;
-pub use checked::{AdminOptions, Config};
 pub use diagnostic::Diagnostic;
 pub use form::{admin_address, listen_address};
+pub use load::Config;
 pub(crate) use load::Review;
 pub(crate) use reload::{InUse, Reloaded, without_environment};
 pub use schema::schema;

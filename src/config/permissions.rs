@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::access::known_type;
 use super::checker::Checker;
 use super::diagnostic::Place;
 use super::form::{ListenPlace, Located, Name, NonEmpty};
@@ -12,234 +13,228 @@ use crate::xds::{
     SegmentPattern, TENANT, Template, TypeTable,
 };
 
-impl Checker<'_> {
-    pub(crate) fn permissions(&mut self, raw: &raw::Root, key: &KeyRule, table: &TypeTable) -> Permissions {
-        let mut rules: Vec<PermissionRule> = Vec::new();
-        for entry in &raw.permissions.value {
-            if let Some(rule) = self.permission(entry, key, table) {
-                if let Some(name) = entry.name.0.as_ref()
-                    && rules.iter().any(|other| other.name == rule.name)
-                {
-                    self.fault(&name.place, format!("duplicate name {:?}: another rule has it", rule.name));
-                }
-                rules.push(rule);
+pub(super) fn check(raw: &raw::Root, key: &KeyRule, table: &TypeTable, checker: &mut Checker) -> Permissions {
+    let mut rules: Vec<PermissionRule> = Vec::new();
+    for entry in &raw.permissions.value {
+        if let Some(rule) = permission(entry, key, table, checker) {
+            if let Some(name) = entry.name.0.as_ref()
+                && rules.iter().any(|other| other.name == rule.name)
+            {
+                checker.fault(&name.place, format!("duplicate name {:?}: another rule has it", rule.name));
             }
-        }
-        if let Some(keys) = &raw.views.key
-            && raw.permissions.value.is_empty()
-            && let Some(tenant) = keys.0.iter().find(|field| field.value == KeyField::Tenant)
-        {
-            self.fault(&tenant.place, "requires permissions: they say whose a client is");
-        }
-        self.identities_are_proved(raw);
-        if !key.fields().contains(&KeyField::Tenant) {
-            let servers = raw.upstream.0.iter().flat_map(|upstream| upstream.all_servers());
-            for tenants in servers.filter_map(|server| server.tenants.as_ref()) {
-                self.fault(
-                    &tenants.place,
-                    "requires tenant in views.key: without it, clients of all tenants share views",
-                );
-            }
-        }
-        Permissions::of(rules)
-    }
-
-    /// Warns of rules for identities that no listener finds out, and of certificates that no rule uses.
-    fn identities_are_proved(&mut self, raw: &raw::Root) {
-        let listeners = || raw.listen.0.iter().flat_map(|listen| &listen.0);
-        let tls = || listeners().filter_map(|listener| listener.tls.as_ref());
-        let has_domains = tls().any(|tls| tls.trust_domains.is_some());
-        let has_ca = tls().any(|tls| tls.client_ca.is_some());
-        let is_socket = |listener: &raw::Listen| {
-            listener.address.0.as_ref().is_some_and(|address| matches!(address.value, ListenPlace::Unix(_)))
-        };
-        let has_sockets = listeners().any(|listener| is_socket(listener));
-        let rules = raw.permissions.value.iter();
-        for entry in rules.flat_map(|rule| rule.identities.0.iter()).flat_map(|identities| &identities.0) {
-            let raw::IdentityEntry { spiffe, uri, dns, uid, gid, network: _ } = &entry.value;
-            let place = |name: &Option<Located<Name>>| name.as_ref().map(|name| name.place.clone());
-            let process = uid.as_ref().or(gid.as_ref()).map(|number| number.place.clone());
-            let unproved = [
-                (place(spiffe).filter(|_| !has_domains), "trust_domains"),
-                (place(uri).or(place(dns)).filter(|_| !has_ca), "client_ca"),
-                (process.filter(|_| !has_sockets), "a Unix socket as its address"),
-            ];
-            for (place, lacking) in unproved.into_iter().filter_map(|(place, lacking)| Some((place?, lacking))) {
-                self.found.warn(&place, format!("no client can prove this: no listener has {lacking}"));
-            }
-        }
-        if raw.permissions.value.is_empty() {
-            for tls in tls().filter(|tls| tls.trust_domains.is_some() || tls.client_ca.is_some()) {
-                let reason =
-                    "clients show certificates, and each of them gets everything: permissions say who may have what";
-                self.found.warn(&tls.place, reason);
-            }
+            rules.push(rule);
         }
     }
+    if let Some(keys) = &raw.views.key
+        && raw.permissions.value.is_empty()
+        && let Some(tenant) = keys.0.iter().find(|field| field.value == KeyField::Tenant)
+    {
+        checker.fault(&tenant.place, "requires permissions: they say whose a client is");
+    }
+    identities_are_proved(raw, checker);
+    if !key.fields().contains(&KeyField::Tenant) {
+        let servers = raw.upstream.0.iter().flat_map(|upstream| upstream.all_servers());
+        for tenants in servers.filter_map(|server| server.tenants.as_ref()) {
+            checker
+                .fault(&tenants.place, "requires tenant in views.key: without it, clients of all tenants share views");
+        }
+    }
+    Permissions::of(rules)
+}
 
-    fn permission(
-        &mut self,
-        entry: &Located<raw::PermissionEntry>,
-        key: &KeyRule,
-        table: &TypeTable,
-    ) -> Option<PermissionRule> {
-        let name = entry.name.0.as_ref().map(|name| name.value.0.clone());
-        let listed = entry.identities.0.iter().flat_map(|identities| &identities.0);
-        let identities: Vec<_> = listed.filter_map(|identity| self.identity(identity)).collect();
-        let known = Captured::by(&identities);
-        let tenant = entry.tenant.as_ref().and_then(|tenant| self.tenant(tenant, &known));
-        // A client that only its network stands for is of no tenant, unless the rule or the client says whose it is.
-        let is_of_one = identities.iter().all(IdentityPattern::is_proof);
-        let has_tenant = is_of_one || entry.tenant.is_some() || entry.relays_for.is_some();
-        let known = if has_tenant { known.with_tenant() } else { known };
-        let node = entry.node.0.iter().filter_map(|(field, values)| {
-            let field = self.node_field(field, &values.place)?;
-            let values = values.value.0.iter().filter_map(|value| self.template(value, &known)).collect();
-            Some(NodeField { field, values })
-        });
-        let node: Vec<_> = node.collect();
-        self.every_field_is_judged(entry, &node, key);
-        let types = entry.types.as_ref().map(|types| {
-            let types = types.0.iter().map(|name| self.known_type(name, table));
-            types.collect::<Arc<[_]>>()
-        });
-        let names = self.templates(entry.names.as_ref(), &known);
-        let secrets = self.templates(entry.secrets.as_ref(), &known);
-        let client_status = entry.client_status.as_ref().filter(|of| of.value);
-        let proved_only = [entry.secrets.as_ref().map(|of| &of.place), client_status.map(|of| &of.place)];
-        for place in proved_only.into_iter().flatten() {
-            let Some(network) = identities.iter().find(|identity| !identity.is_proof()) else { break };
+/// Warns of rules for identities that no listener finds out, and of certificates that no rule uses.
+fn identities_are_proved(raw: &raw::Root, checker: &mut Checker) {
+    let listeners = || raw.listen.0.iter().flat_map(|listen| &listen.0);
+    let tls = || listeners().filter_map(|listener| listener.tls.as_ref());
+    let has_domains = tls().any(|tls| tls.trust_domains.is_some());
+    let has_ca = tls().any(|tls| tls.client_ca.is_some());
+    let is_socket = |listener: &raw::Listen| {
+        listener.address.0.as_ref().is_some_and(|address| matches!(address.value, ListenPlace::Unix(_)))
+    };
+    let has_sockets = listeners().any(|listener| is_socket(listener));
+    let rules = raw.permissions.value.iter();
+    for entry in rules.flat_map(|rule| rule.identities.0.iter()).flat_map(|identities| &identities.0) {
+        let raw::IdentityEntry { spiffe, uri, dns, uid, gid, network: _ } = &entry.value;
+        let place = |name: &Option<Located<Name>>| name.as_ref().map(|name| name.place.clone());
+        let process = uid.as_ref().or(gid.as_ref()).map(|number| number.place.clone());
+        let unproved = [
+            (place(spiffe).filter(|_| !has_domains), "trust_domains"),
+            (place(uri).or(place(dns)).filter(|_| !has_ca), "client_ca"),
+            (process.filter(|_| !has_sockets), "a Unix socket as its address"),
+        ];
+        for (place, lacking) in unproved.into_iter().filter_map(|(place, lacking)| Some((place?, lacking))) {
+            checker.warn(&place, format!("no client can prove this: no listener has {lacking}"));
+        }
+    }
+    if raw.permissions.value.is_empty() {
+        for tls in tls().filter(|tls| tls.trust_domains.is_some() || tls.client_ca.is_some()) {
             let reason =
-                format!("requires identities that are proved: {network} is any client that connects from there");
-            self.fault(place, reason);
+                "clients show certificates, and each of them gets everything: permissions say who may have what";
+            checker.warn(&tls.place, reason);
         }
-        if let Some(relays) = &entry.relays_for
-            && !key.fields().contains(&KeyField::Tenant)
-        {
-            self.fault(&relays.place, "requires tenant in views.key: without it, clients of all tenants share views");
-        }
-        let relays_for = entry.relays_for.iter().flat_map(|names| &names.0);
-        let relays_for = relays_for.map(|name| NamePattern::parse(&name.0)).collect();
-        Some(PermissionRule {
-            name: name?.into(),
-            identities,
-            node,
-            types,
-            names,
-            secrets,
-            tenant,
-            relays_for,
-            client_status: client_status.is_some(),
-        })
     }
+}
 
-    pub(super) fn identity(&mut self, entry: &Located<raw::IdentityEntry>) -> Option<IdentityPattern> {
-        let raw::IdentityEntry { spiffe, uri, dns, uid, gid, network } = &entry.value;
-        let mut found = Vec::new();
-        let text = |pattern: &Option<Located<Name>>| pattern.as_ref().map(|name| (name.0.clone(), name.place.clone()));
-        if let Some((text, place)) = text(spiffe) {
-            if !text.starts_with("spiffe://") {
-                self.fault(
-                    &place,
-                    format!("invalid SPIFFE id {text:?}: expected one such as spiffe://prod.example/ns/*"),
-                );
-            } else {
-                found.extend(self.pattern_of(&text, &place, SegmentPattern::uri).map(IdentityPattern::Spiffe));
-            }
+fn permission(
+    entry: &Located<raw::PermissionEntry>,
+    key: &KeyRule,
+    table: &TypeTable,
+    checker: &mut Checker,
+) -> Option<PermissionRule> {
+    let name = entry.name.0.as_ref().map(|name| name.value.0.clone());
+    let listed = entry.identities.0.iter().flat_map(|identities| &identities.0);
+    let identities: Vec<_> = listed.filter_map(|identity| check_identity(identity, checker)).collect();
+    let known = Captured::by(&identities);
+    let tenant = entry.tenant.as_ref().and_then(|tenant| check_tenant(tenant, &known, checker));
+    // A client that only its network stands for is of no tenant, unless the rule or the client says whose it is.
+    let is_of_one = identities.iter().all(IdentityPattern::is_proof);
+    let has_tenant = is_of_one || entry.tenant.is_some() || entry.relays_for.is_some();
+    let known = if has_tenant { known.with_tenant() } else { known };
+    let node = entry.node.0.iter().filter_map(|(field, values)| {
+        let field = node_field(field, &values.place, checker)?;
+        let values = values.value.0.iter().filter_map(|value| template(value, &known, checker)).collect();
+        Some(NodeField { field, values })
+    });
+    let node: Vec<_> = node.collect();
+    every_field_is_judged(entry, &node, key, checker);
+    let types = entry.types.as_ref().map(|types| {
+        let types = types.0.iter().map(|name| known_type(name, table, checker));
+        types.collect::<Arc<[_]>>()
+    });
+    let names = templates(entry.names.as_ref(), &known, checker);
+    let secrets = templates(entry.secrets.as_ref(), &known, checker);
+    let client_status = entry.client_status.as_ref().filter(|of| of.value);
+    let proved_only = [entry.secrets.as_ref().map(|of| &of.place), client_status.map(|of| &of.place)];
+    for place in proved_only.into_iter().flatten() {
+        let Some(network) = identities.iter().find(|identity| !identity.is_proof()) else { break };
+        let reason = format!("requires identities that are proved: {network} is any client that connects from there");
+        checker.fault(place, reason);
+    }
+    if let Some(relays) = &entry.relays_for
+        && !key.fields().contains(&KeyField::Tenant)
+    {
+        checker.fault(&relays.place, "requires tenant in views.key: without it, clients of all tenants share views");
+    }
+    let relays_for = entry.relays_for.iter().flat_map(|names| &names.0);
+    let relays_for = relays_for.map(|name| NamePattern::parse(&name.0)).collect();
+    Some(PermissionRule {
+        name: name?.into(),
+        identities,
+        node,
+        types,
+        names,
+        secrets,
+        tenant,
+        relays_for,
+        client_status: client_status.is_some(),
+    })
+}
+
+pub(super) fn check_identity(entry: &Located<raw::IdentityEntry>, checker: &mut Checker) -> Option<IdentityPattern> {
+    let raw::IdentityEntry { spiffe, uri, dns, uid, gid, network } = &entry.value;
+    let mut found = Vec::new();
+    let text = |pattern: &Option<Located<Name>>| pattern.as_ref().map(|name| (name.0.clone(), name.place.clone()));
+    if let Some((text, place)) = text(spiffe) {
+        if !text.starts_with("spiffe://") {
+            checker
+                .fault(&place, format!("invalid SPIFFE id {text:?}: expected one such as spiffe://prod.example/ns/*"));
+        } else {
+            found.extend(pattern_of(&text, &place, SegmentPattern::uri, checker).map(IdentityPattern::Spiffe));
         }
-        if let Some((text, place)) = text(uri) {
-            if text.starts_with("spiffe:") {
-                self.fault(&place, "a SPIFFE id counts only under its own trust domain: expected the key spiffe");
-            } else {
-                found.extend(self.pattern_of(&text, &place, SegmentPattern::uri).map(IdentityPattern::Uri));
-            }
+    }
+    if let Some((text, place)) = text(uri) {
+        if text.starts_with("spiffe:") {
+            checker.fault(&place, "a SPIFFE id counts only under its own trust domain: expected the key spiffe");
+        } else {
+            found.extend(pattern_of(&text, &place, SegmentPattern::uri, checker).map(IdentityPattern::Uri));
         }
-        if let Some((text, place)) = text(dns) {
-            found.extend(self.pattern_of(&text, &place, SegmentPattern::dns).map(IdentityPattern::Dns));
-        }
-        found.extend(uid.as_ref().map(|uid| IdentityPattern::Uid(uid.0)));
-        found.extend(gid.as_ref().map(|gid| IdentityPattern::Gid(gid.0)));
-        found.extend(network.as_ref().map(|network| IdentityPattern::Network(network.value)));
-        let given = [spiffe.is_some(), uri.is_some(), dns.is_some(), uid.is_some(), gid.is_some(), network.is_some()];
-        if given.iter().filter(|given| **given).count() != 1 {
-            self.found.lacks(&entry.place, "expected exactly one of spiffe, uri, dns, uid, gid, network");
+    }
+    if let Some((text, place)) = text(dns) {
+        found.extend(pattern_of(&text, &place, SegmentPattern::dns, checker).map(IdentityPattern::Dns));
+    }
+    found.extend(uid.as_ref().map(|uid| IdentityPattern::Uid(uid.0)));
+    found.extend(gid.as_ref().map(|gid| IdentityPattern::Gid(gid.0)));
+    found.extend(network.as_ref().map(|network| IdentityPattern::Network(network.value)));
+    let given = [spiffe.is_some(), uri.is_some(), dns.is_some(), uid.is_some(), gid.is_some(), network.is_some()];
+    if given.iter().filter(|given| **given).count() != 1 {
+        checker.lacks(&entry.place, "expected exactly one of spiffe, uri, dns, uid, gid, network");
+        return None;
+    }
+    found.pop()
+}
+
+fn pattern_of(
+    text: &str,
+    place: &Place,
+    parse: fn(&str) -> Result<SegmentPattern, PatternFault>,
+    checker: &mut Checker,
+) -> Option<SegmentPattern> {
+    parse(text).map_err(|fault| checker.fault(place, format!("invalid pattern {text:?}: expected {fault}"))).ok()
+}
+
+fn node_field(name: &str, place: &Place, checker: &mut Checker) -> Option<KeyField> {
+    let field = KeyField::parse(name).filter(KeyField::is_text);
+    if field.is_none() {
+        let expected = "id, cluster, locality.region, locality.zone, locality.sub_zone or metadata.<path>";
+        checker.fault(place, format!("invalid part of a node {name:?}: expected one that is a text: {expected}"));
+    }
+    field
+}
+
+/// A field of the key that no rule judges would be a client's own choice of whose resources it gets.
+fn every_field_is_judged(
+    entry: &Located<raw::PermissionEntry>,
+    node: &[NodeField],
+    key: &KeyRule,
+    checker: &mut Checker,
+) {
+    let bound = |field: &KeyField| node.iter().any(|bound| bound.field == *field);
+    let is_judged = |field: &KeyField| match field {
+        KeyField::Tenant => true, // by the identity
+        KeyField::Locality => bound(field) || [KeyField::Region, KeyField::Zone, KeyField::SubZone].iter().all(bound),
+        field => bound(field),
+    };
+    let free = |field: &KeyField| entry.free.value.iter().any(|free| free.value == *field);
+    let open = key.fields().iter().filter(|field| !is_judged(field) && !free(field));
+    let open: Vec<_> = open.map(ToString::to_string).collect();
+    if !open.is_empty() {
+        let reason = format!(
+            "fields of views.key that are neither in node nor in free: {}; a client could state what it likes there",
+            open.join(", ")
+        );
+        checker.lacks(&entry.place, reason);
+    }
+}
+
+fn check_tenant(text: &Located<Name>, known: &Captured, checker: &mut Checker) -> Option<Template> {
+    if known.0.contains(TENANT) {
+        checker.fault(&text.place, "the identities have a segment {tenant}, which says it: expected one of both");
+    }
+    let template = template(text, known, checker)?;
+    if template.is_open() {
+        checker.fault(&text.place, format!("invalid tenant {:?}: expected no *", text.value.0));
+    }
+    Some(template)
+}
+
+fn templates(texts: Option<&Located<NonEmpty<Name>>>, known: &Captured, checker: &mut Checker) -> Vec<Template> {
+    texts.iter().flat_map(|texts| &texts.0).filter_map(|text| template(text, known, checker)).collect()
+}
+
+fn template(text: &Located<Name>, known: &Captured, checker: &mut Checker) -> Option<Template> {
+    let template = match Template::parse(&text.0) {
+        Ok(template) => template,
+        Err(fault) => {
+            checker.fault(&text.place, format!("invalid text {:?}: expected {fault}", text.value.0));
             return None;
         }
-        found.pop()
+    };
+    if let Some(name) = template.references().find(|name| !known.0.contains(*name)) {
+        let reason =
+            format!("{{{name}}} in {:?} is neither a segment of every identity of the rule nor tenant", text.value.0);
+        checker.fault(&text.place, reason);
     }
-
-    fn pattern_of(
-        &mut self,
-        text: &str,
-        place: &Place,
-        parse: fn(&str) -> Result<SegmentPattern, PatternFault>,
-    ) -> Option<SegmentPattern> {
-        parse(text).map_err(|fault| self.fault(place, format!("invalid pattern {text:?}: expected {fault}"))).ok()
-    }
-
-    fn node_field(&mut self, name: &str, place: &Place) -> Option<KeyField> {
-        let field = KeyField::parse(name).filter(KeyField::is_text);
-        if field.is_none() {
-            let expected = "id, cluster, locality.region, locality.zone, locality.sub_zone or metadata.<path>";
-            self.fault(place, format!("invalid part of a node {name:?}: expected one that is a text: {expected}"));
-        }
-        field
-    }
-
-    /// A field of the key that no rule judges would be a client's own choice of whose resources it gets.
-    fn every_field_is_judged(&mut self, entry: &Located<raw::PermissionEntry>, node: &[NodeField], key: &KeyRule) {
-        let bound = |field: &KeyField| node.iter().any(|bound| bound.field == *field);
-        let is_judged = |field: &KeyField| match field {
-            KeyField::Tenant => true, // by the identity
-            KeyField::Locality => {
-                bound(field) || [KeyField::Region, KeyField::Zone, KeyField::SubZone].iter().all(bound)
-            }
-            field => bound(field),
-        };
-        let free = |field: &KeyField| entry.free.value.iter().any(|free| free.value == *field);
-        let open = key.fields().iter().filter(|field| !is_judged(field) && !free(field));
-        let open: Vec<_> = open.map(ToString::to_string).collect();
-        if !open.is_empty() {
-            let reason = format!(
-                "fields of views.key that are neither in node nor in free: {}; a client could state what it likes there",
-                open.join(", ")
-            );
-            self.found.lacks(&entry.place, reason);
-        }
-    }
-
-    fn tenant(&mut self, text: &Located<Name>, known: &Captured) -> Option<Template> {
-        if known.0.contains(TENANT) {
-            self.fault(&text.place, "the identities have a segment {tenant}, which says it: expected one of both");
-        }
-        let template = self.template(text, known)?;
-        if template.is_open() {
-            self.fault(&text.place, format!("invalid tenant {:?}: expected no *", text.value.0));
-        }
-        Some(template)
-    }
-
-    fn templates(&mut self, texts: Option<&Located<NonEmpty<Name>>>, known: &Captured) -> Vec<Template> {
-        texts.iter().flat_map(|texts| &texts.0).filter_map(|text| self.template(text, known)).collect()
-    }
-
-    fn template(&mut self, text: &Located<Name>, known: &Captured) -> Option<Template> {
-        let template = match Template::parse(&text.0) {
-            Ok(template) => template,
-            Err(fault) => {
-                self.fault(&text.place, format!("invalid text {:?}: expected {fault}", text.value.0));
-                return None;
-            }
-        };
-        if let Some(name) = template.references().find(|name| !known.0.contains(*name)) {
-            let reason = format!(
-                "{{{name}}} in {:?} is neither a segment of every identity of the rule nor tenant",
-                text.value.0
-            );
-            self.fault(&text.place, reason);
-        }
-        Some(template)
-    }
+    Some(template)
 }
 
 /// The names that every identity of a rule has a segment for.

@@ -6,9 +6,8 @@ use std::path::Path;
 use serde_json::{Map, Value as Json};
 
 use super::applies::Applies;
-use super::checked::Config;
 use super::diagnostic::Diagnostic;
-use super::load::{self, ConfigError, Review};
+use super::load::{self, Config, ConfigError, Review};
 use super::schema::schema;
 use super::shown::{fill, json_of};
 use super::yaml::{Entry, Node, Value};
@@ -43,14 +42,12 @@ pub(crate) enum ReloadError {
     OnlyTogether { pending: String, faults: String },
 }
 
-impl Config {
-    /// Returns what a later file is compared with.
-    pub(crate) fn in_use(&self) -> InUse {
-        InUse { tree: self.tree.clone(), upstream: self.upstream.clone() }
-    }
-}
-
 impl InUse {
+    /// Returns what a later file is compared with.
+    pub(crate) fn of(config: &Config) -> Self {
+        Self { tree: config.tree.clone(), upstream: config.upstream.clone() }
+    }
+
     /// Reads the file again.
     pub(crate) fn reload(&self, path: &Path) -> Result<Reloaded, ReloadError> {
         let text = load::read(path)?;

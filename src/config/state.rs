@@ -7,26 +7,24 @@ use super::form::Located;
 use super::{files, raw};
 use crate::state::{StateOptions, WhenOlder};
 
-impl Checker<'_> {
-    pub(crate) fn state(&mut self, raw: &Option<Located<raw::State>>, keep: Duration) -> Option<StateOptions> {
-        let raw = raw.as_ref()?;
-        let path = raw.path.0.as_ref().map(|path| self.file(path, files::look_at_folder));
-        let key = raw.key.as_ref().map(|key| self.file(key, files::look_at_sealing_key));
-        if let Some(given) = raw.max_age.as_ref().filter(|given| given.0.is_zero()) {
-            self.fault(&given.place, "invalid duration 0s: expected more; without max_age there is no limit");
-        }
-        let when_older = match raw.when_older.value {
-            raw::WhenOlder::Serve => WhenOlder::Serve,
-            raw::WhenOlder::NotReady => WhenOlder::NotReady,
-            raw::WhenOlder::Refuse => WhenOlder::Refuse,
-        };
-        Some(StateOptions {
-            path: path?,
-            key,
-            max_age: raw.max_age.as_ref().map(|age| age.0),
-            when_older,
-            serve_without_secrets: raw.serve_without_secrets.value,
-            keep,
-        })
+pub(super) fn check(raw: &Option<Located<raw::State>>, keep: Duration, checker: &mut Checker) -> Option<StateOptions> {
+    let raw = raw.as_ref()?;
+    let path = raw.path.0.as_ref().map(|path| checker.file(path, files::look_at_folder));
+    let key = raw.key.as_ref().map(|key| checker.file(key, files::look_at_sealing_key));
+    if let Some(given) = raw.max_age.as_ref().filter(|given| given.0.is_zero()) {
+        checker.fault(&given.place, "invalid duration 0s: expected more; without max_age there is no limit");
     }
+    let when_older = match raw.when_older.value {
+        raw::WhenOlder::Serve => WhenOlder::Serve,
+        raw::WhenOlder::NotReady => WhenOlder::NotReady,
+        raw::WhenOlder::Refuse => WhenOlder::Refuse,
+    };
+    Some(StateOptions {
+        path: path?,
+        key,
+        max_age: raw.max_age.as_ref().map(|age| age.0),
+        when_older,
+        serve_without_secrets: raw.serve_without_secrets.value,
+        keep,
+    })
 }

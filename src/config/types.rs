@@ -5,77 +5,74 @@ use super::form::Located;
 use super::raw::{self, VhdsWildcard};
 use crate::xds::{EmptyFirst, Type, TypeInfo, TypeTable};
 
-impl Checker<'_> {
-    pub(crate) fn types(&mut self, raw: &raw::Root) -> TypeTable {
-        let known = TypeTable::new();
-        let mut added: Vec<TypeInfo> = Vec::new();
-        for entry in &raw.types.value {
-            let Some(info) = self.type_entry(entry, &known) else { continue };
-            if added.iter().any(|other| other.name == info.name) {
-                self.fault(&entry.place, format!("duplicate type {}: expected one entry for it", info.name));
-            }
-            added.push(info);
+pub(super) fn check(raw: &raw::Root, checker: &mut Checker) -> TypeTable {
+    let known = TypeTable::new();
+    let mut added: Vec<TypeInfo> = Vec::new();
+    for entry in &raw.types.value {
+        let Some(info) = type_entry(entry, &known, checker) else { continue };
+        if added.iter().any(|other| other.name == info.name) {
+            checker.fault(&entry.place, format!("duplicate type {}: expected one entry for it", info.name));
         }
-        let table = TypeTable::with(added).with_v2(raw.clients.v2.value);
-        match raw.clients.vhds_wildcard.value {
-            VhdsWildcard::SubscribedRoutes => table,
-            VhdsWildcard::None => table.with_virtual_hosts_by_name(),
-        }
+        added.push(info);
     }
-
-    /// Returns the built-in type of that name, or else an opaque one, with the changes of the entry (TYPE-7).
-    fn type_entry(&mut self, entry: &raw::TypeEntry, known: &TypeTable) -> Option<TypeInfo> {
-        let name = entry.name.0.as_ref()?;
-        let base = known.resolve(&name.0);
-        self.warn_of_less(entry, &base, known);
-        let mut info = base.info().clone();
-        if let Some(other) = &entry.order_with {
-            let before = known.resolve(&other.0);
-            if !known.knows(before.name()) {
-                self.fault(&other.place, format!("unknown type {:?}: expected one that is built in", other.0));
-            }
-            let before = before.info();
-            (info.rank, info.addition_rank, info.removal_rank) =
-                (before.rank, before.addition_rank, before.removal_rank);
-        }
-        if let Some(field) = &entry.name_field {
-            info.name_field = Some(field.0).filter(|field| *field != 0);
-        }
-        info.full_state = or(&entry.full_state, info.full_state);
-        match entry.legacy_wildcard.as_ref().map(|given| given.value) {
-            // Virtual hosts have a wildcard of their own kind, and keep it.
-            Some(true) if !info.empty_first.is_wildcard() => info.empty_first = EmptyFirst::Everything,
-            Some(false) => info.empty_first = EmptyFirst::Nothing,
-            _ => {}
-        }
-        Some(info)
+    let table = TypeTable::with(added).with_v2(raw.clients.v2.value);
+    match raw.clients.vhds_wildcard.value {
+        VhdsWildcard::SubscribedRoutes => table,
+        VhdsWildcard::None => table.with_virtual_hosts_by_name(),
     }
+}
 
-    /// Warns if a built-in type loses a property that its clients and servers rely on.
-    fn warn_of_less(&mut self, entry: &raw::TypeEntry, base: &Type, known: &TypeTable) {
-        if !known.knows(base.name()) {
-            return;
+/// Returns the built-in type of that name, or else an opaque one, with the changes of the entry (TYPE-7).
+fn type_entry(entry: &raw::TypeEntry, known: &TypeTable, checker: &mut Checker) -> Option<TypeInfo> {
+    let name = entry.name.0.as_ref()?;
+    let base = known.resolve(&name.0);
+    warn_of_less(entry, &base, known, checker);
+    let mut info = base.info().clone();
+    if let Some(other) = &entry.order_with {
+        let before = known.resolve(&other.0);
+        if !known.knows(before.name()) {
+            checker.fault(&other.place, format!("unknown type {:?}: expected one that is built in", other.0));
         }
-        let (name, info) = (base.name(), base.info());
-        let is_off = |given: &&Located<bool>| !given.value;
-        if let Some(given) = entry.full_state.as_ref().filter(is_off).filter(|_| info.full_state) {
-            let reason = format!("{name} is a full-state type; with false, a SotW response removes nothing any more");
-            self.found.warn(&given.place, reason);
-        }
-        if let Some(given) = entry.legacy_wildcard.as_ref().filter(is_off).filter(|_| info.empty_first.is_wildcard()) {
-            let reason = format!(
-                "an empty first request for {name} is a wildcard; with false, clients that send one get no response to it"
-            );
-            self.found.warn(&given.place, reason);
-        }
-        let named = info.name_field.unwrap_or_default();
-        if let Some(given) = entry.name_field.as_ref().filter(|given| given.0 != named) {
-            let reason = match named {
-                0 => format!("{name} has no field for its name; names are read from field {} instead", given.0),
-                _ => format!("{name} has its name in field {named}; with another, names are missing or wrong"),
-            };
-            self.found.warn(&given.place, reason);
-        }
+        let before = before.info();
+        (info.rank, info.addition_rank, info.removal_rank) = (before.rank, before.addition_rank, before.removal_rank);
+    }
+    if let Some(field) = &entry.name_field {
+        info.name_field = Some(field.0).filter(|field| *field != 0);
+    }
+    info.full_state = or(&entry.full_state, info.full_state);
+    match entry.legacy_wildcard.as_ref().map(|given| given.value) {
+        // Virtual hosts have a wildcard of their own kind, and keep it.
+        Some(true) if !info.empty_first.is_wildcard() => info.empty_first = EmptyFirst::Everything,
+        Some(false) => info.empty_first = EmptyFirst::Nothing,
+        _ => {}
+    }
+    Some(info)
+}
+
+/// Warns if a built-in type loses a property that its clients and servers rely on.
+fn warn_of_less(entry: &raw::TypeEntry, base: &Type, known: &TypeTable, checker: &mut Checker) {
+    if !known.knows(base.name()) {
+        return;
+    }
+    let (name, info) = (base.name(), base.info());
+    let is_off = |given: &&Located<bool>| !given.value;
+    if let Some(given) = entry.full_state.as_ref().filter(is_off).filter(|_| info.full_state) {
+        let reason = format!("{name} is a full-state type; with false, a SotW response removes nothing any more");
+        checker.warn(&given.place, reason);
+    }
+    if let Some(given) = entry.legacy_wildcard.as_ref().filter(is_off).filter(|_| info.empty_first.is_wildcard()) {
+        let reason = format!(
+            "an empty first request for {name} is a wildcard; with false, clients that send one get no response to it"
+        );
+        checker.warn(&given.place, reason);
+    }
+    let named = info.name_field.unwrap_or_default();
+    if let Some(given) = entry.name_field.as_ref().filter(|given| given.0 != named) {
+        let reason = match named {
+            0 => format!("{name} has no field for its name; names are read from field {} instead", given.0),
+            _ => format!("{name} has its name in field {named}; with another, names are missing or wrong"),
+        };
+        checker.warn(&given.place, reason);
     }
 }
 

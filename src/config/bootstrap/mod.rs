@@ -12,7 +12,7 @@ use http::Uri;
 
 use self::target::host_and_port;
 use super::diagnostic::{Diagnostic, Diagnostics};
-use super::files::{FileFault, look_at_cas, look_at_certificates, look_at_key, look_at_pair, look_at_token};
+use super::files::{look_at_cas, look_at_certificates, look_at_key, look_at_pair, look_at_token};
 use super::json::{JsonReader, Object};
 use super::plain_server::{name_in, plain_server, rule};
 use crate::protocol::ladder::Rule;
@@ -36,8 +36,8 @@ pub(super) fn read(
     let mut reader = JsonReader::of(path, opens_files);
     let tree = reader.parse(text);
     let root = tree.as_ref().and_then(|tree| reader.root(tree));
-    let lists = root.map(|root| reader.bootstrap(&root, message_bytes)).unwrap_or_default();
-    let Diagnostics { faults, unusable, .. } = reader.found;
+    let lists = root.map(|root| lists(&root, message_bytes, &mut reader)).unwrap_or_default();
+    let Diagnostics { faults, unusable, .. } = reader.into_diagnostics();
     if faults.is_empty() { Ok(Bootstrap { lists, unusable }) } else { Err(faults) }
 }
 
@@ -47,168 +47,161 @@ enum Channel {
     Tls { ca: Option<PathBuf>, own: Option<OwnCertificate> },
 }
 
-impl JsonReader {
-    fn bootstrap(&mut self, root: &Object, message_bytes: usize) -> Lists {
-        let top = self.needed_objects(root, "xds_servers", "at least one server");
-        let top = self.servers(&top, message_bytes);
-        let authorities = self.authorities(root, message_bytes);
-        self.object(root, "node");
-        self.text(root, "client_default_listener_resource_name_template");
-        self.text(root, "server_listener_resource_name_template");
-        for (_, provider) in self.members(root, "certificate_providers") {
-            self.certificate_provider(&provider);
-        }
-        Lists { top, authorities }
+fn lists(root: &Object, message_bytes: usize, reader: &mut JsonReader) -> Lists {
+    let top = reader.needed_objects(root, "xds_servers", "at least one server");
+    let top = list(&top, message_bytes, reader);
+    let authorities = authority_lists(root, message_bytes, reader);
+    reader.object(root, "node");
+    reader.text(root, "client_default_listener_resource_name_template");
+    reader.text(root, "server_listener_resource_name_template");
+    for (_, provider) in reader.members(root, "certificate_providers") {
+        certificate_provider(&provider, reader);
     }
+    Lists { top, authorities }
+}
 
-    fn authorities(&mut self, root: &Object, message_bytes: usize) -> BTreeMap<String, (Vec<SourcePlan>, Rule)> {
-        let mut authorities = BTreeMap::new();
-        for (name, authority) in self.members(root, "authorities") {
-            let template = "client_listener_resource_name_template";
-            let given = self.text(&authority, template);
-            if given.is_some_and(|given| authority_of_template(given).as_deref() != Some(name)) {
-                let reason = format!("invalid template: expected it to begin with xdstp:// and the authority {name:?}");
-                self.fault(authority.place(template), reason); // BOOT-17
+fn authority_lists(
+    root: &Object,
+    message_bytes: usize,
+    reader: &mut JsonReader,
+) -> BTreeMap<String, (Vec<SourcePlan>, Rule)> {
+    let mut authorities = BTreeMap::new();
+    for (name, authority) in reader.members(root, "authorities") {
+        let template = "client_listener_resource_name_template";
+        let given = reader.text(&authority, template);
+        if given.is_some_and(|given| authority_of_template(given).as_deref() != Some(name)) {
+            let reason = format!("invalid template: expected it to begin with xdstp:// and the authority {name:?}");
+            reader.fault(authority.place(template), reason); // BOOT-17
+        }
+        let rule = rule(reader.flag(&authority, "fallback_on_reachability_only"));
+        let servers = reader.objects(&authority, "xds_servers");
+        authorities.insert(name.into(), (list(&servers, message_bytes, reader), rule));
+    }
+    authorities
+}
+
+fn list(servers: &[Object], message_bytes: usize, reader: &mut JsonReader) -> Vec<SourcePlan> {
+    servers
+        .iter()
+        .filter_map(|server| ads_server(server, message_bytes, reader))
+        .map(Box::new)
+        .map(SourcePlan::Ads)
+        .collect()
+}
+
+fn ads_server(server: &Object, message_bytes: usize, reader: &mut JsonReader) -> Option<AdsServer> {
+    let target = reader.needed_text(server, "server_uri");
+    let target = target.filter(|target| !target.is_empty()).and_then(|target| {
+        host_and_port(target).map_err(|error| reader.fault(server.place("server_uri"), error.to_string())).ok()
+    });
+    let channel = supported_channel(server, reader);
+    let tokens = token_files(server, reader);
+    let (quirks, features) = quirks(server, reader);
+    let (target, channel) = (target?, channel?);
+    let scheme = if matches!(channel, Channel::Insecure) { "http" } else { "https" };
+    let uri = Uri::builder().scheme(scheme).authority(target).path_and_query("/").build().ok()?;
+    let tls = match channel {
+        Channel::Insecure => None,
+        Channel::Tls { ca, own } => match name_in(&uri) {
+            Some(server_name) => Some(TlsFiles { ca, own, server_name, words: TlsWords::CONFIGURATION }),
+            None => {
+                reader.fault(server.place("server_uri"), "the host cannot be the name in a certificate");
+                return None;
             }
-            let rule = rule(self.flag(&authority, "fallback_on_reachability_only"));
-            let servers = self.objects(&authority, "xds_servers");
-            authorities.insert(name.into(), (self.servers(&servers, message_bytes), rule));
+        },
+    };
+    if tls.is_none() && !tokens.is_empty() {
+        tracing::warn!(server = %uri, "call_creds need TLS; sending no token to this server"); // BOOT-7
+    }
+    Some(AdsServer { tls, tokens, quirks, features, ..plain_server(uri, message_bytes) })
+}
+
+/// Returns the first channel type that is supported (BOOT-4).
+fn supported_channel(server: &Object, reader: &mut JsonReader) -> Option<Channel> {
+    let before = reader.faults().len();
+    let mut first = None;
+    let mut others = Vec::new();
+    for credentials in reader.needed_objects(server, "channel_creds", SUPPORTED) {
+        match reader.needed_text(&credentials, "type") {
+            Some("insecure" | "tls") if first.is_some() => {}
+            Some("insecure") => first = Some(Some(Channel::Insecure)),
+            Some("tls") => first = Some(tls(&credentials, reader)),
+            other => others.extend(other),
         }
-        authorities
     }
-
-    fn servers(&mut self, servers: &[Object], message_bytes: usize) -> Vec<SourcePlan> {
-        servers
-            .iter()
-            .filter_map(|server| self.server(server, message_bytes))
-            .map(Box::new)
-            .map(SourcePlan::Ads)
-            .collect()
+    if first.is_none() && reader.faults().len() == before {
+        let reason = format!("unsupported credentials {}: expected {SUPPORTED}", others.join(", "));
+        reader.fault(server.place("channel_creds"), reason);
     }
+    first.flatten()
+}
 
-    fn server(&mut self, server: &Object, message_bytes: usize) -> Option<AdsServer> {
-        let target = self.needed_text(server, "server_uri");
-        let target = target.filter(|target| !target.is_empty()).and_then(|target| {
-            host_and_port(target).map_err(|error| self.fault(server.place("server_uri"), error.to_string())).ok()
-        });
-        let channel = self.channel(server);
-        let tokens = self.tokens(server);
-        let (rules, features) = self.features(server);
-        let (target, channel) = (target?, channel?);
-        let scheme = if matches!(channel, Channel::Insecure) { "http" } else { "https" };
-        let uri = Uri::builder().scheme(scheme).authority(target).path_and_query("/").build().ok()?;
-        let tls = match channel {
-            Channel::Insecure => None,
-            Channel::Tls { ca, own } => match name_in(&uri) {
-                Some(server_name) => Some(TlsFiles { ca, own, server_name, words: TlsWords::CONFIGURATION }),
-                None => {
-                    self.fault(server.place("server_uri"), "the host cannot be the name in a certificate");
-                    return None;
-                }
-            },
-        };
-        if tls.is_none() && !tokens.is_empty() {
-            tracing::warn!(server = %uri, "call_creds need TLS; sending no token to this server"); // BOOT-7
+fn tls(credentials: &Object, reader: &mut JsonReader) -> Option<Channel> {
+    let Some(config) = reader.object(credentials, "config") else {
+        return Some(Channel::Tls { ca: None, own: None }); // all fields may be absent (BOOT-5)
+    };
+    let [ca, certificate, key] = certificate_files(&config, reader);
+    reader.look(&config, "ca_certificate_file", &ca, look_at_cas);
+    reader.look(&config, "certificate_file", &certificate, look_at_certificates);
+    reader.look(&config, "private_key_file", &key, look_at_key);
+    if let Some(certificate) = &certificate {
+        reader.look(&config, "private_key_file", &key, |key| look_at_pair(certificate, key));
+    }
+    let own = certificate.zip(key).map(|(certificate, key)| OwnCertificate { certificate, key });
+    Some(Channel::Tls { ca, own })
+}
+
+/// Reads the fields that a channel and a certificate provider have in common.
+fn certificate_files(config: &Object, reader: &mut JsonReader) -> [Option<PathBuf>; 3] {
+    let keys = ["ca_certificate_file", "certificate_file", "private_key_file"];
+    let files = keys.map(|key| reader.text(config, key).map(PathBuf::from));
+    if config.has(keys[1]) != config.has(keys[2]) {
+        let (there, missing) = if config.has(keys[1]) { (keys[1], keys[2]) } else { (keys[2], keys[1]) };
+        reader.fault(config.place(there), format!("missing field {missing:?}: it goes together with {there}"));
+    }
+    if reader.text(config, "refresh_interval").is_some_and(|text| !is_duration(text)) {
+        reader.fault(config.place("refresh_interval"), "invalid duration: expected seconds, such as \"600s\"");
+    }
+    files
+}
+
+/// All supported credentials are used together; others are ignored (BOOT-6).
+fn token_files(server: &Object, reader: &mut JsonReader) -> Vec<PathBuf> {
+    let mut tokens = Vec::new();
+    for credentials in reader.objects(server, "call_creds") {
+        if reader.needed_text(&credentials, "type") != Some("jwt_token_file") {
+            continue;
         }
-        Some(AdsServer { tls, tokens, quirks: rules, features, ..plain_server(uri, message_bytes) })
-    }
-
-    /// Returns the first channel type that is supported (BOOT-4).
-    fn channel(&mut self, server: &Object) -> Option<Channel> {
-        let before = self.found.faults.len();
-        let mut first = None;
-        let mut others = Vec::new();
-        for credentials in self.needed_objects(server, "channel_creds", SUPPORTED) {
-            match self.needed_text(&credentials, "type") {
-                Some("insecure" | "tls") if first.is_some() => {}
-                Some("insecure") => first = Some(Some(Channel::Insecure)),
-                Some("tls") => first = Some(self.tls(&credentials)),
-                other => others.extend(other),
+        match reader.object(&credentials, "config") {
+            Some(config) => {
+                let file = reader.needed_text(&config, "jwt_token_file").map(PathBuf::from);
+                reader.look(&config, "jwt_token_file", &file, look_at_token);
+                tokens.extend(file);
             }
-        }
-        if first.is_none() && self.found.faults.len() == before {
-            let reason = format!("unsupported credentials {}: expected {SUPPORTED}", others.join(", "));
-            self.fault(server.place("channel_creds"), reason);
-        }
-        first.flatten()
-    }
-
-    fn tls(&mut self, credentials: &Object) -> Option<Channel> {
-        let Some(config) = self.object(credentials, "config") else {
-            return Some(Channel::Tls { ca: None, own: None }); // all fields may be absent (BOOT-5)
-        };
-        let [ca, certificate, key] = self.certificate_files(&config);
-        self.look(&config, "ca_certificate_file", &ca, look_at_cas);
-        self.look(&config, "certificate_file", &certificate, look_at_certificates);
-        self.look(&config, "private_key_file", &key, look_at_key);
-        if let Some(certificate) = &certificate {
-            self.look(&config, "private_key_file", &key, |key| look_at_pair(certificate, key));
-        }
-        let own = certificate.zip(key).map(|(certificate, key)| OwnCertificate { certificate, key });
-        Some(Channel::Tls { ca, own })
-    }
-
-    /// Reads the fields that a channel and a certificate provider have in common.
-    fn certificate_files(&mut self, config: &Object) -> [Option<PathBuf>; 3] {
-        let keys = ["ca_certificate_file", "certificate_file", "private_key_file"];
-        let files = keys.map(|key| self.text(config, key).map(PathBuf::from));
-        if config.has(keys[1]) != config.has(keys[2]) {
-            let (there, missing) = if config.has(keys[1]) { (keys[1], keys[2]) } else { (keys[2], keys[1]) };
-            self.fault(config.place(there), format!("missing field {missing:?}: it goes together with {there}"));
-        }
-        if self.text(config, "refresh_interval").is_some_and(|text| !is_duration(text)) {
-            self.fault(config.place("refresh_interval"), "invalid duration: expected seconds, such as \"600s\"");
-        }
-        files
-    }
-
-    /// All supported credentials are used together; others are ignored (BOOT-6).
-    fn tokens(&mut self, server: &Object) -> Vec<PathBuf> {
-        let mut tokens = Vec::new();
-        for credentials in self.objects(server, "call_creds") {
-            if self.needed_text(&credentials, "type") != Some("jwt_token_file") {
-                continue;
-            }
-            match self.object(&credentials, "config") {
-                Some(config) => {
-                    let file = self.needed_text(&config, "jwt_token_file").map(PathBuf::from);
-                    self.look(&config, "jwt_token_file", &file, look_at_token);
-                    tokens.extend(file);
-                }
-                None if credentials.has("config") => {}
-                None => self.fault(credentials.place("config"), "missing field \"config\""),
-            }
-        }
-        tokens
-    }
-
-    /// Checks a file that a field names, if files are to be checked.
-    fn look(&mut self, of: &Object, key: &str, file: &Option<PathBuf>, look: impl Fn(&Path) -> Result<(), FileFault>) {
-        if let Some(file) = file.as_ref().filter(|_| self.opens_files)
-            && let Err(fault) = look(file)
-        {
-            self.found.unusable(of.place(key), fault.to_string());
+            None if credentials.has("config") => {}
+            None => reader.fault(credentials.place("config"), "missing field \"config\""),
         }
     }
+    tokens
+}
 
-    fn features(&mut self, server: &Object) -> (ServerQuirks, BTreeSet<&'static str>) {
-        let (mut rules, mut features) = (ServerQuirks::default(), BTreeSet::new());
-        for feature in self.texts(server, "server_features") {
-            match feature {
-                "fail_on_data_errors" => rules.fail_on_data_errors = true,
-                "resource_timer_is_transient_error" => rules.on_resource_timeout = OnResourceTimeout::TransientError,
-                _ => features.extend(WITHOUT_EFFECT.into_iter().find(|known| *known == feature)),
-            }
+fn quirks(server: &Object, reader: &mut JsonReader) -> (ServerQuirks, BTreeSet<&'static str>) {
+    let (mut quirks, mut features) = (ServerQuirks::default(), BTreeSet::new());
+    for feature in reader.texts(server, "server_features") {
+        match feature {
+            "fail_on_data_errors" => quirks.fail_on_data_errors = true,
+            "resource_timer_is_transient_error" => quirks.on_resource_timeout = OnResourceTimeout::TransientError,
+            _ => features.extend(WITHOUT_EFFECT.into_iter().find(|known| *known == feature)),
         }
-        (rules, features)
     }
+    (quirks, features)
+}
 
-    fn certificate_provider(&mut self, provider: &Object) {
-        let plugin = self.needed_text(provider, "plugin_name");
-        let config = self.object(provider, "config");
-        if let Some(config) = config.filter(|_| plugin == Some("file_watcher")) {
-            self.certificate_files(&config);
-        }
+fn certificate_provider(provider: &Object, reader: &mut JsonReader) {
+    let plugin = reader.needed_text(provider, "plugin_name");
+    let config = reader.object(provider, "config");
+    if let Some(config) = config.filter(|_| plugin == Some("file_watcher")) {
+        certificate_files(&config, reader);
     }
 }
 

@@ -17,7 +17,7 @@ impl File {
         let path = self.0.join("relay.yaml");
         let config = Config::parse(&path, &before.to_string()).unwrap_or_else(|error| panic!("{error}"));
         std::fs::write(&path, after.to_string()).unwrap();
-        config.in_use().reload(&path)
+        InUse::of(&config).reload(&path)
     }
 }
 
@@ -189,13 +189,13 @@ fn another_bootstrap_file_under_the_same_name_is_a_change() {
     let path = file.0.join("relay.yaml");
     let config = Config::parse(&path, &text.to_string()).unwrap();
     std::fs::write(&path, text.to_string()).unwrap();
-    assert!(config.in_use().reload(&path).unwrap().changed.is_empty());
+    assert!(InUse::of(&config).reload(&path).unwrap().changed.is_empty());
     std::fs::write(&bootstrap, servers("two:1")).unwrap();
-    assert_eq!(config.in_use().reload(&path).unwrap().changed, ["upstream"]);
+    assert_eq!(InUse::of(&config).reload(&path).unwrap().changed, ["upstream"]);
     let drained = json!({"grace": "7s"}); // which alone would count at once
     let text = json!({"listen": text["listen"], "upstream": text["upstream"], "drain": drained});
     std::fs::write(&path, text.to_string()).unwrap();
-    assert_eq!(config.in_use().reload(&path).unwrap().changed, ["drain.grace", "upstream"]);
+    assert_eq!(InUse::of(&config).reload(&path).unwrap().changed, ["drain.grace", "upstream"]);
 }
 
 #[test]
@@ -210,12 +210,12 @@ fn what_is_pending_is_so_again_in_later_reloads_until_the_file_says_what_is_in_u
     let lingering = with(base(), "limits.linger", json!("1m"));
     let after = with(lingering.clone(), "limits.streams", json!(7));
     let streams = vec!["limits.streams".to_owned()];
-    let first = reload(&before.in_use(), &after);
+    let first = reload(&InUse::of(&before), &after);
     assert_eq!((first.changed, first.pending), (vec!["limits.linger".to_owned()], streams.clone()));
-    let second = reload(&first.config.in_use(), &after);
+    let second = reload(&InUse::of(&first.config), &after);
     assert_eq!((second.changed, second.pending), (Vec::<String>::new(), streams));
     assert_eq!(second.config.downstream.connections.streams, before.downstream.connections.streams);
-    let back = reload(&second.config.in_use(), &lingering);
+    let back = reload(&InUse::of(&second.config), &lingering);
     assert_eq!((back.changed, back.pending), (Vec::<String>::new(), Vec::<String>::new()));
     assert_eq!(back.config.views.limits.linger.as_secs(), 60);
 }

@@ -9,23 +9,24 @@ use crate::config::files;
 use crate::config::form::{FilePath, Located};
 use crate::transcode::Transcoder;
 
-impl Checker<'_> {
-    pub(crate) fn transcoder(&mut self, given: &Located<Vec<Located<FilePath>>>) -> Option<Arc<Transcoder>> {
-        let sets: Vec<_> = given.iter().filter_map(|file| self.descriptor_set(file)).collect();
-        if given.is_empty() || sets.len() < given.len() {
-            return None;
-        }
-        let all = Transcoder::with_descriptor_sets(&sets);
-        all.map_err(|error| self.fault(&given.place, format!("descriptor sets cannot be combined: {error}"))).ok()
+pub(in crate::config) fn transcoder(
+    given: &Located<Vec<Located<FilePath>>>,
+    checker: &mut Checker,
+) -> Option<Arc<Transcoder>> {
+    let sets: Vec<_> = given.iter().filter_map(|file| descriptor_set(file, checker)).collect();
+    if given.is_empty() || sets.len() < given.len() {
+        return None;
     }
+    let all = Transcoder::with_descriptor_sets(&sets);
+    all.map_err(|error| checker.fault(&given.place, format!("descriptor sets cannot be combined: {error}"))).ok()
+}
 
-    /// Tries each file alone first, so that an error names the right one.
-    fn descriptor_set(&mut self, file: &Located<FilePath>) -> Option<Bytes> {
-        let path = self.path(file);
-        let set = files::bytes(&path).map(Bytes::from);
-        let set = set.map_err(|fault| self.fault(&file.place, fault.to_string())).ok()?;
-        let alone = Transcoder::with_descriptor_sets(std::slice::from_ref(&set));
-        let reason = |error| format!("cannot use {}: expected a descriptor set of protoc ({error})", path.display());
-        alone.map(|_| set).map_err(|error| self.fault(&file.place, reason(error))).ok()
-    }
+/// Tries each file alone first, so that an error names the right one.
+fn descriptor_set(file: &Located<FilePath>, checker: &mut Checker) -> Option<Bytes> {
+    let path = checker.path(file);
+    let set = files::bytes(&path).map(Bytes::from);
+    let set = set.map_err(|fault| checker.fault(&file.place, fault.to_string())).ok()?;
+    let alone = Transcoder::with_descriptor_sets(std::slice::from_ref(&set));
+    let reason = |error| format!("cannot use {}: expected a descriptor set of protoc ({error})", path.display());
+    alone.map(|_| set).map_err(|error| checker.fault(&file.place, reason(error))).ok()
 }

@@ -6,7 +6,9 @@ mod lists;
 mod server;
 mod tls;
 
+pub(super) use descriptors::transcoder;
 pub(super) use limits::SourceLimits;
+pub(super) use lists::check;
 
 #[cfg(test)]
 mod tests;

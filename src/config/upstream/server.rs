@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use super::limits::SourceLimits;
-use crate::config::bounds::LONGEST_MESSAGE;
+use super::tls;
+use crate::config::bounds::{LONGEST_MESSAGE, within};
 use crate::config::checker::{Checker, or};
+use crate::config::connection;
 use crate::config::diagnostic::Place;
 use crate::config::files;
 use crate::config::form::{FilePath, Located, OneOrMore, Pause, Positive, ServerUri, Size};
@@ -14,86 +16,88 @@ use crate::protocol::session::Variant;
 use crate::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
 use crate::upstream::{AdsServer, FilesOptions, FilesServer, RestServer, SourcePlan};
 
-impl Checker<'_> {
-    pub(super) fn source(&mut self, raw: &Located<Server>, limits: SourceLimits) -> Option<SourcePlan> {
-        match (&raw.uri, &raw.rest, &raw.files) {
-            (Some(uri), None, None) => {
-                self.only_with("rest", polled_keys(raw));
-                self.server(raw, uri, limits).map(Box::new).map(SourcePlan::Ads)
+pub(super) fn source(raw: &Located<Server>, limits: SourceLimits, checker: &mut Checker) -> Option<SourcePlan> {
+    match (&raw.uri, &raw.rest, &raw.files) {
+        (Some(uri), None, None) => {
+            only_with("rest", polled_keys(raw), checker);
+            server(raw, uri, limits, checker).map(Box::new).map(SourcePlan::Ads)
+        }
+        (None, Some(uri), None) => {
+            only_with("uri", streamed_keys(raw), checker);
+            polled(raw, uri, limits, checker).map(Box::new).map(SourcePlan::Rest)
+        }
+        (None, None, Some(files)) => {
+            let keys = polled_keys(raw).into_iter().chain(streamed_keys(raw)).chain(server_keys(raw));
+            only_with("uri or rest", keys, checker);
+            Some(file_source(files, limits, checker))
+        }
+        (None, None, None) => {
+            checker.lacks(&raw.place, "missing source: expected uri, rest or files");
+            None
+        }
+        (uri, rest, files) => {
+            let places = [uri.as_ref().map(|uri| &uri.place), place(rest), place(files)];
+            let mut places = places.into_iter().flatten();
+            if let Some(second) = places.nth(1) {
+                checker.fault(second, "more than one source: expected one of uri, rest and files");
             }
-            (None, Some(uri), None) => {
-                self.only_with("uri", streamed_keys(raw));
-                self.polled(raw, uri, limits).map(Box::new).map(SourcePlan::Rest)
-            }
-            (None, None, Some(files)) => {
-                let keys = polled_keys(raw).into_iter().chain(streamed_keys(raw)).chain(server_keys(raw));
-                self.only_with("uri or rest", keys);
-                Some(self.files(files, limits))
-            }
-            (None, None, None) => {
-                self.found.lacks(&raw.place, "missing source: expected uri, rest or files");
-                None
-            }
-            (uri, rest, files) => {
-                let places = [uri.as_ref().map(|uri| &uri.place), place(rest), place(files)];
-                let mut places = places.into_iter().flatten();
-                if let Some(second) = places.nth(1) {
-                    self.fault(second, "more than one source: expected one of uri, rest and files");
-                }
-                None
-            }
+            None
         }
     }
+}
 
-    pub(super) fn files(&mut self, raw: &Located<OneOrMore<FilePath>>, limits: SourceLimits) -> SourcePlan {
-        let paths = raw.0.iter().map(|path| self.file(path, files::look_for)).collect();
-        let options = FilesOptions { paths, files: MAX_FILES, file_bytes: limits.file_bytes };
-        SourcePlan::Files(FilesServer::new(options))
-    }
+pub(super) fn file_source(
+    raw: &Located<OneOrMore<FilePath>>,
+    limits: SourceLimits,
+    checker: &mut Checker,
+) -> SourcePlan {
+    let paths = raw.0.iter().map(|path| checker.file(path, files::look_for)).collect();
+    let options = FilesOptions { paths, files: MAX_FILES, file_bytes: limits.file_bytes };
+    SourcePlan::Files(FilesServer::new(options))
+}
 
-    fn only_with<'p>(&mut self, kind: &str, keys: impl IntoIterator<Item = Option<&'p Place>>) {
-        for place in keys.into_iter().flatten() {
-            self.fault(place, format!("only servers with {kind} have this key"));
-        }
+fn only_with<'p>(kind: &str, keys: impl IntoIterator<Item = Option<&'p Place>>, checker: &mut Checker) {
+    for place in keys.into_iter().flatten() {
+        checker.fault(place, format!("only servers with {kind} have this key"));
     }
+}
 
-    fn polled(&mut self, raw: &Server, uri: &Located<ServerUri>, limits: SourceLimits) -> Option<RestServer> {
-        let request_timeout = or(&raw.request_timeout, Pause(REQUEST_TIMEOUT)).0;
-        let at = self.server(raw, uri, limits)?;
-        let connect_timeout = if raw.connect_timeout.is_some() { at.connect_timeout } else { request_timeout };
-        Some(RestServer {
-            at: AdsServer { connect_timeout, ..at },
-            refresh_delay: or(&raw.refresh_delay, Pause(REFRESH_DELAY)).0,
-            request_timeout,
-        })
-    }
+fn polled(raw: &Server, uri: &Located<ServerUri>, limits: SourceLimits, checker: &mut Checker) -> Option<RestServer> {
+    let request_timeout = or(&raw.request_timeout, Pause(REQUEST_TIMEOUT)).0;
+    let at = server(raw, uri, limits, checker)?;
+    let connect_timeout = if raw.connect_timeout.is_some() { at.connect_timeout } else { request_timeout };
+    Some(RestServer {
+        at: AdsServer { connect_timeout, ..at },
+        refresh_delay: or(&raw.refresh_delay, Pause(REFRESH_DELAY)).0,
+        request_timeout,
+    })
+}
 
-    fn server(&mut self, raw: &Server, uri: &Located<ServerUri>, limits: SourceLimits) -> Option<AdsServer> {
-        let is_encrypted = uri.0.scheme_str() == Some("https");
-        if !is_encrypted {
-            self.without_tls(raw);
-        }
-        let tls = if is_encrypted { Some(self.tls(raw.tls.as_ref(), uri)?) } else { None };
-        self.within(&raw.max_request_bytes, SHORTEST_REQUEST, LONGEST_MESSAGE, "the longest message of gRPC");
-        let streams = or(&raw.max_streams_per_connection, Positive(MAX_STREAMS_PER_CONNECTION)).0;
-        if let Some(max) = raw.max_streams_per_connection.as_ref().filter(|max| max.0 > MOST_STREAMS) {
-            self.fault(&max.place, format!("invalid number {}: expected {MOST_STREAMS} or less", max.0));
-        }
-        let backoff = raw.backoff.as_ref().map_or(limits.backoff, |raw| self.backoff(raw, limits.backoff));
-        Some(AdsServer {
-            tls,
-            tokens: raw.token_file.iter().map(|file| self.file(file, files::look_at_token)).collect(),
-            tenants: self.tenants(raw),
-            variant: raw.variant.as_ref().map(|variant| variant.value.into()),
-            quirks: quirks(raw),
-            connect_timeout: or(&raw.connect_timeout, Pause(CONNECT_TIMEOUT)).0,
-            life: self.life(raw.liveness.as_ref().map(|probe| &probe.value)),
-            keepalive: self.keepalive(raw.keepalive.as_ref().map(|probe| &probe.value)),
-            backoff,
-            max_streams_per_connection: streams,
-            ..plain_server(uri.0.clone(), limits.message_bytes)
-        })
+fn server(raw: &Server, uri: &Located<ServerUri>, limits: SourceLimits, checker: &mut Checker) -> Option<AdsServer> {
+    let is_encrypted = uri.0.scheme_str() == Some("https");
+    if !is_encrypted {
+        tls::without_tls(raw, checker);
     }
+    let tls = if is_encrypted { Some(tls::check(raw.tls.as_ref(), uri, checker)?) } else { None };
+    within(&raw.max_request_bytes, SHORTEST_REQUEST, LONGEST_MESSAGE, "the longest message of gRPC", checker);
+    let streams = or(&raw.max_streams_per_connection, Positive(MAX_STREAMS_PER_CONNECTION)).0;
+    if let Some(max) = raw.max_streams_per_connection.as_ref().filter(|max| max.0 > MOST_STREAMS) {
+        checker.fault(&max.place, format!("invalid number {}: expected {MOST_STREAMS} or less", max.0));
+    }
+    let backoff = raw.backoff.as_ref().map_or(limits.backoff, |raw| connection::backoff(raw, limits.backoff, checker));
+    Some(AdsServer {
+        tls,
+        tokens: raw.token_file.iter().map(|file| checker.file(file, files::look_at_token)).collect(),
+        tenants: tls::tenants(raw, checker),
+        variant: raw.variant.as_ref().map(|variant| variant.value.into()),
+        quirks: quirks(raw),
+        connect_timeout: or(&raw.connect_timeout, Pause(CONNECT_TIMEOUT)).0,
+        life: connection::life(raw.liveness.as_ref().map(|probe| &probe.value)),
+        keepalive: connection::keepalive(raw.keepalive.as_ref().map(|probe| &probe.value)),
+        backoff,
+        max_streams_per_connection: streams,
+        ..plain_server(uri.0.clone(), limits.message_bytes)
+    })
 }
 
 fn quirks(raw: &Server) -> ServerQuirks {

@@ -10,72 +10,66 @@ use crate::tls::OwnCertificate;
 use crate::upstream::{TenantCredentials, TlsFiles, TlsWords};
 use crate::xds::NamePattern;
 
-impl Checker<'_> {
-    pub(super) fn tls(&mut self, raw: Option<&Located<Tls>>, uri: &Located<ServerUri>) -> Option<TlsFiles> {
-        let given = raw.and_then(|raw| raw.server_name.as_ref());
-        let server_name = given.map(|name| name.0.clone()).or_else(|| name_in(&uri.0));
-        if server_name.is_none() {
-            self.fault(&uri.place, "the host cannot be the name in a certificate: expected tls.server_name beside it");
-        }
-        let own = raw.and_then(|raw| self.own_certificate(&raw.place, &raw.certificate, &raw.key));
-        let ca = raw.and_then(|raw| raw.ca.as_ref()).map(|ca| self.file(ca, look_at_cas));
-        Some(TlsFiles { ca, own, server_name: server_name?, words: TlsWords::CONFIGURATION })
+pub(super) fn check(raw: Option<&Located<Tls>>, uri: &Located<ServerUri>, checker: &mut Checker) -> Option<TlsFiles> {
+    let given = raw.and_then(|raw| raw.server_name.as_ref());
+    let server_name = given.map(|name| name.0.clone()).or_else(|| name_in(&uri.0));
+    if server_name.is_none() {
+        checker.fault(&uri.place, "the host cannot be the name in a certificate: expected tls.server_name beside it");
     }
+    let own = raw.and_then(|raw| own_certificate(&raw.place, &raw.certificate, &raw.key, checker));
+    let ca = raw.and_then(|raw| raw.ca.as_ref()).map(|ca| checker.file(ca, look_at_cas));
+    Some(TlsFiles { ca, own, server_name: server_name?, words: TlsWords::CONFIGURATION })
+}
 
-    fn own_certificate(
-        &mut self,
-        section: &Place,
-        certificate: &Option<Located<FilePath>>,
-        key: &Option<Located<FilePath>>,
-    ) -> Option<OwnCertificate> {
-        let mut lonely = |there: &Located<_>, other: &str| {
-            if !self.found.has_fault_within(&section.key(other)) {
-                self.found.fault(&there.place, format!("missing {other}: certificate and key go together"));
-            }
-        };
-        match (certificate, key) {
-            (Some(certificate), Some(key)) => {
-                let place = &key.place;
-                let (certificate, key) = (self.file(certificate, look_at_certificates), self.file(key, look_at_key));
-                if self.opens_files
-                    && let Err(fault) = look_at_pair(&certificate, &key)
-                {
-                    self.found.unusable(place, fault.to_string());
-                }
-                return Some(OwnCertificate { certificate, key });
-            }
-            (Some(certificate), None) => lonely(certificate, "key"),
-            (None, Some(key)) => lonely(key, "certificate"),
-            (None, None) => {}
+fn own_certificate(
+    section: &Place,
+    certificate: &Option<Located<FilePath>>,
+    key: &Option<Located<FilePath>>,
+    checker: &mut Checker,
+) -> Option<OwnCertificate> {
+    let mut lonely = |there: &Located<_>, other: &str| {
+        if !checker.has_fault_within(&section.key(other)) {
+            checker.fault(&there.place, format!("missing {other}: certificate and key go together"));
         }
-        None
+    };
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => {
+            let place = &key.place;
+            let (certificate, key) = (checker.file(certificate, look_at_certificates), checker.file(key, look_at_key));
+            checker.look(place, || look_at_pair(&certificate, &key));
+            return Some(OwnCertificate { certificate, key });
+        }
+        (Some(certificate), None) => lonely(certificate, "key"),
+        (None, Some(key)) => lonely(key, "certificate"),
+        (None, None) => {}
     }
+    None
+}
 
-    /// Returns what the server is shown for each tenant.
-    pub(super) fn tenants(&mut self, raw: &Server) -> Vec<TenantCredentials> {
-        let entries = raw.tenants.iter().flat_map(|entries| &entries.0);
-        let credentials = entries.map(|entry| {
-            let names = entry.names.0.iter().flat_map(|names| &names.0);
-            let own = self.own_certificate(&entry.place, &entry.certificate, &entry.key);
-            TenantCredentials {
-                tenants: names.map(|name| NamePattern::parse(&name.0)).collect(),
-                own,
-                tokens: entry.token_file.iter().map(|file| self.file(file, look_at_token)).collect(),
-            }
-        });
-        credentials.collect()
+/// Returns what the server is shown for each tenant.
+pub(super) fn tenants(raw: &Server, checker: &mut Checker) -> Vec<TenantCredentials> {
+    let entries = raw.tenants.iter().flat_map(|entries| &entries.0);
+    let credentials = entries.map(|entry| {
+        let names = entry.names.0.iter().flat_map(|names| &names.0);
+        let own = own_certificate(&entry.place, &entry.certificate, &entry.key, checker);
+        TenantCredentials {
+            tenants: names.map(|name| NamePattern::parse(&name.0)).collect(),
+            own,
+            tokens: entry.token_file.iter().map(|file| checker.file(file, look_at_token)).collect(),
+        }
+    });
+    credentials.collect()
+}
+
+/// Reports keys that have no effect, or must not be used, without TLS.
+pub(super) fn without_tls(raw: &Server, checker: &mut Checker) {
+    if let Some(tls) = &raw.tls {
+        checker.fault(&tls.place, "requires an https:// URI");
     }
-
-    /// Reports keys that have no effect, or must not be used, without TLS.
-    pub(super) fn without_tls(&mut self, raw: &Server) {
-        if let Some(tls) = &raw.tls {
-            self.fault(&tls.place, "requires an https:// URI");
-        }
-        if let Some(tenants) = &raw.tenants {
-            self.fault(&tenants.place, "requires an https:// URI: certificates and tokens are for TLS");
-        }
-        if let Some(token) = &raw.token_file {
-            self.fault(&token.place, "requires an https:// URI: a token is never sent without TLS");
-        }
+    if let Some(tenants) = &raw.tenants {
+        checker.fault(&tenants.place, "requires an https:// URI: certificates and tokens are for TLS");
+    }
+    if let Some(token) = &raw.token_file {
+        checker.fault(&token.place, "requires an https:// URI: a token is never sent without TLS");
     }
 }
