@@ -49,19 +49,19 @@ impl Get {
         let absent = |status: &NameStatus| matches!(status, NameStatus::Absent);
         let trouble = query.statuses().values().any(|status| *status == NameStatus::Trouble);
         let output = self.asking.output;
-        let secret = query.held().iter().find(|(_, held)| output == Output::Wire && printer.has_secrets(held));
+        let secret = query.received().iter().find(|(_, received)| output == Output::Wire && printer.has_secrets(received));
         if let Some((name, _)) = secret.filter(|_| !printer.secrets) {
             note(&format!("{} contains secrets; --show-secrets writes it in this format", plain(name)));
             return ExitCode::from(FAILED);
         }
         // Prints what was received, even after an error.
-        let shown = match failure.is_some() && query.held().is_empty() {
+        let shown = match failure.is_some() && query.received().is_empty() {
             true => Ok(()),
             false => show(query, &printer, &mut io::stdout().lock()),
         };
         if let Some(failure) = &failure {
             note(&failure.to_string());
-        } else if query.held().is_empty() && query.is_open_ended() {
+        } else if query.received().is_empty() && query.is_open_ended() {
             note(&format!("the server has no {} for this node", query.question().kind.name()));
         }
         match shown {
@@ -138,20 +138,20 @@ fn note_change(change: &Change) {
 fn show(query: &QueryState, printer: &Printer, out: &mut impl Write) -> io::Result<()> {
     match printer.output {
         Output::Yaml | Output::Text => {
-            for (number, (name, held)) in query.held().iter().enumerate() {
+            for (number, (name, received)) in query.received().iter().enumerate() {
                 if number > 0 && printer.output == Output::Yaml {
                     writeln!(out, "---")?;
                 }
-                write!(out, "{}", printer.text(name, held))?;
+                write!(out, "{}", printer.text(name, received))?;
             }
         }
         Output::Json => {
-            let all: Vec<_> = query.held().iter().map(|(name, held)| printer.document(name, held)).collect();
+            let all: Vec<_> = query.received().iter().map(|(name, received)| printer.document(name, received)).collect();
             serde_json::to_writer_pretty(&mut *out, &all)?;
             writeln!(out)?;
         }
         Output::Names => {
-            for name in query.held().keys() {
+            for name in query.received().keys() {
                 writeln!(out, "{}", plain(name))?;
             }
         }
@@ -162,14 +162,14 @@ fn show(query: &QueryState, printer: &Printer, out: &mut impl Write) -> io::Resu
 
 /// Encodes the resources in wrappers, so that nothing is lost.
 fn wire(query: &QueryState) -> Vec<u8> {
-    let resources = query.held().iter().map(|(name, held)| {
+    let resources = query.received().iter().map(|(name, received)| {
         let wrapper = Resource {
             name: name.clone(),
-            version: held.version.clone(),
-            aliases: held.aliases.clone(),
-            ttl: held.ttl.and_then(|ttl| ttl.try_into().ok()),
-            metadata: held.metadata.clone(),
-            resource: Some(held.resource.clone()),
+            version: received.version.clone(),
+            aliases: received.aliases.clone(),
+            ttl: received.ttl.and_then(|ttl| ttl.try_into().ok()),
+            metadata: received.metadata.clone(),
+            resource: Some(received.resource.clone()),
             ..Resource::default()
         };
         Any { type_url: format!("type.googleapis.com/{WRAPPER_TYPE}"), value: wrapper.encode_to_vec().into() }

@@ -36,8 +36,8 @@ pub(super) struct Document<'a> {
 }
 
 impl Printer {
-    pub(crate) fn document<'a>(&self, name: &'a str, held: &'a ReceivedResource) -> Document<'a> {
-        let metadata = held.metadata.as_ref().map(|bytes| {
+    pub(crate) fn document<'a>(&self, name: &'a str, received: &'a ReceivedResource) -> Document<'a> {
+        let metadata = received.metadata.as_ref().map(|bytes| {
             let type_url = "type.googleapis.com/envoy.config.core.v3.Metadata".into();
             let mut shown = self.json(&Any { type_url, value: bytes.clone() });
             shown.as_object_mut().map(|fields| fields.remove("@type"));
@@ -45,26 +45,26 @@ impl Printer {
         });
         Document {
             name,
-            version: &held.version,
-            aliases: &held.aliases,
-            ttl: held.ttl.map(|ttl| format!("{}s", ttl.as_secs_f64())),
+            version: &received.version,
+            aliases: &received.aliases,
+            ttl: received.ttl.map(|ttl| format!("{}s", ttl.as_secs_f64())),
             metadata,
-            resource: self.json(&held.resource),
+            resource: self.json(&received.resource),
         }
     }
 
     /// Formats one resource, with a line break at its end.
-    pub(crate) fn text(&self, name: &str, held: &ReceivedResource) -> String {
+    pub(crate) fn text(&self, name: &str, received: &ReceivedResource) -> String {
         if self.output == Output::Text {
-            return self.proto_text(name, held);
+            return self.proto_text(name, received);
         }
-        let yaml = serde_saphyr::to_string(&self.document(name, held));
+        let yaml = serde_saphyr::to_string(&self.document(name, received));
         yaml.unwrap_or_else(|error| format!("name: {name:?} # it cannot be written as YAML: {error}\n"))
     }
 
     /// Whether the resource has fields that are redacted.
-    pub(crate) fn has_secrets(&self, held: &ReceivedResource) -> bool {
-        let bytes = held.resource.encode_to_vec();
+    pub(crate) fn has_secrets(&self, received: &ReceivedResource) -> bool {
+        let bytes = received.resource.encode_to_vec();
         let redacted = self.transcoder.redacted_json(ANY, &bytes, UnknownAny::Wrap);
         match (self.transcoder.to_json(ANY, &bytes, UnknownAny::Wrap), redacted) {
             (Ok(full), Ok(redacted)) => full != redacted,
@@ -72,15 +72,15 @@ impl Printer {
         }
     }
 
-    fn proto_text(&self, name: &str, held: &ReceivedResource) -> String {
+    fn proto_text(&self, name: &str, received: &ReceivedResource) -> String {
         let mut out = format!("# {}", plain(name));
-        if !held.version.is_empty() {
-            let _ = write!(out, ", version {}", plain(&held.version)); // writing to a String does not fail
+        if !received.version.is_empty() {
+            let _ = write!(out, ", version {}", plain(&received.version)); // writing to a String does not fail
         }
-        if !self.secrets && self.has_secrets(held) {
+        if !self.secrets && self.has_secrets(received) {
             return out + "\n# contains secrets; --show-secrets shows it in this format\n";
         }
-        let text = self.transcoder.to_text(ANY, &held.resource.encode_to_vec(), UnknownAny::Wrap);
+        let text = self.transcoder.to_text(ANY, &received.resource.encode_to_vec(), UnknownAny::Wrap);
         out + "\n" + &text.unwrap_or_else(|error| format!("# it cannot be shown: {error}\n"))
     }
 
@@ -123,7 +123,7 @@ mod tests {
             &metadata,
             crate::transcode::Strictness::Strict,
         );
-        let held = ReceivedResource {
+        let received = ReceivedResource {
             version: "7".into(),
             aliases: vec!["x".into(), "y".into()],
             ttl: Some(Duration::from_millis(1500)),
@@ -131,13 +131,13 @@ mod tests {
             resource: body.clone(),
         };
         let printer = Printer { transcoder: Transcoder::envoy(), output: Output::Json, secrets: false };
-        let shown = serde_json::to_value(printer.document("a", &held)).unwrap();
+        let shown = serde_json::to_value(printer.document("a", &received)).unwrap();
         let resource = json!({"@type": body.type_url});
         let expected = json!({
             "name": "a", "version": "7", "aliases": ["x", "y"], "ttl": "1.5s", "metadata": metadata, "resource": resource,
         });
         assert_eq!(shown, expected);
-        let bare = ReceivedResource { version: String::new(), aliases: Vec::new(), ttl: None, metadata: None, ..held };
+        let bare = ReceivedResource { version: String::new(), aliases: Vec::new(), ttl: None, metadata: None, ..received };
         let shown = serde_json::to_value(printer.document("a", &bare)).unwrap();
         assert_eq!(shown, json!({"name": "a", "resource": resource}));
     }

@@ -14,7 +14,7 @@ use super::query_state::Question;
 use crate::protocol::session::Variant;
 use crate::transcode::{TranscodeError, Transcoder};
 use crate::upstream::AdsServer;
-use crate::xds::{ERRORS_FEATURE, NameFault, TypeTable, UnknownType, Xdstp};
+use crate::xds::{ERRORS_FEATURE, NameFault, TypeTable, UnknownType, Xdstp, type_by_word};
 
 #[derive(Debug, Args)]
 pub(super) struct QueryArgs {
@@ -118,7 +118,7 @@ impl QueryArgs {
             Some(Ok(name)) => Ok(name.kind.clone()),
             Some(Err(error)) => Err(ArgumentError::Name { name: self.kind.clone(), error: *error }),
         };
-        let kind = word.and_then(|word| TypeTable::new().by_word(&word).map_err(ArgumentError::Type));
+        let kind = word.and_then(|word| type_by_word(&TypeTable::new(), &word).map_err(ArgumentError::Type));
         let kind = kind.map_err(|error| faults.push(error)).ok();
         let names: Vec<_> = named.iter().map(|_| self.kind.clone()).chain(self.names.iter().cloned()).collect();
         let node = self.node().map_err(|fault| faults.push(fault)).ok();

@@ -2,16 +2,19 @@
 //!
 //! It ACKs everything: operators want to see the resources, valid or not.
 
+mod received;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use bytes::Bytes;
 
+pub(super) use self::received::ReceivedResource;
+use self::received::{received_of, name_in, name_of_nameless, type_name, unwrapped, wrapper_name};
 use crate::proto::code::NOT_FOUND;
 use crate::proto::discovery::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource, ResourceError,
 };
-use crate::proto::{Any, Request, Response};
+use crate::proto::{Request, Response};
 use crate::protocol::session::Variant;
 use crate::xds::{Name, Type, WILDCARD, Xdstp};
 
@@ -24,17 +27,6 @@ pub(super) struct Question {
     pub(crate) names: Vec<String>,
     /// The encoded node.
     pub(crate) node: Bytes,
-}
-
-/// One resource as it was sent.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct ReceivedResource {
-    /// Its own version, or that of the response if it has none.
-    pub(crate) version: String,
-    pub(crate) aliases: Vec<String>,
-    pub(crate) ttl: Option<Duration>,
-    pub(crate) metadata: Option<Bytes>,
-    pub(crate) resource: Any,
 }
 
 /// A change.
@@ -76,7 +68,7 @@ pub(super) struct QueryState {
     question: Question,
     /// The variant of the last stream. Versions of one variant mean nothing in the other.
     variant: Option<Variant>,
-    held: BTreeMap<String, ReceivedResource>,
+    received: BTreeMap<String, ReceivedResource>,
     /// The state of each requested name, without wildcards and globs, for which there is no such state.
     statuses: BTreeMap<Name, NameStatus>,
     answered: bool,
@@ -86,15 +78,15 @@ impl QueryState {
     pub(crate) fn new(question: Question) -> Self {
         let single = question.names.iter().filter(|name| !is_open_ended(name));
         let statuses = single.map(|name| (Name::canonical(name), NameStatus::Unknown)).collect();
-        Self { question, variant: None, held: BTreeMap::new(), statuses, answered: false }
+        Self { question, variant: None, received: BTreeMap::new(), statuses, answered: false }
     }
 
     pub(crate) fn question(&self) -> &Question {
         &self.question
     }
 
-    pub(crate) fn held(&self) -> &BTreeMap<String, ReceivedResource> {
-        &self.held
+    pub(crate) fn received(&self) -> &BTreeMap<String, ReceivedResource> {
+        &self.received
     }
 
     pub(crate) fn statuses(&self) -> &BTreeMap<Name, NameStatus> {
@@ -122,13 +114,13 @@ impl QueryState {
                 Request::Sotw(DiscoveryRequest { node, type_url, resource_names: names, ..Default::default() })
             }
             Variant::Delta => {
-                let versions = self.held.iter().filter(|(_, held)| before == Some(variant) && !held.version.is_empty());
+                let versions = self.received.iter().filter(|(_, received)| before == Some(variant) && !received.version.is_empty());
                 Request::Delta(DeltaDiscoveryRequest {
                     node,
                     type_url,
                     resource_names_subscribe: names,
                     initial_resource_versions: versions
-                        .map(|(name, held)| (name.clone(), held.version.clone()))
+                        .map(|(name, received)| (name.clone(), received.version.clone()))
                         .collect(),
                     ..Default::default()
                 })
@@ -158,13 +150,13 @@ impl QueryState {
         let mut named = BTreeSet::new();
         let only = response.resources.len() == 1;
         for (number, any) in response.resources.into_iter().enumerate() {
-            let (name, held) = self.unwrapped(any, &response.version_info);
-            let name = name.unwrap_or_else(|| self.name_of_nameless(only, number));
+            let (name, received) = unwrapped(any, &self.question.kind, &response.version_info);
+            let name = name.unwrap_or_else(|| name_of_nameless(&self.question.names, only, number));
             named.insert(name.clone());
-            self.set(name, held, Variant::Sotw, &mut changes);
+            self.set(name, received, Variant::Sotw, &mut changes);
         }
         if self.question.kind.info().full_state {
-            let gone: Vec<_> = self.held.keys().filter(|name| !named.contains(*name)).cloned().collect();
+            let gone: Vec<_> = self.received.keys().filter(|name| !named.contains(*name)).cloned().collect();
             gone.iter().for_each(|name| self.gone(name, &mut changes));
             let there: BTreeSet<_> = named.iter().map(|name| Name::canonical(name)).collect();
             let absent: Vec<_> = self.statuses.keys().filter(|name| !there.contains(*name)).cloned().collect();
@@ -198,16 +190,16 @@ impl QueryState {
     fn take(&mut self, resource: Resource, changes: &mut Vec<Change>) {
         let name = wrapper_name(&resource);
         let aliases = resource.aliases.clone();
-        match held_of(resource) {
-            Some(held) => {
-                let name = name.or_else(|| self.name_in(&held.resource));
-                let name = name.unwrap_or_else(|| self.name_of_nameless(true, 0));
-                self.set(name, held, Variant::Delta, changes);
+        match received_of(resource) {
+            Some(received) => {
+                let name = name.or_else(|| name_in(&received.resource, &self.question.kind));
+                let name = name.unwrap_or_else(|| name_of_nameless(&self.question.names, true, 0));
+                self.set(name, received, Variant::Delta, changes);
             }
             // Without a body, the resource is the one cached; if there is none, it does not exist (DELTA-39).
             None => {
                 for name in name.into_iter().chain(aliases) {
-                    if !self.held.contains_key(&name) {
+                    if !self.received.contains_key(&name) {
                         self.gone(&name, changes);
                     }
                 }
@@ -215,12 +207,12 @@ impl QueryState {
         }
     }
 
-    fn set(&mut self, name: String, held: ReceivedResource, variant: Variant, changes: &mut Vec<Change>) {
-        for known in held.aliases.iter().chain([&name]) {
+    fn set(&mut self, name: String, received: ReceivedResource, variant: Variant, changes: &mut Vec<Change>) {
+        for known in received.aliases.iter().chain([&name]) {
             self.mark(known, NameStatus::There);
         }
-        let before = self.held.insert(name.clone(), held);
-        let now = &self.held[&name];
+        let before = self.received.insert(name.clone(), received);
+        let now = &self.received[&name];
         // In SotW the version is that of a set, not of one resource.
         let same = before.as_ref().is_some_and(|before| match variant {
             Variant::Delta => before == now,
@@ -233,12 +225,12 @@ impl QueryState {
 
     fn gone(&mut self, name: &str, changes: &mut Vec<Change>) {
         let was_absent = self.mark(name, NameStatus::Absent) == Some(NameStatus::Absent);
-        let by_alias = || self.held.iter().find(|(_, held)| held.aliases.iter().any(|alias| alias == name));
-        let key = match self.held.contains_key(name) {
+        let by_alias = || self.received.iter().find(|(_, received)| received.aliases.iter().any(|alias| alias == name));
+        let key = match self.received.contains_key(name) {
             true => Some(name.to_owned()),
             false => by_alias().map(|(key, _)| key.clone()),
         };
-        match key.and_then(|key| self.held.remove_entry(&key)) {
+        match key.and_then(|key| self.received.remove_entry(&key)) {
             Some((name, before)) => changes.push(Change::Removed { name, before }),
             None if !was_absent => changes.push(Change::Absent { name: name.into() }),
             None => {}
@@ -261,7 +253,7 @@ impl QueryState {
 
     /// Sets the state of a requested name, and returns the one before.
     fn mark(&mut self, name: &str, status: NameStatus) -> Option<NameStatus> {
-        self.statuses.get_mut(&Name::canonical(name)).map(|held| std::mem::replace(held, status))
+        self.statuses.get_mut(&Name::canonical(name)).map(|received| std::mem::replace(received, status))
     }
 
     /// Returns the names for requests. Older servers know `*` only in its legacy form, if the type has one (UP-7).
@@ -274,26 +266,10 @@ impl QueryState {
     }
 }
 
-fn wrapper_name(resource: &Resource) -> Option<String> {
-    let other = || resource.resource_name.as_ref().map(|name| name.name.clone());
-    Some(resource.name.clone()).filter(|name| !name.is_empty()).or_else(other).filter(|name| !name.is_empty())
-}
-
-fn held_of(resource: Resource) -> Option<ReceivedResource> {
-    let ttl = resource.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
-    let Resource { version, aliases, metadata, .. } = resource;
-    Some(ReceivedResource { version, aliases, ttl, metadata, resource: resource.resource? })
-}
-
 /// Whether it is `*` or a glob, which stand for all names that match.
 fn is_open_ended(name: &str) -> bool {
     name == WILDCARD || (Xdstp::is_new_style(name) && Xdstp::parse(name).is_ok_and(|name| name.is_glob()))
 }
 
-fn type_name(type_url: &str) -> &str {
-    type_url.rsplit_once('/').map_or(type_url, |(_, name)| name)
-}
-
 #[cfg(test)]
 mod tests;
-mod unwrap;

@@ -93,7 +93,7 @@ impl Watch {
                     last_error = Some(plain(&reason));
                 }
                 Event::News(changes) => {
-                    if changes.is_empty() && std::mem::take(&mut first) && client.query.held().is_empty() {
+                    if changes.is_empty() && std::mem::take(&mut first) && client.query.received().is_empty() {
                         note(&format!("the server has no {} yet", client.query.question().kind.name()));
                     }
                     first = false;
@@ -145,7 +145,7 @@ impl<O: Write> ChangePrinter<O> {
     fn difference(&mut self, change: &Change, query: &QueryState) -> io::Result<()> {
         match change {
             Change::Set { name, before } => {
-                let Some(now) = query.held().get(name) else { return Ok(()) };
+                let Some(now) = query.received().get(name) else { return Ok(()) };
                 let new = self.printer.text(name, now);
                 match before {
                     None => {
@@ -190,7 +190,7 @@ impl<O: Write> ChangePrinter<O> {
     fn json(&mut self, change: &Change, query: &QueryState) -> io::Result<()> {
         let line = match change {
             Change::Set { name, before } => {
-                let Some(now) = query.held().get(name) else { return Ok(()) };
+                let Some(now) = query.received().get(name) else { return Ok(()) };
                 let what = if before.is_some() { "changed" } else { "added" };
                 json!({ "change": what, "name": name, "now": self.printer.document(name, now) })
             }
@@ -213,10 +213,10 @@ impl<O: Write> ChangePrinter<O> {
     }
 }
 
-fn title(name: &str, held: &ReceivedResource) -> String {
-    match held.version.is_empty() {
+fn title(name: &str, received: &ReceivedResource) -> String {
+    match received.version.is_empty() {
         true => plain(name),
-        false => format!("{}, version {}", plain(name), plain(&held.version)),
+        false => format!("{}, version {}", plain(name), plain(&received.version)),
     }
 }
 

@@ -20,7 +20,7 @@ use tonic::codegen::Service;
 
 use super::AdsServer;
 use super::observed_socket::{CLOSED, ConnectionState, ObservedSocket, Socket};
-use super::server::TlsFiles;
+use super::tls::TlsFiles;
 use crate::tls::TlsFileError;
 
 /// Makes the one connection of a channel. A balancer could route a second one to another server, whose answers are no evidence

@@ -25,4 +25,5 @@ pub use rest::RestConnector;
 pub(crate) use rest::RestServer;
 #[cfg(feature = "fuzzing")]
 pub(crate) use rest::fuzzing;
-pub(crate) use server::{AdsServer, Keepalive, LifeTimes, TenantCredentials, TlsFiles, TlsWords};
+pub(crate) use server::{AdsServer, Keepalive, LifeTimes, TenantCredentials};
+pub(crate) use tls::{TlsFiles, TlsWords};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
-use rustls::pki_types::ServerName;
 
+use super::tls::TlsFiles;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{BackoffTimes, ServerQuirks};
 use crate::tls::OwnCertificate;
@@ -74,32 +74,6 @@ impl Default for Keepalive {
     fn default() -> Self {
         Self { interval: Some(Duration::from_secs(300)), timeout: Duration::from_secs(20) }
     }
-}
-
-/// The certificate files for a server. They are read again for each connection (BOOT-8).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TlsFiles {
-    /// The CAs that may sign the server's certificate; by default those that the system trusts.
-    pub(crate) ca: Option<PathBuf>,
-    pub(crate) own: Option<OwnCertificate>,
-    /// The name that the server's certificate must be for.
-    pub(crate) server_name: ServerName<'static>,
-    pub(crate) words: TlsWords,
-}
-
-/// How errors name what could be given instead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TlsWords {
-    /// Who connects.
-    pub(crate) client: &'static str,
-    pub(crate) ca: &'static str,
-    pub(crate) certificate: &'static str,
-    pub(crate) server_name: &'static str,
-}
-
-impl TlsWords {
-    pub(crate) const CONFIGURATION: Self =
-        Self { client: "the relay", ca: "tls.ca", certificate: "tls.certificate", server_name: "tls.server_name" };
 }
 
 impl AdsServer {

@@ -1,15 +1,40 @@
 //! The TLS settings for one server, from files that are read for each connection, and explanations of TLS errors.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, CertificateError, ClientConfig, InconsistentKeys, RootCertStore};
 
-use super::server::{TlsFiles, TlsWords};
-use crate::tls::{self, TlsFileError};
+use crate::tls::{self, OwnCertificate, TlsFileError};
+
+/// The certificate files for a server. They are read again for each connection (BOOT-8).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    /// The CAs that may sign the server's certificate; by default those that the system trusts.
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) own: Option<OwnCertificate>,
+    /// The name that the server's certificate must be for.
+    pub(crate) server_name: ServerName<'static>,
+    pub(crate) words: TlsWords,
+}
+
+/// How errors name what could be given instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TlsWords {
+    /// Who connects.
+    pub(crate) client: &'static str,
+    pub(crate) ca: &'static str,
+    pub(crate) certificate: &'static str,
+    pub(crate) server_name: &'static str,
+}
+
+impl TlsWords {
+    pub(crate) const CONFIGURATION: Self =
+        Self { client: "the relay", ca: "tls.ca", certificate: "tls.certificate", server_name: "tls.server_name" };
+}
 
 impl TlsFiles {
     pub(super) async fn read(&self, alpn: &[u8]) -> Result<ClientConfig, TlsFileError> {

@@ -48,7 +48,7 @@ pub use services::{LOADS_PATH, LOADS_PATH_V2};
 pub(crate) use services::{Method, Scope, Shape, service_names};
 pub use stated_versions::{HeldVersions, StatedEntries, StatedVersions, StatedVersionsStore};
 pub use store::BodyStore;
-pub(crate) use type_words::{UnknownType, short_type_name};
+pub(crate) use type_words::{UnknownType, short_type_name, type_by_word};
 pub(crate) use types::{EmptyFirst, References, Role};
 pub use types::{Type, TypeInfo, TypeTable, WRAPPER_TYPE};
 pub(crate) use version::{ContentHash, SetVersion, VersionText};

@@ -10,32 +10,30 @@ pub(crate) struct UnknownType {
     hint: String,
 }
 
-impl TypeTable {
-    /// Returns a type by a short name, its message name, or its URL. A name with a dot that is not in the table is a type of the user's
-    /// own, unless it looks misspelt.
-    pub(crate) fn by_word(&self, text: &str) -> Result<Type, UnknownType> {
-        let lower = text.to_lowercase();
-        if let Some((_, name)) = WORDS.iter().find(|(words, _)| words.contains(&lower.as_str())) {
-            return Ok(self.resolve(name));
-        }
-        let own = text.rsplit_once('/').map_or(text, |(_, name)| name);
-        if own.contains('.') {
-            let near = if self.knows(own) { None } else { nearest(own, self.names(), 3) };
-            return match near {
-                None => Ok(self.resolve(text)),
-                Some(known) => Err(UnknownType { text: text.to_owned(), hint: format!("did you mean {known}?") }),
-            };
-        }
-        let words = WORDS.iter().flat_map(|(words, _)| words.iter().copied());
-        let hint = match nearest(&lower, words, lower.len() / 3) {
-            Some(word) => format!("did you mean {word}?"),
-            None => {
-                let known: Vec<_> = WORDS.iter().map(|(words, _)| words[..2].join(" or ")).collect();
-                format!("expected {}, or a full type URL", known.join(", "))
-            }
-        };
-        Err(UnknownType { text: text.to_owned(), hint })
+/// Returns a type by a short name, its message name, or its URL. A name with a dot that is not in the table is a type of the user's
+/// own, unless it looks misspelt.
+pub(crate) fn type_by_word(table: &TypeTable, text: &str) -> Result<Type, UnknownType> {
+    let lower = text.to_lowercase();
+    if let Some((_, name)) = WORDS.iter().find(|(words, _)| words.contains(&lower.as_str())) {
+        return Ok(table.resolve(name));
     }
+    let own = text.rsplit_once('/').map_or(text, |(_, name)| name);
+    if own.contains('.') {
+        let near = if table.knows(own) { None } else { nearest(own, table.names(), 3) };
+        return match near {
+            None => Ok(table.resolve(text)),
+            Some(known) => Err(UnknownType { text: text.to_owned(), hint: format!("did you mean {known}?") }),
+        };
+    }
+    let words = WORDS.iter().flat_map(|(words, _)| words.iter().copied());
+    let hint = match nearest(&lower, words, lower.len() / 3) {
+        Some(word) => format!("did you mean {word}?"),
+        None => {
+            let known: Vec<_> = WORDS.iter().map(|(words, _)| words[..2].join(" or ")).collect();
+            format!("expected {}, or a full type URL", known.join(", "))
+        }
+    };
+    Err(UnknownType { text: text.to_owned(), hint })
 }
 
 /// Returns the usual short name of a type, such as CDS, or the last part of its message name.
@@ -77,7 +75,7 @@ mod tests {
             assert!(table.knows(name), "{name}");
             for word in *words {
                 assert!(seen.insert(word), "{word} twice");
-                assert_eq!(table.by_word(&word.to_uppercase()).unwrap().name(), *name);
+                assert_eq!(type_by_word(&table, &word.to_uppercase()).unwrap().name(), *name);
             }
         }
     }
@@ -86,9 +84,9 @@ mod tests {
     fn a_type_in_full_needs_no_word_and_of_an_unknown_word_the_nearest_is_named() {
         let table = TypeTable::new();
         for text in ["type.googleapis.com/my.Own", "my.Own", "type.googleapis.com/envoy.config.cluster.v3.Cluster"] {
-            assert!(table.by_word(text).is_ok(), "{text}");
+            assert!(type_by_word(&table, text).is_ok(), "{text}");
         }
-        let error = |text| table.by_word(text).unwrap_err().to_string();
+        let error = |text| type_by_word(&table, text).unwrap_err().to_string();
         assert!(error("pods").contains("expected lds or listeners"), "{}", error("pods"));
         assert_eq!(error("clutsers"), "unknown type \"clutsers\": did you mean clusters?");
         assert_eq!(

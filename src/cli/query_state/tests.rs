@@ -102,7 +102,7 @@ fn absence_shows_in_sotw_where_a_set_is_whole_and_nowhere_else() {
     assert_eq!(apply(&mut endpoints, sotw(EDS, "1", &["a"])), ["+a"]);
     assert!(!endpoints.is_known());
     assert_eq!(apply(&mut endpoints, sotw(EDS, "2", &["b"])), ["+b"], "what is not repeated stays");
-    assert!(endpoints.is_known() && endpoints.held().len() == 2);
+    assert!(endpoints.is_known() && endpoints.received().len() == 2);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn another_version_of_a_whole_set_is_no_change_of_what_is_in_it() {
     assert_eq!(apply(&mut query, sotw(CDS, "1", &["a"])), ["+a"]);
     assert!(query.is_known() && query.is_open_ended());
     assert_eq!(apply(&mut query, sotw(CDS, "2", &["a", "b"])), ["+b"]);
-    assert_eq!(query.held()["a"].version, "2");
+    assert_eq!(query.received()["a"].version, "2");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn wrappers_are_opened_and_other_types_are_passed_over() {
     let resources = vec![Any { type_url, value: wrapper.encode_to_vec().into() }];
     let response = DiscoveryResponse { version_info: "4".into(), resources, ..Default::default() };
     assert_eq!(apply(&mut query, Response::Sotw(response)), ["+x"]);
-    assert_eq!((&*query.held()["x"].version, query.held()["x"].ttl), ("4", Some(Duration::from_secs(3))));
+    assert_eq!((&*query.received()["x"].version, query.received()["x"].ttl), ("4", Some(Duration::from_secs(3))));
     let (changes, answer) = query.apply(sotw(CDS, "1", &["c"]));
     assert_eq!((words(&changes), answer), (vec![CDS.to_owned()], None));
 }
@@ -215,7 +215,7 @@ fn what_is_known_of_a_name_is_the_last_that_was_said_of_it() {
     };
     assert_eq!(status(failed(7), &["a: no (PermissionDenied)"]), NameStatus::Trouble);
     assert_eq!(status(delta(EDS, &[("a", "1")], &[]), &["+a"]), NameStatus::There);
-    assert_eq!(status(failed(13), &["a: no (Internal)"]), NameStatus::Trouble, "it is still held");
+    assert_eq!(status(failed(13), &["a: no (Internal)"]), NameStatus::Trouble, "it is still received");
     assert_eq!(status(failed(5), &["-a"]), NameStatus::Absent);
     assert_eq!(status(failed(5), &[]), NameStatus::Absent);
     assert_eq!(status(delta(EDS, &[("a", "1")], &[]), &["+a"]), NameStatus::There);

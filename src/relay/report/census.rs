@@ -148,12 +148,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::xds::TypeTable;
+    use crate::xds::{TypeTable, type_by_word};
 
     #[test]
     fn clients_are_counted_by_view_type_and_lag_and_the_slowest_are_kept() {
         let table = TypeTable::default();
-        let [clusters, routes] = ["clusters", "routes"].map(|word| table.by_word(word).unwrap());
+        let [clusters, routes] = ["clusters", "routes"].map(|word| type_by_word(&table, word).unwrap());
         let now = Moment::START + Duration::from_secs(100);
         let mut census = Census::with_laggards(2);
         let glance = |kind, state, has_unsent, behind: Option<u64>| TypeGlance {

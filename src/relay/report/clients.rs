@@ -216,7 +216,7 @@ pub(crate) trait HoldingsSource: Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xds::TypeTable;
+    use crate::xds::{TypeTable, type_by_word};
 
     fn of_type(kind: &Type, state: SyncState, behind_seconds: Option<f64>) -> ClientTypeReport {
         ClientTypeReport {
@@ -239,7 +239,7 @@ mod tests {
     fn a_client_is_shown_by_the_type_in_question_and_not_by_its_worst_one() {
         let table = TypeTable::new();
         let [clusters, routes, listeners] =
-            ["clusters", "routes", "listeners"].map(|word| table.by_word(word).unwrap());
+            ["clusters", "routes", "listeners"].map(|word| type_by_word(&table, word).unwrap());
         let client = || ClientReport {
             session: 1,
             peer: String::new(),

@@ -11,7 +11,7 @@ use crate::relay::report::{
     AnswersSource, BrakesReport, Census, ClientHoldings, ClientReport, Dangling, DanglingClusters, HoldingsSource,
     ReleaseQuery, Released, ResourcePage, ResourceQuery, ViewMetrics, ViewReport, ViewSnapshot, WaitReport,
 };
-use crate::xds::{Type, UnknownType};
+use crate::xds::{Type, UnknownType, type_by_word};
 
 impl Views {
     /// Returns the reports of every view.
@@ -35,7 +35,7 @@ impl Views {
 
     /// Returns the type that a short name, a full name or a URL means.
     pub(crate) fn type_of(&self, text: &str) -> Result<Type, UnknownType> {
-        self.table.by_word(text)
+        type_by_word(&self.table, text)
     }
 
     /// Returns, by view, the clusters that routing refers to and that do not exist.

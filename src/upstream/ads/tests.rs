@@ -2,7 +2,8 @@ use rustls::pki_types::ServerName;
 
 use super::*;
 use crate::tls::OwnCertificate;
-use crate::upstream::server::{LifeTimes, TenantCredentials, TlsFiles, TlsWords};
+use crate::upstream::server::{LifeTimes, TenantCredentials};
+use crate::upstream::tls::{TlsFiles, TlsWords};
 
 const SHORT: Duration = Duration::from_secs(29);
 

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use prost_types::value::Kind;
+
+use crate::proto::node::{Locality, Node};
+
 /// A part of a node that may be in the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyField {
@@ -66,6 +70,41 @@ impl KeyField {
 
     pub(crate) fn all_names() -> String {
         FIELD_NAMES.iter().map(|(name, _)| *name).chain(["metadata.<path>"]).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether its value is one text, which a rule can permit.
+    pub(crate) fn is_text(&self) -> bool {
+        use KeyField::*;
+        matches!(self, Id | Cluster | Region | Zone | SubZone | MetadataPath(_))
+    }
+
+    /// Returns its value, if it is a text. Missing fields outside of the metadata are empty.
+    pub(in crate::xds) fn text_in(&self, node: &Node) -> Option<String> {
+        let of_place = |part: fn(&Locality) -> &String| {
+            Some(node.locality.as_ref().map(|place| part(place).clone()).unwrap_or_default())
+        };
+        match self {
+            Self::Id => Some(node.id.clone()),
+            Self::Cluster => Some(node.cluster.clone()),
+            Self::Region => of_place(|place| &place.region),
+            Self::Zone => of_place(|place| &place.zone),
+            Self::SubZone => of_place(|place| &place.sub_zone),
+            Self::MetadataPath(path) => {
+                let (last, parents) = path.split_last()?;
+                let mut object = node.metadata.as_ref()?;
+                for key in parents {
+                    object = match &object.fields.get(key)?.kind {
+                        Some(Kind::StructValue(inner)) => inner,
+                        _ => return None,
+                    };
+                }
+                match &object.fields.get(last)?.kind {
+                    Some(Kind::StringValue(text)) => Some(text.clone()),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
     }
 }
 

@@ -1,0 +1,65 @@
+//! The resources in a response, with or without wrappers, and their names.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+
+use crate::proto::Any;
+use crate::proto::discovery::Resource;
+use crate::xds::{Type, WRAPPER_TYPE, wire};
+
+/// One resource as it was sent.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::cli) struct ReceivedResource {
+    /// Its own version, or that of the response if it has none.
+    pub(crate) version: String,
+    pub(crate) aliases: Vec<String>,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) metadata: Option<Bytes>,
+    pub(crate) resource: Any,
+}
+
+pub(super) fn unwrapped(any: Any, kind: &Type, version: &str) -> (Option<String>, ReceivedResource) {
+    if type_name(&any.type_url) == WRAPPER_TYPE
+        && let Ok(wrapper) = Resource::decode(any.value.clone())
+    {
+        let name = wrapper_name(&wrapper);
+        if let Some(mut received) = received_of(wrapper) {
+            if received.version.is_empty() {
+                received.version = version.into();
+            }
+            return (name.or_else(|| name_in(&received.resource, kind)), received);
+        }
+    }
+    let name = name_in(&any, kind);
+    (name, ReceivedResource { version: version.into(), aliases: Vec::new(), ttl: None, metadata: None, resource: any })
+}
+
+pub(super) fn name_in(any: &Any, kind: &Type) -> Option<String> {
+    let field = kind.info().name_field?;
+    wire::last_text(&any.value, field).map(str::to_owned)
+}
+
+/// Returns a name for a resource of a type without names: the one that was requested, if only one was.
+pub(super) fn name_of_nameless(names: &[String], only: bool, number: usize) -> String {
+    match names {
+        [name] if only => name.clone(),
+        _ => format!("(without a name, {})", number + 1),
+    }
+}
+
+pub(super) fn wrapper_name(resource: &Resource) -> Option<String> {
+    let other = || resource.resource_name.as_ref().map(|name| name.name.clone());
+    Some(resource.name.clone()).filter(|name| !name.is_empty()).or_else(other).filter(|name| !name.is_empty())
+}
+
+pub(super) fn received_of(resource: Resource) -> Option<ReceivedResource> {
+    let ttl = resource.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
+    let Resource { version, aliases, metadata, .. } = resource;
+    Some(ReceivedResource { version, aliases, ttl, metadata, resource: resource.resource? })
+}
+
+pub(super) fn type_name(type_url: &str) -> &str {
+    type_url.rsplit_once('/').map_or(type_url, |(_, name)| name)
+}
