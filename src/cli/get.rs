@@ -49,7 +49,8 @@ impl Get {
         let absent = |status: &NameStatus| matches!(status, NameStatus::Absent);
         let trouble = query.statuses().values().any(|status| *status == NameStatus::Trouble);
         let output = self.asking.output;
-        let secret = query.received().iter().find(|(_, received)| output == Output::Wire && printer.has_secrets(received));
+        let secret =
+            query.received().iter().find(|(_, received)| output == Output::Wire && printer.has_secrets(received));
         if let Some((name, _)) = secret.filter(|_| !printer.secrets) {
             note(&format!("{} contains secrets; --show-secrets writes it in this format", plain(name)));
             return ExitCode::from(FAILED);
@@ -146,7 +147,8 @@ fn show(query: &QueryState, printer: &Printer, out: &mut impl Write) -> io::Resu
             }
         }
         Output::Json => {
-            let all: Vec<_> = query.received().iter().map(|(name, received)| printer.document(name, received)).collect();
+            let all: Vec<_> =
+                query.received().iter().map(|(name, received)| printer.document(name, received)).collect();
             serde_json::to_writer_pretty(&mut *out, &all)?;
             writeln!(out)?;
         }

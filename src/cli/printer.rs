@@ -137,7 +137,8 @@ mod tests {
             "name": "a", "version": "7", "aliases": ["x", "y"], "ttl": "1.5s", "metadata": metadata, "resource": resource,
         });
         assert_eq!(shown, expected);
-        let bare = ReceivedResource { version: String::new(), aliases: Vec::new(), ttl: None, metadata: None, ..received };
+        let bare =
+            ReceivedResource { version: String::new(), aliases: Vec::new(), ttl: None, metadata: None, ..received };
         let shown = serde_json::to_value(printer.document("a", &bare)).unwrap();
         assert_eq!(shown, json!({"name": "a", "resource": resource}));
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 pub(super) use self::received::ReceivedResource;
-use self::received::{received_of, name_in, name_of_nameless, type_name, unwrapped, wrapper_name};
+use self::received::{name_in, name_of_nameless, received_of, type_name, unwrapped, wrapper_name};
 use crate::proto::code::NOT_FOUND;
 use crate::proto::discovery::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource, ResourceError,
@@ -114,7 +114,10 @@ impl QueryState {
                 Request::Sotw(DiscoveryRequest { node, type_url, resource_names: names, ..Default::default() })
             }
             Variant::Delta => {
-                let versions = self.received.iter().filter(|(_, received)| before == Some(variant) && !received.version.is_empty());
+                let versions = self
+                    .received
+                    .iter()
+                    .filter(|(_, received)| before == Some(variant) && !received.version.is_empty());
                 Request::Delta(DeltaDiscoveryRequest {
                     node,
                     type_url,

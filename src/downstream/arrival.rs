@@ -8,31 +8,53 @@ use super::accept::Accepted;
 use super::client_address::{AddressError, AddressSource};
 use super::client_stream::ClientStream;
 use super::connection::{self, ConnectionTimeouts};
-use super::connections::{OpenStream, Place};
+use super::connections::{Connections, Place, ends};
+use super::drain::Drain;
 use super::handshake::{VerifiedClient, secure};
-use super::judged_clients::Judge;
-use super::server::Downstream;
+use super::handshakes::{HandshakeLimits, Handshakes};
+use super::judged_clients::{Judge, JudgedClients};
+use super::service::Service;
 use super::slot::Status;
 use super::socket::Socket;
+use crate::relay::{LogPace, Newest};
 use crate::tls::{ClientChain, ListenerTls};
 use crate::xds::{Peer, Proven};
 
-impl Downstream {
-    pub(super) async fn connection(self, accepted: Accepted, tls: Option<Arc<ListenerTls>>) {
-        // Boxed, since the task would keep room for a handshake as long as the connection lives.
-        let Some((stream, peer, place)) = Box::pin(self.arrive(accepted, tls)).await else { return };
-        let drain = self.drain.clone();
-        let inbound = self.incomplete.connection();
-        let answering = place.clone();
-        let of_call = peer.clone();
-        let call = move |request, open: &OpenStream| {
-            self.clone().respond(request, open, of_call.clone(), &answering, inbound.clone())
-        };
-        connection::serve(stream, &peer, drain, ConnectionTimeouts::default(), place, call).await;
+/// What clients arrive through, whichever configuration serves them.
+pub(super) struct Arrivals {
+    service: Arc<Newest<Service>>,
+    connections: Arc<Connections>,
+    handshakes: Handshakes,
+    judged: Arc<JudgedClients>,
+    drain: Drain,
+    proxy_faults: LogPace,
+}
+
+impl Arrivals {
+    pub(super) fn new(
+        service: Arc<Newest<Service>>,
+        connections: Arc<Connections>,
+        handshakes: HandshakeLimits,
+        drain: Drain,
+    ) -> Self {
+        let limits = service.get().views.counters().limits.clone();
+        Self {
+            service,
+            connections,
+            handshakes: Handshakes::new(handshakes, limits),
+            judged: Arc::default(),
+            drain,
+            proxy_faults: LogPace::once_a_minute(),
+        }
+    }
+
+    /// Returns the clients that were judged.
+    pub(super) fn judged_clients(&self) -> &Arc<JudgedClients> {
+        &self.judged
     }
 
     /// Finds out who the client is. Returns `None` if the connection must be closed.
-    async fn arrive(
+    pub(super) async fn arrive(
         &self,
         accepted: Accepted,
         tls: Option<Arc<ListenerTls>>,
@@ -80,7 +102,7 @@ impl Downstream {
         let found = tokio::select! {
             biased;
             found = source.find(socket, limit) => found,
-            end = place.ends(&mut drain) => Err(AddressError::Ended(end)),
+            end = ends(place, &mut drain) => Err(AddressError::Ended(end)),
         };
         let address = found.map_err(|error| self.log_unknown(source, &error)).ok()?;
         if source.known() != address && place.count_address(address).is_err() {
@@ -111,7 +133,7 @@ impl Downstream {
         let mut drain = self.drain.clone();
         let secured = tokio::select! {
             secured = secure(socket, peer, tls, &self.handshakes) => secured?,
-            end = place.ends(&mut drain) => {
+            end = ends(place, &mut drain) => {
                 tracing::debug!(%peer, ?end, "connection closed within the TLS handshake");
                 return None;
             }

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::coalesce::Coalesced;
-use super::connections::{ConnectionLimits, End, OpenStream, Place};
+use super::connections::{ConnectionLimits, End, OpenStream, Place, ends, finish};
 use super::counted::Counted;
 use super::drain::Drain;
 use super::paced_reads::PacedReads;
@@ -56,7 +56,7 @@ pub(super) async fn has_spoken(
     tokio::select! {
         biased;
         _ = timeout(patience.first_word, socket.wait_for_bytes()) => {}
-        end = place.ends(drain) => match socket.has_bytes() {
+        end = ends(place, drain) => match socket.has_bytes() {
             true => place.stay(),
             false => {
                 log_closed(peer, end);
@@ -82,7 +82,7 @@ pub(super) async fn serve<F, B>(
 {
     let first = tokio::select! {
         first = timeout(patience.first_word, first_word(&mut stream)) => first,
-        end = place.ends(&mut drain) => return log_closed(peer, end),
+        end = ends(&place, &mut drain) => return log_closed(peer, end),
     };
     let Ok(Ok((spoken, first))) = first else {
         tracing::debug!(%peer, "connection sent nothing; closing it");
@@ -102,10 +102,10 @@ pub(super) async fn serve<F, B>(
             let mut connection = pin!(http2(limits).serve_connection(TokioIo::new(io.share()), service));
             tokio::select! {
                 ended = io.drive(connection.as_mut()) => Some(ended),
-                end = place.ends(&mut drain) => {
+                end = ends(&place, &mut drain) => {
                     log_closed(peer, end);
                     connection.as_mut().graceful_shutdown();
-                    place.finish(end, io.drive(connection)).await
+                    finish(&place, end, io.drive(connection)).await
                 }
             }
         }
@@ -114,10 +114,10 @@ pub(super) async fn serve<F, B>(
             let mut connection = pin!(http1(limits, patience).serve_connection(io, service));
             tokio::select! {
                 ended = &mut connection => Some(ended),
-                end = place.ends(&mut drain) => {
+                end = ends(&place, &mut drain) => {
                     log_closed(peer, end);
                     connection.as_mut().graceful_shutdown();
-                    place.finish(end, connection).await
+                    finish(&place, end, connection).await
                 }
             }
         }

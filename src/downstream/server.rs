@@ -9,12 +9,13 @@ use http::{HeaderValue, Request, Response, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use super::accept::accept;
+use super::accept::{Accepted, accept};
 use super::any_body::{AnyBody, refuse};
+use super::arrival::Arrivals;
 use super::buffered_body::{BufferedBody, UNTAKEN};
+use super::connection::{self, ConnectionTimeouts};
 use super::connections::{Connections, OpenStream, Place};
 use super::drain::Drain;
-use super::handshakes::Handshakes;
 use super::health::Inquiry;
 use super::incomplete::{Inbound, IncompleteRequests};
 use super::judged_clients::JudgedClients;
@@ -22,20 +23,19 @@ use super::listener::Listener;
 use super::refusal::Refusal;
 use super::service::{Options, Service};
 use super::stream::LINGER;
-use crate::relay::{LogPace, Newest};
+use crate::relay::Newest;
+use crate::tls::ListenerTls;
 use crate::xds::Peer;
 
 /// The listeners' side: what all connections share, whichever configuration serves their requests.
 #[derive(Clone)]
 pub(crate) struct Downstream {
     /// Serves new requests.
-    pub(super) service: Arc<Newest<Service>>,
-    pub(super) connections: Arc<Connections>,
-    pub(super) handshakes: Arc<Handshakes>,
-    pub(super) judged: Arc<JudgedClients>,
-    pub(super) incomplete: Arc<IncompleteRequests>,
-    pub(super) drain: Drain,
-    pub(super) proxy_faults: Arc<LogPace>,
+    service: Arc<Newest<Service>>,
+    connections: Arc<Connections>,
+    arrivals: Arc<Arrivals>,
+    incomplete: Arc<IncompleteRequests>,
+    drain: Drain,
 }
 
 impl Downstream {
@@ -47,14 +47,13 @@ impl Downstream {
     ) -> Self {
         let limits = service.get().views.counters().limits.clone();
         let Options { incomplete_request_bytes, request_bytes_per_second, handshakes, .. } = *options;
+        let arrivals = Arrivals::new(service.clone(), connections.clone(), handshakes, drain.clone());
         Self {
             service,
             connections,
-            handshakes: Arc::new(Handshakes::new(handshakes, limits.clone())),
-            judged: Arc::default(),
+            arrivals: Arc::new(arrivals),
             incomplete: IncompleteRequests::new(incomplete_request_bytes, request_bytes_per_second, limits),
             drain,
-            proxy_faults: Arc::new(LogPace::once_a_minute()),
         }
     }
 
@@ -65,7 +64,7 @@ impl Downstream {
         let serve = |accepted| self.clone().connection(accepted, tls.clone());
         let following = async {
             match &tls {
-                Some(tls) => tls.clone().follow(|| self.judged.judge_again()).await,
+                Some(tls) => tls.clone().follow(|| self.judged_clients().judge_again()).await,
                 None => std::future::pending().await,
             }
         };
@@ -77,10 +76,23 @@ impl Downstream {
 
     /// Returns the clients that were judged.
     pub(crate) fn judged_clients(&self) -> Arc<JudgedClients> {
-        self.judged.clone()
+        self.arrivals.judged_clients().clone()
     }
 
-    pub(super) fn respond(
+    async fn connection(self, accepted: Accepted, tls: Option<Arc<ListenerTls>>) {
+        // Boxed, since the task would keep room for a handshake as long as the connection lives.
+        let Some((stream, peer, place)) = Box::pin(self.arrivals.arrive(accepted, tls)).await else { return };
+        let drain = self.drain.clone();
+        let inbound = self.incomplete.connection();
+        let answering = place.clone();
+        let of_call = peer.clone();
+        let call = move |request, open: &OpenStream| {
+            self.clone().respond(request, open, of_call.clone(), &answering, inbound.clone())
+        };
+        connection::serve(stream, &peer, drain, ConnectionTimeouts::default(), place, call).await;
+    }
+
+    fn respond(
         self,
         request: Request<Incoming>,
         open: &OpenStream,

@@ -2,7 +2,6 @@
 
 use std::future::pending;
 use std::pin::pin;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
@@ -32,90 +31,84 @@ pub(in crate::downstream) enum End {
     Full,
 }
 
-impl Place {
-    /// Waits until the connection has to end, also because the relay drains.
-    pub(in crate::downstream) async fn ends(&self, drain: &mut Drain) -> End {
-        tokio::select! {
-            () = self.drains(drain) => End::Drain,
-            end = self.closes() => end,
+/// Waits until the connection has to end, also because the relay drains.
+pub(in crate::downstream) async fn ends(place: &Place, drain: &mut Drain) -> End {
+    tokio::select! {
+        () = drains(place, drain) => End::Drain,
+        end = closes(place) => end,
+    }
+}
+
+/// Waits until the relay drains. A connection that was just accepted has a moment for its first request, which is answered.
+async fn drains(place: &Place, drain: &mut Drain) {
+    drain.begins().await;
+    let _ = Box::pin(timeout(JUST_ACCEPTED, place.first_request())).await;
+}
+
+/// Waits until the connection has to end while the relay does not drain.
+pub(in crate::downstream) async fn closes(place: &Place) -> End {
+    tokio::select! {
+        end = is_closed(place) => end,
+        () = is_late(place) => End::Late,
+        _ = judged_clients::ends(place.judged()) => End::Judged,
+        () = Age::is_reached(place.age()) => {
+            place.connections().count_aged();
+            End::Aged
         }
     }
+}
 
-    /// Waits until the relay drains. A connection that was just accepted has a moment for its first request, which is answered.
-    async fn drains(&self, drain: &mut Drain) {
-        drain.begins().await;
-        let _ = Box::pin(timeout(JUST_ACCEPTED, self.first.wait())).await;
-    }
-
-    /// Waits until the connection has to end while the relay does not drain.
-    pub(in crate::downstream) async fn closes(&self) -> End {
-        tokio::select! {
-            end = self.is_closed() => end,
-            () = self.is_late() => End::Late,
-            _ = judged_clients::ends(self.judged()) => End::Judged,
-            () = Age::is_reached(self.age()) => {
-                self.connections.aged.fetch_add(1, Ordering::Relaxed);
-                End::Aged
-            }
+async fn is_closed(place: &Place) -> End {
+    loop {
+        place.must_leave().await;
+        if place.is_refused() {
+            return End::Refused;
         }
-    }
-
-    async fn is_closed(&self) -> End {
-        loop {
-            self.leave.notified().await;
-            if self.is_refused() {
-                return End::Refused;
-            }
-            if self.is_full() {
-                return End::Full;
-            }
-            if self.is_idle() {
-                return End::Unused;
-            }
-            self.stay(); // it has a stream again
+        if place.is_full() {
+            return End::Full;
         }
-    }
-
-    /// Waits until the first request is late. That may never be.
-    async fn is_late(&self) {
-        let limit = match self.is_served() {
-            true => self.connections.limits.first_request,
-            false => self.connections.times.first_request,
-        };
-        let left = limit.saturating_sub(self.accepted.elapsed());
-        // Boxed, since most connections outlive this.
-        if limit.is_zero() || Box::pin(timeout(left, self.first.wait())).await.is_ok() {
-            pending::<()>().await;
+        if place.is_idle() {
+            return End::Unused;
         }
-        if self.is_served() {
-            self.connections.counters.reached(Limit::FirstRequestTimeout);
-        }
+        place.stay(); // it has a stream again
     }
+}
 
-    /// Lets a connection end that was told to. Without streams it has little time for that. Returns `None` if it took longer.
-    pub(in crate::downstream) async fn finish<T>(&self, end: End, serving: impl Future<Output = T>) -> Option<T> {
-        let mut serving = pin!(serving);
-        let mut has_to_go = end == End::Judged;
-        if matches!(end, End::Drain | End::Aged | End::Full) {
-            // Boxed, since few connections come here.
-            let overdue = Box::pin(async {
-                tokio::select! {
-                    _ = judged_clients::ends(self.judged()) => {}
-                    () = Age::is_overdue(self.age()) => {}
-                }
-            });
+/// Waits until the first request is late. That may never be.
+async fn is_late(place: &Place) {
+    let Some(left) = place.left_for_first_request() else { return pending().await };
+    // Boxed, since most connections outlive this.
+    if Box::pin(timeout(left, place.first_request())).await.is_ok() {
+        pending::<()>().await;
+    }
+    if place.is_served() {
+        place.connections().reached(Limit::FirstRequestTimeout);
+    }
+}
+
+/// Lets a connection end that was told to. Without streams it has little time for that. Returns `None` if it took longer.
+pub(in crate::downstream) async fn finish<T>(place: &Place, end: End, serving: impl Future<Output = T>) -> Option<T> {
+    let mut serving = pin!(serving);
+    let mut has_to_go = end == End::Judged;
+    if matches!(end, End::Drain | End::Aged | End::Full) {
+        // Boxed, since few connections come here.
+        let overdue = Box::pin(async {
             tokio::select! {
-                ended = &mut serving => return Some(ended),
-                () = overdue => has_to_go = true,
+                _ = judged_clients::ends(place.judged()) => {}
+                () = Age::is_overdue(place.age()) => {}
             }
-        }
+        });
         tokio::select! {
             ended = &mut serving => return Some(ended),
-            () = sleep(self.connections.times.end) => {}
+            () = overdue => has_to_go = true,
         }
-        let has_streams = !has_to_go && !self.is_refused() && !self.is_idle();
-        if has_streams { Some(serving.await) } else { None }
     }
+    tokio::select! {
+        ended = &mut serving => return Some(ended),
+        () = sleep(place.connections().time_to_end()) => {}
+    }
+    let has_streams = !has_to_go && !place.is_refused() && !place.is_idle();
+    if has_streams { Some(serving.await) } else { None }
 }
 
 /// How long a drain waits for the first request of a connection.

@@ -13,14 +13,14 @@ use std::hash::Hash;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-pub(super) use self::ending::End;
+pub(super) use self::ending::{End, ends, finish};
 use self::groups::{GroupLimits, Groups, InGroup};
 use self::place::Decision;
 pub(super) use self::place::{OpenStream, Place};
@@ -70,7 +70,9 @@ pub(crate) struct Connections {
     open: Arc<AtomicUsize>,
     /// Connections that have ended because of their age.
     aged: Arc<AtomicU64>,
-    state: Mutex<State>,
+    /// The number of the last connection.
+    last: AtomicU64,
+    unused: Unused,
     addresses: Arc<Groups<IpAddr>>,
     identities: Arc<Groups<Arc<str>>>,
     counters: Arc<LimitCounters>,
@@ -94,16 +96,6 @@ impl From<&ProcessCounters> for ConnectionCounters {
         let ProcessCounters { limits, open_connections, aged_connections, .. } = counters;
         Self { limits: limits.clone(), open: open_connections.clone(), aged: aged_connections.clone() }
     }
-}
-
-#[derive(Default)]
-struct State {
-    /// The number of the next connection.
-    next: u64,
-    /// Those with a place, and without a stream.
-    unused: Unused,
-    /// Those with a spare place, and without a stream.
-    unused_spare: Unused,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -159,7 +151,8 @@ impl Connections {
             streams: AtomicUsize::new(0),
             open,
             aged,
-            state: Mutex::default(),
+            last: AtomicU64::new(0),
+            unused: Unused::new(times.unused),
             counters,
             reserve,
             times,
@@ -184,8 +177,7 @@ impl Connections {
             if let Ok(Ok(spare)) = timeout(LOOK, spare.as_mut()).await {
                 return spare;
             }
-            let (mut state, now) = (self.lock(), Instant::now());
-            while state.unused_spare.close_one(now) {}
+            self.unused.close_spare(Instant::now());
         }
     }
 
@@ -193,7 +185,7 @@ impl Connections {
     pub(super) async fn keep_pace(&self) {
         let delay = self.pace.as_ref().map(|pace| pace.delay(Instant::now())).unwrap_or_default();
         if !delay.is_zero() {
-            self.counters.reached(Limit::NewConnectionsPerSecond);
+            self.reached(Limit::NewConnectionsPerSecond);
             sleep(delay).await;
         }
     }
@@ -201,7 +193,7 @@ impl Connections {
     /// Reports that no connection could be accepted, and waits until it may be tried again.
     pub(super) async fn not_accepted(&self, error: &io::Error) {
         if open_files::is_exhausted(error) {
-            self.counters.reached(Limit::OpenFiles);
+            self.reached(Limit::OpenFiles);
             self.make_room();
         }
         if let Some(unlogged) = self.failed.line(Instant::now().into_std()) {
@@ -224,10 +216,10 @@ impl Connections {
         if let Some(refusal) = refusal {
             return Some(self.place(address, spare, Some(Decision::Refused(refusal))));
         }
-        if let Ok(place) = self.places.clone().try_acquire_owned() {
+        if let Some(place) = self.free_place() {
             return Some(self.place(address, place, Some(Decision::Served)));
         }
-        self.counters.reached(Limit::Connections);
+        self.reached(Limit::Connections);
         if let Some(unlogged) = self.full.line(Instant::now().into_std()) {
             let limit = self.max;
             tracing::warn!(limit, unlogged, "limits.connections reached; closing connections without streams");
@@ -253,13 +245,7 @@ impl Connections {
     /// Waits until a connection without a stream may be closed, and closes it. Returns false if there will be none in time.
     async fn close_unused(&self, last: Instant) -> bool {
         loop {
-            let next = {
-                let mut state = self.lock();
-                if state.unused.close_one(Instant::now()) {
-                    return true;
-                }
-                state.unused.next()
-            };
+            let Err(next) = self.unused.close_one(Instant::now()) else { return true };
             match next.filter(|next| *next <= last) {
                 Some(next) => sleep_until(next).await,
                 None => return false,
@@ -273,11 +259,7 @@ impl Connections {
         permit: OwnedSemaphorePermit,
         decision: Option<Decision>,
     ) -> Arc<Place> {
-        let number = {
-            let mut state = self.lock();
-            state.next += 1;
-            state.next
-        };
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         Arc::new(Place::new(self.clone(), number, decision, address, permit))
     }
 
@@ -306,13 +288,13 @@ impl Connections {
         if entered.as_ref().is_some_and(InGroup::is_served) {
             return Ok((entered, None));
         }
-        self.counters.reached(limit);
+        self.reached(limit);
         if entered.is_some() { Ok((entered, Some(refusal()))) } else { Err(Closed) }
     }
 
     /// Closes a connection without a stream, if there is one that may be closed.
     pub(super) fn make_room(&self) {
-        self.lock().unused.close_one(Instant::now());
+        let _ = self.unused.close_one(Instant::now()); // there may be none
     }
 
     /// Whether there are too many streams, the one that asks included.
@@ -320,13 +302,13 @@ impl Connections {
         if self.streams.load(Ordering::Relaxed) <= self.limits.streams {
             return None;
         }
-        self.counters.reached(Limit::Streams);
+        self.reached(Limit::Streams);
         Some(Refusal::too_many_streams(self.limits.streams))
     }
 
     /// Refuses a stream that is one too many of its identity.
     pub(super) fn refuse_stream_of_identity(&self) -> Refusal {
-        self.counters.reached(Limit::StreamsPerIdentity);
+        self.reached(Limit::StreamsPerIdentity);
         Refusal::too_many_streams_of_identity(self.limits.streams_per_identity)
     }
 
@@ -338,12 +320,53 @@ impl Connections {
         if bytes <= self.limits.header_bytes {
             return None;
         }
-        self.counters.reached(Limit::HeaderBytes);
+        self.reached(Limit::HeaderBytes);
         Some(Refusal::headers_too_large(bytes, self.limits.header_bytes))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reached(&self, limit: Limit) {
+        self.counters.reached(limit);
+    }
+
+    /// Returns a place, if one is free.
+    fn free_place(&self) -> Option<OwnedSemaphorePermit> {
+        self.places.clone().try_acquire_owned().ok()
+    }
+
+    /// Returns the connections without a stream.
+    fn unused(&self) -> &Unused {
+        &self.unused
+    }
+
+    fn count_opened(&self) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count_closed(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn count_stream_opened(&self) {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count_stream_closed(&self) {
+        self.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts a connection that ends because of its age.
+    fn count_aged(&self) {
+        self.aged.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how long a connection is given to end in good order.
+    fn time_to_end(&self) -> Duration {
+        self.times.end
+    }
+
+    /// Returns how long a connection may take for its first request. Zero: no limit.
+    fn time_for_first_request(&self, is_served: bool) -> Duration {
+        if is_served { self.limits.first_request } else { self.times.first_request }
     }
 }
 

@@ -4,6 +4,7 @@ use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, SetOnce};
 use tokio::time::Instant;
@@ -18,9 +19,9 @@ use crate::downstream::refusal::Refusal;
 use crate::relay::{Limit, ViewQuota};
 
 pub(in crate::downstream) struct Place {
-    pub(super) connections: Arc<Connections>,
+    connections: Arc<Connections>,
     number: u64,
-    pub(super) accepted: Instant,
+    accepted: Instant,
     /// With a spare place, the first request decides.
     decision: OnceCell<Decision>,
     /// Why its requests are refused all the same, if it turned out to be one of too many of its kind.
@@ -30,8 +31,8 @@ pub(in crate::downstream) struct Place {
     /// The views that this connection makes.
     quota: OnceLock<Arc<ViewQuota>>,
     /// Set by the first request.
-    pub(super) first: SetOnce<()>,
-    pub(super) leave: Arc<Notify>,
+    first: SetOnce<()>,
+    leave: Arc<Notify>,
     /// Its client, if that was judged.
     judged: OnceLock<Entered>,
     /// A stream of it was refused because the relay has too many.
@@ -75,7 +76,7 @@ impl Place {
         address: Option<InGroup<IpAddr>>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        let pace = Pace::per_second(connections.limits.new_streams_per_second);
+        let pace = Pace::per_second(connections.limits().new_streams_per_second);
         let place = Self {
             connections,
             number,
@@ -93,7 +94,7 @@ impl Place {
             address: address.map(OnceLock::from).unwrap_or_default(),
             identity: OnceLock::new(),
         };
-        place.connections.open.fetch_add(1, Ordering::Relaxed);
+        place.connections.count_opened();
         place.note_unused(&mut place.lock());
         place
     }
@@ -150,11 +151,11 @@ impl Place {
             self.note_used(&mut streams, Use::Requests);
             let _ = self.first.set(()); // unless it was an earlier one
         }
-        if streams.open == self.connections.limits.streams_per_connection as usize {
-            self.connections.counters.reached(Limit::StreamsPerConnection);
+        if streams.open == self.connections.limits().streams_per_connection as usize {
+            self.connections.reached(Limit::StreamsPerConnection);
         }
         self.keep_pace(&mut streams);
-        self.connections.streams.fetch_add(1, Ordering::Relaxed);
+        self.connections.count_stream_opened();
         let identity = self.identity.get().filter(|identity| identity.is_served());
         let of_identity = identity.map(InGroup::open_stream).transpose();
         OpenStream { place: self.clone(), of_identity }
@@ -173,7 +174,7 @@ impl Place {
         let delay = pace.delay(now);
         if !delay.is_zero() {
             streams.unread_until = Some(now + delay);
-            self.connections.counters.reached(Limit::NewStreamsPerSecond);
+            self.connections.reached(Limit::NewStreamsPerSecond);
         }
     }
 
@@ -206,7 +207,7 @@ impl Place {
     /// The same without waiting, and without closing another connection.
     pub(in crate::downstream) fn decide_now(&self) {
         if !self.is_decided() {
-            let decision = self.replace(self.connections.places.clone().try_acquire_owned().ok());
+            let decision = self.replace(self.connections.free_place());
             let _ = self.decision.set(decision); // unless another request decides it
         }
     }
@@ -214,7 +215,7 @@ impl Place {
     /// Exchanges the spare place for a place, if there is one.
     fn replace(&self, place: Option<OwnedSemaphorePermit>) -> Decision {
         let Some(place) = place else {
-            return Decision::Refused(Refusal::too_many_connections(self.connections.max));
+            return Decision::Refused(Refusal::too_many_connections(self.connections.max()));
         };
         self.lock().permit = place;
         Decision::Served
@@ -235,6 +236,22 @@ impl Place {
     pub(in crate::downstream) fn send_elsewhere(&self) {
         self.full.store(true, Ordering::Relaxed);
         self.leave.notify_one();
+    }
+
+    /// Waits until the connection is told to end.
+    pub(super) async fn must_leave(&self) {
+        self.leave.notified().await;
+    }
+
+    /// Waits for the first request.
+    pub(super) async fn first_request(&self) {
+        self.first.wait().await;
+    }
+
+    /// Returns how long the first request may still take, if that is limited.
+    pub(super) fn left_for_first_request(&self) -> Option<Duration> {
+        let limit = self.connections.time_for_first_request(self.is_served());
+        (!limit.is_zero()).then(|| limit.saturating_sub(self.accepted.elapsed()))
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -287,22 +304,14 @@ impl Place {
     }
 
     fn note_unused(&self, streams: &mut Streams) {
-        let mut state = self.connections.lock();
-        let (unused, usage) = match self.has_place() {
-            true => (&mut state.unused, streams.usage),
-            false => (&mut state.unused_spare, streams.usage.min(Use::Bytes)), // a request that was withdrawn keeps no spare place
-        };
-        let turn = (Instant::now() + self.connections.times.unused.of(usage), self.number);
-        unused.insert(turn, self.leave.clone());
-        streams.turn = Some(turn);
+        let unused = self.connections.unused();
+        streams.turn = Some(unused.insert(self.number, streams.usage, self.has_place(), self.leave.clone()));
     }
 
     fn note_used(&self, streams: &mut Streams, usage: Use) {
         streams.usage = streams.usage.max(usage);
         if let Some(turn) = streams.turn.take() {
-            let mut state = self.connections.lock();
-            state.unused.remove(turn);
-            state.unused_spare.remove(turn);
+            self.connections.unused().remove(turn);
         }
     }
 
@@ -318,7 +327,7 @@ impl Drop for Place {
         let usage = streams.usage;
         self.note_used(&mut streams, usage);
         drop(streams);
-        self.connections.open.fetch_sub(1, Ordering::Relaxed);
+        self.connections.count_closed();
     }
 }
 
@@ -332,7 +341,7 @@ impl OpenStream {
 impl Drop for OpenStream {
     fn drop(&mut self) {
         let place = &self.place;
-        place.connections.streams.fetch_sub(1, Ordering::Relaxed);
+        place.connections.count_stream_closed();
         let mut streams = place.lock();
         streams.open -= 1;
         if streams.open == 0 {

@@ -1,5 +1,6 @@
 use tokio::time::timeout;
 
+use super::ending::closes;
 use super::*;
 
 const LIMITS: ConnectionLimits = ConnectionLimits {
@@ -57,14 +58,12 @@ async fn request(place: Arc<Place>) -> (Arc<Place>, OpenStream, Option<Refusal>)
 }
 
 async fn stays_open(place: &Place) -> bool {
-    timeout(SHORT, place.closes()).await.is_err()
+    timeout(SHORT, closes(place)).await.is_err()
 }
 
 fn is_unused(connections: &Connections) -> bool {
-    let state = connections.lock();
     let free = (connections.places.available_permits(), connections.spare.available_permits());
-    state.unused.is_empty()
-        && state.unused_spare.is_empty()
+    connections.unused.is_empty()
         && connections.addresses.is_empty()
         && connections.identities.is_empty()
         && connections.open.load(Ordering::Relaxed) == 0
@@ -85,7 +84,7 @@ async fn the_connection_that_has_been_without_streams_for_longest_makes_room() {
         let connections = connections.clone();
         async move { request(enter(&connections, 1).await.unwrap()).await }
     });
-    assert_eq!(timeout(LONG, places[2].closes()).await, Ok(End::Unused));
+    assert_eq!(timeout(LONG, closes(&places[2])).await, Ok(End::Unused));
     assert!(stays_open(&places[0]).await && stays_open(&places[1]).await);
     assert!(!entering.is_finished());
     drop(places.pop());
@@ -102,7 +101,7 @@ async fn a_connection_that_was_to_close_and_has_a_stream_again_stays_and_another
     connections.make_room();
     let _stream = first.open_stream();
     assert!(stays_open(&first).await);
-    assert_eq!(timeout(LONG, second.closes()).await, Ok(End::Unused));
+    assert_eq!(timeout(LONG, closes(&second)).await, Ok(End::Unused));
 }
 
 #[tokio::test]
@@ -117,7 +116,7 @@ async fn without_room_requests_are_refused_and_no_more_is_accepted_than_can_be()
     assert!(timeout(SHORT, connections.spare_place()).await.is_err(), "another one could not be answered");
     let (place_of_refused, _, refusal) = &refused[0];
     assert_eq!(refusal, &Some(Refusal::too_many_connections(1)));
-    assert_eq!(timeout(LONG, place_of_refused.closes()).await, Ok(End::Refused));
+    assert_eq!(timeout(LONG, closes(&place_of_refused)).await, Ok(End::Refused));
     drop(refused);
     drop(timeout(LONG, connections.spare_place()).await.unwrap());
     drop((stream, place));
@@ -131,7 +130,7 @@ async fn a_connection_gets_the_place_of_another_with_its_first_request_and_not_b
     second.note_bytes();
     assert!(stays_open(&first).await);
     let second = tokio::spawn(request(second));
-    assert_eq!(timeout(LONG, first.closes()).await, Ok(End::Unused));
+    assert_eq!(timeout(LONG, closes(&first)).await, Ok(End::Unused));
     drop(first);
     let second = timeout(LONG, second).await.unwrap().unwrap();
     assert_eq!(second.2, None);
@@ -146,7 +145,7 @@ async fn a_first_request_waits_until_another_connection_may_be_closed_for_it() {
     let connections = connections_with(LIMITS, 1, unused);
     let first = enter(&connections, 1).await.unwrap();
     let second = tokio::spawn(request(enter(&connections, 1).await.unwrap()));
-    assert_eq!(timeout(LONG, first.closes()).await, Ok(End::Unused));
+    assert_eq!(timeout(LONG, closes(&first)).await, Ok(End::Unused));
     drop(first);
     let (second, stream, refusal) = timeout(LONG, second).await.unwrap().unwrap();
     assert_eq!(refusal, None);
@@ -172,11 +171,11 @@ async fn a_spare_place_without_a_request_is_vacated_for_the_next_connection_and_
         let connections = connections.clone();
         async move { enter(&connections, 1).await.unwrap() }
     });
-    assert_eq!(timeout(LONG, silent.closes()).await, Ok(End::Unused));
+    assert_eq!(timeout(LONG, closes(&silent)).await, Ok(End::Unused));
     drop(silent);
     let next = timeout(LONG, next).await.expect("it is not accepted").unwrap();
     assert!(stays_open(&slow).await && stays_open(&next).await);
-    assert_eq!(timeout(LONG, refused.0.closes()).await, Ok(End::Refused));
+    assert_eq!(timeout(LONG, closes(&refused.0)).await, Ok(End::Refused));
 }
 
 #[tokio::test]
@@ -223,8 +222,8 @@ async fn a_first_request_is_late_after_its_time_and_not_if_there_was_one() {
     let connections = connections(ConnectionLimits { first_request: SHORT, ..LIMITS }, 100);
     let (silent, served) = (enter(&connections, 1).await.unwrap(), enter(&connections, 1).await.unwrap());
     drop(served.open_stream());
-    assert_eq!(timeout(LONG, silent.closes()).await, Ok(End::Late));
-    assert!(timeout(5 * SHORT, served.closes()).await.is_err());
+    assert_eq!(timeout(LONG, closes(&silent)).await, Ok(End::Late));
+    assert!(timeout(5 * SHORT, closes(&served)).await.is_err());
 }
 
 #[tokio::test]
@@ -246,5 +245,5 @@ async fn a_connection_whose_client_is_sent_elsewhere_ends_with_its_streams() {
     let (place, _stream, refusal) = request(enter(&connections(LIMITS, 1), 1).await.unwrap()).await;
     assert!(refusal.is_none() && stays_open(&place).await);
     place.send_elsewhere();
-    assert_eq!(timeout(LONG, place.closes()).await, Ok(End::Full));
+    assert_eq!(timeout(LONG, closes(&place)).await, Ok(End::Full));
 }

@@ -1,7 +1,7 @@
 //! Connections without a stream, by when each may be closed for another one.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -10,9 +10,17 @@ use tokio::time::Instant;
 /// When a connection may be closed, and its number.
 pub(super) type Turn = (Instant, u64);
 
-#[derive(Default)]
 pub(super) struct Unused {
-    by_turn: BTreeMap<Turn, Arc<Notify>>,
+    times: UnusedTimes,
+    turns: Mutex<Turns>,
+}
+
+#[derive(Default)]
+struct Turns {
+    /// Of those with a place.
+    placed: BTreeMap<Turn, Arc<Notify>>,
+    /// Of those with a spare place.
+    spare: BTreeMap<Turn, Arc<Notify>>,
 }
 
 /// What a connection was used for so far.
@@ -34,35 +42,61 @@ pub(super) struct UnusedTimes {
 }
 
 impl Unused {
-    pub(super) fn insert(&mut self, turn: Turn, leave: Arc<Notify>) {
-        self.by_turn.insert(turn, leave);
+    pub(super) fn new(times: UnusedTimes) -> Self {
+        Self { times, turns: Mutex::default() }
     }
 
-    pub(super) fn remove(&mut self, turn: Turn) {
-        self.by_turn.remove(&turn);
+    /// Adds a connection, which `leave` tells to close.
+    pub(super) fn insert(&self, number: u64, usage: Use, has_place: bool, leave: Arc<Notify>) -> Turn {
+        let mut turns = self.lock();
+        let (turns, usage) = match has_place {
+            true => (&mut turns.placed, usage),
+            false => (&mut turns.spare, usage.min(Use::Bytes)), // a request that was withdrawn keeps no spare place
+        };
+        let turn = (Instant::now() + self.times.of(usage), number);
+        turns.insert(turn, leave);
+        turn
     }
 
-    /// Returns when the next one may be closed.
-    pub(super) fn next(&self) -> Option<Instant> {
-        self.by_turn.first_key_value().map(|((from, _), _)| *from)
+    pub(super) fn remove(&self, turn: Turn) {
+        let mut turns = self.lock();
+        turns.placed.remove(&turn);
+        turns.spare.remove(&turn);
     }
 
-    /// Closes the one whose turn is first, if it has come. Returns false if there is none.
-    pub(super) fn close_one(&mut self, now: Instant) -> bool {
-        let due = self.by_turn.first_entry().filter(|first| first.key().0 <= now);
-        let Some(due) = due else { return false };
-        due.remove().notify_one();
-        true
+    /// Closes the one with a place whose turn is first. An error is when its turn comes, if there is one.
+    pub(super) fn close_one(&self, now: Instant) -> Result<(), Option<Instant>> {
+        let placed = &mut self.lock().placed;
+        if close_first(placed, now) { Ok(()) } else { Err(placed.first_key_value().map(|((from, _), _)| *from)) }
+    }
+
+    /// Closes those with a spare place whose turn has come.
+    pub(super) fn close_spare(&self, now: Instant) {
+        let spare = &mut self.lock().spare;
+        while close_first(spare, now) {}
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.by_turn.is_empty()
+        let turns = self.lock();
+        turns.placed.is_empty() && turns.spare.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// Closes the one whose turn is first, if it has come. Returns false if there is none.
+fn close_first(turns: &mut BTreeMap<Turn, Arc<Notify>>, now: Instant) -> bool {
+    let due = turns.first_entry().filter(|first| first.key().0 <= now);
+    let Some(due) = due else { return false };
+    due.remove().notify_one();
+    true
+}
+
 impl UnusedTimes {
-    pub(super) fn of(&self, usage: Use) -> Duration {
+    fn of(&self, usage: Use) -> Duration {
         match usage {
             Use::Nothing => self.silent,
             Use::Bytes => self.without_request,

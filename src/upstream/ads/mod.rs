@@ -18,9 +18,10 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use self::shared::{Shared, Stage, Waited};
+use self::stream::open_once;
 use super::connection_pool::{ConnectionPool, ServedStream, StreamSlot};
 use super::error_chain::{chain, with_causes};
-use super::server::AdsServer;
+use super::server::{AdsServer, LifeTimes};
 use super::token;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{Backoff, BackoffTimes, Conclusion, Ending, VariantChoice};
@@ -101,6 +102,55 @@ impl AdsConnector {
         let limit = self.server.message_bytes;
         Grpc::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
+
+    /// Returns when liveness calls are made.
+    fn life(&self) -> LifeTimes {
+        self.server.life
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    async fn keep_open(&self, link: Link) {
+        let mut choice = VariantChoice::new(link.variant, self.server.variant);
+        let mut least_connection = 0;
+        let mut retry = Retry::new(self);
+        let mut may_be_early = link.follows_another;
+        loop {
+            let before = self.shared.signs();
+            let end = open_once(self, &link, choice.variant(), least_connection).await;
+            let ending = match &end {
+                end if end.is_answered() => Ending::Answered,
+                end if is_unspoken(&end.status) => Ending::Unspoken,
+                end if end.is_sent_away => Ending::SentAway,
+                _ => Ending::Failed,
+            };
+            // The server may not have noticed yet that the stream before this one has ended. That is tried again once, and is no evidence.
+            let is_early =
+                std::mem::take(&mut may_be_early) && ending == Ending::Failed && end.stage == Stage::Rejected;
+            let conclusion = if is_early { Conclusion::NONE } else { choice.ended(ending) };
+            let Conclusion { is_there, goes_elsewhere, changes_variant } = conclusion;
+            if let Some(connection) =
+                end.connection.filter(|_| !is_early && ending != Ending::Answered && !changes_variant)
+            {
+                least_connection = connection + 1; // a balancer may have routed this one to a server that is broken
+            }
+            let said = format!("{:?}: {}", end.status.code(), end.status.message());
+            let reason = with_causes(said, &end.status);
+            let ended = LinkReport { id: link.id, event: LinkEvent::Ended { reason, answered: is_there } };
+            if link.reports.send(ended).await.is_err() {
+                return; // the view task has ended
+            }
+            if !is_early {
+                self.shared.ended(end.stage);
+            }
+            retry.ended(end.stage, end.lived);
+            if !goes_elsewhere {
+                retry.wait(before).await;
+            }
+        }
+    }
 }
 
 /// What a stream needs to be opened.
@@ -137,48 +187,6 @@ impl Connector for AdsConnector {
 
     fn unanswered_calls(&self) -> Option<u64> {
         Some(self.with_tenants().map(|this| this.shared.unanswered_calls()).sum())
-    }
-}
-
-impl AdsConnector {
-    async fn keep_open(&self, link: Link) {
-        let mut choice = VariantChoice::new(link.variant, self.server.variant);
-        let mut least_connection = 0;
-        let mut retry = Retry::new(self);
-        let mut may_be_early = link.follows_another;
-        loop {
-            let before = self.shared.signs();
-            let end = self.open_once(&link, choice.variant(), least_connection).await;
-            let ending = match &end {
-                end if end.is_answered() => Ending::Answered,
-                end if is_unspoken(&end.status) => Ending::Unspoken,
-                end if end.is_sent_away => Ending::SentAway,
-                _ => Ending::Failed,
-            };
-            // The server may not have noticed yet that the stream before this one has ended. That is tried again once, and is no evidence.
-            let is_early =
-                std::mem::take(&mut may_be_early) && ending == Ending::Failed && end.stage == Stage::Rejected;
-            let conclusion = if is_early { Conclusion::NONE } else { choice.ended(ending) };
-            let Conclusion { is_there, goes_elsewhere, changes_variant } = conclusion;
-            if let Some(connection) =
-                end.connection.filter(|_| !is_early && ending != Ending::Answered && !changes_variant)
-            {
-                least_connection = connection + 1; // a balancer may have routed this one to a server that is broken
-            }
-            let said = format!("{:?}: {}", end.status.code(), end.status.message());
-            let reason = with_causes(said, &end.status);
-            let ended = LinkReport { id: link.id, event: LinkEvent::Ended { reason, answered: is_there } };
-            if link.reports.send(ended).await.is_err() {
-                return; // the view task has ended
-            }
-            if !is_early {
-                self.shared.ended(end.stage);
-            }
-            retry.ended(end.stage, end.lived);
-            if !goes_elsewhere {
-                retry.wait(before).await;
-            }
-        }
     }
 }
 

@@ -16,14 +16,14 @@ use super::super::error_chain::chain;
 use super::codec::RawResponses;
 use super::frames::{Incoming, Watched};
 use super::liveness::Life;
-use super::shared::Stage;
+use super::shared::{Shared, Stage};
 use super::{AdsConnector, Connected};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use crate::protocol::session::Variant;
 use crate::protocol::set_mark::RELAY_HEADER;
 use crate::protocol::upstream::ResponseMessage;
-use crate::relay::{Link, LinkEvent, LinkReport};
+use crate::relay::{Connector, Link, LinkEvent, LinkReport};
 
 /// How one opening of a stream ended.
 pub(super) struct End {
@@ -67,127 +67,125 @@ fn delta_request(request: Request) -> Option<DeltaDiscoveryRequest> {
     }
 }
 
-impl AdsConnector {
-    /// Opens the stream on a connection with at least this number, and serves it to its end.
-    pub(super) async fn open_once(&self, link: &Link, variant: Variant, least_connection: u64) -> End {
-        let connected = match self.connect(least_connection).await {
-            Ok(connected) => connected,
-            Err(status) => return End::unreached(status),
-        };
-        match variant {
-            Variant::Sotw => {
-                let wire = Wire { path: SOTW_PATH, inner: sotw_request };
-                self.run(connected, link, variant, wire).await
-            }
-            Variant::Delta => {
-                let wire = Wire { path: DELTA_PATH, inner: delta_request };
-                self.run(connected, link, variant, wire).await
-            }
+/// Opens the stream on a connection with at least this number, and serves it to its end.
+pub(super) async fn open_once(connector: &AdsConnector, link: &Link, variant: Variant, least_connection: u64) -> End {
+    let connected = match connector.connect(least_connection).await {
+        Ok(connected) => connected,
+        Err(status) => return End::unreached(status),
+    };
+    match variant {
+        Variant::Sotw => {
+            let wire = Wire { path: SOTW_PATH, inner: sotw_request };
+            run(connector, connected, link, variant, wire).await
+        }
+        Variant::Delta => {
+            let wire = Wire { path: DELTA_PATH, inner: delta_request };
+            run(connector, connected, link, variant, wire).await
         }
     }
+}
 
-    async fn run<Q>(&self, connected: Connected, link: &Link, variant: Variant, wire: Wire<Q>) -> End
-    where
-        Q: prost::Message + Default + 'static,
-    {
-        let Connected { slot, served: _served, channel, metadata } = connected;
-        let (incoming, opened) = (Arc::new(Incoming::new()), Instant::now());
-        let mut grpc = self.limited(Watched { channel: channel.clone(), incoming: incoming.clone() });
-        if let Err(error) = grpc.ready().await {
-            return End::unreached(Status::unavailable(chain(&error)));
-        }
-        let (sender, receiver) = mpsc::channel(16);
-        let requested = Arc::new(Notify::new());
-        let event = LinkEvent::Opened { variant, requests: sender, life: requested.clone() };
-        let (id, reports) = (link.id, link.reports.clone());
-        // Reported before the server has sent anything: many servers send no headers until they have a first request.
-        let reported = reports.send(LinkReport { id, event }).await;
-        let until_sent = slot.clone();
-        let requests = ReceiverStream::new(receiver).filter_map(move |request| {
-            let _open = &until_sent;
-            (wire.inner)(request)
-        });
-        let mut call = Call::new(requests);
-        *call.metadata_mut() = metadata.clone();
-        let codec = RawResponses::<Q>::default();
-        let call = grpc.streaming(call, PathAndQuery::from_static(wire.path), codec);
-        let (server, times, shared) = (self.server.name(), self.server.life, &*self.shared);
-        let alive = Notify::new();
-        let life = Life {
-            server,
-            times,
-            shared,
-            slot: &slot,
-            channel,
-            metadata,
-            incoming: incoming.clone(),
-            requested,
-            answered: &alive,
-        };
-        let status = match reported {
-            Err(_) => gone(),
-            Ok(()) => tokio::select! {
-                status = self.listen(call, link, variant, &incoming, &alive) => status,
-                status = life.watch() => status,
-            },
-        };
-        let stage = if incoming.has_answered() { Stage::Answered } else { Stage::Rejected };
-        let (connection, is_sent_away) = (Some(slot.connection()), slot.is_shared() && slot.is_server_leaving());
-        End { stage, status, lived: opened.elapsed(), connection, is_sent_away }
+async fn run<Q>(connector: &AdsConnector, connected: Connected, link: &Link, variant: Variant, wire: Wire<Q>) -> End
+where
+    Q: prost::Message + Default + 'static,
+{
+    let Connected { slot, served: _served, channel, metadata } = connected;
+    let (incoming, opened) = (Arc::new(Incoming::new()), Instant::now());
+    let mut grpc = connector.limited(Watched { channel: channel.clone(), incoming: incoming.clone() });
+    if let Err(error) = grpc.ready().await {
+        return End::unreached(Status::unavailable(chain(&error)));
     }
+    let (sender, receiver) = mpsc::channel(16);
+    let requested = Arc::new(Notify::new());
+    let event = LinkEvent::Opened { variant, requests: sender, life: requested.clone() };
+    let (id, reports) = (link.id, link.reports.clone());
+    // Reported before the server has sent anything: many servers send no headers until they have a first request.
+    let reported = reports.send(LinkReport { id, event }).await;
+    let until_sent = slot.clone();
+    let requests = ReceiverStream::new(receiver).filter_map(move |request| {
+        let _open = &until_sent;
+        (wire.inner)(request)
+    });
+    let mut call = Call::new(requests);
+    *call.metadata_mut() = metadata.clone();
+    let codec = RawResponses::<Q>::default();
+    let call = grpc.streaming(call, PathAndQuery::from_static(wire.path), codec);
+    let shared = connector.shared();
+    let alive = Notify::new();
+    let life = Life {
+        server: connector.describe(),
+        times: connector.life(),
+        shared,
+        slot: &slot,
+        channel,
+        metadata,
+        incoming: incoming.clone(),
+        requested,
+        answered: &alive,
+    };
+    let status = match reported {
+        Err(_) => gone(),
+        Ok(()) => tokio::select! {
+            status = listen(shared, call, link, variant, &incoming, &alive) => status,
+            status = life.watch() => status,
+        },
+    };
+    let stage = if incoming.has_answered() { Stage::Answered } else { Stage::Rejected };
+    let (connection, is_sent_away) = (Some(slot.connection()), slot.is_shared() && slot.is_server_leaving());
+    End { stage, status, lived: opened.elapsed(), connection, is_sent_away }
+}
 
-    async fn listen(
-        &self,
-        call: impl Future<Output = Result<Answer<Streaming<Bytes>>, Status>>,
-        link: &Link,
-        variant: Variant,
-        incoming: &Incoming,
-        alive: &Notify,
-    ) -> Status {
-        let tell = async |event| link.reports.send(LinkReport { id: link.id, event }).await.map_err(|_| gone());
-        let mut call = pin!(call);
-        let call = loop {
-            // Some servers send nothing, not even headers, before they have a response.
-            tokio::select! {
-                biased;
-                call = &mut call => break call,
-                () = alive.notified() => if let Err(status) = tell(LinkEvent::Alive).await { return status },
-            }
-        };
-        let mut responses = match call {
-            Ok(call) => {
-                if call.metadata().contains_key(RELAY_HEADER)
-                    && let Err(status) = tell(LinkEvent::Relay).await
-                {
-                    return status;
-                }
-                call.into_inner()
-            }
-            Err(status) => return status,
-        };
-        loop {
-            let event = tokio::select! {
-                biased; // a complete message is not half-received any more, and came before the answer to a call
-                message = responses.message() => match message {
-                    Ok(Some(message)) => {
-                        let response = match link.read(ResponseMessage::Encoded(variant, message)).await {
-                            Ok(response) => response,
-                            Err(error) => return Status::internal(error.to_string()),
-                        };
-                        if incoming.answer() {
-                            self.shared.answered();
-                        }
-                        response
-                    }
-                    Ok(None) => return Status::ok("the server ended the stream"),
-                    Err(status) => return status,
-                },
-                () = incoming.receiving() => LinkEvent::Receiving,
-                () = alive.notified() => LinkEvent::Alive,
-            };
-            if let Err(status) = tell(event).await {
+async fn listen(
+    shared: &Shared,
+    call: impl Future<Output = Result<Answer<Streaming<Bytes>>, Status>>,
+    link: &Link,
+    variant: Variant,
+    incoming: &Incoming,
+    alive: &Notify,
+) -> Status {
+    let tell = async |event| link.reports.send(LinkReport { id: link.id, event }).await.map_err(|_| gone());
+    let mut call = pin!(call);
+    let call = loop {
+        // Some servers send nothing, not even headers, before they have a response.
+        tokio::select! {
+            biased;
+            call = &mut call => break call,
+            () = alive.notified() => if let Err(status) = tell(LinkEvent::Alive).await { return status },
+        }
+    };
+    let mut responses = match call {
+        Ok(call) => {
+            if call.metadata().contains_key(RELAY_HEADER)
+                && let Err(status) = tell(LinkEvent::Relay).await
+            {
                 return status;
             }
+            call.into_inner()
+        }
+        Err(status) => return status,
+    };
+    loop {
+        let event = tokio::select! {
+            biased; // a complete message is not half-received any more, and came before the answer to a call
+            message = responses.message() => match message {
+                Ok(Some(message)) => {
+                    let response = match link.read(ResponseMessage::Encoded(variant, message)).await {
+                        Ok(response) => response,
+                        Err(error) => return Status::internal(error.to_string()),
+                    };
+                    if incoming.answer() {
+                        shared.answered();
+                    }
+                    response
+                }
+                Ok(None) => return Status::ok("the server ended the stream"),
+                Err(status) => return status,
+            },
+            () = incoming.receiving() => LinkEvent::Receiving,
+            () = alive.notified() => LinkEvent::Alive,
+        };
+        if let Err(status) = tell(event).await {
+            return status;
         }
     }
 }
