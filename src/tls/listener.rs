@@ -1,6 +1,5 @@
 //! TLS of one listener: its own certificate and whom it trusts, as the files now are.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,17 +8,16 @@ use std::time::{Duration, Instant, SystemTime};
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
-use rustls::sign::CertifiedKey;
 
 use super::accept::{Accepting, with_client, without_clients};
-use super::certificate::{self, Validity};
+use super::certificate::Validity;
 use super::described::{CertificateReport, describe};
 use super::failures::{Failure, Failures};
-use super::lists::Lists;
+use super::files::{Files, OwnPair};
 use super::options::{ClientAuth, ListenTls};
-use super::pem::{self, OwnCertificate, TlsFileError, provider};
-use super::trust::{Rejection, Roots, Trust};
-use super::watched::{Look, Watched};
+use super::pem::{TlsFileError, provider};
+use super::trust::{Rejection, Trust};
+use super::watched::Look;
 use crate::relay::LogPace;
 
 /// The state of one listener's TLS. Its files are followed: see [`Self::follow`].
@@ -28,7 +26,7 @@ pub(crate) struct ListenerTls {
     provider: Arc<CryptoProvider>,
     files: Mutex<Files>,
     current: Mutex<Arc<Current>>,
-    pub(crate) failures: Failures,
+    failures: Failures,
     reload_failures: AtomicU64,
     is_outdated: AtomicBool,
     unusable: LogPace,
@@ -36,7 +34,7 @@ pub(crate) struct ListenerTls {
 
 /// What new handshakes use.
 struct Current {
-    own: Own,
+    own: OwnPair,
     /// For clients that are not asked for a certificate.
     without_clients: Option<Arc<ServerConfig>>,
     trust: Option<Arc<Trust>>,
@@ -50,20 +48,6 @@ struct Current {
 pub(crate) struct ReadTls {
     files: Files,
     current: Current,
-}
-
-/// Each of them has its own last good version.
-struct Files {
-    own: Watched<Own>,
-    client_ca: Option<Watched<Roots>>,
-    domains: BTreeMap<Box<str>, Watched<Roots>>,
-    lists: Option<Watched<Lists>>,
-}
-
-#[derive(Debug, Clone)]
-struct Own {
-    pair: Arc<CertifiedKey>,
-    validity: Validity,
 }
 
 /// What metrics show of a listener's TLS.
@@ -175,7 +159,7 @@ impl ListenerTls {
     /// Looks at the files, and takes over those that have changed. Returns whether the trust is another one.
     pub(super) fn look(&self) -> bool {
         let mut files = self.files();
-        let own = self.judge_look(files.own.look());
+        let own = self.judge_look(files.look_at_own());
         let others = files.look_at_trust();
         let mut trust = false;
         for look in others {
@@ -197,7 +181,7 @@ impl ListenerTls {
             true => (files.trust()?.map(Arc::new), before.number + 1),
             false => (before.trust.clone(), before.number),
         };
-        let current = Current::new(&self.provider, files.own.good().clone(), trust, before.is_mandatory)?;
+        let current = Current::new(&self.provider, files.own().clone(), trust, before.is_mandatory)?;
         let current = Current { number, ..current };
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
         Ok(())
@@ -224,7 +208,7 @@ impl ListenerTls {
 
     fn lists_due(&self) -> Option<(PathBuf, SystemTime)> {
         let files = self.files();
-        let lists = files.lists.as_ref()?.good();
+        let lists = files.lists()?;
         Some((lists.path.clone(), lists.due?))
     }
 
@@ -241,7 +225,7 @@ impl ListenerTls {
 impl Current {
     fn new(
         provider: &Arc<CryptoProvider>,
-        own: Own,
+        own: OwnPair,
         trust: Option<Arc<Trust>>,
         is_mandatory: bool,
     ) -> Result<Self, TlsFileError> {
@@ -254,74 +238,11 @@ impl Current {
 impl ReadTls {
     fn of(provider: &Arc<CryptoProvider>, options: &ListenTls) -> Result<Self, TlsFileError> {
         let files = Files::read(options)?;
-        let (own, trust) = (files.own.good().clone(), files.trust()?.map(Arc::new));
+        let (own, trust) = (files.own().clone(), files.trust()?.map(Arc::new));
         let is_mandatory = matches!(options.client_auth, ClientAuth::Required(_));
         let current = Current::new(provider, own, trust, is_mandatory)?;
         Ok(Self { files, current })
     }
-}
-
-impl Files {
-    fn read(options: &ListenTls) -> Result<Self, TlsFileError> {
-        let own = options.own.clone();
-        let paths = vec![own.certificate.clone(), own.key.clone()];
-        let own = Watched::read(paths, Box::new(move |contents| read_own(&own, contents)))?;
-        let Some(trust) = options.trust() else {
-            return Ok(Self { own, client_ca: None, domains: BTreeMap::new(), lists: None });
-        };
-        let roots = |path: &PathBuf| {
-            let of_parse = path.clone();
-            let parse = move |contents: &[Vec<u8>]| {
-                let certificates = Arc::new(pem::roots(&of_parse, first(contents))?);
-                Ok(Roots { path: of_parse.clone(), certificates })
-            };
-            Watched::read(vec![path.clone()], Box::new(parse))
-        };
-        let domains = trust.domains.iter().map(|domain| Ok((domain.name.clone(), roots(&domain.bundle)?)));
-        let lists = |path: &PathBuf| {
-            let of_parse = path.clone();
-            Watched::read(vec![path.clone()], Box::new(move |contents| Lists::read(&of_parse, first(contents))))
-        };
-        Ok(Self {
-            own,
-            client_ca: trust.client_ca.as_ref().map(roots).transpose()?,
-            domains: domains.collect::<Result<_, TlsFileError>>()?,
-            lists: trust.crl.as_ref().map(lists).transpose()?,
-        })
-    }
-
-    /// Makes the trust of the last good versions. There is none where clients are not asked for certificates.
-    fn trust(&self) -> Result<Option<Trust>, TlsFileError> {
-        if self.client_ca.is_none() && self.domains.is_empty() {
-            return Ok(None);
-        }
-        let domains = self.domains.iter().map(|(name, roots)| (name.clone(), roots.good().clone())).collect();
-        let lists = self.lists.as_ref().map(Watched::good);
-        let (all, path) = (lists.map_or(&[][..], |lists| &lists.all), lists.map(|lists| lists.path.as_path()));
-        Trust::new(self.client_ca.as_ref().map(Watched::good), &domains, all, path).map(Some)
-    }
-
-    fn look_at_trust(&mut self) -> Vec<Look> {
-        let roots = self.client_ca.iter_mut().chain(self.domains.values_mut()).map(Watched::look);
-        roots.chain(self.lists.iter_mut().map(Watched::look)).collect()
-    }
-
-    fn has_failed(&self) -> bool {
-        let mut roots = self.client_ca.iter().chain(self.domains.values());
-        self.own.has_failed() || roots.any(Watched::has_failed) || self.lists.as_ref().is_some_and(Watched::has_failed)
-    }
-}
-
-fn read_own(own: &OwnCertificate, contents: &[Vec<u8>]) -> Result<Own, TlsFileError> {
-    let [certificate, key] = contents else { return Err(TlsFileError::NoKey(own.key.clone())) };
-    let pair = Arc::new(pem::pair(own, certificate, key)?);
-    let validity = certificate::of_chain(&pair.cert);
-    let validity = validity.ok_or_else(|| TlsFileError::NoCertificate(own.certificate.clone()))?;
-    Ok(Own { pair, validity })
-}
-
-fn first(contents: &[Vec<u8>]) -> &[u8] {
-    contents.first().map_or(&[], |content| content)
 }
 
 /// Warns of what expires, once a day.
@@ -332,7 +253,7 @@ struct Reminders {
 }
 
 impl Reminders {
-    fn look(&mut self, listener: &str, own: &Own, lists_due: Option<(PathBuf, SystemTime)>) {
+    fn look(&mut self, listener: &str, own: &OwnPair, lists_due: Option<(PathBuf, SystemTime)>) {
         let now = SystemTime::now();
         let Validity { from, until } = own.validity;
         if (now < from || now >= own.validity.late().start) && is_due(&mut self.own) {
@@ -379,7 +300,7 @@ mod tests {
         let (folder, tls) = listener("reminders", &Authority::new("one"));
         let now = SystemTime::now();
         let days = |days: u64| Duration::from_secs(days * 24 * 3600);
-        let own = |from: SystemTime, until: SystemTime| Own {
+        let own = |from: SystemTime, until: SystemTime| OwnPair {
             validity: Validity { from, until },
             ..tls.current().own.clone()
         };

@@ -5,6 +5,7 @@ mod certificate;
 mod client_chain;
 mod described;
 mod failures;
+mod files;
 mod listener;
 mod lists;
 mod options;
