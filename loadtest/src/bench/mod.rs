@@ -2,7 +2,6 @@
 
 mod arrival;
 mod clients;
-mod command;
 mod encode;
 mod encrypted;
 mod fanout;
@@ -11,6 +10,7 @@ mod idle;
 mod ingest;
 mod mixed;
 mod neighbour;
+mod options;
 mod origin;
 mod parameters;
 mod peers;
@@ -31,12 +31,12 @@ use std::pin::Pin;
 
 use crate::report::Point;
 
-pub use command::{Options, command};
 pub use encode::{framed, response};
 pub use gate::{Gate, Plausible};
+pub use options::Options;
 pub use origin::Origin;
 pub use resources::{Kind, Resources};
-pub use run::run;
+pub use run::{command, run};
 pub use subject::{Programs, Subject};
 
 /// A benchmark with its parameters.

@@ -1,13 +1,30 @@
 //! Runs benchmarks: each subject in turn with a new process, and the next repetition after that.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::Context;
 
-use super::command::Options;
+use super::options::Options;
 use super::subject::{Programs, Subject};
 use super::{Bench, Scene, peers};
-use crate::report::{Cell, Machine, Report, Sample, Verdict};
+use crate::report::{self, Cell, Machine, Report, Sample, Verdict};
+
+/// Runs the benchmarks, prints and writes the results, and returns the exit code.
+pub async fn command(options: &Options) -> anyhow::Result<ExitCode> {
+    let mut report = run(options, |line| println!("{line}")).await?;
+    if options.is_quick() {
+        for cell in &mut report.cells {
+            (cell.gates, cell.off) = (Vec::new(), None);
+        }
+    }
+    println!("\n{report}");
+    report::write(&report, options.json.as_deref(), options.html.as_deref())?;
+    if let Some(path) = &options.markdown {
+        std::fs::write(path, report::markdown(&report)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(ExitCode::from(report.exit_code()))
+}
 
 /// Runs the selected benchmarks, and checks the gates. `progress` is called with each result.
 pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::Result<Report> {
@@ -53,19 +70,6 @@ pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::R
     }
     let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     Ok(Report { command, machine: Machine::this(), cells })
-}
-
-impl Options {
-    fn subjects(&self, bench: &dyn Bench) -> Vec<Subject> {
-        let mut subjects = bench.subjects();
-        if self.weir_b.is_some() {
-            subjects.insert(1, Subject::RelayB);
-        }
-        if !self.only.is_empty() {
-            subjects = self.only.clone();
-        }
-        subjects
-    }
 }
 
 fn judge(bench: &dyn Bench, name: String, samples: Vec<Sample>) -> Cell {

@@ -4,7 +4,6 @@
 //! [`run`] compares their times and the memory of the server's process before, during and after the behaviour, and judges them.
 
 mod behaviour;
-mod command;
 mod connections;
 mod floods;
 mod frames;
@@ -13,6 +12,7 @@ mod health;
 mod honest;
 mod names;
 mod offender;
+mod options;
 mod outcome;
 mod readers;
 mod requests;
@@ -23,6 +23,6 @@ mod table;
 mod times;
 
 pub use behaviour::Behaviour;
-pub use command::{Options, command};
+pub use options::Options;
 pub use outcome::{Outcome, Report};
-pub use run::run;
+pub use run::{command, run};

@@ -190,3 +190,6 @@ const CONNECT: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(1);
 const SLICE: usize = 1 << 20;
 const MAX_ENDS: usize = 8;
+
+/// The node cluster of all clients, so that the honest ones share a view with the hostile ones.
+pub const CLUSTER: &str = "hostile";

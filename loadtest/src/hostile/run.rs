@@ -4,16 +4,34 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use clap::ValueEnum;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::behaviour::Behaviour;
-use super::command::Options;
 use super::health;
+use super::options::Options;
 use super::outcome::{Bounds, Memory, Outcome, Report};
 use super::stage::Stage;
 use super::times::Phase;
 use crate::measure::{Process, raise_open_files};
 use crate::report::Machine;
+
+/// Plays the behaviours, prints and writes the outcomes, and returns whether all passed.
+pub async fn command(options: &Options) -> anyhow::Result<bool> {
+    if options.list {
+        Behaviour::value_variants().iter().for_each(|one| println!("{:<20}{}", one.name(), one.help()));
+        return Ok(true);
+    }
+    let report = run(options, |outcome| {
+        println!("{}: {}", outcome.behaviour.name(), if outcome.passed() { "passed" } else { "FAILED" });
+    })
+    .await?;
+    println!("\n{report}");
+    if let Some(path) = &options.json {
+        report.write(path)?;
+    }
+    Ok(report.passed())
+}
 
 /// Plays the selected behaviours. `progress` is called with each outcome.
 pub async fn run(options: &Options, mut progress: impl FnMut(&Outcome)) -> anyhow::Result<Report> {

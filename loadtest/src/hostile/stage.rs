@@ -10,10 +10,10 @@ use anyhow::{Context, bail};
 use tokio::runtime::{Builder, Runtime};
 
 use super::behaviour::Behaviour;
-use super::command::Options;
 use super::health;
 use super::honest::Honest;
-use super::offender::{Did, Offender};
+use super::offender::{CLUSTER, Did, Offender};
+use super::options::Options;
 use super::streams::FORGED;
 use super::times::Phases;
 use crate::kind::Kind;
@@ -144,6 +144,3 @@ impl Drop for Log {
         let _ = std::fs::remove_file(&self.0); // a temporary file, if it cannot be deleted
     }
 }
-
-/// The node cluster of all clients, so that the honest ones share a view with the hostile ones.
-pub const CLUSTER: &str = "hostile";

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use prost::Message;
 use weir::proto::discovery::{DeltaDiscoveryRequest, Status};
 
-use super::offender::{Offender, at_once};
+use super::offender::{CLUSTER, Offender, at_once};
 use crate::content::EDS;
 use crate::link::{ADS_DELTA, Event, scan};
 use crate::origin::LOADS;
@@ -42,7 +42,7 @@ pub async fn made_up_nodes(offender: Arc<Offender>) {
 
 pub async fn nacks(offender: Arc<Offender>) {
     at_once(&offender, 1, |offender, _| async move {
-        let node = scan::node(&format!("node\n{FORGED}"), super::stage::CLUSTER);
+        let node = scan::node(&format!("node\n{FORGED}"), CLUSTER);
         let mut link = offender.link().await;
         let stream = offender.start(&mut link, ADS_DELTA);
         offender.send(&mut link, stream, &scan::delta_subscribe(EDS, Some(&node), &[&offender.names[2]]));

@@ -40,6 +40,7 @@ pub fn compare(first: &Report, second: &Report) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
+    use super::super::html::page;
     use super::super::{Cell, Machine, Sample};
     use super::*;
 
@@ -71,6 +72,6 @@ mod tests {
         let json = serde_json::to_string(&report).unwrap();
         let back: Report = serde_json::from_str(&json).unwrap();
         assert_eq!(serde_json::to_string(&back).unwrap(), json);
-        assert!(back.html().contains("<td>cpu</td><td>1.500</td>"));
+        assert!(page(&back).contains("<td>cpu</td><td>1.500</td>"));
     }
 }

@@ -7,17 +7,15 @@ use super::plot::{Line, Plot, escape};
 use super::{Cell, Report, Sample};
 use crate::bench::Subject;
 
-impl Report {
-    pub fn html(&self) -> String {
-        let title = escape(&self.command);
-        let mut page =
-            format!("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\n");
-        let _ = write!(page, "<style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n");
-        let (cores, kernel) = (self.machine.cores, escape(&self.machine.kernel));
-        let _ = writeln!(page, "<p>{cores} cores, Linux {kernel}</p>");
-        self.cells.iter().for_each(|cell| page.push_str(&section(cell)));
-        page + "</body></html>\n"
-    }
+/// Returns the page.
+pub fn page(report: &Report) -> String {
+    let title = escape(&report.command);
+    let mut page = format!("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\n");
+    let _ = write!(page, "<style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n");
+    let (cores, kernel) = (report.machine.cores, escape(&report.machine.kernel));
+    let _ = writeln!(page, "<p>{cores} cores, Linux {kernel}</p>");
+    report.cells.iter().for_each(|cell| page.push_str(&section(cell)));
+    page + "</body></html>\n"
 }
 
 fn section(cell: &Cell) -> String {

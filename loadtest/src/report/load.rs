@@ -61,7 +61,7 @@ where
     if measures.report {
         println!("{report}");
     }
-    report.write(measures.json.as_deref(), measures.html.as_deref())?;
+    super::write(&report, measures.json.as_deref(), measures.html.as_deref())?;
     Ok(result)
 }
 

@@ -5,22 +5,20 @@ use std::fmt::Write;
 use super::{Cell, Report, Verdict, short};
 use crate::bench::Subject;
 
-impl Report {
-    /// Writes a section for each benchmark, and a row for each gate and each figure that is shown without one.
-    pub fn markdown(&self) -> String {
-        let mut out = String::new();
-        let mut section = "";
-        for cell in &self.cells {
-            let (bench, rest) = cell.name.split_once(": ").unwrap_or((&cell.name, ""));
-            if bench != section {
-                let _ = write!(out, "{}### {bench}\n\n", if section.is_empty() { "" } else { "\n" });
-                out.push_str("| Parameters | Figure | Relay | Beside | Ratio, median (least to most) | Gate |\n|---|---|---|---|---|---|\n");
-                section = bench;
-            }
-            rows(cell, rest, &mut out);
+/// Writes a section for each benchmark, and a row for each gate and each figure that is shown without one.
+pub fn markdown(report: &Report) -> String {
+    let mut out = String::new();
+    let mut section = "";
+    for cell in &report.cells {
+        let (bench, rest) = cell.name.split_once(": ").unwrap_or((&cell.name, ""));
+        if bench != section {
+            let _ = write!(out, "{}### {bench}\n\n", if section.is_empty() { "" } else { "\n" });
+            out.push_str("| Parameters | Figure | Relay | Beside | Ratio, median (least to most) | Gate |\n|---|---|---|---|---|---|\n");
+            section = bench;
         }
-        out
+        rows(cell, rest, &mut out);
     }
+    out
 }
 
 fn rows(cell: &Cell, parameters: &str, out: &mut String) {
@@ -81,7 +79,7 @@ mod tests {
         let gates = vec![Gate::ratio("cpu", Subject::Floor, 1.9).judge(Subject::Relay, &samples)];
         let cell = Cell { name: "fanout: small".into(), samples, gates, ..Cell::default() };
         let report = Report { command: String::new(), machine: Machine::this(), cells: vec![cell] };
-        let text = report.markdown();
+        let text = markdown(&report);
         assert!(text.starts_with("### fanout\n\n"), "{text}");
         let row = "| small | `cpu` | 4.000 | floor 2.000 | 2.000 (1.500 to 2.500) | 1.900, missed |";
         assert!(text.lines().any(|line| line == row), "{text}");

@@ -10,10 +10,26 @@ mod table;
 
 pub use compare::compare;
 pub use load::{Measures, measured, percentiles};
+pub use markdown::markdown;
 pub use model::{Cell, GateResult, Machine, Point, Report, Sample, Verdict};
 pub use table::short;
 
+use std::path::Path;
+
+use anyhow::Context;
+
 use crate::measure::Latencies;
+
+/// Writes JSON and a page with plots to these files.
+pub fn write(report: &Report, json: Option<&Path>, html: Option<&Path>) -> anyhow::Result<()> {
+    let write = |path: &Path, text: String| {
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    if let Some(path) = json {
+        write(path, serde_json::to_string_pretty(report)?)?;
+    }
+    html.map_or(Ok(()), |path| write(path, html::page(report)))
+}
 
 /// Returns the percentage of clients that have a change, by milliseconds.
 pub fn fan_out(received: &Latencies) -> Vec<(f64, f64)> {

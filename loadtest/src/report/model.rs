@@ -1,9 +1,7 @@
 //! The results of a benchmark.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::{Gate, Plausible, Subject};
@@ -76,17 +74,6 @@ pub enum Verdict {
 }
 
 impl Report {
-    /// Writes JSON and a page with plots to these files.
-    pub fn write(&self, json: Option<&Path>, html: Option<&Path>) -> anyhow::Result<()> {
-        let write = |path: &Path, text: String| {
-            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-        };
-        if let Some(path) = json {
-            write(path, serde_json::to_string_pretty(self)?)?;
-        }
-        html.map_or(Ok(()), |path| write(path, self.html()))
-    }
-
     /// 0 if no gate was missed, 1 if one was, 2 after an error, 3 if the baselines were out of range, so that there is no result.
     pub fn exit_code(&self) -> u8 {
         if self.cells.iter().any(|cell| !cell.errors.is_empty()) {

@@ -1,7 +1,6 @@
 //! One client: messages go in, requests come out. It has no socket and no clock.
 
-mod checking;
-mod following;
+mod stream;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,9 +8,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use self::stream::Stream;
 use super::behaviour::{Behaviour, Follow};
 use crate::bodies::Stamp;
-use crate::checks::{self, Check, History, Nacked, Nonces, Note, Truth, Violation};
+use crate::checks::{self, Check, History, Note, Truth, Violation};
 use crate::kind::{Kind, ads_path};
 use crate::subscription::{Name, Names, Response, Topic};
 use crate::wire::Variant;
@@ -59,13 +59,6 @@ pub struct Client {
     violations: Vec<Violation>,
     /// Whether it has dropped half of its endpoints (subscription churn).
     is_reduced: bool,
-}
-
-struct Stream {
-    topics: Vec<Topic>,
-    nonces: Nonces,
-    nacked: [Nacked; 4],
-    sent_node: bool,
 }
 
 impl Client {
@@ -140,9 +133,9 @@ impl Client {
         let kind = topic.kind;
         topic.receive(&response);
         if self.behaviour == Behaviour::Nacker && topic.responses > 1 {
-            stream.nacked[kind as usize].remember(self.variant, &response);
             self.history.push(at, Note::Nacked(kind));
             outcome.actions.push(Action::Send(key, topic.nack("rejected on purpose")));
+            stream.remember_nacked(kind, self.variant, &response);
             return outcome;
         }
         topic.accept(&response);
@@ -212,9 +205,7 @@ impl Client {
 
     fn open_stream(&mut self, key: StreamKey, at: Duration, actions: &mut Vec<Action>) {
         let Some(Some(stream)) = self.streams.get_mut(key) else { return };
-        stream.sent_node = false;
-        stream.nonces = Nonces::default();
-        stream.nacked = Default::default();
+        stream.reopen();
         let path = match (self.behaviour.follow(), stream.topics.first()) {
             (Follow::PerType, Some(topic)) => topic.kind.path(self.variant),
             _ => ads_path(self.variant),
@@ -250,16 +241,146 @@ impl Client {
         actions.push(Action::Send(key, request));
         true
     }
-}
 
-impl Stream {
-    fn new(topics: Vec<Topic>) -> Self {
-        Self { topics, nonces: Nonces::default(), nacked: Default::default(), sent_node: false }
+    /// Subscribes to what the resources of a type refer to.
+    fn follow(&mut self, kind: Kind, changes_clusters: bool, at: Duration, actions: &mut Vec<Action>) {
+        let next = match kind {
+            Kind::Cluster => Some(Kind::Endpoints),
+            Kind::Listener => Some(Kind::Route),
+            Kind::Route if self.behaviour.follow() == Follow::Grpc => Some(Kind::Cluster),
+            _ => None,
+        };
+        if let Some(next) = next {
+            self.subscribe(next, self.wanted(kind), changes_clusters, at, actions);
+            if next == Kind::Cluster {
+                self.subscribe(Kind::Endpoints, self.wanted(Kind::Cluster), false, at, actions);
+            }
+        }
+        self.start_listeners(at, actions);
     }
 
-    /// The first request of a type, with the node if it is the first of the stream.
-    fn open(&mut self, place: usize, node: &[u8]) -> Vec<u8> {
-        let node = (!std::mem::replace(&mut self.sent_node, true)).then_some(node);
-        self.topics[place].open(node)
+    fn wanted(&self, kind: Kind) -> BTreeSet<Name> {
+        let topics = self.streams.iter().flatten().flat_map(|stream| &stream.topics).filter(|topic| topic.kind == kind);
+        let held = topics.flat_map(|topic| topic.held.values());
+        let names = held.flat_map(|held| held.leads_to.iter().cloned());
+        match kind == Kind::Cluster && self.is_reduced {
+            true => names.step_by(2).collect(),
+            false => names.collect(),
+        }
+    }
+
+    fn subscribe(
+        &mut self,
+        kind: Kind,
+        wanted: BTreeSet<Name>,
+        repeats: bool,
+        at: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.behaviour.follow() == Follow::PerType {
+            return self.subscribe_apart(kind, wanted, at, actions);
+        }
+        let answers_nothing = self.behaviour == Behaviour::NeverAcker && self.variant == Variant::Sotw;
+        let Some(Some(stream)) = self.streams.get_mut(0) else { return };
+        let Some(place) = stream.topics.iter().position(|topic| topic.kind == kind) else { return };
+        let topic = &mut stream.topics[place];
+        let count = wanted.len();
+        let request = if !topic.is_open {
+            if wanted.is_empty() {
+                return;
+            }
+            topic.names = wanted;
+            stream.open(place, &self.node)
+        } else if answers_nothing {
+            return; // any further SotW request would be an ACK
+        } else if let Some(request) = topic.set_names(wanted) {
+            request
+        } else if repeats && topic.variant == Variant::Sotw && topic.responses > 0 {
+            topic.repeat()
+        } else {
+            return;
+        };
+        self.history.push(at, Note::Subscribed(kind, count));
+        actions.push(Action::Send(0, request));
+    }
+
+    /// Opens a stream for each name.
+    fn subscribe_apart(&mut self, kind: Kind, mut wanted: BTreeSet<Name>, at: Duration, actions: &mut Vec<Action>) {
+        for key in 0..self.streams.len() {
+            let Some(stream) = &self.streams[key] else { continue };
+            let Some(topic) = stream.topics.first().filter(|topic| topic.kind == kind && !topic.is_wildcard) else {
+                continue;
+            };
+            if !topic.names.iter().any(|name| wanted.remove(name)) {
+                self.streams[key] = None;
+                actions.push(Action::Cancel(key));
+            }
+        }
+        for name in wanted {
+            let key = self.streams.iter().position(Option::is_none).unwrap_or(self.streams.len());
+            if key == self.streams.len() {
+                self.streams.push(None);
+            }
+            let topic = Topic::new(kind, self.variant, false, BTreeSet::from([name]));
+            self.streams[key] = Some(Stream::new(vec![topic]));
+            self.open_stream(key, at, actions);
+        }
+    }
+
+    /// An Envoy requests listeners when all clusters have their endpoints.
+    fn start_listeners(&mut self, at: Duration, actions: &mut Vec<Action>) {
+        if self.behaviour.follow() != Follow::Ads {
+            return;
+        }
+        let Some(Some(stream)) = self.streams.first_mut() else { return };
+        let Some(place) = stream.topics.iter().position(|topic| topic.kind == Kind::Listener) else { return };
+        let is_ready = |topic: &Topic| match topic.kind {
+            Kind::Cluster | Kind::Endpoints => topic.is_complete(),
+            _ => true,
+        };
+        if !stream.topics[place].is_open && stream.topics.iter().all(is_ready) {
+            self.history.push(at, Note::Subscribed(Kind::Listener, 0));
+            actions.push(Action::Send(0, stream.open(place, &self.node)));
+        }
+    }
+
+    fn check_response(&mut self, key: StreamKey, place: Option<usize>, response: &Response) {
+        let Some(Some(stream)) = self.streams.get_mut(key) else { return };
+        let truth = self.shared.truth.as_ref().filter(|_| self.shared.checks.contains(&Check::Completeness));
+        let found = stream.check(place, response, truth);
+        found.into_iter().for_each(|(check, what)| self.violate(check, what));
+    }
+
+    fn check_order(&mut self, kind: Kind) {
+        if !matches!(kind, Kind::Cluster | Kind::Route) {
+            return;
+        }
+        let Some(Some(stream)) = self.streams.first() else { return };
+        if !self.behaviour.is_subject_to(Check::MakeBeforeBreak) {
+            return;
+        }
+        let of = |kind| stream.topics.iter().filter(move |topic| topic.kind == kind).map(|topic| &topic.held);
+        let Some(clusters) = of(Kind::Cluster).next() else { return };
+        if let Some((route, cluster)) = checks::missing_cluster(of(Kind::Route), clusters) {
+            let what = format!("{route} leads to {cluster}, which the client does not hold");
+            self.violate(Check::MakeBeforeBreak, what);
+        }
+    }
+
+    fn violate(&mut self, check: Check, what: String) {
+        let is_wanted = self.shared.checks.contains(&check) && self.behaviour.is_subject_to(check);
+        if is_wanted && self.violations.len() < MAX_VIOLATIONS {
+            let behaviour = self.behaviour.to_string();
+            self.violations.push(Violation {
+                client: self.number,
+                behaviour,
+                check,
+                what,
+                history: self.history.lines(),
+            });
+        }
     }
 }
+
+/// How many violations are stored until they are taken.
+const MAX_VIOLATIONS: usize = 16;

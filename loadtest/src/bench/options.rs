@@ -1,9 +1,7 @@
-//! The command line of the benchmarks.
+//! The command line of the benchmarks: what is measured, and where the results go.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 
 use super::Bench;
@@ -12,7 +10,6 @@ use super::parameters::{
     ScaleResourcesArgs, StallArgs, StormArgs,
 };
 use super::rows;
-use super::run::run;
 use super::subject::Subject;
 use crate::wire::Variant;
 
@@ -80,41 +77,36 @@ pub enum Command {
     },
 }
 
-/// Runs the benchmarks, prints and writes the results, and returns the exit code.
-pub async fn command(options: &Options) -> anyhow::Result<ExitCode> {
-    let mut report = run(options, |line| println!("{line}")).await?;
-    if options.bench.is_quick() {
-        for cell in &mut report.cells {
-            (cell.gates, cell.off) = (Vec::new(), None);
-        }
-    }
-    println!("\n{report}");
-    report.write(options.json.as_deref(), options.html.as_deref())?;
-    if let Some(path) = &options.markdown {
-        std::fs::write(path, report.markdown()).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    Ok(ExitCode::from(report.exit_code()))
-}
-
 impl Options {
     /// Returns the benchmarks that the command line selects.
     pub fn benches(&self) -> Vec<Box<dyn Bench>> {
         let variants = self.variant.map_or_else(|| vec![Variant::Delta, Variant::Sotw], |variant| vec![variant]);
         variants.into_iter().flat_map(|variant| self.bench.with(variant)).collect()
     }
-}
 
-impl Options {
+    /// Returns the subjects to measure by a benchmark.
+    pub fn subjects(&self, bench: &dyn Bench) -> Vec<Subject> {
+        let mut subjects = bench.subjects();
+        if self.weir_b.is_some() {
+            subjects.insert(1, Subject::RelayB);
+        }
+        if !self.only.is_empty() {
+            subjects = self.only.clone();
+        }
+        subjects
+    }
+
     pub fn repetitions(&self) -> usize {
-        self.repetitions.unwrap_or(if self.bench.is_quick() { 1 } else { 3 })
+        self.repetitions.unwrap_or(if self.is_quick() { 1 } else { 3 })
+    }
+
+    /// Whether nothing but the benchmarks themselves is tested.
+    pub fn is_quick(&self) -> bool {
+        matches!(self.bench, Command::All { quick: true })
     }
 }
 
 impl Command {
-    fn is_quick(&self) -> bool {
-        matches!(self, Self::All { quick: true })
-    }
-
     fn with(&self, variant: Variant) -> Vec<Box<dyn Bench>> {
         match self {
             Self::Fanout(args) => args.benches(variant),

@@ -1,4 +1,4 @@
-//! `weir-loadtest hostile`
+//! The command line of `weir-loadtest hostile`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,7 +7,6 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use super::behaviour::Behaviour;
-use super::run::run;
 use crate::bench::size::parse_size;
 
 #[derive(Debug, Clone, clap::Args)]
@@ -67,21 +66,4 @@ impl Options {
     pub fn before(&self) -> Duration {
         Duration::from_secs(if self.small { 1 } else { 3 })
     }
-}
-
-/// Plays the behaviours, prints and writes the outcomes, and returns whether all passed.
-pub async fn command(options: &Options) -> anyhow::Result<bool> {
-    if options.list {
-        Behaviour::value_variants().iter().for_each(|one| println!("{:<20}{}", one.name(), one.help()));
-        return Ok(true);
-    }
-    let report = run(options, |outcome| {
-        println!("{}: {}", outcome.behaviour.name(), if outcome.passed() { "passed" } else { "FAILED" });
-    })
-    .await?;
-    println!("\n{report}");
-    if let Some(path) = &options.json {
-        report.write(path)?;
-    }
-    Ok(report.passed())
 }
