@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::subject::Subject;
 use crate::measure::Spread;
-use crate::report::{GateResult, Sample, Verdict};
+use crate::report::Sample;
 
 /// A limit for one figure of the relay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,6 +31,25 @@ pub struct Plausible {
     pub against: Subject,
     pub from: f64,
     pub to: f64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct GateResult {
+    pub gate: Gate,
+    pub subject: Subject,
+    pub spread: Option<Spread>,
+    pub verdict: Verdict,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Passed,
+    Missed,
+    /// A subject is missing.
+    NotMeasured,
+    /// The baselines differ from those for which the gate was derived.
+    NotJudged,
 }
 
 impl Gate {

@@ -32,7 +32,7 @@ use std::pin::Pin;
 use crate::report::Point;
 
 pub use encode::{framed, response};
-pub use gate::{Gate, Plausible};
+pub use gate::{Gate, GateResult, Plausible, Verdict};
 pub use options::Options;
 pub use origin::Origin;
 pub use resources::{Kind, Resources};

@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
+use super::gate::Verdict;
 use super::options::Options;
 use super::subject::{Programs, Subject};
 use super::{Bench, Scene, peers};
-use crate::report::{self, Cell, Machine, Report, Sample, Verdict};
+use crate::report::{self, Cell, Machine, Report, Sample};
 
 /// Runs the benchmarks, prints and writes the results, and returns the exit code.
 pub async fn command(options: &Options) -> anyhow::Result<ExitCode> {

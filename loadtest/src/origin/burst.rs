@@ -33,268 +33,273 @@ enum Resources {
     Single(BTreeMap<Name, Option<Bytes>>),
 }
 
-impl Session {
-    /// Returns everything that is due, from one state of the world.
-    pub fn burst(&mut self, world: &mut World) -> Result<Vec<Reply>, TooFarBehind> {
-        let replies = match self.variant {
-            Variant::Sotw => self.sotw(world)?,
-            Variant::Delta => self.delta(world)?,
+/// Returns everything that is due, from one state of the world.
+pub fn burst(session: &mut Session, world: &mut World) -> Result<Vec<Reply>, TooFarBehind> {
+    let replies = match session.variant {
+        Variant::Sotw => sotw(session, world)?,
+        Variant::Delta => delta(session, world)?,
+    };
+    for topic in session.topics.iter_mut().filter(|topic| topic.is_subscribed) {
+        topic.cursor = world.update();
+        topic.forced.clear();
+        topic.stated.clear();
+        topic.is_repeated = false;
+    }
+    Ok(replies)
+}
+
+fn delta(session: &mut Session, world: &mut World) -> Result<Vec<Reply>, TooFarBehind> {
+    let mut replies = Vec::new();
+    let removals_first = session.faults.has(Fault::BreakBeforeMake);
+    if removals_first {
+        removals(session, world, &mut replies)?;
+    }
+    for kind in order(session) {
+        let topic = &session.topics[kind as usize];
+        if !topic.is_subscribed {
+            continue;
+        }
+        let is_first = topic.cursor == 0 && topic.is_wildcard;
+        let resources = if topic.is_wildcard && topic.stated.is_empty() && topic.forced.is_empty() {
+            Resources::Shared(topic.cursor)
+        } else {
+            let stated = |name: &Name| topic.stated.get(name).cloned();
+            let is_held = |name: &Name| world.set(kind).get(name).map(|item| item.version()) == stated(name);
+            let mut due = due(session, world, kind)?;
+            due.retain(|name, _| !is_held(name) || topic.cursor > 0);
+            Resources::Single(due)
         };
-        for topic in self.topics.iter_mut().filter(|topic| topic.is_subscribed) {
-            topic.cursor = world.update();
-            topic.forced.clear();
-            topic.stated.clear();
-            topic.is_repeated = false;
-        }
-        Ok(replies)
+        push(session, world, kind, resources, is_first, &mut replies)?;
     }
-
-    fn delta(&mut self, world: &mut World) -> Result<Vec<Reply>, TooFarBehind> {
-        let mut replies = Vec::new();
-        let removals_first = self.faults.has(Fault::BreakBeforeMake);
-        if removals_first {
-            self.removals(world, &mut replies)?;
-        }
-        for kind in self.order() {
-            let topic = &self.topics[kind as usize];
-            if !topic.is_subscribed {
-                continue;
-            }
-            let is_first = topic.cursor == 0 && topic.is_wildcard;
-            let resources = if topic.is_wildcard && topic.stated.is_empty() && topic.forced.is_empty() {
-                Resources::Shared(topic.cursor)
-            } else {
-                let stated = |name: &Name| topic.stated.get(name).cloned();
-                let is_held = |name: &Name| world.set(kind).get(name).map(|item| item.version()) == stated(name);
-                let mut due = self.due(world, kind)?;
-                due.retain(|name, _| !is_held(name) || topic.cursor > 0);
-                Resources::Single(due)
-            };
-            self.push(world, kind, resources, is_first, &mut replies)?;
-        }
-        if !removals_first && !self.faults.has(Fault::ForgetRemoval) {
-            self.removals(world, &mut replies)?;
-        }
-        Ok(replies)
+    if !removals_first && !session.faults.has(Fault::ForgetRemoval) {
+        removals(session, world, &mut replies)?;
     }
+    Ok(replies)
+}
 
-    fn removals(&mut self, world: &World, replies: &mut Vec<Reply>) -> Result<(), TooFarBehind> {
-        let mut order = [Kind::Route, Kind::Listener, Kind::Endpoints, Kind::Cluster];
-        if self.faults.has(Fault::BreakBeforeMake) {
-            order.reverse();
-        }
-        for kind in order {
-            let topic = &self.topics[kind as usize];
-            if !topic.is_subscribed {
-                continue;
-            }
-            let mut removed: BTreeSet<Name> = BTreeSet::new();
-            if topic.cursor > 0 {
-                removed.extend(world.removed_after(kind, topic.cursor).ok_or(TooFarBehind)?.into_keys());
-                removed.retain(|name| topic.sees(name));
-            }
-            let missing = topic.forced.iter().chain(topic.stated.keys()).filter(|name| topic.sees(name));
-            removed.extend(missing.filter(|name| !world.set(kind).contains_key(*name)).cloned());
-            if !removed.is_empty() {
-                let version = world.update().to_string();
-                replies.push(self.reply(kind.url(), kind, &version, Bytes::new(), &removed));
-            }
-        }
-        Ok(())
+fn removals(session: &mut Session, world: &World, replies: &mut Vec<Reply>) -> Result<(), TooFarBehind> {
+    let mut order = [Kind::Route, Kind::Listener, Kind::Endpoints, Kind::Cluster];
+    if session.faults.has(Fault::BreakBeforeMake) {
+        order.reverse();
     }
-
-    fn sotw(&mut self, world: &mut World) -> Result<Vec<Reply>, TooFarBehind> {
-        let mut replies = Vec::new();
-        let mut reduced = None;
-        for kind in self.order() {
-            let topic = &self.topics[kind as usize];
-            if !topic.is_subscribed {
-                continue;
-            }
-            if !kind.is_full_state() {
-                let due = self.due(world, kind)?;
-                self.push(world, kind, Resources::Single(due), false, &mut replies)?;
-                continue;
-            }
-            let mut removed = match topic.cursor {
-                0 => BTreeMap::new(),
-                cursor => world.removed_after(kind, cursor).ok_or(TooFarBehind)?,
-            };
-            removed.retain(|name, _| topic.sees(name));
-            let is_due = topic.cursor == 0 || topic.is_repeated || !topic.forced.is_empty() || {
-                let mut changes = world.changes_after(kind, topic.cursor).ok_or(TooFarBehind)?;
-                changes.any(|entry| topic.sees(&entry.name))
-            };
-            if !is_due {
-                continue;
-            }
-            let makes_first = kind == Kind::Cluster && !removed.is_empty() && !self.faults.has(Fault::BreakBeforeMake);
-            let resources = self.full_set(world, kind, if makes_first { removed } else { BTreeMap::new() });
-            self.push(world, kind, resources, true, &mut replies)?;
-            reduced = reduced.or(makes_first.then_some(kind));
+    for kind in order {
+        let topic = &session.topics[kind as usize];
+        if !topic.is_subscribed {
+            continue;
         }
-        if let Some(kind) = reduced {
-            let resources = self.full_set(world, kind, BTreeMap::new());
-            self.push(world, kind, resources, true, &mut replies)?;
-        }
-        Ok(replies)
-    }
-
-    /// Returns the complete set; removed resources stay in it until everything that refers to them has changed.
-    fn full_set(&self, world: &World, kind: Kind, removed: BTreeMap<Name, Bytes>) -> Resources {
-        let topic = &self.topics[kind as usize];
-        if topic.is_wildcard && removed.is_empty() {
-            return Resources::Shared(0);
-        }
-        let present = world.set(kind).keys().map(|name| (name.clone(), None));
-        let removed = removed.into_iter().map(|(name, body)| (name, Some(body)));
-        Resources::Single(present.chain(removed).filter(|(name, _)| topic.sees(name)).collect())
-    }
-
-    /// Returns the names of a type that are due one by one: changed ones, forced ones, and the endpoints of changed clusters.
-    fn due(&self, world: &World, kind: Kind) -> Result<BTreeMap<Name, Option<Bytes>>, TooFarBehind> {
-        let topic = &self.topics[kind as usize];
-        let mut due: BTreeSet<Name> = topic.forced.clone();
+        let mut removed: BTreeSet<Name> = BTreeSet::new();
         if topic.cursor > 0 {
-            due.extend(world.changed_after(kind, topic.cursor).ok_or(TooFarBehind)?);
-            let clusters = &self.topics[Kind::Cluster as usize];
-            if kind == Kind::Endpoints && clusters.cursor > 0 {
-                due.extend(world.changed_after(Kind::Cluster, clusters.cursor).ok_or(TooFarBehind)?);
-            }
-        } else if topic.is_wildcard {
-            due.extend(world.set(kind).keys().cloned());
+            removed.extend(world.removed_after(kind, topic.cursor).ok_or(TooFarBehind)?.into_keys());
+            removed.retain(|name| topic.sees(name));
         }
-        due.retain(|name| topic.sees(name) && world.set(kind).contains_key(name));
-        Ok(due.into_iter().map(|name| (name, None)).collect())
-    }
-
-    fn order(&self) -> [Kind; 4] {
-        match self.faults.has(Fault::RouteBeforeCluster) {
-            true => [Kind::Listener, Kind::Route, Kind::Cluster, Kind::Endpoints],
-            false => Kind::ALL,
+        let missing = topic.forced.iter().chain(topic.stated.keys()).filter(|name| topic.sees(name));
+        removed.extend(missing.filter(|name| !world.set(kind).contains_key(*name)).cloned());
+        if !removed.is_empty() {
+            let version = world.update().to_string();
+            replies.push(reply(session, kind.url(), kind, &version, Bytes::new(), &removed));
         }
     }
+    Ok(())
+}
 
-    /// Adds a response, unless it is empty and `even_if_empty` is not set; faults change it here.
-    fn push(
-        &mut self,
-        world: &mut World,
-        kind: Kind,
-        mut resources: Resources,
-        even_if_empty: bool,
-        replies: &mut Vec<Reply>,
-    ) -> Result<(), TooFarBehind> {
-        let cursor = self.topics[kind as usize].cursor;
-        self.misselect(world, kind, &mut resources)?;
-        let version = match &resources {
-            Resources::Single(due) if due.values().any(Option::is_some) => format!("{}.more", world.update()),
-            _ => world.update().to_string(),
+fn sotw(session: &mut Session, world: &mut World) -> Result<Vec<Reply>, TooFarBehind> {
+    let mut replies = Vec::new();
+    let mut reduced = None;
+    for kind in order(session) {
+        let topic = &session.topics[kind as usize];
+        if !topic.is_subscribed {
+            continue;
+        }
+        if !kind.is_full_state() {
+            let due = due(session, world, kind)?;
+            push(session, world, kind, Resources::Single(due), false, &mut replies)?;
+            continue;
+        }
+        let mut removed = match topic.cursor {
+            0 => BTreeMap::new(),
+            cursor => world.removed_after(kind, cursor).ok_or(TooFarBehind)?,
         };
-        let bytes = match &resources {
-            Resources::Shared(after) => world.shared(kind, self.variant, *after).ok_or(TooFarBehind)?,
-            Resources::Single(due) => {
-                let mut buffer = BytesMut::new();
-                for (name, other) in due {
-                    match (other, world.set(kind).get(name)) {
-                        (Some(body), _) => encode(&mut buffer, kind, name, "removed", body, self.variant),
-                        (None, Some(item)) => item.encode(&mut buffer, kind, name, self.variant),
-                        (None, None) => {}
-                    }
+        removed.retain(|name, _| topic.sees(name));
+        let is_due = topic.cursor == 0 || topic.is_repeated || !topic.forced.is_empty() || {
+            let mut changes = world.changes_after(kind, topic.cursor).ok_or(TooFarBehind)?;
+            changes.any(|entry| topic.sees(&entry.name))
+        };
+        if !is_due {
+            continue;
+        }
+        let makes_first = kind == Kind::Cluster && !removed.is_empty() && !session.faults.has(Fault::BreakBeforeMake);
+        let resources = full_set(session, world, kind, if makes_first { removed } else { BTreeMap::new() });
+        push(session, world, kind, resources, true, &mut replies)?;
+        reduced = reduced.or(makes_first.then_some(kind));
+    }
+    if let Some(kind) = reduced {
+        let resources = full_set(session, world, kind, BTreeMap::new());
+        push(session, world, kind, resources, true, &mut replies)?;
+    }
+    Ok(replies)
+}
+
+/// Returns the complete set; removed resources stay in it until everything that refers to them has changed.
+fn full_set(session: &Session, world: &World, kind: Kind, removed: BTreeMap<Name, Bytes>) -> Resources {
+    let topic = &session.topics[kind as usize];
+    if topic.is_wildcard && removed.is_empty() {
+        return Resources::Shared(0);
+    }
+    let present = world.set(kind).keys().map(|name| (name.clone(), None));
+    let removed = removed.into_iter().map(|(name, body)| (name, Some(body)));
+    Resources::Single(present.chain(removed).filter(|(name, _)| topic.sees(name)).collect())
+}
+
+/// Returns the names of a type that are due one by one: changed ones, forced ones, and the endpoints of changed clusters.
+fn due(session: &Session, world: &World, kind: Kind) -> Result<BTreeMap<Name, Option<Bytes>>, TooFarBehind> {
+    let topic = &session.topics[kind as usize];
+    let mut due: BTreeSet<Name> = topic.forced.clone();
+    if topic.cursor > 0 {
+        due.extend(world.changed_after(kind, topic.cursor).ok_or(TooFarBehind)?);
+        let clusters = &session.topics[Kind::Cluster as usize];
+        if kind == Kind::Endpoints && clusters.cursor > 0 {
+            due.extend(world.changed_after(Kind::Cluster, clusters.cursor).ok_or(TooFarBehind)?);
+        }
+    } else if topic.is_wildcard {
+        due.extend(world.set(kind).keys().cloned());
+    }
+    due.retain(|name| topic.sees(name) && world.set(kind).contains_key(name));
+    Ok(due.into_iter().map(|name| (name, None)).collect())
+}
+
+fn order(session: &Session) -> [Kind; 4] {
+    match session.faults.has(Fault::RouteBeforeCluster) {
+        true => [Kind::Listener, Kind::Route, Kind::Cluster, Kind::Endpoints],
+        false => Kind::ALL,
+    }
+}
+
+/// Adds a response, unless it is empty and `even_if_empty` is not set; faults change it here.
+fn push(
+    session: &mut Session,
+    world: &mut World,
+    kind: Kind,
+    mut resources: Resources,
+    even_if_empty: bool,
+    replies: &mut Vec<Reply>,
+) -> Result<(), TooFarBehind> {
+    let cursor = session.topics[kind as usize].cursor;
+    misselect(session, world, kind, &mut resources)?;
+    let version = match &resources {
+        Resources::Single(due) if due.values().any(Option::is_some) => format!("{}.more", world.update()),
+        _ => world.update().to_string(),
+    };
+    let bytes = match &resources {
+        Resources::Shared(after) => world.shared(kind, session.variant, *after).ok_or(TooFarBehind)?,
+        Resources::Single(due) => {
+            let mut buffer = BytesMut::new();
+            for (name, other) in due {
+                match (other, world.set(kind).get(name)) {
+                    (Some(body), _) => encode(&mut buffer, kind, name, "removed", body, session.variant),
+                    (None, Some(item)) => item.encode(&mut buffer, kind, name, session.variant),
+                    (None, None) => {}
                 }
-                buffer.freeze()
             }
-        };
-        if bytes.is_empty() && !even_if_empty {
-            return Ok(());
+            buffer.freeze()
         }
-        if self.faults.has(Fault::ResendAfterNack) {
-            let topic = &mut self.topics[kind as usize];
-            topic.last_sent = world.set(kind).keys().filter(|name| topic.sees(name)).cloned().collect();
-        }
-        let url = if self.faults.has(Fault::WrongType) && kind == Kind::Endpoints { SDS } else { kind.url() };
-        let bytes = self.with_extra(world, kind, bytes);
-        replies.push(self.reply(url, kind, &version, bytes, &BTreeSet::new()));
-        if self.faults.has(Fault::OlderVersion) && kind == Kind::Cluster && cursor > 0 {
-            let older = self.older(world);
-            replies.push(self.reply(url, kind, "older", older, &BTreeSet::new()));
-        }
-        Ok(())
+    };
+    if bytes.is_empty() && !even_if_empty {
+        return Ok(());
     }
+    if session.faults.has(Fault::ResendAfterNack) {
+        let topic = &mut session.topics[kind as usize];
+        topic.last_sent = world.set(kind).keys().filter(|name| topic.sees(name)).cloned().collect();
+    }
+    let url = if session.faults.has(Fault::WrongType) && kind == Kind::Endpoints { SDS } else { kind.url() };
+    let bytes = with_extra(session, world, kind, bytes);
+    replies.push(reply(session, url, kind, &version, bytes, &BTreeSet::new()));
+    if session.faults.has(Fault::OlderVersion) && kind == Kind::Cluster && cursor > 0 {
+        let older = older(session, world);
+        replies.push(reply(session, url, kind, "older", older, &BTreeSet::new()));
+    }
+    Ok(())
+}
 
-    /// Applies faults that leave something out.
-    fn misselect(&mut self, world: &World, kind: Kind, resources: &mut Resources) -> Result<(), TooFarBehind> {
-        if self.faults.has(Fault::DropFromFullSet) && kind == Kind::Cluster {
-            if let Resources::Shared(after) = resources {
-                let changed = match after {
-                    0 => world.set(kind).keys().cloned().collect(),
-                    after => world.changed_after(kind, *after).ok_or(TooFarBehind)?,
-                };
-                *resources = Resources::Single(changed.into_iter().map(|name| (name, None)).collect());
-            }
-            if let (Resources::Single(due), Some((last, _))) = (&mut *resources, world.set(kind).last_key_value()) {
-                due.remove(last);
-            }
+/// Applies faults that leave something out.
+fn misselect(session: &mut Session, world: &World, kind: Kind, resources: &mut Resources) -> Result<(), TooFarBehind> {
+    if session.faults.has(Fault::DropFromFullSet) && kind == Kind::Cluster {
+        if let Resources::Shared(after) = resources {
+            let changed = match after {
+                0 => world.set(kind).keys().cloned().collect(),
+                after => world.changed_after(kind, *after).ok_or(TooFarBehind)?,
+            };
+            *resources = Resources::Single(changed.into_iter().map(|name| (name, None)).collect());
         }
-        let Resources::Single(due) = resources else { return Ok(()) };
-        if kind != Kind::Endpoints || !self.faults.has(Fault::ForgetChange) {
-            return Ok(());
+        if let (Resources::Single(due), Some((last, _))) = (&mut *resources, world.set(kind).last_key_value()) {
+            due.remove(last);
         }
-        let topic = &self.topics[kind as usize];
-        let changed = match topic.cursor {
-            0 => BTreeSet::new(),
-            cursor => world.changed_after(kind, cursor).ok_or(TooFarBehind)?,
-        };
-        if let Some(name) = due.keys().rev().find(|name| changed.contains(*name))
-            && self.faults.is_first(Fault::ForgetChange)
-        {
-            self.forgotten = Some(name.clone());
-        }
-        if let Some(name) = &self.forgotten {
-            due.remove(name);
-        }
-        Ok(())
     }
+    let Resources::Single(due) = resources else { return Ok(()) };
+    if kind != Kind::Endpoints || !session.faults.has(Fault::ForgetChange) {
+        return Ok(());
+    }
+    let topic = &session.topics[kind as usize];
+    let changed = match topic.cursor {
+        0 => BTreeSet::new(),
+        cursor => world.changed_after(kind, cursor).ok_or(TooFarBehind)?,
+    };
+    if let Some(name) = due.keys().rev().find(|name| changed.contains(*name))
+        && session.faults.is_first(Fault::ForgetChange)
+    {
+        session.forgotten = Some(name.clone());
+    }
+    if let Some(name) = &session.forgotten {
+        due.remove(name);
+    }
+    Ok(())
+}
 
-    /// Applies faults that add something.
-    fn with_extra(&self, world: &World, kind: Kind, bytes: Bytes) -> Bytes {
-        let mut buffer = BytesMut::new();
-        if self.faults.has(Fault::UnaskedName) && kind == Kind::Endpoints {
-            let body = bodies::write(kind, "unasked", &[], Stamp::now(world.update()), 0);
-            encode(&mut buffer, kind, "unasked", "1", &body, self.variant);
-        }
-        if self.faults.has(Fault::DuplicateResource) && kind == Kind::Cluster {
-            // The first of the set twice, whether or not it is among the others.
-            for (name, item) in world.set(kind).iter().take(1) {
-                item.encode(&mut buffer, kind, name, self.variant);
-                item.encode(&mut buffer, kind, name, self.variant);
-            }
-        }
-        if buffer.is_empty() {
-            return bytes;
-        }
-        buffer.extend_from_slice(&bytes);
-        buffer.freeze()
+/// Applies faults that add something.
+fn with_extra(session: &Session, world: &World, kind: Kind, bytes: Bytes) -> Bytes {
+    let mut buffer = BytesMut::new();
+    if session.faults.has(Fault::UnaskedName) && kind == Kind::Endpoints {
+        let body = bodies::write(kind, "unasked", &[], Stamp::now(world.update()), 0);
+        encode(&mut buffer, kind, "unasked", "1", &body, session.variant);
     }
+    if session.faults.has(Fault::DuplicateResource) && kind == Kind::Cluster {
+        // The first of the set twice, whether or not it is among the others.
+        for (name, item) in world.set(kind).iter().take(1) {
+            item.encode(&mut buffer, kind, name, session.variant);
+            item.encode(&mut buffer, kind, name, session.variant);
+        }
+    }
+    if buffer.is_empty() {
+        return bytes;
+    }
+    buffer.extend_from_slice(&bytes);
+    buffer.freeze()
+}
 
-    /// Returns the set of clusters, or in delta the changed ones, as it was one change before.
-    fn older(&self, world: &World) -> Bytes {
-        let mut buffer = BytesMut::new();
-        for (name, item) in world.set(Kind::Cluster) {
-            let body = item.previous.as_ref().unwrap_or(&item.body);
-            encode(&mut buffer, Kind::Cluster, name, "older", body, self.variant);
-        }
-        buffer.freeze()
+/// Returns the set of clusters, or in delta the changed ones, as it was one change before.
+fn older(session: &Session, world: &World) -> Bytes {
+    let mut buffer = BytesMut::new();
+    for (name, item) in world.set(Kind::Cluster) {
+        let body = item.previous.as_ref().unwrap_or(&item.body);
+        encode(&mut buffer, Kind::Cluster, name, "older", body, session.variant);
     }
+    buffer.freeze()
+}
 
-    fn reply(&mut self, url: &str, kind: Kind, version: &str, resources: Bytes, removed: &BTreeSet<Name>) -> Reply {
-        let nonce = self.next_nonce();
-        let mut head = BytesMut::new();
-        field(&mut head, 1, version.as_bytes());
-        field(&mut head, 4, url.as_bytes());
-        field(&mut head, 5, nonce.as_bytes());
-        removed.iter().for_each(|name| field(&mut head, 6, name.as_bytes()));
-        self.topics[kind as usize].last_nonce = nonce;
-        let hangs = self.replies > 5 && self.faults.is_first(Fault::HangMidMessage);
-        Reply { head: head.freeze(), resources, hangs }
-    }
+fn reply(
+    session: &mut Session,
+    url: &str,
+    kind: Kind,
+    version: &str,
+    resources: Bytes,
+    removed: &BTreeSet<Name>,
+) -> Reply {
+    let nonce = session.next_nonce();
+    let mut head = BytesMut::new();
+    field(&mut head, 1, version.as_bytes());
+    field(&mut head, 4, url.as_bytes());
+    field(&mut head, 5, nonce.as_bytes());
+    removed.iter().for_each(|name| field(&mut head, 6, name.as_bytes()));
+    session.topics[kind as usize].last_nonce = nonce;
+    let hangs = session.replies > 5 && session.faults.is_first(Fault::HangMidMessage);
+    Reply { head: head.freeze(), resources, hangs }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Shared;
-use super::burst::{Reply, TooFarBehind};
+use super::burst::{Reply, TooFarBehind, burst};
 use super::serve::{Call, Gone, INVALID_ARGUMENT, Replies, UNAVAILABLE};
 use super::session::Session;
 
@@ -23,7 +23,7 @@ pub async fn run(mut call: Call, shared: Arc<Shared>) {
             },
             changed = updates.changed() => if changed.is_err() { return },
         }
-        let burst = session.burst(&mut shared.world());
+        let burst = burst(&mut session, &mut shared.world());
         match burst {
             Err(TooFarBehind) => return call.replies.end(UNAVAILABLE, "too far behind; open the stream again").await,
             Ok(burst) => {

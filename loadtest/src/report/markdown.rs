@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{Cell, Report, Verdict, short};
-use crate::bench::Subject;
+use super::{Cell, Report, short};
+use crate::bench::{Subject, Verdict};
 
 /// Writes a section for each benchmark, and a row for each gate and each figure that is shown without one.
 pub fn markdown(report: &Report) -> String {

@@ -6,12 +6,14 @@ mod load;
 mod markdown;
 mod model;
 mod plot;
+mod sample;
 mod table;
 
 pub use compare::compare;
 pub use load::{Measures, measured, percentiles};
 pub use markdown::markdown;
-pub use model::{Cell, GateResult, Machine, Point, Report, Sample, Verdict};
+pub use model::{Cell, Machine, Report};
+pub use sample::{Point, Sample};
 pub use table::short;
 
 use std::path::Path;

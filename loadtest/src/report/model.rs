@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bench::{Gate, Plausible, Subject};
-use crate::measure::{Spread, median};
+use super::sample::Sample;
+use crate::bench::{GateResult, Plausible, Subject, Verdict};
+use crate::measure::median;
 
 /// One run of the program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -35,44 +36,6 @@ pub struct Cell {
     pub errors: Vec<String>,
 }
 
-/// One subject in one repetition.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Sample {
-    pub subject: Subject,
-    pub repetition: usize,
-    /// By name, which includes the unit.
-    pub figures: BTreeMap<String, f64>,
-    pub timeline: Vec<Point>,
-    /// Milliseconds after a change, and the percentage of clients that have it by then.
-    pub fan_out: Vec<(f64, f64)>,
-}
-
-/// The measurements at one time of a sample.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Point {
-    pub seconds: f64,
-    pub figures: BTreeMap<String, f64>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct GateResult {
-    pub gate: Gate,
-    pub subject: Subject,
-    pub spread: Option<Spread>,
-    pub verdict: Verdict,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    Passed,
-    Missed,
-    /// A subject is missing.
-    NotMeasured,
-    /// The baselines differ from those for which the gate was derived.
-    NotJudged,
-}
-
 impl Report {
     /// 0 if no gate was missed, 1 if one was, 2 after an error, 3 if the baselines were out of range, so that there is no result.
     pub fn exit_code(&self) -> u8 {
@@ -95,13 +58,6 @@ impl Cell {
     }
 }
 
-impl Sample {
-    /// Returns a sample without figures.
-    pub fn empty(subject: Subject, repetition: usize) -> Self {
-        Self { subject, repetition, figures: BTreeMap::new(), timeline: Vec::new(), fan_out: Vec::new() }
-    }
-}
-
 impl Machine {
     pub fn this() -> Self {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -113,6 +69,7 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::Gate;
 
     fn report(verdicts: &[Verdict]) -> Report {
         let gate = Gate::absolute("rss", 1.0);

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::{Cell, GateResult, Report, Verdict};
-use crate::bench::Subject;
+use super::{Cell, Report};
+use crate::bench::{GateResult, Subject, Verdict};
 
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {

@@ -1,0 +1,33 @@
+//! What is measured of a subject.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bench::Subject;
+
+/// One subject in one repetition.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Sample {
+    pub subject: Subject,
+    pub repetition: usize,
+    /// By name, which includes the unit.
+    pub figures: BTreeMap<String, f64>,
+    pub timeline: Vec<Point>,
+    /// Milliseconds after a change, and the percentage of clients that have it by then.
+    pub fan_out: Vec<(f64, f64)>,
+}
+
+/// The measurements at one time of a sample.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Point {
+    pub seconds: f64,
+    pub figures: BTreeMap<String, f64>,
+}
+
+impl Sample {
+    /// Returns a sample without figures.
+    pub fn empty(subject: Subject, repetition: usize) -> Self {
+        Self { subject, repetition, figures: BTreeMap::new(), timeline: Vec::new(), fan_out: Vec::new() }
+    }
+}
