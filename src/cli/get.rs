@@ -45,7 +45,7 @@ impl Get {
         let printer = Printer { transcoder, output: self.asking.output, secrets: self.asking.show_secrets };
         let mut client = Client::start(server, QueryState::new(question));
         let failure = self.listen(&mut client).await.err();
-        let query = &client.query;
+        let query = client.query();
         let absent = |status: &NameStatus| matches!(status, NameStatus::Absent);
         let trouble = query.statuses().values().any(|status| *status == NameStatus::Trouble);
         let output = self.asking.output;
@@ -82,14 +82,14 @@ impl Get {
         let deadline = Instant::now() + self.timeout;
         let mut heard = Instant::now();
         loop {
-            let known = client.query.is_known();
-            if known && !client.query.is_open_ended() {
+            let known = client.query().is_known();
+            if known && !client.query().is_open_ended() {
                 return Ok(());
             }
             let until = if known { deadline.min(heard + self.quiet_period) } else { deadline };
             match timeout_at(until, client.next()).await {
                 Err(_) if known => return Ok(()),
-                Err(_) => return Err(self.late(&client.query)),
+                Err(_) => return Err(self.late(client.query())),
                 Ok(Event::Open(_)) => {}
                 Ok(Event::News(changes)) => {
                     heard = Instant::now();

@@ -93,15 +93,15 @@ impl Watch {
                     last_error = Some(plain(&reason));
                 }
                 Event::News(changes) => {
-                    if changes.is_empty() && std::mem::take(&mut first) && client.query.received().is_empty() {
-                        note(&format!("the server has no {} yet", client.query.question().kind.name()));
+                    if changes.is_empty() && std::mem::take(&mut first) && client.query().received().is_empty() {
+                        note(&format!("the server has no {} yet", client.query().question().kind.name()));
                     }
                     first = false;
                     for change in &changes {
                         if left == Some(0) {
                             break;
                         }
-                        changes_out.note(change, &client.query)?;
+                        changes_out.note(change, client.query())?;
                         left = left.map(|left| left - 1);
                     }
                 }

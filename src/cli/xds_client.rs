@@ -11,7 +11,7 @@ use crate::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
 use crate::upstream::{AdsConnector, AdsServer};
 
 pub(super) struct Client {
-    pub(crate) query: QueryState,
+    query: QueryState,
     reports: mpsc::Receiver<LinkReport>,
     requests: Option<mpsc::Sender<Request>>,
     /// Not sent yet; no response is read before it is.
@@ -44,6 +44,10 @@ impl Client {
             Link { id, variant: server.variant, tenant: None, reports: sender, reader: None, follows_another: false };
         let task = AdsConnector::new(server).start(link);
         Self { query, reports, requests: None, unsent: None, turns, heard: false, task }
+    }
+
+    pub(crate) fn query(&self) -> &QueryState {
+        &self.query
     }
 
     /// Returns the next event. Cancelling it loses nothing.

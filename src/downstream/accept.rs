@@ -67,7 +67,7 @@ async fn accept_one(listener: &Listener, connections: &Connections) -> Accepted 
     loop {
         match listener.accept().await {
             Ok((socket, address)) => {
-                return Accepted { socket, address, spare, options: listener.options.clone() };
+                return Accepted { socket, address, spare, options: listener.options().clone() };
             }
             // The client is gone already.
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}

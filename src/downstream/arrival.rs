@@ -37,7 +37,7 @@ impl Arrivals {
         handshakes: HandshakeLimits,
         drain: Drain,
     ) -> Self {
-        let limits = service.get().views.counters().limits.clone();
+        let limits = service.get().views().counters().limits.clone();
         Self {
             service,
             connections,
@@ -116,7 +116,7 @@ impl Arrivals {
     fn log_unknown(&self, source: AddressSource, error: &AddressError) {
         let peer = source.peer().map(tracing::field::display);
         let Some(fault) = error.fault() else { return tracing::debug!(peer, %error, "connection closed") };
-        self.service.get().views.counters().proxy_faults.found(fault);
+        self.service.get().views().counters().proxy_faults.found(fault);
         if let Some(unlogged) = self.proxy_faults.line(Instant::now()) {
             tracing::warn!(peer, %error, unlogged, "connection closed: PROXY header expected from balancers alone");
         }
@@ -148,7 +148,7 @@ impl Arrivals {
     /// Counts the connection, and the views that it makes, for the identity of its client. Returns false if it must be closed.
     fn count_identity(&self, peer: &Peer, place: &Place) -> bool {
         let identity = peer.identity();
-        place.set_quota(self.service.get().views.quota(identity.as_deref()));
+        place.set_quota(self.service.get().views().quota(identity.as_deref()));
         let counted = place.count_identity(identity.as_deref());
         if counted.is_err() {
             tracing::debug!(%peer, "too many connections of one identity; closing it");
@@ -158,7 +158,7 @@ impl Arrivals {
 
     /// Returns what tells whether the client may stay, if anything can change that: its certificate, or the rule that it came under.
     fn judge(&self, peer: &Arc<Peer>, chain: Option<ClientChain>) -> Option<Judge> {
-        let (permissions, peer) = (self.service.get().views.permissions().clone(), peer.clone());
+        let (permissions, peer) = (self.service.get().views().permissions().clone(), peer.clone());
         let (judged, has_rules) = (permissions.judged_now(), !permissions.current().rules().is_empty());
         if chain.is_none() && !has_rules {
             return None;

@@ -205,7 +205,7 @@ impl Body for SessionBody {
         };
         if piece.is_err() {
             self.over = true;
-            self.slot.over.notify_one();
+            self.slot.finish();
         }
         Poll::Ready(Some(match piece {
             Ok(piece) => Ok(Frame::data(self.hand_over(piece))),
@@ -219,7 +219,7 @@ impl Drop for SessionBody {
     /// Runs also when the client resets the stream.
     fn drop(&mut self) {
         self.slot.end(Status::ok());
-        self.slot.over.notify_one();
+        self.slot.finish();
     }
 }
 
@@ -356,11 +356,11 @@ pub(super) mod tests {
         let mut body = SessionBody::new(ended.clone(), shared(), false);
         let last = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
         assert!(matches!(last, Poll::Ready(Some(Ok(frame))) if frame.is_trailers()));
-        assert!(ended.over.notified().now_or_never().is_some());
+        assert!(ended.finished().now_or_never().is_some());
 
         let dropped = Arc::<Slot>::default();
         drop(SessionBody::new(dropped.clone(), shared(), false));
-        assert!(dropped.over.notified().now_or_never().is_some() && dropped.ended().is_some());
+        assert!(dropped.finished().now_or_never().is_some() && dropped.ended().is_some());
     }
 
     #[tokio::test]

@@ -38,7 +38,7 @@ pub enum ListenAddress {
 /// An open listener.
 pub(crate) struct Listener {
     socket: ListenSocket,
-    pub(super) options: Arc<ListenOptions>,
+    options: Arc<ListenOptions>,
     tls: Option<Arc<ListenerTls>>,
     /// Only of an inherited socket: from when on the next process accepts its connections.
     handover: Option<Handover>,
@@ -79,6 +79,11 @@ impl Listener {
             listener.tls = Some(Arc::new(ListenerTls::load(listener.address().to_string(), tls)?));
         }
         Ok(listener)
+    }
+
+    /// Returns what the listener expects of connections.
+    pub(super) fn options(&self) -> &Arc<ListenOptions> {
+        &self.options
     }
 
     /// Returns its TLS, if it has any.

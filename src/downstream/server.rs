@@ -45,7 +45,7 @@ impl Downstream {
         options: &Options,
         drain: Drain,
     ) -> Self {
-        let limits = service.get().views.counters().limits.clone();
+        let limits = service.get().views().counters().limits.clone();
         let Options { incomplete_request_bytes, request_bytes_per_second, handshakes, .. } = *options;
         let arrivals = Arrivals::new(service.clone(), connections.clone(), handshakes, drain.clone());
         Self {

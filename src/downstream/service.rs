@@ -57,7 +57,7 @@ pub(crate) struct Options {
 
 /// What serves requests by one configuration.
 pub(crate) struct Service {
-    pub(super) views: Arc<Views>,
+    views: Arc<Views>,
     loads: Arc<Loads>,
     request_limits: RequestLimits,
     requests_per_second: usize,
@@ -101,6 +101,10 @@ impl Service {
             rest,
             client_status,
         }
+    }
+
+    pub(super) fn views(&self) -> &Arc<Views> {
+        &self.views
     }
 
     /// Returns how old new connections may become.

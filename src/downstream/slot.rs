@@ -27,7 +27,7 @@ pub(super) struct Slot {
     end: Mutex<Option<Status>>,
     body: AtomicWaker,
     /// Notified when the stream has ended: the reader may stop.
-    pub(crate) over: Notify,
+    over: Notify,
 }
 
 /// Whether the stream has had a reply, and how to wait for the first.
@@ -76,6 +76,16 @@ impl Slot {
 
     pub(crate) fn ended(&self) -> Option<Status> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tells the reader that the replies have ended.
+    pub(crate) fn finish(&self) {
+        self.over.notify_one();
+    }
+
+    /// Waits until the replies have ended.
+    pub(crate) async fn finished(&self) {
+        self.over.notified().await;
     }
 
     pub(crate) fn wait(&self, waker: &std::task::Waker) {

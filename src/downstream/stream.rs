@@ -45,7 +45,7 @@ pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl 
         let mut lifetime = until_end_of(lifetime, &slot);
         let end = tokio::select! {
             end = converse(&mut frames, &slot, &mut call) => end,
-            () = slot.over.notified() => None,
+            () = slot.finished() => None,
             end = ends(&mut lifetime) => Some(end),
             () = drain_turn(&mut drain, &slot) => Some(Status::unavailable(drain.reason().message())),
         };

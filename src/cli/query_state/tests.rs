@@ -1,6 +1,9 @@
+use std::time::Duration;
+
 use prost::Message;
 
 use super::*;
+use crate::proto::Any;
 use crate::proto::discovery::{ResourceName, Status};
 use crate::xds::{TypeTable, WRAPPER_TYPE};
 

@@ -116,7 +116,7 @@ async fn without_room_requests_are_refused_and_no_more_is_accepted_than_can_be()
     assert!(timeout(SHORT, connections.spare_place()).await.is_err(), "another one could not be answered");
     let (place_of_refused, _, refusal) = &refused[0];
     assert_eq!(refusal, &Some(Refusal::too_many_connections(1)));
-    assert_eq!(timeout(LONG, closes(&place_of_refused)).await, Ok(End::Refused));
+    assert_eq!(timeout(LONG, closes(place_of_refused)).await, Ok(End::Refused));
     drop(refused);
     drop(timeout(LONG, connections.spare_place()).await.unwrap());
     drop((stream, place));

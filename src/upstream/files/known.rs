@@ -12,6 +12,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::FileError;
 use super::parse::{Entry, Parser};
 use super::walk::Stamp;
+use crate::xds::{Name, Type};
 
 /// The state of one file.
 #[derive(Default)]
@@ -22,14 +23,14 @@ pub(super) struct Known {
     read: Option<SystemTime>,
     bytes: Option<u128>,
     /// The version that is served.
-    pub(crate) good: Option<Arc<[Entry]>>,
+    good: Option<Arc<[Entry]>>,
     /// Parsed without errors, and not applied yet.
     new: Option<Arc<[Entry]>>,
     fault: Option<FileError>,
     /// Another file defines a resource of this one.
-    pub(crate) conflict: Option<FileError>,
+    conflict: Option<FileError>,
     /// Since when the file is missing.
-    pub(crate) missing: Option<Instant>,
+    missing: Option<Instant>,
 }
 
 pub(super) enum Reading {
@@ -100,8 +101,56 @@ impl Known {
     /// Returns whether a new reading lacks a resource that is served.
     fn would_lose(&self, entries: &[Entry]) -> bool {
         let new: HashSet<_> = entries.iter().map(|entry| (&entry.kind, &entry.name)).collect();
-        let good = self.good.iter().flat_map(|good| good.iter());
-        good.into_iter().any(|entry| !new.contains(&(&entry.kind, &entry.name)))
+        self.served().any(|entry| !new.contains(&(&entry.kind, &entry.name)))
+    }
+
+    pub(crate) fn is_missing(&self) -> bool {
+        self.missing.is_some()
+    }
+
+    /// Notes that the file is missing, and returns since when.
+    pub(crate) fn note_missing(&mut self, now: Instant) -> Instant {
+        *self.missing.get_or_insert(now)
+    }
+
+    /// Notes that it is not known whether the file is missing.
+    pub(crate) fn forget_missing(&mut self) {
+        self.missing = None;
+    }
+
+    pub(crate) fn has_good(&self) -> bool {
+        self.good.is_some()
+    }
+
+    /// Returns the entries that are served.
+    pub(crate) fn served(&self) -> impl Iterator<Item = &Entry> {
+        self.good.iter().flat_map(|good| good.iter())
+    }
+
+    /// Serves no more what another file has now.
+    pub(crate) fn drop_moved(&mut self, elsewhere: &HashSet<(&Type, &Name)>) {
+        let Some(good) = &self.good else { return };
+        let (moved, left): (Vec<_>, Vec<_>) =
+            good.iter().cloned().partition(|entry| elsewhere.contains(&(&entry.kind, &entry.name)));
+        if !moved.is_empty() {
+            self.good = Some(left.into());
+            self.forget_reading(); // if it comes back, it is one more file with these resources
+        }
+    }
+
+    pub(crate) fn has_conflict(&self) -> bool {
+        self.conflict.is_some()
+    }
+
+    /// Notes that another file has a resource of this one, unless that is known of one already. Returns false then.
+    pub(crate) fn note_conflict(&mut self, conflict: FileError) -> bool {
+        let is_new = self.conflict.is_none();
+        self.conflict.get_or_insert(conflict);
+        is_new
+    }
+
+    pub(crate) fn forget_conflict(&mut self) {
+        self.conflict = None;
     }
 
     /// Returns the entries that would be served without conflicts.

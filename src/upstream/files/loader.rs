@@ -65,7 +65,7 @@ impl Loader {
         watch.done();
         self.seen.extend(self.options.paths.iter().filter(|path| walk.files.contains_key(*path)).cloned());
         let mut changed = self.drop_missing(&mut walk);
-        let mut unsettled = self.files.values().any(|file| file.missing.is_some());
+        let mut unsettled = self.files.values().any(|file| file.is_missing());
         for (path, stamp) in &walk.files {
             match self.read(path, *stamp) {
                 Reading::Same => {}
@@ -79,12 +79,12 @@ impl Loader {
             self.settle_moves();
         }
         let deleted = |lost: &FileError| walk.absent.contains(&lost.file) && self.seen.contains(&lost.file);
-        let complete = walk.lost.iter().all(deleted) && self.files.values().all(|file| file.good.is_some());
+        let complete = walk.lost.iter().all(deleted) && self.files.values().all(|file| file.has_good());
         if changed || complete && !self.snapshot.is_complete() {
             self.snapshot = Arc::new(self.snapshot.next(self.items(), complete));
         }
         let state = self.state(&walk, &mut unsettled);
-        let missing = |lost: &&FileError| self.files.get(&lost.file).is_some_and(|file| file.missing.is_some());
+        let missing = |lost: &&FileError| self.files.get(&lost.file).is_some_and(|file| file.is_missing());
         let lost = walk.lost.iter().filter(|lost| !missing(lost)); // a missing path is reported once it is known to be deleted
         let faults: BTreeSet<_> = lost.chain(self.files.values().flat_map(Known::faults)).cloned().collect();
         let ready = matches!(state, State::Ready(_));
@@ -110,18 +110,18 @@ impl Loader {
     fn drop_missing(&mut self, walk: &mut Walk) -> bool {
         if walk.present.is_empty() {
             // The source is unreachable; its files are not deleted one by one.
-            self.files.values_mut().for_each(|file| file.missing = None);
+            self.files.values_mut().for_each(Known::forget_missing);
             return false;
         }
         let (now, mut changed) = (Instant::now(), false);
-        let conflicts = self.files.values().any(|file| file.conflict.is_some());
+        let conflicts = self.files.values().any(Known::has_conflict);
         let missed: Vec<_> = self.files.keys().filter(|path| !walk.files.contains_key(*path)).cloned().collect();
         for path in missed {
             let Some(mut file) = self.files.remove(&path) else { continue };
             match walk.seek(&path) {
                 Sought::There => drop(self.files.insert(path, file)),
                 Sought::Unknown => {
-                    file.missing = None;
+                    file.forget_missing();
                     self.files.insert(path, file);
                 }
                 Sought::Elsewhere(other) => {
@@ -130,8 +130,8 @@ impl Loader {
                     changed = true;
                 }
                 Sought::Nowhere => {
-                    changed |= conflicts && file.missing.is_none();
-                    match now.duration_since(*file.missing.get_or_insert(now)) >= GAP {
+                    changed |= conflicts && !file.is_missing();
+                    match now.duration_since(file.note_missing(now)) >= GAP {
                         true => changed = true,
                         false => drop(self.files.insert(path, file)),
                     }
@@ -166,11 +166,11 @@ impl Loader {
     /// Of two files that define one resource, neither new version is applied. That may restore older contents, and with them
     /// another conflict. It ends at the latest when all files have their old versions, which do not conflict.
     fn settle_conflicts(&mut self) {
-        self.files.values_mut().for_each(|file| file.conflict = None);
+        self.files.values_mut().for_each(Known::forget_conflict);
         loop {
             let mut owners: HashMap<(&Type, &Name), (&Path, Option<u64>)> = HashMap::new();
             let mut conflicts = Vec::new();
-            for (path, file) in self.files.iter().filter(|(_, file)| file.missing.is_none()) {
+            for (path, file) in self.files.iter().filter(|(_, file)| !file.is_missing()) {
                 for entry in file.candidate() {
                     let (kind, name) = (&entry.kind, &entry.name);
                     if let Some((other, line)) = owners.insert((kind, name), (path, entry.line)) {
@@ -185,8 +185,8 @@ impl Loader {
             }
             let mut any = false;
             for fault in conflicts {
-                if let Some(file) = self.files.get_mut(&fault.file).filter(|file| file.conflict.is_none()) {
-                    (file.conflict, any) = (Some(fault), true);
+                if let Some(file) = self.files.get_mut(&fault.file) {
+                    any |= file.note_conflict(fault);
                 }
             }
             if !any {
@@ -198,26 +198,18 @@ impl Loader {
     /// A missing file causes no conflict: a resource that another file now has has moved there.
     fn settle_moves(&mut self) {
         let (mut missing, there): (Vec<_>, Vec<_>) =
-            self.files.values_mut().partition(|file| file.missing.is_some() && file.good.is_some());
+            self.files.values_mut().partition(|file| file.is_missing() && file.has_good());
         if missing.is_empty() {
             return;
         }
-        let entries = there.iter().flat_map(|file| file.good.iter().flat_map(|good| good.iter()));
+        let entries = there.iter().flat_map(|file| file.served());
         let there: HashSet<_> = entries.map(|entry| (&entry.kind, &entry.name)).collect();
-        for file in &mut missing {
-            let Some(good) = &file.good else { continue };
-            let (moved, left): (Vec<_>, Vec<_>) =
-                good.iter().cloned().partition(|entry| there.contains(&(&entry.kind, &entry.name)));
-            if !moved.is_empty() {
-                file.good = Some(left.into());
-                file.forget_reading(); // if it comes back, it is one more file with these resources
-            }
-        }
+        missing.iter_mut().for_each(|file| file.drop_moved(&there));
     }
 
     fn items(&self) -> BTreeMap<Type, Items> {
         let mut all: BTreeMap<Type, Items> = BTreeMap::new();
-        for entry in self.files.values().flat_map(|file| file.good.iter().flat_map(|good| good.iter())) {
+        for entry in self.files.values().flat_map(Known::served) {
             if !all.contains_key(&entry.kind) {
                 all.insert(entry.kind.clone(), Items::new());
             }
@@ -233,7 +225,7 @@ impl Loader {
         let new: Vec<_> = faults.difference(&self.reported).collect();
         for fault in new.iter().take(LOGGED_AT_ONCE) {
             match self.files.range(fault.file.clone()..).take_while(|(path, _)| path.starts_with(&fault.file)).next() {
-                Some((_, file)) if file.good.is_some() => {
+                Some((_, file)) if file.has_good() => {
                     tracing::warn!(source = %self.options, error = %fault, "cannot load resource file; serving its last good version");
                 }
                 _ => {
