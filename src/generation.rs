@@ -49,7 +49,7 @@ impl Generation {
     fn of(config: &Config, sources: Sources, views: Views) -> Self {
         // What is held has other numbers than before, in this process and in those before it.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        config.views.limits.brakes.generations.skip_to(u64::try_from(now.as_millis()).unwrap_or_default());
+        config.views.protocol.view.brakes.generations.skip_to(u64::try_from(now.as_millis()).unwrap_or_default());
         let views = Arc::new(views);
         let loads = Arc::new(Loads::new(config.loads, views.clone(), Arc::new(LoadsConnector::new(sources.loads()))));
         let descriptors = sources.descriptors.clone();

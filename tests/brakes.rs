@@ -13,8 +13,8 @@ use bytes::Bytes;
 use weir::proto::Any;
 use weir::proto::discovery::Resource as Wrapper;
 use weir::protocol::faults::{Fault, Faults};
-use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::view::{
     BrakeRules, Class, Completeness, Evidence, InterestChange, Retain, Selector, SessionId, Update, View,
 };
@@ -72,8 +72,12 @@ impl World {
         };
         let brakes = if rules { brakes } else { BrakeRules::default() };
         let faults = fault.map_or(Faults::NONE, Faults::planted);
-        let limits = Limits { brakes, faults, reference_hold: Duration::ZERO, ..Limits::default() };
-        let mut view = View::new(table, limits.into());
+        let options = ProtocolOptions::default().with(|options| {
+            options.view.brakes = brakes;
+            options.plant(faults);
+            options.hold_referenced(Duration::ZERO);
+        });
+        let mut view = View::new(table, options.view.clone().into());
         let wanted = InterestChange { kind: kind.clone(), selector: Selector::Wildcard, on: true };
         view.change_interest(SessionId(1), wanted, Moment::START);
         Self { view, kind, store: BodyStore::default(), now: 1000 }

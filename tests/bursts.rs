@@ -11,7 +11,7 @@ use support::{Bench, CDS, EDS, RDS, text_of};
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::faults::{Fault, Faults};
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Client, Reply, Variant};
 use weir::protocol::view::{Class, Evidence, SessionId, Update};
 
@@ -277,8 +277,12 @@ fn run(bursts: usize, faults: Faults) {
     let mut random = Random(4711);
     // Otherwise clients that are always behind would be sent a route without its endpoints after a total wait of two seconds.
     let (routing_hold, reference_hold) = (Duration::from_secs(3600), Duration::ZERO);
-    let limits = Limits { faults, routing_hold, reference_hold, ..Limits::default() };
-    let (mut bench, mut world) = (Bench::with(limits), World::default());
+    let options = ProtocolOptions::default().with(|options| {
+        options.plant(faults);
+        options.session.routing_hold = routing_hold;
+        options.hold_referenced(reference_hold);
+    });
+    let (mut bench, mut world) = (Bench::with(options), World::default());
     let mut readers: Vec<_> =
         [(Variant::Sotw, false), (Variant::Delta, false), (Variant::Sotw, true), (Variant::Delta, true)]
             .map(|(variant, wrappers)| Reader::join(&mut bench, variant, wrappers))

@@ -17,8 +17,8 @@ use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Reso
 use weir::proto::{Request, Response};
 use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::ladder::Rule;
-use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Client, Session, Step, Variant};
 use weir::protocol::sources::{AuthorityPlan, Plan, Sources, StreamId};
 use weir::protocol::upstream::Epoch;
@@ -51,7 +51,7 @@ struct World {
     leases: Leases,
     bounded: Bounded,
     table: Arc<TypeTable>,
-    limits: Arc<Limits>,
+    options: Arc<ProtocolOptions>,
     clients: BTreeMap<SessionId, Peer>,
     next: u64,
     /// The resources that exist, each name with its content.
@@ -78,20 +78,29 @@ impl World {
         let table = Arc::new(TypeTable::new());
         // This control plane may be slow to answer for a name, and always reports absence in the end.
         let (linger, second_silence) = (Duration::from_secs(2), Duration::from_secs(10_000));
-        let limits = Arc::new(Limits { faults, linger, second_silence, ..Limits::default() });
+        let options = Arc::new(ProtocolOptions::default().with(|options| {
+            options.plant(faults);
+            options.view.linger = linger;
+            options.upstream.second_silence = second_silence;
+        }));
         let mut plan = Plan::single(Variant::Delta, Default::default());
         plan.authorities.insert("x".into(), AuthorityPlan { servers: vec![0], rule: Rule::default() });
         Self {
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15),
             now: Moment::START + Duration::from_secs(1),
             tick: 1,
-            view: View::new(table.clone(), limits.clone()),
-            sources: Sources::new(Arc::new(plan), Bytes::from_static(b"node"), table.clone(), limits.clone()),
+            view: View::new(table.clone(), options.view.clone().into()),
+            sources: Sources::new(
+                Arc::new(plan),
+                Bytes::from_static(b"node"),
+                table.clone(),
+                options.upstream.clone().into(),
+            ),
             store: BodyStore::default(),
-            leases: Leases::new(limits.clone()),
+            leases: Leases::new(options.view.clone().into()),
             bounded: Bounded::default(),
             table,
-            limits,
+            options,
             clients: BTreeMap::new(),
             next: 0,
             truth: BTreeMap::new(),
@@ -193,7 +202,8 @@ impl World {
     fn arrive(&mut self, wanted: BTreeSet<String>, holds: BTreeMap<String, (String, usize)>) {
         let id = SessionId(self.next);
         self.next += 1;
-        let session = Session::new(Client::plain(Variant::Delta), self.table.clone(), self.limits.clone());
+        let session =
+            Session::new(Client::plain(Variant::Delta), self.table.clone(), self.options.session.clone().into());
         let session = session.with_authorities(Arc::new(["x".to_owned()].into()));
         let versions = holds.iter().map(|(name, (version, _))| (name.clone(), version.clone())).collect();
         let request = DeltaDiscoveryRequest {

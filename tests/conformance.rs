@@ -113,7 +113,7 @@ async fn conformance_checks_notice_a_rule_that_is_broken_on_purpose() {
 async fn failures_of(fault: Fault, upstream: Variant, rule: &str) -> Vec<String> {
     let plane = Plane::start("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let mut config = Config::parse(Path::new("test.yaml"), &config(&plane, upstream)).unwrap();
-    config.views.limits.faults = Faults::planted(fault);
+    config.views.protocol.plant(Faults::planted(fault));
     let app = App::bind(config).await.unwrap();
     let target = format!("http://{}", app.addresses()[0]);
     let relay = tokio::spawn(app.run());

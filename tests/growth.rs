@@ -13,8 +13,8 @@ use bytes::Bytes;
 use support::{Bench, CDS, EDS};
 use weir::proto::discovery::{DeltaDiscoveryResponse, Resource};
 use weir::proto::{Any, Response};
-use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{Plan, Sources};
 use weir::protocol::view::{InterestChange, Selector, SessionId, View};
@@ -119,7 +119,7 @@ fn one_change_touches_a_bounded_number_of_entries_however_many_there_are() {
 #[test]
 fn a_removal_that_waits_until_nothing_leads_to_it_costs_what_it_touches() {
     let cost = |count| {
-        let (mut bench, watcher) = resources_in(Bench::with(Limits::default()), count);
+        let (mut bench, watcher) = resources_in(Bench::with(ProtocolOptions::default()), count);
         let (kind, key) = (bench.kind(CDS), name(count / 2));
         let class = weir::protocol::view::Class::Wildcard;
         allocations(|| {
@@ -136,7 +136,7 @@ fn a_removal_that_waits_until_nothing_leads_to_it_costs_what_it_touches() {
 
 #[test]
 fn routes_that_keep_changing_leave_nothing_behind() {
-    let mut bench = Bench::with(Limits::default());
+    let mut bench = Bench::with(ProtocolOptions::default());
     let client = bench.client(Variant::Delta);
     bench.delta(client, CDS, &["*"], &[]);
     bench.delta(client, support::RDS, &["r"], &[]);
@@ -255,8 +255,12 @@ fn a_stalled_client_costs_after_a_thousand_updates_what_it_cost_after_a_hundred(
 #[test]
 fn what_is_kept_of_the_dead_is_bounded_by_number_and_by_bytes() {
     for (history_bytes, tombstone_bytes) in [(20_000, 1 << 30), (1 << 30, 5_000)] {
-        let limits = Limits { history_bytes, tombstone_bytes, reference_hold: Duration::ZERO, ..Limits::default() };
-        let mut bench = Bench::with(limits);
+        let options = ProtocolOptions::default().with(|options| {
+            options.view.history_bytes = history_bytes;
+            options.view.tombstone_bytes = tombstone_bytes;
+            options.hold_referenced(Duration::ZERO);
+        });
+        let mut bench = Bench::with(options);
         let watcher = bench.client(Variant::Sotw);
         bench.sotw(watcher, CDS, &["*"], "");
         bench.whole(CDS, &[]);
@@ -282,10 +286,10 @@ fn what_is_kept_of_the_dead_is_bounded_by_number_and_by_bytes() {
 
 /// One view and its server, with subscriptions to `*` and to a name of this many invented types, round after round.
 fn made_up_types(rounds: usize, in_reach: bool) -> (i64, u64) {
-    let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(Limits::default()));
-    let mut unit = View::new(table.clone(), limits.clone());
+    let table = Arc::new(TypeTable::new());
+    let mut unit = View::new(table.clone(), Arc::default());
     let plan = Plan::single(Variant::Delta, Default::default());
-    let mut sources = Sources::new(plan.into(), Bytes::from_static(b"node"), table.clone(), limits);
+    let mut sources = Sources::new(plan.into(), Bytes::from_static(b"node"), table.clone(), Arc::default());
     let (mut now, mut opened) = (Moment::START, BTreeSet::new());
     let mut settle = |unit: &mut View, sources: &mut Sources, later: u64| {
         now = now + Duration::from_secs(later);
@@ -310,7 +314,7 @@ fn made_up_types(rounds: usize, in_reach: bool) -> (i64, u64) {
     for round in 0..rounds {
         let now = settle(&mut unit, &mut sources, 1);
         for on in [true, false] {
-            for number in 0..Limits::default().types {
+            for number in 0..ProtocolOptions::default().session.types {
                 let kind = table.resolve(&format!("type.googleapis.com/made.up.T{round:06}x{number:02}"));
                 for wanted in [Selector::Wildcard, Selector::Name("a".into())] {
                     let change = InterestChange { kind: kind.clone(), selector: wanted, on };
@@ -346,13 +350,13 @@ fn types_that_somebody_makes_up_and_leaves_again_leave_nothing_behind() {
 /// Returns the bytes that a view needs for each of `count` names that another view has as well: in its tables, and for what was requested
 /// from its server and received. `versions` is the number of different versions.
 fn bytes_of_a_name(url: &str, wanted: &str, count: usize, versions: usize) -> (i64, i64) {
-    let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(Limits::default()));
+    let table = Arc::new(TypeTable::new());
     let store = BodyStore::default();
     let names: Vec<_> = (0..count).map(name).collect();
     let view = |names: &[String]| {
-        let mut unit = View::new(table.clone(), limits.clone());
+        let mut unit = View::new(table.clone(), Arc::default());
         let plan = Plan::single(Variant::Delta, Default::default());
-        let mut sources = Sources::new(plan.into(), Bytes::from_static(b"node"), table.clone(), limits.clone());
+        let mut sources = Sources::new(plan.into(), Bytes::from_static(b"node"), table.clone(), Arc::default());
         let kind = table.resolve(url);
         let all = match wanted {
             "*" => vec![Selector::Wildcard],

@@ -13,7 +13,7 @@ use support::{Bench, CDS, EDS, RDS};
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use weir::proto::{Any, Request, discovery};
 use weir::protocol::faults::{Fault, Faults};
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Client, Reply, Variant};
 use weir::protocol::view::{Class, Evidence, Presence, Retain, Selector, SessionId, Update};
 use weir::xds::Authority;
@@ -370,9 +370,9 @@ fn manners() -> Vec<Manner> {
 }
 
 /// Plays a number of bursts. Returns routes that led to missing clusters, and the number of messages.
-fn play(bursts: usize, limits: Limits, seed: u64) -> (Vec<String>, usize) {
+fn play(bursts: usize, options: ProtocolOptions, seed: u64) -> (Vec<String>, usize) {
     let mut random = Random(seed);
-    let (mut bench, mut world, mut faults) = (Bench::with(limits), World::default(), Vec::new());
+    let (mut bench, mut world, mut faults) = (Bench::with(options), World::default(), Vec::new());
     let mut readers: Vec<_> = manners().into_iter().map(|manner| Reader::join(&mut bench, manner)).collect();
     bench.whole(CDS, &[]);
     let (mut now, mut left, mut next_burst, mut messages) = (0, bursts, 0, 0);
@@ -495,7 +495,7 @@ fn number(name: &str, default: u64) -> u64 {
 #[test]
 fn ord_1_whatever_order_things_come_in_no_client_holds_a_route_into_the_void() {
     let bursts = number("WEIR_BURSTS", 150) as usize;
-    let (faults, messages) = play(bursts, Limits::default(), number("WEIR_SEED", 4711));
+    let (faults, messages) = play(bursts, ProtocolOptions::default(), number("WEIR_SEED", 4711));
     println!("{bursts} bursts, {messages} messages");
     assert!(messages > 10 * bursts, "only {messages} messages to {bursts} bursts");
     assert!(
@@ -509,15 +509,16 @@ fn ord_1_whatever_order_things_come_in_no_client_holds_a_route_into_the_void() {
 #[test]
 fn an_order_that_is_broken_on_purpose_is_noticed() {
     for fault in [Fault::RemoveUnderReference, Fault::RoutingGoesAhead, Fault::HoldEndsWithAck, Fault::NoRoutingHold] {
-        let limits = Limits { faults: Faults::planted(fault), ..Limits::default() };
+        let options = ProtocolOptions::default().with(|options| options.plant(Faults::planted(fault)));
         // Most faults show soon, and a burst takes the longer the more there were.
-        let noticed = [10, 50, 200].into_iter().find_map(|bursts| play(bursts, limits.clone(), 1).0.into_iter().next());
+        let noticed =
+            [10, 50, 200].into_iter().find_map(|bursts| play(bursts, options.clone(), 1).0.into_iter().next());
         println!("{fault:?}: {}", noticed.unwrap_or_else(|| panic!("{fault:?} was not noticed")));
     }
 }
 
 #[test]
 fn without_the_hold_changes_go_out_as_they_come() {
-    let (faults, _) = play(40, Limits { reference_hold: Duration::ZERO, ..Limits::default() }, 1);
+    let (faults, _) = play(40, ProtocolOptions::default().with(|options| options.hold_referenced(Duration::ZERO)), 1);
     assert!(!faults.is_empty());
 }

@@ -5,11 +5,11 @@ use super::checker::Checker;
 use super::form::size_text;
 use super::raw;
 use crate::downstream;
-use crate::protocol::limits::Limits;
+use crate::protocol::session::SessionOptions;
 use crate::upstream::{Plan, SourcePlan};
 
 /// Checks the limits in force, those by default included.
-pub(super) fn check(raw: &raw::Root, limits: &Limits, clients: &downstream::Options, checker: &mut Checker) {
+pub(super) fn check(raw: &raw::Root, session: &SessionOptions, clients: &downstream::Options, checker: &mut Checker) {
     let (given, requests) = (&raw.limits, &clients.request_limits);
     for size in [&given.message_bytes, &given.reply_bytes] {
         within(size, SHORTEST_MESSAGE, LONGEST_MESSAGE, "the longest message of gRPC", checker);
@@ -22,8 +22,8 @@ pub(super) fn check(raw: &raw::Root, limits: &Limits, clients: &downstream::Opti
     is_share_of(&Setting::size("limits.name_bytes", requests.name_bytes, &given.name_bytes), &message, checker);
     is_share_of(&Setting::size("limits.node_bytes", requests.node_bytes, &given.node_bytes), &message, checker);
     is_share_of(
-        &Setting::number("limits.names_per_type", limits.names, &given.names_per_type),
-        &Setting::number("limits.names_per_stream", limits.names_per_stream, &given.names_per_stream),
+        &Setting::number("limits.names_per_type", session.names, &given.names_per_type),
+        &Setting::number("limits.names_per_stream", session.names_per_stream, &given.names_per_stream),
         checker,
     );
     check_connections(raw, clients, checker);

@@ -1,4 +1,4 @@
-//! Limits and timers of the pure layers, of draining and of load reports.
+//! Limits of connections and handshakes, of draining and of load reports.
 
 use std::time::Duration;
 
@@ -7,42 +7,8 @@ use super::checker::{Checker, or};
 use super::form::{Count, Interval, Pause, Positive, Size, Wait};
 use super::raw;
 use crate::downstream::{ConnectionLimits, DrainTimes, HandshakeLimits};
-use crate::protocol::limits::Limits;
 use crate::protocol::loads::LoadLimits;
 use crate::relay::LoadsMode;
-
-pub(super) fn check(raw: &raw::Root, checker: &mut Checker) -> Limits {
-    let (limits, defaults) = (&raw.limits, Limits::default());
-    if let Some(timer) = limits.resource_timer.as_ref().filter(|timer| timer.0 < SHORTEST_TIMER) {
-        let reason = "below 15s, names that a control plane is slow to send may count as absent";
-        checker.warn(&timer.place, reason);
-    }
-    if let Some(age) = limits.removal_history_age.as_ref().filter(|age| age.0 < SHORTEST_HISTORY) {
-        let reason = "expected 10s or more, since removals wait that long for clients that keep up";
-        checker.fault(&age.place, reason.to_owned());
-    }
-    Limits {
-        types: or(&limits.types_per_stream, Positive(defaults.types)).0,
-        names: or(&limits.names_per_type, Positive(defaults.names)).0,
-        names_per_stream: or(&limits.names_per_stream, Positive(defaults.names_per_stream)).0,
-        names_per_view: or(&limits.names_per_view, Positive(defaults.names_per_view)).0,
-        cached_bytes: or(&limits.cached_bytes, Size(defaults.cached_bytes)).0,
-        sought_names: or(&limits.sought_names, Positive(defaults.sought_names)).0,
-        history_bytes: or(&limits.removal_history_bytes, Size(defaults.history_bytes)).0,
-        history_age: or(&limits.removal_history_age, Pause(defaults.history_age)).0,
-        absent_names_per_stream: or(&limits.absent_names_per_stream, Count(defaults.absent_names_per_stream)).0,
-        linger: or(&limits.linger, Wait(defaults.linger)).0,
-        lingering: or(&limits.lingering, Count(defaults.lingering)).0,
-        reply_bytes: or(&limits.reply_bytes, Size(defaults.reply_bytes)).0,
-        resource_timer: or(&limits.resource_timer, Pause(defaults.resource_timer)).0,
-        reference_hold: or(&limits.reference_hold, Wait(defaults.reference_hold)).0,
-        clusters_timeout: or(&limits.clusters_timeout, Wait(defaults.clusters_timeout)).0,
-        second_silence: or(&limits.second_silence, Pause(defaults.second_silence)).0,
-        fetch_timeout: or(&limits.fetch_timeout, Wait(defaults.fetch_timeout)).0,
-        grpc_fail_fast: or(&raw.clients.grpc_fail_fast, true),
-        ..defaults
-    }
-}
 
 pub(super) fn connections(raw: &raw::Root, checker: &mut Checker) -> ConnectionLimits {
     let raw = &raw.limits;
@@ -123,10 +89,6 @@ const MOST_STREAMS: usize = 1 << 30;
 const MAX_OUTAGE: Duration = Duration::from_secs(300);
 const BYTES_PER_VIEW: usize = 64 << 20;
 const BYTES_TOTAL: usize = 256 << 20;
-/// The default timeout of clients. A shorter timer would report absence that no server has reported (XLAT-17).
-const SHORTEST_TIMER: Duration = Duration::from_secs(15);
-/// Removals of clients that keep up wait for ACKs, clusters and routing.
-const SHORTEST_HISTORY: Duration = Duration::from_secs(10);
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 const SPREAD: Duration = Duration::from_secs(30);
 /// Half of what a network of 1 Gbit/s carries.

@@ -18,9 +18,11 @@ use super::plain_server::MESSAGE_BYTES;
 use super::shown::ShownConfig;
 use super::upstream::{self, SourceLimits};
 use super::yaml::{self, Node};
-use super::{access, brakes, clients, consistency, files, limits, loops, permissions, raw, rest, state, types};
+use super::{
+    access, brakes, clients, consistency, files, limits, loops, permissions, protocol, raw, rest, state, types,
+};
 use crate::downstream::{self, DrainTimes, ListenAddress, ListenOptions, RestOptions};
-use crate::protocol::limits::Limits;
+use crate::protocol::options::ProtocolOptions;
 use crate::protocol::upstream::BackoffTimes;
 use crate::relay::{LoadsMode, ViewsOptions};
 use crate::state::StateOptions;
@@ -188,14 +190,15 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     let access = access::check(&raw.access, &table, checker);
     let rule = key_rule(&raw.views);
     let permissions = permissions::check(raw, &rule, &table, checker);
-    let views_limits = Limits { brakes: brakes::check(&raw.brakes, &table, checker), ..limits::check(raw, checker) };
+    let brakes = brakes::check(&raw.brakes, &table, checker);
+    let protocol = protocol::check(raw, brakes, checker);
     let connections = limits::connections(raw, checker);
     let loads = limits::loads(&raw.load_reports, checker);
     let rest = rest::check(&raw.rest, checker);
     let views_idle = or(&raw.views.idle_timeout, Wait(VIEWS_IDLE)).0;
     let state = state::check(&raw.state, views_idle, checker);
     let downstream = clients::check(raw, limits.message_bytes, connections, limits::handshakes(raw));
-    consistency::check(raw, &views_limits, &downstream, checker);
+    consistency::check(raw, &protocol.session, &downstream, checker);
     consistency::check_views(raw, checker);
     let upstream = plan?;
     loops::check(raw, &upstream, checker);
@@ -210,7 +213,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
         table,
         access,
         permissions,
-        limits: views_limits,
+        protocol,
         stated_versions_bytes: or(&raw.limits.stated_versions_bytes, Size(STATED_VERSIONS_BYTES)).0,
         plan: upstream.for_views(),
     };
@@ -254,19 +257,19 @@ fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
         max_in_metrics: 1,
         access: Access::default(),
         permissions: Permissions::default(),
-        // A session of the hub serves a whole view, whose clients are limited already.
-        limits: Limits {
-            names: usize::MAX,
-            names_per_stream: usize::MAX,
-            names_per_view: usize::MAX,
-            cached_bytes: usize::MAX,
-            types: usize::MAX,
-            absent_names_per_stream: usize::MAX,
-            ..views.limits.clone()
-        },
+        protocol: unlimited(&views.protocol),
         plan,
         ..views.clone()
     })
+}
+
+/// A session of the hub serves a whole view, whose clients are limited already.
+fn unlimited(options: &ProtocolOptions) -> ProtocolOptions {
+    let mut options = options.clone();
+    let (session, view) = (&mut options.session, &mut options.view);
+    (session.types, session.names, session.names_per_stream) = (usize::MAX, usize::MAX, usize::MAX);
+    (view.names_per_view, view.cached_bytes, view.absent_names_per_stream) = (usize::MAX, usize::MAX, usize::MAX);
+    options
 }
 
 fn listed(faults: &[Diagnostic]) -> String {

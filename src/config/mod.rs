@@ -28,6 +28,7 @@ mod consistency;
 mod limits;
 mod listen;
 mod permissions;
+mod protocol;
 mod rest;
 mod state;
 mod types;

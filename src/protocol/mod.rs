@@ -5,10 +5,10 @@
 
 pub mod faults;
 pub mod ladder;
-pub mod limits;
 pub(crate) mod loads;
 pub(crate) mod local;
 pub mod moment;
+pub mod options;
 pub mod session;
 pub mod set_mark;
 pub mod sources;

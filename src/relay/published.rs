@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
 
-use crate::protocol::limits::Limits;
-use crate::protocol::view::{BrakeState, LeaseAccess, Leases, Snapshot};
+use crate::protocol::view::{BrakeState, LeaseAccess, Leases, Snapshot, ViewOptions};
 use crate::xds::Authority;
 
 /// The newest snapshot of a view, and those that sessions have leased. No lock is held while a reply is made.
@@ -36,9 +35,9 @@ pub(crate) struct NotedBrakes {
 }
 
 impl Published {
-    pub(super) fn new(limits: Arc<Limits>, life: u64) -> Self {
+    pub(super) fn new(options: Arc<ViewOptions>, life: u64) -> Self {
         let (newest, responding, brakes, fallen) = Default::default();
-        let (waiting, leases) = (AtomicUsize::new(0), Mutex::new(Leases::new(limits)));
+        let (waiting, leases) = (AtomicUsize::new(0), Mutex::new(Leases::new(options)));
         Self { waiting, newest, leases, responding, brakes, fallen, life }
     }
 

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse};
 use weir::proto::{Request, Response};
 use weir::protocol::ladder::{LadderState, Rule};
-use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{AuthorityPlan, Plan, ServerPlan, Sources, StreamId};
 use weir::protocol::upstream::Epoch;
@@ -45,15 +45,15 @@ pub const TWO: SessionId = SessionId(2);
 impl Bench {
     pub fn new(plan: Plan) -> Self {
         // `tests/order.rs` tests what waits for other changes.
-        Self::with(plan, Limits { reference_hold: Duration::ZERO, ..Limits::default() })
+        Self::with(plan, ProtocolOptions::default().with(|options| options.hold_referenced(Duration::ZERO)))
     }
 
-    pub fn with(plan: Plan, limits: Limits) -> Self {
-        let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(limits));
+    pub fn with(plan: Plan, options: ProtocolOptions) -> Self {
+        let (table, options) = (Arc::new(TypeTable::new()), Arc::new(options));
         let node = Bytes::from_static(b"node");
         Self {
-            view: View::new(table.clone(), limits.clone()),
-            sources: Sources::new(Arc::new(plan), node, table.clone(), limits),
+            view: View::new(table.clone(), options.view.clone().into()),
+            sources: Sources::new(Arc::new(plan), node, table.clone(), options.upstream.clone().into()),
             store: BodyStore::default(),
             table,
             now: Moment::START,

@@ -108,7 +108,7 @@ fn fb_6_what_is_about_to_be_watched_is_a_reason_to_go_on() {
 fn fb_21_names_that_a_session_leaves_count_for_it_no_more() {
     let mut bench = served(Rule::Uncached);
     let names: Vec<_> =
-        (0..=Limits::default().absent_names_per_stream).map(|number| format!("none-{number}")).collect();
+        (0..=ProtocolOptions::default().view.absent_names_per_stream).map(|number| format!("none-{number}")).collect();
     names.iter().for_each(|name| bench.want_as(TWO, EDS, name, true));
     bench.say(0, delta(EDS, &[], &names.iter().map(String::as_str).collect::<Vec<_>>()));
     bench.end(0, false);
@@ -177,7 +177,7 @@ fn fb_4_and_xlat_15_what_has_outlived_its_time_is_absent_once_that_is_said() {
 #[test]
 fn fb_21_what_has_outlived_its_time_makes_nobody_one_who_guesses() {
     let mut bench = served(Rule::Uncached);
-    for number in 0..=Limits::default().absent_names_per_stream {
+    for number in 0..=ProtocolOptions::default().view.absent_names_per_stream {
         let name = format!("mortal-{number}");
         bench.want_as(TWO, EDS, &name, true);
         bench.say(0, mortal(EDS, &name, 60));

@@ -18,9 +18,9 @@ struct Delta {
 
 impl Delta {
     fn new(bench: &Bench) -> Self {
-        let limits = Arc::new(Limits::default());
-        let session = Session::new(Client::plain(Variant::Delta), bench.table.clone(), limits.clone());
-        Self { session, leases: Leases::new(limits) }
+        let options = Arc::new(ProtocolOptions::default());
+        let session = Session::new(Client::plain(Variant::Delta), bench.table.clone(), options.session.clone().into());
+        Self { session, leases: Leases::new(options.view.clone().into()) }
     }
 
     /// Requests a type, and states what it holds.
@@ -86,7 +86,7 @@ fn i4_a_route_that_came_with_its_cluster_just_before_the_stream_was_lost_is_sent
 #[test]
 fn ord_1_what_was_removed_and_waits_is_requested_again_on_the_next_opening() {
     for variant in [Variant::Delta, Variant::Sotw] {
-        let mut bench = Bench::with(plan(1, variant, Rule::Reachability), Limits::default());
+        let mut bench = Bench::with(plan(1, variant, Rule::Reachability), ProtocolOptions::default());
         bench.want(CDS, "*", true);
         bench.want(RDS, "r", true);
         bench.open(0);

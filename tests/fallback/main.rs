@@ -19,7 +19,7 @@ use support::{CDS, EDS, LDS};
 use weir::proto::discovery::{ResourceError, ResourceName, Status};
 use weir::proto::{Request, Response};
 use weir::protocol::ladder::{LadderState, Rule};
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{AuthorityPlan, Plan, StreamId};
 use weir::protocol::view::{Class, InterestChange, Selector};
@@ -220,7 +220,7 @@ fn fb_33_an_answer_ends_the_fallback_of_every_authority_that_has_its_server_abov
 fn fb_21_a_session_that_requests_many_names_that_nobody_has_does_not_move_the_ladder() {
     let mut bench = served(Rule::Uncached);
     let names: Vec<_> =
-        (0..=Limits::default().absent_names_per_stream).map(|number| format!("none-{number}")).collect();
+        (0..=ProtocolOptions::default().view.absent_names_per_stream).map(|number| format!("none-{number}")).collect();
     let many = |bench: &mut Bench, names: &[String]| {
         names.iter().for_each(|name| bench.want_as(TWO, EDS, name, true));
         let names: Vec<_> = names.iter().map(String::as_str).collect();

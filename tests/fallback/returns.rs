@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir::proto::discovery::{DeltaDiscoveryResponse, ResourceError, ResourceName, Status};
 use weir::proto::{Request, Response};
 use weir::protocol::ladder::{LadderState, Rule};
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{AuthorityPlan, Plan, ServerPlan, StreamId};
 use weir::protocol::upstream::{OnResourceTimeout, ServerQuirks};
@@ -171,7 +171,7 @@ fn up_25_what_a_later_full_set_lacks_is_not_there_though_it_could_not_be_read_be
 
 #[test]
 fn up_25_and_i10_with_more_rejected_than_is_remembered_nothing_goes_by_silence() {
-    let limit = Limits::default().rejected_names;
+    let limit = ProtocolOptions::default().upstream.rejected_names;
     let names: Vec<_> = (0..=limit).map(|number| format!("b{number:06}")).chain(["c".to_owned()]).collect();
     let bad = names.iter().flat_map(|name| [(name.as_str(), "2"), (name.as_str(), "3")]);
     let mut bench = fallen_back(&[(CDS, "*")]);

@@ -6,7 +6,7 @@ use weir::proto::Any;
 use weir::proto::Response;
 use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource as Wrapper};
 use weir::protocol::ladder::Rule;
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{Plan, ServerPlan, StreamId};
 use weir::protocol::upstream::{OnResourceTimeout, PollFailure, ServerQuirks};
@@ -321,7 +321,7 @@ fn leads(bench: &Bench, name: &str) -> String {
 #[test]
 fn i8_names_that_do_not_exist_delay_neither_routes_nor_removals_of_clusters() {
     for (variant, means) in cases().filter(|(_, means)| *means != OnResourceTimeout::Unknown) {
-        let mut bench = Bench::with(with_timeout(variant, means), Limits::default());
+        let mut bench = Bench::with(with_timeout(variant, means), ProtocolOptions::default());
         [(CDS, "*"), (LDS, "*"), (RDS, "r"), (RDS, "s")].iter().for_each(|(url, name)| bench.want(url, name, true));
         bench.open(0);
         say(&mut bench, variant, CDS, &[("a", "1"), ("b", "1")]);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{Plan, Sources};
@@ -16,11 +15,11 @@ use super::plane::CDS;
 
 /// Reads and applies the framed sets one after the other, and prints how long each took.
 pub fn apply(sets: &[(&str, Bytes)]) {
-    let (table, limits, now) = (Arc::new(TypeTable::new()), Arc::new(Limits::default()), Moment::START);
+    let (table, now) = (Arc::new(TypeTable::new()), Moment::START);
     let (store, mut recent) = (BodyStore::default(), RecentSets::default());
-    let mut view = View::new(table.clone(), limits.clone());
+    let mut view = View::new(table.clone(), Arc::default());
     let plan = Plan::single(Variant::Sotw, Default::default());
-    let mut sources = Sources::new(plan.into(), Bytes::from_static(b"node"), table.clone(), limits);
+    let mut sources = Sources::new(plan.into(), Bytes::from_static(b"node"), table.clone(), Arc::default());
     let change = InterestChange { kind: table.resolve(CDS), selector: Selector::Wildcard, on: true };
     view.change_interest(SessionId(0), change, now);
     view.take_upstream_changes().into_iter().for_each(|change| sources.want(change, &view, now));

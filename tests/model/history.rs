@@ -238,10 +238,10 @@ fn play(
     let short = history.short_memory;
     // In SotW, small requests would leave out names that clients want.
     let small_requests = history.upstream == Variant::Delta && history.steps.len().is_multiple_of(2);
-    let mut world = World::with_requests(history.upstream, small_requests, faults, |limits| {
+    let mut world = World::with_requests(history.upstream, small_requests, faults, |options| {
         if short {
-            (limits.history_bytes, limits.tombstone_bytes, limits.reply_bytes) = (500, 100, 100);
-            (limits.leased_states, limits.answers) = (1, 2);
+            (options.view.history_bytes, options.view.tombstone_bytes, options.session.reply_bytes) = (500, 100, 100);
+            (options.view.leased_states, options.session.answers) = (1, 2);
         }
     });
     for (unit, (at, stage)) in world.units.iter_mut().flat_map(|unit| stage.map(|stage| (unit, stage))) {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use weir::proto::Request;
-use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::Variant;
 use weir::protocol::upstream::{Epoch, ServerQuirks, Upstream};
 use weir::protocol::view::{Class, Leases, Snapshot, View};
@@ -53,18 +53,18 @@ pub struct Link {
 
 impl UnitRig {
     /// With `small_requests` the server takes requests with the node, the type, and little more.
-    pub fn new(variant: Variant, small_requests: bool, node: bytes::Bytes, limits: &Arc<Limits>) -> Self {
+    pub fn new(variant: Variant, small_requests: bool, node: bytes::Bytes, options: &Arc<ProtocolOptions>) -> Self {
         let mut quirks = ServerQuirks { node_in_every_request: small_requests, ..ServerQuirks::default() };
         if small_requests {
             quirks.max_request_bytes = (node.len() + 80) * 8 / 7;
         }
         let max_request_bytes = quirks.max_request_bytes;
         Self {
-            view: View::new(table(), limits.clone()),
-            upstream: Upstream::new(variant, node, Arc::new(quirks), table(), limits.clone()),
+            view: View::new(table(), options.view.clone().into()),
+            upstream: Upstream::new(variant, node, Arc::new(quirks), table(), options.upstream.clone().into()),
             links: Vec::new(),
             max_request_bytes,
-            leases: Leases::new(limits.clone()),
+            leases: Leases::new(options.view.clone().into()),
             log: Vec::new(),
             published: BTreeMap::from([(0, 0)]),
             views: BTreeMap::new(),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
-use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Client, Reply, Session, Step, Variant};
 use weir::protocol::view::{InterestChange, Leases, SessionId, View};
 use weir::xds::TypeTable;
@@ -37,12 +37,12 @@ impl Holder {
         variant: Variant,
         with: BTreeSet<&'static str>,
         table: &Arc<TypeTable>,
-        limits: &Arc<Limits>,
+        options: &Arc<ProtocolOptions>,
         now: Moment,
     ) -> Self {
-        let session = Session::new(Client::plain(variant), table.clone(), limits.clone());
+        let session = Session::new(Client::plain(variant), table.clone(), options.session.clone().into());
         let holds: BTreeMap<_, _> = with.iter().flat_map(|name| [((CDS, *name), now), ((EDS, *name), now)]).collect();
-        let leases = Leases::new(limits.clone());
+        let leases = Leases::new(options.view.clone().into());
         let came_with_nothing = with.is_empty();
         let bounded = Bounded::default();
         let mut holder = Self { id, variant, session, leases, bounded, holds, answered: false, came_with_nothing };

@@ -11,8 +11,8 @@ use weir::proto::discovery::{DeltaDiscoveryRequest, Resource};
 use weir::proto::{Any, Request, Response};
 use weir::protocol::faults::Faults;
 use weir::protocol::ladder::{FallbackTimers, LadderState, Rule};
-use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{AuthorityPlan, Plan, ServerPlan, Sources, StreamId};
 use weir::protocol::upstream::{Backoff, Epoch};
@@ -42,7 +42,7 @@ pub struct World {
     wanted: BTreeSet<(&'static str, &'static str)>,
     holders: Vec<Holder>,
     next_id: u64,
-    limits: Arc<Limits>,
+    options: Arc<ProtocolOptions>,
     trace: bool,
     /// When a server whose updates counted last lacked a resource, or was not known to have it.
     lacked: BTreeMap<(&'static str, &'static str), Moment>,
@@ -110,15 +110,14 @@ impl World {
             holds_missing: below(&mut random, 2) == 0,
             ..Plan::single(Variant::Delta, Default::default())
         };
-        let (table, limits) = (
+        let (table, options) = (
             Arc::new(TypeTable::new()),
             // Changes are judged when they are made; `tests/order.rs` tests those that wait for others.
-            Arc::new(Limits {
-                faults,
-                linger: Duration::from_secs(2),
-                reference_hold: Duration::ZERO,
-                ..Limits::default()
-            }),
+            Arc::new(ProtocolOptions::default().with(|options| {
+                options.plant(faults);
+                options.view.linger = Duration::from_secs(2);
+                options.hold_referenced(Duration::ZERO);
+            })),
         );
         let habit = |random: &mut u64| Habit {
             all_again: below(random, 4) == 0,
@@ -138,8 +137,13 @@ impl World {
         let servers_that_cut = (0..SERVERS).filter(|at| servers[*at].habit.pieces.is_some()).collect();
         Self {
             now: Moment::START + Duration::from_secs(1),
-            view: View::new(table.clone(), limits.clone()),
-            sources: Sources::new(Arc::new(plan), Bytes::from_static(b"node"), table.clone(), limits.clone()),
+            view: View::new(table.clone(), options.view.clone().into()),
+            sources: Sources::new(
+                Arc::new(plan),
+                Bytes::from_static(b"node"),
+                table.clone(),
+                options.upstream.clone().into(),
+            ),
             store: BodyStore::default(),
             table,
             servers,
@@ -147,7 +151,7 @@ impl World {
             wanted: BTreeSet::new(),
             holders: Vec::new(),
             next_id: 2,
-            limits,
+            options,
             trace: std::env::var_os("WEIR_TRACE").is_some(),
             lacked: BTreeMap::new(),
             said_gone: BTreeSet::new(),
@@ -242,7 +246,7 @@ impl World {
     fn come(&mut self, variant: Variant, with: BTreeSet<&'static str>) -> usize {
         self.next_id += 1;
         let id = SessionId(self.next_id);
-        let mut holder = Holder::come(id, variant, with, &self.table, &self.limits, self.now);
+        let mut holder = Holder::come(id, variant, with, &self.table, &self.options, self.now);
         for change in holder.changes() {
             self.view.change_interest(id, change, self.now);
         }

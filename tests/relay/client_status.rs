@@ -15,12 +15,12 @@ use weir::proto::status::{
     ClientResourceStatus, ClientStatusRequest, ClientStatusResponse, ConfigStatus, GenericXdsConfig, NodeMatcher,
     StringMatcher,
 };
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 
 use super::asking::{SDS, deltas};
 use super::client::channel_over;
 use super::dumps::{World, cluster_with_key, requested};
-use super::evidence::{relay_with_limits, servers};
+use super::evidence::{relay_with_options, servers};
 use super::unix::Folder;
 use super::*;
 
@@ -86,8 +86,8 @@ async fn an_empty_request_is_for_the_relays_own_status_as_a_client() {
 #[tokio::test]
 async fn csds_4_what_has_failed_has_a_status_of_its_own() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let timer = |limits: &mut Limits| limits.resource_timer = Duration::from_millis(300);
-    let relay = relay_with_limits(&servers(&[plane.address], ", variant: delta"), "", timer).await;
+    let timer = |options: &mut ProtocolOptions| options.upstream.resource_timer = Duration::from_millis(300);
+    let relay = relay_with_options(&servers(&[plane.address], ", variant: delta"), "", timer).await;
     let client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(EDS, &["kept", "refused", "failed", "silent"], Some("web"));
     let mut stream = plane.stream().await;

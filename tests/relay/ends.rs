@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::task::JoinSet;
 
 use super::client::node;
-use super::evidence::{relay_with_limits, servers};
+use super::evidence::{relay_with_options, servers};
 use super::plane::END_OF_SET;
 use super::*;
 
@@ -39,10 +39,10 @@ async fn half_closed(mut stream: Stream) {
 /// Returns how long after its request a moved client has everything, through so many relays.
 async fn served_after(tiers: usize) -> Duration {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let mut relays = vec![relay_with_limits(&servers(&[plane.address], ""), "", |_| ()).await];
+    let mut relays = vec![relay_with_options(&servers(&[plane.address], ""), "", |_| ()).await];
     while relays.len() < tiers {
         let below = relays[relays.len() - 1].address;
-        relays.push(relay_with_limits(&servers(&[below], ""), "", |_| ()).await);
+        relays.push(relay_with_options(&servers(&[below], ""), "", |_| ()).await);
     }
     let since = Instant::now();
     let mut client = moved(relays[tiers - 1].address).await;
@@ -81,7 +81,7 @@ async fn xlat_12_a_thousand_views_ask_for_the_end_of_their_sets_few_at_a_time() 
     const AT_A_TIME: usize = 16;
     let _turn = super::HEAVY.lock().await;
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let relay = relay_with_limits(&servers(&[plane.address], ""), "", |_| ()).await;
+    let relay = relay_with_options(&servers(&[plane.address], ""), "", |_| ()).await;
     let (between, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let counts = (between.clone(), most.clone());
     let server = tokio::spawn(async move {
@@ -124,7 +124,7 @@ async fn serve(mut stream: Stream, between: Arc<AtomicUsize>, most: Arc<AtomicUs
 #[tokio::test]
 async fn xlat_12_nobody_who_knows_what_it_has_makes_the_relay_ask() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let relay = relay_with_limits(&servers(&[plane.address], ""), "", |_| ()).await;
+    let relay = relay_with_options(&servers(&[plane.address], ""), "", |_| ()).await;
     let mut clients = Vec::new();
     for variant in [Variant::Sotw, Variant::Delta] {
         let client = Client::connect(relay.address, variant).await;
@@ -146,7 +146,7 @@ async fn xlat_12_a_server_that_refuses_the_stream_that_was_opened_again_is_tried
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let mut other = Plane::start(&[Variant::Delta]).await;
     let both = servers(&[plane.address, other.address], "");
-    let relay = relay_with_limits(&both, "", |_| ()).await;
+    let relay = relay_with_options(&both, "", |_| ()).await;
     let mut client = moved(relay.address).await;
     let stream = plane.stream().await;
     say(&stream, "1", &TWO, &TWO, &[]);

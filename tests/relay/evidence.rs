@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 
 use super::failover::standing;
 use super::holder::{ALL_CLUSTERS, Holder, Record};
@@ -14,13 +14,13 @@ const PACE: Duration = Duration::from_millis(50);
 
 /// A relay for these servers with limits of its own; limits of several seconds are shortened: the quiet time after which a set may be
 /// requested again.
-pub(super) async fn relay_with_limits(upstream: &str, rest: &str, change: impl FnOnce(&mut Limits)) -> Relay {
+pub(super) async fn relay_with_options(upstream: &str, rest: &str, change: impl FnOnce(&mut ProtocolOptions)) -> Relay {
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {upstream}\n\
          views: {{key: [cluster]}}\n{rest}"
     );
     let mut config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    change(&mut config.views.limits);
+    change(&mut config.views.protocol);
     run(crate::bind(config).await.unwrap(), std::future::pending())
 }
 
@@ -31,9 +31,9 @@ pub(super) fn servers(addresses: &[SocketAddr], each: &str) -> String {
 }
 
 /// Makes every timer that a slow server could meet shorter than it takes for its thirty resources.
-fn hurry(limits: &mut Limits) {
-    limits.settle_stated = Duration::from_millis(300);
-    limits.second_silence = Duration::from_secs(3);
+fn hurry(options: &mut ProtocolOptions) {
+    options.upstream.settle_stated = Duration::from_millis(300);
+    options.upstream.second_silence = Duration::from_secs(3);
 }
 
 async fn hasty_relay(addresses: &[SocketAddr]) -> Relay {
@@ -41,7 +41,7 @@ async fn hasty_relay(addresses: &[SocketAddr]) -> Relay {
 }
 
 async fn hasty_relay_to(addresses: &[SocketAddr], each: &str) -> Relay {
-    relay_with_limits(&servers(addresses, each), "", hurry).await
+    relay_with_options(&servers(addresses, each), "", hurry).await
 }
 
 fn thirty() -> Vec<String> {

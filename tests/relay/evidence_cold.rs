@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use serde_json::json;
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 
 use super::client::node;
-use super::evidence::{relay_with_limits, servers};
+use super::evidence::{relay_with_options, servers};
 use super::failover::{content_of, standing};
 use super::holder::{ALL_CLUSTERS, Holder, UNKNOWN};
 use super::poller::{CLUSTERS, Poller};
@@ -77,8 +77,8 @@ async fn first_answer(relay: &Relay, asks: Asks) -> usize {
 /// Returns the time from the control plane's set to the reply for a client that requested it before.
 async fn after_the_set(up: Variant, asks: Asks) -> Duration {
     let mut plane = Plane::start(&BOTH).await;
-    let slow = |limits: &mut Limits| limits.settle_fresh = Duration::from_secs(2);
-    let relay = relay_with_limits(&servers(&[plane.address], protocol_of(up)), LONG_WAITS, slow).await;
+    let slow = |options: &mut ProtocolOptions| options.upstream.settle_fresh = Duration::from_secs(2);
+    let relay = relay_with_options(&servers(&[plane.address], protocol_of(up)), LONG_WAITS, slow).await;
     let set_is_said = async {
         let mut stream = plane.stream().await;
         stream.request().await;
@@ -117,7 +117,7 @@ async fn xlat_12_a_cold_client_is_answered_as_soon_as_the_set_of_a_sotw_server_i
 
 async fn patient_relay(plane: &Plane) -> Relay {
     let rest = "rest: {timeout: 500ms}\n";
-    relay_with_limits(&servers(&[plane.address], ""), rest, |limits| limits.settle_stated = HOUR).await
+    relay_with_options(&servers(&[plane.address], ""), rest, |options| options.upstream.settle_stated = HOUR).await
 }
 
 /// A view whose set has just arrived, for a client without state.
@@ -167,9 +167,11 @@ async fn fb_4_an_outage_right_after_the_first_set_is_sat_out_on_what_is_held() {
     for age in [Duration::ZERO, quiet * 5] {
         let one = Server::start(Way::GivesOnly(&[("a", "1"), ("b", "1")])).await;
         let two = Server::start(Way::GivesOnly(&[("a", "2"), ("n", "2")])).await;
-        let limits = |limits: &mut Limits| (limits.settle_fresh, limits.settle_stated) = (quiet, HOUR);
+        let options = |options: &mut ProtocolOptions| {
+            (options.upstream.settle_fresh, options.upstream.settle_stated) = (quiet, HOUR)
+        };
         let upstream = servers(&[one.address, two.address], protocol_of(Variant::Delta));
-        let relay = relay_with_limits(&upstream, "", limits).await;
+        let relay = relay_with_options(&upstream, "", options).await;
         let client = Holder::new(relay.address, Variant::Delta, ALL_CLUSTERS).await;
         client.until("the set", |record| record.holds.len() == 2).await;
         tokio::time::sleep(age).await;
@@ -194,8 +196,8 @@ async fn fb_4_an_outage_right_after_the_first_set_is_sat_out_on_what_is_held() {
 #[tokio::test]
 async fn xlat_12_what_one_view_has_seen_of_a_server_that_cuts_its_sets_the_next_view_knows_from_the_start() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let slow = |limits: &mut Limits| limits.settle_fresh = HOUR;
-    let relay = relay_with_limits(&servers(&[plane.address], ""), "", slow).await;
+    let slow = |options: &mut ProtocolOptions| options.upstream.settle_fresh = HOUR;
+    let relay = relay_with_options(&servers(&[plane.address], ""), "", slow).await;
     let first = Holder::new(relay.address, Variant::Delta, ALL_CLUSTERS).await;
     let stream = plane.stream().await;
     say(&stream, "1", &[], &TWO[..1], &[]);

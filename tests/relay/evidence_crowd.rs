@@ -5,7 +5,7 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use tokio::net::TcpStream;
 
-use super::evidence::{relay_with_limits, servers};
+use super::evidence::{relay_with_options, servers};
 use super::flock::Flock;
 use super::holder::{ALL_CLUSTERS, Holder, Wish};
 use super::scripts::{Server, Way};
@@ -22,8 +22,8 @@ const OTHER_SOCKETS: usize = 500;
 
 /// A thousand clients, if this process may open the files for both ends.
 fn crowd() -> usize {
-    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next());
+    let options = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let files = options.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next());
     let files: usize = files.and_then(|text| text.parse().ok()).unwrap_or(1024);
     1_000.min(files.saturating_sub(OTHER_SOCKETS) / 2)
 }
@@ -77,7 +77,7 @@ async fn fb_20_up_33_views_that_wait_for_a_server_come_back_once_one_of_them_has
     let server = Server::start(content.clone()).await;
     // The third wait is 100 s.
     let backoff = ", variant: delta, backoff: {initial: 10ms, factor: 100, max: 1h, jitter: 0}";
-    let relay = relay_with_limits(&servers(&[server.address], backoff), "", |_| {}).await;
+    let relay = relay_with_options(&servers(&[server.address], backoff), "", |_| {}).await;
     let mut clients = Vec::new();
     for view in VIEWS {
         let client = Holder::new(relay.address, Variant::Delta, everything(view)).await;

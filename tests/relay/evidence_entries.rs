@@ -1,6 +1,6 @@
 //! A bad entry affects only its own name: the rest of the set is served.
 
-use super::evidence::{relay_with_limits, servers};
+use super::evidence::{relay_with_options, servers};
 use super::holder::{ALL_CLUSTERS, Holder, Record};
 use super::*;
 
@@ -24,11 +24,11 @@ fn nine_and_a_flaw() -> Vec<Resource> {
 
 async fn flawed_set() -> (Plane, Stream, Relay) {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let quick = |limits: &mut weir::protocol::limits::Limits| {
-        limits.settle_fresh = Duration::from_millis(50);
-        limits.settle_stated = Duration::from_millis(100);
+    let quick = |options: &mut weir::protocol::options::ProtocolOptions| {
+        options.upstream.settle_fresh = Duration::from_millis(50);
+        options.upstream.settle_stated = Duration::from_millis(100);
     };
-    let relay = relay_with_limits(&servers(&[plane.address], ""), "", quick).await;
+    let relay = relay_with_options(&servers(&[plane.address], ""), "", quick).await;
     let first = Holder::new(relay.address, Variant::Delta, ALL_CLUSTERS).await;
     let stream = plane.stream().await;
     say_entries(&stream, "1", nine_and_a_flaw());

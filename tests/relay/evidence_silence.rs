@@ -8,7 +8,7 @@ use http_body_util::Empty;
 use hyper::body::Incoming;
 use tokio::net::TcpListener;
 
-use super::evidence::{relay_with_limits, servers};
+use super::evidence::{relay_with_options, servers};
 use super::holder::{Holder, Wish};
 use super::partition::Partition;
 use super::pieces::Pieces;
@@ -29,7 +29,9 @@ async fn up_36_i3_nothing_is_absent_behind_a_partition_and_what_the_server_remov
     let plane = Pieces::start(&["a".to_owned()]).await;
     plane.reaches_all();
     let network = Partition::before(plane.address).await;
-    let relay = relay_with_limits(&servers(&[network.address], ""), "", |limits| limits.resource_timer = TIMER).await;
+    let relay =
+        relay_with_options(&servers(&[network.address], ""), "", |options| options.upstream.resource_timer = TIMER)
+            .await;
     let first = Holder::new(relay.address, Variant::Delta, A).await;
     first.until("the server is there", |record| record.holds.contains("a")).await;
 
@@ -51,7 +53,7 @@ async fn up_36_i3_nothing_is_absent_behind_a_partition_and_what_the_server_remov
 async fn fb_32_up_36_a_server_that_hangs_is_left_for_the_next_and_nothing_of_it_is_absent() {
     let (one, two) = (Server::start(Way::Gives("1")).await, Server::start(Way::Gives("1")).await);
     let hangs = Partition::before(one.address).await;
-    let relay = relay_with_limits(&servers(&[hangs.address, two.address], ""), "", |_| {}).await;
+    let relay = relay_with_options(&servers(&[hangs.address, two.address], ""), "", |_| {}).await;
     let views = ["web", "db"];
     let mut known = Vec::new();
     for cluster in views {
@@ -102,7 +104,8 @@ async fn up_36_what_a_gateway_says_by_plain_http_is_no_sign_of_life_of_the_serve
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gateway = listener.local_addr().unwrap();
     let serving = tokio::spawn(a_gateway_that_knows_discovery_alone(listener));
-    let relay = relay_with_limits(&servers(&[gateway], ""), "", |limits| limits.resource_timer = TIMER).await;
+    let relay =
+        relay_with_options(&servers(&[gateway], ""), "", |options| options.upstream.resource_timer = TIMER).await;
     let requested = Holder::new(relay.address, Variant::Delta, A).await;
     let stated = Holder::of(relay.address, Variant::Delta, A, &["a".to_owned()]).await;
     tokio::time::sleep(LONG_AFTER).await;

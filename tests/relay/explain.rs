@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 
 use super::client::Told;
 use super::driver::{Connection, everything};
-use super::evidence::{relay_with_limits, servers};
+use super::evidence::{relay_with_options, servers};
 use super::unix::Folder;
 use super::void::listener;
 use super::*;
@@ -151,8 +151,8 @@ async fn what_a_client_does_not_subscribe_to_is_said_with_the_name_that_it_may_m
 #[tokio::test]
 async fn a_name_that_was_requested_is_waited_for_until_its_server_speaks_or_is_silent() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let timer = |limits: &mut Limits| limits.resource_timer = Duration::from_secs(2);
-    let relay = relay_with_limits(&servers(&[plane.address], ", variant: delta"), "", timer).await;
+    let timer = |options: &mut ProtocolOptions| options.upstream.resource_timer = Duration::from_secs(2);
+    let relay = relay_with_options(&servers(&[plane.address], ", variant: delta"), "", timer).await;
     let client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &["here", "gone", "silent"], Some("web"));
     let stream = plane.stream().await;
@@ -196,7 +196,7 @@ async fn a_server_that_is_away_is_said_to_be_and_the_cache_is_served() {
 async fn a_fallback_server_is_named_with_the_reason() {
     let nowhere = super::scripts::any_address().await;
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let relay = relay_with_limits(&servers(&[nowhere, plane.address], ", variant: delta"), "", |_| {}).await;
+    let relay = relay_with_options(&servers(&[nowhere, plane.address], ", variant: delta"), "", |_| {}).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;
@@ -211,7 +211,7 @@ async fn a_fallback_server_is_named_with_the_reason() {
 async fn a_server_that_is_unreachable_while_all_is_cached_is_said_to_be() {
     let (mut plane, other) = (Plane::start(&[Variant::Delta]).await, Plane::start(&[Variant::Delta]).await);
     let upstream = servers(&[plane.address, other.address], ", variant: delta");
-    let relay = relay_with_limits(&upstream, "", |_| {}).await;
+    let relay = relay_with_options(&upstream, "", |_| {}).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;
@@ -405,8 +405,8 @@ async fn what_comes_from_disk_is_said_to() {
 #[tokio::test]
 async fn a_sotw_client_gets_a_change_when_it_has_answered_and_diff_says_what_it_lacks() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let long = |limits: &mut Limits| limits.ack_patience = Duration::from_secs(3_600);
-    let relay = relay_with_limits(&servers(&[plane.address], ", variant: delta"), "", long).await;
+    let long = |options: &mut ProtocolOptions| options.session.ack_patience = Duration::from_secs(3_600);
+    let relay = relay_with_options(&servers(&[plane.address], ", variant: delta"), "", long).await;
     let mut client = Client::connect(relay.address, Variant::Sotw).await;
     client.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;
@@ -439,8 +439,8 @@ async fn a_sotw_client_gets_a_change_when_it_has_answered_and_diff_says_what_it_
 #[tokio::test]
 async fn a_route_waits_for_the_endpoints_of_clusters_that_the_client_was_sent() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let long = |limits: &mut Limits| limits.routing_hold = Duration::from_secs(3_600);
-    let relay = relay_with_limits(&servers(&[plane.address], ", variant: delta"), "", long).await;
+    let long = |options: &mut ProtocolOptions| options.session.routing_hold = Duration::from_secs(3_600);
+    let relay = relay_with_options(&servers(&[plane.address], ", variant: delta"), "", long).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;

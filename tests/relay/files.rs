@@ -64,8 +64,8 @@ pub(super) async fn relay_of(upstream: &str) -> Relay {
          views: {{key: [cluster]}}\n"
     );
     let mut config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    let limits = &mut config.views.limits;
-    (limits.settle_fresh, limits.settle_stated, limits.resource_timer) = (HOUR, HOUR, HOUR);
+    let upstream = &mut config.views.protocol.upstream;
+    (upstream.settle_fresh, upstream.settle_stated, upstream.resource_timer) = (HOUR, HOUR, HOUR);
     run(crate::bind(config).await.unwrap(), std::future::pending())
 }
 

@@ -139,7 +139,7 @@ async fn relay(plane: SocketAddr, protocol: &str) -> Relay {
 
 async fn relay_with(plane: SocketAddr, protocol: &str, faults: Faults) -> Relay {
     let mut config = config(plane, protocol, "views: {key: [cluster]}\n");
-    config.views.limits.faults = faults;
+    config.views.protocol.plant(faults);
     run(crate::bind(config).await.unwrap(), std::future::pending())
 }
 
@@ -153,8 +153,8 @@ fn config(plane: SocketAddr, protocol: &str, rest: &str) -> Config {
 
 /// Builds the program without brakes: most tests remove what they want, and want to see it go.
 async fn bind(mut config: Config) -> anyhow::Result<App> {
-    config.views.limits.brakes = BrakeRules::default();
-    config.hub.iter_mut().for_each(|hub| hub.limits.brakes = BrakeRules::default());
+    config.views.protocol.view.brakes = BrakeRules::default();
+    config.hub.iter_mut().for_each(|hub| hub.protocol.view.brakes = BrakeRules::default());
     App::bind(config).await
 }
 

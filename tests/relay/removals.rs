@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use super::evidence::{relay_with_limits, servers};
+use super::evidence::{relay_with_options, servers};
 use super::*;
 
 const MANY: usize = 50_000;
@@ -157,8 +157,8 @@ async fn i8_a_client_that_reads_nothing_is_ended_alone_and_pins_no_history() {
     const HISTORY: usize = 1_000_000;
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let upstream = servers(&[plane.address], "");
-    let relay = relay_with_limits(&upstream, "", |limits| {
-        limits.history_bytes = HISTORY;
+    let relay = relay_with_options(&upstream, "", |options| {
+        options.view.history_bytes = HISTORY;
     });
     let relay = relay.await;
     let names = numbered(MANY);

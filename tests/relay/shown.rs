@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::evidence::{relay_with_limits, servers};
+use super::evidence::{relay_with_options, servers};
 use super::holder::{ALL_CLUSTERS, Holder};
 use super::log_lines::Lines;
 use super::*;
@@ -130,7 +130,8 @@ async fn fb_4_what_is_missing_is_shown_beside_the_ladder_and_goes_when_it_has_co
 async fn up_36_a_stream_shows_whether_its_silent_server_answered_the_call() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let timer = Duration::from_millis(300);
-    let relay = relay_with_limits(&servers(&[plane.address], ""), "", |limits| limits.resource_timer = timer).await;
+    let relay =
+        relay_with_options(&servers(&[plane.address], ""), "", |options| options.upstream.resource_timer = timer).await;
     let client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     let _silent = plane.stream().await;
@@ -143,12 +144,12 @@ async fn up_36_a_stream_shows_whether_its_silent_server_answered_the_call() {
 #[tokio::test]
 async fn names_that_are_asked_a_second_time_are_counted() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let quick = |limits: &mut weir::protocol::limits::Limits| {
-        limits.settle_fresh = Duration::from_millis(20);
-        limits.settle_stated = Duration::from_millis(50);
-        limits.second_silence = Duration::from_secs(3_600);
+    let quick = |options: &mut weir::protocol::options::ProtocolOptions| {
+        options.upstream.settle_fresh = Duration::from_millis(20);
+        options.upstream.settle_stated = Duration::from_millis(50);
+        options.upstream.second_silence = Duration::from_secs(3_600);
     };
-    let relay = relay_with_limits(&servers(&[plane.address], ""), "", quick).await;
+    let relay = relay_with_options(&servers(&[plane.address], ""), "", quick).await;
     let client = Client::connect(relay.address, Variant::Delta).await;
     let Client::Delta(requests, _) = &client else { unreachable!() };
     let stated = ["a", "b", "gone"].map(|name| (name.to_owned(), "v".to_owned())).into();

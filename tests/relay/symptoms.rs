@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::PATIENCE;
-use super::evidence::{relay_with_limits, servers};
+use super::evidence::{relay_with_options, servers};
 use super::failover::content_of;
 use super::holder::{ALL_CLUSTERS, Holder};
 use super::life::of_type;
@@ -33,8 +33,10 @@ async fn has_metric(relay: &Relay, start: &str, value: u64) {
 /// A client that requests two names of a server, which sends one of them.
 async fn one_of_two(answers: Answers) -> (Relay, Server, life::server::Stream, Client) {
     let mut server = Server::start(answers).await;
-    let quick = |limits: &mut weir::protocol::limits::Limits| limits.resource_timer = Duration::from_millis(100);
-    let relay = relay_with_limits(&servers(&[server.address], ", variant: delta"), "", quick).await;
+    let quick = |options: &mut weir::protocol::options::ProtocolOptions| {
+        options.upstream.resource_timer = Duration::from_millis(100)
+    };
+    let relay = relay_with_options(&servers(&[server.address], ", variant: delta"), "", quick).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(EDS, &["sent", "silent"], Some("web"));
     let stream = server.stream().await;
@@ -78,11 +80,12 @@ async fn behind_a_gateway_that_answers_liveness_calls_itself_a_name_stays_missin
 #[tokio::test]
 async fn a_client_that_holds_a_set_is_counted_as_blocked_until_the_set_is_known() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let never = |limits: &mut weir::protocol::limits::Limits| {
+    let never = |options: &mut weir::protocol::options::ProtocolOptions| {
         let hour = Duration::from_secs(3_600);
-        (limits.settle_fresh, limits.settle_stated, limits.second_silence) = (hour, hour, hour);
+        (options.upstream.settle_fresh, options.upstream.settle_stated, options.upstream.second_silence) =
+            (hour, hour, hour);
     };
-    let relay = relay_with_limits(&servers(&[plane.address], ", variant: delta"), "", never).await;
+    let relay = relay_with_options(&servers(&[plane.address], ", variant: delta"), "", never).await;
     let _client = Holder::of(relay.address, Variant::Sotw, ALL_CLUSTERS, &["a".to_owned()]).await;
     let stream = plane.stream().await;
     say(&stream, "1", &TWO, &TWO, &[]);
@@ -109,7 +112,7 @@ async fn a_view_that_flaps_shows_each_switch_with_the_names_and_the_error_that_c
     let (lines, _guard) = Lines::of_this_thread();
     let (one, two) = (scripts::Server::start(Way::Gives("1")).await, scripts::Server::start(Way::Mute).await);
     let first = one.address;
-    let relay = relay_with_limits(&servers(&[first, two.address], ", variant: delta"), "", |_| {}).await;
+    let relay = relay_with_options(&servers(&[first, two.address], ", variant: delta"), "", |_| {}).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(EDS, &["a"], Some("web"));
     assert_eq!(content_of(&mut client).await, ["a=1"]);
@@ -165,7 +168,7 @@ async fn a_poll_waits_for_a_slow_control_plane_for_as_long_as_it_is_allowed_to()
 async fn a_poll_of_a_view_that_panics_gets_503_at_once() {
     let plane = Plane::start(&BOTH).await;
     let mut config = config(plane.address, "", "views: {key: [cluster]}\nrest: {timeout: 1h}\n");
-    config.views.limits.faults = Faults::planted(Fault::OwnerPanics);
+    config.views.protocol.plant(Faults::planted(Fault::OwnerPanics));
     let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
     let mut poller = Poller::connect(relay.address).await;
     let (status, _) = poller.poll(poller::ENDPOINTS, "web", json!({"resourceNames": ["panic"]})).await.nack();

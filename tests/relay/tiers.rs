@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 
-use super::evidence::{relay_with_limits, servers};
+use super::evidence::{relay_with_options, servers};
 use super::holder::{ALL_CLUSTERS, Holder, Wish};
 use super::pieces::Pieces;
 use super::void::listener;
@@ -17,22 +17,22 @@ fn thirty() -> Vec<String> {
 }
 
 /// It soon takes silence as evidence.
-fn hasty(limits: &mut Limits) {
-    limits.settle_stated = Duration::from_millis(100);
-    limits.resource_timer = Duration::from_millis(200);
-    limits.second_silence = Duration::from_millis(200);
+fn hasty(options: &mut ProtocolOptions) {
+    options.upstream.settle_stated = Duration::from_millis(100);
+    options.upstream.resource_timer = Duration::from_millis(200);
+    options.upstream.second_silence = Duration::from_millis(200);
 }
 
 /// It never takes silence as evidence.
-fn patient(limits: &mut Limits) {
-    (limits.settle_stated, limits.second_silence) = (HOUR, HOUR);
+fn patient(options: &mut ProtocolOptions) {
+    (options.upstream.settle_stated, options.upstream.second_silence) = (HOUR, HOUR);
 }
 
 /// A patient relay for the control plane, whose sets arrive in one response or in several, and a hasty relay behind that.
 async fn two_tiers(plane: SocketAddr, sets: &str, between: Variant) -> (Relay, Relay) {
     let each = format!(", initial_set: {sets}");
-    let lower = relay_with_limits(&servers(&[plane], &each), "", patient).await;
-    let upper = relay_with_limits(&servers(&[lower.address], protocol_of(between)), "", hasty).await;
+    let lower = relay_with_options(&servers(&[plane], &each), "", patient).await;
+    let upper = relay_with_options(&servers(&[lower.address], protocol_of(between)), "", hasty).await;
     (lower, upper)
 }
 
@@ -75,8 +75,8 @@ async fn xlat_12_what_a_slow_control_plane_has_not_said_to_the_lower_relay_is_no
 async fn xlat_12_what_the_lower_relay_knows_to_be_all_is_all_for_clients_of_the_upper_at_once() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let each = ", initial_set: one_response";
-    let lower = relay_with_limits(&servers(&[plane.address], each), "", patient).await;
-    let upper = relay_with_limits(&servers(&[lower.address], ""), "", patient).await;
+    let lower = relay_with_options(&servers(&[plane.address], each), "", patient).await;
+    let upper = relay_with_options(&servers(&[lower.address], ""), "", patient).await;
     let held = ["a", "b", "gone"].map(str::to_owned);
     let delta = Holder::of(upper.address, Variant::Delta, ALL_CLUSTERS, &held).await;
     let sotw = Holder::of(upper.address, Variant::Sotw, ALL_CLUSTERS, &held).await;
@@ -91,9 +91,9 @@ async fn xlat_12_what_the_lower_relay_knows_to_be_all_is_all_for_clients_of_the_
 async fn ord_1_through_two_tiers_what_is_removed_under_a_route_goes_after_the_sum_of_their_bounds_and_no_later() {
     const HOLD: Duration = Duration::from_secs(1);
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let held = |limits: &mut Limits| limits.reference_hold = HOLD;
-    let lower = relay_with_limits(&servers(&[plane.address], ""), "", held).await;
-    let upper = relay_with_limits(&servers(&[lower.address], ""), "", held).await;
+    let held = |options: &mut ProtocolOptions| options.hold_referenced(HOLD);
+    let lower = relay_with_options(&servers(&[plane.address], ""), "", held).await;
+    let upper = relay_with_options(&servers(&[lower.address], ""), "", held).await;
     let mut client = Client::connect(upper.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     let mut stream = plane.stream().await;

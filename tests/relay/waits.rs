@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 
-use super::evidence::{relay_with_limits, servers};
+use super::evidence::{relay_with_options, servers};
 use super::examples::assert_documented;
 use super::status::weir;
 use super::void::listener;
@@ -40,9 +40,9 @@ async fn oldest(relay: &Relay, kind: &str) -> f64 {
 async fn what_waits_is_listed_with_its_owner_its_bound_and_its_key_until_it_ends() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
     // Long enough that nothing ends before it was looked at.
-    let slow = |limits: &mut Limits| limits.ack_patience = Duration::from_secs(600);
+    let slow = |options: &mut ProtocolOptions| options.session.ack_patience = Duration::from_secs(600);
     let upstream = servers(&[plane.address], ", variant: delta, backoff: {initial: 10ms, max: 10ms}");
-    let relay = relay_with_limits(&upstream, "limits: {reference_hold: 10m, resource_timer: 5m}", slow).await;
+    let relay = relay_with_options(&upstream, "limits: {reference_hold: 10m, resource_timer: 5m}", slow).await;
 
     let mut client = Client::connect(relay.address, Variant::Sotw).await;
     client.ask(CDS, &[], Some("web"));
@@ -121,7 +121,7 @@ fn say_listener(stream: &Stream, name: &str, cluster: &str) {
 async fn a_wait_beyond_its_bound_is_counted_once_however_often_the_list_is_read() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let upstream = servers(&[plane.address], ", variant: delta");
-    let relay = relay_with_limits(&upstream, "limits: {reference_hold: 200ms}", |_| {}).await;
+    let relay = relay_with_options(&upstream, "limits: {reference_hold: 200ms}", |_| {}).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     let mut stream = plane.stream().await;

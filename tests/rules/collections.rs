@@ -8,7 +8,7 @@ use weir::protocol::session::{Client, CloseReason, Session, Step, Variant};
 use weir::protocol::view::{Class, Completeness, Evidence, Selector, SessionId, Update};
 
 use super::support::{Bench, LDS};
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::xds::{Access, AccessRule, NamePattern};
 
 const GLOB: &str = "xdstp://x/envoy.config.listener.v3.Listener/foo/*?v=1";
@@ -348,7 +348,7 @@ fn coll_24_a_wildcard_says_nothing_of_a_collection_and_a_collection_nothing_of_a
 
 #[test]
 fn a_collection_that_outgrows_what_a_client_may_request_ends_its_stream_and_nobody_elses() {
-    let mut bench = Bench::with(Limits { names: 3, ..Limits::default() });
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.session.names = 3));
     let id = client(&mut bench);
     bench.delta(id, LDS, &[GLOB], &[]);
     for name in ["a", "b", "c", "d"] {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir::proto::Request;
 use weir::proto::discovery::DeltaDiscoveryRequest;
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::Variant;
 use weir::protocol::view::{BrakeRules, Class, Evidence, SessionId, Update};
 use weir::protocol::visits::take_visits;
@@ -51,16 +51,16 @@ fn give_all(bench: &mut Bench, client: SessionId, url: &str, names: &[String]) {
     bench.apply(updates);
 }
 
-fn limits(keeps_order: bool) -> Limits {
+fn options(keeps_order: bool) -> ProtocolOptions {
     match keeps_order {
-        true => Limits::default(),
-        false => Limits { reference_hold: Duration::ZERO, ..Limits::default() },
+        true => ProtocolOptions::default(),
+        false => ProtocolOptions::default().with(|options| options.hold_referenced(Duration::ZERO)),
     }
 }
 
 /// A set of so many clusters, sent to a client of `*`, beside as many secrets of another client.
 fn with_set(count: usize, keeps_order: bool) -> (Bench, SessionId) {
-    let mut bench = Bench::with(limits(keeps_order));
+    let mut bench = Bench::with(options(keeps_order));
     let (client, other, names) = (bench.client(Variant::Delta), bench.client(Variant::Delta), names(count));
     give_all(&mut bench, other, SDS, &names);
     bench.delta(client, CDS, &["*"], &[]);
@@ -79,7 +79,7 @@ fn with_set(count: usize, keeps_order: bool) -> (Bench, SessionId) {
 fn braked(url: &str, held: usize) -> (Bench, SessionId) {
     let types = ["envoy.config.cluster.v3.Cluster".into(), "envoy.config.listener.v3.Listener".into()].into();
     let brakes = BrakeRules { types, share: 10, count: 1, grace: Duration::from_secs(3600), ..BrakeRules::default() };
-    let mut bench = Bench::with(Limits { brakes, ..limits(false) });
+    let mut bench = Bench::with(options(false).with(|options| options.view.brakes = brakes));
     let client = bench.client(Variant::Delta);
     bench.delta(client, url, &["*"], &[]);
     let names = names(held + 10);

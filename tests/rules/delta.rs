@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, ResourceName};
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Ack, Variant};
 use weir::protocol::view::{Class, Completeness, Evidence, Selector, Update};
 use weir::xds::Authority;
@@ -388,7 +388,10 @@ fn delta_8_and_delta_33_a_name_both_wanted_and_left_is_left_and_none_is_said_twi
 #[test]
 fn delta_48_what_is_removed_from_a_wildcard_and_by_name_is_sent_in_pieces_each_once() {
     for subscription in ["*", "names"] {
-        let mut bench = Bench::with(Limits { reply_bytes: 1000, reference_hold: Duration::ZERO, ..Limits::default() });
+        let mut bench = Bench::with(ProtocolOptions::default().with(|options| {
+            options.session.reply_bytes = 1000;
+            options.hold_referenced(Duration::ZERO);
+        }));
         let client = bench.client(Variant::Delta);
         let names: Vec<_> = (0..200).map(|number| format!("c{number}")).collect();
         let all: Vec<_> = names.iter().map(String::as_str).collect();
@@ -422,8 +425,11 @@ fn delta_10_a_wildcard_subscribed_again_before_its_answer_is_sent_with_all_that_
 /// A second copy of what the client stated would cost as much again, and a retry at once would never end.
 #[test]
 fn i8_claims_without_room_stay_with_their_client_until_there_is_room() {
-    let limits = Limits { sought_names: 1000, reference_hold: Duration::ZERO, ..Limits::default() };
-    let mut bench = Bench::with(limits);
+    let options = ProtocolOptions::default().with(|options| {
+        options.view.sought_names = 1000;
+        options.hold_referenced(Duration::ZERO);
+    });
+    let mut bench = Bench::with(options);
     let [greedy, honest] = [(); 2].map(|()| bench.client(Variant::Delta));
     let state = |bench: &mut Bench, client, prefix: &str, count: usize| {
         let stated = (0..count).map(|number| (format!("{prefix}{number:04}"), "x".to_owned()));

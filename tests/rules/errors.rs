@@ -2,7 +2,7 @@
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, ResourceLocator};
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Client, CloseReason, Step, Variant};
 use weir::protocol::view::SessionId;
 use weir::xds::{Access, AccessRule, Authority, NamePattern, Network};
@@ -198,7 +198,7 @@ fn key_11_a_client_without_clearance_gets_no_bytes_by_name_by_wildcard_or_by_ali
 #[test]
 fn i8_a_name_without_room_in_the_view_gets_an_error_and_is_tried_again_when_it_is_requested_again() {
     for variant in [Variant::Sotw, Variant::Delta] {
-        let mut bench = Bench::with(Limits { names_per_view: 3, ..Limits::default() });
+        let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.view.names_per_view = 3));
         let [reads, does_not] = two(&mut bench, variant, EDS, &["a", "b"]);
         let request = |bench: &mut Bench, id, names: &[&str]| match variant {
             Variant::Delta => bench.delta(id, EDS, names, &[]),
@@ -240,7 +240,7 @@ fn i8_a_name_without_room_in_the_view_gets_an_error_and_is_tried_again_when_it_i
 
 #[test]
 fn i8_a_name_without_room_has_its_error_again_when_it_is_requested_again_and_there_still_is_none() {
-    let mut bench = Bench::with(Limits { names_per_view: 2, ..Limits::default() });
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.view.names_per_view = 2));
     let [reads, _] = two(&mut bench, Variant::Delta, EDS, &["a", "b"]);
     for round in 0..3 {
         bench.delta(reads, EDS, &["c"], &[]);
@@ -270,7 +270,7 @@ fn xlat_36_for_a_wildcard_there_is_hope_while_its_set_or_anything_else_requested
 
 #[test]
 fn xlat_36_where_it_is_switched_off_a_grpc_client_without_hope_waits_too() {
-    let mut bench = Bench::with(Limits { grpc_fail_fast: false, ..Limits::default() });
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.session.grpc_fail_fast = false));
     let client = bench.add(Client { grpc: true, ..Client::plain(Variant::Sotw) });
     bench.sotw(client, EDS, &["a"], "");
     bench.view.on_source([Authority::TopLevel].into(), true);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir::proto::Request;
 use weir::proto::discovery::DeltaDiscoveryRequest;
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{CloseReason, Step, Variant};
 use weir::protocol::view::{Class, Completeness, Evidence, Selector, SessionId, Update};
 
@@ -13,8 +13,8 @@ use super::support::{Bench, CDS, LDS};
 
 const SECOND: u64 = 1_000;
 
-fn unordered(limits: Limits) -> Bench {
-    Bench::with(Limits { reference_hold: Duration::ZERO, ..limits })
+fn unordered(options: ProtocolOptions) -> Bench {
+    Bench::with(options.with(|options| options.hold_referenced(Duration::ZERO)))
 }
 
 fn names(count: usize) -> Vec<String> {
@@ -59,7 +59,10 @@ fn settled(bench: &mut Bench, url: &str) {
 #[test]
 fn i8_names_that_nobody_has_are_told_to_those_that_claim_them_and_end_nobody() {
     for count in [5_000, 100_000] {
-        let mut bench = unordered(Limits { history_bytes: 10_000, sought_names: 200_000, ..Limits::default() });
+        let mut bench = unordered(ProtocolOptions::default().with(|options| {
+            options.view.history_bytes = 10_000;
+            options.view.sought_names = 200_000;
+        }));
         let reader = bench.client(Variant::Delta);
         bench.delta(reader, CDS, &["*"], &[]);
         bench.set(CDS, &[("a", "1"), ("b", "1")]);
@@ -82,7 +85,7 @@ fn i8_names_that_nobody_has_are_told_to_those_that_claim_them_and_end_nobody() {
 
 #[test]
 fn xlat_12_an_answer_holds_for_all_that_claim_the_same_on_one_opening() {
-    let mut bench = unordered(Limits::default());
+    let mut bench = unordered(ProtocolOptions::default());
     let reader = bench.client(Variant::Delta);
     bench.delta(reader, CDS, &["*"], &[]);
     bench.set(CDS, &[("a", "1")]);
@@ -115,7 +118,7 @@ fn xlat_12_an_answer_holds_for_all_that_claim_the_same_on_one_opening() {
 
 #[test]
 fn up_25_an_answer_does_not_outlive_what_the_server_sends_under_the_name() {
-    let mut bench = unordered(Limits::default());
+    let mut bench = unordered(ProtocolOptions::default());
     let reader = bench.client(Variant::Delta);
     bench.delta(reader, CDS, &["*"], &[]);
     bench.set(CDS, &[("a", "1")]);
@@ -135,7 +138,7 @@ fn up_25_an_answer_does_not_outlive_what_the_server_sends_under_the_name() {
 
 #[test]
 fn i4_removals_of_one_response_reach_everybody_that_has_read_the_one_before_it() {
-    let mut bench = unordered(Limits { history_bytes: 1_000, ..Limits::default() });
+    let mut bench = unordered(ProtocolOptions::default().with(|options| options.view.history_bytes = 1_000));
     let [delta, sotw] = [Variant::Delta, Variant::Sotw].map(|variant| bench.client(variant));
     bench.delta(delta, CDS, &["*"], &[]);
     bench.sotw(sotw, CDS, &["*"], "");
@@ -151,7 +154,7 @@ fn i4_removals_of_one_response_reach_everybody_that_has_read_the_one_before_it()
 
 #[test]
 fn i4_removals_of_many_responses_reach_everybody_that_reads() {
-    let mut bench = unordered(Limits::default());
+    let mut bench = unordered(ProtocolOptions::default());
     let [delta, sotw, silent] = [Variant::Delta, Variant::Sotw, Variant::Delta].map(|variant| bench.client(variant));
     for client in [delta, silent] {
         bench.delta(client, CDS, &["*"], &[]);
@@ -180,8 +183,8 @@ fn i4_removals_of_many_responses_reach_everybody_that_reads() {
 fn sotw_21_and_delta_21_who_reads_nothing_until_removals_are_forgotten_ends_alone_or_is_sent_the_set() {
     for is_old in [true, false] {
         let mut bench = unordered(match is_old {
-            true => Limits { history_age: Duration::from_secs(60), ..Limits::default() },
-            false => Limits { history_bytes: 5_000, ..Limits::default() },
+            true => ProtocolOptions::default().with(|options| options.view.history_age = Duration::from_secs(60)),
+            false => ProtocolOptions::default().with(|options| options.view.history_bytes = 5_000),
         });
         let [reader, silent, sotw] =
             [Variant::Delta, Variant::Delta, Variant::Sotw].map(|variant| bench.client(variant));
@@ -213,7 +216,7 @@ fn sotw_21_and_delta_21_who_reads_nothing_until_removals_are_forgotten_ends_alon
 
 #[test]
 fn i8_those_that_are_too_far_behind_end_fifty_in_a_second_and_are_sent_what_is_new_until_then() {
-    let mut bench = unordered(Limits { history_bytes: 0, ..Limits::default() });
+    let mut bench = unordered(ProtocolOptions::default().with(|options| options.view.history_bytes = 0));
     let clients: Vec<_> = (0..200).map(|_| bench.client(Variant::Delta)).collect();
     clients.iter().for_each(|client| bench.delta(*client, CDS, &["*"], &[]));
     bench.whole(CDS, &[("a", "1"), ("b", "1"), ("c", "1")]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Step, Variant};
 use weir::protocol::view::SessionId;
 
@@ -18,8 +18,8 @@ const WAIT: u64 = 1_000;
 
 /// A client of one variant that has `r`, `a`, `idle` and the endpoints of both, new or back with what it holds, and that NACKs the
 /// latest change of `r`.
-fn nacking(variant: Variant, is_back: bool, limits: Limits) -> (Bench, SessionId) {
-    let mut bench = Bench::with(limits);
+fn nacking(variant: Variant, is_back: bool, options: ProtocolOptions) -> (Bench, SessionId) {
+    let mut bench = Bench::with(options);
     let other = bench.client(Variant::Delta);
     for (url, names) in [(CDS, ["*"].as_slice()), (EDS, &["a", "idle"]), (RDS, &["r"])] {
         bench.delta(other, url, names, &[]);
@@ -96,9 +96,9 @@ fn removed(variant: Variant) -> Vec<&'static str> {
     if variant == Variant::Sotw { vec!["C a"] } else { vec!["C  -idle", "C  -idle"] }
 }
 
-fn without_order() -> Limits {
+fn without_order() -> ProtocolOptions {
     // The view lets removals of what nothing leads to go after 50 ms.
-    Limits { reference_hold: Duration::from_millis(HOLD), ..Limits::default() }
+    ProtocolOptions::default().with(|options| options.hold_referenced(Duration::from_millis(HOLD)))
 }
 
 #[test]
@@ -170,13 +170,14 @@ fn ord_1_what_a_nack_of_routing_keeps_back_is_routing_and_what_it_leads_to_and_n
 #[test]
 fn ord_1_a_nack_of_routing_keeps_nothing_back_without_order_and_never_so_much_that_the_history_forgets_it() {
     for variant in [Variant::Sotw, Variant::Delta] {
-        let limits = Limits { reference_hold: Duration::ZERO, ..Limits::default() };
-        let (mut bench, client) = nacking(variant, false, limits);
+        let options = ProtocolOptions::default().with(|options| options.hold_referenced(Duration::ZERO));
+        let (mut bench, client) = nacking(variant, false, options);
         bench.remove(EDS, "idle");
         bench.remove(CDS, "idle");
         assert_eq!(bench.said(client), removed(variant), "{variant:?}");
 
-        let (mut bench, client) = nacking(variant, false, Limits { history_bytes: 1600, ..without_order() });
+        let (mut bench, client) =
+            nacking(variant, false, without_order().with(|options| options.view.history_bytes = 1600));
         let many = ["a", "idle", "c", "d", "e"].map(|name| (name, "1"));
         bench.whole(CDS, &many);
         bench.said(client);
@@ -190,7 +191,8 @@ fn ord_1_a_nack_of_routing_keeps_nothing_back_without_order_and_never_so_much_th
 
 #[test]
 fn i8_names_that_do_not_exist_are_no_removals_of_sets() {
-    let (mut bench, client) = nacking(Variant::Delta, false, Limits { history_bytes: 6_000, ..Limits::default() });
+    let (mut bench, client) =
+        nacking(Variant::Delta, false, ProtocolOptions::default().with(|options| options.view.history_bytes = 6_000));
     let guesses: Vec<_> = (0..50).map(|number| format!("none-{number}")).collect();
     let guesses: Vec<_> = guesses.iter().map(String::as_str).collect();
     let other = bench.client(Variant::Delta);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::faults::{Fault, Faults};
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Client, Step, Variant};
 use weir::protocol::view::{Class, Completeness, Selector, Update};
 
@@ -351,7 +351,10 @@ fn a_listener_comes_with_the_removal_of_the_one_whose_address_it_may_take() {
         (Faults::NONE, vec!["L b -a"], vec!["L b"]),
         (Faults::planted(Fault::AddBesideRemoved), vec!["L b", "L  -a"], vec!["L a,b"]),
     ] {
-        let mut bench = Bench::with(Limits { faults, reference_hold: Duration::ZERO, ..Limits::default() });
+        let mut bench = Bench::with(ProtocolOptions::default().with(|options| {
+            options.plant(faults);
+            options.hold_referenced(Duration::ZERO);
+        }));
         let clients = [Variant::Delta, Variant::Sotw].map(|variant| bench.client(variant));
         bench.delta(clients[0], LDS, &["*"], &[]);
         bench.sotw(clients[1], LDS, &[], "");
@@ -474,7 +477,7 @@ fn ord_13_a_route_waits_a_short_time_for_endpoints_that_are_known_not_to_exist()
 
 #[test]
 fn up_17_a_route_that_is_back_by_its_ttl_leads_to_its_clusters_again() {
-    let mut bench = Bench::with(Limits::default());
+    let mut bench = Bench::with(ProtocolOptions::default());
     let client = bench.client(Variant::Delta);
     bench.delta(client, CDS, &["*"], &[]);
     bench.delta(client, RDS, &["*"], &[]);
@@ -507,7 +510,7 @@ fn up_17_a_route_that_is_back_by_its_ttl_leads_to_its_clusters_again() {
 
 #[test]
 fn ord_4_routes_that_one_cluster_releases_follow_it_and_stay_in_their_set() {
-    let mut bench = Bench::with(Limits::default());
+    let mut bench = Bench::with(ProtocolOptions::default());
     let client = bench.client(Variant::Delta);
     bench.delta(client, CDS, &["*"], &[]);
     bench.delta(client, RDS, &["*"], &[]);

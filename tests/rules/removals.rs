@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir::proto::Request;
 use weir::proto::discovery::DeltaDiscoveryRequest;
 use weir::proto::discovery::resource::CacheControl;
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Client, Variant};
 use weir::protocol::view::{Class, Completeness, Selector, SessionId, Update};
 
@@ -54,7 +54,10 @@ fn delta_21_the_first_response_of_a_server_without_resources_is_passed_on() {
 #[test]
 fn delta_48_a_wildcard_with_and_without_names_is_sent_in_pieces_each_resource_once() {
     for on in [&["*"][..], &["*", "z"]] {
-        let mut bench = Bench::with(Limits { reply_bytes: 1000, reference_hold: Duration::ZERO, ..Limits::default() });
+        let mut bench = Bench::with(ProtocolOptions::default().with(|options| {
+            options.session.reply_bytes = 1000;
+            options.hold_referenced(Duration::ZERO);
+        }));
         let client = bench.client(Variant::Delta);
         bench.delta(client, CDS, on, &[]);
         let names: Vec<_> = (0..200).map(|number| format!("c{number}")).collect();

@@ -2,7 +2,7 @@
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::Variant;
 use weir::protocol::view::{Class, Completeness, Evidence, Selector, SessionId, Update};
 
@@ -21,7 +21,7 @@ fn first_with_version(bench: &mut Bench, id: SessionId, names: &[&str], version:
 
 #[test]
 fn i10_a_client_with_as_many_names_as_it_may_have_is_sent_their_changes() {
-    let mut bench = Bench::with(Limits { names: 2, ..Limits::default() });
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.session.names = 2));
     let client = bench.client(Variant::Delta);
     bench.delta(client, EDS, &["a", "b"], &[]);
     for content in ["1", "2"] {
@@ -47,7 +47,7 @@ fn sotw_4_a_version_that_is_stated_with_names_does_not_show_that_the_client_has_
 
 #[test]
 fn sotw_21_who_has_missed_removals_that_are_forgotten_is_sent_the_set_without_them() {
-    let mut bench = Bench::with(Limits { history_bytes: 0, ..Limits::default() });
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.view.history_bytes = 0));
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, CDS, &["*"], "");
     bench.whole(CDS, &[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")]);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::Variant;
 use weir::protocol::view::{BrakeRules, Class, Facts, Place, Stage, Unit};
 
@@ -40,7 +40,7 @@ fn a_name_that_an_added_stage_holds_is_late_and_no_other_is() {
     for at in [Place::Gate, Place::Brakes, Place::Order, Place::Tables] {
         let types = ["envoy.config.cluster.v3.Cluster".into()].into();
         let brakes = BrakeRules { types, share: 50, count: 2, grace: LATE * 100, ..BrakeRules::default() };
-        let mut bench = Bench::with(Limits { brakes, ..Limits::default() }); // all stages are on
+        let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.view.brakes = brakes)); // all stages are on
         let clients = [bench.client(Variant::Delta), bench.client(Variant::Sotw)];
         bench.delta(clients[0], CDS, &["*"], &[]);
         bench.delta(clients[0], RDS, &["*"], &[]);

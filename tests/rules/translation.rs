@@ -3,7 +3,7 @@
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::faults::{Fault, Faults};
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Client, CloseReason, Step, Variant};
 use weir::protocol::set_mark::SetMark;
 use weir::protocol::view::{Class, Completeness, Selector, SessionId, Update};
@@ -166,7 +166,7 @@ fn xlat_12_a_set_that_comes_in_pieces_is_sent_when_it_has_been_quiet() {
 #[test]
 fn xlat_12_a_client_without_state_is_given_the_first_response_at_once_and_a_fault_that_keeps_it_back_is_noticed() {
     for faults in [Faults::NONE, Faults::planted(Fault::CachedIsKeptBack)] {
-        let mut bench = Bench::with(Limits { faults, ..Limits::default() });
+        let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.plant(faults)));
         let client = bench.client(Variant::Sotw);
         bench.sotw(client, CDS, &[], "");
         bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, "a", "1"));

@@ -2,7 +2,7 @@
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator, resource::CacheControl};
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{BadRequest, Client, CloseReason, Fetched, Step, Variant};
 use weir::protocol::view::SessionId;
 use weir::xds::{Access, AccessRule, NamePattern, TypeInfo, TypeTable};
@@ -40,7 +40,7 @@ fn trn_7_another_type_on_a_stream_of_one_ends_it_and_is_not_subscribed() {
 
 #[test]
 fn trn_10_and_type_5_v2_is_a_type_of_its_own_in_the_clients_spelling() {
-    let mut bench = Bench::of(Limits::default(), TypeTable::new().with_v2(true));
+    let mut bench = Bench::of(ProtocolOptions::default(), TypeTable::new().with_v2(true));
     let (old, new) = (bench.client(Variant::Sotw), bench.client(Variant::Sotw));
     bench.sotw(old, V2_CDS, &[], "");
     bench.sotw(new, CDS, &[], "");
@@ -118,7 +118,7 @@ fn type_4_coll_5_and_xlat_26_a_nameless_type_goes_wrapped_to_whoever_asks_also_w
 fn type_7_an_operators_type_is_what_the_operator_says() {
     let opaque = TypeTable::new().resolve("own.Type");
     let table = TypeTable::with(vec![TypeInfo { full_state: true, ..opaque.info().clone() }]);
-    for (mut bench, whole) in [(Bench::of(Limits::default(), table), true), (Bench::new(), false)] {
+    for (mut bench, whole) in [(Bench::of(ProtocolOptions::default(), table), true), (Bench::new(), false)] {
         let client = bench.client(Variant::Sotw);
         bench.sotw(client, "x/own.Type", &["a", "b"], "");
         bench.set("x/own.Type", &[("a", "1"), ("b", "1")]);
@@ -259,7 +259,7 @@ fn trn_22_a_fetch_waits_for_what_must_not_be_answered_from_memory() {
 
 #[test]
 fn i10_questions_that_cannot_be_answered_are_bounded() {
-    let mut bench = Bench::with(Limits { names: 100, ..Limits::default() });
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.session.names = 100));
     let client = bench.add(Client { errors: true, ..Client::plain(Variant::Delta) });
     for number in 0..200 {
         let dynamic_parameters = [("k".to_owned(), "v".to_owned())].into();
@@ -274,7 +274,7 @@ fn i10_questions_that_cannot_be_answered_are_bounded() {
 #[test]
 fn i10_what_a_client_states_that_it_holds_counts_with_its_names() {
     for (stated, names, is_refused) in [(3, 2, false), (4, 2, true), (3, 3, true)] {
-        let mut bench = Bench::with(Limits { names_per_stream: 5, ..Limits::default() });
+        let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.session.names_per_stream = 5));
         let client = bench.add(Client::plain(Variant::Delta));
         let versions = (0..stated).map(|number| (format!("held-{number}"), "1".to_owned()));
         let request = DeltaDiscoveryRequest {

@@ -1,7 +1,7 @@
 //! Virtual hosts: at start, on demand, by alias.
 
 use weir::proto::discovery::Resource as Wrapper;
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Client, Variant};
 use weir::protocol::view::SessionId;
 use weir::xds::{Access, AccessRule, NamePattern, TypeTable};
@@ -59,7 +59,7 @@ fn delta_36_a_wildcard_that_is_named_means_the_same_on_a_stream_with_routes() {
 
 #[test]
 fn delta_36_switched_to_names_an_empty_first_request_gets_one_empty_answer() {
-    let mut bench = Bench::of(Limits::default(), TypeTable::new().with_virtual_hosts_by_name());
+    let mut bench = Bench::of(ProtocolOptions::default(), TypeTable::new().with_virtual_hosts_by_name());
     let client = started(&mut bench);
     assert_eq!(bench.asked_upstream(), ["+r"], "nothing of virtual hosts");
     bench.give(VHDS, "*", "1", named("r/one"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::Variant;
 use weir::protocol::view::{Class, Evidence, Lookup, OrderLosses, Selector, SessionId, Update};
 use weir::xds::Authority;
@@ -17,7 +17,7 @@ const WAIT: u64 = 1_000;
 
 /// A view whose route `r` leads to cluster `a`, and a client that subscribes to everything.
 fn led() -> (Bench, SessionId) {
-    let mut bench = Bench::with(Limits::default());
+    let mut bench = Bench::with(ProtocolOptions::default());
     let client = bench.client(Variant::Delta);
     bench.delta(client, CDS, &["*"], &[]);
     bench.delta(client, EDS, &["a", "b"], &[]);
@@ -214,7 +214,7 @@ fn ord_4_first_answers_and_clients_that_request_clusters_by_name_wait_for_nothin
     lead(&mut bench, "r2", &["b"]);
     assert_eq!(bench.said(client), ["R r2"], "the first that is said of it");
 
-    let mut bench = Bench::with(Limits::default());
+    let mut bench = Bench::with(ProtocolOptions::default());
     let client = bench.client(Variant::Delta);
     bench.delta(client, RDS, &["r"], &[]);
     bench.delta(client, CDS, &["a"], &[]);
@@ -227,7 +227,7 @@ fn ord_4_first_answers_and_clients_that_request_clusters_by_name_wait_for_nothin
 
 #[test]
 fn with_a_hold_of_zero_everything_goes_out_as_it_comes() {
-    let mut bench = Bench::with(Limits { reference_hold: Duration::ZERO, ..Limits::default() });
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.hold_referenced(Duration::ZERO)));
     let client = bench.client(Variant::Delta);
     bench.delta(client, CDS, &["*"], &[]);
     bench.delta(client, RDS, &["r"], &[]);

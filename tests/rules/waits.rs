@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Client, Step, Variant};
 use weir::protocol::set_mark::SetMark;
 use weir::protocol::view::{Completeness, Selector, SessionId, Update};
@@ -152,11 +152,10 @@ fn ord_5_removals_wait_for_routing_of_which_the_client_was_sent_a_piece() {
 #[test]
 fn ord_5_without_a_clusters_timeout_removals_wait_for_no_routing() {
     for variant in BOTH {
-        let mut bench = Bench::with(Limits {
-            clusters_timeout: Duration::ZERO,
-            reference_hold: Duration::ZERO,
-            ..Limits::default()
-        });
+        let mut bench = Bench::with(ProtocolOptions::default().with(|options| {
+            options.session.clusters_timeout = Duration::ZERO;
+            options.hold_referenced(Duration::ZERO);
+        }));
         let client = bench.client(variant);
         ask(&mut bench, client, variant, CDS, &["*"]);
         stating(&mut bench, client, variant, LDS, &["*"]);

@@ -9,7 +9,7 @@ use weir::proto::Request;
 use weir::proto::discovery::resource::CacheControl;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::faults::{Fault, Faults};
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Client, Fetched, Variant};
 use weir::protocol::set_mark::SetMark;
 use weir::protocol::view::{BrakeRules, Class, Completeness, Selector, SessionId, Update};
@@ -26,12 +26,12 @@ thread_local! {
 
 /// The same view in another process, which no server has spoken to.
 fn restarted(before: &Bench) -> Bench {
-    restarted_with(before, Limits { reference_hold: Duration::ZERO, ..Limits::default() })
+    restarted_with(before, ProtocolOptions::default().with(|options| options.hold_referenced(Duration::ZERO)))
 }
 
-fn restarted_with(before: &Bench, limits: Limits) -> Bench {
-    let limits = Limits { faults: FAULTS.get(), ..limits };
-    let mut after = Bench::with(limits);
+fn restarted_with(before: &Bench, options: ProtocolOptions) -> Bench {
+    let options = options.with(|options| options.plant(FAULTS.get()));
+    let mut after = Bench::with(options);
     let saved = before.view.snapshot().to_save(before.now);
     after.view.restore(saved, after.now + HOUR, after.now);
     after
@@ -247,11 +247,17 @@ fn what_a_server_has_removed_and_stays_for_now_is_not_sent_to_a_client_that_hold
     let other = BTreeMap::from([("a".to_owned(), "5".to_owned())]);
     let types = ["envoy.config.cluster.v3.Cluster".into()].into();
     let brakes = BrakeRules { types, share: 10, count: 1, ..BrakeRules::default() };
-    for (case, limits) in [
-        ("order", Limits { reference_hold: Duration::from_secs(5), ..Limits::default() }),
-        ("brake", Limits { brakes, reference_hold: Duration::ZERO, ..Limits::default() }),
+    for (case, options) in [
+        ("order", ProtocolOptions::default().with(|options| options.hold_referenced(Duration::from_secs(5)))),
+        (
+            "brake",
+            ProtocolOptions::default().with(|options| {
+                options.view.brakes = brakes;
+                options.hold_referenced(Duration::ZERO);
+            }),
+        ),
     ] {
-        let mut bench = restarted_with(&first, limits);
+        let mut bench = restarted_with(&first, options);
         let client = comes_holding(&mut bench, CDS, &["*"], &newer);
         let does_not_state_it = comes_holding(&mut bench, CDS, &["*"], &other);
         let relay = bench.add(Client { relay: true, ..Client::plain(Variant::Delta) });
@@ -284,8 +290,11 @@ fn what_a_server_has_removed_and_stays_for_now_is_not_sent_to_a_client_that_hold
 
 #[test]
 fn delta_16_a_name_whose_removal_was_forgotten_before_the_first_reply_is_asked_for() {
-    let limits = Limits { history_bytes: 0, reference_hold: Duration::ZERO, ..Limits::default() };
-    let mut bench = restarted_with(&warm(), limits);
+    let options = ProtocolOptions::default().with(|options| {
+        options.view.history_bytes = 0;
+        options.hold_referenced(Duration::ZERO);
+    });
+    let mut bench = restarted_with(&warm(), options);
     let stated = BTreeMap::from(["a", "b"].map(|name| (name.to_owned(), "5".to_owned())));
     let client = comes_holding(&mut bench, CDS, &["*"], &stated);
     assert_eq!(bench.said(client), [""; 0]);
@@ -301,15 +310,18 @@ fn delta_16_a_name_whose_removal_was_forgotten_before_the_first_reply_is_asked_f
 fn what_a_restored_brake_holds_is_removed_by_the_server_that_states_it_again() {
     let types = ["envoy.config.cluster.v3.Cluster".into()].into();
     let brakes = BrakeRules { types, share: 10, count: 1, grace: HOUR, agree_after: HOUR, ..BrakeRules::default() };
-    let limits = Limits { brakes, reference_hold: Duration::ZERO, ..Limits::default() };
-    let mut first = restarted_with(&warm(), limits.clone());
+    let options = ProtocolOptions::default().with(|options| {
+        options.view.brakes = brakes;
+        options.hold_referenced(Duration::ZERO);
+    });
+    let mut first = restarted_with(&warm(), options.clone());
     let keeper = first.client(Variant::Delta);
     first.delta(keeper, CDS, &["*"], &[]);
     first.whole(CDS, &THREE);
     first.later(60_000);
     first.whole(CDS, &[("a", "1"), ("b", "1")]);
     assert_eq!(first.view.holds().brakes(0)[0].held, 1);
-    let mut bench = restarted_with(&first, limits);
+    let mut bench = restarted_with(&first, options);
     bench.view.restore_brakes(&first.view.holds().brake_state(first.now), bench.now);
     let newer = BTreeMap::from([("c".to_owned(), "5".to_owned())]);
     let client = comes_holding(&mut bench, CDS, &["*"], &newer);

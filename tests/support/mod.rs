@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Resource as Wrapper, Status};
 use weir::proto::{Any, Request};
-use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Client, Fetched, Reply, Session, Step, Variant};
 use weir::protocol::view::{
     Claim, Claimed, Class, Evidence, InterestChange, Leases, NamedError, Retain, Selector, SessionId, Update, View,
@@ -35,7 +35,7 @@ pub struct Bench {
     pub leases: Leases,
     pub now: Moment,
     pub table: Arc<TypeTable>,
-    limits: Arc<Limits>,
+    options: Arc<ProtocolOptions>,
     store: BodyStore,
     claims: Vec<Claim>,
     /// How many claims the view had no room for.
@@ -47,22 +47,22 @@ pub struct Bench {
 impl Bench {
     /// Applies what the server sends at once; `tests/order.rs` tests holds.
     pub fn new() -> Self {
-        Self::with(Limits { reference_hold: Duration::ZERO, ..Limits::default() })
+        Self::with(ProtocolOptions::default().with(|options| options.hold_referenced(Duration::ZERO)))
     }
 
-    pub fn with(limits: Limits) -> Self {
-        Self::of(limits, TypeTable::new())
+    pub fn with(options: ProtocolOptions) -> Self {
+        Self::of(options, TypeTable::new())
     }
 
-    pub fn of(limits: Limits, table: TypeTable) -> Self {
-        let (table, limits) = (Arc::new(table), Arc::new(limits));
+    pub fn of(options: ProtocolOptions, table: TypeTable) -> Self {
+        let (table, options) = (Arc::new(table), Arc::new(options));
         Self {
-            view: View::new(table.clone(), limits.clone()),
+            view: View::new(table.clone(), options.view.clone().into()),
             sessions: BTreeMap::new(),
-            leases: Leases::new(limits.clone()),
+            leases: Leases::new(options.view.clone().into()),
             now: Moment::START,
             table,
-            limits,
+            options,
             store: BodyStore::default(),
             claims: Vec::new(),
             refused_claims: 0,
@@ -78,7 +78,7 @@ impl Bench {
     pub fn add(&mut self, client: Client) -> SessionId {
         let id = SessionId(self.next_id);
         self.next_id += 1;
-        self.sessions.insert(id, Session::new(client, self.table.clone(), self.limits.clone()));
+        self.sessions.insert(id, Session::new(client, self.table.clone(), self.options.session.clone().into()));
         id
     }
 

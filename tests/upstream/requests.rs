@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::Variant;
 use weir::protocol::upstream::ServerQuirks;
 
@@ -349,7 +349,7 @@ fn up_16_what_is_not_said_again_goes_though_the_server_never_stops_talking() {
 #[test]
 fn i10_of_a_server_that_reads_no_acks_the_latest_are_kept_for_it() {
     let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
-    let limit = Limits::default().pending_answers;
+    let limit = ProtocolOptions::default().upstream.pending_answers;
     for number in 0..limit + 2 {
         bench.respond(0, delta(EDS, &["a"], &[], &number.to_string()));
     }

@@ -41,14 +41,14 @@ impl World {
         bound += growth(self.judge.growths(), options);
         if tiers > 1 && !self.tells_of_all_routing() {
             // A relay that states routing of which nothing is known is not sent removals before that, nor the end of what they are from.
-            bound += options.limits.clusters_timeout * (tiers - 1);
+            bound += options.protocol.session.clusters_timeout * (tiers - 1);
         }
         if options.habits.len() > 1 {
             bound += options.hold_down;
         }
         // A change waits until the routing is steady: a server that is silent about what it need not send says so by silence.
         // Each time that a stream is opened again, for the end of a set or for a name, this begins anew.
-        let steady = options.limits.resource_timer * 4;
+        let steady = options.protocol.upstream.resource_timer * 4;
         let is_away = options.ending == Ending::Away && self.judge.is_ended();
         let order = if is_away { CHANGE } else { (CHANGE + steady) * tiers };
         let (hold, brake) = (hold(options) * tiers, brake(options));
@@ -93,33 +93,34 @@ fn pieces(options: &Options) -> Duration {
 /// How long it takes where a server does not answer the question for the end of a set, or sets come in pieces: a quiet, openings
 /// with their pauses, and the second silence.
 fn by_silence(options: &Options) -> Duration {
-    let timer = options.limits.resource_timer;
-    COMES_IN + timer * (1 + 2 + 4) + COMES_IN * 3 + options.limits.second_silence + pieces(options) * 3
+    let timer = options.protocol.upstream.resource_timer;
+    COMES_IN + timer * (1 + 2 + 4) + COMES_IN * 3 + options.protocol.upstream.second_silence + pieces(options) * 3
 }
 
 /// A set that grows while its end is asked for is asked for a second time at once, a third time after its quiet, and then by silence. The
 /// first opening brings all of it.
 fn growth(openings: usize, options: &Options) -> Duration {
-    let limits = &options.limits;
-    let third = limits.settle_stated + limits.settle_fresh + ways(options);
+    let upstream = &options.protocol.upstream;
+    let third = upstream.settle_stated + upstream.settle_fresh + ways(options);
     match openings {
         0..=2 => Duration::ZERO,
         3 => third,
-        _ => third + limits.resource_timer + limits.second_silence,
+        _ => third + upstream.resource_timer + upstream.second_silence,
     }
 }
 
 fn hold(options: &Options) -> Duration {
-    options.limits.reference_hold
+    options.protocol.view.reference_hold
 }
 
 /// While no cluster is known, routing waits for at most this.
 fn late_clusters(options: &Options) -> Duration {
-    if options.is_honest() && options.unanswered.is_empty() { Duration::ZERO } else { options.limits.clusters_timeout }
+    let is_told = options.is_honest() && options.unanswered.is_empty();
+    if is_told { Duration::ZERO } else { options.protocol.session.clusters_timeout }
 }
 
 fn brake(options: &Options) -> Duration {
-    let BrakeRules { share, grace, empty_grace, .. } = &options.limits.brakes;
+    let BrakeRules { share, grace, empty_grace, .. } = &options.protocol.view.brakes;
     if *share == 0 { Duration::ZERO } else { (*grace).max(*empty_grace) }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir::protocol::faults::Faults;
 use weir::protocol::ladder::{FallbackTimers, Rule};
-use weir::protocol::limits::Limits;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{AuthorityPlan, Plan, ServerPlan};
 use weir::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
@@ -35,7 +35,7 @@ pub struct Options {
     pub rule: Rule,
     pub hold_down: Duration,
     pub holds_missing: bool,
-    pub limits: Limits,
+    pub protocol: ProtocolOptions,
     /// The longest way of a message.
     pub lag: u64,
     pub clients: u64,
@@ -96,20 +96,19 @@ impl Options {
         let quirks = quirks.collect();
         let harsh = random.one_in(2);
         let polls = random.one_in(2);
-        let limits = Limits {
-            faults,
-            linger: Duration::from_secs(if polls { 60 } else { random.pick(&[2, 30]) }),
-            reference_hold: Duration::from_secs(random.pick(&[0, 5, 5])),
+        let protocol = ProtocolOptions::default().with(|options| {
+            options.plant(faults);
+            options.view.linger = Duration::from_secs(if polls { 60 } else { random.pick(&[2, 30]) });
+            options.hold_referenced(Duration::from_secs(random.pick(&[0, 5, 5])));
             // Longer than any pause of the server.
-            second_silence: Duration::from_secs(if longest_pause < Duration::from_secs(1) {
+            options.upstream.second_silence = Duration::from_secs(if longest_pause < Duration::from_secs(1) {
                 random.pick(&[2, 120, 120])
             } else {
                 120
-            }),
-            sought_names: random.pick(&[2, 100_000]),
-            brakes: brakes(random),
-            ..Limits::default()
-        };
+            });
+            options.view.sought_names = random.pick(&[2, 100_000]);
+            options.view.brakes = brakes(random);
+        });
         Self {
             tiers,
             habits,
@@ -118,7 +117,7 @@ impl Options {
             rule: if random.one_in(2) { Rule::Uncached } else { Rule::Reachability },
             hold_down: Duration::from_secs(random.pick(&[0, 10])),
             holds_missing: random.one_in(2),
-            limits,
+            protocol,
             lag: random.pick(&[2, 20, 60]),
             clients: 1 + random.below(4),
             polls,
@@ -151,7 +150,7 @@ impl Options {
             rule: Rule::Reachability,
             hold_down: Duration::ZERO,
             holds_missing: true,
-            limits: Limits::default(),
+            protocol: ProtocolOptions::default(),
             lag: 2,
             clients: 0,
             polls: false,

@@ -25,7 +25,7 @@ fn world(seed: u64, options: Options) -> World {
 }
 
 fn with_fault(seed: u64, mut options: Options, faults: Faults) -> World {
-    options.limits.faults = faults;
+    options.protocol.plant(faults);
     let top = options.tiers - 1;
     let mut world = World::with(seed, faults, false, |of, _| *of = options);
     for variant in BOTH {
@@ -176,7 +176,7 @@ fn xlat_20_what_ignore_deletions_keeps_stays_over_reloads_and_restarts_and_nobod
             let mut options = Options::calm(1);
             options.variants = vec![variant];
             options.quirks[0].ignore_deletions = true;
-            options.limits.second_silence = Duration::from_secs(silence);
+            options.protocol.upstream.second_silence = Duration::from_secs(silence);
             options.span = 10 + 2 * times * pause;
             let mut world = world(seed, options);
             world.step(5, |world| change(world, UNUSED, 0));
@@ -221,7 +221,7 @@ fn up_15_a_server_that_does_not_answer_for_the_end_is_asked_at_most_three_times_
         .flat_map(|(tiers, silence)| (1..=TIMES).map(move |seed| (tiers, silence, seed)))
     {
         let mut options = Options::calm(tiers);
-        options.limits.second_silence = Duration::from_secs(silence);
+        options.protocol.upstream.second_silence = Duration::from_secs(silence);
         options.habits[0].compares = false;
         options.habits[0].says_nothing_is_new = false;
         options.span = 900;

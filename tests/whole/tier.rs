@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir::protocol::ladder::LadderState;
-use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Session, Variant};
 use weir::protocol::sources::{Plan, Sources, StreamId};
 use weir::protocol::upstream::{Backoff, Epoch};
@@ -94,11 +94,11 @@ pub struct Seat {
 }
 
 impl Tier {
-    pub fn new(plan: Arc<Plan>, limits: Arc<Limits>) -> Self {
+    pub fn new(plan: Arc<Plan>, options: Arc<ProtocolOptions>) -> Self {
         Self {
-            view: View::new(table(), limits.clone()),
-            sources: Sources::new(plan, Bytes::from_static(b""), table(), limits.clone()),
-            leases: Leases::new(limits.clone()),
+            view: View::new(table(), options.view.clone().into()),
+            sources: Sources::new(plan, Bytes::from_static(b""), table(), options.upstream.clone().into()),
+            leases: Leases::new(options.view.clone().into()),
             store: BodyStore::default(),
             links: BTreeMap::new(),
             seats: BTreeMap::new(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::config::{AdminTls, Config, ListenOptions, schema, size_text};
+use crate::protocol::options::ProtocolOptions;
 use crate::tls::ClientAuth;
 use crate::xds::{AccessRule, NodeField, PermissionRule};
 
@@ -131,7 +132,8 @@ fn permission(rule: &PermissionRule) -> Row {
 }
 
 fn limits(config: &Config) -> Vec<Row> {
-    let (limits, clients) = (&config.views.limits, &config.downstream);
+    let ProtocolOptions { session, view, upstream } = &config.views.protocol;
+    let clients = &config.downstream;
     let (requests, connections) = (&clients.request_limits, &clients.connections);
     let rows = [
         ("message_bytes", size_text(clients.message_bytes)),
@@ -142,23 +144,23 @@ fn limits(config: &Config) -> Vec<Row> {
         ("request_entries", requests.entries.to_string()),
         ("name_bytes", size_text(requests.name_bytes)),
         ("node_bytes", size_text(requests.node_bytes)),
-        ("types_per_stream", limits.types.to_string()),
-        ("names_per_type", limits.names.to_string()),
-        ("names_per_stream", limits.names_per_stream.to_string()),
-        ("names_per_view", limits.names_per_view.to_string()),
-        ("cached_bytes", size_text(limits.cached_bytes)),
-        ("sought_names", limits.sought_names.to_string()),
-        ("removal_history_bytes", size_text(limits.history_bytes)),
-        ("removal_history_age", time(limits.history_age)),
-        ("absent_names_per_stream", limits.absent_names_per_stream.to_string()),
-        ("linger", time(limits.linger)),
-        ("lingering", limits.lingering.to_string()),
-        ("reply_bytes", size_text(limits.reply_bytes)),
-        ("resource_timer", time(limits.resource_timer)),
-        ("second_silence", time(limits.second_silence)),
-        ("reference_hold", time(limits.reference_hold)),
-        ("clusters_timeout", time(limits.clusters_timeout)),
-        ("fetch_timeout", time(limits.fetch_timeout)),
+        ("types_per_stream", session.types.to_string()),
+        ("names_per_type", session.names.to_string()),
+        ("names_per_stream", session.names_per_stream.to_string()),
+        ("names_per_view", view.names_per_view.to_string()),
+        ("cached_bytes", size_text(view.cached_bytes)),
+        ("sought_names", view.sought_names.to_string()),
+        ("removal_history_bytes", size_text(view.history_bytes)),
+        ("removal_history_age", time(view.history_age)),
+        ("absent_names_per_stream", view.absent_names_per_stream.to_string()),
+        ("linger", time(view.linger)),
+        ("lingering", view.lingering.to_string()),
+        ("reply_bytes", size_text(session.reply_bytes)),
+        ("resource_timer", time(upstream.resource_timer)),
+        ("second_silence", time(upstream.second_silence)),
+        ("reference_hold", time(view.reference_hold)),
+        ("clusters_timeout", time(session.clusters_timeout)),
+        ("fetch_timeout", time(session.fetch_timeout)),
         ("file_bytes", size_text(config.file_bytes)),
         ("connections", connections.connections.map_or("as open files allow".into(), |limit| limit.to_string())),
         ("connections_per_address", connections.per_address.to_string()),
@@ -182,7 +184,7 @@ fn limits(config: &Config) -> Vec<Row> {
 }
 
 fn brakes(config: &Config) -> Vec<Row> {
-    let rules = &config.views.limits.brakes;
+    let rules = &config.views.protocol.view.brakes;
     let row = |(key, value): (&str, String)| (key.to_owned(), value);
     if rules.types.is_empty() {
         return [("enabled", "false".to_owned())].map(row).into();

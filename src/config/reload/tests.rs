@@ -160,7 +160,7 @@ fn what_is_pending_stays_so_and_the_rest_of_its_section_counts() {
     let after = with(with(base(), "limits.streams", json!(7)), "limits.linger", json!("1m"));
     let Reloaded { config, changed, pending } = file.reload(&before, &after).unwrap();
     assert_eq!((changed, pending), (vec!["limits.linger".to_owned()], vec!["limits.streams".to_owned()]));
-    assert_eq!((config.downstream.connections.streams, config.views.limits.linger.as_secs()), (5, 60));
+    assert_eq!((config.downstream.connections.streams, config.views.protocol.view.linger.as_secs()), (5, 60));
     // A key that is left out of the file has its default only after a restart.
     let Reloaded { config, pending, .. } = file.reload(&before, &base()).unwrap();
     assert_eq!((config.downstream.connections.streams, pending), (5, vec!["limits.streams".to_owned()]));
@@ -217,7 +217,7 @@ fn what_is_pending_is_so_again_in_later_reloads_until_the_file_says_what_is_in_u
     assert_eq!(second.config.downstream.connections.streams, before.downstream.connections.streams);
     let back = reload(&InUse::of(&second.config), &lingering);
     assert_eq!((back.changed, back.pending), (Vec::<String>::new(), Vec::<String>::new()));
-    assert_eq!(back.config.views.limits.linger.as_secs(), 60);
+    assert_eq!(back.config.views.protocol.view.linger.as_secs(), 60);
 }
 
 #[test]

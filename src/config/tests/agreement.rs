@@ -315,7 +315,7 @@ fn shown(config: &Config) -> Vec<String> {
         &views.max_in_metrics,
         &views.access,
         &views.permissions,
-        &views.limits,
+        &views.protocol,
         &views.plan,
         views_idle,
         downstream,
@@ -360,6 +360,6 @@ clients: {control_plane_identifier: '${COUNT}'}
     let config = review.config.unwrap_or_else(|| panic!("{:?}", review.faults));
     assert_eq!(config.listen[0].address.to_string(), "[::]:7");
     assert_eq!((config.upstream.servers[0].name(), config.downstream.message_bytes), ("http://cp:1".into(), 1 << 20));
-    assert_eq!((config.views.limits.types, config.views.limits.linger.as_secs()), (12, 60));
+    assert_eq!((config.views.protocol.session.types, config.views.protocol.view.linger.as_secs()), (12, 60));
     assert_eq!(config.downstream.control_plane, "12");
 }

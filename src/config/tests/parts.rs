@@ -26,7 +26,7 @@ views: {idle_timeout: 14s}
     let clients = &config.downstream;
     assert_eq!(seconds([clients.age.age, clients.age.grace]), [6, 2], "the grace is that of draining");
     assert_eq!((clients.control_plane.as_str(), clients.v2), ("me", true));
-    assert!(!config.views.limits.grpc_fail_fast);
+    assert!(!config.views.protocol.session.grpc_fail_fast);
     let LoadsMode::Aggregate(loads) = config.loads else { panic!("{:?}", config.loads) };
     assert_eq!((loads.outage.as_secs(), loads.bytes, loads.bytes_total), (7, 8 << 10, 9 << 10));
     let rest = config.rest.unwrap();
@@ -55,7 +55,8 @@ fn the_state_is_kept_as_long_as_an_unused_view_and_served_as_its_keys_say() {
 
 #[test]
 fn brakes_that_would_hold_an_empty_set_for_less_or_what_has_no_sets_are_faults() {
-    let brakes = |keys: &str| parse(&format!("{START}brakes: {{{keys}}}\n")).map(|config| config.views.limits.brakes);
+    let brakes =
+        |keys: &str| parse(&format!("{START}brakes: {{{keys}}}\n")).map(|config| config.views.protocol.view.brakes);
     for keys in ["empty_grace: 4m", "grace: 16m", "grace: 16m, empty_grace: 15m"] {
         let message = brakes(keys).unwrap_err();
         assert!(message.contains(": expected at least brakes.grace, "), "{keys}: {message}");
@@ -95,10 +96,13 @@ limits:
     assert!(hub.rule.fields().is_empty() && hub.accept_missing_node);
     assert_eq!((hub.max_views, hub.max_views_per_connection, hub.max_views_per_identity), (1, 0, 0));
     assert!(hub.access.rules().is_empty() && hub.permissions.rules().is_empty(), "the clients' views have them");
-    let (limits, all) = (&hub.limits, usize::MAX);
-    assert_eq!((limits.types, limits.names, limits.names_per_stream, limits.names_per_view), (all, all, all, all));
-    assert_eq!((limits.cached_bytes, limits.absent_names_per_stream), (all, all));
-    assert_eq!((limits.linger.as_secs(), limits.brakes.types.len()), (7, 3), "the rest is as in other views");
+    let (limits, all) = (&hub.protocol, usize::MAX);
+    assert_eq!(
+        (limits.session.types, limits.session.names, limits.session.names_per_stream, limits.view.names_per_view),
+        (all, all, all, all)
+    );
+    assert_eq!((limits.view.cached_bytes, limits.view.absent_names_per_stream), (all, all));
+    assert_eq!((limits.view.linger.as_secs(), limits.view.brakes.types.len()), (7, 3), "the rest is as in other views");
 
     let (own, shared) = (&config.views.plan, &hub.plan);
     assert_eq!((own.servers.len(), shared.servers.len()), (3, 2), "views have the hub behind all servers");

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use super::reply::{Lag, Reply, SentReply};
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::Revision;
 use crate::xds::{Name, SetVersion, Type};
 
@@ -94,8 +94,8 @@ pub(super) struct AckTracker {
 }
 
 impl AckTracker {
-    pub(crate) fn sent(&mut self, reply: SentReply, now: Moment, limits: &Limits) {
-        if self.sent.len() >= limits.answers && !limits.faults.has(Fault::KeepEveryNonce) {
+    pub(crate) fn sent(&mut self, reply: SentReply, now: Moment, options: &SessionOptions) {
+        if self.sent.len() >= options.answers && !options.faults.has(Fault::KeepEveryNonce) {
             self.sent.pop_front();
         }
         self.sent.push_back(reply);
@@ -103,7 +103,7 @@ impl AckTracker {
         self.last = Some(reply);
         // The time runs from the first unanswered reply: an ACK in between does not delay a change again.
         let running = self.deadline.filter(|until| now < *until);
-        self.deadline = Some(running.unwrap_or(now + limits.ack_patience));
+        self.deadline = Some(running.unwrap_or(now + options.ack_patience));
     }
 
     /// Records the ACK or NACK of `nonce`. Earlier nonces stay: some are never answered (SOTW-16), others late, and operators
@@ -187,9 +187,9 @@ impl AckTracker {
     }
 
     /// Notes what a reply has, if that may end the standing NACK.
-    pub(crate) fn note_content(&mut self, sent: SentReply, reply: &Reply, limits: &Limits) {
+    pub(crate) fn note_content(&mut self, sent: SentReply, reply: &Reply, options: &SessionOptions) {
         if let Some(nack) = &mut self.standing {
-            nack.note_sent(sent, reply, limits.answers);
+            nack.note_sent(sent, reply, options.answers);
         }
     }
 
@@ -354,9 +354,9 @@ mod ack_tests {
 
     #[test]
     fn an_answer_counts_for_its_own_reply() {
-        let (mut answers, limits, now) = (AckTracker::default(), Limits::default(), Moment::START);
+        let (mut answers, options, now) = (AckTracker::default(), SessionOptions::default(), Moment::START);
         for nonce in 1..=3 {
-            answers.sent(reply(nonce), now, &limits);
+            answers.sent(reply(nonce), now, &options);
         }
         assert_eq!(answers.answer("2", no(), now), Ack::Nack { nonce: 2, stale: true });
         assert!(answers.waiting(now).is_some(), "the last one is still out");
@@ -364,7 +364,7 @@ mod ack_tests {
         assert_eq!(answers.waiting(now), None);
         assert_eq!(answers.last_nack().unwrap().nonce, 2);
         assert!(!answers.is_nacked() && answers.standing().is_none(), "the next one was accepted");
-        answers.sent(reply(4), now, &limits);
+        answers.sent(reply(4), now, &options);
         answers.answer("4", no(), now);
         assert!(answers.is_nacked() && answers.standing().is_some());
         assert_eq!(answers.answer("4", None, now), Ack::Ack { nonce: 4, stale: false });
@@ -374,8 +374,8 @@ mod ack_tests {
 
     #[test]
     fn sotw_16_a_late_answer_does_not_make_an_older_reply_the_accepted_one() {
-        let (mut answers, limits, now) = (AckTracker::default(), Limits::default(), Moment::START);
-        (1..=3).for_each(|nonce| answers.sent(reply(nonce), now, &limits));
+        let (mut answers, options, now) = (AckTracker::default(), SessionOptions::default(), Moment::START);
+        (1..=3).for_each(|nonce| answers.sent(reply(nonce), now, &options));
         for (nonce, accepted) in [("2", 2), ("1", 2), ("3", 3)] {
             answers.answer(nonce, None, now);
             assert_eq!(answers.accepted(), Some(reply(accepted)), "after {nonce}");
@@ -385,9 +385,9 @@ mod ack_tests {
     #[test]
     fn a_nack_ends_the_wait_of_the_next_reply_as_an_ack_does() {
         for verdict in [None, no()] {
-            let (mut answers, limits) = (AckTracker::default(), Limits::default());
+            let (mut answers, options) = (AckTracker::default(), SessionOptions::default());
             for nonce in 1..=2 {
-                answers.sent(reply(nonce), at(nonce), &limits);
+                answers.sent(reply(nonce), at(nonce), &options);
                 assert!(answers.waiting(at(nonce)).is_some());
                 answers.answer(&nonce.to_string(), verdict.clone(), at(nonce));
                 assert_eq!((answers.waiting(at(nonce)), answers.unanswered_since()), (None, None), "{verdict:?}");
@@ -397,8 +397,8 @@ mod ack_tests {
 
     #[test]
     fn a_reply_waits_for_its_answer_until_it_or_a_later_one_is_answered() {
-        let (mut answers, limits) = (AckTracker::default(), Limits::default());
-        (1..=3).for_each(|nonce| answers.sent(reply(nonce), at(nonce), &limits));
+        let (mut answers, options) = (AckTracker::default(), SessionOptions::default());
+        (1..=3).for_each(|nonce| answers.sent(reply(nonce), at(nonce), &options));
         assert_eq!(answers.unanswered_since(), Some(at(1)));
         assert_eq!(answers.unanswered("2"), Some(reply(2)));
         answers.answer("2", None, at(4));
@@ -407,7 +407,7 @@ mod ack_tests {
         assert_eq!(answers.unanswered_since(), Some(at(3)), "a late answer changes nothing");
         answers.answer("3", no(), at(5));
         assert_eq!(answers.unanswered_since(), None, "a NACK is an answer");
-        (4..100).for_each(|nonce| answers.sent(reply(nonce), at(nonce), &limits));
+        (4..100).for_each(|nonce| answers.sent(reply(nonce), at(nonce), &options));
         assert_eq!(answers.unanswered_since(), Some(at(4)), "also of what is forgotten");
         answers.answer("50", None, at(100));
         assert_eq!(answers.unanswered_since(), Some(at(92)), "a client with many replies on their way answers");
@@ -422,22 +422,22 @@ mod ack_tests {
 
     #[test]
     fn what_is_remembered_of_a_silent_client_is_bounded() {
-        let (mut answers, limits) = (AckTracker::default(), Limits::default());
-        (1..1000).for_each(|nonce| answers.sent(reply(nonce), Moment::START, &limits));
-        assert_eq!(answers.len(), limits.answers);
+        let (mut answers, options) = (AckTracker::default(), SessionOptions::default());
+        (1..1000).for_each(|nonce| answers.sent(reply(nonce), Moment::START, &options));
+        assert_eq!(answers.len(), options.answers);
     }
 
     #[test]
     fn sotw_46_the_wait_for_an_answer_runs_from_the_first_reply_that_has_none_whatever_is_sent_meanwhile() {
-        let (mut answers, limits) = (AckTracker::default(), Limits::default());
-        let half = |number: u32| Moment::START + number * (limits.ack_patience / 2);
-        answers.sent(reply(1), half(0), &limits);
-        answers.sent(reply(2), half(1), &limits);
+        let (mut answers, options) = (AckTracker::default(), SessionOptions::default());
+        let half = |number: u32| Moment::START + number * (options.ack_patience / 2);
+        answers.sent(reply(1), half(0), &options);
+        answers.sent(reply(2), half(1), &options);
         assert_eq!(answers.waiting(half(1)), Some(half(2)), "a reply to a request does not delay changes");
         answers.answer("1", None, half(1));
         assert_eq!(answers.waiting(half(1)), Some(half(2)), "nor does an answer to an earlier one release them");
         assert_eq!(answers.waiting(half(2)), None);
-        answers.sent(reply(3), half(3), &limits);
+        answers.sent(reply(3), half(3), &options);
         assert_eq!(answers.waiting(half(3)), Some(half(5)), "what is over begins again");
     }
 }
@@ -445,7 +445,7 @@ mod ack_tests {
 #[cfg(test)]
 mod standing_tests {
     use super::*;
-    use crate::protocol::limits::Limits;
+    use crate::protocol::session::options::SessionOptions;
     use crate::protocol::session::reply::Carried;
     use crate::xds::{SetVersion, TypeTable};
 
@@ -456,7 +456,7 @@ mod standing_tests {
     struct Client {
         acks: AckTracker,
         revision: Revision,
-        limits: Limits,
+        options: SessionOptions,
     }
 
     impl Client {
@@ -464,10 +464,10 @@ mod standing_tests {
             self.revision = self.revision.next();
             let (version, carried) = (SetVersion::EMPTY, Carried::default());
             let sent = SentReply { nonce, version, revision: self.revision, is_full_set, sent: NOW, carried };
-            self.acks.sent(sent, NOW, &self.limits);
+            self.acks.sent(sent, NOW, &self.options);
             let kind = TypeTable::new().resolve("envoy.config.cluster.v3.Cluster");
             let removed = removed.iter().map(|name| (*name).into()).collect();
-            self.acks.note_content(sent, &Reply { removed, ..Reply::sample(kind, Vec::new()) }, &self.limits);
+            self.acks.note_content(sent, &Reply { removed, ..Reply::sample(kind, Vec::new()) }, &self.options);
         }
 
         fn nack(&mut self, nonce: u64, suspects: &[(&str, Revision)]) {

@@ -103,7 +103,7 @@ fn more_is_to_come(snapshot: &ClientSnapshot) -> bool {
         return true;
     }
     let is_cut_short = || snapshot.table(Class::Wildcard).is_some_and(ResourceTable::is_cut_short);
-    let waits = snapshot.view().limits.faults.has(Fault::CutSetWaits) || !is_cut_short();
+    let waits = snapshot.view().options.faults.has(Fault::CutSetWaits) || !is_cut_short();
     snapshot.books().wildcard.as_ref().is_some_and(|wildcard| {
         let states_names = wildcard.initial_versions().is_some();
         let enough = if states_names { Completeness::Settled } else { Completeness::FirstResponse };
@@ -131,7 +131,7 @@ impl<'a> AdditionRound<'_, 'a> {
     }
 
     fn is_full(&self) -> bool {
-        self.view.client.variant == Variant::Delta && self.draft.bytes() >= self.view.limits.reply_bytes
+        self.view.client.variant == Variant::Delta && self.draft.bytes() >= self.view.options.reply_bytes
     }
 
     /// The first reply to `*` is sent even if it is empty, and waits for no removal of any type: the client's start waits for it (DELTA-21).
@@ -142,7 +142,7 @@ impl<'a> AdditionRound<'_, 'a> {
             || self.kept_back
             || self.snapshot().completeness() < Completeness::FirstResponse
             || self.snapshot().may_hold_newer()
-            || self.view.limits.faults.has(Fault::EmptySetWaits)
+            || self.view.options.faults.has(Fault::EmptySetWaits)
         {
             return false;
         }
@@ -163,7 +163,7 @@ impl<'a> AdditionRound<'_, 'a> {
     /// replace stays.
     fn add_conflicting_removals(&mut self) {
         let adds = self.kind.can_conflict() && self.view.client.variant == Variant::Delta && !self.draft.is_empty();
-        if adds && !self.kept_back && !self.view.limits.faults.has(Fault::AddBesideRemoved) {
+        if adds && !self.kept_back && !self.view.options.faults.has(Fault::AddBesideRemoved) {
             let mut removals = RemovalRound::new(self.books, self.kind, self.view, &mut self.draft);
             removals.add_pending();
             removals.add_of_wildcard();
@@ -202,7 +202,7 @@ impl<'a> AdditionRound<'_, 'a> {
         let kept_back = self.may < allowed && !forced;
         let trouble = self.snapshot().unsent_error(name);
         match self.snapshot().known(name) {
-            Lookup::Unknown if self.view.limits.faults.has(Fault::UnknownIsAbsent) => self.answer_absent(name),
+            Lookup::Unknown if self.view.options.faults.has(Fault::UnknownIsAbsent) => self.answer_absent(name),
             Lookup::Unknown => {
                 if kept_back && trouble.is_some() {
                     self.kept_back = true;

@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::acks::Ack;
-use super::delays::{Delay, DelayReason, Delays, Hold, NackHold, SentCluster, longest, may_serve_routing};
+use super::delays::{Delay, DelayReason, Delays, Hold, NackHold, SentCluster, may_serve_routing};
 use super::removals::{is_end_due, is_removal_due};
 use super::reply::{Attempt, Draft, ReplyContext, SendScope};
 use super::subscription::Subscriptions;
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::{Lease, LeaseAccess, LeaseProgress, Revision, Snapshot};
 use crate::protocol::wait::{WaitKind, WaitList, WaitSubject, age_of};
 use crate::xds::{Name, References, Role, Type, TypeTable};
@@ -107,7 +107,7 @@ impl SendOrder {
         uncounted: bool,
     ) -> Result<(Type, Draft), Pause> {
         let pause = |until| Pause { until, is_at_rest: false };
-        let removals_first = view.limits.faults.has(Fault::RemoveBeforeAdding);
+        let removals_first = view.options.faults.has(Fault::RemoveBeforeAdding);
         if removals_first && let Some(found) = self.next_removal(subscriptions, view).0 {
             return Ok(found);
         }
@@ -119,7 +119,7 @@ impl SendOrder {
         if ends_at.is_some() {
             return Err(pause(earliest(deadline, ends_at)));
         }
-        let uncounted = uncounted && !view.limits.faults.has(Fault::RemoveBeforeCounted);
+        let uncounted = uncounted && !view.options.faults.has(Fault::RemoveBeforeCounted);
         if blocked || uncounted {
             if !uncounted && let Some(found) = next_end(subscriptions, view) {
                 return Ok(found);
@@ -134,10 +134,10 @@ impl SendOrder {
     }
 
     fn next_addition(&mut self, subscriptions: &mut Subscriptions, view: &ReplyContext) -> Found {
-        let ReplyContext { state, client, limits, now } = *view;
+        let ReplyContext { state, client, options, now } = *view;
         let (mut deadline, mut blocked, mut clusters_wait, mut routing_held) = (None, false, false, false);
         let (mut clusters_unknown, mut routing_waits) = (false, false);
-        let longest = limits.clusters_timeout;
+        let longest = options.clusters_timeout;
         self.waits = false;
         let endpoints = subscriptions.iter().find(|(kind, _)| kind.is(Role::Endpoints));
         let books = endpoints.map(|(_, of)| of.books());
@@ -171,7 +171,7 @@ impl SendOrder {
                 Attempt::Unknown => {
                     self.delays.addition(kind, DelayReason::Incomplete, None);
                     self.waits = true;
-                    let always = limits.faults.has(Fault::RemovalsWaitForAllRouting);
+                    let always = options.faults.has(Fault::RemovalsWaitForAllRouting);
                     let may_hold_any = subscription.client_may_hold_any();
                     let clock = subscription.run_unknown(state, now);
                     blocked |= routing && always;
@@ -194,14 +194,14 @@ impl SendOrder {
         // Whatever else it waits for meanwhile, its wait for clusters does not start over.
         let awaits_clusters = routing_waits && clusters_unknown;
         self.clusters_awaited = awaits_clusters.then(|| self.clusters_awaited.unwrap_or(now));
-        let held_until = self.hold.account(routing_held, now, limits);
+        let held_until = self.hold.account(routing_held, now, options);
         self.delays.bound(DelayReason::RoutingHold, held_until);
         deadline = earliest(deadline, held_until);
         (None, deadline, blocked)
     }
 
     fn next_removal(&mut self, subscriptions: &mut Subscriptions, view: &ReplyContext) -> Found {
-        let nacks_routing = nacks_routing(subscriptions, view.limits);
+        let nacks_routing = nacks_routing(subscriptions, view.options);
         let (mut is_kept_due, mut kept_until) = (false, None);
         let mut by_rank: Vec<_> = subscriptions.iter_mut().collect();
         by_rank.sort_by_key(|(kind, _)| kind.info().removal_rank);
@@ -209,8 +209,8 @@ impl SendOrder {
             let may_be_kept = nacks_routing && may_serve_routing(kind, kept_until.is_some());
             if may_be_kept && is_removal_due(&subscription.snapshot(kind, view)) {
                 is_kept_due = true;
-                let until = self.nack_hold.keep(view.now, view.limits);
-                if view.now < until && !view.state.forgets_soon(view.limits) {
+                let until = self.nack_hold.keep(view.now, view.options);
+                if view.now < until && !view.state.forgets_soon() {
                     self.delays.removals(DelayReason::NackedRouting, Some(until));
                     kept_until = Some(until);
                     continue;
@@ -255,7 +255,7 @@ impl SendOrder {
             after_routes(&hosts, draft, subscriptions, view);
         }
         if kind.is(Role::Endpoints) {
-            self.hold.on_reply_sent(draft, view.now, view.limits);
+            self.hold.on_reply_sent(draft, view.now, view.options);
         }
     }
 
@@ -268,27 +268,27 @@ impl SendOrder {
         subscriptions: &mut Subscriptions,
         view: &ReplyContext,
     ) {
-        let ReplyContext { client, limits, now, .. } = *view;
-        let due = now + limits.forced_endpoints_after;
+        let ReplyContext { client, options, now, .. } = *view;
+        let due = now + options.forced_endpoints_after;
         if let Some(subscription) = subscriptions.get_mut(endpoints)
             && client.warms_clusters()
-            && !limits.faults.has(Fault::NoForcedEndpoints)
+            && !options.faults.has(Fault::NoForcedEndpoints)
         {
             draft.warms().for_each(|(name, _)| subscription.force(name, due));
         }
-        if !limits.faults.has(Fault::NoRoutingHold) {
+        if !options.faults.has(Fault::NoRoutingHold) {
             let had = subscriptions.get(endpoints).filter(|_| client.warms_clusters());
             let changed = draft.warms().filter(|(_, first)| !first).map(|(name, _)| SentCluster {
                 endpoints: name.clone(),
                 new: had.is_some_and(|of| of.books().wildcard.is_none() && !of.books().names.client_may_hold(name)),
             });
-            self.hold.sent(nonce, changed, now, limits);
+            self.hold.sent(nonce, changed, now, options);
         }
     }
 
     /// Records how the client answered its clusters.
-    pub(super) fn on_clusters_answered(&mut self, answer: Ack, now: Moment, limits: &Limits) {
-        self.hold.answered(answer, now, limits);
+    pub(super) fn on_clusters_answered(&mut self, answer: Ack, now: Moment, options: &SessionOptions) {
+        self.hold.answered(answer, now, options);
     }
 
     /// Whether the client waits without a time limit, as of the last look.
@@ -312,38 +312,46 @@ impl SendOrder {
     }
 
     /// Adds what waits.
-    pub(super) fn add_waits(&self, subscriptions: &Subscriptions, limits: &Limits, now: Moment, list: &mut WaitList) {
+    pub(super) fn add_waits(
+        &self,
+        subscriptions: &Subscriptions,
+        options: &SessionOptions,
+        now: Moment,
+        list: &mut WaitList,
+    ) {
         for delay in self.delays.of_all_additions() {
-            self.add_wait(delay, limits, now, list);
+            self.add_wait(delay, options, now, list);
         }
         for kind in self.delays.awaited_routing() {
             let clock = subscriptions.get(kind).and_then(|subscription| subscription.unknown());
             let Some(clock) = clock else { continue };
-            let bound = clock.runs().then_some(limits.clusters_timeout);
+            let bound = clock.runs().then_some(options.clusters_timeout);
             list.add(WaitKind::Routing, clock.read(now), bound, || WaitSubject::of_type(kind));
         }
         let (wait, until, bound) = match self.delays.of_removals() {
-            Some((DelayReason::Unanswered, Some(until))) => (WaitKind::Ack, until, limits.ack_patience),
-            Some((DelayReason::NackedRouting, Some(until))) => (WaitKind::NackedRouting, until, longest(limits)),
+            Some((DelayReason::Unanswered, Some(until))) => (WaitKind::Ack, until, options.ack_patience),
+            Some((DelayReason::NackedRouting, Some(until))) => {
+                (WaitKind::NackedRouting, until, options.nacked_routing_hold)
+            }
             _ => return,
         };
         list.add(wait, age_of(until, bound, now), Some(bound), WaitSubject::default);
     }
 
-    fn add_wait(&self, delay: &Delay, limits: &Limits, now: Moment, list: &mut WaitList) {
+    fn add_wait(&self, delay: &Delay, options: &SessionOptions, now: Moment, list: &mut WaitList) {
         let Delay { kind, reason, until } = delay;
         let (wait, age, bound) = match (reason, until) {
             (DelayReason::Unanswered, Some(until)) => {
-                (WaitKind::Ack, age_of(*until, limits.ack_patience, now), limits.ack_patience)
+                (WaitKind::Ack, age_of(*until, options.ack_patience, now), options.ack_patience)
             }
             (DelayReason::RoutingHold, _) => {
                 let Some(since) = self.hold.since() else { return };
-                (WaitKind::RoutingHold, now - since, limits.routing_hold)
+                (WaitKind::RoutingHold, now - since, options.routing_hold)
             }
             (DelayReason::ClustersFirst, _) => {
                 // Without a time of their own they wait with the reply before them.
                 let Some(since) = self.clusters_awaited else { return };
-                (WaitKind::Clusters, now - since, limits.clusters_timeout)
+                (WaitKind::Clusters, now - since, options.clusters_timeout)
             }
             _ => return,
         };
@@ -364,9 +372,9 @@ fn next_end(subscriptions: &mut Subscriptions, view: &ReplyContext) -> Option<(T
 }
 
 /// Whether the client uses earlier routing than the latest that it was sent.
-fn nacks_routing(subscriptions: &Subscriptions, limits: &Limits) -> bool {
+fn nacks_routing(subscriptions: &Subscriptions, options: &SessionOptions) -> bool {
     let mut routing = subscriptions.iter().filter(|(kind, _)| kind.is(Role::Routing));
-    !limits.reference_hold.is_zero() && routing.any(|(_, of)| of.wants_anything() && of.acks().is_nacked())
+    !options.nacked_routing_hold.is_zero() && routing.any(|(_, of)| of.wants_anything() && of.acks().is_nacked())
 }
 
 /// A client that was just sent a route configuration has lost its virtual hosts (DELTA-41).

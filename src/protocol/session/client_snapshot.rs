@@ -127,7 +127,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
     /// Returns what is known of a name, of one class. What was loaded from disk is nothing for a client that stated the name.
     fn lookup(&self, class: Class, name: &Name, sent: Option<&SentState>) -> Lookup<'a> {
         let found = self.view.state.lookup(self.kind, class, name);
-        if !sent.is_some_and(SentState::held_before) || self.view.limits.faults.has(Fault::DiskOverridesClients) {
+        if !sent.is_some_and(SentState::held_before) || self.view.options.faults.has(Fault::DiskOverridesClients) {
             return found;
         }
         let entry = self.table(class).and_then(|table| table.get(name));
@@ -141,7 +141,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         // The change that marked it may be later than this snapshot.
         let is_later = |pending: &Pending| pending.changes_after(self.view.state.revision);
         let of_this_state = !self.books.names.pending_of(name).is_some_and(is_later);
-        let hasty = self.view.limits.faults.has(Fault::JudgeStatedWhileCold);
+        let hasty = self.view.options.faults.has(Fault::JudgeStatedWhileCold);
         let is_complete = || self.collection_completeness(name) == Some(Completeness::Complete);
         sent.is_member() && of_this_state && (hasty || !sent.held_before() || is_complete())
     }
@@ -153,16 +153,16 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
     /// Whether there is enough evidence for this client that a name is absent: if it stated the name, evidence from this opening;
     /// if it holds the name at all, more than silence. A relay may have clients that hold it, and judges by silence itself.
     fn is_absent_by_name(&self, name: &Name, sent: &SentState) -> bool {
-        let ReplyContext { client, limits, .. } = self.view;
+        let ReplyContext { client, options, .. } = self.view;
         let Some(table) = self.table(Class::Named) else { return false };
         let Some(entry) = table.get(name) else { return false };
         match entry.absence {
-            _ if limits.faults.has(Fault::JudgeStatedWhileCold) => true,
-            AbsenceEvidence::Silence if limits.faults.has(Fault::SilenceIsAbsence) => true,
+            _ if options.faults.has(Fault::JudgeStatedWhileCold) => true,
+            AbsenceEvidence::Silence if options.faults.has(Fault::SilenceIsAbsence) => true,
             _ if sent.held_before() => table.is_absent_by_evidence(entry),
             AbsenceEvidence::Silence => {
                 let judges = client.relay && !client.is_view;
-                let judges = judges && !limits.faults.has(Fault::SilentRelayIsSilentServer);
+                let judges = judges && !options.faults.has(Fault::SilentRelayIsSilentServer);
                 !sent.client_may_hold() && !judges
             }
             AbsenceEvidence::Reported | AbsenceEvidence::Expired => true,
@@ -216,7 +216,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
     /// and the view does not know: a client that stated nothing, or a version that the set had, holds no such resource.
     pub(super) fn can_send_full_set(&self) -> bool {
         let Some(table) = self.table(Class::Wildcard) else { return false };
-        let faults = &self.view.limits.faults;
+        let faults = &self.view.options.faults;
         let partial_as_complete = faults.has(Fault::TakePartForWhole);
         if partial_as_complete || !self.books.stated.holds_something() || self.states_past_version(table) {
             let is_settled = faults.has(Fault::CachedIsKeptBack);
@@ -250,7 +250,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
                 Some(stated) => stated.sum().is_some_and(|sum| table.knows_sum(sum)),
                 None => self.states_past_version(table),
             };
-            !is_known && !self.view.limits.faults.has(Fault::DiskOverridesClients)
+            !is_known && !self.view.options.faults.has(Fault::DiskOverridesClients)
         })
     }
 
@@ -357,7 +357,7 @@ fn claim_wildcard(books: &mut Books, kind: &Type, view: &ReplyContext) {
     let Some(table) = table.filter(|table| table.completeness == Completeness::Settled) else { return };
     // A relay's clients may hold what it has not stated, and it is sent marks: it needs the end of each set.
     let full_state = kind.info().full_state;
-    let is_relay = view.client.relay && !view.limits.faults.has(Fault::RelayNeedsNoEnd);
+    let is_relay = view.client.relay && !view.options.faults.has(Fault::RelayNeedsNoEnd);
     let passes_on = is_relay && view.client.variant == Variant::Delta && full_state;
     let lacks_end = books.stated.holds_something() && (states_names || !snapshot.can_send_full_set());
     // What was loaded from disk and nobody confirms is kept back from it, until the set ends.

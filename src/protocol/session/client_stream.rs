@@ -15,8 +15,8 @@ use super::subscription::{Subscription, Subscriptions};
 use super::{BadRequest, CloseReason, Fetched, Step};
 use crate::proto::Request;
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::{
     Claim, InterestChange, LeaseAccess, NameChanged, NamedError, NoRoom, RefusedName, Revision, Snapshot,
 };
@@ -41,12 +41,12 @@ pub struct Session {
     /// The last poll left nothing that an ACK or NACK of the client could release.
     at_rest: bool,
     table: Arc<TypeTable>,
-    limits: Arc<Limits>,
+    options: Arc<SessionOptions>,
 }
 
 impl Session {
     /// Starts a session without subscriptions.
-    pub fn new(client: Client, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
+    pub fn new(client: Client, table: Arc<TypeTable>, options: Arc<SessionOptions>) -> Self {
         Self {
             client,
             identity: None,
@@ -61,7 +61,7 @@ impl Session {
             end: None,
             at_rest: false,
             table,
-            limits,
+            options,
         }
     }
 
@@ -101,7 +101,7 @@ impl Session {
         let mut context = RequestContext {
             client: &self.client,
             table: &self.table,
-            limits: &self.limits,
+            options: &self.options,
             now,
             subscriptions: &mut self.subscriptions,
             order: &mut self.order,
@@ -136,9 +136,9 @@ impl Session {
         if !self.client.clearance.allows(&mark.kind, &mark.name) {
             return; // a member of a collection; other names that the client may not have are never requested for it
         }
-        let (limit, reached) = (self.limits.names, self.lease.reached());
+        let (limit, reached) = (self.options.names, self.lease.reached());
         let Some(subscription) = self.subscriptions.get_mut(&mark.kind) else { return };
-        let forget_earlier = self.limits.faults.has(Fault::LastChangeOnly);
+        let forget_earlier = self.options.faults.has(Fault::LastChangeOnly);
         if let Some(class) = mark.claimed {
             return subscription.on_claim_answered(class, &mark.name, mark.revision, reached);
         }
@@ -201,7 +201,7 @@ impl Session {
     }
 
     fn note_claims(&mut self, state: &Snapshot, now: Moment) {
-        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
+        let view = ReplyContext { state, client: &self.client, options: &self.options, now };
         for (kind, subscription) in &mut self.subscriptions {
             let claims = subscription.take_claims(kind, &view).into_iter().flatten();
             self.claims.extend(claims.map(|of| Claim { kind: kind.clone(), of }));
@@ -239,7 +239,7 @@ impl Session {
                 self.lease.release();
                 return Step::End(CloseReason::NoUpstream);
             }
-            let view = ReplyContext { state: &state, client: &self.client, limits: &self.limits, now };
+            let view = ReplyContext { state: &state, client: &self.client, options: &self.options, now };
             let uncounted = self.uncounted > 0 || !self.interest.is_empty();
             match self.order.next_draft(&mut self.subscriptions, &view, self.lease.ends_at(), uncounted) {
                 Ok((kind, draft)) => return Step::Reply(self.finish(&kind, draft, &state, now).into()),
@@ -266,7 +266,7 @@ impl Session {
         let state = self.lease.take(newest, leases, now);
         let mut has_missed = false;
         for (kind, subscription) in &mut self.subscriptions {
-            let view = ReplyContext { state: &state, client: &self.client, limits: &self.limits, now };
+            let view = ReplyContext { state: &state, client: &self.client, options: &self.options, now };
             has_missed |= !subscription.start_burst(kind, &view);
         }
         if self.lease.ends_by(has_missed, leases, now) {
@@ -279,7 +279,7 @@ impl Session {
     fn finish(&mut self, kind: &Type, draft: Draft, state: &Snapshot, now: Moment) -> Reply {
         self.last_nonce += 1;
         let (nonce, revision) = (self.last_nonce, state.revision);
-        let view = ReplyContext { state, client: &self.client, limits: &self.limits, now };
+        let view = ReplyContext { state, client: &self.client, options: &self.options, now };
         self.order.on_draft(kind, &draft, nonce, &mut self.subscriptions, &self.table, &view);
         let carried = draft.carried();
         let mut reply = Reply::new(kind.clone(), nonce, revision, self.client.wrappers, draft);
@@ -288,7 +288,7 @@ impl Session {
         if let Some(subscription) = self.subscriptions.get_mut(kind) {
             let sent = SentReply { nonce, version: reply.version, revision, is_full_set, sent: now, carried };
             reply.lag = carried.lag(now);
-            subscription.on_reply(sent, &mut reply, now, &self.limits);
+            subscription.on_reply(sent, &mut reply, now, &self.options);
         }
         reply
     }
@@ -363,8 +363,8 @@ impl Session {
         self.requests.unserved()
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.limits
+    pub(crate) fn options(&self) -> &SessionOptions {
+        &self.options
     }
 
     /// Whether nothing is pending that an ACK or NACK could release: then polling again gives no reply.
@@ -389,12 +389,12 @@ impl Session {
 
     /// Adds what waits.
     pub fn add_waits(&self, now: Moment, list: &mut WaitList) {
-        self.order.add_waits(&self.subscriptions, &self.limits, now, list);
+        self.order.add_waits(&self.subscriptions, &self.options, now, list);
     }
 
     /// Returns the session to be read.
     pub(crate) fn report(&self) -> SessionReport<'_> {
-        let Self { client, limits, requests, subscriptions, order, .. } = self;
-        SessionReport::new(client, limits, requests.authorities(), subscriptions, order, self.end.is_some())
+        let Self { client, options, requests, subscriptions, order, .. } = self;
+        SessionReport::new(client, options, requests.authorities(), subscriptions, order, self.end.is_some())
     }
 }

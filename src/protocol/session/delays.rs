@@ -14,13 +14,12 @@
 //! waited.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::acks::Ack;
 use super::reply::{Draft, ReplyContext};
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::{Class, Lookup};
 use crate::xds::{Name, Role, Type};
 
@@ -66,19 +65,19 @@ impl Hold {
         nonce: u64,
         clusters: impl Iterator<Item = SentCluster>,
         now: Moment,
-        limits: &Limits,
+        options: &SessionOptions,
     ) {
         self.warming.retain(|_, warming| now < warming.until);
-        let until = now + limits.routing_hold;
+        let until = now + options.routing_hold;
         for SentCluster { endpoints, new } in clusters {
-            let new = new && !limits.faults.has(Fault::HoldEndsWithAck);
+            let new = new && !options.faults.has(Fault::HoldEndsWithAck);
             self.warming.insert(endpoints, Warming { nonce, sent: now, until, new, asks_by: None, requested: false });
         }
     }
 
     /// Records a reply with endpoints, or with their removal. The client then warms the cluster for a moment. A client that never
     /// ACKs does not show when that is over.
-    pub(super) fn on_reply_sent(&mut self, draft: &Draft, now: Moment, limits: &Limits) {
+    pub(super) fn on_reply_sent(&mut self, draft: &Draft, now: Moment, options: &SessionOptions) {
         if self.warming.is_empty() {
             return;
         }
@@ -86,7 +85,7 @@ impl Hold {
             if let Some(warming) = self.warming.get_mut(&resource.name) {
                 let answered = warming.asks_by.is_some();
                 warming.new = false;
-                warming.until = warming.until.min(if answered { now } else { now + limits.ack_patience });
+                warming.until = warming.until.min(if answered { now } else { now + options.ack_patience });
             }
         }
         for name in draft.removed() {
@@ -98,11 +97,11 @@ impl Hold {
 
     /// Records the ACK or NACK of a reply with clusters: the client waits for nothing more from it. If it needs endpoints, it
     /// requests them now.
-    pub(super) fn answered(&mut self, answer: Ack, now: Moment, limits: &Limits) {
+    pub(super) fn answered(&mut self, answer: Ack, now: Moment, options: &SessionOptions) {
         if let Ack::Ack { nonce, .. } | Ack::Nack { nonce, .. } = answer {
             self.warming.retain(|_, warming| warming.nonce > nonce || warming.new);
             for warming in self.warming.values_mut().filter(|warming| warming.nonce <= nonce) {
-                warming.asks_by.get_or_insert(now + limits.ack_patience);
+                warming.asks_by.get_or_insert(now + options.ack_patience);
             }
         }
     }
@@ -119,13 +118,13 @@ impl Hold {
             self.warming.retain(|name, warming| warming.new || !none(name));
             // Their absence may be older than the cluster.
             for (_, warming) in self.warming.iter_mut().filter(|(name, _)| none(name)) {
-                warming.until = warming.until.min(warming.sent + view.limits.ack_patience);
+                warming.until = warming.until.min(warming.sent + view.options.ack_patience);
             }
         }
         for (name, warming) in &mut self.warming {
             warming.requested = asks(name);
         }
-        if self.since.is_some_and(|since| view.now >= since + view.limits.routing_hold) {
+        if self.since.is_some_and(|since| view.now >= since + view.options.routing_hold) {
             self.warming.clear();
         }
         self.warming.retain(|_, warming| view.now < warming.ends_at());
@@ -133,14 +132,14 @@ impl Hold {
     }
 
     /// Records whether something is kept back, and returns until when at the latest.
-    pub(super) fn account(&mut self, kept_back: bool, now: Moment, limits: &Limits) -> Option<Moment> {
+    pub(super) fn account(&mut self, kept_back: bool, now: Moment, options: &SessionOptions) -> Option<Moment> {
         if !kept_back {
-            self.since = self.since.filter(|_| limits.faults.has(Fault::HoldTimeGoesOn));
+            self.since = self.since.filter(|_| options.faults.has(Fault::HoldTimeGoesOn));
             return None;
         }
         let since = *self.since.get_or_insert(now);
         let last = self.warming.values().map(Warming::ends_at).max();
-        earliest(last, Some(since + limits.routing_hold))
+        earliest(last, Some(since + options.routing_hold))
     }
 
     /// Since when a change is kept back.
@@ -165,19 +164,14 @@ pub(super) struct NackHold {
 
 impl NackHold {
     /// Records that something is kept back, and returns until when.
-    pub(super) fn keep(&mut self, now: Moment, limits: &Limits) -> Moment {
-        *self.since.get_or_insert(now) + longest(limits)
+    pub(super) fn keep(&mut self, now: Moment, options: &SessionOptions) -> Moment {
+        *self.since.get_or_insert(now) + options.nacked_routing_hold
     }
 
     /// Records that nothing is due that it could keep back.
     pub(super) fn end(&mut self) {
         self.since = None;
     }
-}
-
-/// SotW replies need the body of what stays, which is remembered only for so long.
-pub(super) fn longest(limits: &Limits) -> Duration {
-    limits.reference_hold.min(limits.history_age)
 }
 
 /// Whether removals of a type wait: those of clusters and endpoints, and those of secrets while others do, since clusters may need them.
@@ -288,6 +282,8 @@ impl Delays {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::protocol::session::{Client, Variant};
     use crate::protocol::view::Snapshot;
@@ -299,20 +295,21 @@ mod tests {
     impl Hold {
         /// A cluster that has changed is sent at a time, so that a change of routing is kept back.
         fn begin(&mut self, nonce: u64, now: Moment) {
-            let limits = Limits::default();
-            self.sent(nonce, [SentCluster { endpoints: "a".into(), new: false }].into_iter(), now, &limits);
+            let options = SessionOptions::default();
+            self.sent(nonce, [SentCluster { endpoints: "a".into(), new: false }].into_iter(), now, &options);
             assert!(self.stands_at(now));
-            self.account(true, now, &limits);
+            self.account(true, now, &options);
         }
 
         fn stands_at(&mut self, now: Moment) -> bool {
-            let (state, client, limits) = (Snapshot::default(), Client::plain(Variant::Delta), Limits::default());
-            self.stands(None, |_| true, &ReplyContext { state: &state, client: &client, limits: &limits, now })
+            let (state, client, options) =
+                (Snapshot::default(), Client::plain(Variant::Delta), SessionOptions::default());
+            self.stands(None, |_| true, &ReplyContext { state: &state, client: &client, options: &options, now })
         }
 
         /// What was kept back is sent.
         fn end(&mut self, now: Moment) {
-            self.account(false, now, &Limits::default());
+            self.account(false, now, &SessionOptions::default());
         }
     }
 
@@ -333,7 +330,7 @@ mod tests {
         let ends = |answer| {
             let mut hold = Hold::default();
             hold.begin(7, at(0));
-            hold.answered(answer, at(10), &Limits::default());
+            hold.answered(answer, at(10), &SessionOptions::default());
             !hold.stands_at(at(10))
         };
         assert!(ends(Ack::Ack { nonce: 7, stale: false }) && ends(Ack::Nack { nonce: 7, stale: false }));

@@ -42,7 +42,7 @@ pub(super) fn set_with_additions(
     }
     let refreshed = any_refresh(&snapshot);
     // A union would have both of two resources that exclude one another.
-    let union = !kind.can_conflict() || view.limits.faults.has(Fault::AddBesideRemoved);
+    let union = !kind.can_conflict() || view.options.faults.has(Fault::AddBesideRemoved);
     let mut draft = compose(&snapshot, union);
     add_rejected(books, &mut draft);
     add_errors(books, kind, view, &mut draft);
@@ -265,7 +265,7 @@ fn compose(snapshot: &ClientSnapshot, union: bool) -> Draft {
         return Draft::of_batch(batch, wildcard.is_first());
     }
     let mut set = FullSet::new(*snapshot);
-    let has_union = union && !view.limits.faults.has(Fault::NoUnion);
+    let has_union = union && !view.options.faults.has(Fault::NoUnion);
     if let Some((wildcard, table)) = snapshot.wildcard() {
         let by_name = |resource: &Resource| snapshot.is_present_by_name(&resource.name);
         for (entry, resource) in table.additions(Revision::ZERO).filter(|(_, resource)| !by_name(resource)) {

@@ -7,8 +7,8 @@
 //! 3. An encoded run: 32 or more characters of base64 that are all hexadecimal, or have upper case, lower case and a digit.
 
 use crate::proto::Request;
-use crate::protocol::limits::truncate;
 use crate::xds::Name;
+use crate::xds::truncate;
 
 /// Returns the reason as it is kept: redacted, without control characters, and of at most `limit` bytes.
 pub(super) fn clean(text: &str, limit: usize) -> Box<str> {

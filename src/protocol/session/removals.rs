@@ -73,7 +73,7 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
     }
 
     fn is_full(&self) -> bool {
-        self.draft.bytes() >= self.view.limits.reply_bytes
+        self.draft.bytes() >= self.view.options.reply_bytes
     }
 
     /// Adds the removals of pending names.
@@ -116,7 +116,7 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
         let Some(from) = wildcard.removals_sent().filter(|from| *from >= table.horizon()) else { return };
         let (mut gone, mut sent_to, mut exhausted) = (Vec::new(), from, true);
         for (name, entry) in table.removals(from) {
-            if self.draft.bytes() >= self.view.limits.reply_bytes {
+            if self.draft.bytes() >= self.view.options.reply_bytes {
                 exhausted = false;
                 break;
             }
@@ -146,12 +146,12 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
     fn judge_stated(&mut self) -> bool {
         let snapshot = ClientSnapshot::new(self.kind, self.view, self.books);
         let completeness = snapshot.completeness();
-        let hasty = self.view.limits.faults.has(Fault::JudgeStatedWhileCold);
+        let hasty = self.view.options.faults.has(Fault::JudgeStatedWhileCold);
         let waits = snapshot.may_hold_newer();
         let whole = completeness == Completeness::Complete || hasty;
         let Some(wildcard) = &self.books.wildcard else { return false };
         let Some(stated) = wildcard.initial_versions() else { return false };
-        let (mark, limit) = (self.view.state.revision, self.view.limits.reply_bytes);
+        let (mark, limit) = (self.view.state.revision, self.view.options.reply_bytes);
         let is_cold = completeness < Completeness::Settled || snapshot.table(Class::Wildcard).is_none();
         if waits || !hasty && (is_cold || stated.is_judged_at(mark)) || self.draft.bytes() >= limit {
             return true;
@@ -245,7 +245,7 @@ pub(super) fn would_delete_unknown(snapshot: &ClientSnapshot) -> bool {
     if wildcard.is_some() && !snapshot.can_send_full_set() {
         return true;
     }
-    if snapshot.view().limits.faults.has(Fault::ShrinkByIgnorance) {
+    if snapshot.view().options.faults.has(Fault::ShrinkByIgnorance) {
         return false;
     }
     let had_of_wildcard = |name| {

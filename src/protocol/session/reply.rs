@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::client::Client;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::session::options::SessionOptions;
 use crate::protocol::set_mark::SetMark;
 use crate::protocol::view::{Batch, Entry, LeaseProgress, NamedError, Revision, Snapshot};
 use crate::xds::{ContentHash, Name, Resource, SetVersion, Type};
@@ -21,7 +21,7 @@ use crate::xds::{ContentHash, Name, Resource, SetVersion, Type};
 pub(super) struct ReplyContext<'a> {
     pub(super) state: &'a Snapshot,
     pub(super) client: &'a Client,
-    pub(super) limits: &'a Limits,
+    pub(super) options: &'a SessionOptions,
     pub(super) now: Moment,
 }
 

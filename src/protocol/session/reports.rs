@@ -14,8 +14,8 @@ use super::reply::{ReplyContext, SentReply};
 use super::requested_names::{Authorities, NameParser};
 use super::subscription::{Subscription, Subscriptions};
 use super::wildcard::Wildcard;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::{Class, Completeness, Lookup, ResourceTable, Revision, Snapshot};
 use crate::xds::{Name, Type};
 
@@ -81,7 +81,7 @@ impl Footprint {
 #[derive(Clone, Copy)]
 pub(crate) struct SessionReport<'s> {
     client: &'s Client,
-    limits: &'s Limits,
+    options: &'s SessionOptions,
     authorities: &'s Authorities,
     subscriptions: &'s Subscriptions,
     order: &'s SendOrder,
@@ -91,20 +91,20 @@ pub(crate) struct SessionReport<'s> {
 impl<'s> SessionReport<'s> {
     pub(super) fn new(
         client: &'s Client,
-        limits: &'s Limits,
+        options: &'s SessionOptions,
         authorities: &'s Authorities,
         subscriptions: &'s Subscriptions,
         order: &'s SendOrder,
         has_ended: bool,
     ) -> Self {
-        Self { client, limits, authorities, subscriptions, order, has_ended }
+        Self { client, options, authorities, subscriptions, order, has_ended }
     }
 
     fn view<'a>(&self, state: &'a Snapshot, now: Moment) -> ReplyContext<'a>
     where
         's: 'a,
     {
-        ReplyContext { state, client: self.client, limits: self.limits, now }
+        ReplyContext { state, client: self.client, options: self.options, now }
     }
 
     fn subscriptions(&self) -> impl Iterator<Item = (&'s Type, &'s Subscription)> + use<'s> {
@@ -184,7 +184,7 @@ impl<'s> SessionReport<'s> {
     /// Whether no server is reachable and nothing requested is cached, for a client that turns elsewhere. A gRPC client that gets no response
     /// counts what it requested as absent after a while, and never tries the next server of its list; so may a relay (XLAT-36).
     pub(super) fn has_no_upstream(self, state: &Snapshot) -> bool {
-        let turns_elsewhere = (self.client.grpc || self.client.relay) && self.limits.grpc_fail_fast;
+        let turns_elsewhere = (self.client.grpc || self.client.relay) && self.options.grpc_fail_fast;
         let may_end = turns_elsewhere && !state.down.is_empty();
         let wants = self.subscriptions().any(|(_, of)| of.wants_anything());
         may_end && wants && self.subscriptions().all(|(kind, of)| of.is_without_hope(kind, state))

@@ -13,10 +13,10 @@ use super::subscription::{Subscription, Subscriptions};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::InterestChange;
-use crate::xds::{EmptyFirst, HeldVersions, Name, References, Role, StatedEntries, Type, TypeTable};
+use crate::xds::{ERROR_BYTES, EmptyFirst, HeldVersions, Name, References, Role, StatedEntries, Type, TypeTable};
 
 /// What is served to the requests of a stream, and what they led to that nobody has taken yet.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(super) struct Requests {
 pub(super) struct RequestContext<'r> {
     pub(super) client: &'r Client,
     pub(super) table: &'r TypeTable,
-    pub(super) limits: &'r Limits,
+    pub(super) options: &'r SessionOptions,
     pub(super) now: Moment,
     pub(super) subscriptions: &'r mut Subscriptions,
     pub(super) order: &'r mut SendOrder,
@@ -77,7 +77,7 @@ impl Requests {
         stated: Option<HeldVersions>,
         context: &mut RequestContext,
     ) -> Result<Option<Ack>, BadRequest> {
-        let RequestContext { client, table, limits, .. } = *context;
+        let RequestContext { client, table, options, .. } = *context;
         let (url, nonce, error) = match &request {
             Request::Sotw(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
             Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
@@ -86,8 +86,8 @@ impl Requests {
         if let Some(rule) = client.clearance.rule_against(&kind) {
             return Err(BadRequest::TypeNotPermitted { kind: kind.name().to_owned(), rule: rule.clone() });
         }
-        if context.subscriptions.len() >= limits.types && !context.subscriptions.contains_key(&kind) {
-            return Err(BadRequest::TooManyTypes(limits.types));
+        if context.subscriptions.len() >= options.types && !context.subscriptions.contains_key(&kind) {
+            return Err(BadRequest::TooManyTypes(options.types));
         }
         let nacked = |subscriptions: &Subscriptions| subscriptions.get(&kind).and_then(|of| of.nacked_version());
         let before = nacked(context.subscriptions);
@@ -110,15 +110,15 @@ impl Requests {
                 self.nack_changes.push(NackChange { kind: kind.clone(), ended: before, began });
             }
         }
-        let limit = limits.names;
+        let limit = options.names;
         if context.subscriptions.values().any(|subscription| subscription.longest_list() > limit) {
             return Err(BadRequest::TooManyNames(limit));
         }
         let total = |subscription: &Subscription| subscription.longest_list() + subscription.initial_version_count();
         if context.subscriptions.values().map(|subscription| total(subscription)).sum::<usize>()
-            > limits.names_per_stream
+            > options.names_per_stream
         {
-            return Err(BadRequest::TooManyNamesOnStream(limits.names_per_stream));
+            return Err(BadRequest::TooManyNamesOnStream(options.names_per_stream));
         }
         Ok(answer)
     }
@@ -130,36 +130,36 @@ impl Requests {
         error: Option<&Status>,
         context: &mut RequestContext,
     ) -> Option<Ack> {
-        let RequestContext { limits, now, .. } = *context;
+        let RequestContext { options, now, .. } = *context;
         if nonce.is_empty() {
             return None;
         }
         let subscription = context.subscriptions.get_mut(kind)?;
-        let nack = error.map(|status| (status.code, clean(&status.message, limits.error_bytes).into()));
+        let nack = error.map(|status| (status.code, clean(&status.message, ERROR_BYTES).into()));
         let (answer, answered) = subscription.on_answer(kind, nonce, nack, now);
         self.answered = answered;
-        if matches!(answer, Ack::Nack { .. }) && limits.faults.has(Fault::NackForgets) {
+        if matches!(answer, Ack::Nack { .. }) && options.faults.has(Fault::NackForgets) {
             subscription.forget_names();
         }
         if kind.is(Role::Clusters) {
-            context.order.on_clusters_answered(answer, now, limits);
+            context.order.on_clusters_answered(answer, now, options);
         }
         Some(answer)
     }
 
     fn take_sotw(&mut self, kind: &Type, url: &str, request: DiscoveryRequest, context: &mut RequestContext) {
-        let RequestContext { client, limits, now, .. } = *context;
+        let RequestContext { client, options, now, .. } = *context;
         let parser = NameParser::new(kind, client, &self.authorities);
         let mut list = RequestedNames::of(request.resource_names, request.resource_locators, &parser);
         let (nonce, version) = (request.response_nonce, request.version_info);
         let (subscription, first) = open(context.subscriptions, kind, url);
-        let is_dropped = limits.faults.has(Fault::DropStaleNames) && subscription.acks().is_stale(&nonce);
+        let is_dropped = options.faults.has(Fault::DropStaleNames) && subscription.acks().is_stale(&nonce);
         let mut changes = subscription.on_request(kind, client, now, context.interest);
         self.rejected_names += changes.take_wording(&mut list);
         if is_dropped {
             return;
         }
-        let repeats = limits.faults.has(Fault::AnswerEveryAck) && !nonce.is_empty();
+        let repeats = options.faults.has(Fault::AnswerEveryAck) && !nonce.is_empty();
         changes.take_list(list, version, first, repeats);
         self.note_unsubscribed(kind, subscription);
     }

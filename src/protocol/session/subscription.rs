@@ -16,8 +16,8 @@ use super::reply::{Attempt, Reply, ReplyContext, SendScope, SentReply};
 use super::requested_names::Wording;
 use super::stated::{Claims, InitialVersions, Stated};
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Clock, Moment, earliest};
+use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::{Claimed, Class, Completeness, InterestChange, NamedError, Revision, Selector, Snapshot};
 use crate::protocol::visits::visit;
 use crate::xds::{Authority, Name, SetVersion, Type};
@@ -281,7 +281,7 @@ impl Subscription {
         match (wildcard.removals_sent(), view.client.variant) {
             (None, _) => true,
             (Some(sent), _) if sent >= horizon => true,
-            (Some(_), Variant::Delta) => view.limits.faults.has(Fault::IgnoreHorizon),
+            (Some(_), Variant::Delta) => view.options.faults.has(Fault::IgnoreHorizon),
             (Some(sent), Variant::Sotw) => {
                 // Resources that it holds of a forgotten set may still exist without being known.
                 if sent < view.state.forgotten() {
@@ -314,11 +314,11 @@ impl Subscription {
     }
 
     /// Records a reply, and sets it to the client's own spelling.
-    pub(super) fn on_reply(&mut self, sent: SentReply, reply: &mut Reply, now: Moment, limits: &Limits) {
+    pub(super) fn on_reply(&mut self, sent: SentReply, reply: &mut Reply, now: Moment, options: &SessionOptions) {
         let is_awaited = !self.asks_once && self.acks.unanswered_since().is_none();
         reply.begins_wait = is_awaited.then_some(now);
-        self.acks.sent(sent, now, limits);
-        self.acks.note_content(sent, reply, limits);
+        self.acks.sent(sent, now, options);
+        self.acks.note_content(sent, reply, options);
         self.books.wording.spell(reply);
     }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::*;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Resource as Wrapper, Status};
 use crate::proto::{Any, Request};
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::view::ViewOptions;
 use crate::protocol::view::{Class, Evidence, Leases, Retain, SessionId, Update, View};
 use crate::xds::{BodyStore, Name, Resource, Type, TypeTable};
 
@@ -35,16 +35,16 @@ struct World {
 
 impl World {
     fn new(client: Client) -> Self {
-        Self::with(client, Limits::default())
+        Self::with(client, ViewOptions::default())
     }
 
-    fn with(client: Client, limits: Limits) -> Self {
-        let limits = Arc::new(Limits { reference_hold: Duration::ZERO, ..limits });
+    fn with(client: Client, options: ViewOptions) -> Self {
+        let options = Arc::new(ViewOptions { reference_hold: Duration::ZERO, ..options });
         let table = Arc::new(TypeTable::new());
         let variant = client.variant;
-        let session = Session::new(client, table.clone(), limits.clone());
+        let session = Session::new(client, table.clone(), Arc::default());
         let session = session.with_authorities(Arc::new(["x".to_owned()].into()));
-        let (view, leases) = (View::new(table.clone(), limits.clone()), Leases::new(limits));
+        let (view, leases) = (View::new(table.clone(), options.clone()), Leases::new(options));
         Self { view, session, variant, leases, table, store: BodyStore::default(), now: Moment::START }
     }
 

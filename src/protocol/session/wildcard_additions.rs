@@ -48,7 +48,7 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
 
     /// `newer` is set if the client may hold something newer than what was loaded from disk.
     fn add_each(&mut self, whole: bool, newer: bool) -> bool {
-        let ReplyContext { state, client, limits, .. } = *self.view;
+        let ReplyContext { state, client, options, .. } = *self.view;
         let Books { wildcard: Some(wildcard), names, .. } = &mut *self.books else { return false };
         let Some(table) = state.resources(self.kind, Class::Wildcard) else { return false };
         let is_by_name = |names: &SubscribedNames, name| {
@@ -74,7 +74,7 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
                     wildcard.withhold(name, client);
                 }
             } else if is_due && !self.added.contains(name) {
-                let is_full = client.variant == Variant::Delta && self.draft.bytes() >= limits.reply_bytes;
+                let is_full = client.variant == Variant::Delta && self.draft.bytes() >= options.reply_bytes;
                 if self.may < allowed || is_full {
                     wildcard.return_free(free.iter().filter(|name| !self.added.contains(*name)));
                     if self.may < allowed {
@@ -123,7 +123,7 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
     /// Adds the batch that is sent to every client that subscribes to `*` alone and has the same cursor. Returns `false` if this
     /// client is not one of them, or has all of it.
     fn add_batch(&mut self) -> bool {
-        let ReplyContext { state, client, limits, .. } = *self.view;
+        let ReplyContext { state, client, options, .. } = *self.view;
         let Books { wildcard: Some(wildcard), names, .. } = &mut *self.books else { return false };
         let is_empty = self.draft.is_empty() && self.added.is_empty() && self.longer_lives.is_empty();
         if !names.is_empty() || names.pending_count() > 0 || !is_empty {
@@ -145,7 +145,7 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
         let batch = state.batch(key, || {
             let (mut draft, mut last, mut cut) = (Draft::default(), added, false);
             for (entry, resource) in table.additions(added) {
-                cut = draft.bytes() >= limits.reply_bytes;
+                cut = draft.bytes() >= options.reply_bytes;
                 if cut {
                     break;
                 }

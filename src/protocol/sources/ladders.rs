@@ -82,7 +82,7 @@ impl Sources {
         let mut newly = BTreeSet::new();
         for (authority, rung) in self.users(server) {
             let before = self.ladder(&authority).active();
-            if self.limits.faults.has(Fault::NeverReturn) && before.is_some_and(|before| before > rung) {
+            if self.options.faults.has(Fault::NeverReturn) && before.is_some_and(|before| before > rung) {
                 continue;
             }
             self.step(&authority, view, |ladder, _| ladder.on_response(rung, usable, now).1);
@@ -109,7 +109,7 @@ impl Sources {
         let plan = self.plan.authority(authority)?;
         let heard = self.is_authoritative(authority);
         let all = self
-            .limits
+            .options
             .faults
             .has(Fault::AcceptEvidenceOfAll)
             .then(|| plan.servers.iter().position(|of| *of == server));
@@ -225,10 +225,10 @@ impl Sources {
     /// Requests everything of an authority from a server (FB-7). Names that are cached start no timer (FB-15).
     pub(super) fn open(&mut self, authority: &Authority, server: usize, view: &View) {
         let (plan, node) = (&self.plan.servers[server], self.node.clone());
-        let (table, limits) = (self.table.clone(), self.limits.clone());
+        let (table, options) = (self.table.clone(), self.options.clone());
         let upstream = self.servers[server]
             .upstream
-            .get_or_insert_with(|| Upstream::new(plan.variant, node, plan.quirks.clone(), table, limits));
+            .get_or_insert_with(|| Upstream::new(plan.variant, node, plan.quirks.clone(), table, options));
         for (kind, wanted, cached) in view.wanted().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
             upstream.want(InterestChange { kind: kind.clone(), selector: wanted, on: true }, cached);
         }

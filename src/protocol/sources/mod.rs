@@ -16,11 +16,11 @@ pub use plan::{AuthorityPlan, Plan, ServerPlan};
 
 use super::faults::Fault;
 use super::ladder::{Ladder, LadderContext, LadderState, Switches};
-use super::limits::Limits;
 use super::moment::{Moment, earliest};
 use super::upstream::{Delivery, Stream, Upstream, ViewContext};
 use super::view::{Class, Evidence, InterestChange, Origin, Selector, Update, View};
 use super::wait::{WaitKind, WaitList, WaitSubject};
+use crate::protocol::upstream::UpstreamOptions;
 use crate::xds::{Authority, Type, TypeTable};
 
 /// A stream, by its server and its number there.
@@ -59,7 +59,7 @@ pub struct Sources {
     /// Streams that were given up in order to be opened again.
     reopened: BTreeSet<StreamId>,
     table: Arc<TypeTable>,
-    limits: Arc<Limits>,
+    options: Arc<UpstreamOptions>,
 }
 
 #[derive(Debug, Default)]
@@ -106,10 +106,10 @@ pub struct LadderSummary<'a> {
 
 impl Sources {
     /// Starts with every ladder idle and no stream open. `node` is the encoded node for the servers.
-    pub fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
+    pub fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, options: Arc<UpstreamOptions>) -> Self {
         let servers = plan.servers.iter().map(|_| Server::default()).collect();
         let (ladders, dropped, missed, fallen, closed, reopened) = Default::default();
-        Self { plan, node, servers, ladders, dropped, missed, fallen, closed, reopened, table, limits }
+        Self { plan, node, servers, ladders, dropped, missed, fallen, closed, reopened, table, options }
     }
 
     /// Applies what other views have found of the servers. It matters for those that this view has not tried yet (FB-20).
@@ -250,7 +250,7 @@ impl Sources {
             self.step(&authority, view, |ladder, around| ladder.on_time(around, now));
         }
         let mut batches = Vec::new();
-        if self.limits.faults.has(Fault::AbsentWhileDown) && !self.down().is_empty() {
+        if self.options.faults.has(Fault::AbsentWhileDown) && !self.down().is_empty() {
             let uncached = view.wanted().filter(|(_, wanted, cached)| !cached && *wanted != Selector::Wildcard);
             let gone = |(kind, wanted, _): (&Type, Selector, bool)| match wanted {
                 Selector::Name(key) => {

@@ -79,7 +79,7 @@ impl Sources {
                 stream.recheck();
                 updates.extend(stream.findings());
             }
-            if self.limits.faults.has(Fault::SwitchDeletes) {
+            if self.options.faults.has(Fault::SwitchDeletes) {
                 updates.extend(is_from_others(server, view));
             }
         }

@@ -23,11 +23,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let (table, limits) = (Arc::new(TypeTable::new()), Arc::<Limits>::default());
+        let table = Arc::new(TypeTable::new());
         let mut plan = Plan::single(Variant::Delta, ServerQuirks::default());
         plan.authorities.insert("x".into(), AuthorityPlan { servers: vec![0], rule: Rule::Reachability });
-        let sources = Sources::new(Arc::new(plan), Bytes::from_static(b"node"), table.clone(), limits.clone());
-        Self { view: View::new(table.clone(), limits), sources, table, now: Moment::START }
+        let sources = Sources::new(Arc::new(plan), Bytes::from_static(b"node"), table.clone(), Arc::default());
+        Self { view: View::new(table.clone(), Arc::default()), sources, table, now: Moment::START }
     }
 
     fn want(&mut self, on: bool) {
@@ -140,8 +140,8 @@ fn up_4_a_list_is_as_long_as_the_strictest_server_takes_of_those_that_are_spoken
     plan.top = AuthorityPlan { servers: vec![0, 1], rule: Rule::Uncached };
     plan.authorities.insert("x".into(), AuthorityPlan { servers: vec![0], rule: Rule::Uncached });
     let mut world = World::new();
-    let (table, limits) = (world.table.clone(), Arc::<Limits>::default());
-    world.sources = Sources::new(Arc::new(plan), Bytes::new(), table, limits);
+    let table = world.table.clone();
+    world.sources = Sources::new(Arc::new(plan), Bytes::new(), table, Arc::default());
     assert_eq!(world.sources.list_limit(), Some(300), "the first is tried in delta");
     world.want(true);
     assert_eq!(world.sources.list_limit(), Some(300));

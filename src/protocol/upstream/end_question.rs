@@ -7,8 +7,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::upstream::options::UpstreamOptions;
 use crate::xds::Name;
 
 /// The question of one opening: it dies with the opening.
@@ -105,12 +105,12 @@ impl EndQuestion {
 
     /// When the set has ended, if nothing speaks against it until then. What was stated under a version that no server gives has to be
     /// answered as well, which others know.
-    pub(crate) fn ends_at(&self, limits: &Limits) -> Option<Moment> {
+    pub(crate) fn ends_at(&self, options: &UpstreamOptions) -> Option<Moment> {
         let may_end = |asked: &&Asked| {
             matches!(asked.state, QuestionState::Open | QuestionState::Late) && asked.unsent.is_empty()
         };
         let asked = self.asked.as_ref().filter(may_end)?;
-        asked.answered.map(|answered| answered + limits.settle_fresh)
+        asked.answered.map(|answered| answered + options.settle_fresh)
     }
 
     pub(crate) fn end(&mut self) {
@@ -127,14 +127,14 @@ impl EndQuestion {
     }
 
     /// Whether an answer may still come: then nothing else is asked.
-    pub(crate) fn is_open(&self, now: Moment, limits: &Limits) -> bool {
-        self.is(QuestionState::Open) && self.given_up_at(limits).is_none_or(|at| now < at)
+    pub(crate) fn is_open(&self, now: Moment, options: &UpstreamOptions) -> bool {
+        self.is(QuestionState::Open) && self.given_up_at(options).is_none_or(|at| now < at)
     }
 
     /// When a question that shows no end is given up: it has no answer, or something is missing that was not stated.
-    pub(crate) fn given_up_at(&self, limits: &Limits) -> Option<Moment> {
+    pub(crate) fn given_up_at(&self, options: &UpstreamOptions) -> Option<Moment> {
         let asked = self.asked.as_ref().filter(|asked| asked.state == QuestionState::Open)?;
-        asked.answered.or(asked.written).map(|since| since + limits.resource_timer)
+        asked.answered.or(asked.written).map(|since| since + options.resource_timer)
     }
 
     /// Since when the end is waited for, and whether the server has answered: nothing shows the end yet, and something may.
@@ -167,15 +167,15 @@ mod tests {
 
     #[test]
     fn xlat_12_the_set_ends_a_short_time_after_the_first_answer_once_all_that_was_not_stated_has_come() {
-        let (mut question, limits) = (asked(), Limits::default());
+        let (mut question, options) = (asked(), UpstreamOptions::default());
         question.on_removed(&"weir.end-of-set/2".into(), at(10));
-        assert_eq!(question.ends_at(&limits), None, "the question of another opening");
+        assert_eq!(question.ends_at(&options), None, "the question of another opening");
         question.on_removed(&"weir.end-of-set/1".into(), at(20));
         question.on_removed(&"weir.end-of-set/1".into(), at(400));
-        assert_eq!(question.ends_at(&limits), None, "what has a TTL is sent in any case");
+        assert_eq!(question.ends_at(&options), None, "what has a TTL is sent in any case");
         question.on_sent(&"mortal".into(), false);
         question.on_sent(&"a".into(), true);
-        assert_eq!(question.ends_at(&limits), Some(at(20) + limits.settle_fresh));
+        assert_eq!(question.ends_at(&options), Some(at(20) + options.settle_fresh));
         question.end();
         assert!(question.has_ended());
         question.on_sent(&"news".into(), false);
@@ -186,35 +186,35 @@ mod tests {
 
     #[test]
     fn xlat_12_a_name_that_was_not_stated_is_asked_for_again_and_a_server_that_does_not_compare_is_not() {
-        let limits = Limits::default();
+        let options = UpstreamOptions::default();
         let mut question = asked();
         question.on_sent(&"new".into(), false);
         question.on_removed(&"weir.end-of-set/1".into(), at(20));
-        assert!(question.has_grown() && question.ends_at(&limits).is_none());
+        assert!(question.has_grown() && question.ends_at(&options).is_none());
         question.on_repeated();
         assert!(!question.has_grown());
         question.on_sent(&"new".into(), false);
-        assert!(!question.has_grown() && !question.is_open(at(20), &limits));
+        assert!(!question.has_grown() && !question.is_open(at(20), &options));
     }
 
     #[test]
     fn xlat_12_an_answer_that_comes_late_still_shows_the_end() {
-        let (mut question, limits) = (EndQuestion::default(), Limits::default());
+        let (mut question, options) = (EndQuestion::default(), UpstreamOptions::default());
         question.ask("weir.end-of-set/1".into(), BTreeSet::new());
         question.written(at(0));
         question.give_up();
-        assert!(!question.is_open(at(16_000), &limits) && question.given_up_at(&limits).is_none());
+        assert!(!question.is_open(at(16_000), &options) && question.given_up_at(&options).is_none());
         question.on_removed(&"weir.end-of-set/1".into(), at(20_000));
-        assert_eq!(question.ends_at(&limits), Some(at(20_000) + limits.settle_fresh));
+        assert_eq!(question.ends_at(&options), Some(at(20_000) + options.settle_fresh));
         question.on_sent(&"new".into(), false);
-        assert!(question.ends_at(&limits).is_none() && question.has_grown());
+        assert!(question.ends_at(&options).is_none() && question.has_grown());
     }
 
     #[test]
     fn xlat_12_a_question_without_an_answer_is_given_up_after_the_resource_timer() {
-        let (question, limits) = (asked(), Limits::default());
-        let end = at(0) + limits.resource_timer;
-        assert_eq!(question.given_up_at(&limits), Some(end));
-        assert!(question.is_open(at(0), &limits) && !question.is_open(end, &limits));
+        let (question, options) = (asked(), UpstreamOptions::default());
+        let end = at(0) + options.resource_timer;
+        assert_eq!(question.given_up_at(&options), Some(end));
+        assert!(question.is_open(at(0), &options) && !question.is_open(end, &options));
     }
 }

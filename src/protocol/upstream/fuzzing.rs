@@ -3,9 +3,8 @@
 use bytes::Bytes;
 
 use super::parser::{ReceivedResponse, RecentSets, ResponseMessage, ResponseParser, UnreadableResponse};
-use crate::protocol::limits::Limits;
 use crate::protocol::session::Variant;
-use crate::xds::{BodyStore, TypeTable};
+use crate::xds::{BodyStore, ERROR_BYTES, TypeTable};
 
 /// A variant, the length of a slice, the place of a cut, and two responses of one server. Each gives the same resources and faults whether
 /// it is read at once, in slices after the other response, or from a decoded message.
@@ -58,8 +57,7 @@ fn check(response: &ReceivedResponse, message: &[u8]) {
     assert!(resources.good.len() + resources.bodyless.len() <= resources.count);
     assert!(resources.count <= message.len() / 2, "an entry has two bytes at least");
     assert!(resources.rejected.keys().all(|name| resources.good.get(name).is_none()), "good and rejected");
-    let limits = Limits::default();
-    let text = resources.nack_message(&limits);
+    let text = resources.nack_message();
     assert_eq!(text.is_some(), !resources.faults.is_empty());
-    assert!(text.is_none_or(|text| text.len() <= limits.error_bytes + "; ...".len()), "a long NACK");
+    assert!(text.is_none_or(|text| text.len() <= ERROR_BYTES + "; ...".len()), "a long NACK");
 }

@@ -11,6 +11,7 @@ pub(crate) mod fuzzing;
 mod given;
 mod name_states;
 mod opening;
+mod options;
 mod parsed_response;
 mod parser;
 mod parts;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 pub use attempts::Backoff;
 pub(crate) use attempts::{BackoffTimes, Conclusion, Ending, VariantChoice};
 pub use opening::{Epoch, PollFailure};
+pub use options::UpstreamOptions;
 pub(crate) use parser::ResponseSummary;
 pub use parser::{ReceivedResponse, RecentSets, ResponseMessage, ResponseParser, UnreadableResponse};
 pub use quirks::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};
@@ -42,7 +44,6 @@ pub(crate) use set_progress::{Delivery, DeliveryHabits};
 pub(crate) use stream::Stream;
 
 use super::faults::Fault;
-use super::limits::Limits;
 use super::session::Variant;
 use super::view::{Class, InterestChange, Origin, Selector, View};
 use crate::xds::{Name, Type, TypeTable};
@@ -76,7 +77,7 @@ pub struct Upstream {
     node: bytes::Bytes,
     quirks: Arc<ServerQuirks>,
     table: Arc<TypeTable>,
-    limits: Arc<Limits>,
+    options: Arc<UpstreamOptions>,
 }
 
 impl Upstream {
@@ -86,10 +87,10 @@ impl Upstream {
         node: bytes::Bytes,
         quirks: Arc<ServerQuirks>,
         table: Arc<TypeTable>,
-        limits: Arc<Limits>,
+        options: Arc<UpstreamOptions>,
     ) -> Self {
         let (streams, placed, sweep_at) = (Vec::new(), BTreeMap::new(), PLACES);
-        Self { streams, placed, sweep_at, variant, node, quirks, table, limits }
+        Self { streams, placed, sweep_at, variant, node, quirks, table, options }
     }
 
     /// Applies a change of interest. A name that is cached from another server (`held`) is requested as well, but this server's
@@ -136,11 +137,11 @@ impl Upstream {
             Class::Named => Class::Wildcard,
         };
         let taken = self.placed.get(&(kind.clone(), other)).copied();
-        let apart = taken == Some(0) && !self.limits.faults.has(Fault::OneStreamForAll);
+        let apart = taken == Some(0) && !self.options.faults.has(Fault::OneStreamForAll);
         let at = *self.placed.entry((kind.clone(), class)).or_insert(usize::from(apart));
         while self.streams.len() <= at {
-            let (quirks, table, limits) = (self.quirks.clone(), self.table.clone(), self.limits.clone());
-            self.streams.push(Stream::new(self.variant, self.node.clone(), quirks, table, limits));
+            let (quirks, table, options) = (self.quirks.clone(), self.table.clone(), self.options.clone());
+            self.streams.push(Stream::new(self.variant, self.node.clone(), quirks, table, options));
         }
         at
     }

@@ -7,9 +7,9 @@ use super::given::Given;
 use super::opening::{PollFailure, SilenceVerdict};
 use super::rejected::Rejected;
 use super::wanted::Wanted;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
+use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::visits::visit;
 use crate::xds::Name;
 
@@ -116,11 +116,11 @@ impl NameStates {
 
     /// A poll for the type was not answered: timers that ran start over when one is (UP-35). A server that refuses each poll for the
     /// resource timer is alive and has nothing of the type.
-    pub(crate) fn on_poll_failed(&mut self, failure: PollFailure, now: Moment, limits: &Limits) {
+    pub(crate) fn on_poll_failed(&mut self, failure: PollFailure, now: Moment, options: &UpstreamOptions) {
         self.first_answer = match (failure, self.first_answer) {
             (PollFailure::Waits, before) | (PollFailure::Refused, before @ FirstAnswer::Silence) => before,
             (PollFailure::Silent, _) => FirstAnswer::None,
-            (PollFailure::Refused, FirstAnswer::Refused(since)) if now >= since + limits.resource_timer => {
+            (PollFailure::Refused, FirstAnswer::Refused(since)) if now >= since + options.resource_timer => {
                 FirstAnswer::Silence
             }
             (PollFailure::Refused, before @ FirstAnswer::Refused(_)) => before,

@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::quirks::INCOMPLETE_MARKER;
 use crate::proto::code::OK;
 use crate::proto::{Any, discovery};
-use crate::protocol::limits::{Limits, truncate};
 use crate::protocol::view::NamedError;
 use crate::xds::{BodyStore, Malformed, Name, Resource, Type, wrapper_name};
+use crate::xds::{ERROR_BYTES, truncate};
 
 /// The resources of one response, sorted into good and bad.
 #[derive(Debug, Default)]
@@ -152,11 +152,7 @@ impl ParsedResponse {
 
     /// Takes the errors that the server reports of single resources. They count as present. An error that makes no sense is
     /// rejected (UP-22).
-    pub(crate) fn take_errors(
-        &mut self,
-        errors: Vec<discovery::ResourceError>,
-        limits: &Limits,
-    ) -> Vec<(Name, NamedError)> {
+    pub(crate) fn take_errors(&mut self, errors: Vec<discovery::ResourceError>) -> Vec<(Name, NamedError)> {
         let mut reported = Vec::new();
         for error in errors {
             let name = Name::canonical(&error.resource_name.map(|name| name.name).unwrap_or_default());
@@ -173,18 +169,18 @@ impl ParsedResponse {
             }
             if !self.reject_if_sent(&name) {
                 self.rejected.insert(name.clone(), Arc::from("reported by the server"));
-                reported.push((name, NamedError { code, message: truncate(&detail.message, limits.error_bytes) }));
+                reported.push((name, NamedError { code, message: truncate(&detail.message, ERROR_BYTES) }));
             }
         }
         reported
     }
 
     /// Returns the text of the NACK, if anything has to be rejected.
-    pub(crate) fn nack_message(&self, limits: &Limits) -> Option<String> {
+    pub(crate) fn nack_message(&self) -> Option<String> {
         let mut text = String::new();
         for fault in &self.faults {
             let fault = fault.to_string();
-            if text.len() + fault.len() > limits.error_bytes {
+            if text.len() + fault.len() > ERROR_BYTES {
                 text.push_str("; ...");
                 break;
             }

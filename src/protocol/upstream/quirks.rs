@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::limits::Limits;
+use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::{Class, Evidence, Update};
 use crate::xds::{Name, Type};
 
@@ -75,10 +75,10 @@ impl ServerQuirks {
     }
 
     /// For how long it may be silent about a name; none if only its word counts.
-    pub(super) fn resource_timer(&self, limits: &Limits) -> Option<Duration> {
+    pub(super) fn resource_timer(&self, options: &UpstreamOptions) -> Option<Duration> {
         match self.on_resource_timeout {
-            OnResourceTimeout::Absent => Some(limits.resource_timer),
-            OnResourceTimeout::TransientError => Some(limits.resource_timer * 2),
+            OnResourceTimeout::Absent => Some(options.resource_timer),
+            OnResourceTimeout::TransientError => Some(options.resource_timer * 2),
             OnResourceTimeout::Unknown => None,
         }
     }

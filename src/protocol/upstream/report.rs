@@ -12,8 +12,8 @@ use super::second_request::{ReopenPace, SecondRequest};
 use super::set_progress::COMES_IN;
 use super::silence::OtherTypes;
 use super::type_subscription::TypeSubscription;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::{Class, Evidence, Selector, Update, View};
 use crate::protocol::wait::{WaitKind, WaitList, WaitSubject, age_of};
 use crate::xds::{Name, Type};
@@ -149,7 +149,7 @@ pub(super) struct WaitContext<'a> {
     pub(crate) server: usize,
     pub(crate) view: &'a View,
     pub(crate) quirks: &'a ServerQuirks,
-    pub(crate) limits: &'a Limits,
+    pub(crate) options: &'a UpstreamOptions,
     pub(crate) opening: &'a Opening,
     pub(crate) others: OtherTypes,
     /// When the stream was last opened again for a second request, and whether it is to be opened again for another reason.
@@ -198,7 +198,7 @@ fn add_interrupted(of: &TypeSubscription, context: &WaitContext, list: &mut Wait
 }
 
 fn add_names(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
-    let Some(lasting) = context.quirks.resource_timer(context.limits) else { return };
+    let Some(lasting) = context.quirks.resource_timer(context.options) else { return };
     if context.quirks.per_type_liveness && !of.is_polled() {
         return add_interrupted(of, context, list); // its polls fail
     }
@@ -218,10 +218,10 @@ fn add_names(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) 
 }
 
 fn add_set(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
-    let (quirks, limits, progress, stands) = (context.quirks, context.limits, of.progress(), stands(context));
-    let quiet = progress.settles_at(limits).filter(|_| of.wanted().has_sets() && !quirks.signals_completion);
+    let (quirks, options, progress, stands) = (context.quirks, context.options, of.progress(), stands(context));
+    let quiet = progress.settles_at(options).filter(|_| of.wanted().has_sets() && !quirks.signals_completion);
     if let Some(until) = quiet {
-        let lasting = limits.settle_fresh;
+        let lasting = options.settle_fresh;
         let bound = (!stands).then_some(lasting);
         list.add(WaitKind::Quiet, age_of(until, lasting, context.now), bound, || subject(of, context));
     }
@@ -229,7 +229,7 @@ fn add_set(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
     // Nothing follows from the silence of such a server.
     let means_nothing = quirks.on_resource_timeout == OnResourceTimeout::Unknown && !quirks.signals_completion;
     let is_concluded = of.second_request().has_looked() || means_nothing || !of.wanted().is_any();
-    let end = first_silence_ends_at(of, context.others, limits).filter(|_| !is_concluded);
+    let end = first_silence_ends_at(of, context.others, options).filter(|_| !is_concluded);
     if let Some((end, written)) = end.zip(of.wire().written()) {
         // Once it is over, it is judged at the next look, unless the server has to show life or a switch is under way.
         let is_stuck = end <= of.judged_at();
@@ -238,14 +238,14 @@ fn add_set(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
         }
         let since = progress.first().map_or(written, |first| first.max(written));
         let stands = stands || context.view.is_gated(context.kind);
-        let bound = (!stands).then(|| longest_first_silence(limits));
+        let bound = (!stands).then(|| longest_first_silence(options));
         list.add(WaitKind::Set, context.now - since, bound, || subject(of, context));
     }
 }
 
 /// How long a server may be silent about a type before Weir concludes what it has sent.
-fn longest_first_silence(limits: &Limits) -> Duration {
-    limits.resource_timer.max(COMES_IN + limits.settle_stated)
+fn longest_first_silence(options: &UpstreamOptions) -> Duration {
+    options.resource_timer.max(COMES_IN + options.settle_stated)
 }
 
 /// An answer that shows no end helps nobody: whoever needs the end waits on.
@@ -257,8 +257,8 @@ fn add_end(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
         return;
     }
     let stands = is_answered && (stands(context) || of.progress().is_marked_partial());
-    let settles = if is_answered { context.limits.settle_fresh } else { Duration::ZERO };
-    let bound = (!stands).then_some(context.limits.resource_timer + settles);
+    let settles = if is_answered { context.options.settle_fresh } else { Duration::ZERO };
+    let bound = (!stands).then_some(context.options.resource_timer + settles);
     list.add(WaitKind::End, context.now - written, bound, || WaitSubject::set(context.kind).at(context.server));
 }
 
@@ -270,27 +270,27 @@ fn add_second_requests(of: &TypeSubscription, context: &WaitContext, list: &mut 
         // With each name that the server confirms, the wait for the others starts over.
         let since = second_request.since().map(|since| progress.growth().map_or(since, |growth| growth.max(since)));
         let age = since.map_or(Duration::ZERO, |since| context.now - since);
-        let bound = (!stands).then(|| SecondRequest::longest(context.limits));
+        let bound = (!stands).then(|| SecondRequest::longest(context.options));
         list.add(WaitKind::SecondSilence, age, bound, || subject(of, context));
     }
     if (second_request.is_to_ask() || context.is_to_reopen)
         && let Some(last) = context.last_reopened
     {
-        let bound = context.opening.is_open().then(|| ReopenPace::longest(context.limits));
+        let bound = context.opening.is_open().then(|| ReopenPace::longest(context.options));
         list.add(WaitKind::Reopening, context.now - last, bound, || subject(of, context));
     }
 }
 
 /// When the next timer of a type runs out.
-pub(super) fn next_deadline(of: &TypeSubscription, others: OtherTypes, limits: &Limits) -> Option<Moment> {
+pub(super) fn next_deadline(of: &TypeSubscription, others: OtherTypes, options: &UpstreamOptions) -> Option<Moment> {
     let (second_request, end_question, progress) = (of.second_request(), of.end_question(), of.progress());
     let has_looked = second_request.has_looked();
-    let second = second_request.ends_at(progress.growth(), others.news, limits);
-    let first = first_silence_ends_at(of, others, limits).filter(|_| !has_looked);
-    let settles = progress.settles_at(limits).filter(|_| of.wanted().has_sets());
-    let ends = [end_question.ends_at(limits), end_question.given_up_at(limits)];
+    let second = second_request.ends_at(progress.growth(), others.news, options);
+    let first = first_silence_ends_at(of, others, options).filter(|_| !has_looked);
+    let settles = progress.settles_at(options).filter(|_| of.wanted().has_sets());
+    let ends = [end_question.ends_at(options), end_question.given_up_at(options)];
     let written = of.wire().written().filter(|_| !of.given().accepted().is_empty());
-    let soon = progress.quiet_of_all_at(written, others.fresh_until, limits);
+    let soon = progress.quiet_of_all_at(written, others.fresh_until, options);
     let soon = soon.filter(|_| of.wanted().has_wildcard() && !has_looked);
     let later = |at: &Moment| *at > of.judged_at();
     let silence = [second, first, settles, soon].into_iter().chain(ends).flatten().filter(later).min();
@@ -298,7 +298,7 @@ pub(super) fn next_deadline(of: &TypeSubscription, others: OtherTypes, limits: &
 }
 
 /// When a silent server has had the time to send what it has.
-fn first_silence_ends_at(of: &TypeSubscription, others: OtherTypes, limits: &Limits) -> Option<Moment> {
+fn first_silence_ends_at(of: &TypeSubscription, others: OtherTypes, options: &UpstreamOptions) -> Option<Moment> {
     let (class, written) = (of.wanted().class(), of.wire().written());
-    of.progress().first_silence_ends_at(class, written, others.come_in_until, limits)
+    of.progress().first_silence_ends_at(class, written, others.come_in_until, options)
 }

@@ -13,9 +13,9 @@ use super::request_room::{RequestRoom, field_bytes, name_bytes};
 use super::wanted::Wanted;
 use crate::proto::code::INVALID_ARGUMENT;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
+use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::Class;
 use crate::xds::{END_OF_SET, Name, Type, WILDCARD};
 
@@ -28,7 +28,7 @@ pub(super) struct RequestContext<'a> {
     pub(crate) has_node: bool,
     pub(crate) epoch: Epoch,
     pub(crate) quirks: &'a ServerQuirks,
-    pub(crate) limits: &'a Limits,
+    pub(crate) options: &'a UpstreamOptions,
     pub(crate) now: Moment,
 }
 
@@ -86,8 +86,8 @@ struct PendingAck {
 
 impl Wire {
     /// Queues the ACK or NACK of a response. For a server that reads none of them, the queue is bounded: the oldest is dropped.
-    pub(crate) fn queue_ack(&mut self, nonce: String, version: &str, error: Option<String>, limits: &Limits) {
-        if self.pending_acks.len() >= limits.pending_answers {
+    pub(crate) fn queue_ack(&mut self, nonce: String, version: &str, error: Option<String>, options: &UpstreamOptions) {
+        if self.pending_acks.len() >= options.pending_answers {
             self.pending_acks.pop_front();
         }
         self.pending_acks.push_back(PendingAck { nonce, version: version.to_owned(), error });
@@ -162,7 +162,7 @@ impl Wire {
         if self.changed {
             self.next_at = self.next_at.min(context.now);
         } else if had_change {
-            self.next_at = context.now + context.limits.interest_window;
+            self.next_at = context.now + context.options.interest_window;
         }
     }
 

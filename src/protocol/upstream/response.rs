@@ -18,8 +18,8 @@ use super::rejected::Rejection;
 use super::set_progress::{Delivery, NewContent};
 use crate::proto::code::NOT_FOUND;
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::{Class, NamedError, Selector, Update};
 use crate::xds::{Name, Type};
 
@@ -27,7 +27,7 @@ use crate::xds::{Name, Type};
 pub(super) struct ResponseContext<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) quirks: &'a ServerQuirks,
-    pub(crate) limits: &'a Limits,
+    pub(crate) options: &'a UpstreamOptions,
     /// The server is a relay, which compares what is stated. It sends endpoints again when their cluster has changed.
     pub(crate) is_relay: bool,
     pub(crate) now: Moment,
@@ -55,7 +55,7 @@ fn record_progress(parts: &mut Parts, read: &ParsedResponse, repeats: bool, cont
     }
     let any = content.names > 0 || read.rejected.keys().any(is_new);
     let held = read.names().any(|name| given.is_unconfirmed(name) || is_asked_again(name));
-    let is_taken = progress.has_response() && any && context.limits.faults.has(Fault::ChangeIsPiece);
+    let is_taken = progress.has_response() && any && context.options.faults.has(Fault::ChangeIsPiece);
     if progress.on_response(any, held, content, context.now) || is_taken {
         parts.deliveries.note(Delivery::Piece);
     }
@@ -159,7 +159,7 @@ fn record_rejected(
     reported: &BTreeMap<Name, bool>,
     version: &str,
     read: &ParsedResponse,
-    limits: &Limits,
+    options: &UpstreamOptions,
 ) {
     let is_wanted = parts.wanted.names().contains(name);
     let unreadable = !reported.contains_key(name);
@@ -170,16 +170,16 @@ fn record_rejected(
     let has_none = reported.get(name) == Some(&true);
     if in_a_set && !has_none || unreadable && is_wanted {
         let reason = read.rejected.get(name).cloned().unwrap_or_default();
-        parts.rejected.insert(name, Rejection { version: version.to_owned(), reason }, limits.rejected_names);
+        parts.rejected.insert(name, Rejection { version: version.to_owned(), reason }, options.rejected_names);
     }
 }
 
-fn record_readable(parts: &mut Parts, read: &ParsedResponse, version: &str, limits: &Limits) {
+fn record_readable(parts: &mut Parts, read: &ParsedResponse, version: &str, options: &UpstreamOptions) {
     for name in read.good.names() {
         parts.rejected.remove(name);
     }
     if let Some(reason) = read.unnamed.clone() {
-        parts.rejected.insert_unnamed(Rejection { version: version.to_owned(), reason }, limits.rejected_names);
+        parts.rejected.insert_unnamed(Rejection { version: version.to_owned(), reason }, options.rejected_names);
     }
 }
 

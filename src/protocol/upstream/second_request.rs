@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::upstream::options::UpstreamOptions;
 use crate::xds::Name;
 
 #[derive(Debug, Default)]
@@ -166,10 +166,15 @@ impl SecondRequest {
     /// When the second silence has lasted long enough to count as absence. A server that still confirms what clients hold is not
     /// silent. Neither is one that sends anything new of any type, up to a limit: content that no client holds may come without
     /// end.
-    pub(crate) fn ends_at(&self, growth: Option<Moment>, news: Option<Moment>, limits: &Limits) -> Option<Moment> {
+    pub(crate) fn ends_at(
+        &self,
+        growth: Option<Moment>,
+        news: Option<Moment>,
+        options: &UpstreamOptions,
+    ) -> Option<Moment> {
         let since = self.since.filter(|_| !self.is_empty())?;
-        let news = news.unwrap_or(since).min(since + WHILES * limits.second_silence);
-        Some(since.max(news).max(growth.unwrap_or(since)) + limits.second_silence)
+        let news = news.unwrap_or(since).min(since + WHILES * options.second_silence);
+        Some(since.max(news).max(growth.unwrap_or(since)) + options.second_silence)
     }
 
     /// Since when the server is silent about what was requested a second time on this opening.
@@ -178,8 +183,8 @@ impl SecondRequest {
     }
 
     /// Returns how long that silence lasts at most, if what is requested is not confirmed meanwhile.
-    pub(crate) fn longest(limits: &Limits) -> Duration {
-        (1 + WHILES) * limits.second_silence
+    pub(crate) fn longest(options: &UpstreamOptions) -> Duration {
+        (1 + WHILES) * options.second_silence
     }
 
     /// Whether one more request of a set would only make a slow server start over.
@@ -209,8 +214,8 @@ pub(super) struct ReopenPace {
 }
 
 impl ReopenPace {
-    pub(crate) fn next_at(&self, limits: &Limits) -> Option<Moment> {
-        self.last.map(|last| last + Self::pause(self.times, limits))
+    pub(crate) fn next_at(&self, options: &UpstreamOptions) -> Option<Moment> {
+        self.last.map(|last| last + Self::pause(self.times, options))
     }
 
     /// When the stream was last opened again for a second request.
@@ -219,18 +224,18 @@ impl ReopenPace {
     }
 
     /// Returns the longest pause between two such openings.
-    pub(crate) fn longest(limits: &Limits) -> Duration {
-        Self::pause(LONGEST_AFTER, limits)
+    pub(crate) fn longest(options: &UpstreamOptions) -> Duration {
+        Self::pause(LONGEST_AFTER, options)
     }
 
-    pub(crate) fn note(&mut self, now: Moment, limits: &Limits) {
-        let calm = self.last.is_some_and(|last| now >= last + 2 * Self::pause(LONGEST_AFTER, limits));
+    pub(crate) fn note(&mut self, now: Moment, options: &UpstreamOptions) {
+        let calm = self.last.is_some_and(|last| now >= last + 2 * Self::pause(LONGEST_AFTER, options));
         self.times = if calm { 0 } else { (self.times + 1).min(LONGEST_AFTER) };
         self.last = Some(now);
     }
 
-    fn pause(times: u32, limits: &Limits) -> Duration {
-        limits.resource_timer * 2_u32.pow(times.saturating_sub(1))
+    fn pause(times: u32, options: &UpstreamOptions) -> Duration {
+        options.resource_timer * 2_u32.pow(times.saturating_sub(1))
     }
 }
 
@@ -258,20 +263,20 @@ mod tests {
 
     #[test]
     fn the_second_silence_begins_with_its_request_and_again_with_each_confirmed_name_and_each_opening() {
-        let limits = Limits::default();
-        let ends = |second: &SecondRequest, growth| second.ends_at(growth, None, &limits);
+        let options = UpstreamOptions::default();
+        let ends = |second: &SecondRequest, growth| second.ends_at(growth, None, &options);
         let mut second = SecondRequest::default();
         requested_at(&mut second, 10);
         second.written(at(12));
-        assert_eq!(ends(&second, None), Some(at(10) + limits.second_silence));
-        assert_eq!(ends(&second, Some(at(20))), Some(at(20) + limits.second_silence));
+        assert_eq!(ends(&second, None), Some(at(10) + options.second_silence));
+        assert_eq!(ends(&second, Some(at(20))), Some(at(20) + options.second_silence));
         second.disconnect();
         assert_eq!(ends(&second, None), None, "nothing is requested yet on the next opening");
         second.written(at(30));
-        assert_eq!(ends(&second, None), Some(at(30) + limits.second_silence));
+        assert_eq!(ends(&second, None), Some(at(30) + options.second_silence));
         second.conclude();
         requested_at(&mut second, 50);
-        assert_eq!(ends(&second, None), Some(at(50) + limits.second_silence));
+        assert_eq!(ends(&second, None), Some(at(50) + options.second_silence));
     }
 
     #[test]
@@ -289,17 +294,17 @@ mod tests {
 
     #[test]
     fn the_pause_between_openings_grows_and_is_short_again_after_a_calm_time() {
-        let limits = Limits::default();
+        let options = UpstreamOptions::default();
         let (mut pace, mut now) = (ReopenPace::default(), at(10));
         let mut pauses = Vec::new();
         for _ in 0..8 {
-            pace.note(now, &limits);
-            pauses.push((pace.next_at(&limits).unwrap() - now).as_secs() / limits.resource_timer.as_secs());
-            now = pace.next_at(&limits).unwrap();
+            pace.note(now, &options);
+            pauses.push((pace.next_at(&options).unwrap() - now).as_secs() / options.resource_timer.as_secs());
+            now = pace.next_at(&options).unwrap();
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 16, 16, 16]);
-        now = now + 2 * ReopenPace::pause(LONGEST_AFTER, &limits);
-        pace.note(now, &limits);
-        assert_eq!(pace.next_at(&limits), Some(now + limits.resource_timer));
+        now = now + 2 * ReopenPace::pause(LONGEST_AFTER, &options);
+        pace.note(now, &options);
+        assert_eq!(pace.next_at(&options), Some(now + options.resource_timer));
     }
 }

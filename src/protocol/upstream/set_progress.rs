@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::quirks::{InitialSet, ServerQuirks};
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::set_mark::SetMark;
+use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::{Class, Completeness, Selector};
 use crate::xds::{Name, Type};
 
@@ -86,8 +86,8 @@ impl SetProgress {
 
     /// When a server that sends nothing more may have sent everything. After a first pause this is at most `COMES_IN` after the
     /// first response, so that a server that always has something new is not waited for without end.
-    fn quiet_at(&self, limits: &Limits) -> Option<Moment> {
-        let quiet = self.news? + limits.settle_stated;
+    fn quiet_at(&self, options: &UpstreamOptions) -> Option<Moment> {
+        let quiet = self.news? + options.settle_stated;
         let longest = self.first.filter(|_| self.calmed).map(|first| first + COMES_IN);
         Some(longest.map_or(quiet, |longest| quiet.min(longest)))
     }
@@ -121,13 +121,13 @@ impl SetProgress {
     }
 
     /// When a set that comes in pieces is served to clients without state.
-    pub(crate) fn settles_at(&self, limits: &Limits) -> Option<Moment> {
-        self.news.filter(|_| !self.settled).map(|news| news + limits.settle_fresh)
+    pub(crate) fn settles_at(&self, options: &UpstreamOptions) -> Option<Moment> {
+        self.news.filter(|_| !self.settled).map(|news| news + options.settle_fresh)
     }
 
     /// Settles the sets if they have been quiet for a moment. Returns whether that is new.
-    pub(crate) fn settle(&mut self, now: Moment, limits: &Limits) -> bool {
-        let settled = self.settles_at(limits).is_some_and(|at| at <= now);
+    pub(crate) fn settle(&mut self, now: Moment, options: &UpstreamOptions) -> bool {
+        let settled = self.settles_at(options).is_some_and(|at| at <= now);
         self.settled |= settled;
         self.calmed |= settled;
         settled
@@ -226,10 +226,10 @@ impl SetProgress {
         class: Class,
         written: Option<Moment>,
         not_before: Moment,
-        limits: &Limits,
+        options: &UpstreamOptions,
     ) -> Option<Moment> {
-        let requested = written? + limits.resource_timer;
-        let quiet = self.quiet_at(limits).map(|quiet| quiet.max(not_before));
+        let requested = written? + options.resource_timer;
+        let quiet = self.quiet_at(options).map(|quiet| quiet.max(not_before));
         Some(match (class, quiet) {
             (Class::Wildcard, Some(quiet)) => quiet,
             (_, quiet) => quiet.map_or(requested, |quiet| quiet.max(requested)),
@@ -242,10 +242,10 @@ impl SetProgress {
         &self,
         written: Option<Moment>,
         not_before: Moment,
-        limits: &Limits,
+        options: &UpstreamOptions,
     ) -> Option<Moment> {
         let since = self.news.or(written);
-        since.map(|since| (since + limits.settle_fresh).max(not_before))
+        since.map(|since| (since + options.settle_fresh).max(not_before))
     }
 }
 
@@ -376,20 +376,20 @@ mod tests {
 
     #[test]
     fn a_set_settles_some_time_after_its_last_new_content_and_what_it_confirms_is_noted_each_time() {
-        let (mut progress, limits) = (SetProgress::default(), Limits::default());
+        let (mut progress, options) = (SetProgress::default(), UpstreamOptions::default());
         let mut last = at(0);
         for second in [10, 11, 12] {
             last = at(second);
             progress.on_response(true, second != 12, content(1, 100), last);
-            assert_eq!(progress.settles_at(&limits), Some(last + limits.settle_fresh));
+            assert_eq!(progress.settles_at(&options), Some(last + options.settle_fresh));
         }
         assert_eq!(progress.growth(), Some(at(11)));
         progress.on_response(false, true, content(0, 0), at(13));
         assert_eq!(progress.growth(), Some(at(13)));
-        assert_eq!(progress.settles_at(&limits), Some(last + limits.settle_fresh), "nothing new");
-        assert!(progress.settle(at(13), &limits) && !progress.settle(at(14), &limits), "once");
+        assert_eq!(progress.settles_at(&options), Some(last + options.settle_fresh), "nothing new");
+        assert!(progress.settle(at(13), &options) && !progress.settle(at(14), &options), "once");
         progress.on_response(true, false, content(1, 1), at(15));
-        assert!(!progress.settle(at(15), &limits) && progress.settle(at(16), &limits), "and again after new content");
+        assert!(!progress.settle(at(15), &options) && progress.settle(at(16), &options), "and again after new content");
     }
 
     #[test]

@@ -10,8 +10,8 @@ use super::quirks::{OnResourceTimeout, ServerQuirks};
 use super::second_request::{OpenQuestion, Unseen};
 use crate::proto::code::UNAVAILABLE;
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::{Class, Completeness, Entry, Evidence, NamedError, Origin, Presence, Selector, Update};
 use crate::protocol::visits::visit;
 use crate::xds::{Name, Type};
@@ -21,7 +21,7 @@ pub(super) struct TimerContext<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) at: &'a ViewContext<'a>,
     pub(crate) quirks: &'a ServerQuirks,
-    pub(crate) limits: &'a Limits,
+    pub(crate) options: &'a UpstreamOptions,
     pub(crate) opening: &'a mut Opening,
     pub(crate) others: OtherTypes,
     pub(crate) now: Moment,
@@ -46,9 +46,9 @@ pub(super) fn conclude(parts: &mut Parts, context: &mut TimerContext) -> Vec<Upd
         parts.given.clear_accepted();
     }
     let mut updates = Vec::new();
-    if !is_receiving && parts.progress.settle(context.now, context.limits) && !context.quirks.signals_completion {
+    if !is_receiving && parts.progress.settle(context.now, context.options) && !context.quirks.signals_completion {
         updates.extend(parts.wanted.completeness_updates(context.kind, Completeness::Settled));
-        if parts.wanted.has_wildcard() && context.limits.faults.has(Fault::FirstQuietIsTheEnd) {
+        if parts.wanted.has_wildcard() && context.options.faults.has(Fault::FirstQuietIsTheEnd) {
             parts.progress.complete();
         }
     }
@@ -137,14 +137,14 @@ fn conclude_question(parts: &mut Parts, context: &mut TimerContext, updates: &mu
     let is_partial = parts.progress.is_marked_partial() || parts.progress.repeats();
     let may_show_end = parts.wanted.has_wildcard() && parts.deliveries.may_show_end(context.quirks);
     let in_doubt = unanswered || unreadable || is_partial || !may_show_end;
-    match parts.end_question.ends_at(context.limits).filter(|_| !in_doubt) {
+    match parts.end_question.ends_at(context.options).filter(|_| !in_doubt) {
         Some(end) if context.opening.judge(end, context.now) == SilenceVerdict::Proven => {
             parts.end_question.end();
             parts.second_request.conclude();
             updates.extend(parts.wanted.completeness_updates(context.kind, Completeness::Complete));
         }
         Some(_) => {}
-        None if parts.end_question.given_up_at(context.limits).is_some_and(|at| at <= context.now) => {
+        None if parts.end_question.given_up_at(context.options).is_some_and(|at| at <= context.now) => {
             parts.end_question.give_up();
             parts.second_request.recheck();
         }
@@ -154,16 +154,16 @@ fn conclude_question(parts: &mut Parts, context: &mut TimerContext, updates: &mu
 
 /// Once the second silence has lasted long enough, what was requested a second time is absent.
 fn conclude_second_silence(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Update>) {
-    let (growth, limits) = (parts.progress.growth(), context.limits);
-    let Some(end) = parts.second_request.ends_at(growth, context.others.news, limits) else { return };
-    let is_relay = context.opening.is_relay() && !limits.faults.has(Fault::SilentRelayIsSilentServer);
+    let (growth, options) = (parts.progress.growth(), context.options);
+    let Some(end) = parts.second_request.ends_at(growth, context.others.news, options) else { return };
+    let is_relay = context.opening.is_relay() && !options.faults.has(Fault::SilentRelayIsSilentServer);
     let says_itself = is_relay || parts.progress.is_marked_partial();
     let unfinished = context.opening.is_receiving() || parts.rejected.unnamed().is_some() || says_itself;
     if unfinished || context.opening.judge(end, context.now) != SilenceVerdict::Proven {
         return;
     }
     let OpenQuestion { names, set } = parts.second_request.conclude();
-    if limits.faults.has(Fault::IgnoredDeletionIsNoAnswer) {
+    if options.faults.has(Fault::IgnoredDeletionIsNoAnswer) {
         let deleting = ServerQuirks { ignore_deletions: false, ..context.quirks.clone() };
         updates.extend(names.into_iter().map(|name| absence(parts, context.kind, name, &deleting)));
     } else {
@@ -180,7 +180,7 @@ fn report_absent(parts: &mut Parts, names: BTreeSet<Name>, context: &TimerContex
 
 fn first_silence_ends_at(parts: &Parts, context: &TimerContext) -> Option<Moment> {
     let (class, written, not_before) = (parts.wanted.class(), parts.wire.written(), context.others.come_in_until);
-    parts.progress.first_silence_ends_at(class, written, not_before, context.limits)
+    parts.progress.first_silence_ends_at(class, written, not_before, context.options)
 }
 
 /// When the end of the set may be asked for because a client needs it, on a new opening: after a short quiet, the first time and the
@@ -191,9 +191,9 @@ fn end_is_asked_at(parts: &Parts, context: &TimerContext) -> Option<Moment> {
     let states_version = context.kind.info().full_state && !parts.given.accepted().is_empty();
     let is_silent = !parts.progress.has_response() && states_version;
     let may_ask = may_ask && needs_set(parts, context) && (is_silent || parts.deliveries.may_show_end(context.quirks));
-    let is_off = context.limits.faults.has(Fault::EndIsNotAsked);
+    let is_off = context.options.faults.has(Fault::EndIsNotAsked);
     let written = parts.wire.written().filter(|_| !parts.given.accepted().is_empty());
-    parts.progress.quiet_of_all_at(written, context.others.fresh_until, context.limits).filter(|_| may_ask && !is_off)
+    parts.progress.quiet_of_all_at(written, context.others.fresh_until, context.options).filter(|_| may_ask && !is_off)
 }
 
 /// Finds what to request from the server a second time, on a new opening.
@@ -220,7 +220,7 @@ pub(super) fn plan_second_request(parts: &mut Parts, context: &mut TimerContext)
         return; // too early for anything else
     }
     let repeats = parts.progress.repeats() && !context.opening.is_relay();
-    if silence.is_some() && repeats && !context.limits.faults.has(Fault::RepeatingConfirmsAll) {
+    if silence.is_some() && repeats && !context.options.faults.has(Fault::RepeatingConfirmsAll) {
         // The server has not confirmed what it has not sent again by now.
         parts.given.unconfirm(parts.progress.take_unrepeated().into_iter());
     }
@@ -294,7 +294,7 @@ fn is_to_ask_for_set(parts: &Parts, context: &TimerContext) -> bool {
     // A server that honors stated versions sends nothing once all it has is stated: until then the set is requested again.
     let is_due = parts.progress.repeats() || !parts.progress.has_response() || second_request.has_requested_enough();
     let requested = second_request.has_set() && is_due;
-    let is_asked = parts.end_question.is_open(context.now, context.limits) || parts.end_question.has_ended();
+    let is_asked = parts.end_question.is_open(context.now, context.options) || parts.end_question.has_ended();
     let requested = requested || is_asked || parts.progress.is_marked_partial();
     !parts.progress.is_complete() && !requested && needs_set(parts, context)
 }

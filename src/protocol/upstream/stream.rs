@@ -21,9 +21,9 @@ use super::subscriptions::{Subscriptions, Terms};
 use super::type_subscription::TypeSubscription;
 use crate::proto::{Request, Response};
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
+use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::{Class, InterestChange, Selector, Update, View};
 use crate::protocol::wait::WaitList;
 use crate::xds::{BodyStore, Name, Type, TypeTable};
@@ -50,10 +50,10 @@ impl Stream {
         node: Bytes,
         quirks: Arc<ServerQuirks>,
         table: Arc<TypeTable>,
-        limits: Arc<Limits>,
+        options: Arc<UpstreamOptions>,
     ) -> Self {
         Self {
-            terms: Terms { variant, quirks, limits },
+            terms: Terms { variant, quirks, options },
             node,
             subscriptions: Subscriptions::default(),
             opening: Opening::none(),
@@ -67,7 +67,7 @@ impl Stream {
 
     /// The stream is connected; the next request opens it for the server.
     pub fn opened(&mut self) -> Epoch {
-        self.opening = self.opening.next(self.terms.limits.faults);
+        self.opening = self.opening.next(self.terms.options.faults);
         self.opening.epoch()
     }
 
@@ -116,7 +116,7 @@ impl Stream {
     /// A poll for a type failed. Until one is answered again, the server's silence about the type is no evidence.
     pub fn on_poll_failed(&mut self, epoch: Epoch, url: &str, failure: PollFailure, now: Moment) {
         if self.is_current(epoch) {
-            self.subscriptions.on_poll_failed(&self.table.resolve(url), failure, now, &self.terms.limits);
+            self.subscriptions.on_poll_failed(&self.table.resolve(url), failure, now, &self.terms.options);
         }
     }
 
@@ -152,7 +152,7 @@ impl Stream {
             true => !self.subscriptions.any(|of| of.wanted().is_any() && !of.is_polled()),
             false => self.opening.shows_life(),
         };
-        let in_time = |requested: Moment| alive && now >= requested + self.terms.limits.resource_timer;
+        let in_time = |requested: Moment| alive && now >= requested + self.terms.options.resource_timer;
         let is_due = || self.subscriptions.any(TypeSubscription::is_waiting);
         let owes_nothing = self.opening.first_request().is_some_and(in_time) && !is_due();
         self.opening.is_open() && (owes_nothing || !self.is_wanted())
@@ -209,20 +209,20 @@ impl Stream {
     /// Reads a response in one go, and applies it like [`Self::on_received`].
     pub fn on_response(&mut self, epoch: Epoch, response: Response, store: &BodyStore, now: Moment) -> Vec<Update> {
         let copies = BodyStore::default();
-        let store = if self.terms.limits.faults.has(Fault::KeepCopies) { &copies } else { store };
+        let store = if self.terms.options.faults.has(Fault::KeepCopies) { &copies } else { store };
         let response = ReceivedResponse::read(ResponseMessage::Decoded(response), &self.table, store);
         response.map_or_else(|_| Vec::new(), |response| self.on_received(epoch, response, now))
     }
 
     /// Turns a response that is read into updates, and queues its ACK. Ignores one of an earlier opening.
     pub(crate) fn on_received(&mut self, epoch: Epoch, response: ReceivedResponse, now: Moment) -> Vec<Update> {
-        if !self.is_current(epoch) && !self.terms.limits.faults.has(Fault::TakeLateMessages) {
+        if !self.is_current(epoch) && !self.terms.options.faults.has(Fault::TakeLateMessages) {
             return Vec::new();
         }
         self.opening.on_response(now);
         let ReceivedResponse { kind, rest, resources, bytes: _ } = response;
-        let (quirks, limits, is_relay) = (&*self.terms.quirks, &*self.terms.limits, self.opening.is_relay());
-        let context = ResponseContext { kind: &kind, quirks, limits, is_relay, now };
+        let (quirks, options, is_relay) = (&*self.terms.quirks, &*self.terms.options, self.opening.is_relay());
+        let context = ResponseContext { kind: &kind, quirks, options, is_relay, now };
         self.subscriptions.on_response(rest, resources, &context)
     }
 
@@ -231,7 +231,7 @@ impl Stream {
             return None;
         }
         let subscriptions = self.subscriptions.next_deadline(&self.terms, &self.opening, self.judged_at);
-        let again = self.pace.next_at(&self.terms.limits).filter(|_| self.wants_reopen());
+        let again = self.pace.next_at(&self.terms.options).filter(|_| self.wants_reopen());
         let later = |at: &Moment| *at > self.judged_at;
         [again, self.proof_due()].into_iter().flatten().filter(later).chain(subscriptions).min()
     }
@@ -241,7 +241,7 @@ impl Stream {
         let silent = !self.opening.has_answered()
             && !self.terms.quirks.per_type_liveness
             && self.terms.quirks.on_resource_timeout != OnResourceTimeout::Unknown;
-        self.opening.first_request().filter(|_| silent).map(|requested| requested + self.terms.limits.resource_timer)
+        self.opening.first_request().filter(|_| silent).map(|requested| requested + self.terms.options.resource_timer)
     }
 
     /// Handles due timers.
@@ -249,7 +249,7 @@ impl Stream {
         self.judged_at = now;
         // Peers can make up any number of types outside of the table, so these are removed after use. The others stay: what an
         // empty list means to the server depends on what it was sent before (SOTW-38).
-        self.subscriptions.sweep(|kind| self.table.knows(kind.name()), now, &self.terms.limits);
+        self.subscriptions.sweep(|kind| self.table.knows(kind.name()), now, &self.terms.options);
         if !self.opening.is_open() {
             return Vec::new();
         }
@@ -276,14 +276,14 @@ impl Stream {
     pub fn take_reopen(&mut self, now: Moment) -> bool {
         let again = self.is_reopen_due(now);
         if again && !self.asks_at_once() {
-            self.pace.note(now, &self.terms.limits);
+            self.pace.note(now, &self.terms.options);
         }
         again
     }
 
     /// Whether the stream is to be opened again now.
     pub(crate) fn is_reopen_due(&self, now: Moment) -> bool {
-        let due = self.pace.next_at(&self.terms.limits).is_none_or(|at| at <= now);
+        let due = self.pace.next_at(&self.terms.options).is_none_or(|at| at <= now);
         self.wants_reopen() && (due || self.asks_at_once())
     }
 
@@ -311,7 +311,7 @@ impl Stream {
     /// The server was unreachable. If nothing has changed it would send nothing, and could not show that it is back: makes it
     /// send one resource of each type again. If this opening has stated their versions, that is on the next one, which follows soon.
     pub(crate) fn clear_one_version_per_type(&mut self) {
-        let always = self.terms.limits.faults.has(Fault::FailureDoubtsOtherStreams);
+        let always = self.terms.options.faults.has(Fault::FailureDoubtsOtherStreams);
         if self.opening.first_request().is_none() || !self.opening.is_open() || always {
             self.subscriptions.clear_one_version_per_type();
         } else {
@@ -371,13 +371,13 @@ impl Stream {
 
     /// Adds what waits for this server.
     pub(crate) fn add_waits(&self, server: usize, view: &View, now: Moment, list: &mut WaitList) {
-        let (quirks, limits, opening) = (&*self.terms.quirks, &*self.terms.limits, &self.opening);
-        let others = self.subscriptions.others(opening, limits);
+        let (quirks, options, opening) = (&*self.terms.quirks, &*self.terms.options, &self.opening);
+        let others = self.subscriptions.others(opening, options);
         let is_to_reopen = opening.is_outdated() || self.is_to_show_life;
         let last_reopened = self.pace.last();
         for (kind, subscription) in self.subscriptions.iter() {
             let context =
-                WaitContext { kind, server, view, quirks, limits, opening, others, last_reopened, is_to_reopen, now };
+                WaitContext { kind, server, view, quirks, options, opening, others, last_reopened, is_to_reopen, now };
             add_waits(subscription, &context, list);
         }
     }

@@ -17,9 +17,9 @@ use super::silence::{OtherTypes, TimerContext};
 use super::type_subscription::TypeSubscription;
 use crate::proto::{Request, Response};
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
+use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::{Class, Evidence, InterestChange, Retain, Selector, Update};
 use crate::xds::{Name, Role, Type};
 
@@ -35,7 +35,7 @@ pub(super) struct Subscriptions {
 pub(super) struct Terms {
     pub(crate) variant: Variant,
     pub(crate) quirks: Arc<ServerQuirks>,
-    pub(crate) limits: Arc<Limits>,
+    pub(crate) options: Arc<UpstreamOptions>,
 }
 
 impl Subscriptions {
@@ -68,8 +68,8 @@ impl Subscriptions {
     }
 
     /// Forgets types that are no longer wanted and of which no response may come, unless they are to `stay`.
-    pub(crate) fn sweep(&mut self, stay: impl Fn(&Type) -> bool, now: Moment, limits: &Limits) {
-        self.types.retain(|kind, subscription| !subscription.is_over(now, limits) || stay(kind));
+    pub(crate) fn sweep(&mut self, stay: impl Fn(&Type) -> bool, now: Moment, options: &UpstreamOptions) {
+        self.types.retain(|kind, subscription| !subscription.is_over(now, options) || stay(kind));
     }
 
     /// Sets the types that any view has seen the server send in pieces.
@@ -105,10 +105,10 @@ impl Subscriptions {
         has_node: bool,
         now: Moment,
     ) -> Option<Request> {
-        let (variant, quirks, limits) = (terms.variant, &*terms.quirks, &*terms.limits);
+        let (variant, quirks, options) = (terms.variant, &*terms.quirks, &*terms.options);
         let mut spoken = self.types.iter_mut().filter(|(kind, _)| is_spoken(kind, variant));
         spoken.find_map(|(kind, subscription)| {
-            let context = RequestContext { kind, variant, node, epoch, has_node, quirks, limits, now };
+            let context = RequestContext { kind, variant, node, epoch, has_node, quirks, options, now };
             subscription.next_request(&context)
         })
     }
@@ -117,7 +117,7 @@ impl Subscriptions {
         // A request that waits for the response to an earlier poll is not sent yet.
         let requested = |of: &&mut TypeSubscription| !terms.quirks.per_type_liveness || of.is_polled();
         for subscription in self.types.values_mut().filter(requested) {
-            subscription.on_written(now, &terms.quirks, &terms.limits);
+            subscription.on_written(now, &terms.quirks, &terms.options);
         }
     }
 
@@ -138,9 +138,9 @@ impl Subscriptions {
         Some(subscription.wanted().class())
     }
 
-    pub(crate) fn on_poll_failed(&mut self, kind: &Type, failure: PollFailure, now: Moment, limits: &Limits) {
+    pub(crate) fn on_poll_failed(&mut self, kind: &Type, failure: PollFailure, now: Moment, options: &UpstreamOptions) {
         if let Some(subscription) = self.types.get_mut(kind) {
-            subscription.on_poll_failed(failure, now, limits);
+            subscription.on_poll_failed(failure, now, options);
         }
     }
 
@@ -149,10 +149,10 @@ impl Subscriptions {
             let globs = terms.variant == Variant::Sotw && of.wanted().globs().any_unasked();
             globs || of.wanted().left_out().is_to_report()
         };
-        let others = self.others(opening, &terms.limits);
+        let others = self.others(opening, &terms.options);
         let deadline = |of: &TypeSubscription| match unreported(of) {
             true => Some(Moment::START),
-            false => next_deadline(of, others, &terms.limits),
+            false => next_deadline(of, others, &terms.options),
         };
         let deadlines = self.types.values().filter_map(deadline);
         deadlines.chain(self.routing_due(terms, opening, judged_at)).min()
@@ -167,12 +167,12 @@ impl Subscriptions {
         now: Moment,
     ) -> (Vec<Update>, bool) {
         self.judge_routing(terms, opening, now);
-        let (variant, quirks, limits) = (terms.variant, &*terms.quirks, &*terms.limits);
-        let others = self.others(opening, limits);
+        let (variant, quirks, options) = (terms.variant, &*terms.quirks, &*terms.options);
+        let others = self.others(opening, options);
         let (mut updates, mut answered_end) = (Vec::new(), false);
         for (kind, subscription) in &mut self.types {
             let had_ended = subscription.end_question().has_ended();
-            let mut context = TimerContext { kind, at, quirks, limits, opening: &mut *opening, others, now };
+            let mut context = TimerContext { kind, at, quirks, options, opening: &mut *opening, others, now };
             updates.extend(subscription.on_time(variant, &mut context));
             answered_end |= !had_ended && subscription.end_question().has_ended();
         }
@@ -202,10 +202,10 @@ impl Subscriptions {
             if shows_life {
                 subscription.clear_one_version();
             }
-            if terms.limits.faults.has(Fault::DropOnDisconnect) {
+            if terms.options.faults.has(Fault::DropOnDisconnect) {
                 updates.extend(drop_everything(kind, subscription));
             }
-            if terms.limits.faults.has(Fault::ForgetNamesOnReconnect) {
+            if terms.options.faults.has(Fault::ForgetNamesOnReconnect) {
                 subscription.forget_names();
             }
         }
@@ -262,13 +262,13 @@ impl Subscriptions {
     }
 
     /// For a while, none of the types counts as finished while another is coming in.
-    pub(crate) fn others(&self, opening: &Opening, limits: &Limits) -> OtherTypes {
+    pub(crate) fn others(&self, opening: &Opening, options: &UpstreamOptions) -> OtherTypes {
         let news = self.types.values().filter_map(|of| of.progress().news()).max();
         let with_sets = self.types.values().filter(|of| of.wanted().has_sets());
-        let last = with_sets.filter_map(|of| of.progress().news()).max().map(|news| news + limits.settle_stated);
+        let last = with_sets.filter_map(|of| of.progress().news()).max().map(|news| news + options.settle_stated);
         let first = opening.first_response();
         let until = last.zip(first).map(|(last, first)| last.min(first + COMES_IN));
-        let fresh = news.zip(first).map(|(last, first)| (last + limits.settle_fresh).min(first + COMES_IN));
+        let fresh = news.zip(first).map(|(last, first)| (last + options.settle_fresh).min(first + COMES_IN));
         let [come_in_until, fresh_until] = [until, fresh].map(|at| at.unwrap_or(Moment::START));
         OtherTypes { come_in_until, fresh_until, news }
     }
@@ -281,7 +281,7 @@ impl Subscriptions {
     /// Whether the server has answered the first request of each routing type on this opening, or was silent about the rest although it
     /// is alive.
     pub(crate) fn has_answered_routing(&self, terms: &Terms) -> bool {
-        let all = terms.limits.faults.has(Fault::LateNamesHoldUpOrder);
+        let all = terms.options.faults.has(Fault::LateNamesHoldUpOrder);
         let waits = |of: &TypeSubscription| all && of.names().is_any_waiting();
         self.routing(terms.variant).all(|of| of.names().has_answered_first() && !waits(of))
     }
@@ -293,7 +293,7 @@ impl Subscriptions {
             return None;
         }
         let news = self.routing_news(terms.variant, opening);
-        let due = self.routing(terms.variant).filter_map(|of| first_answer_due(of, news, &terms.limits));
+        let due = self.routing(terms.variant).filter_map(|of| first_answer_due(of, news, &terms.options));
         due.filter(|at| *at > judged_at).min()
     }
 
@@ -306,7 +306,7 @@ impl Subscriptions {
         let within = terms.quirks.is_within_process();
         let routing = self.types.iter_mut().filter(|(kind, of)| is_routing(kind, of, terms.variant));
         for (_, subscription) in routing {
-            let Some(due) = first_answer_due(subscription, news, &terms.limits) else { continue };
+            let Some(due) = first_answer_due(subscription, news, &terms.options) else { continue };
             if now >= due && (within || opening.judge(due, now) == SilenceVerdict::Proven) {
                 subscription.end_first_answer();
             }
@@ -332,9 +332,9 @@ fn is_routing(kind: &Type, of: &TypeSubscription, variant: Variant) -> bool {
 }
 
 /// When a server that has sent no new routing since `news` has had the time to answer the first request.
-fn first_answer_due(of: &TypeSubscription, news: Option<Moment>, limits: &Limits) -> Option<Moment> {
+fn first_answer_due(of: &TypeSubscription, news: Option<Moment>, options: &UpstreamOptions) -> Option<Moment> {
     let written = of.wire().written().filter(|_| !of.names().has_answered_first())?;
-    Some(news.map_or(written, |news| news.max(written)) + limits.resource_timer)
+    Some(news.map_or(written, |news| news.max(written)) + options.resource_timer)
 }
 
 /// What [`Fault::DropOnDisconnect`] deletes.

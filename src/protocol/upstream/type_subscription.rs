@@ -17,9 +17,9 @@ use super::silence::{self, TimerContext};
 use super::wanted::Wanted;
 use crate::proto::{Request, Response};
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
+use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::{Class, NoRoom, Selector, Update};
 use crate::xds::{Name, Role};
 
@@ -102,8 +102,8 @@ impl TypeSubscription {
     }
 
     /// Whether nothing of the type is wanted, the server was sent that, and it has had time for its last responses.
-    pub(crate) fn is_over(&self, now: Moment, limits: &Limits) -> bool {
-        let sent = self.wire.is_acked() && now >= self.wire.last_sent_at() + limits.resource_timer;
+    pub(crate) fn is_over(&self, now: Moment, options: &UpstreamOptions) -> bool {
+        let sent = self.wire.is_acked() && now >= self.wire.last_sent_at() + options.resource_timer;
         !self.wanted.is_any() && (sent || !self.wire.is_opened())
     }
 
@@ -198,7 +198,7 @@ impl TypeSubscription {
             Variant::Delta => Request::Delta(wire.delta_request(context, is_first, wanted, names, |room| {
                 let knows_some = given.is_anything_to_state() || !second_request.is_empty();
                 let may_ask = knows_some && wanted.has_wildcard() && self.deliveries.may_show_end(context.quirks);
-                let is_off = context.limits.faults.has(Fault::EndIsNotAsked);
+                let is_off = context.options.faults.has(Fault::EndIsNotAsked);
                 let question = (may_ask && !is_off).then(|| context.made_up_name());
                 let question = question.filter(|name| room.take(version_bytes(name, UNKNOWN)));
                 if let Some(name) = &question {
@@ -236,14 +236,14 @@ impl TypeSubscription {
         self.wanted.end_fit();
     }
 
-    pub(crate) fn on_written(&mut self, now: Moment, quirks: &ServerQuirks, limits: &Limits) {
+    pub(crate) fn on_written(&mut self, now: Moment, quirks: &ServerQuirks, options: &UpstreamOptions) {
         if self.wire.is_opened() {
             self.wire.on_written(now);
             self.second_request.written(now);
             self.end_question.written(now);
-            self.names.left_written(now, limits.resource_timer);
+            self.names.left_written(now, options.resource_timer);
         }
-        let Some(lasting) = quirks.resource_timer(limits) else { return };
+        let Some(lasting) = quirks.resource_timer(options) else { return };
         // Collections have no timer: only the server knows what they contain (COLL-20).
         let globs = self.wanted.globs();
         self.names.written(now, lasting, |name| !globs.has(name));
@@ -269,9 +269,9 @@ impl TypeSubscription {
     }
 
     /// A poll for the type was not answered.
-    pub(crate) fn on_poll_failed(&mut self, failure: PollFailure, now: Moment, limits: &Limits) {
+    pub(crate) fn on_poll_failed(&mut self, failure: PollFailure, now: Moment, options: &UpstreamOptions) {
         self.poll_liveness = Liveness::default();
-        self.names.on_poll_failed(failure, now, limits);
+        self.names.on_poll_failed(failure, now, options);
     }
 
     /// Handles due timers.

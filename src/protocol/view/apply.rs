@@ -217,7 +217,7 @@ impl View {
 
     pub(super) fn remove_one(&mut self, kind: &Type, class: Class, key: &Name, word: Evidence, now: Moment) {
         let (revision, source) = (self.revision.next(), self.origin);
-        let limits = self.limits.clone();
+        let options = self.options.clone();
         let (old, followed) = (self.followed(kind, class, key), (kind.clone(), class, key.clone()));
         let member_only = class == Class::Named && !self.interest.has_name(kind, key);
         let table = self.resources(kind, class);
@@ -250,7 +250,7 @@ impl View {
         }
         let table = self.resources(kind, class);
         if changed {
-            table.trim_bodies(now, &limits);
+            table.trim_bodies(now, &options);
             self.note_change(&followed, old.as_ref(), now);
             self.changed(kind, class, key.clone(), revision, now);
         } else if class == Class::Named {

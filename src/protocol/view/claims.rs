@@ -8,7 +8,7 @@ use super::resource_table::{Entry, Presence};
 use super::sought_names::{Claimant, Insertion, SoughtNames};
 use super::{Completeness, NameChanged, View};
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
+use crate::protocol::view::options::ViewOptions;
 use crate::protocol::visits::visit;
 use crate::xds::{Name, Type};
 
@@ -53,20 +53,20 @@ pub(super) enum Told {
 
 impl Sought {
     /// Returns the answer if a server has given it already: the name does not exist.
-    fn insert(&mut self, session: SessionId, claim: Claim, limits: &Limits) -> Option<NameChanged> {
+    fn insert(&mut self, session: SessionId, claim: Claim, options: &ViewOptions) -> Option<NameChanged> {
         let Claimed::Name(class, name) = claim.of else {
             self.generation += u64::from(self.sets.insert(claim.kind));
             return None;
         };
         let names = self.names.entry((claim.kind.clone(), class)).or_default();
         let next = self.generation + 1;
-        match names.insert(session, &name, limits.sought_names, next) {
+        match names.insert(session, &name, options.sought_names, next) {
             Insertion::New => self.generation = next,
             Insertion::Known => {}
             Insertion::Absent(revision) => {
                 return Some(NameChanged { kind: claim.kind, name, revision, claimed: Some(class) });
             }
-            Insertion::NoRoom if limits.faults.has(Fault::DropClaimsWithoutRoom) => {}
+            Insertion::NoRoom if options.faults.has(Fault::DropClaimsWithoutRoom) => {}
             Insertion::NoRoom => {
                 // The end of the set answers for what has no room.
                 if class == Class::Wildcard && self.sets.insert(claim.kind.clone()) {
@@ -204,7 +204,7 @@ impl View {
                     wanted && !known
                 }
             };
-            if unknown && let Some(answer) = self.sought.insert(session, claim, &self.limits) {
+            if unknown && let Some(answer) = self.sought.insert(session, claim, &self.options) {
                 self.wakes.entry(session).or_default().push(answer);
             }
         }

@@ -40,14 +40,14 @@ impl<'a> Holds<'a> {
 
     /// Adds what is held back.
     pub fn add_waits(self, now: Moment, list: &mut WaitList) {
-        let limits = self.facts.limits();
-        self.order.add_waits(limits.reference_hold, now, list);
-        self.brakes.add_waits(&limits.brakes, now, list);
+        let options = self.facts.options();
+        self.order.add_waits(options.reference_hold, now, list);
+        self.brakes.add_waits(&options.brakes, now, list);
     }
 
     /// Returns the brakes that hold something, each with at most so many names.
     pub fn brakes(self, names: usize) -> Vec<BrakeReport> {
-        self.brakes.reports(&self.facts.limits().brakes, names)
+        self.brakes.reports(&self.facts.options().brakes, names)
     }
 
     /// Returns a number that changes with what the brakes hold.
@@ -62,7 +62,7 @@ impl<'a> Holds<'a> {
 
     /// Returns what another process needs to go on with the brakes.
     pub fn brake_state(self, now: Moment) -> BrakeState {
-        self.brakes.state(&self.facts.limits().brakes, now)
+        self.brakes.state(&self.facts.options().brakes, now)
     }
 
     /// Whether the order depends on authorities whose server is unreachable or has not sent its routing yet.
@@ -101,12 +101,12 @@ impl<'a> Holds<'a> {
     /// Returns what is held back of a name, of either class.
     pub(crate) fn of_name(self, kind: &Type, name: &Name) -> NameHolds {
         let Self { gate, brakes, order, facts } = self;
-        let (both, limits) = ([Class::Wildcard, Class::Named], facts.limits());
+        let (both, options) = ([Class::Wildcard, Class::Named], facts.options());
         let key = |class: Class| -> Key { (kind.clone(), class, name.clone()) };
-        let braked = |set: SetKey| brakes.times_of(&set, name, &limits.brakes);
+        let braked = |set: SetKey| brakes.times_of(&set, name, &options.brakes);
         NameHolds {
             is_wanted: facts.is_name_wanted(kind, name),
-            doomed: both.into_iter().find_map(|class| order.removal_times(&key(class), limits.reference_hold)),
+            doomed: both.into_iter().find_map(|class| order.removal_times(&key(class), options.reference_hold)),
             awaits: both.into_iter().find_map(|class| order.awaited_by(&key(class))),
             braked: both.into_iter().find_map(|class| facts.set_of(kind, class, name).and_then(braked)),
             is_behind_gate: gate.is_shut(kind),

@@ -9,8 +9,8 @@ use super::keys::{Selector, SessionId};
 use super::name_room::{NameRoom, Shares};
 use super::update::NoRoom;
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::view::options::ViewOptions;
 use crate::protocol::visits::visit;
 use crate::xds::{Name, Type};
 
@@ -38,7 +38,7 @@ pub(super) struct Interest {
     /// The limit for all resources, if they have reached it.
     full_cache: Option<usize>,
     changes: Vec<InterestChange>,
-    limits: Arc<Limits>,
+    options: Arc<ViewOptions>,
 }
 
 #[derive(Debug, Default)]
@@ -67,9 +67,9 @@ struct Watchers {
 }
 
 impl Interest {
-    pub(crate) fn new(limits: Arc<Limits>) -> Self {
+    pub(crate) fn new(options: Arc<ViewOptions>) -> Self {
         let (types, lingering, absent, room, list_limit, full_cache, changes) = Default::default();
-        Self { types, lingering, absent, room, list_limit, full_cache, changes, limits }
+        Self { types, lingering, absent, room, list_limit, full_cache, changes, options }
     }
 
     /// Sets how many bytes of names of one type a server takes in a request, if it takes whole lists.
@@ -114,7 +114,7 @@ impl Interest {
         if let Some(limit) = self.full_cache {
             return Err(NoRoom::InCache(limit));
         }
-        let limit = self.limits.names_per_view;
+        let limit = self.options.names_per_view;
         if !self.room.admits(session, self.lingering.len(), &Shares::of_names(limit)) {
             return Err(NoRoom::InView(limit));
         }
@@ -148,8 +148,8 @@ impl Interest {
         stream_ended: bool,
         now: Moment,
     ) {
-        let lingers_until = now + self.limits.linger;
-        let for_all = self.limits.faults.has(Fault::LeavingEndsItForAll);
+        let lingers_until = now + self.options.linger;
+        let for_all = self.options.faults.has(Fault::LeavingEndsItForAll);
         let Some(watchers) = self.watchers(kind, wanted) else { return };
         if for_all {
             watchers.sessions.retain(|watcher| *watcher == session);
@@ -177,7 +177,7 @@ impl Interest {
 
     /// Requests a name that sessions are expected to subscribe to shortly. It is dropped if none does.
     pub(crate) fn prefetch(&mut self, kind: &Type, name: &Name, now: Moment) {
-        self.expect(kind, &Selector::Name(name.clone()), now + self.limits.linger);
+        self.expect(kind, &Selector::Name(name.clone()), now + self.options.linger);
     }
 
     /// Requests what sessions are expected to subscribe to. It is dropped at a moment if none has.
@@ -247,7 +247,7 @@ impl Interest {
     pub(crate) fn awaits(&self, kind: &Type, wanted: &Selector) -> bool {
         let Some(of) = self.types.get(kind) else { return false };
         let may = |session: SessionId| {
-            self.absent.get(&session).is_none_or(|count| *count <= self.limits.absent_names_per_stream)
+            self.absent.get(&session).is_none_or(|count| *count <= self.options.absent_names_per_stream)
         };
         match wanted {
             Selector::Wildcard => of.wildcard.as_ref().is_some_and(|watchers| !watchers.sessions.is_empty()),
@@ -260,7 +260,7 @@ impl Interest {
     /// Returns how many sessions request more absent names than the limit.
     pub(crate) fn over_absent_limit(&self) -> usize {
         let counts = self.absent.values().inspect(|_| visit());
-        counts.filter(|count| **count > self.limits.absent_names_per_stream).count()
+        counts.filter(|count| **count > self.options.absent_names_per_stream).count()
     }
 
     /// Records whether a name is known to be absent. Then it does not linger.
@@ -294,8 +294,8 @@ impl Interest {
     /// much: it ends in parts, between which others are served.
     pub(crate) fn expire(&mut self, now: Moment) -> Vec<(Type, Selector)> {
         let mut expired = Vec::new();
-        while self.lingering.len() > self.limits.lingering
-            || self.room.is_above(self.limits.names_per_view)
+        while self.lingering.len() > self.options.lingering
+            || self.room.is_above(self.options.names_per_view)
             || self.full_cache.is_some()
             || expired.len() < ENDS_AT_ONCE && self.next_deadline().is_some_and(|until| until <= now)
         {

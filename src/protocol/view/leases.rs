@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::keys::Revision;
 use super::snapshot::Snapshot;
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::{AtomicMoment, Moment};
+use crate::protocol::view::options::ViewOptions;
 
 /// A session's claim on one snapshot. Dropping it releases the claim.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub struct Leases {
     pinned: Vec<Pinned>,
     /// When the next stream may end because it has missed removals.
     next_end: Moment,
-    limits: Arc<Limits>,
+    options: Arc<ViewOptions>,
 }
 
 #[derive(Debug)]
@@ -56,8 +56,8 @@ struct Pinned {
 
 impl Leases {
     /// Starts without leases.
-    pub fn new(limits: Arc<Limits>) -> Self {
-        Self { pinned: Vec::new(), next_end: Moment::START, limits }
+    pub fn new(options: Arc<ViewOptions>) -> Self {
+        Self { pinned: Vec::new(), next_end: Moment::START, options }
     }
 
     /// Leases the newest snapshot. If too many are leased already, joins the newest of those after `after`, which is what the
@@ -67,7 +67,7 @@ impl Leases {
         if let Some(pinned) = self.pinned.iter().find(|pinned| Arc::ptr_eq(&pinned.state, newest)) {
             return pinned.join(now);
         }
-        if self.pinned.len() >= self.limits.leased_states && !self.limits.faults.has(Fault::LeaseEveryState) {
+        if self.pinned.len() >= self.options.leased_states && !self.options.faults.has(Fault::LeaseEveryState) {
             // A session knows the changes up to its newest snapshot. Others may have leased later ones.
             let known = |revision| after < revision && revision <= newest.revision;
             let ahead = self.pinned.iter().filter(|pinned| known(pinned.state.revision));
@@ -111,7 +111,7 @@ impl Leases {
     }
 
     fn expire(&mut self, now: Moment) {
-        let patience = self.limits.lease_patience;
+        let patience = self.options.lease_patience;
         self.pinned.retain(|pinned| now - pinned.progressed() < patience);
     }
 }
@@ -155,7 +155,7 @@ mod tests {
 
     fn state(mark: u64) -> Arc<Snapshot> {
         let mark = (0..mark).fold(Revision::ZERO, |revision, _| revision.next());
-        Arc::new(Snapshot::new(mark, Arc::default(), BTreeMap::new(), Revision::ZERO, Default::default()))
+        Arc::new(Snapshot::new(mark, Arc::default(), BTreeMap::new(), Revision::ZERO, Default::default(), 0))
     }
 
     fn four_held(leases: &mut Leases) -> Vec<Lease> {

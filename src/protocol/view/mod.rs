@@ -17,6 +17,7 @@ mod keys;
 mod leases;
 mod missing;
 mod name_room;
+mod options;
 mod order;
 mod receipts;
 mod removal_history;
@@ -41,6 +42,7 @@ pub use interest::InterestChange;
 pub use keys::{Class, Revision, Selector, SessionId};
 pub(crate) use leases::Lease;
 pub use leases::{LeaseAccess, LeaseProgress, Leases};
+pub use options::ViewOptions;
 pub use order::OrderLosses;
 pub use removal_history::Forgotten;
 pub use resource_table::{AbsenceEvidence, Presence};
@@ -60,7 +62,6 @@ use self::row::Row;
 use self::stage::Surroundings;
 use self::update::Passed;
 use super::faults::Fault;
-use super::limits::Limits;
 use super::moment::{Moment, earliest};
 use crate::xds::{Authority, Name, Type, TypeTable};
 
@@ -114,7 +115,7 @@ pub struct View {
     table: Arc<TypeTable>,
     /// The type of clusters.
     clusters: Type,
-    limits: Arc<Limits>,
+    options: Arc<ViewOptions>,
 }
 
 /// A name of a session for which there is no room.
@@ -127,12 +128,12 @@ pub struct RefusedName {
 
 impl View {
     /// Starts empty, with an empty snapshot published.
-    pub fn new(table: Arc<TypeTable>, limits: Arc<Limits>) -> Self {
+    pub fn new(table: Arc<TypeTable>, options: Arc<ViewOptions>) -> Self {
         Self {
             revision: Revision::ZERO,
             tables: BTreeMap::new(),
             forgotten: Revision::ZERO,
-            interest: Interest::new(limits.clone()),
+            interest: Interest::new(options.clone()),
             refused_names: BTreeMap::new(),
             published: Arc::default(),
             wakes: BTreeMap::new(),
@@ -144,13 +145,13 @@ impl View {
             is_reattributed: false,
             origin: Origin::default(),
             sought: Sought::default(),
-            row: Row::new(limits.clone()),
+            row: Row::new(options.clone()),
             removals: RemovalHistory::default(),
             repeats: false,
             down: Arc::default(),
             clusters: table.clusters(),
             table,
-            limits,
+            options,
         }
     }
 
@@ -181,12 +182,12 @@ impl View {
     }
 
     fn row_and_surroundings(&mut self) -> (&mut Row, Surroundings<'_>) {
-        let Self { row, tables, interest, sought, table, clusters, limits, .. } = self;
-        (row, Surroundings::new((tables, table, clusters), interest, sought, limits))
+        let Self { row, tables, interest, sought, table, clusters, options, .. } = self;
+        (row, Surroundings::new((tables, table, clusters), interest, sought, options))
     }
 
     fn facts(&self) -> Facts<'_> {
-        Facts::new(&self.tables, &self.interest, &self.table, &self.clusters, &self.limits)
+        Facts::new(&self.tables, &self.interest, &self.table, &self.clusters, &self.options)
     }
 
     /// Returns what the stages hold, for those who ask.
@@ -325,7 +326,7 @@ impl View {
     pub fn publish(&mut self) -> Notifications {
         for (kind, received) in std::mem::take(&mut self.changed_wildcards) {
             if let Some(table) = self.tables.get_mut(&(kind.clone(), Class::Wildcard)) {
-                table.remember_version(&self.limits);
+                table.remember_version(&self.options);
                 if let Some(received) = received {
                     table.note_received(self.published.revision, self.revision, received);
                 }
@@ -355,7 +356,9 @@ impl View {
             "a change later than the snapshot"
         );
         let (down, tables, receipts) = (self.down.clone(), self.tables.clone(), self.receipts.clone());
-        self.published = Arc::new(Snapshot::new(self.revision, down, tables, self.forgotten, receipts));
+        let history_bytes = self.options.history_bytes;
+        let snapshot = Snapshot::new(self.revision, down, tables, self.forgotten, receipts, history_bytes);
+        self.published = Arc::new(snapshot);
     }
 
     /// Returns everything to request from a server that is opened now, each with whether it is cached already (FB-4).
@@ -447,8 +450,8 @@ impl View {
 
     /// Returns when [`View::on_time`] has something to do next.
     pub fn next_deadline(&self) -> Option<Moment> {
-        let tables = self.tables.values().filter_map(|table| table.next_deadline(&self.limits));
-        let waits = earliest(self.row.next_deadline(), self.removals.next_deadline(&self.limits));
+        let tables = self.tables.values().filter_map(|table| table.next_deadline(&self.options));
+        let waits = earliest(self.row.next_deadline(), self.removals.next_deadline(&self.options));
         earliest(tables.min(), earliest(self.interest.next_deadline(), waits))
     }
 
@@ -469,15 +472,15 @@ impl View {
             self.apply_passed(now);
         }
         for table in self.tables.values_mut() {
-            self.dirty |= table.trim_bodies(now, &self.limits);
+            self.dirty |= table.trim_bodies(now, &self.options);
         }
         let sets = self.tables.iter_mut().filter(|((_, class), _)| *class == Class::Wildcard).map(|(_, table)| table);
         let is_reachable = !self.down.contains(&Authority::TopLevel);
-        self.dirty |= self.removals.trim(sets.collect(), self.published.revision, is_reachable, &self.limits, now);
+        self.dirty |= self.removals.trim(sets.collect(), self.published.revision, is_reachable, &self.options, now);
     }
 
     fn forget(&mut self, kind: &Type, wanted: &Selector, now: Moment) {
-        if self.limits.faults.has(Fault::ServeForgottenNames) {
+        if self.options.faults.has(Fault::ServeForgottenNames) {
             return;
         }
         self.dirty = true;

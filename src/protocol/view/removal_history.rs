@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::keys::Revision;
 use super::resource_table::ResourceTable;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Clock, Moment};
+use crate::protocol::view::options::ViewOptions;
 
 #[derive(Debug, Default)]
 pub(super) struct RemovalHistory {
@@ -38,7 +38,7 @@ impl RemovalHistory {
         mut sets: Vec<&mut ResourceTable>,
         published: Revision,
         is_reachable: bool,
-        limits: &Limits,
+        options: &ViewOptions,
         now: Moment,
     ) -> bool {
         sets.retain(|set| set.removal_bytes() > 0);
@@ -51,7 +51,7 @@ impl RemovalHistory {
             self.published.clear();
             return false;
         }
-        let old = self.note(published, limits, now);
+        let old = self.note(published, options, now);
         let before = self.forgotten;
         for set in &mut sets {
             while set.oldest_removal().is_some_and(|oldest| oldest <= old) {
@@ -60,7 +60,7 @@ impl RemovalHistory {
             }
         }
         let mut bytes: usize = sets.iter().map(|set| set.removal_bytes()).sum();
-        while bytes > limits.history_bytes {
+        while bytes > options.history_bytes {
             let oldest = sets.iter_mut().filter_map(|set| Some((set.oldest_removal()?, set)));
             let Some((_, set)) = oldest.min_by_key(|(at, _)| *at).filter(|(at, _)| *at <= published) else { break };
             bytes -= set.removal_bytes();
@@ -76,7 +76,7 @@ impl RemovalHistory {
     }
 
     /// Notes a published revision. Returns the newest one that is too old.
-    fn note(&mut self, published: Revision, limits: &Limits, now: Moment) -> Revision {
+    fn note(&mut self, published: Revision, options: &ViewOptions, now: Moment) -> Revision {
         let passed = self.clock.read(now);
         let is_due = |(last, at): &(Revision, Duration)| *last < published && *at + APART <= passed;
         if self.published.back().is_none_or(is_due) {
@@ -84,7 +84,7 @@ impl RemovalHistory {
         }
         let mut old = Revision::ZERO;
         while let Some((revision, at)) = self.published.front()
-            && *at + limits.history_age <= passed
+            && *at + options.history_age <= passed
         {
             old = *revision;
             self.published.pop_front();
@@ -93,9 +93,9 @@ impl RemovalHistory {
     }
 
     /// Returns when removals are to be forgotten next because of their age.
-    pub(super) fn next_deadline(&self, limits: &Limits) -> Option<Moment> {
+    pub(super) fn next_deadline(&self, options: &ViewOptions) -> Option<Moment> {
         let (_, oldest) = self.published.front()?;
-        self.clock.when(*oldest + limits.history_age)
+        self.clock.when(*oldest + options.history_age)
     }
 }
 

@@ -20,8 +20,8 @@ use super::collections::{Collection, Collections};
 use super::keys::{Class, Revision};
 use super::receipts::Receipts;
 use super::update::Completeness;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::view::options::ViewOptions;
 use crate::protocol::visits::visit;
 use crate::xds::{Name, Resource, SetVersion};
 
@@ -256,13 +256,13 @@ impl ResourceTable {
     }
 
     /// Remembers the version that is published.
-    pub(super) fn remember_version(&mut self, limits: &Limits) {
+    pub(super) fn remember_version(&mut self, options: &ViewOptions) {
         let version = (self.content, self.full);
         if self.past.last() != Some(&version) {
             let past = Arc::make_mut(&mut self.past);
             past.retain(|known| *known != version);
             past.push(version);
-            past.drain(..past.len().saturating_sub(limits.past_versions));
+            past.drain(..past.len().saturating_sub(options.past_versions));
         }
     }
 
@@ -370,8 +370,8 @@ impl ResourceTable {
         self.from_disk > self.removed_since
     }
 
-    pub(super) fn next_deadline(&self, limits: &Limits) -> Option<Moment> {
-        let tombstone = self.bodies.peek().map(|oldest| oldest.at + limits.tombstone_age);
+    pub(super) fn next_deadline(&self, options: &ViewOptions) -> Option<Moment> {
+        let tombstone = self.bodies.peek().map(|oldest| oldest.at + options.tombstone_age);
         let death = self.expirations.first().map(|((at, _), ())| *at);
         earliest(death, tombstone)
     }

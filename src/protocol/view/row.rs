@@ -20,8 +20,8 @@ use super::order::{Order, OrderLosses};
 use super::stage::{Facts, Place, Stage, Surroundings, Unit, class_of};
 use super::update::{Origin, Passed, Update};
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::view::options::ViewOptions;
 use crate::xds::{Authority, Name, Resource, Type};
 
 /// The stages of a view.
@@ -34,7 +34,7 @@ pub(super) struct Row {
     added: BTreeMap<Place, Box<dyn Stage>>,
     /// What is on its way, the next last. Empty once the view has applied what came.
     under_way: Vec<Step>,
-    limits: Arc<Limits>,
+    options: Arc<ViewOptions>,
 }
 
 /// Something on its way, or that is to be done when all before it has been applied.
@@ -67,9 +67,9 @@ enum Step {
 }
 
 impl Row {
-    pub(super) fn new(limits: Arc<Limits>) -> Self {
+    pub(super) fn new(options: Arc<ViewOptions>) -> Self {
         let (gate, brakes, order) = Default::default();
-        Self { gate, brakes, order, added: BTreeMap::new(), under_way: Vec::new(), limits }
+        Self { gate, brakes, order, added: BTreeMap::new(), under_way: Vec::new(), options }
     }
 
     /// Lets a unit into the row, before the stages at a place.
@@ -148,7 +148,7 @@ impl Row {
                 self.pass_all(at, released.unwrap_or_default());
             }
             Step::ReleaseBraked => {
-                let passed = self.brakes.on_time(&self.limits.brakes, now);
+                let passed = self.brakes.on_time(&self.options.brakes, now);
                 self.follow_brakes(passed);
             }
             Step::ReleaseOrdered => {
@@ -193,7 +193,7 @@ impl Row {
                 view.prefetch_endpoints(&kind, &resources, now);
                 // While removals or changes wait, or clients have claims, all resources are applied: what waits depends on what is sent
                 // again.
-                let leaks = self.limits.faults.has(Fault::StarAnswersNames);
+                let leaks = self.options.faults.has(Fault::StarAnswersNames);
                 let all = self.order.is_any() || view.has_claims() || leaks;
                 Differences::of_set(kind, resources, &retain, origin, &view.facts(), all)
             }
@@ -210,7 +210,7 @@ impl Row {
         let Passed { origin, received, .. } = passed;
         if let Update::Upsert { kind, class, key, resource } = &passed.update {
             view.found(kind, *class, key);
-            let leaks = *class == Class::Wildcard && self.limits.faults.has(Fault::StarAnswersNames);
+            let leaks = *class == Class::Wildcard && self.options.faults.has(Fault::StarAnswersNames);
             if leaks && view.has_session_of(kind, key) {
                 let (kind, class, key, resource) = (kind.clone(), Class::Named, key.clone(), resource.clone());
                 view.found(&kind, class, &key);
@@ -276,7 +276,7 @@ impl Row {
 
     /// Returns when [`Self::on_time`] has something to do next.
     pub(super) fn next_deadline(&self) -> Option<Moment> {
-        let held = earliest(self.order.next_deadline(), self.brakes.next_deadline(&self.limits.brakes));
+        let held = earliest(self.order.next_deadline(), self.brakes.next_deadline(&self.options.brakes));
         earliest(held, self.added.values().filter_map(|stage| stage.next_deadline()).min())
     }
 
@@ -305,7 +305,7 @@ impl Row {
 
     /// Lets go what an operator has seen. Returns how many removals.
     pub(super) fn release_brakes(&mut self, release: Release, now: Moment) -> Result<usize, NotReleased> {
-        let (outcome, passed) = self.brakes.release(release, &self.limits.brakes, now);
+        let (outcome, passed) = self.brakes.release(release, &self.options.brakes, now);
         self.follow_brakes(passed);
         outcome
     }
@@ -313,7 +313,7 @@ impl Row {
     /// Goes on with the brakes of another process. Names that are not present are left out: the tables are restored first.
     pub(super) fn restore_brakes(&mut self, state: &BrakeState, facts: &Facts, now: Moment) {
         let is_present = |(kind, of): &SetKey, name: &Name| facts.resource(kind, class_of(of), name).is_some();
-        self.brakes.restore(state, facts.types(), &self.limits.brakes, is_present, now);
+        self.brakes.restore(state, facts.types(), &self.options.brakes, is_present, now);
     }
 
     /// Returns what the stages hold, for those who ask.
@@ -334,7 +334,7 @@ impl Row {
     /// Returns what another process needs to go on with the brakes, if what is held has changed since the last call: nothing else of it would be
     /// news.
     pub(super) fn take_brake_state(&mut self, now: Moment) -> Option<BrakeState> {
-        self.brakes.take_news().then(|| self.brakes.state(&self.limits.brakes, now))
+        self.brakes.take_news().then(|| self.brakes.state(&self.options.brakes, now))
     }
 
     /// Records the authorities of `Sources::unsteady`. While an authority is unsteady, no wait in it runs out.

@@ -92,7 +92,7 @@ impl View {
         for set in &sets {
             self.expect_restored(set, until);
         }
-        let known = match self.limits.faults.has(Fault::DiskIsComplete) {
+        let known = match self.options.faults.has(Fault::DiskIsComplete) {
             true => Completeness::Complete,
             false => Completeness::Settled,
         };

@@ -9,7 +9,6 @@ use super::keys::{Class, Revision};
 use super::receipts::Receipts;
 use super::resource_table::{Presence, ResourceTable};
 use super::update::NamedError;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::xds::{Authority, Name, Resource, Role, SetVersion, Type};
 
@@ -42,6 +41,8 @@ pub struct Snapshot {
     tables: Vec<((Type, Class), ResourceTable)>,
     /// When the last `*` set was forgotten.
     forgotten: Revision,
+    /// Whether so much was removed that the oldest removals may be forgotten soon.
+    forgets_soon: bool,
     receipts: Receipts,
     batches: Batches,
 }
@@ -53,9 +54,12 @@ impl Snapshot {
         tables: BTreeMap<(Type, Class), ResourceTable>,
         forgotten: Revision,
         receipts: Receipts,
+        history_bytes: usize,
     ) -> Self {
+        let sets = tables.iter().filter(|((_, class), _)| *class == Class::Wildcard);
+        let forgets_soon = sets.map(|(_, table)| table.removal_bytes()).sum::<usize>() > history_bytes / 2;
         let tables = tables.into_iter().collect();
-        Self { revision: mark, down, tables, forgotten, receipts, batches: Batches::default() }
+        Self { revision: mark, down, tables, forgotten, forgets_soon, receipts, batches: Batches::default() }
     }
 
     /// Returns when the change of a name was received, by its revision.
@@ -70,10 +74,8 @@ impl Snapshot {
     }
 
     /// Whether so much was removed that the oldest removals may be forgotten soon: whoever can be sent them had better be.
-    pub(crate) fn forgets_soon(&self, limits: &Limits) -> bool {
-        let sets = self.tables().filter(|(_, class, _)| *class == Class::Wildcard);
-        let bytes: usize = sets.map(|(_, _, table)| table.removal_bytes()).sum();
-        bytes > limits.history_bytes / 2
+    pub(crate) fn forgets_soon(&self) -> bool {
+        self.forgets_soon
     }
 
     /// Returns how often a server gave what another one had given. Snapshots that differ in that alone have one revision.
@@ -211,7 +213,6 @@ mod tests {
 
     use super::*;
     use crate::proto::{Any, discovery};
-    use crate::protocol::limits::Limits;
     use crate::protocol::moment::Moment;
     use crate::protocol::view::{Completeness, InterestChange, Selector, SessionId, Update, View};
     use crate::xds::{BodyStore, TypeTable};
@@ -222,7 +223,7 @@ mod tests {
     fn view() -> (View, Type) {
         let table = Arc::new(TypeTable::new());
         let kind = table.resolve(URL);
-        let mut view = View::new(table, Arc::new(Limits::default()));
+        let mut view = View::new(table, Arc::default());
         let wanted = InterestChange { kind: kind.clone(), selector: Selector::Wildcard, on: true };
         view.change_interest(SessionId(1), wanted, Moment::START);
         (view, kind)

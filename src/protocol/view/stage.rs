@@ -10,8 +10,8 @@ use super::keys::{Class, Key, Selector, SetKey};
 use super::order::removals::DeferredRemovals;
 use super::resource_table::{Entry, ResourceTable};
 use super::update::{Completeness, Origin, Update};
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::view::options::ViewOptions;
 use crate::xds::{Name, Resource, Role, Type, TypeTable};
 
 /// What a server said at once, or what a stage lets on of that.
@@ -64,7 +64,7 @@ pub struct Facts<'a> {
     interest: &'a Interest,
     types: &'a TypeTable,
     clusters: &'a Type,
-    limits: &'a Limits,
+    options: &'a ViewOptions,
     /// What upstream has removed and a stage after the one that judges lets stay.
     removed: Option<&'a DeferredRemovals>,
 }
@@ -76,9 +76,9 @@ impl<'a> Facts<'a> {
         interest: &'a Interest,
         types: &'a TypeTable,
         clusters: &'a Type,
-        limits: &'a Limits,
+        options: &'a ViewOptions,
     ) -> Self {
-        Self { tables, interest, types, clusters, limits, removed: None }
+        Self { tables, interest, types, clusters, options, removed: None }
     }
 
     /// Lets those that judge see which removals wait in a later stage.
@@ -86,8 +86,8 @@ impl<'a> Facts<'a> {
         Self { removed: Some(removed), ..self }
     }
 
-    pub(super) fn limits(&self) -> &'a Limits {
-        self.limits
+    pub(super) fn options(&self) -> &'a ViewOptions {
+        self.options
     }
 
     pub(super) fn types(&self) -> &'a TypeTable {
@@ -204,7 +204,7 @@ pub(super) struct Surroundings<'a> {
     sought: &'a mut Sought,
     types: &'a TypeTable,
     clusters: &'a Type,
-    limits: &'a Limits,
+    options: &'a ViewOptions,
 }
 
 impl<'a> Surroundings<'a> {
@@ -212,13 +212,13 @@ impl<'a> Surroundings<'a> {
         (tables, types, clusters): (&'a BTreeMap<(Type, Class), ResourceTable>, &'a TypeTable, &'a Type),
         interest: &'a mut Interest,
         sought: &'a mut Sought,
-        limits: &'a Limits,
+        options: &'a ViewOptions,
     ) -> Self {
-        Self { tables, interest, sought, types, clusters, limits }
+        Self { tables, interest, sought, types, clusters, options }
     }
 
     pub(super) fn facts(&self) -> Facts<'_> {
-        Facts::new(self.tables, self.interest, self.types, self.clusters, self.limits)
+        Facts::new(self.tables, self.interest, self.types, self.clusters, self.options)
     }
 
     pub(super) fn found(&mut self, kind: &Type, class: Class, name: &Name) {

@@ -75,8 +75,8 @@ mod tests {
 
     use super::*;
     use crate::proto::{Any, discovery};
-    use crate::protocol::limits::Limits;
     use crate::protocol::moment::Moment;
+    use crate::protocol::view::ViewOptions;
     use crate::protocol::view::{BrakeRules, Class, Evidence, InterestChange, Retain, Selector, SessionId, Update};
     use crate::protocol::visits::take_visits;
     use crate::xds::{BodyStore, Resource};
@@ -90,8 +90,8 @@ mod tests {
     fn view_of(count: usize) -> (View, Arc<TypeTable>) {
         let table = Arc::new(TypeTable::new());
         let brakes = BrakeRules { types: [CLUSTERS.into()].into(), share: 10, count: 1, ..BrakeRules::default() };
-        let limits = Limits { brakes, reference_hold: Duration::ZERO, ..Limits::default() };
-        let mut view = View::new(table.clone(), limits.into());
+        let options = ViewOptions { brakes, reference_hold: Duration::ZERO, ..ViewOptions::default() };
+        let mut view = View::new(table.clone(), options.into());
         let [clusters, listeners, secrets] = [CLUSTERS, LISTENERS, SECRETS].map(|kind| table.resolve(kind));
         let names: Vec<_> = (0..2 * count).map(|number| format!("r{number:06}")).collect();
         let store = BodyStore::default();

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::clients::HoldingsSource;
-use crate::protocol::limits::truncate;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Answers;
+use crate::xds::truncate;
 use crate::xds::{Name, Type, VersionText};
 
 /// A session whose answers can be counted. This takes the session's lock, and no other.

@@ -383,7 +383,7 @@ impl SessionHandle {
 
     /// Returns the time limit of a fetch, unless its transport sets another.
     pub(crate) fn fetch_timeout(&self) -> Duration {
-        self.lock().limits().fetch_timeout
+        self.lock().options().fetch_timeout
     }
 
     /// Waits until there is something to send beyond what the client has received.

@@ -7,7 +7,6 @@ use futures_util::FutureExt;
 use super::*;
 use crate::proto::Any;
 use crate::proto::discovery::{self, DeltaDiscoveryRequest};
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::{Client, Step};
 use crate::protocol::view::{Claim, Claimed, Class, InterestChange, Selector, Update, View};
@@ -41,7 +40,7 @@ impl Bench {
 
     fn counted_by(tally: Arc<ProcessCounters>, room: usize) -> Self {
         let (owner, commands) = mpsc::channel(room);
-        let (table, clock, limits) = (Arc::new(TypeTable::new()), Clock::starting_now(), Arc::<Limits>::default());
+        let (table, clock) = (Arc::new(TypeTable::new()), Clock::starting_now());
         let parts = SessionParts {
             id: SessionId(1),
             variant: Variant::Delta,
@@ -50,7 +49,7 @@ impl Bench {
             key: String::new(),
             is_stream: true,
             peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
-            published: Arc::new(Published::new(limits.clone(), 1)),
+            published: Arc::new(Published::new(Arc::default(), 1)),
             owner,
             clock,
             tally,
@@ -58,7 +57,7 @@ impl Bench {
             nacks: Arc::default(),
             clients: Arc::default(),
         };
-        let handle = SessionHandle::new(parts, Session::new(Client::plain(Variant::Delta), table, limits));
+        let handle = SessionHandle::new(parts, Session::new(Client::plain(Variant::Delta), table, Arc::default()));
         Self { handle, commands, woken: Arc::default() }
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::protocol::limits::truncate;
+use crate::xds::truncate;
 
 /// A sort of span, with the attributes that each span of it has.
 #[derive(Debug)]

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::ViewTask;
-use crate::protocol::limits::truncate;
 use crate::protocol::upstream::{ReceivedResponse, ResponseSummary};
 use crate::protocol::view::{NameChanged, Notifications, Revision, SessionId, View};
 use crate::relay::counters::ProcessCounters;
 use crate::relay::traces::{ChangeFacts, OpenChange, SpanIds, SpanTime, Tracer};
 use crate::xds::Type;
+use crate::xds::truncate;
 
 pub(crate) struct TracedChanges {
     counters: Arc<ProcessCounters>,

@@ -44,10 +44,10 @@ use super::server_log::ServerLog;
 use super::session_handle::{SessionHandle, SessionParts};
 use super::view_quota::IdentityQuotas;
 use crate::proto::Request;
-use crate::protocol::limits::Limits;
-use crate::protocol::session::{Authorities, Client, Identity, IdentityError, Session};
+use crate::protocol::session::{Authorities, Client, Identity, IdentityError, Session, SessionOptions};
 use crate::protocol::sources::Plan;
-use crate::protocol::view::{Class, ResourceTable};
+use crate::protocol::upstream::UpstreamOptions;
+use crate::protocol::view::{Class, ResourceTable, ViewOptions};
 use crate::xds::{
     Access, BodyStore, Clearance, KeyRule, Name, Peer, Permit, SharingKey, StatedVersionsStore, TypeTable,
 };
@@ -58,7 +58,9 @@ pub(crate) struct Views {
     access: Access,
     permissions: Arc<LivePermissions>,
     table: Arc<TypeTable>,
-    limits: Arc<Limits>,
+    session_options: Arc<SessionOptions>,
+    view_options: Arc<ViewOptions>,
+    stream_options: Arc<UpstreamOptions>,
     plan: Arc<Plan>,
     authorities: Authorities,
     connectors: Arc<[SharedConnector]>,
@@ -112,7 +114,7 @@ impl Views {
             table,
             access,
             permissions,
-            limits,
+            protocol,
             stated_versions_bytes,
             plan,
         } = options;
@@ -126,8 +128,10 @@ impl Views {
             permissions: Arc::new(LivePermissions::new(permissions)),
             counters: Arc::new(ProcessCounters::new(table.clone(), clock)),
             table,
-            incidents: Arc::new(Incidents::with_brakes(limits.brakes.types.iter().map(|name| &**name))),
-            limits: Arc::new(limits),
+            incidents: Arc::new(Incidents::with_brakes(protocol.view.brakes.types.iter().map(|name| &**name))),
+            session_options: Arc::new(protocol.session),
+            view_options: Arc::new(protocol.view),
+            stream_options: Arc::new(protocol.upstream),
             authorities: Arc::new(plan.authorities.keys().cloned().collect()),
             reachability: Arc::new(SharedReachability::of(plan.servers.len())),
             readiness: Arc::default(),
@@ -255,7 +259,7 @@ impl Views {
         let clearance = self.clearance(peer, &identity);
         let only = only.map(|name| self.table.resolve(name));
         let client = Client { clearance, is_view: self.is_hub, ..Client::of_node(node, variant, only) };
-        let session = Session::new(client, self.table.clone(), self.limits.clone());
+        let session = Session::new(client, self.table.clone(), self.session_options.clone());
         let session = session.with_identity(identity).with_authorities(self.authorities.clone());
         let handle = SessionHandle::new(place, session);
         commands.send(Command::Join(Box::new(Member::new(handle.clone(), stay)))).await.ok()?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::protocol::limits::Limits;
+use crate::protocol::options::ProtocolOptions;
 use crate::protocol::session::Variant;
 use crate::protocol::sources::Plan;
 use crate::relay::view_quota::ViewQuota;
@@ -25,7 +25,7 @@ pub struct ViewsOptions {
     pub(crate) table: TypeTable,
     pub(crate) access: Access,
     pub permissions: Permissions,
-    pub limits: Limits,
+    pub protocol: ProtocolOptions,
     /// Memory for what all clients state that they hold, until it is judged.
     pub(crate) stated_versions_bytes: usize,
     pub(crate) plan: Plan,

@@ -130,7 +130,7 @@ impl Views {
         let now = self.clock.now();
         let SavedView { key, sets, brakes, counts_for_readiness, age } = saved;
         let answered = if counts_for_readiness { authorities_of(&sets) } else { BTreeSet::new() };
-        let mut view = View::new(self.table.clone(), self.limits.clone());
+        let mut view = View::new(self.table.clone(), self.view_options.clone());
         view.restore(sets, now + keep, now);
         view.restore_brakes(&brakes, now);
         let from_disk = FromDisk { answered, age, loaded: Some(Instant::now()) };

@@ -29,13 +29,14 @@ impl Views {
             key.parts(&self.rule).into_iter().map(|(field, value)| (field.to_string(), value)).collect();
         let values = view_values(fields.iter().map(|(_, value)| value.as_str()));
         let of_relay = first.node().is_some_and(|node| Client::is_relay(node));
-        let (table, limits) = (self.table.clone(), self.limits.clone());
+        let (table, options) = (self.table.clone(), self.view_options.clone());
         let (sender, commands) = mpsc::channel(1024);
         let active = Arc::new(AtomicUsize::new(self.plan.top.servers.first().copied().unwrap_or_default()));
-        let begins_empty = || WaitingView::new(View::new(table.clone(), limits.clone()), FromDisk::default());
+        let begins_empty = || WaitingView::new(View::new(table.clone(), options.clone()), FromDisk::default());
         let WaitingView { view, from_disk, fallen, life } = self.waiting.take(key).unwrap_or_else(begins_empty);
-        let published = Arc::new(Published::new(limits.clone(), life));
-        let mut sources = Sources::new(self.plan.clone(), key.upstream_node(), table.clone(), limits);
+        let published = Arc::new(Published::new(options.clone(), life));
+        let mut sources =
+            Sources::new(self.plan.clone(), key.upstream_node(), table.clone(), self.stream_options.clone());
         sources.go_on_fallen(fallen);
         let known = from_disk.clone();
         published.replace(view.snapshot());
@@ -56,7 +57,7 @@ impl Views {
             order_metrics: Default::default(),
             published: published.clone(),
             store: self.store.clone(),
-            cached_bytes_limit: self.limits.cached_bytes,
+            cached_bytes_limit: self.view_options.cached_bytes,
             incidents: self.incidents.clone(),
             limits: self.counters.limits.clone(),
             left_out_lines: LogPace::of_client(),
@@ -72,7 +73,7 @@ impl Views {
             reopenings: Reopenings::default(),
             interest_applied: Vec::new(),
             traced: TracedChanges::of(self.counters.clone()),
-            faults: self.limits.faults,
+            faults: self.view_options.faults,
         };
         tokio::spawn(owner.run_supervised());
         let (stay, maker) = (Stay::default(), by.quota.clone());

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use super::Views;
 use super::saved::{FromDisk, WaitingView, authorities_of};
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::sources::Plan;
+use crate::protocol::view::ViewOptions;
 use crate::protocol::view::{BrakeState, Class, Origin, SavedResource, SavedSet, Snapshot, View};
 use crate::relay::counters::ProcessCounters;
 use crate::relay::published::NotedBrakes;
@@ -35,7 +35,7 @@ struct Estate {
 /// What a view needs of its configuration to begin with an estate.
 struct Heir {
     table: Arc<TypeTable>,
-    limits: Arc<Limits>,
+    options: Arc<ViewOptions>,
     plan: Arc<Plan>,
     servers: Vec<String>,
     now: Moment,
@@ -46,7 +46,7 @@ impl Views {
     /// Makes these the views that follow earlier ones. What belongs to the process goes on: counters, bodies, the list of clients, the
     /// permissions in force, readiness. What an earlier view leaves is kept for as long as `keep` without a client.
     pub(crate) fn after(self, earlier: &Arc<Self>, keep: Duration) -> Self {
-        let braked = self.limits.brakes.types.iter().map(|name| &**name);
+        let braked = self.view_options.brakes.types.iter().map(|name| &**name);
         earlier.incidents.brakes.add_types(braked);
         let process = Self {
             incidents: earlier.incidents.clone(),
@@ -183,7 +183,7 @@ impl Views {
     fn heir(&self) -> Heir {
         Heir {
             table: self.table.clone(),
-            limits: self.limits.clone(),
+            options: self.view_options.clone(),
             plan: self.plan.clone(),
             servers: self.servers().collect(),
             now: self.clock.now(),
@@ -206,7 +206,7 @@ impl Heir {
         };
         let is_from_disk = estate.snapshot.tables().any(|(_, _, table)| table.loaded_from_disk() > 0);
         let age = estate.from_disk.unheard().filter(|_| is_from_disk);
-        let mut view = View::new(self.table.clone(), self.limits.clone());
+        let mut view = View::new(self.table.clone(), self.options.clone());
         view.restore(sets, self.now + self.keep, self.now);
         view.restore_brakes(&self.placed_brakes(&estate.brakes, &places), self.now);
         let from_disk = FromDisk { answered, age, loaded: Some(Instant::now()) };

@@ -13,6 +13,7 @@ use prost::Message;
 use super::*;
 use crate::proto::discovery::DeltaDiscoveryRequest;
 use crate::proto::node::Node;
+use crate::protocol::options::ProtocolOptions;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::ServerQuirks;
 
@@ -50,7 +51,7 @@ fn options() -> ViewsOptions {
         table: TypeTable::new(),
         access: Access::default(),
         permissions: crate::xds::Permissions::default(),
-        limits: Limits::default(),
+        protocol: ProtocolOptions::default(),
         stated_versions_bytes: 1 << 20,
         plan: Plan::single(Variant::Delta, ServerQuirks::default()),
     }

@@ -13,8 +13,8 @@ use super::super::records::ViewRecord;
 use super::super::save::{Contents, Current, Form, Saved, ViewId};
 use super::super::sealing::SealingKey;
 use crate::proto::{Any, discovery};
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::view::ViewOptions;
 use crate::protocol::view::{
     Class, Completeness, Evidence, InterestChange, Origin, Retain, Selector, SessionId, Update, View,
 };
@@ -61,8 +61,8 @@ impl World {
     pub(super) fn add_view(&mut self, number: usize) {
         let node = crate::proto::node::Node { cluster: format!("cluster {number}"), ..Default::default() };
         let key = KeyRule::default().key(&prost::Message::encode_to_vec(&node)).unwrap();
-        let limits = Limits { history_bytes: 1300, ..Limits::default() };
-        let mut view = View::new(self.table.clone(), Arc::new(limits));
+        let options = ViewOptions { history_bytes: 1300, ..ViewOptions::default() };
+        let mut view = View::new(self.table.clone(), Arc::new(options));
         for kind in [CDS, EDS, SECRETS] {
             let kind = self.table.resolve(kind);
             view.change_interest(SessionId(1), on(&kind, Selector::Wildcard, true), Moment::START);

@@ -9,7 +9,7 @@ impl World {
         let client = client_of(profile, variant, wrappers);
         let (id, session) = self.new_session(client.clone(), node);
         let mut pretend = Pretend::new(id, key, node, profile, client, session);
-        pretend.judge.short_memory = self.limits.tombstone_bytes < 1000;
+        pretend.judge.short_memory = self.options.view.tombstone_bytes < 1000;
         if profile == Profile::Envoy {
             pretend.wish(Kind::Cluster).wildcard = true;
             pretend.open(Kind::Cluster, Return::Fresh);
@@ -30,7 +30,7 @@ impl World {
         let identity =
             Identity::of(self.rule.clone(), weir::xds::Permissions::default(), peer, &encoded_node(node, self.next_id))
                 .unwrap();
-        let session = Session::new(client, table(), self.limits.clone()).with_identity(identity);
+        let session = Session::new(client, table(), self.options.session.clone().into()).with_identity(identity);
         (SessionId(self.next_id), session)
     }
 

@@ -15,8 +15,8 @@ use weir::proto::Request;
 use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::proto::node::Node;
 use weir::protocol::faults::{Fault, Faults};
-use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Ack, Client, CloseReason, Identity, Session, Step, Variant};
 use weir::protocol::upstream::ViewContext;
 use weir::protocol::view::{Class, Evidence, Selector, SessionId, Update};
@@ -46,7 +46,7 @@ pub struct World {
     trace: bool,
     epoch: u64,
     store: BodyStore,
-    limits: Arc<Limits>,
+    options: Arc<ProtocolOptions>,
     next_id: u64,
     rule: Arc<KeyRule>,
     keys: Vec<SharingKey>,
@@ -54,7 +54,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(upstream: Variant, faults: Faults, change: impl FnOnce(&mut Limits)) -> Self {
+    pub fn new(upstream: Variant, faults: Faults, change: impl FnOnce(&mut ProtocolOptions)) -> Self {
         Self::with_requests(upstream, false, faults, change)
     }
 
@@ -63,15 +63,19 @@ impl World {
         upstream: Variant,
         small_requests: bool,
         faults: Faults,
-        change: impl FnOnce(&mut Limits),
+        change: impl FnOnce(&mut ProtocolOptions),
     ) -> Self {
         // Nothing in these histories is slower than this.
         let second_silence = Duration::from_secs(7200);
         // `tests/order.rs` tests what waits for other changes.
         let reference_hold = Duration::ZERO;
-        let mut limits = Limits { faults, second_silence, reference_hold, ..Limits::default() };
-        change(&mut limits);
-        let limits = Arc::new(limits);
+        let mut options = ProtocolOptions::default().with(|options| {
+            options.plant(faults);
+            options.upstream.second_silence = second_silence;
+            options.hold_referenced(reference_hold);
+        });
+        change(&mut options);
+        let options = Arc::new(options);
         let rule = match faults.has(Fault::KeyWithoutMetadata) {
             true => KeyRule::of(vec![KeyField::Cluster]),
             false => KeyRule::default(),
@@ -79,7 +83,7 @@ impl World {
         let rule = Arc::new(rule);
         let keys: Vec<_> = (0..KEYS).map(|node| rule.key(&encoded_node(node, 0)).unwrap()).collect();
         let units =
-            keys.iter().map(|key| UnitRig::new(upstream, small_requests, key.upstream_node(), &limits)).collect();
+            keys.iter().map(|key| UnitRig::new(upstream, small_requests, key.upstream_node(), &options)).collect();
         Self {
             now: Moment::START + Duration::from_secs(1),
             truths: vec![Truth::default(); KEYS.into()],
@@ -91,7 +95,7 @@ impl World {
             trace: std::env::var_os("WEIR_TRACE").is_some(),
             epoch: 1,
             store: BodyStore::default(),
-            limits,
+            options,
             next_id: 0,
             rule,
             keys,

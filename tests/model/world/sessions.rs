@@ -89,7 +89,7 @@ impl World {
         let before = rig.leases.count();
         let working_on = client.session.leased_revision();
         client.judge.on_poll(rig.view(&state), self.now);
-        let late = self.limits.faults.has(Fault::MarksBeforeSnapshot) && !client.inbox.is_empty();
+        let late = self.options.session.faults.has(Fault::MarksBeforeSnapshot) && !client.inbox.is_empty();
         let marks = if late { std::mem::take(&mut client.inbox) } else { Vec::new() };
         client.read_inbox();
         let mut step = client.bounded.poll(&mut client.session, &state, &mut rig.leases, self.now);
@@ -108,7 +108,7 @@ impl World {
         }
         match step {
             Step::Reply(reply) => {
-                let limit = self.limits.leased_states;
+                let limit = self.options.view.leased_states;
                 let joined = working_on.is_none() && reply.revision < state.revision && before >= limit;
                 self.coverage.note_if(joined, Event::LeaseJoined);
                 self.coverage.note_if(working_on.is_some_and(|mark| mark < reply.revision), Event::LeaseRevoked);
@@ -132,7 +132,7 @@ impl World {
                 })?;
                 client.replies.push_back(*reply);
                 let footprint = client.session.footprint();
-                let nonces = self.limits.answers * client.judge.kinds().count();
+                let nonces = self.options.session.answers * client.judge.kinds().count();
                 ensure(footprint.answers <= nonces, || format!("a session keeps {footprint:?}"))?;
                 let kept = footprint.names + footprint.pending + footprint.stated;
                 let allowed = 3 * client.judge.allowance() + 8;

@@ -176,7 +176,7 @@ impl World {
     pub(super) fn sit(&mut self, place: Place, client: Client, holder: Holder) {
         let variant = client.variant;
         let seat = Seat {
-            session: Session::new(client, table(), self.limits.clone()),
+            session: Session::new(client, table(), self.protocol.session.clone().into()),
             holder,
             variant,
             bounded: Bounded::default(),

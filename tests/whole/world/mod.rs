@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use weir::proto::{Request, Response};
 use weir::protocol::faults::Faults;
-use weir::protocol::limits::Limits;
 use weir::protocol::moment::Moment;
+use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::Reply;
 use weir::protocol::view::SessionId;
 
@@ -40,7 +40,7 @@ pub struct World {
     pub streams: BTreeMap<LinkKey, ServerStream>,
     pub clients: Vec<Client>,
     pub judge: Judge,
-    limits: Arc<Limits>,
+    protocol: Arc<ProtocolOptions>,
     next_id: u64,
     next_opening: u64,
     next_serial: u32,
@@ -140,8 +140,8 @@ impl World {
         let mut random = Random::of(number);
         let mut options = Options::of(&mut random, faults);
         steer(&mut options, &mut random);
-        let limits = Arc::new(options.limits.clone());
-        let tiers = (0..options.tiers).map(|tier| Tier::new(options.plan(tier), limits.clone())).collect();
+        let protocol = Arc::new(options.protocol.clone());
+        let tiers = (0..options.tiers).map(|tier| Tier::new(options.plan(tier), protocol.clone())).collect();
         let mut world = Self {
             random,
             options,
@@ -153,7 +153,7 @@ impl World {
             streams: BTreeMap::new(),
             clients: Vec::new(),
             judge: Judge::default(),
-            limits,
+            protocol,
             next_id: 0,
             next_opening: 0,
             next_serial: 0,

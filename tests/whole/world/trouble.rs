@@ -86,7 +86,7 @@ impl World {
                     [Health::Fine, Health::Fine, Health::Refuses, Health::Hangs, Health::Mute, Health::Rejects];
                 let health = match self.random.pick(&states) {
                     // A server that is mute for longer than the second silence counts as one that has nothing.
-                    Health::Mute if self.options.limits.second_silence < MUTE => Health::Hangs,
+                    Health::Mute if self.options.protocol.upstream.second_silence < MUTE => Health::Hangs,
                     health => health,
                 };
                 self.set_health(server, health);
@@ -208,7 +208,7 @@ impl World {
         for session in sessions {
             self.end_session(Place { tier, session }, "the relay stops");
         }
-        self.tiers[tier] = Tier::new(self.options.plan(tier), self.limits.clone());
+        self.tiers[tier] = Tier::new(self.options.plan(tier), self.protocol.clone());
     }
 
     pub(super) fn restarted(&mut self, tier: usize, saved: Saved) {

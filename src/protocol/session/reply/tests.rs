@@ -5,7 +5,6 @@ use bytes::Bytes;
 use super::*;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Resource as Wrapper, Status};
 use crate::proto::{Any, Request};
-use crate::protocol::limits::Limits;
 use crate::protocol::session::{Answered, Client, Reply, Session, Step, Variant};
 use crate::protocol::view::{Class, Evidence, Leases, NameChanged, Origin, Retain, SessionId, Update, View};
 use crate::xds::{BodyStore, Clearance, Resource, Type, TypeTable};
@@ -34,10 +33,10 @@ fn after(seconds: f64) -> Option<Duration> {
 
 impl Bench {
     fn new(variant: Variant) -> Self {
-        let (table, limits) = (Arc::new(TypeTable::new()), Arc::new(Limits::default()));
+        let table = Arc::new(TypeTable::new());
         let client = Client { clearance: Clearance::default(), ..Client::of_node(&[], variant, None) };
-        let session = Session::new(client, table.clone(), limits.clone());
-        let (view, leases) = (View::new(table.clone(), limits.clone()), Leases::new(limits));
+        let session = Session::new(client, table.clone(), Arc::default());
+        let (view, leases) = (View::new(table.clone(), Arc::default()), Leases::new(Arc::default()));
         Self { view, session, leases, table, store: BodyStore::default(), variant }
     }
 

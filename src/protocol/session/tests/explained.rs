@@ -3,6 +3,7 @@
 use super::*;
 use crate::proto::code::UNAVAILABLE;
 use crate::protocol::session::delays::DelayReason;
+use crate::protocol::view::ViewOptions;
 use crate::protocol::view::{AbsenceEvidence, NamedError};
 use crate::xds::{Access, AccessRule, NamePattern};
 
@@ -234,7 +235,8 @@ fn an_error_of_a_name_without_a_value_is_no_reason_to_show_it_as_sent() {
 fn how_a_client_subscribes_to_a_name_and_what_keeps_the_name_from_it_follows_its_requests() {
     let glob = "xdstp://x/envoy.config.cluster.v3.Cluster/f/*";
     let member = "xdstp://x/envoy.config.cluster.v3.Cluster/f/m";
-    let mut world = World::with(Client::plain(Variant::Delta), Limits { names_per_view: 2, ..Limits::default() });
+    let mut world =
+        World::with(Client::plain(Variant::Delta), ViewOptions { names_per_view: 2, ..ViewOptions::default() });
     let by = |world: &World, name: &str| {
         let of = world.book(CDS, name).subscribed;
         (of.by_name, of.by_wildcard, of.by_collection.is_some(), of.similar.map(|name| name.to_string()))

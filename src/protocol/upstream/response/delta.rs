@@ -21,26 +21,26 @@ pub(in crate::protocol::upstream) fn read_delta(
     mut read: ParsedResponse,
     context: &ResponseContext,
 ) -> Vec<Update> {
-    let (kind, limits, class) = (context.kind, context.limits, parts.wanted.class());
+    let (kind, options, class) = (context.kind, context.options, parts.wanted.class());
     let is_nothing = read.count == 0
         && response.removed_resources.is_empty()
         && response.removed_resource_names.is_empty()
         && response.resource_errors.is_empty();
     let mut versions = std::mem::take(&mut read.versions);
     let unresolved = take_bodyless(parts, &mut read, &mut versions, context);
-    if limits.faults.has(Fault::VersionsFromUpstream) {
+    if options.faults.has(Fault::VersionsFromUpstream) {
         read.overwrite_versions(&response.nonce);
     }
     let mark = SetMark::of(&response.system_version_info).filter(|_| class == Class::Wildcard);
     let constrained = response.removed_resource_names.into_iter().map(|name| name.name);
     let removed = response.removed_resources.into_iter().chain(constrained);
     let removed = take_removed(parts, &mut read, removed, context);
-    let mut errors = read.take_errors(response.resource_errors, limits);
+    let mut errors = read.take_errors(response.resource_errors);
     errors.retain(|(name, _)| !name.asks_for_end());
     if read.drop_end_questions() {
         parts.end_question.on_nonsense();
     }
-    parts.wire.queue_ack(response.nonce, parts.given.accepted(), read.nack_message(limits), limits);
+    parts.wire.queue_ack(response.nonce, parts.given.accepted(), read.nack_message(), options);
     if !parts.wanted.is_any() {
         return Vec::new();
     }
@@ -59,9 +59,9 @@ pub(in crate::protocol::upstream) fn read_delta(
     let mut updates = error_updates(parts, errors, context);
     updates.extend(refresh_updates(&read, kind, class));
     for name in read.rejected.keys() {
-        record_rejected(parts, name, &reported, versions.get(name).map_or("", |version| version), &read, limits);
+        record_rejected(parts, name, &reported, versions.get(name).map_or("", |version| version), &read, options);
     }
-    record_readable(parts, &read, "", limits);
+    record_readable(parts, &read, "", options);
     let misnamed = read.good.values().filter(|resource| resource.name_mismatch).count();
     parts.given.count_misnamed(misnamed as u64);
     for name in &removed {
@@ -121,7 +121,7 @@ fn take_removed(
     names: impl Iterator<Item = String>,
     context: &ResponseContext,
 ) -> BTreeSet<Name> {
-    let faults = &context.limits.faults;
+    let faults = &context.options.faults;
     let is_dropped = faults.has(Fault::IgnoredDeletionIsNoAnswer) && context.quirks.ignore_deletions;
     let mut removed = BTreeSet::new();
     for name in names.map(|name| Name::canonical(&name)) {

@@ -20,18 +20,18 @@ pub(in crate::protocol::upstream) fn read_sotw(
     mut read: ParsedResponse,
     context: &ResponseContext,
 ) -> Vec<Update> {
-    let (kind, limits, class) = (context.kind, context.limits, parts.wanted.class());
+    let (kind, options, class) = (context.kind, context.options, parts.wanted.class());
     let version = response.version_info;
     take_heartbeats(parts, &mut read, &version, context);
-    if limits.faults.has(Fault::VersionsFromUpstream) {
+    if options.faults.has(Fault::VersionsFromUpstream) {
         read.overwrite_versions(&version);
     }
-    let errors = read.take_errors(response.resource_errors, limits);
-    let nack = read.nack_message(limits);
+    let errors = read.take_errors(response.resource_errors);
+    let nack = read.nack_message();
     if nack.is_none() {
         parts.given.accept(&version);
     }
-    parts.wire.queue_ack(response.nonce, parts.given.accepted(), nack, limits);
+    parts.wire.queue_ack(response.nonce, parts.given.accepted(), nack, options);
     if !parts.wanted.is_any() {
         return Vec::new();
     }
@@ -50,10 +50,10 @@ pub(in crate::protocol::upstream) fn read_sotw(
         parts.rejected.keep_only(|name| read.rejected.contains_key(name)); // names outside of this set do not exist
     }
     for name in read.rejected.keys() {
-        record_rejected(parts, name, &reported, &version, &read, limits);
+        record_rejected(parts, name, &reported, &version, &read, options);
     }
     parts.rejected.clear_unnamed(); // without full sets, a missing name is no evidence
-    record_readable(parts, &read, &version, limits);
+    record_readable(parts, &read, &version, options);
     // With an entry that has no readable name, it is not known what is missing (UP-25).
     let gap = read.unnamed.is_some();
     let unread = parts.rejected.take_unreadable(|name| parts.given.has(name));
@@ -126,7 +126,7 @@ fn is_same_set(parts: &Parts, read: &ParsedResponse) -> bool {
 fn absent_from(parts: &mut Parts, read: &ParsedResponse, context: &ResponseContext) -> Vec<Name> {
     let present = |name: &Name| read.good.get(name).is_some() || read.alive.contains_key(name);
     let absent = |name: &Name| !present(name) && !read.rejected.contains_key(name);
-    let any = context.limits.faults.has(Fault::AbsenceDeletesTheUnanswered);
+    let any = context.options.faults.has(Fault::AbsenceDeletesTheUnanswered);
     let known = |name: &Name| match parts.names.get(name) {
         None | Some(NameState::Silent | NameState::Waiting { first: true, .. }) => true,
         Some(NameState::Waiting { first: false, .. }) => any,

@@ -21,10 +21,10 @@ struct World {
 
 impl World {
     fn new(names: &[&str]) -> Self {
-        let (table, limits) = (Arc::new(TypeTable::new()), Arc::<Limits>::default());
+        let table = Arc::new(TypeTable::new());
         let quirks = Arc::<ServerQuirks>::default();
-        let stream = Stream::new(Variant::Delta, Bytes::new(), quirks, table.clone(), limits.clone());
-        let view = View::new(table.clone(), limits);
+        let stream = Stream::new(Variant::Delta, Bytes::new(), quirks, table.clone(), Arc::default());
+        let view = View::new(table.clone(), Arc::default());
         let mut world = Self { epoch: stream.epoch(), stream, view, table, now: Moment::START };
         names.iter().for_each(|name| world.want(name, true));
         world.open();

@@ -8,9 +8,9 @@ use super::braked_changes::{BrakedChange, BrakedChanges, HeldChange};
 use super::report::{BrakeReport, HeldRemoval, SetState};
 use super::rules::BrakeRules;
 use crate::protocol::faults::Fault;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::{Clock, Moment};
 use crate::protocol::view::keys::SetKey;
+use crate::protocol::view::options::ViewOptions;
 use crate::protocol::view::stage::HoldTimes;
 use crate::protocol::view::update::Origin;
 use crate::protocol::wait::{WaitKind, WaitList, WaitSubject};
@@ -192,9 +192,9 @@ impl Hold {
         origin: Origin,
         generation: impl FnOnce() -> u64,
         now: Moment,
-        limits: &Limits,
+        options: &ViewOptions,
     ) -> StatedRemoval {
-        let rules = &limits.brakes;
+        let rules = &options.brakes;
         let (time, opening) = (self.clock.read(now), self.opening);
         let Some(held) = self.held.get(name).filter(|held| held.is_removal()) else {
             let (generation, emptied, change) = (generation(), false, HeldChange::Removal);
@@ -204,7 +204,7 @@ impl Hold {
         };
         let is_other = held.origin.server != origin.server;
         let is_later = held.opening != opening && held.since + rules.agree_after <= time;
-        let is_later = is_later || limits.faults.has(Fault::BrakeAgreesWithItself);
+        let is_later = is_later || options.faults.has(Fault::BrakeAgreesWithItself);
         let agrees = (is_other || is_later) && !held.emptied;
         self.changes += u64::from(self.held.restate(name, opening, origin));
         if agrees { StatedRemoval::Agreed } else { StatedRemoval::Again }

@@ -114,7 +114,7 @@ impl<'a> Judgement<'a> {
     /// Judges what a server says of a set of which something is held, or is held from now on. Returns what passes of it, and what is let go
     /// since it says so.
     pub(super) fn judge(mut self, unit: Unit, statement: &Statement) -> (Unit, LetGo, ReleaseReason) {
-        let rules = &self.facts.limits().brakes;
+        let rules = &self.facts.options().brakes;
         self.hold_removals(statement);
         let Unit { origin, received, updates } = unit;
         updates.into_iter().for_each(|update| self.pass(update));
@@ -135,32 +135,32 @@ impl<'a> Judgement<'a> {
     /// Holds the removals of a response. Those that are held already are stated again, which may end their time.
     fn hold_removals(&mut self, statement: &Statement) {
         let Self { set: (kind, of), facts, origin, now, .. } = *self;
-        let (limits, class) = (facts.limits(), class_of(of));
+        let (options, class) = (facts.options(), class_of(of));
         let mut group = None;
         for name in &statement.removed {
             if origin.skips_brakes {
-                self.hold.remove(name, &limits.brakes);
+                self.hold.remove(name, &options.brakes);
                 self.removed += 1;
                 continue;
             }
             if facts.entry(kind, class, name).is_some_and(|entry| entry.origin.from_disk) {
                 self.passing.push(Update::RemovalHeld { kind: kind.clone(), class, key: name.clone() });
             }
-            let generation = || *group.get_or_insert_with(|| limits.brakes.generations.next());
-            match self.hold.state_removal(name, origin, generation, now, limits) {
+            let generation = || *group.get_or_insert_with(|| options.brakes.generations.next());
+            match self.hold.state_removal(name, origin, generation, now, options) {
                 StatedRemoval::First => self.removes_more = true,
                 StatedRemoval::Agreed => drop(self.agreed.insert(name.clone())),
                 StatedRemoval::Again => {}
             }
         }
-        if self.removes_more && limits.faults.has(Fault::BrakeStartsOver) {
-            self.hold.start_over(now, &limits.brakes);
+        if self.removes_more && options.faults.has(Fault::BrakeStartsOver) {
+            self.hold.start_over(now, &options.brakes);
         }
     }
 
     fn pass(&mut self, update: Update) {
         let Self { set: (kind, of), facts, .. } = *self;
-        let (class, rules) = (class_of(of), &facts.limits().brakes);
+        let (class, rules) = (class_of(of), &facts.options().brakes);
         match update {
             Update::Absent { ref key, evidence: Evidence::Reported, .. } => {
                 if matches!(of, Selector::Name(glob) if glob == key) && self.hold.removals() > 0 {
@@ -199,7 +199,7 @@ impl<'a> Judgement<'a> {
 
     fn pass_set(&mut self, resources: Vec<Arc<Resource>>, retain: Retain) {
         let Self { set: (kind, of), facts, .. } = *self;
-        let (class, rules) = (class_of(of), &facts.limits().brakes);
+        let (class, rules) = (class_of(of), &facts.options().brakes);
         if let Retain::These(names) = &retain {
             names.iter().for_each(|name| self.hold.take_back(name, rules));
         }
@@ -234,7 +234,7 @@ impl<'a> Judgement<'a> {
     /// Whether a change waits for what is held, since the two may not fit together. Then it is held too.
     fn waits_with_hold(&mut self, name: &Name, resource: &Arc<Resource>) -> bool {
         let Self { set: (kind, of), facts, origin, now, .. } = *self;
-        let (class, rules) = (class_of(of), &facts.limits().brakes);
+        let (class, rules) = (class_of(of), &facts.options().brakes);
         let is_same = facts.resource(kind, class, name).is_some_and(|present| present.full == resource.full);
         let waits = kind.can_conflict() && !is_same && !origin.skips_brakes;
         if waits {

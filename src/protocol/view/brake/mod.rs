@@ -44,7 +44,7 @@ pub(super) struct Brakes {
 impl Brakes {
     /// Takes apart what a response says of several sets: each is applied before the next is judged. An interruption begins another statement.
     pub(super) fn parts(&self, unit: Unit, facts: &Facts) -> Vec<(Option<SetKey>, Unit)> {
-        if !facts.limits().brakes.is_any() {
+        if !facts.options().brakes.is_any() {
             return vec![(None, unit)];
         }
         let Unit { origin, received, updates } = unit;
@@ -77,7 +77,7 @@ impl Brakes {
 
     /// A resource that has expired was not removed by its server.
     fn note_end(&mut self, update: &Update, facts: &Facts) {
-        let rules = &facts.limits().brakes;
+        let rules = &facts.options().brakes;
         if let Update::Expired { kind, class, key } = update
             && rules.concerns(kind)
             && let Some(brake) = facts.set_of(kind, *class, key).and_then(|set| self.sets.get_mut(&set))
@@ -232,7 +232,7 @@ impl Brakes {
 /// Returns the set with a brake that an update concerns.
 fn braked_set(update: &Update, facts: &Facts) -> Option<SetKey> {
     let (kind, subject) = update.subject();
-    if !facts.limits().brakes.concerns(kind) || matches!(update, Update::Expired { .. }) {
+    if !facts.options().brakes.concerns(kind) || matches!(update, Update::Expired { .. }) {
         return None;
     }
     let set = match subject {

@@ -78,13 +78,13 @@ impl SetBrake {
 
     /// Judges what a response says of the set. Returns what passes, and what is to be settled once that is in the tables.
     pub(super) fn judge(&mut self, set: &SetKey, unit: Unit, facts: &Facts, now: Moment) -> (Outcome, Said) {
-        let (rules, origin, size) = (&facts.limits().brakes, unit.origin, facts.size_of(set));
+        let (rules, origin, size) = (&facts.options().brakes, unit.origin, facts.size_of(set));
         self.note_opening(&unit, now);
         let before = self.hold.as_ref().map_or(size, |hold| hold.intended_size(size, 0));
         let statement = Statement::read(set, &unit, before, self.hold.as_ref(), facts);
         let mut is_new = false;
         if self.hold.is_none() && statement.shrinks(before) && !origin.skips_brakes {
-            let start = match facts.limits().faults.has(Fault::BrakeForgetsDrip) {
+            let start = match facts.options().faults.has(Fault::BrakeForgetsDrip) {
                 true => before,
                 false => self.window.start_size(before, now, rules.window),
             };
@@ -126,7 +126,7 @@ impl SetBrake {
 
     /// Records what follows from the tables once everything that passes is in them: `None` if what is held has changed by itself.
     pub(super) fn settle(&mut self, set: &SetKey, said: Option<Said>, facts: &Facts, now: Moment) -> Outcome {
-        let (rules, size) = (&facts.limits().brakes, facts.size_of(set));
+        let (rules, size) = (&facts.options().brakes, facts.size_of(set));
         if let Some(hold) = &mut self.hold
             && said.as_ref().is_none_or(|said| said.is_held)
         {

@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use crate::proto::Any;
 use crate::proto::discovery::Resource as Wrapper;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::view::ViewOptions;
 use crate::protocol::view::{
     BrakeEvent, BrakeRules, Class, Completeness, Evidence, InterestChange, NotReleased, Origin, ReleaseReason, Retain,
     Selector, SessionId, Update, View,
@@ -35,7 +35,7 @@ struct Bench {
     store: BodyStore,
 }
 
-fn limits() -> Limits {
+fn options() -> ViewOptions {
     let brakes = BrakeRules {
         types: [CDS, LDS].map(Into::into).into(),
         share: 30,
@@ -46,26 +46,26 @@ fn limits() -> Limits {
         agree_after: Duration::from_secs(60),
         ..BrakeRules::default()
     };
-    Limits { brakes, reference_hold: Duration::ZERO, ..Limits::default() }
+    ViewOptions { brakes, reference_hold: Duration::ZERO, ..ViewOptions::default() }
 }
 
 impl Bench {
     /// A view whose server has sent so many resources, a while ago.
     fn new(kind: &str, count: usize) -> Self {
-        Self::with(kind, count, limits())
+        Self::with(kind, count, options())
     }
 
-    fn with(kind: &str, count: usize, limits: Limits) -> Self {
-        let mut bench = Self::empty(kind, limits);
+    fn with(kind: &str, count: usize, options: ViewOptions) -> Self {
+        let mut bench = Self::empty(kind, options);
         bench.set(0..count);
         bench.pass(100);
         bench
     }
 
-    fn empty(kind: &str, limits: Limits) -> Self {
+    fn empty(kind: &str, options: ViewOptions) -> Self {
         let table = Arc::new(TypeTable::new());
         let kind = table.resolve(kind);
-        let mut view = View::new(table, limits.into());
+        let mut view = View::new(table, options.into());
         let wanted = InterestChange { kind: kind.clone(), selector: Selector::Wildcard, on: true };
         view.change_interest(SessionId(1), wanted, Moment::START);
         let now = Moment::START + Duration::from_secs(1000);

@@ -18,9 +18,9 @@ struct World {
 
 impl World {
     fn with_names() -> Self {
-        let limits = Limits { names_per_view: NAMES, ..Limits::default() };
+        let options = ViewOptions { names_per_view: NAMES, ..ViewOptions::default() };
         let kind = TypeTable::new().resolve("type.googleapis.com/own.Type");
-        Self { interest: Interest::new(Arc::new(limits)), kind, now: Moment::START }
+        Self { interest: Interest::new(Arc::new(options)), kind, now: Moment::START }
     }
 
     fn with_list() -> Self {
@@ -50,7 +50,7 @@ impl World {
 
     /// Returns how many names have ended.
     fn later(&mut self) -> usize {
-        self.now = self.now + self.interest.limits.linger;
+        self.now = self.now + self.interest.options.linger;
         let mut count = 0;
         while self.interest.next_deadline().is_some_and(|deadline| deadline <= self.now) {
             let ended = self.interest.expire(self.now).len();
@@ -156,7 +156,7 @@ fn i10_names_that_have_lingered_long_enough_make_no_more_room() {
 #[test]
 fn beyond_the_limit_for_names_that_linger_the_oldest_end_and_what_is_subscribed_again_is_none_of_them() {
     let mut world = World::with_names();
-    world.interest.limits = Arc::new(Limits { lingering: 2, ..Limits::default() });
+    world.interest.options = Arc::new(ViewOptions { lingering: 2, ..ViewOptions::default() });
     for number in 0..4 {
         world.subscribe(ONE, &name("n", number)).unwrap();
         world.unsubscribe(ONE, &name("n", number));

@@ -57,7 +57,7 @@ impl Order {
             Update::Upsert { kind, class, key, resource } if kind.is(Role::Routing) && keeps_order(facts) => {
                 let key = (kind.clone(), *class, key.clone());
                 let missing = self.missing_for(&key, resource, facts);
-                if !missing.is_empty() && !facts.limits().faults.has(Fault::RoutingGoesAhead) {
+                if !missing.is_empty() && !facts.options().faults.has(Fault::RoutingGoesAhead) {
                     self.keep_back(key, resource.clone(), origin, missing, now);
                     return None;
                 }
@@ -137,7 +137,7 @@ impl Order {
                 || is_removed(Class::Named)
         };
         let is_used = clusters || self.references.clusters_of(name).any(in_use);
-        is_used && !facts.limits().faults.has(Fault::RemoveUnderReference)
+        is_used && !facts.options().faults.has(Fault::RemoveUnderReference)
     }
 
     fn defer_removal(&mut self, key: Key, origin: Origin, now: Moment) {
@@ -186,7 +186,7 @@ impl Order {
             _ => {}
         }
         let is_here = |name: &Name| has_cluster(name, facts);
-        self.references.record(&Change { kind, name, old, new }, is_here, now, facts.limits().reference_hold);
+        self.references.record(&Change { kind, name, old, new }, is_here, now, facts.options().reference_hold);
         let too_much = new.and_then(|new| new.body.cluster_references(kind)).is_some_and(|found| found.too_much);
         self.losses.too_large += u64::from(too_much);
         self.times.note_changed(now);
@@ -244,7 +244,7 @@ impl Order {
     /// Returns removed clusters that nothing refers to any more, and what has stayed for long enough.
     pub(super) fn take_removals(&mut self, facts: &Facts, now: Moment) -> Vec<Passed> {
         self.note_released(now);
-        let ended = self.take_ended(now, facts.limits().reference_hold, |name| has_cluster(name, facts));
+        let ended = self.take_ended(now, facts.options().reference_hold, |name| has_cluster(name, facts));
         ended.into_iter().map(|(key, removal)| removal.into_passed(key)).collect()
     }
 
@@ -330,7 +330,7 @@ impl Order {
 }
 
 fn keeps_order(facts: &Facts) -> bool {
-    !facts.limits().reference_hold.is_zero()
+    !facts.options().reference_hold.is_zero()
 }
 
 /// Returns whether the set that a cluster would be in is settled, so that a cluster missing from it is absent upstream or still

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{AbsenceEvidence, Entry, Presence, ResourceTable, TombstoneBody};
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::keys::Revision;
+use crate::protocol::view::options::ViewOptions;
 use crate::protocol::view::resource_table::entry::PresenceHistory;
 use crate::protocol::view::update::Evidence;
 use crate::xds::{Name, Resource};
@@ -82,10 +82,10 @@ impl ResourceTable {
     }
 
     /// Drops bodies of tombstones that are old or too many, or whose names are forgotten. Returns whether a new snapshot would differ.
-    pub(crate) fn trim_bodies(&mut self, now: Moment, limits: &Limits) -> bool {
+    pub(crate) fn trim_bodies(&mut self, now: Moment, options: &ViewOptions) -> bool {
         let (horizon, before) = (self.horizon, self.bodies.len());
         self.drop_bodies(|oldest, bytes| {
-            oldest.revision <= horizon || bytes > limits.tombstone_bytes || now - oldest.at >= limits.tombstone_age
+            oldest.revision <= horizon || bytes > options.tombstone_bytes || now - oldest.at >= options.tombstone_age
         });
         self.bodies.len() != before
     }
@@ -160,16 +160,16 @@ mod tests {
         store: BodyStore,
         revision: Revision,
         now: Moment,
-        limits: Limits,
+        options: ViewOptions,
         /// So many removals are remembered.
         most: usize,
     }
 
     impl World {
         fn new(tombstone_bytes: usize, most: usize) -> Self {
-            let limits = Limits { tombstone_bytes, ..Limits::default() };
+            let options = ViewOptions { tombstone_bytes, ..ViewOptions::default() };
             let (table, store, kind) = (ResourceTable::default(), BodyStore::default(), TypeTable::new().resolve(URL));
-            Self { table, kind, store, revision: Revision::ZERO, now: Moment::START, limits, most }
+            Self { table, kind, store, revision: Revision::ZERO, now: Moment::START, options, most }
         }
 
         fn add(&mut self, name: &str, bytes: usize, do_not_cache: bool) {
@@ -189,7 +189,7 @@ mod tests {
             while self.table.removals.size() > self.most {
                 self.table.forget_oldest_removal();
             }
-            self.table.trim_bodies(self.now, &self.limits);
+            self.table.trim_bodies(self.now, &self.options);
         }
 
         fn has_body(&self, name: &str) -> bool {
@@ -213,8 +213,8 @@ mod tests {
         let mut world = World::new(100, 1000);
         (0..2).for_each(|number| world.add_and_remove(&number.to_string()));
         assert_eq!(world.table.body_bytes, 80);
-        world.now = world.now + world.limits.tombstone_age;
-        assert!(world.table.trim_bodies(world.now, &world.limits));
+        world.now = world.now + world.options.tombstone_age;
+        assert!(world.table.trim_bodies(world.now, &world.options));
         assert_eq!(world.table.body_bytes, 0);
 
         let mut world = World::new(1000, 3);
@@ -255,12 +255,12 @@ mod tests {
     #[test]
     fn xlat_4_of_the_versions_of_a_set_the_latest_are_known_and_one_that_came_back_counts_as_late() {
         let mut world = World::new(1000, 1000);
-        world.limits.past_versions = 3;
+        world.options.past_versions = 3;
         let mut versions = Vec::new();
         for bytes in [1, 2, 3, 1, 4, 5] {
             world.add("a", bytes, false);
-            world.table.remember_version(&world.limits);
-            world.table.remember_version(&world.limits); // nothing has changed
+            world.table.remember_version(&world.options);
+            world.table.remember_version(&world.options); // nothing has changed
             versions.push((bytes, world.table.version(true)));
         }
         versions.sort_by_key(|(bytes, _)| *bytes);

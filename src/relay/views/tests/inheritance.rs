@@ -121,7 +121,7 @@ async fn a_view_whose_clients_do_not_come_is_dropped_after_its_time_and_is_from_
 #[tokio::test]
 async fn what_belongs_to_the_process_goes_on_and_new_limits_and_types_count_from_then_on() {
     let next = |mut options: ViewsOptions| {
-        options.limits.brakes.types = ["a.B".into()].into();
+        options.protocol.view.brakes.types = ["a.B".into()].into();
         ViewsOptions { max_in_metrics: 2, ..options }
     };
     let (first, later) = generations(next);

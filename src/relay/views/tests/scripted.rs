@@ -36,8 +36,9 @@ pub(super) struct Upstream(pub Link);
 pub(super) fn views_at_server(options: ViewsOptions) -> (Views, Server) {
     let (links, receiver) = mpsc::unbounded_channel();
     let (interest_window, linger) = (Duration::ZERO, Duration::ZERO);
-    let limits = Limits { interest_window, linger, ..options.limits };
-    let views = Views::new(ViewsOptions { limits, ..options }, vec![Arc::new(Scripted(links))]);
+    let mut options = options;
+    (options.protocol.upstream.interest_window, options.protocol.view.linger) = (interest_window, linger);
+    let views = Views::new(options, vec![Arc::new(Scripted(links))]);
     (views, Server(receiver))
 }
 

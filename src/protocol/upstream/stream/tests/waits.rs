@@ -63,10 +63,10 @@ fn the_bound_of_a_name_follows_the_options_of_its_server() {
         [(OnResourceTimeout::Absent, 20), (OnResourceTimeout::TransientError, 40), (OnResourceTimeout::Unknown, 0)]
     {
         let mut world = World::new(&[]);
-        let limits = Limits { resource_timer: Duration::from_secs(20), ..Limits::default() };
+        let options = UpstreamOptions { resource_timer: Duration::from_secs(20), ..UpstreamOptions::default() };
         let quirks = ServerQuirks { on_resource_timeout, ..ServerQuirks::default() };
         let table = world.table.clone();
-        world.stream = Stream::new(Variant::Delta, Bytes::new(), quirks.into(), table, limits.into());
+        world.stream = Stream::new(Variant::Delta, Bytes::new(), quirks.into(), table, options.into());
         world.want("a", true);
         world.open();
         let expected = if bound > 0 { vec![name("a", 0, Some(bound))] } else { vec![] };

@@ -92,7 +92,7 @@ fn a_lower_server_cannot_agree_about_what_it_may_not_remove() {
 
 #[test]
 fn a_later_poll_agrees() {
-    let mut bench = Bench::empty(CDS, limits());
+    let mut bench = Bench::empty(CDS, options());
     bench.origin.is_polled = true;
     bench.set(0..100);
     bench.pass(100);
@@ -107,7 +107,7 @@ fn a_later_poll_agrees() {
 
 #[test]
 fn polls_never_agree_about_an_empty_set() {
-    let mut bench = Bench::empty(CDS, limits());
+    let mut bench = Bench::empty(CDS, options());
     bench.origin.is_polled = true;
     bench.set(0..100);
     bench.pass(100);

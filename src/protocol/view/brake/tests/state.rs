@@ -5,7 +5,7 @@ use super::*;
 /// A view in a new process that has the tables of an old one.
 fn restarted(old: &Bench, count: usize) -> Bench {
     let state = old.view.holds().brake_state(old.now);
-    let mut bench = Bench::empty(LDS, limits());
+    let mut bench = Bench::empty(LDS, options());
     bench.kind = old.kind.clone();
     let wanted = InterestChange { kind: bench.kind.clone(), selector: Selector::Wildcard, on: true };
     bench.view.change_interest(SessionId(2), wanted, bench.now);

@@ -1,0 +1,39 @@
+//! The options of the parts, together.
+
+use std::time::Duration;
+
+use super::faults::Faults;
+use super::session::SessionOptions;
+use super::upstream::UpstreamOptions;
+use super::view::ViewOptions;
+
+/// What each part may be told to do in another way.
+#[derive(Debug, Clone, Default)]
+pub struct ProtocolOptions {
+    /// Of each client's session.
+    pub session: SessionOptions,
+    /// Of each view.
+    pub view: ViewOptions,
+    /// Of each stream to a server.
+    pub upstream: UpstreamOptions,
+}
+
+impl ProtocolOptions {
+    /// Returns the same with a change.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// Sets how long a cluster stays that was removed while routing refers to it. A client that has NACKed its routing keeps its clusters
+    /// as long, but never longer than their removals and bodies are remembered.
+    pub fn hold_referenced(&mut self, reference_hold: Duration) {
+        self.view.reference_hold = reference_hold;
+        self.session.nacked_routing_hold = reference_hold.min(self.view.history_age).min(self.view.tombstone_age);
+    }
+
+    /// Breaks rules on purpose, in each part.
+    pub fn plant(&mut self, faults: Faults) {
+        (self.session.faults, self.view.faults, self.upstream.faults) = (faults, faults, faults);
+    }
+}

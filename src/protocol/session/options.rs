@@ -1,0 +1,58 @@
+//! The options of sessions, with their defaults.
+
+use std::time::Duration;
+
+use crate::protocol::faults::Faults;
+
+/// Bounds and waiting times of one client's session.
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    /// How long a SotW reply without an ACK or NACK delays the next change of its type.
+    pub ack_patience: Duration,
+    /// How long, in total, a routing change waits for the endpoints of clusters that were just sent.
+    pub routing_hold: Duration,
+    /// How long routes wait for clusters that are not all known, and removals for routing that is not all known: longer than any timer
+    /// that may make them known.
+    pub clusters_timeout: Duration,
+    /// How long removals of clusters wait for a client that has NACKed its routing. Zero: they do not wait.
+    pub nacked_routing_hold: Duration,
+    /// How long forced endpoints wait for an endpoint change that came with the cluster's change.
+    pub forced_endpoints_after: Duration,
+    /// Sent replies remembered per type.
+    pub answers: usize,
+    /// Size at which a delta reply is split.
+    pub reply_bytes: usize,
+    /// Types that a session may subscribe to.
+    pub types: usize,
+    /// Names that a session may subscribe to per type.
+    pub names: usize,
+    /// Names of all types that a session may subscribe to, or state that it holds.
+    pub names_per_stream: usize,
+    /// How long a single fetch waits for an unknown resource.
+    pub fetch_timeout: Duration,
+    /// Closes the stream of a new gRPC client when no server is reachable and the cache has nothing for it, so that the client tries its
+    /// next server.
+    pub grpc_fail_fast: bool,
+    /// Rules that tests break on purpose; none in the program.
+    pub faults: Faults,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            ack_patience: Duration::from_millis(500),
+            routing_hold: Duration::from_secs(2),
+            clusters_timeout: Duration::from_secs(20),
+            nacked_routing_hold: Duration::from_secs(5),
+            forced_endpoints_after: Duration::from_millis(100),
+            answers: 8,
+            reply_bytes: 2 << 20,
+            types: 64,
+            names: 100_000,
+            names_per_stream: 500_000,
+            fetch_timeout: Duration::from_secs(5),
+            grpc_fail_fast: true,
+            faults: Faults::NONE,
+        }
+    }
+}
