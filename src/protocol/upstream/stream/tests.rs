@@ -194,7 +194,7 @@ fn what_an_earlier_process_was_given_is_kept_for_a_server_that_reads_what_is_sta
         let kind = world.table.resolve(EDS);
         world.stream.note_given_earlier(&kind, &"a".into());
         world.stream.request_again(&kind, &"b".into());
-        let kept = world.stream.types[&kind].given().given_earlier().len();
+        let kept = world.stream.subscriptions.get(&kind).unwrap().given().given_earlier().len();
         assert_eq!(kept, if supports_initial_resource_versions { 2 } else { 0 });
     }
 }
