@@ -10,7 +10,7 @@ use crate::admin::ServerCertificates;
 use crate::client_status::ClientStatus;
 use crate::config::Config;
 use crate::downstream::{Drain, DrainReason, DrainTimes, DrainTrigger, Rest, Service};
-use crate::relay::{HubConnector, Loads, SharedConnector, Views};
+use crate::relay::{HubConnector, Loads, SharedConnector, Views, retire_idle};
 use crate::transcode::{Descriptors, Transcoder};
 use crate::upstream::{
     AdsConnector, FilesConnector, FilesServer, FilesSource, LoadsConnector, Parser, RestConnector, SourcePlan,
@@ -61,7 +61,7 @@ impl Generation {
         let service = Service::new(views.clone(), loads.clone(), status, rest.clone(), options, drain);
         let mut beside = JoinSet::new();
         let (idle_views, idle) = (views.clone(), config.views_idle);
-        beside.spawn(async move { idle_views.retire_idle(idle).await });
+        beside.spawn(async move { retire_idle(&idle_views, idle).await });
         Self {
             views,
             loads,

@@ -12,6 +12,8 @@ pub mod demo;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub(crate) mod generation;
+pub(crate) mod limit;
+pub(crate) mod log_pace;
 pub mod open_files;
 pub mod reload;
 pub mod telemetry;
@@ -31,3 +33,6 @@ pub mod transcode;
 
 pub mod proto;
 pub mod xds;
+
+#[cfg(test)]
+mod tests;

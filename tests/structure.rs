@@ -18,7 +18,7 @@ const LAYERS: [&[&str]; 9] = [
     &["client_status"],
     &["relay"],
     &["protocol"],
-    &["transcode", "proto", "xds", "open_files", "allocator", "build_facts", "config_status"],
+    &["transcode", "proto", "xds", "open_files", "allocator", "build_facts", "config_status", "limit", "log_pace"],
 ];
 
 /// Folders in which types still have methods elsewhere, or files are too long.

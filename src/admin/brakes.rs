@@ -7,10 +7,10 @@ use http::StatusCode;
 use super::Shown;
 use super::answer::{bad_request, json, text};
 use super::query::Query;
-use crate::relay::{ReleaseQuery, Released};
+use crate::relay::{ReleaseQuery, Released, questions};
 
 pub(super) async fn held(State(shown): State<Shown>) -> Response {
-    json(&shown.views.brakes().await)
+    json(&questions::brakes(&shown.views).await)
 }
 
 /// Lets go removals that brakes hold: of one view, or of all that one server has removed.
@@ -24,7 +24,7 @@ pub(super) async fn release(State(shown): State<Shown>, query: Query) -> Result<
         return Err(bad_request("expected either view or server"));
     }
     let query = ReleaseQuery { view, kind, server, generation };
-    let released = shown.views.release(&query).await;
+    let released = questions::release(&shown.views, &query).await;
     let (view, server) = (query.view.as_deref(), query.server.as_deref());
     tracing::warn!(view, server, generation, removals = released.removals, "operator released held removals");
     Ok(match released {

@@ -7,26 +7,26 @@ use http::StatusCode;
 use super::Shown;
 use super::answer::{bad_request, json, text};
 use super::query::Query;
-use crate::relay::{ClientQuery, ExplainQuery, UnknownState, Views};
+use crate::relay::{ClientQuery, ExplainQuery, UnknownState, Views, questions};
 use crate::xds::Name;
 
 pub(super) async fn page(State(shown): State<Shown>, query: Query) -> Result<Response, Response> {
-    Ok(json(&shown.views.clients(&client_query(&query, &shown.views)?).await))
+    Ok(json(&questions::clients(&shown.views, &client_query(&query, &shown.views)?).await))
 }
 
 pub(super) async fn laggards(State(shown): State<Shown>, query: Query) -> Result<Response, Response> {
-    Ok(json(&shown.views.laggards(&client_query(&query, &shown.views)?).await))
+    Ok(json(&questions::laggards(&shown.views, &client_query(&query, &shown.views)?).await))
 }
 
 pub(super) async fn one(State(shown): State<Shown>, Path(session): Path<String>) -> Result<Response, Response> {
     let session = session.parse().map_err(|_| bad_request("invalid session: expected a number"))?;
-    let client = shown.views.client(session).ok_or_else(not_found)?;
-    Ok(json(&client.report()))
+    let client = questions::client(&shown.views, session).ok_or_else(not_found)?;
+    Ok(json(&client))
 }
 
 pub(super) async fn differences(State(shown): State<Shown>, query: Query) -> Result<Response, Response> {
     let sessions = find(&query, &shown.views).await?;
-    let reports = sessions.into_iter().filter_map(|session| Some(shown.views.client(session)?.differences()));
+    let reports = sessions.into_iter().filter_map(|session| questions::differences(&shown.views, session));
     Ok(json(&reports.collect::<Vec<_>>()))
 }
 
@@ -37,7 +37,7 @@ pub(super) async fn explain(State(shown): State<Shown>, query: Query) -> Result<
     let mut explanations = Vec::new();
     for session in find(&query, &shown.views).await? {
         let query = ExplainQuery { session, kind: kind.clone(), name: name.clone() };
-        explanations.extend(shown.views.explain(&query).await);
+        explanations.extend(questions::explain(&shown.views, &query).await);
     }
     if explanations.is_empty() { Err(not_found()) } else { Ok(json(&explanations)) }
 }
@@ -47,9 +47,9 @@ async fn find(query: &Query, views: &Views) -> Result<Vec<u64>, Response> {
     let Some(client) = query.get("client") else {
         return Err(bad_request("client missing: expected the number of a session or the id of a node"));
     };
-    let sessions = match client.parse().ok().filter(|id| views.client(*id).is_some()) {
+    let sessions = match client.parse().ok().filter(|id| questions::is_open(views, *id)) {
         Some(session) => vec![session],
-        None => views.sessions_of(client, MAX_STREAMS).await,
+        None => questions::sessions_of(views, client, MAX_STREAMS).await,
     };
     if sessions.is_empty() { Err(not_found()) } else { Ok(sessions) }
 }

@@ -6,12 +6,12 @@ use axum::response::Response;
 use super::Shown;
 use super::answer::json;
 use super::query::Query;
-use crate::relay::NackQuery;
+use crate::relay::{NackQuery, questions};
 
 pub(super) async fn nacks(State(shown): State<Shown>, query: Query) -> Result<Response, Response> {
     let (kind, limit) = (query.kind(&shown.views)?, query.limit(ROWS, MAX_ROWS)?);
     let (view, nacked) = (query.owned("view"), query.has("nacked"));
-    Ok(json(&shown.views.nacks(NackQuery { kind, view, nacked, limit }).await))
+    Ok(json(&questions::nacks(&shown.views, NackQuery { kind, view, nacked, limit }).await))
 }
 
 const ROWS: usize = 100;

@@ -43,7 +43,7 @@ impl Query {
     /// Returns the type that `type` names. An error is the response.
     #[expect(clippy::result_large_err, reason = "it is made once, and sent")]
     pub(super) fn kind(&self, views: &Views) -> Result<Option<Type>, Response> {
-        self.get("type").map(|text| views.type_of(text)).transpose().map_err(bad_request)
+        self.get("type").map(|text| views.types().by_word(text)).transpose().map_err(bad_request)
     }
 
     /// Returns how many rows are wanted. An error is the response.

@@ -6,14 +6,14 @@ use axum::response::Response;
 use super::Shown;
 use super::answer::json;
 use super::query::Query;
-use crate::relay::ResourceQuery;
+use crate::relay::{ResourceQuery, questions};
 use crate::xds::Name;
 
 pub(super) async fn page(State(shown): State<Shown>, query: Query) -> Result<Response, Response> {
     let (kind, limit) = (query.kind(&shown.views)?, query.limit(PAGE, MAX_PAGE)?);
     let name = query.get("name").map(Name::canonical);
     let (contains, view, after) = (query.owned("contains"), query.owned("view"), query.owned("after"));
-    Ok(json(&shown.views.resources(ResourceQuery { kind, name, contains, view, limit, after }).await))
+    Ok(json(&questions::resources(&shown.views, ResourceQuery { kind, name, contains, view, limit, after }).await))
 }
 
 const PAGE: usize = 100;

@@ -5,11 +5,12 @@ use axum::response::Response;
 
 use super::Shown;
 use super::answer::json;
+use crate::relay::questions;
 
 pub(super) async fn upstreams(State(shown): State<Shown>) -> Response {
-    json(&shown.views.report().await)
+    json(&questions::report(&shown.views).await)
 }
 
 pub(super) async fn dangling(State(shown): State<Shown>) -> Response {
-    json(&shown.views.dangling().await)
+    json(&questions::dangling(&shown.views).await)
 }

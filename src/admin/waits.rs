@@ -5,9 +5,10 @@ use axum::response::Response;
 
 use super::Shown;
 use super::answer::json;
+use crate::relay::questions;
 
 pub(super) async fn waits(State(shown): State<Shown>) -> Response {
-    json(&shown.views.waits(ROWS).await.into_page())
+    json(&questions::waits(&shown.views, ROWS).await.into_page())
 }
 
 const ROWS: usize = 100;

@@ -7,7 +7,7 @@ use super::matchers::Matchers;
 use super::rows::{Rows, failure};
 use crate::proto::status::{ClientConfig, ConfigStatus, StatusNode};
 use crate::protocol::session::HeldState;
-use crate::relay::{ClientHoldings, Views};
+use crate::relay::{ClientHoldings, Views, questions};
 
 /// Returns an entry for each client that matches. None if the process is stopping.
 pub(super) async fn configs(
@@ -15,7 +15,7 @@ pub(super) async fn configs(
     matchers: Arc<Matchers>,
     mut rows: Rows,
 ) -> Option<Result<Vec<ClientConfig>, Failure>> {
-    for source in views.dump_sources() {
+    for source in questions::dump_sources(views) {
         let (clients, matchers) = (source.clients().await, matchers.clone());
         let added = tokio::task::spawn_blocking(move || {
             // One at a time: what a client was sent is a copy of its names.

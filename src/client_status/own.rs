@@ -6,12 +6,12 @@ use super::Failure;
 use super::rows::{Rows, failure};
 use crate::proto::status::{ClientConfig, ClientResourceStatus, GenericXdsConfig, StatusNode, UpdateFailureState};
 use crate::protocol::view::{AbsenceEvidence, Entry, Presence};
-use crate::relay::{RejectedReport, ViewReport, ViewSnapshot, Views};
+use crate::relay::{RejectedReport, ViewReport, ViewSnapshot, Views, questions};
 use crate::xds::{Authority, Name, Type};
 
 /// Returns an entry for each view and authority. None if the process is stopping.
 pub(super) async fn configs(views: &Views, mut rows: Rows) -> Option<Result<Vec<ClientConfig>, Failure>> {
-    for source in views.dump_sources() {
+    for source in questions::dump_sources(views) {
         let Some((report, view)) = source.view().await else { continue };
         let added = tokio::task::spawn_blocking(move || add(&report, &view, &mut rows).map(|()| rows));
         rows = match added.await.ok()? {

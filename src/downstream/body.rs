@@ -165,7 +165,7 @@ impl SessionBody {
             match step {
                 Step::Reply(reply) => {
                     self.slot.signal();
-                    let outgoing = self.deliver(*reply, handle.variant);
+                    let outgoing = self.deliver(*reply, handle.client().variant);
                     return Poll::Ready(Ok(self.begin(outgoing)));
                 }
                 Step::End(end) => return Poll::Ready(Err(end.into())),

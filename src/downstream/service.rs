@@ -142,7 +142,7 @@ impl Service {
         if of_loads && self.loads.are_served() {
             return self.loads(frames, peer, place.lifetime());
         }
-        if let Some(method) = StatusMethod::of_path(&path).filter(|_| self.views.are_judged()) {
+        if let Some(method) = StatusMethod::of_path(&path).filter(|_| self.views.permissions().has_rules()) {
             return self.client_status(method, frames, peer, place.lifetime());
         }
         let Some(method) = Method::of_path(&path).filter(|method| self.v2 || !method.v2) else {

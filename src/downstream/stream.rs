@@ -19,7 +19,7 @@ use super::slot::{Slot, Status};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use crate::protocol::session::{BadRequest, CloseReason, Fetched, Variant};
-use crate::relay::{ClientInfo, Limit, LimitCounters, ViewQuota, Views};
+use crate::relay::{ClientInfo, Limit, LimitCounters, ViewQuota, Views, fetch_reply, open_session};
 use crate::xds::{HeldVersions, Method, Peer, Scope, Shape, StatedEntries};
 
 /// The context of a call.
@@ -96,7 +96,7 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         };
         keep_pace(call.names_pace.as_ref(), new_names, Limit::NewNamesPerSecond, counters, frames).await;
         if shape == Shape::Fetch {
-            return Some(match Box::pin(handle.fetch(handle.fetch_timeout())).await {
+            return Some(match Box::pin(fetch_reply(handle, handle.fetch_timeout())).await {
                 Fetched::Reply(reply) => {
                     slot.answer(*reply);
                     Status::ok()
@@ -117,7 +117,7 @@ fn decode_stating(message: Bytes, slot: &Arc<Slot>, call: &Call) -> Result<(Requ
 
 /// Logs why a request ends its stream.
 fn rejected(call: &Call, status: Status) -> Status {
-    call.views.log_rejected_request(&call.peer, &status.message);
+    call.views.shared().client_log.request_rejected(&call.peer, &status.message);
     status
 }
 
@@ -168,7 +168,7 @@ async fn sit(request: Request, slot: &Slot, call: &Call) -> Result<Box<Request>,
         peer: call.peer.clone(),
         quota: call.quota.clone(),
     };
-    match call.views.open_session(&request, visit).await {
+    match open_session(&call.views, &request, visit).await {
         Ok(handle) => {
             slot.attach(handle);
             Ok(Box::new(request))

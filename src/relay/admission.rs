@@ -1,8 +1,23 @@
-//! Why a stream is not accepted.
+//! Which clients are accepted, and why one is not.
 
-use super::limit::Limit;
-use super::views::Split;
-use crate::xds::Denied;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::live_permissions::LivePermissions;
+use super::views::split::Split;
+use crate::limit::Limit;
+use crate::protocol::session::{Identity, IdentityError};
+use crate::xds::{Access, Clearance, Denied, KeyRule, Peer, Permit};
+
+/// Who a client is, which key it has by that, and what it may have.
+pub(super) struct Admission {
+    rule: Arc<KeyRule>,
+    /// A client without a node counts as one whose node is empty.
+    accept_missing_node: bool,
+    access: Access,
+    permissions: Arc<LivePermissions>,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AdmissionError {
@@ -20,6 +35,44 @@ pub(crate) enum AdmissionError {
     Denied(Box<Denied>),
     #[error("the relay is shutting down")]
     Stopping,
+}
+
+impl Admission {
+    pub(super) fn new(
+        rule: Arc<KeyRule>,
+        accept_missing_node: bool,
+        access: Access,
+        permissions: Arc<LivePermissions>,
+    ) -> Self {
+        Self { rule, accept_missing_node, access, permissions }
+    }
+
+    /// Goes on with the permissions that are in force.
+    pub(super) fn with_permissions(self, permissions: Arc<LivePermissions>) -> Self {
+        Self { permissions, ..self }
+    }
+
+    /// Returns who may be which client.
+    pub(super) fn permissions(&self) -> &Arc<LivePermissions> {
+        &self.permissions
+    }
+
+    /// Returns the identity of a client by its node, if it sent one.
+    pub(super) fn identify(&self, peer: &Arc<Peer>, node: Option<&Bytes>) -> Result<Identity, AdmissionError> {
+        let nobody = Bytes::new();
+        let node = node.or(self.accept_missing_node.then_some(&nobody)).ok_or(AdmissionError::NoNode)?;
+        Identity::of(self.rule.clone(), self.permissions.current(), peer.clone(), node).map_err(|error| match error {
+            IdentityError::Node(_) => AdmissionError::BadNode,
+            IdentityError::Denied(denied) => AdmissionError::Denied(Box::new(denied)),
+        })
+    }
+
+    /// Returns what a client may have, by the permissions and by the access rules.
+    pub(super) fn clearance(&self, peer: &Peer, identity: &Identity, at_hub: bool) -> Clearance {
+        // What all views share is no place for secrets: whose they are is decided by each view's rules, and the hub knows none.
+        let permit = if at_hub { Some(Arc::new(Permit::all_but_secrets())) } else { identity.permit().cloned() };
+        self.access.clearance(peer.ip()).with_permit(permit)
+    }
 }
 
 impl AdmissionError {

@@ -8,19 +8,19 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::protocol::view::ReleaseReason;
+use crate::protocol::view::{BrakeEvent, ReleaseReason, View};
 
 /// One for the process, shared by the views and the hub.
 #[derive(Debug, Default)]
 pub(crate) struct BrakeWatch {
     /// Guards itself alone; nothing awaits while it is locked.
-    state: Mutex<State>,
+    state: Mutex<BrakeSums>,
     news: Notify,
     next_view: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BrakeSums {
     /// How many removals each view holds, by type. Views that hold none have no entry.
     held: BTreeMap<u64, BTreeMap<String, usize>>,
     engaged: BTreeMap<String, u64>,
@@ -62,7 +62,7 @@ pub(super) struct ViewBrakes {
     number: u64,
     view: Arc<str>,
     /// The state of the view's brakes when it was last reported.
-    pub(crate) changes: u64,
+    changes: u64,
 }
 
 impl BrakeWatch {
@@ -166,12 +166,34 @@ impl BrakeWatch {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BrakeSums> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ViewBrakes {
+    /// Reports what has changed since the last call.
+    pub(super) fn report(&mut self, view: &mut View, server_name: impl Fn(u16) -> String) {
+        let changes = view.brake_changes();
+        if changes == self.changes {
+            return;
+        }
+        self.changes = changes;
+        let mut held: BTreeMap<String, usize> = BTreeMap::new();
+        for brake in view.brakes(0) {
+            *held.entry(brake.kind.name().to_owned()).or_default() += brake.held;
+        }
+        let news = view.take_brake_events().into_iter().map(|event| {
+            let (kind, server, reason, removals, generation) = match event {
+                BrakeEvent::Engaged { kind, server, generation, held, .. } => (kind, server, None, held, generation),
+                BrakeEvent::Released { kind, server, reason, count, .. } => (kind, server, Some(reason), count, 0),
+            };
+            let (server, type_name) = (server_name(server), kind.name().to_owned());
+            BrakeNews { server, type_name, reason, removals, generation }
+        });
+        self.update(held, news.collect());
+    }
+
     pub(crate) fn update(&mut self, held: BTreeMap<String, usize>, news: Vec<BrakeNews>) {
         let is_news = !news.is_empty();
         let mut state = self.watch.state();
@@ -219,7 +241,7 @@ mod tests {
     use tracing_subscriber::fmt;
 
     use super::*;
-    use crate::relay::WrittenLines;
+    use crate::tests::WrittenLines;
 
     fn news(reason: Option<ReleaseReason>) -> Vec<BrakeNews> {
         let (server, type_name) = ("http://cp:1".to_owned(), "a.B".to_owned());

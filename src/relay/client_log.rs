@@ -3,22 +3,24 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::admission::AdmissionError;
+use super::clients::ClientFacts;
 use super::traces::SpanIds;
+use crate::log_pace::LogPace;
 use crate::xds::Peer;
 
 #[derive(Debug)]
 pub(crate) struct ClientLog {
     second: Mutex<Second>,
-    /// For events that clients may repeat as fast as they can.
-    pub(super) repeated: LogPace,
-    pub(super) rejections: LogPace,
+    nacks: LogPace,
+    rejections: LogPace,
     rejected_requests: LogPace,
 }
 
 impl Default for ClientLog {
     fn default() -> Self {
-        let [repeated, rejections, rejected_requests] = std::array::from_fn(|_| LogPace::of_process());
-        Self { second: Mutex::default(), repeated, rejections, rejected_requests }
+        let [nacks, rejections, rejected_requests] = std::array::from_fn(|_| LogPace::of_process());
+        Self { second: Mutex::default(), nacks, rejections, rejected_requests }
     }
 }
 
@@ -31,47 +33,63 @@ struct Second {
     ended: u64,
 }
 
-/// Which of many alike events are logged: the first few of each window of time.
+/// A NACK of a client.
 #[derive(Debug)]
-pub(crate) struct LogPace {
-    lines: u32,
-    window: Duration,
-    state: Mutex<PaceState>,
-}
-
-#[derive(Debug, Default)]
-struct PaceState {
-    began: Option<Instant>,
-    lines: u32,
-    /// Events without a line since the last one that had one.
-    unlogged: u64,
-}
-
-/// The log lines of one client stream.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct StreamLine<'a> {
-    pub(crate) session: u64,
-    pub(crate) node: &'a str,
-    pub(crate) peer: &'a Peer,
-    pub(crate) view: &'a str,
-    pub(crate) variant: &'a str,
-    /// The span of its start, while it is open.
-    pub(crate) span: Option<SpanIds>,
+pub(super) struct NackLine {
+    pub(super) type_url: String,
+    pub(super) nonce: u64,
+    pub(super) stale: bool,
+    pub(super) error: Option<Arc<str>>,
+    /// The span of a change that it is about.
+    pub(super) span: Option<SpanIds>,
 }
 
 impl ClientLog {
-    pub(crate) fn stream_opened(self: &Arc<Self>, line: StreamLine<'_>) {
+    /// `span` is that of the stream's start, while it is open.
+    pub(super) fn stream_opened(self: &Arc<Self>, client: &ClientFacts, span: Option<SpanIds>) {
         if self.is_worth_a_line(|second| second.opened += 1) {
-            let StreamLine { session, node, peer, view, variant, span } = line;
+            let ClientFacts { id, node_id: node, peer, key: view, variant, .. } = client;
             let (trace_id, span_id) = span.map(SpanIds::texts).unzip();
+            let (session, variant) = (id.0, variant.name());
             tracing::info!(session, node, %peer, view, variant, trace_id, span_id, "client stream opened");
         }
     }
 
-    pub(crate) fn stream_ended(self: &Arc<Self>, line: StreamLine<'_>) {
+    pub(super) fn stream_ended(self: &Arc<Self>, client: &ClientFacts) {
         if self.is_worth_a_line(|second| second.ended += 1) {
-            let StreamLine { session, node, peer, view, .. } = line;
-            tracing::info!(session, node, %peer, view, "client stream ended");
+            let ClientFacts { id, node_id: node, peer, key: view, .. } = client;
+            tracing::info!(session = id.0, node, %peer, view, "client stream ended");
+        }
+    }
+
+    /// Logs a NACK, unless this client, whose pace is given, or all together have sent many.
+    pub(super) fn nacked(&self, client: &ClientFacts, nack: &NackLine, pace: &LogPace) {
+        let now = Instant::now();
+        let Some(unlogged) = pace.line(now) else { return };
+        let Some(of_others) = self.nacks.line(now) else { return };
+        let NackLine { type_url, nonce, stale, error, span } = nack;
+        let (session, node, view, error) = (client.id.0, &*client.node_id, &*client.key, error.as_deref());
+        let (trace_id, span_id) = span.map(SpanIds::texts).unzip();
+        tracing::warn!(
+            session,
+            node,
+            view,
+            type_url,
+            nonce,
+            stale,
+            error,
+            unlogged,
+            of_others,
+            trace_id,
+            span_id,
+            "client NACKed a response"
+        );
+    }
+
+    /// Logs why a client was not accepted, unless there were many.
+    pub(super) fn rejected(&self, peer: &Peer, error: &AdmissionError) {
+        if let Some(unlogged) = self.rejections.line(Instant::now()) {
+            tracing::warn!(%peer, %error, unlogged, "client stream rejected");
         }
     }
 
@@ -108,58 +126,15 @@ impl ClientLog {
     }
 }
 
-impl LogPace {
-    /// Five lines a minute, for one client. One that NACKs what a server sends again does so less often.
-    pub(super) fn of_client() -> Self {
-        Self { lines: 5, window: Duration::from_secs(60), state: Mutex::default() }
-    }
-
-    /// One line a minute, for what may go on for long.
-    pub(crate) fn once_a_minute() -> Self {
-        Self { lines: 1, window: Duration::from_secs(60), state: Mutex::default() }
-    }
-
-    /// Ten lines a minute, for all that the libraries warn of.
-    pub(crate) fn of_libraries() -> Self {
-        Self { lines: 10, window: Duration::from_secs(60), state: Mutex::default() }
-    }
-
-    /// Twenty lines a second, for all clients.
-    fn of_process() -> Self {
-        Self { lines: 20, window: SECOND, state: Mutex::default() }
-    }
-
-    /// Counts an event. `Some`: it is worth a line, which says how many before it had none.
-    pub(crate) fn line(&self, now: Instant) -> Option<u64> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.began.is_none_or(|began| now.saturating_duration_since(began) >= self.window) {
-            (state.began, state.lines) = (Some(now), 0);
-        }
-        if state.lines == self.lines {
-            state.unlogged += 1;
-            return None;
-        }
-        state.lines += 1;
-        Some(std::mem::take(&mut state.unlogged))
-    }
-}
-
 const SECOND: Duration = Duration::from_secs(1);
 const MOST_LINES: u32 = 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn five_alike_events_of_a_client_have_lines_in_a_minute_and_the_next_line_counts_the_rest() {
-        let (pace, start) = (LogPace::of_client(), Instant::now());
-        let minute = Duration::from_secs(60);
-        let lines = (0..1000).filter(|_| pace.line(start).is_some()).count();
-        assert_eq!(lines, 5);
-        assert_eq!(pace.line(start + minute), Some(995));
-        assert_eq!(pace.line(start + minute), Some(0));
-    }
+    use crate::protocol::moment::Moment;
+    use crate::protocol::session::Variant;
+    use crate::protocol::view::SessionId;
 
     #[tokio::test]
     async fn ten_streams_a_second_have_lines_and_the_rest_are_counted_once() {
@@ -179,11 +154,19 @@ mod tests {
     #[tokio::test]
     async fn streams_that_open_and_streams_that_end_are_counted_apart() {
         let log = Arc::new(ClientLog::default());
-        let peer = Peer::at((std::net::Ipv4Addr::LOCALHOST, 1).into());
-        let line = StreamLine { session: 1, node: "", peer: &peer, view: "", variant: "delta", span: None };
-        (0..7).for_each(|_| log.stream_opened(line));
-        (0..7).for_each(|_| log.stream_ended(line));
-        log.stream_opened(line);
+        let client = ClientFacts {
+            id: SessionId(1),
+            variant: Variant::Delta,
+            node_id: String::new(),
+            user_agent: Box::default(),
+            key: String::new(),
+            peer: Arc::new(Peer::at((std::net::Ipv4Addr::LOCALHOST, 1).into())),
+            is_stream: true,
+            connected: Moment::START,
+        };
+        (0..7).for_each(|_| log.stream_opened(&client, None));
+        (0..7).for_each(|_| log.stream_ended(&client));
+        log.stream_opened(&client, None);
         let second = log.second.lock().unwrap();
         assert_eq!((second.lines, second.opened, second.ended), (10, 1, 4));
     }

@@ -5,7 +5,25 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::protocol::moment::Moment;
+use crate::protocol::session::Variant;
 use crate::protocol::view::SessionId;
+use crate::xds::Peer;
+
+/// What is known of a client stream from its start.
+#[derive(Debug)]
+pub(crate) struct ClientFacts {
+    pub(crate) id: SessionId,
+    pub(crate) variant: Variant,
+    pub(crate) node_id: String,
+    pub(crate) user_agent: Box<str>,
+    /// The hash of the sharing key.
+    pub(crate) key: String,
+    pub(crate) peer: Arc<Peer>,
+    /// The client answers replies, as opposed to one that polls.
+    pub(crate) is_stream: bool,
+    pub(crate) connected: Moment,
+}
 
 /// The streams of a process, those that views have to the hub included, with a handle of each.
 pub(crate) struct Clients<T> {

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::admission::AdmissionError;
 use super::clock::Clock;
 use super::deliveries::Deliveries;
-use super::limit::LimitCounters;
 use super::traces::Traces;
-use crate::protocol::session::Variant;
+use crate::limit::{Limit, LimitCounters};
+use crate::protocol::session::{BadRequest, Variant};
 use crate::xds::{Type, TypeTable};
 
 #[derive(Debug)]
@@ -71,6 +71,17 @@ impl ProcessCounters {
         self.rejected[why.place()].fetch_add(1, Ordering::Relaxed);
         if let Some(limit) = why.limit() {
             self.limits.reached(limit);
+        }
+    }
+
+    /// Counts the limit for which a request ends its stream, if it is for one.
+    pub(super) fn bad_request(&self, fault: &BadRequest) {
+        match fault {
+            BadRequest::TooManyTypes(_) => self.limits.reached(Limit::TypesPerStream),
+            BadRequest::TooManyNames(_) => self.limits.reached(Limit::NamesPerType),
+            BadRequest::TooManyNamesOnStream(_) => self.limits.reached(Limit::NamesPerStream),
+            BadRequest::TooManyStatedVersions(_) => self.limits.reached(Limit::StatedVersionsBytes),
+            _ => {}
         }
     }
 

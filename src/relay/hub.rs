@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::admission::AdmissionError;
 use super::link::{Connector, Link, LinkEvent, LinkReport};
 use super::session_handle::{SessionGuard, SessionHandle};
-use super::views::{ClientInfo, Views};
+use super::views::{ClientInfo, Views, open_session};
 use crate::proto::discovery::{
     DeltaDiscoveryResponse, Resource as Wrapper, ResourceError, ResourceName, Status, resource::CacheControl,
 };
@@ -57,16 +57,16 @@ impl HubConnector {
         let first = requests.recv().await?;
         let peer = Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 0).into()));
         let client = ClientInfo { variant: Variant::Delta, only: None, is_stream: true, peer, quota: Arc::default() };
-        let sitting = match self.hub.open_session(&first, client).await {
-            Ok(handle) => SessionGuard(handle),
+        let session = match open_session(&self.hub, &first, client).await {
+            Ok(handle) => SessionGuard::new(handle),
             Err(rejected) => return Some(Ended::Refused(rejected)),
         };
-        sitting.0.handle_request(first).await;
+        session.handle_request(first).await;
         let mut sent = SentState::default();
         loop {
             tokio::select! {
-                request = requests.recv() => drop(sitting.0.handle_request(request?).await),
-                said = next(&sitting.0, &mut sent) => match said {
+                request = requests.recv() => drop(session.handle_request(request?).await),
+                said = next(&session, &mut sent) => match said {
                     HubEvent::Response(response) => {
                         let read = link.read(ResponseMessage::Decoded(Response::Delta(response))).await;
                         match read {
@@ -127,7 +127,9 @@ async fn next(handle: &SessionHandle, sent: &mut SentState) -> HubEvent {
                 }
                 Step::End(end) => return Poll::Ready(HubEvent::End(end.to_string())),
                 Step::Idle(until) => {
-                    let completeness_by_name = handle.sent_completeness();
+                    let newest = handle.newest();
+                    // How complete each collection is whose members the client was all sent.
+                    let completeness_by_name = handle.look(|session| session.sent_completeness(&newest));
                     sent.completeness_by_name.retain(|glob, _| completeness_by_name.contains_key(glob));
                     let news = completeness_by_name
                         .into_iter()
@@ -137,7 +139,7 @@ async fn next(handle: &SessionHandle, sent: &mut SentState) -> HubEvent {
                         sent.completeness_by_name.insert((kind, glob.clone()), completeness);
                         return Poll::Ready(HubEvent::Event(LinkEvent::Progress { type_url, glob, completeness }));
                     }
-                    let outages = handle.outages();
+                    let outages = handle.newest().down.clone();
                     if outages != sent.outages {
                         sent.outages = outages.clone();
                         let authorities = (*outages).clone();

@@ -1,6 +1,6 @@
 //! The upstream streams of one view: the links that are open, and the requests that wait to be sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,8 @@ use super::link::{Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 use super::reopenings::{Leave, Reopenings};
 use super::report::{ServerMetrics, Totals};
 use super::response_reader::ResponseReaders;
-use super::server_log::Connection;
+use super::server_log::{Connection, ServerLog};
+use super::shared::Shared;
 use crate::proto::Request;
 use crate::protocol::ladder::LadderState;
 use crate::protocol::moment::Moment;
@@ -22,6 +23,8 @@ use crate::protocol::sources::{LadderSummary, Sources, StreamId};
 use crate::protocol::upstream::Epoch;
 
 pub(super) struct Links {
+    /// By the servers' places in the plan.
+    connectors: Arc<[SharedConnector]>,
     open: BTreeMap<StreamId, OpenLink>,
     /// Streams that end in order to be opened again.
     ending: BTreeMap<StreamId, EndingLink>,
@@ -32,28 +35,40 @@ pub(super) struct Links {
     last_responses: BTreeMap<usize, SystemTime>,
     /// Distinguishes a link from an earlier one of the same stream, whose last events may still be queued.
     serial: u64,
-    pub(crate) reports: mpsc::Receiver<LinkReport>,
+    reports: mpsc::Receiver<LinkReport>,
     report_to: mpsc::Sender<LinkReport>,
     readers: ResponseReaders,
+    reopenings: Reopenings,
+    log: Arc<ServerLog>,
+    /// The view that they are for, and its tenant.
+    view_id: Arc<str>,
     tenant: Option<Arc<str>>,
 }
 
-pub(super) struct OpenLink {
+struct OpenLink {
     serial: u64,
     #[expect(dead_code)] // ends with the link
     task: AbortOnDrop,
     /// While the stream is open: the channel for requests, and the opening that it belongs to.
-    pub(crate) up: Option<(mpsc::Sender<Request>, Epoch)>,
+    up: Option<(mpsc::Sender<Request>, Epoch)>,
     /// Counts the stream as connected in the log for as long as it is open.
-    pub(crate) connection: Option<Connection>,
+    connection: Option<Connection>,
     /// Notify it to make the edge send a liveness call.
-    pub(crate) life: Option<Arc<Notify>>,
+    life: Option<Arc<Notify>>,
     /// A request that did not fit into the channel. None after it is taken meanwhile.
-    pub(crate) waiting: Option<Request>,
-    pub(crate) last_error: Option<String>,
-    pub(crate) responses: u64,
+    waiting: Option<Request>,
+    last_error: Option<String>,
+    responses: u64,
     /// Until the server has responded, or until then.
     leave: Option<(Leave, Instant)>,
+}
+
+/// What is reported of the link of a stream.
+#[derive(Debug, Default)]
+pub(super) struct LinkFacts {
+    pub(super) connected: bool,
+    pub(super) responses: u64,
+    pub(super) last_error: Option<String>,
 }
 
 /// A stream on which nothing more is requested. The server may keep a record for its node until it has ended.
@@ -65,28 +80,109 @@ struct EndingLink {
 }
 
 impl Links {
-    pub(crate) fn none(readers: ResponseReaders, tenant: Option<Arc<str>>) -> Self {
+    pub(crate) fn none(shared: &Shared, view_id: Arc<str>, tenant: Option<Arc<str>>) -> Self {
         // The channel is short, so that a stream reads as fast as the view task applies.
         let (report_to, reports) = mpsc::channel(4);
-        let (open, ending, totals, unreported, last_responses) = Default::default();
-        Self { open, ending, totals, unreported, last_responses, serial: 0, reports, report_to, readers, tenant }
+        let (open, ending, totals, unreported, last_responses, reopenings) = Default::default();
+        Self {
+            connectors: shared.connectors.clone(),
+            open,
+            ending,
+            totals,
+            unreported,
+            last_responses,
+            serial: 0,
+            reports,
+            report_to,
+            readers: shared.readers.clone(),
+            reopenings,
+            log: shared.server_log.clone(),
+            view_id,
+            tenant,
+        }
+    }
+
+    /// Waits for a report. None: a request has room now, or a stream may be opened again. It changes no link, so it may be cancelled
+    /// anywhere.
+    pub(crate) async fn next(&mut self) -> Option<LinkReport> {
+        let room = room_on(self.blocked());
+        tokio::select! {
+            Some(report) = self.reports.recv() => Some(report),
+            () = room => None,
+            () = self.reopenings.granted() => None,
+        }
+    }
+
+    /// Returns a report that has come meanwhile.
+    pub(crate) fn try_next(&mut self) -> Option<LinkReport> {
+        self.reports.try_recv().ok()
+    }
+
+    /// Returns the name of a server in reports, by its place in the plan.
+    pub(crate) fn server(&self, at: usize) -> String {
+        self.connectors[at].describe()
+    }
+
+    /// The same of a server that may not be in the plan any more: restored removals may be of one.
+    pub(crate) fn server_name(&self, at: u16) -> String {
+        self.connectors.get(usize::from(at)).map_or_else(|| "unknown".into(), |server| server.describe())
+    }
+
+    pub(crate) fn servers(&self) -> impl ExactSizeIterator<Item = String> {
+        self.connectors.iter().map(|connector| connector.describe())
     }
 
     /// Returns the link that a report is from, unless that link has been given up.
-    pub(crate) fn reporting(&mut self, id: LinkId) -> Option<&mut OpenLink> {
+    fn reporting(&mut self, id: LinkId) -> Option<&mut OpenLink> {
         self.open.get_mut(&id.stream).filter(|link| link.serial == id.serial)
     }
 
-    /// Records the first response after an opening, or the end of a stream that is to be opened again.
-    pub(crate) fn note_report(&mut self, report: &LinkReport) {
+    /// Notes a report, and counts it unless its link has been given up. Returns whether it counts.
+    pub(crate) fn note(&mut self, report: &LinkReport) -> bool {
         let ended = matches!(report.event, LinkEvent::Ended { .. });
+        let responded = matches!(report.event, LinkEvent::Response(_) | LinkEvent::Received { .. });
         let ending = self.ending.get_mut(&report.id.stream).filter(|of| of.link.serial == report.id.serial);
         if let Some(of) = ending.filter(|_| ended) {
             of.until = Instant::now(); // the next one is opened at once
         }
-        if ended || matches!(report.event, LinkEvent::Response(_) | LinkEvent::Received { .. }) {
-            self.reporting(report.id).into_iter().for_each(|link| link.leave = None);
+        let Some(link) = self.reporting(report.id) else { return false };
+        if ended || responded {
+            link.leave = None;
         }
+        link.responses += u64::from(responded);
+        self.count(report.id.stream.server, &report.event);
+        true
+    }
+
+    /// Returns the opening of a stream, while it is open.
+    pub(crate) fn epoch(&self, id: StreamId) -> Option<Epoch> {
+        self.open.get(&id)?.up.as_ref().map(|(_, epoch)| *epoch)
+    }
+
+    /// The stream is open, and takes requests in this variant.
+    pub(crate) fn opened(
+        &mut self,
+        id: StreamId,
+        variant: Variant,
+        up: Option<(mpsc::Sender<Request>, Epoch)>,
+        life: Arc<Notify>,
+    ) {
+        let server = self.server(id.server);
+        let Some(link) = self.open.get_mut(&id) else { return };
+        link.up = up;
+        link.life = Some(life);
+        link.connection = Some(self.log.stream_opened(id.server, &server, &self.view_id, variant.name()));
+    }
+
+    /// The stream has ended, or could not be opened. Returns the opening that is over.
+    pub(crate) fn ended(&mut self, id: StreamId, reason: String) -> Option<Epoch> {
+        let server = self.server(id.server);
+        let link = self.open.get_mut(&id)?;
+        drop(link.connection.take());
+        self.log.stream_ended(id.server, &server, &self.view_id, &reason);
+        link.waiting = None;
+        link.last_error = Some(reason);
+        link.up.take().map(|(_, epoch)| epoch)
     }
 
     /// When a wait for the end of a stream, or for a first response, is over.
@@ -96,11 +192,20 @@ impl Links {
         ending.chain(leaves).min()
     }
 
-    pub(crate) fn get(&self, id: StreamId) -> Option<&OpenLink> {
-        self.open.get(&id)
+    pub(crate) fn facts(&self, id: StreamId) -> LinkFacts {
+        let of = |link: &OpenLink| LinkFacts {
+            connected: link.up.is_some(),
+            responses: link.responses,
+            last_error: link.last_error.clone(),
+        };
+        self.open.get(&id).map(of).unwrap_or_default()
     }
 
-    pub(crate) fn count(&mut self, server: usize, event: &LinkEvent) {
+    pub(crate) fn is_connected(&self, id: StreamId) -> bool {
+        self.open.get(&id).is_some_and(|link| link.up.is_some())
+    }
+
+    fn count(&mut self, server: usize, event: &LinkEvent) {
         let mut news = Totals::default();
         match event {
             LinkEvent::Opened { .. } => news.opened += 1,
@@ -132,16 +237,21 @@ impl Links {
         std::mem::take(&mut self.unreported)
     }
 
-    pub(crate) fn metrics(&self, at: usize, server: String) -> ServerMetrics {
-        let links = || self.open.iter().filter(|(id, _)| id.server == at);
-        let connected = links().filter(|(_, link)| link.up.is_some()).count();
-        let totals = self.totals.get(&at).copied().unwrap_or_default();
-        let last_response = self.last_responses.get(&at).copied();
-        ServerMetrics { server, streams: links().count(), connected, last_response, totals }
+    /// Returns what is measured of servers that a stream is wanted to or was.
+    pub(crate) fn metrics(&self) -> Vec<ServerMetrics> {
+        let of = |(at, server): (usize, String)| {
+            let links = || self.open.iter().filter(|(id, _)| id.server == at);
+            let connected = links().filter(|(_, link)| link.up.is_some()).count();
+            let totals = self.totals.get(&at).copied().unwrap_or_default();
+            let last_response = self.last_responses.get(&at).copied();
+            ServerMetrics { server, streams: links().count(), connected, last_response, totals }
+        };
+        let servers = self.servers().enumerate().map(of);
+        servers.filter(|server| server.streams > 0 || server.totals != Totals::default()).collect()
     }
 
     /// Returns the last error of a server.
-    pub(crate) fn last_error(&self, server: usize) -> Option<&str> {
+    fn last_error(&self, server: usize) -> Option<&str> {
         let mut links = self.open.iter().filter(|(id, _)| id.server == server);
         links.find_map(|(_, link)| link.last_error.as_deref())
     }
@@ -161,23 +271,28 @@ impl Links {
         self.open.get(&id).is_some_and(|link| link.waiting.is_some())
     }
 
+    /// Whether this view has the leave to open a stream to a server again.
+    pub(crate) fn may_reopen(&self, server: usize) -> bool {
+        self.reopenings.may_reopen(server)
+    }
+
+    /// Asks for the leave to open streams again, where that is due.
+    pub(crate) fn request_reopenings(&mut self, due: &BTreeSet<usize>) {
+        self.reopenings.follow(due, &self.connectors);
+    }
+
     /// Opens a link for each stream that has none, and closes those whose stream is no longer wanted.
-    pub(crate) fn follow(
-        &mut self,
-        sources: &mut Sources,
-        connectors: &[SharedConnector],
-        reopenings: &mut Reopenings,
-    ) {
+    pub(crate) fn follow(&mut self, sources: &mut Sources) {
         let (closed, now) = (sources.take_closed(), Instant::now());
         let wanted: Vec<_> = sources.streams_mut().map(|(id, _)| id).collect();
         let stays = |id: &StreamId| wanted.contains(id) && !closed.contains(&id.server);
         self.open.retain(|id, _| stays(id));
         self.ending.retain(|id, _| stays(id));
         for id in sources.take_reopened() {
-            let leave = reopenings.take(id.server);
+            let leave = self.reopenings.take(id.server);
             if let Some(mut link) = self.open.remove(&id)
                 && link.up.take().is_some()
-                && connectors[id.server].reopenings().is_some()
+                && self.connectors[id.server].reopenings().is_some()
             {
                 // Without its channel for requests, the stream is half-closed.
                 (link.waiting, link.life) = (None, None);
@@ -192,13 +307,14 @@ impl Links {
                 continue;
             }
             let ended = self.ending.remove(&stream);
-            let link = self.start(stream, &connectors[stream.server], ended.is_some());
+            let link = self.start(stream, ended.is_some());
             let leave = ended.and_then(|of| of.leave).map(|leave| (leave, now + FIRST_RESPONSE));
             self.open.insert(stream, OpenLink { leave, ..link });
         }
     }
 
-    fn start(&mut self, stream: StreamId, connector: &SharedConnector, follows_another: bool) -> OpenLink {
+    fn start(&mut self, stream: StreamId, follows_another: bool) -> OpenLink {
+        let connector = &self.connectors[stream.server];
         self.serial += 1;
         let (serial, reports) = (self.serial, self.report_to.clone());
         let variant: Option<Variant> = connector.variant();
@@ -243,19 +359,19 @@ impl Links {
         nacks.into_iter().for_each(|server| self.add(server, Totals { nacks: 1, ..Totals::default() }));
     }
 
-    /// Waits until one of the full channels has room.
-    pub(crate) async fn room(blocked: Vec<mpsc::Sender<Request>>) {
-        if blocked.is_empty() {
-            std::future::pending().await
-        }
-        let _ = select_all(blocked.iter().map(|requests| Box::pin(requests.reserve()))).await;
-    }
-
     /// Returns the full channels of streams with a waiting request.
-    pub(crate) fn blocked(&self) -> Vec<mpsc::Sender<Request>> {
+    fn blocked(&self) -> Vec<mpsc::Sender<Request>> {
         let blocked = self.open.values().filter(|link| link.waiting.is_some());
         blocked.filter_map(|link| link.up.as_ref()).map(|(requests, _)| requests.clone()).collect()
     }
+}
+
+/// Waits until one of the full channels has room.
+async fn room_on(blocked: Vec<mpsc::Sender<Request>>) {
+    if blocked.is_empty() {
+        std::future::pending().await
+    }
+    let _ = select_all(blocked.iter().map(|requests| Box::pin(requests.reserve()))).await;
 }
 
 struct AbortOnDrop(JoinHandle<()>);
@@ -279,9 +395,11 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::protocol::upstream::Upstream;
+    use crate::protocol::limits::Limits;
+    use crate::protocol::sources::Plan;
+    use crate::protocol::upstream::{ServerQuirks, Upstream};
     use crate::protocol::view::{InterestChange, Selector};
-    use crate::xds::TypeTable;
+    use crate::xds::{KeyRule, TypeTable};
 
     #[tokio::test]
     async fn a_view_waits_for_room_for_a_request_and_only_as_long_as_there_is_none() {
@@ -289,11 +407,11 @@ mod tests {
         for sender in [&full, &other] {
             sender.try_send(Request::Delta(Default::default())).unwrap();
         }
-        let mut room = pin!(Links::room(vec![full, other]));
+        let mut room = pin!(room_on(vec![full, other]));
         assert!(room.as_mut().now_or_never().is_none());
         taken.recv().await.unwrap();
         assert!(room.now_or_never().is_some());
-        assert!(Links::room(Vec::new()).now_or_never().is_none(), "no request waits");
+        assert!(room_on(Vec::new()).now_or_never().is_none(), "no request waits");
     }
 
     #[tokio::test]
@@ -303,7 +421,9 @@ mod tests {
         let mut upstream = Upstream::new(Variant::Delta, Bytes::new(), Arc::default(), table, Arc::default());
         upstream.want(InterestChange { kind, selector: Selector::Wildcard, on: true }, false);
         let epoch = upstream.streams_mut()[0].opened();
-        let mut links = Links::none(ResponseReaders::new(Arc::default(), Arc::default()), None);
+        let plan = Plan::single(Variant::Delta, ServerQuirks::default());
+        let shared = Shared::new(KeyRule::default(), TypeTable::new(), Limits::default(), plan, Vec::new(), 1);
+        let mut links = Links::none(&shared, "view".into(), None);
         let (requests, mut taken) = mpsc::channel(1);
         requests.try_send(Request::Delta(Default::default())).unwrap();
         for (at, is_open, waits) in [(0, true, true), (1, true, false), (2, false, true)] {
@@ -321,7 +441,7 @@ mod tests {
             links.open.insert(StreamId { server: 0, at }, link);
         }
         assert_eq!(links.blocked().len(), 1);
-        let mut room = pin!(Links::room(links.blocked()));
+        let mut room = pin!(room_on(links.blocked()));
         assert!(room.as_mut().now_or_never().is_none());
         taken.recv().await.unwrap();
         assert!(room.now_or_never().is_some());

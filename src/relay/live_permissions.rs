@@ -37,6 +37,11 @@ impl LivePermissions {
         self.versions().all.back().cloned().unwrap_or_default() // there is always one
     }
 
+    /// Whether there are rules for who may be which client.
+    pub(crate) fn has_rules(&self) -> bool {
+        !self.current().rules().is_empty()
+    }
+
     /// Returns what stands for the permissions in force.
     pub(crate) fn judged_now(&self) -> JudgedBy {
         JudgedBy(self.versions().number.into())

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::report::AnswersSource;
 use super::session_handle::SessionHandle;
-use super::subscriber::Subscriber;
+use super::subscriber::{Notice, Subscriber};
 use super::traces::OpenChange;
 use super::view_usage::Stay;
-use crate::protocol::view::{Claim, NameChanged, RefusedName, SessionId};
+use crate::protocol::view::SessionId;
 
 /// A session that joins a view, or has joined it.
 ///
@@ -26,39 +26,23 @@ impl Member {
 
 impl Subscriber for Member {
     fn id(&self) -> SessionId {
-        self.session.id
+        self.session.client().id
     }
 
     fn answers(&self) -> Arc<dyn AnswersSource> {
         self.session.clone()
     }
 
-    fn on_names_changed(&self, changes: &[NameChanged]) {
-        self.session.on_names_changed(changes);
+    fn notify(&self, notice: Notice) {
+        self.session.notify(notice);
     }
 
     fn on_traced_change(&self, change: &Arc<OpenChange>) {
-        self.session.traces.concern(change);
+        self.session.on_traced_change(change);
     }
 
     fn answers_replies(&self) -> bool {
-        self.session.is_stream
-    }
-
-    fn on_names_refused(&self, names: Vec<RefusedName>) {
-        self.session.on_names_refused(names);
-    }
-
-    fn on_claims_refused(&self, claims: Vec<Claim>) {
-        self.session.on_claims_refused(claims);
-    }
-
-    fn on_claim_room(&self) {
-        self.session.on_claim_room();
-    }
-
-    fn on_interest_applied(&self) {
-        self.session.on_interest_applied();
+        self.session.client().is_stream
     }
 
     fn wake(&self) {

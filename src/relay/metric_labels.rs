@@ -12,11 +12,11 @@ use super::report::ViewMetrics;
 #[derive(Debug)]
 pub(super) struct MetricLabels {
     limit: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<LabelledViews>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LabelledViews {
     labelled: BTreeMap<Arc<str>, Labelled>,
     /// The counters of removed views without a label.
     retired: ViewMetrics,
@@ -42,9 +42,9 @@ impl MetricLabels {
         Arc::new(Self { limit: limit.into(), state: Mutex::default() })
     }
 
-    /// Changes how many labels there are, for views that come from now on.
-    pub(crate) fn set_limit(&self, limit: usize) {
-        self.limit.store(limit, Ordering::Relaxed);
+    /// Changes how many labels there are to as many as others have, for views that come from now on.
+    pub(crate) fn limit_like(&self, other: &Self) {
+        self.limit.store(other.limit.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Gives a view a label if its key has one, or if one is left.
@@ -92,7 +92,7 @@ impl MetricLabels {
         merged
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LabelledViews> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(one[0].servers[0].streams, 1);
         drop(later);
         assert_eq!(labels.assign("b").name().as_deref(), Some("b"));
-        labels.set_limit(2);
+        labels.limit_like(&MetricLabels::new(2));
         assert_eq!(labels.assign("c").name(), Some("c".into()), "the label of b was returned, and there are two");
     }
 

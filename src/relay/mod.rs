@@ -13,7 +13,6 @@ pub(crate) mod deliveries;
 mod hub;
 mod incidents;
 mod inspection;
-mod limit;
 mod link;
 mod links;
 mod live_permissions;
@@ -23,6 +22,7 @@ mod metric_labels;
 mod nack_watch;
 mod newest;
 mod published;
+pub(crate) mod questions;
 mod reachability;
 mod readiness;
 mod reopenings;
@@ -30,23 +30,22 @@ pub(crate) mod report;
 mod response_reader;
 mod server_log;
 mod session_handle;
+mod shared;
 mod subscriber;
 pub(crate) mod traces;
-mod view_quota;
 mod view_task;
 mod view_usage;
+mod view_watch;
 mod views;
-#[cfg(test)]
-mod written_lines;
 
+pub(crate) use crate::limit::{Limit, LimitCounters};
+pub(crate) use crate::log_pace::LogPace;
 pub(crate) use admission::AdmissionError;
 pub(crate) use brakes::BrakeWatch;
-pub(crate) use client_log::LogPace;
 pub(crate) use clock::Clock;
 pub(crate) use counters::{ProcessCounters, ProxyFault};
 pub(crate) use hub::HubConnector;
 pub(crate) use incidents::{Incidents, WaitWatch};
-pub(crate) use limit::{Limit, LimitCounters};
 pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 pub(crate) use live_permissions::LivePermissions;
 pub use live_permissions::NeedsRestart;
@@ -63,10 +62,9 @@ pub(crate) use report::{
     ViewSnapshot, WaitReport,
 };
 pub use response_reader::{ResponseReader, Turn};
-pub(crate) use session_handle::{Obstruction, SessionGuard, SessionHandle};
-pub(crate) use view_quota::ViewQuota;
+pub(crate) use session_handle::{Obstruction, SessionGuard, SessionHandle, fetch_reply, session_changed};
+pub(crate) use shared::ViewsOptions;
+pub(crate) use view_watch::retire_idle;
 #[cfg(test)]
 pub(crate) use views::tests::{views_to, views_to_all};
-pub(crate) use views::{ClientInfo, SavedView, ViewToSave, Views, ViewsOptions};
-#[cfg(test)]
-pub(crate) use written_lines::WrittenLines;
+pub(crate) use views::{ClientInfo, SavedView, ViewQuota, ViewToSave, Views, open_session};

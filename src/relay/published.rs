@@ -1,19 +1,21 @@
-//! The snapshots that a view task has published, for its sessions to read.
+//! What a view task has published of its view: snapshots for its sessions, and what a later view of the same key begins with.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::protocol::view::{BrakeState, LeaseAccess, Leases, Snapshot, ViewOptions};
+use crate::protocol::limits::Limits;
+use crate::protocol::view::{BrakeState, LeaseAccess, Leases, Snapshot};
 use crate::xds::Authority;
 
 /// The newest snapshot of a view, and those that sessions have leased. No lock is held while a reply is made.
 #[derive(Debug)]
 pub(super) struct Published {
     /// How many sessions are blocked without a time limit.
-    pub(super) waiting: AtomicUsize,
+    blocked: AtomicUsize,
     newest: Mutex<Arc<Snapshot>>,
     leases: Mutex<Leases>,
     /// Places of the servers that have responded on a stream of this view which stands.
@@ -22,7 +24,7 @@ pub(super) struct Published {
     /// Authorities that have fallen back.
     fallen: Mutex<BTreeSet<Authority>>,
     /// Tells this view from those of the same key before and after it, whose revisions are others.
-    pub(super) life: u64,
+    life: u64,
 }
 
 /// What brakes held when it was noted.
@@ -34,11 +36,44 @@ pub(crate) struct NotedBrakes {
     pub(crate) changes: u64,
 }
 
+/// What a running view has from disk.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FromDisk {
+    /// Authorities of which something was loaded, if the relay may be ready because of that.
+    pub(crate) answered: BTreeSet<Authority>,
+    /// For how long its servers had not been heard when it was loaded, if that is known.
+    pub(crate) age: Option<Duration>,
+    pub(crate) loaded: Option<Instant>,
+}
+
+impl FromDisk {
+    /// Returns for how long its servers have not been heard by now, if that is known.
+    pub(super) fn unheard(&self) -> Option<Duration> {
+        Some(self.age? + self.loaded?.elapsed())
+    }
+}
+
 impl Published {
-    pub(super) fn new(options: Arc<ViewOptions>, life: u64) -> Self {
+    pub(super) fn new(limits: Arc<Limits>, life: u64) -> Self {
         let (newest, responding, brakes, fallen) = Default::default();
-        let (waiting, leases) = (AtomicUsize::new(0), Mutex::new(Leases::new(options)));
-        Self { waiting, newest, leases, responding, brakes, fallen, life }
+        let (blocked, leases) = (AtomicUsize::new(0), Mutex::new(Leases::new(limits)));
+        Self { blocked, newest, leases, responding, brakes, fallen, life }
+    }
+
+    /// One more session is blocked, or one less.
+    pub(super) fn count_blocked(&self, is_blocked: bool) {
+        match is_blocked {
+            true => self.blocked.fetch_add(1, Ordering::Relaxed),
+            false => self.blocked.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
+    pub(super) fn blocked(&self) -> usize {
+        self.blocked.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn life(&self) -> u64 {
+        self.life
     }
 
     /// Notes what brakes hold; `None` if nothing.

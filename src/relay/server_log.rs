@@ -123,7 +123,7 @@ mod tests {
     use tracing_subscriber::fmt;
 
     use super::*;
-    use crate::relay::WrittenLines;
+    use crate::tests::WrittenLines;
 
     fn lines() -> (WrittenLines, DefaultGuard) {
         let lines = WrittenLines::default();

@@ -1,32 +1,138 @@
 //! The sessions of a view, as its task uses them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::report::AnswersSource;
 use super::traces::OpenChange;
-use crate::protocol::view::{Claim, NameChanged, RefusedName, SessionId};
+use crate::limit::{Limit, LimitCounters};
+use crate::protocol::view::{Claim, NameChanged, NoRoom, Notifications, RefusedName, SessionId, View};
 
-/// The sessions of a view.
-pub(super) type Subscribers = HashMap<SessionId, Box<dyn Subscriber>>;
+/// A notice to a session, mostly of the view task.
+#[derive(Debug)]
+pub(super) enum Notice {
+    NamesChanged(Vec<NameChanged>),
+    /// What the session subscribes to is counted.
+    InterestApplied,
+    /// The view has no room for these names.
+    NamesRefused(Vec<RefusedName>),
+    /// The view has no room for these claims, and gives them back.
+    ClaimsRefused(Vec<Claim>),
+    /// The view has room for claims again.
+    ClaimRoom,
+    StatedVersionsRefused,
+}
 
 /// A session, as its view task uses it.
 pub(super) trait Subscriber: Send {
     fn id(&self) -> SessionId;
     /// Returns the session, to count its client's answers outside of the task.
     fn answers(&self) -> Arc<dyn AnswersSource>;
-    fn on_names_changed(&self, changes: &[NameChanged]);
+    /// Passes a notice on. It wakes the session if there may be something to send because of it and the task does not wake it itself.
+    fn notify(&self, notice: Notice);
     /// A traced change concerns it.
     fn on_traced_change(&self, change: &Arc<OpenChange>);
     /// Whether its client is sent replies and answers them.
     fn answers_replies(&self) -> bool;
-    /// Notifies it of names that the view has no room for.
-    fn on_names_refused(&self, names: Vec<RefusedName>);
-    /// Gives back claims that the view has no room for.
-    fn on_claims_refused(&self, claims: Vec<Claim>);
-    /// The view has room for claims again.
-    fn on_claim_room(&self);
-    fn on_interest_applied(&self);
     /// Wakes the session: there may be something to send.
     fn wake(&self);
+}
+
+/// The sessions of a view, and which of them are to be told that what they subscribe to is counted.
+pub(super) struct Subscribers {
+    sessions: HashMap<SessionId, Box<dyn Subscriber>>,
+    /// Sessions whose interest was counted since the last publication.
+    interest_applied: Vec<SessionId>,
+    limits: Arc<LimitCounters>,
+}
+
+impl Subscribers {
+    pub(super) fn none(limits: Arc<LimitCounters>) -> Self {
+        Self { sessions: HashMap::new(), interest_applied: Vec::new(), limits }
+    }
+
+    pub(super) fn join(&mut self, session: Box<dyn Subscriber>) {
+        self.sessions.insert(session.id(), session);
+    }
+
+    pub(super) fn leave(&mut self, session: SessionId) {
+        self.sessions.remove(&session);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Returns the sessions, to count the answers of their clients elsewhere.
+    pub(super) fn answers(&self) -> Vec<Arc<dyn AnswersSource>> {
+        self.sessions.values().map(|session| session.answers()).collect()
+    }
+
+    /// Returns those of some sessions whose clients answer replies.
+    pub(super) fn that_answer(&self, sessions: &BTreeSet<SessionId>) -> Vec<&dyn Subscriber> {
+        let sessions = sessions.iter().filter_map(|session| self.sessions.get(session));
+        sessions.map(|session| &**session).filter(|session| session.answers_replies()).collect()
+    }
+
+    /// Notifies sessions of names that the last changes of interest had no room for.
+    pub(super) fn refuse_names(&self, view: &mut View) {
+        for (session, names) in view.take_refused_names() {
+            let reached = |of: fn(&NoRoom) -> bool| names.iter().any(|refused| of(&refused.why));
+            if reached(|why| matches!(why, NoRoom::InView(_))) {
+                self.limits.reached(Limit::NamesPerView);
+            }
+            if reached(|why| matches!(why, NoRoom::InCache(_))) {
+                self.limits.reached(Limit::CachedBytes);
+            }
+            if reached(|why| matches!(why, NoRoom::InRequest(_))) {
+                self.limits.reached(Limit::MaxRequestBytes);
+            }
+            self.notify(session, Notice::NamesRefused(names));
+        }
+    }
+
+    /// Gives back claims that the view has no room for.
+    pub(super) fn refuse_claims(&self, view: &mut View) {
+        for (session, claims) in view.take_refused_claims() {
+            self.limits.reached(Limit::SoughtNames);
+            self.notify(session, Notice::ClaimsRefused(claims));
+        }
+    }
+
+    /// Wakes sessions whose claims had no room, once there is.
+    pub(super) fn admit_claims(&self, view: &mut View) {
+        view.take_sessions_to_claim().into_iter().for_each(|session| self.notify(session, Notice::ClaimRoom));
+    }
+
+    /// Marks the names that have changed. To be called before the sessions can read the snapshot: one that saw it without the marks would
+    /// miss the changes.
+    pub(super) fn mark(&self, notifications: &Notifications) {
+        let changed = notifications.0.iter().filter(|(_, changes)| !changes.is_empty());
+        let concerned = changed.filter_map(|(session, changes)| Some((self.sessions.get(session)?, changes)));
+        concerned.for_each(|(session, changes)| session.notify(Notice::NamesChanged(changes.clone())));
+    }
+
+    /// Wakes the sessions concerned. To be called when they can read the snapshot.
+    pub(super) fn wake(&self, notifications: &Notifications) {
+        let concerned = notifications.0.keys().filter_map(|session| self.sessions.get(session));
+        concerned.for_each(|session| session.wake());
+    }
+
+    /// The interest of a session was counted, and is part of the next snapshot.
+    pub(super) fn note_interest(&mut self, session: SessionId) {
+        self.interest_applied.push(session);
+    }
+
+    /// Notifies sessions whose interest is part of the snapshot by now.
+    pub(super) fn confirm_interest(&mut self) {
+        for session in std::mem::take(&mut self.interest_applied) {
+            self.notify(session, Notice::InterestApplied);
+        }
+    }
+
+    fn notify(&self, session: SessionId, notice: Notice) {
+        if let Some(handle) = self.sessions.get(&session) {
+            handle.notify(notice);
+        }
+    }
 }

@@ -48,7 +48,7 @@ pub(super) fn state_of(records: &[BrakeRecord], places: &[Option<u16>], views: &
         let held = |held: &HeldRecord| {
             let name = Name::from(&*held.name);
             let server = places.get(held.server as usize).copied().flatten()?;
-            let rank = views.rank_of(server, class, &name)?;
+            let rank = views.shared().rank_of(server, class, &name)?;
             let age = Duration::from_millis(held.age);
             Some(HeldRemoval { name, age, generation: held.generation, emptied: held.emptied, server, rank })
         };

@@ -166,7 +166,8 @@ impl Stored {
             let mut left_out = 0;
             for StoredResource { name, record, content } in view.of_set(set.number) {
                 let server = places.get(record.server as usize).copied().flatten();
-                let Some((server, rank)) = server.and_then(|at| Some((at, views.rank_of(at, class, name)?))) else {
+                let Some((server, rank)) = server.and_then(|at| Some((at, views.shared().rank_of(at, class, name)?)))
+                else {
                     left_out += 1;
                     continue;
                 };
@@ -178,7 +179,7 @@ impl Stored {
                 let body = self.bodies.get(&hash).ok_or(Damaged)?.clone();
                 let mut wrapper = discovery::Resource::decode(&*content.wrapper).map_err(|_| Damaged)?;
                 wrapper.resource = Some(Any { type_url: kind.name().into(), value: body });
-                let resource = Resource::from_wrapper(0, wrapper, &kind, views.bodies()).map_err(|_| Damaged)?;
+                let resource = Resource::from_wrapper(0, wrapper, &kind, &views.shared().store).map_err(|_| Damaged)?;
                 if resource.content().to_bytes() != hash {
                     return Err(Damaged);
                 }
@@ -194,7 +195,7 @@ impl Stored {
 
 /// Returns the places in the plan of the servers of a view, where they are still configured.
 fn places(record: &ViewRecord, views: &Views) -> Vec<Option<u16>> {
-    let servers = views.saved_servers();
+    let servers = views.shared().saved_servers();
     let place_of = |name: &str| servers.iter().find(|(_, known)| *known == name).map(|(at, _)| *at);
     record.servers.iter().map(|server| place_of(&server.name)).collect()
 }
@@ -231,7 +232,7 @@ pub(super) fn written(view: &StoredView, (restored, life): &(Arc<Snapshot>, u64)
 }
 
 pub(super) fn id_of(record: &ViewRecord, views: &Views) -> Option<ViewId> {
-    views.key_of_own_node(&record.node).map(|key| ViewId { shared: record.shared, key })
+    views.shared().key_of_own_node(&record.node).map(|key| ViewId { shared: record.shared, key })
 }
 
 fn opened(key: Option<&SealingKey>, place: impl FnOnce() -> Vec<u8>, bytes: &[u8]) -> Result<Vec<u8>, FileFault> {

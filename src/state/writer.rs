@@ -237,7 +237,7 @@ impl Work {
         let generations: Vec<_> = std::iter::successors(Some(views.clone()), |views| views.before()).collect();
         let with_hubs = |views: &Arc<Views>| [Some((views.clone(), false)), views.hub().map(|hub| (hub.clone(), true))];
         for (of, shared) in generations.iter().flat_map(with_hubs).flatten() {
-            let (servers, common) = (Arc::new(of.saved_servers()), OnceCell::new());
+            let (servers, common) = (Arc::new(of.shared().saved_servers()), OnceCell::new());
             let mut here = HashMap::new();
             for view in of.to_save() {
                 here.insert(view.key.clone(), view); // one that has begun to run comes last
@@ -262,7 +262,8 @@ impl Work {
                 changed.push(Current { id, snapshot, life, record, servers: servers.clone(), responding, brakes });
             }
         }
-        let wall_time = |moment| now + u64::try_from(views.time_until(moment).as_millis()).unwrap_or(u64::MAX / 2);
+        let wall_time =
+            |moment| now + u64::try_from(views.shared().time_until(moment).as_millis()).unwrap_or(u64::MAX / 2);
         let form = Form { key: self.key.as_ref(), wall_time: &wall_time, now };
         match file::guarded(|| contents.save(database, &changed, |id| present.contains(id), &form)) {
             Ok(saved) => {
@@ -302,7 +303,7 @@ struct Common {
 
 impl Common {
     fn of(views: &Views, shared: bool) -> Self {
-        let fields: Vec<_> = views.key_rule().fields().iter().map(ToString::to_string).collect();
+        let fields: Vec<_> = views.shared().rule.fields().iter().map(ToString::to_string).collect();
         Self { key_fields: fields.join(" "), types: views.types().fingerprint(), shared }
     }
 

@@ -141,7 +141,7 @@ fn printable(text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::relay::WrittenLines;
+    use crate::tests::WrittenLines;
 
     #[test]
     fn a_text_of_a_peer_cannot_begin_a_line_of_its_own() {

@@ -37,7 +37,7 @@ pub use self::traces::Traces;
 use self::views::ViewFamilies;
 use crate::build_facts;
 use crate::config_status::ConfigFacts;
-use crate::relay::{BrakeWatch, Incidents, Loads, ProcessCounters, ViewMetrics, Views, WaitReport};
+use crate::relay::{BrakeWatch, Incidents, Loads, ProcessCounters, ViewMetrics, Views, WaitReport, questions};
 use crate::state::StateCounters;
 use crate::tls::{ListenerTls, TlsReport};
 use crate::upstream::{FilesReport, FilesSource};
@@ -90,8 +90,8 @@ pub(crate) fn exposition(sources: impl Fn() -> MetricsSources + Send + Sync + 's
         let MetricsSources { views, loads, files, tls, state, config } = sources();
         let probe = probe.clone();
         Box::pin(async move {
-            let (view_count, metrics) = views.metrics().await;
-            let waits = views.waits(0).await;
+            let (view_count, metrics) = questions::metrics(&views).await;
+            let waits = questions::waits(&views, 0).await;
             let text = text(&MetricsSnapshot {
                 view_count,
                 key_values: views.values_by_field(),
@@ -102,9 +102,9 @@ pub(crate) fn exposition(sources: impl Fn() -> MetricsSources + Send + Sync + 's
                 buffered_load_bytes: loads.kept(),
                 stated_versions_bytes: views.stated_versions().bytes(),
                 cached_bytes: views.cached_bytes(),
-                unanswered: views.unanswered_calls().collect(),
-                connections: views.upstream_connections().collect(),
-                nacking: views.nacking_streams(),
+                unanswered: questions::unanswered_calls(&views).collect(),
+                connections: questions::upstream_connections(&views).collect(),
+                nacking: questions::nacking_streams(&views),
                 servers: views.servers().collect(),
                 files: files.iter().map(FilesSource::report).collect(),
                 tls: tls.iter().map(|tls| tls.report()).collect(),

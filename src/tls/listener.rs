@@ -292,7 +292,7 @@ mod tests {
     use tracing_subscriber::fmt;
 
     use super::*;
-    use crate::relay::WrittenLines;
+    use crate::tests::WrittenLines;
     use crate::tls::tests::{Authority, FAR, listener};
 
     #[test]

@@ -27,6 +27,7 @@ use self::writer::{Pieces, Source, Writer};
 use super::Shown;
 use super::answer::{bad_request, text};
 use super::query::Query;
+use crate::relay::questions;
 
 /// What of a dump is wanted.
 struct Wanted {
@@ -88,13 +89,13 @@ async fn source(shown: &Shown, query: &Query) -> Result<Source, Response> {
         (Some(client), None) => {
             let expected = || bad_request("invalid client: expected the number of a session that /clients shows");
             let session = client.parse().map_err(|_| expected())?;
-            let found = shown.views.client_of(session).await;
+            let found = questions::client_of(&shown.views, session).await;
             let unknown = || text(StatusCode::NOT_FOUND, "unknown client: /clients lists the sessions that there are");
             let client = found.ok_or_else(unknown)?;
             Ok(Source { snapshot: client.snapshot.clone(), now: client.now, client: Some(client) })
         }
         (None, Some(view)) => {
-            let found = shown.views.snapshot_of(view).await;
+            let found = questions::snapshot_of(&shown.views, view).await;
             let unknown = || text(StatusCode::NOT_FOUND, "unknown view: /upstreams lists the views that there are");
             found.map(|view| Source { client: None, snapshot: view.snapshot, now: view.now }).ok_or_else(unknown)
         }

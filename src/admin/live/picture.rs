@@ -9,28 +9,28 @@ use serde_json::{Value as Json, json};
 use crate::admin::Shown;
 use crate::admin::server_info::state;
 use crate::build_facts;
-use crate::relay::{Census, LAGS, NackQuery, ServerMetrics, StateCounts, ViewMetrics, ViewReport};
+use crate::relay::{Census, LAGS, NackQuery, ServerMetrics, StateCounts, ViewMetrics, ViewReport, questions};
 use crate::telemetry::resident_bytes;
 
 /// Returns the picture as JSON on one line.
 pub(super) async fn of(shown: &Shown, instance: &str) -> Vec<u8> {
     let views = &shown.views;
-    let (census, laggards) = views.census(ROWS).await;
-    let (view_count, measures) = views.metrics().await;
-    let mut reports = views.report().await;
+    let (census, laggards) = questions::census(views, ROWS).await;
+    let (view_count, measures) = questions::metrics(views).await;
+    let mut reports = questions::report(views).await;
     reports.sort_by(|one, other| other.clients.cmp(&one.clients).then_with(|| one.view.cmp(&other.view)));
     let more_views = reports.len().saturating_sub(ROWS);
     let errors = errors_of(&reports);
     // Without a NACK nothing is counted for them: that looks at every client.
-    let nacking = views.nacking_streams().values().any(|count| *count > 0);
+    let nacking = questions::nacking_streams(views).values().any(|count| *count > 0);
     let nacks = match nacking {
-        true => views.nacks(NackQuery { nacked: true, limit: ROWS, ..NackQuery::default() }).await.types,
+        true => questions::nacks(views, NackQuery { nacked: true, limit: ROWS, ..NackQuery::default() }).await.types,
         false => Vec::new(),
     };
-    let mut brakes = views.brakes().await;
+    let mut brakes = questions::brakes(views).await;
     brakes.sets.truncate(ROWS);
     let dangles = measures.iter().any(|view| view.dangling > 0);
-    let mut dangling = if dangles { views.dangling().await } else { Vec::new() };
+    let mut dangling = if dangles { questions::dangling(views).await } else { Vec::new() };
     let more_dangling = dangling.len().saturating_sub(ROWS);
     dangling.truncate(ROWS);
     let picture = json!({
@@ -103,7 +103,7 @@ struct Server<'a> {
 
 /// The servers of the configuration, in its order, summed over all views.
 fn servers<'a>(shown: &Shown, measures: &[ViewMetrics], errors: &BTreeMap<&'a str, &'a str>) -> Json {
-    let connections: BTreeMap<_, _> = shown.views.upstream_connections().collect();
+    let connections: BTreeMap<_, _> = questions::upstream_connections(&shown.views).collect();
     let names: Vec<_> = shown.views.servers().collect();
     let of = |name: &String| {
         let all: Vec<&ServerMetrics> =

@@ -34,7 +34,7 @@ use crate::proto;
 use crate::proto::discovery::DiscoveryRequest;
 use crate::protocol::session::{Fetched, Reply, Variant};
 use crate::relay::traces::{POLL, SpanIds, SpanRecord, SpanTime};
-use crate::relay::{ClientInfo, SessionGuard, ViewQuota, Views};
+use crate::relay::{ClientInfo, SessionGuard, ViewQuota, Views, fetch_reply, open_session, session_changed};
 use crate::transcode::Descriptors;
 use crate::xds::{Peer, RestPath};
 
@@ -197,12 +197,11 @@ impl Rest {
         let (requested, held) = (asked_for(&request.resource_names), request.version_info.clone());
         let until = Instant::now() + self.options.long_poll;
         loop {
-            let sitting = self.long_poll(&request, path, &poll).await?;
-            let handle = &sitting.0;
+            let handle = self.long_poll(&request, path, &poll).await?;
             if self.options.long_poll.is_zero() && handle.is_current(&held) {
                 return Ok(Answer::Unchanged);
             }
-            let reply = match handle.fetch(self.options.timeout).await {
+            let reply = match fetch_reply(&handle, self.options.timeout).await {
                 Fetched::Reply(reply) => reply,
                 Fetched::End(end) => return Err(end.into()),
                 Fetched::Waiting(_) | Fetched::Unknown => {
@@ -211,7 +210,7 @@ impl Rest {
             };
             let version = format!("{}{requested}", reply.version);
             if version != held {
-                let (view, spelling) = (handle.key.as_str().into(), reply.spelling.clone());
+                let (view, spelling) = (handle.client().key.as_str().into(), reply.spelling.clone());
                 let wanted = CacheKey { view, spelling, version, wrappers: reply.wrappers };
                 let (deliveries, lag) = (handle.deliveries(), reply.lag);
                 let place = deliveries.place(&reply.kind);
@@ -224,7 +223,7 @@ impl Rest {
             }
             handle.handle_request(taken(&request, &reply)).await;
             tokio::select! {
-                () = handle.changed() => {}
+                () = session_changed(&handle) => {}
                 () = tokio::time::sleep_until(until) => return Ok(Answer::Unchanged),
                 () = poll.drain.begins() => return Ok(Answer::Unchanged),
             }
@@ -246,9 +245,9 @@ impl Rest {
             quota: poll.quota.clone(),
         };
         let request = proto::Request::Sotw(request.clone());
-        let sitting = SessionGuard(poll.views.open_session(&request, visit).await?);
-        sitting.0.handle_request(request).await;
-        Ok(sitting)
+        let handle = SessionGuard::new(open_session(&poll.views, &request, visit).await?);
+        handle.handle_request(request).await;
+        Ok(handle)
     }
 }
 

@@ -5,36 +5,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Inspection;
 use crate::protocol::sources::{LadderSummary, Sources};
 use crate::protocol::view::View;
-use crate::relay::report::{LadderMetrics, RemovalMetrics, Totals, TypeSize, ViewMetrics};
+use crate::relay::report::{LadderMetrics, RemovalMetrics, TypeSize, ViewMetrics};
 use crate::xds::{Type, TypeTable};
 
-impl Inspection<'_> {
-    /// Returns what is measured of it.
-    pub(crate) fn metrics(&self) -> ViewMetrics {
-        let now = self.now;
-        let connectors = self.connectors;
-        let named = |server: usize| connectors[server].describe();
-        let ladder = |ladder: LadderSummary<'_>| LadderMetrics {
-            authority: ladder.authority.name().to_owned(),
-            state: ladder.state.name(),
-            state_seconds: (now - ladder.since).as_secs(),
-            servers: ladder.servers.iter().map(|server| named(*server)).collect(),
-            active: ladder.server.and_then(|active| ladder.servers.iter().position(|server| *server == active)),
-            switches: ladder.switches,
-        };
-        let ladders = self.sources.ladders().map(ladder).collect();
-        let mut servers: Vec<_> = (0..connectors.len()).map(|at| self.links.metrics(at, named(at))).collect();
-        servers.retain(|server| server.streams > 0 || server.totals != Totals::default());
-        let types = asked_types(self.sources);
-        ViewMetrics {
-            label: self.metric_label.clone(),
-            sessions: self.sessions.len(),
-            blocked: self.blocked,
-            ladders,
-            servers,
-            order: self.order_metrics,
-            ..of_view(self.view, self.table, &types)
-        }
+/// Returns what is measured of a view.
+pub(in crate::relay) fn metrics(of: &Inspection<'_>) -> ViewMetrics {
+    let ladder = |ladder: LadderSummary<'_>| LadderMetrics {
+        authority: ladder.authority.name().to_owned(),
+        state: ladder.state.name(),
+        state_seconds: (of.now - ladder.since).as_secs(),
+        servers: ladder.servers.iter().map(|server| of.links.server(*server)).collect(),
+        active: ladder.server.and_then(|active| ladder.servers.iter().position(|server| *server == active)),
+        switches: ladder.switches,
+    };
+    let types = asked_types(of.sources);
+    ViewMetrics {
+        label: of.facts.metric_label.name(),
+        sessions: of.sessions.len(),
+        blocked: of.blocked,
+        ladders: of.sources.ladders().map(ladder).collect(),
+        servers: of.links.metrics(),
+        order: of.order_metrics,
+        ..of_view(of.view, of.table, &types)
     }
 }
 

@@ -6,29 +6,35 @@ mod report;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::link::SharedConnector;
+pub(super) use self::metrics::metrics;
+pub(super) use self::report::{explain, report};
 use super::links::Links;
+use super::metric_labels::MetricLabel;
+use super::published::FromDisk;
 use super::report::{DanglingClusters, OrderMetrics, SetBrakeReport, ViewSessions, ViewSnapshot, ViewWaits};
 use super::subscriber::Subscribers;
-use super::views::FromDisk;
 use crate::protocol::moment::Moment;
 use crate::protocol::sources::Sources;
 use crate::protocol::view::{BrakeReport, Selector, View};
 use crate::protocol::wait::{Wait, WaitList};
 use crate::xds::{Name, Type, TypeTable, WILDCARD};
 
+/// What is known of a view from its start.
+pub(super) struct ViewFacts {
+    pub(super) view_id: Arc<str>,
+    pub(super) metric_label: MetricLabel,
+    /// The node fields that form the sharing key.
+    pub(super) key_fields: BTreeMap<String, String>,
+    /// What was loaded for it from disk.
+    pub(super) from_disk: FromDisk,
+}
+
 /// A view as it is now.
 pub(super) struct Inspection<'a> {
-    pub(super) view_id: &'a str,
-    /// The node fields that form the sharing key.
-    pub(super) made_from: &'a BTreeMap<String, String>,
-    pub(super) metric_label: Option<Arc<str>>,
+    pub(super) facts: &'a ViewFacts,
     pub(super) view: &'a View,
     pub(super) sources: &'a Sources,
     pub(super) links: &'a Links,
-    /// By the servers' places in the plan.
-    pub(super) connectors: &'a [SharedConnector],
-    pub(super) from_disk: &'a FromDisk,
     pub(super) sessions: &'a Subscribers,
     /// How many sessions are blocked without a time limit.
     pub(super) blocked: usize,
@@ -37,77 +43,65 @@ pub(super) struct Inspection<'a> {
     pub(super) now: Moment,
 }
 
-impl Inspection<'_> {
-    /// Returns the name of a server. Restored removals may be of one that is not in the configuration any more.
-    pub(super) fn server_name(&self, server: u16) -> String {
-        self.connectors.get(usize::from(server)).map_or_else(|| "unknown".into(), |server| server.describe())
-    }
+/// Returns the published snapshot, for what takes longer than a look.
+pub(super) fn snapshot(of: &Inspection<'_>) -> ViewSnapshot {
+    let (view, snapshot) = (of.facts.view_id.to_string(), of.view.snapshot().clone());
+    ViewSnapshot { view, snapshot, servers: of.links.servers().collect(), now: of.now }
+}
 
-    fn server_names(&self) -> Vec<String> {
-        self.connectors.iter().map(|connector| connector.describe()).collect()
-    }
+/// Returns the sessions, to count the answers of their clients elsewhere.
+pub(super) fn sessions(of: &Inspection<'_>) -> ViewSessions {
+    ViewSessions { view: of.facts.view_id.to_string(), sessions: of.sessions.answers(), now: of.now }
+}
 
-    /// Returns the published snapshot, for what takes longer than a look.
-    pub(super) fn snapshot(&self) -> ViewSnapshot {
-        let (view, snapshot) = (self.view_id.to_owned(), self.view.snapshot().clone());
-        ViewSnapshot { view, snapshot, servers: self.server_names().into(), now: self.now }
-    }
+/// Returns the clusters that routing refers to and the view lacks.
+pub(super) fn dangling(of: &Inspection<'_>) -> DanglingClusters {
+    let clusters = of.view.dangling().take(MAX_DANGLING);
+    let clusters = clusters.map(|(name, since)| (name.clone(), (of.now - since).as_secs())).collect();
+    DanglingClusters { view: of.facts.view_id.to_string(), clusters, state: of.view.snapshot().clone() }
+}
 
-    /// Returns the sessions, to count the answers of their clients elsewhere.
-    pub(super) fn sessions(&self) -> ViewSessions {
-        let sessions = self.sessions.values().map(|session| session.answers()).collect();
-        ViewSessions { view: self.view_id.to_owned(), sessions, now: self.now }
-    }
+/// Returns all waits but those of sessions, with so many of the oldest.
+pub(super) fn waits(of: &Inspection<'_>, limit: usize) -> ViewWaits {
+    let list = add_waits(of, WaitList::keeping(limit));
+    ViewWaits { view: of.facts.view_id.to_string(), servers: of.links.servers().collect(), list }
+}
 
-    /// Returns the clusters that routing refers to and the view lacks.
-    pub(super) fn dangling(&self) -> DanglingClusters {
-        let clusters = self.view.holds().dangling().take(MAX_DANGLING);
-        let clusters = clusters.map(|(name, since)| (name.clone(), (self.now - since).as_secs())).collect();
-        DanglingClusters { view: self.view_id.to_owned(), clusters, state: self.view.snapshot().clone() }
-    }
+/// Returns the waits that concern a name.
+fn waits_of(of: &Inspection<'_>, kind: &Type, name: &Name) -> Vec<Wait> {
+    add_waits(of, WaitList::about(kind, name)).into_oldest()
+}
 
-    /// Returns all waits but those of sessions, with so many of the oldest.
-    pub(super) fn waits(&self, limit: usize) -> ViewWaits {
-        let list = self.add_waits(WaitList::keeping(limit));
-        ViewWaits { view: self.view_id.to_owned(), servers: self.server_names(), list }
-    }
+fn add_waits(of: &Inspection<'_>, mut list: WaitList) -> WaitList {
+    of.sources.add_waits(of.view, of.now, &mut list);
+    of.view.add_waits(of.now, &mut list);
+    list
+}
 
-    /// Returns the waits that concern a name.
-    fn waits_of(&self, kind: &Type, name: &Name) -> Vec<Wait> {
-        self.add_waits(WaitList::about(kind, name)).into_oldest()
-    }
-
-    fn add_waits(&self, mut list: WaitList) -> WaitList {
-        self.sources.add_waits(self.view, self.now, &mut list);
-        self.view.holds().add_waits(self.now, &mut list);
-        list
-    }
-
-    /// Returns what the brakes hold.
-    pub(super) fn brakes(&self) -> Vec<SetBrakeReport> {
-        let report = |brake: BrakeReport| {
-            let seconds = |at: Moment| (at - self.now).as_secs();
-            SetBrakeReport {
-                view: self.view_id.to_owned(),
-                type_name: brake.kind.name().to_owned(),
-                set: match &brake.of {
-                    Selector::Wildcard => WILDCARD.to_owned(),
-                    Selector::Name(glob) => glob.to_string(),
-                },
-                servers: brake.servers.iter().map(|server| self.server_name(*server)).collect(),
-                seconds: (self.now - brake.since).as_secs(),
-                generation: brake.generation,
-                held: brake.held,
-                of: brake.start_size,
-                changes: brake.changes,
-                reason: if brake.is_emptied { "the set would be empty" } else { "too much of the set would go" },
-                first_release_seconds: brake.release.map(|(first, _)| seconds(first)),
-                last_release_seconds: brake.release.map(|(_, last)| seconds(last)),
-                names: brake.names.iter().map(ToString::to_string).collect(),
-            }
-        };
-        self.view.holds().brakes(MAX_HELD).into_iter().map(report).collect()
-    }
+/// Returns what the brakes hold.
+pub(super) fn brakes(of: &Inspection<'_>) -> Vec<SetBrakeReport> {
+    let report = |brake: BrakeReport| {
+        let seconds = |at: Moment| (at - of.now).as_secs();
+        SetBrakeReport {
+            view: of.facts.view_id.to_string(),
+            type_name: brake.kind.name().to_owned(),
+            set: match &brake.of {
+                Selector::Wildcard => WILDCARD.to_owned(),
+                Selector::Name(glob) => glob.to_string(),
+            },
+            servers: brake.servers.iter().map(|server| of.links.server_name(*server)).collect(),
+            seconds: (of.now - brake.since).as_secs(),
+            generation: brake.generation,
+            held: brake.held,
+            of: brake.start_size,
+            changes: brake.changes,
+            reason: if brake.is_emptied { "the set would be empty" } else { "too much of the set would go" },
+            first_release_seconds: brake.release.map(|(first, _)| seconds(first)),
+            last_release_seconds: brake.release.map(|(_, last)| seconds(last)),
+            names: brake.names.iter().map(ToString::to_string).collect(),
+        }
+    };
+    of.view.brakes(MAX_HELD).into_iter().map(report).collect()
 }
 
 /// The largest number of dangling clusters in a report.

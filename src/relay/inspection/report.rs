@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Inspection;
+use super::{Inspection, waits_of};
 use crate::protocol::sources::StreamId;
 use crate::protocol::upstream::{Stream, TypeSummary};
 use crate::protocol::view::{Completeness, Selector, View};
+use crate::relay::links::LinkFacts;
 use crate::relay::report::{
     AuthorityReport, FromDiskReport, LadderBook, MissingReport, RejectedReport, ServerBook, StreamReport, TypeReport,
     ViewBook, ViewReport,
@@ -51,52 +52,75 @@ fn rejected_of_type(stream: &Stream, of: &TypeSummary) -> (Vec<RejectedReport>, 
     (unnamed.into_iter().chain(named).take(MAX_REJECTED).collect(), count)
 }
 
-impl Inspection<'_> {
-    /// Returns what `/upstreams` shows.
-    pub(crate) fn report(&self) -> ViewReport {
-        let now = self.now;
-        let named = |server: usize| self.connectors[server].describe();
-        let missing = Missing::by_authority(self.view);
-        let missing = |authority: &Authority| missing.get(authority);
-        let authorities = self.sources.ladders().map(|ladder| AuthorityReport {
-            authority: ladder.authority.name().to_owned(),
-            state: ladder.state.name(),
-            reason: self.links.reason_of(&ladder),
-            missing: missing(ladder.authority).map(Missing::shown).unwrap_or_default(),
-            missing_count: missing(ladder.authority).map_or(0, |missing| missing.count),
-            server: ladder.server.map(named),
-            state_seconds: (now - ladder.since).as_secs(),
-            fallbacks: ladder.switches.down,
-            returns: ladder.switches.up,
-        });
-        let authorities = authorities.collect();
-        let (view, links, connectors) = (self.view, self.links, self.connectors);
-        let of_stream = |(id, stream): (StreamId, &Stream)| {
-            let link = links.get(id);
-            let of_type = |of: TypeSummary| type_report(&of, stream, view);
-            StreamReport {
-                server: connectors[id.server].describe(),
-                connected: link.is_some_and(|link| link.up.is_some()),
-                variant: stream.variant().name(),
-                responses: link.map_or(0, |link| link.responses),
-                last_error: link.and_then(|link| link.last_error.clone()),
-                liveness_call: stream.has_answered_call().map(|answered| if answered { "answered" } else { "pending" }),
-                types: stream.types().map(of_type).collect(),
-            }
-        };
-        let streams = self.sources.streams().map(of_stream).collect();
-        let (key, made_from) = (self.view_id.to_owned(), self.made_from.clone());
-        let cached = self.view.cached_by_server().into_iter();
-        let cached = cached.map(|(server, count)| (self.connectors[usize::from(server)].describe(), count)).collect();
-        let from_disk =
-            self.from_disk.loaded.filter(|_| self.view.loaded_from_disk() > 0).map(|loaded| FromDiskReport {
-                resources: self.view.loaded_from_disk(),
-                seconds: loaded.elapsed().as_secs(),
-                unheard_seconds: self.from_disk.age.map(|age| age.as_secs()),
-            });
-        let clients = self.sessions.len();
-        ViewReport { view: key, key_fields: made_from, clients, cached, from_disk, authorities, streams }
+/// Returns what `/upstreams` shows.
+pub(in crate::relay) fn report(of: &Inspection<'_>) -> ViewReport {
+    let Inspection { facts, view, sources, links, sessions, now, .. } = of;
+    let missing = Missing::by_authority(view);
+    let missing = |authority: &Authority| missing.get(authority);
+    let authorities = sources.ladders().map(|ladder| AuthorityReport {
+        authority: ladder.authority.name().to_owned(),
+        state: ladder.state.name(),
+        reason: links.reason_of(&ladder),
+        missing: missing(ladder.authority).map(Missing::shown).unwrap_or_default(),
+        missing_count: missing(ladder.authority).map_or(0, |missing| missing.count),
+        server: ladder.server.map(|server| links.server(server)),
+        state_seconds: (*now - ladder.since).as_secs(),
+        fallbacks: ladder.switches.down,
+        returns: ladder.switches.up,
+    });
+    let of_stream = |(id, stream): (StreamId, &Stream)| {
+        let LinkFacts { connected, responses, last_error } = links.facts(id);
+        StreamReport {
+            server: links.server(id.server),
+            connected,
+            variant: stream.variant().name(),
+            responses,
+            last_error,
+            liveness_call: stream.has_answered_call().map(|answered| if answered { "answered" } else { "pending" }),
+            types: stream.types().map(|of| type_report(&of, stream, view)).collect(),
+        }
+    };
+    let cached = view.cached_by_server().into_iter();
+    let from_disk = &facts.from_disk;
+    let from_disk = from_disk.loaded.filter(|_| view.loaded_from_disk() > 0).map(|loaded| FromDiskReport {
+        resources: view.loaded_from_disk(),
+        seconds: loaded.elapsed().as_secs(),
+        unheard_seconds: from_disk.age.map(|age| age.as_secs()),
+    });
+    ViewReport {
+        view: facts.view_id.to_string(),
+        key_fields: facts.key_fields.clone(),
+        clients: sessions.len(),
+        cached: cached.map(|(server, count)| (links.server(usize::from(server)), count)).collect(),
+        from_disk,
+        authorities: authorities.collect(),
+        streams: sources.streams().map(of_stream).collect(),
     }
+}
+
+/// Returns what is known of one name.
+pub(in crate::relay) fn explain(of: &Inspection<'_>, kind: &Type, name: &Name) -> ViewBook {
+    let Inspection { view, sources, links, now, .. } = of;
+    let authority = Authority::of(name);
+    let ladder = sources.ladders().find(|ladder| *ladder.authority == authority);
+    let active = ladder.as_ref().and_then(|ladder| ladder.server);
+    let ladder = ladder.map(|ladder| LadderBook {
+        authority: authority.name().to_owned(),
+        state: ladder.state.name(),
+        server: ladder.server.map(|server| links.server(server)),
+        since: ladder.since,
+        reason: links.reason_of(&ladder),
+    });
+    let requests = sources.streams().filter_map(|(id, stream)| {
+        Some(ServerBook {
+            server: links.server(id.server),
+            connected: links.is_connected(id),
+            is_active: active == Some(id.server),
+            request: stream.request_of(kind, name)?,
+        })
+    });
+    let (holds, waits) = (view.holds_of(kind, name), waits_of(of, kind, name));
+    ViewBook { now: *now, holds, ladder, requests: requests.collect(), waits }
 }
 
 /// How many rejected resources of a type are shown.
@@ -104,14 +128,14 @@ const MAX_REJECTED: usize = 20;
 
 /// The missing names of one authority: the first few in order, and how many there are.
 #[derive(Debug, Default)]
-pub(super) struct Missing {
+struct Missing {
     first: BTreeSet<(Type, Selector)>,
-    pub(crate) count: usize,
+    count: usize,
 }
 
 impl Missing {
     /// Goes through all interest once.
-    pub(crate) fn by_authority(view: &View) -> BTreeMap<Authority, Self> {
+    fn by_authority(view: &View) -> BTreeMap<Authority, Self> {
         let mut missing: BTreeMap<Authority, Self> = BTreeMap::new();
         for (kind, wanted) in view.missing() {
             let authority = match &wanted {
@@ -131,7 +155,7 @@ impl Missing {
         }
     }
 
-    pub(crate) fn shown(&self) -> Vec<MissingReport> {
+    fn shown(&self) -> Vec<MissingReport> {
         let shown = |(kind, wanted): &(Type, Selector)| MissingReport {
             kind: kind.name().to_owned(),
             name: match wanted {
@@ -145,32 +169,3 @@ impl Missing {
 
 /// How many missing names of an authority `/upstreams` shows.
 const MAX_SHOWN: usize = 10;
-
-impl Inspection<'_> {
-    /// Returns what is known of one name.
-    pub(crate) fn explain(&self, kind: &Type, name: &Name) -> ViewBook {
-        let authority = Authority::of(name);
-        let connectors = self.connectors;
-        let ladder = self.sources.ladders().find(|ladder| *ladder.authority == authority);
-        let active = ladder.as_ref().and_then(|ladder| ladder.server);
-        let ladder = ladder.map(|ladder| LadderBook {
-            authority: authority.name().to_owned(),
-            state: ladder.state.name(),
-            server: ladder.server.map(|server| connectors[server].describe()),
-            since: ladder.since,
-            reason: self.links.reason_of(&ladder),
-        });
-        let links = self.links;
-        let requests = self.sources.streams().filter_map(|(id, stream)| {
-            Some(ServerBook {
-                server: connectors[id.server].describe(),
-                connected: links.get(id).is_some_and(|link| link.up.is_some()),
-                is_active: active == Some(id.server),
-                request: stream.request_of(kind, name)?,
-            })
-        });
-        let requests = requests.collect();
-        let (holds, waits) = (self.view.holds().of_name(kind, name), self.waits_of(kind, name));
-        ViewBook { now: self.now, holds, ladder, requests, waits }
-    }
-}

@@ -24,7 +24,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::state::{Phase, State};
-pub(super) use self::state::{Report, Reports};
+use self::state::{Report, Reports};
+use crate::protocol::ladder::LadderState;
+use crate::protocol::sources::LadderSummary;
 use crate::xds::Authority;
 
 /// One for the process, shared by its views and the probes.
@@ -61,7 +63,7 @@ pub(super) struct ViewReadiness {
     readiness: Arc<Readiness>,
     number: u64,
     key: Arc<str>,
-    pub(crate) answered: BTreeSet<Authority>,
+    answered: BTreeSet<Authority>,
     reported: Reports,
 }
 
@@ -141,7 +143,30 @@ impl Readiness {
 }
 
 impl ViewReadiness {
-    pub(crate) fn update(&mut self, responded: bool, reports: Reports) {
+    /// Reports the state of the view's ladders if it has changed. `reason` says why a ladder is where it is.
+    pub(super) fn report<'a>(
+        &mut self,
+        ladders: impl Iterator<Item = LadderSummary<'a>>,
+        down: &BTreeSet<Authority>,
+        reason: impl Fn(&LadderSummary<'_>) -> Option<String>,
+    ) {
+        let (mut responded, mut reports) = (false, Reports::new());
+        for ladder in ladders {
+            let authority = ladder.authority;
+            if matches!(ladder.state, LadderState::Active(_)) && !self.answered.contains(authority) {
+                self.answered.insert(authority.clone());
+                responded = true;
+            }
+            let (answered, down) = (self.answered.contains(authority), down.contains(authority));
+            if ladder.state != LadderState::Idle && (!answered || down) {
+                let (state, error) = (ladder.state.name(), reason(&ladder));
+                reports.insert(authority.clone(), Report { answered, down, state, error });
+            }
+        }
+        self.update(responded, reports);
+    }
+
+    fn update(&mut self, responded: bool, reports: Reports) {
         if !responded && reports == self.reported {
             return;
         }

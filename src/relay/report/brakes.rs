@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::protocol::moment::Moment;
+use crate::protocol::view::{NotReleased, View};
 use crate::xds::Type;
 
 /// All that is held.
@@ -83,6 +85,41 @@ pub(crate) struct ReleaseQuery {
     pub(crate) server: Option<String>,
     /// Nothing that was held later.
     pub(crate) generation: u64,
+}
+
+impl ReleaseQuery {
+    /// Releases what is meant in one view. Servers are known by their names, in the order of the plan.
+    pub(crate) fn release(
+        &self,
+        view_id: &str,
+        view: &mut View,
+        mut servers: impl Iterator<Item = String>,
+        now: Moment,
+    ) -> Released {
+        if self.view.as_ref().is_some_and(|meant| meant != view_id) {
+            return Released::default();
+        }
+        let server = match &self.server {
+            None => None,
+            Some(name) => match servers.position(|server| server == *name) {
+                Some(at) => Some(u16::try_from(at).unwrap_or(u16::MAX)),
+                None => return Released::default(),
+            },
+        };
+        let is_meant = |kind: &Type| self.kind.as_ref().is_none_or(|meant| meant == kind);
+        let sets = view.brakes(0).into_iter().filter(|brake| is_meant(&brake.kind));
+        let sets: Vec<_> = sets.map(|brake| (brake.kind, brake.of)).collect();
+        let mut released = Released::default();
+        for (kind, of) in sets {
+            match view.release_brakes(Some((&kind, &of)), server, self.generation, now) {
+                Ok(count) => released.removals += count,
+                Err(NotReleased::Later) => released.later = 1,
+                Err(NotReleased::NothingHeld) => {}
+            }
+        }
+        released.views = usize::from(released.removals > 0);
+        released
+    }
 }
 
 /// What a release has done.

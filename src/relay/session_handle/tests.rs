@@ -7,12 +7,13 @@ use futures_util::FutureExt;
 use super::*;
 use crate::proto::Any;
 use crate::proto::discovery::{self, DeltaDiscoveryRequest};
+use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
-use crate::protocol::session::{Client, Step};
-use crate::protocol::view::{Claim, Claimed, Class, InterestChange, Selector, Update, View};
+use crate::protocol::session::{Client, Step, Variant};
+use crate::protocol::view::{Claim, Claimed, Class, InterestChange, Selector, SessionId, Update, View};
 use crate::relay::member::Member;
 use crate::relay::view_usage::Stay;
-use crate::xds::{BodyStore, Resource, TypeTable};
+use crate::xds::{BodyStore, Peer, Resource, TypeTable};
 
 const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 
@@ -38,10 +39,10 @@ impl Bench {
         Self::counted_by(Arc::new(counters), room)
     }
 
-    fn counted_by(tally: Arc<ProcessCounters>, room: usize) -> Self {
-        let (owner, commands) = mpsc::channel(room);
-        let (table, clock) = (Arc::new(TypeTable::new()), Clock::starting_now());
-        let parts = SessionParts {
+    fn counted_by(counters: Arc<ProcessCounters>, room: usize) -> Self {
+        let (sender, commands) = mpsc::channel(room);
+        let (table, clock, limits) = (Arc::new(TypeTable::new()), Clock::starting_now(), Arc::<Limits>::default());
+        let client = ClientFacts {
             id: SessionId(1),
             variant: Variant::Delta,
             node_id: String::new(),
@@ -49,15 +50,18 @@ impl Bench {
             key: String::new(),
             is_stream: true,
             peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
-            published: Arc::new(Published::new(Arc::default(), 1)),
-            owner,
-            clock,
-            tally,
-            log: Arc::default(),
+            connected: clock.now(),
+        };
+        let place = SessionPlace {
+            published: Arc::new(Published::new(limits.clone(), 1)),
+            commands: sender,
             nacks: Arc::default(),
             clients: Arc::default(),
+            clock,
+            counters,
+            log: Arc::default(),
         };
-        let handle = SessionHandle::new(parts, Session::new(Client::plain(Variant::Delta), table, Arc::default()));
+        let handle = SessionHandle::new(client, place, Session::new(Client::plain(Variant::Delta), table, limits));
         Self { handle, commands, woken: Arc::default() }
     }
 
@@ -82,8 +86,8 @@ impl Bench {
         let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &BodyStore::default()).unwrap());
         view.apply(vec![Update::Upsert { kind, class: Class::Named, key: "a".into(), resource }], Moment::START);
         view.publish();
-        self.handle.published.replace(view.snapshot());
-        self.handle.on_interest_applied();
+        self.handle.place.published.replace(view.snapshot());
+        self.handle.notify(Notice::InterestApplied);
         let Step::Reply(reply) = self.handle.poll(Waker::noop()) else { panic!("no reply") };
         let deliveries = self.handle.deliveries();
         deliveries.sent(deliveries.place(&reply.kind), 10, reply.lag, reply.begins_wait);
@@ -98,7 +102,7 @@ impl Bench {
     }
 
     fn nacking(&self) -> usize {
-        self.handle.nacks.streams().iter().map(|(_, streams)| streams).sum()
+        self.handle.place.nacks.streams().iter().map(|(_, streams)| streams).sum()
     }
 }
 
@@ -113,10 +117,10 @@ fn whatever_may_have_changed_what_a_client_is_to_be_sent_wakes_its_session() {
     type Cause = fn(&Arc<SessionHandle>);
     let causes: [(&str, Cause); 7] = [
         ("a request", |handle| assert_eq!(handle.handle_request(request()).now_or_never(), Some(1))),
-        ("counted interest", |handle| handle.on_interest_applied()),
+        ("counted interest", |handle| handle.notify(Notice::InterestApplied)),
         ("a published change", |handle| handle.wake()),
-        ("names without room", |handle| handle.on_names_refused(Vec::new())),
-        ("room for claims", |handle| handle.on_claim_room()),
+        ("names without room", |handle| handle.notify(Notice::NamesRefused(Vec::new()))),
+        ("room for claims", |handle| handle.notify(Notice::ClaimRoom)),
         ("refused versions", |handle| handle.on_stated_versions_refused()),
         ("the end of the view", |handle| drop(Member::new(handle.clone(), Stay::default()))),
     ];
@@ -131,9 +135,9 @@ fn whatever_may_have_changed_what_a_client_is_to_be_sent_wakes_its_session() {
 /// A session whose claims find the queue full.
 fn with_claims() -> Bench {
     let bench = Bench::new(1);
-    bench.handle.commands.try_send(Command::Leave(SessionId(7), Vec::new())).unwrap();
+    bench.handle.place.commands.try_send(Command::Leave(SessionId(7), Vec::new())).unwrap();
     let kind = TypeTable::new().resolve("type.googleapis.com/own.Type");
-    bench.handle.lock().return_claims(vec![Claim { kind, of: Claimed::Set }]);
+    bench.handle.session.lock().return_claims(vec![Claim { kind, of: Claimed::Set }]);
     bench
 }
 
@@ -149,7 +153,7 @@ async fn claims_for_which_the_view_has_no_room_are_sent_once_there_is_though_the
     assert!(matches!(bench.commands.recv().await, Some(Command::Claims(_, claims)) if claims.len() == 1));
     tokio::task::yield_now().await;
     assert!(bench.commands.try_recv().is_err(), "once");
-    assert_eq!(bench.handle.commands.capacity(), 1, "it keeps no place");
+    assert_eq!(bench.handle.place.commands.capacity(), 1, "it keeps no place");
 }
 
 #[tokio::test]
@@ -165,16 +169,16 @@ async fn who_leaves_while_its_claims_wait_keeps_no_place() {
     while let Ok(command) = bench.commands.try_recv() {
         assert!(matches!(command, Command::Leave(SessionId(1), _)), "no claims come after it has left");
     }
-    assert_eq!(bench.handle.commands.capacity(), 1);
+    assert_eq!(bench.handle.place.commands.capacity(), 1);
 }
 
 #[tokio::test]
 async fn a_session_that_ends_in_the_middle_of_a_reply_keeps_no_snapshot() {
     let bench = Bench::new(9);
-    let before = Arc::downgrade(&bench.handle.published.newest());
+    let before = Arc::downgrade(&bench.handle.place.published.newest());
     bench.is_sent_a_route();
-    let leased = Arc::downgrade(&bench.handle.published.newest());
-    bench.handle.published.replace(&Arc::default());
+    let leased = Arc::downgrade(&bench.handle.place.published.newest());
+    bench.handle.place.published.replace(&Arc::default());
     assert!(before.upgrade().is_none() && leased.upgrade().is_some(), "more of it may follow");
     bench.handle.leave().await;
     assert!(leased.upgrade().is_none());
@@ -197,9 +201,9 @@ fn names_that_a_client_gives_up_are_no_new_ones() {
 fn a_client_reads_nothing_from_when_a_reply_was_made_until_the_next_one_is_looked_for() {
     let bench = Bench::new(9);
     bench.is_sent_a_route();
-    assert!(bench.handle.report().unread_seconds.is_some());
+    assert!(report::report(&bench.handle).unread_seconds.is_some());
     bench.waits();
-    assert_eq!(bench.handle.report().unread_seconds, None, "the connection has taken it");
+    assert_eq!(report::report(&bench.handle).unread_seconds, None, "the connection has taken it");
 }
 
 /// The stream ends by leaving, or its handle alone is dropped: its view may have failed.
@@ -240,9 +244,9 @@ fn a_nack_ends_with_its_stream_though_something_may_keep_the_handle() {
         assert_eq!(bench.nacking(), 1);
         if leaves {
             bench.handle.leave().now_or_never().unwrap();
-            assert_eq!((bench.nacking(), bench.handle.clients.len()), (0, 0), "a page may be made of it still");
+            assert_eq!((bench.nacking(), bench.handle.place.clients.len()), (0, 0), "a page may be made of it still");
         }
-        let (nacks, clients) = (bench.handle.nacks.clone(), bench.handle.clients.clone());
+        let (nacks, clients) = (bench.handle.place.nacks.clone(), bench.handle.place.clients.clone());
         drop(bench);
         let left: usize = nacks.streams().iter().map(|(_, streams)| streams).sum();
         assert_eq!((left, clients.len()), (0, 0));

@@ -10,5 +10,5 @@ mod tracer;
 
 pub(crate) use change::{ChangeFacts, OpenChange};
 pub(crate) use session::SessionTraces;
-pub(crate) use span::{POLL, STREAM, SpanIds, SpanRecord, SpanTime, SpanValue};
+pub(crate) use span::{POLL, SpanIds, SpanRecord, SpanTime, SpanValue};
 pub(crate) use tracer::{SpanCounts, SpanDrop, SpanSink, Tracer, Traces};

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::change::{OpenChange, Outcome};
-use super::span::{SpanIds, SpanTime};
+use super::span::{STREAM, SpanIds, SpanRecord, SpanTime};
+use super::tracer::Traces;
 use crate::protocol::view::Revision;
+use crate::relay::clients::ClientFacts;
 use crate::xds::Type;
 
 #[derive(Debug, Default)]
@@ -31,10 +33,10 @@ struct Noted {
 
 /// The open span of a stream's start.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct StreamStart {
-    pub(crate) ids: SpanIds,
-    pub(crate) time: SpanTime,
-    pub(crate) replies: u64,
+struct StreamStart {
+    ids: SpanIds,
+    time: SpanTime,
+    replies: u64,
 }
 
 impl SessionTraces {
@@ -89,13 +91,31 @@ impl SessionTraces {
         })
     }
 
-    /// Takes the span of the stream's start, which ends.
-    pub(crate) fn take_start(&self) -> Option<StreamStart> {
-        self.change(|noted| noted.start.take())
+    /// Ends the span of the stream's start, if it is open: the client has been sent all that it requested, or the stream ends before.
+    pub(crate) fn end_start(&self, is_complete: bool, client: &ClientFacts, traces: &Traces) {
+        let Some(start) = self.change(|noted| noted.start.take()) else { return };
+        let values = [
+            client.id.0.into(),
+            client.node_id.as_str().into(),
+            client.peer.to_string().as_str().into(),
+            client.key.as_str().into(),
+            client.variant.name().into(),
+            start.replies.into(),
+            is_complete.into(),
+        ];
+        let time = (start.time, start.time.elapsed());
+        traces.take(SpanRecord::new(&STREAM, start.ids, time, values));
     }
 
     /// The stream ends, and answers nothing any more.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn end(&self, client: &ClientFacts, traces: &Traces) {
+        if self.is_active() {
+            self.end_start(false, client, traces);
+        }
+        self.leave();
+    }
+
+    pub(super) fn leave(&self) {
         let mut noted = self.lock();
         self.has_left.store(true, Ordering::Relaxed);
         let Some(noted) = noted.take() else { return };

@@ -1,91 +1,175 @@
-//! What a view task reports: what the brakes of its view hold, and the state of its ladders for the readiness of the relay.
+//! What a view task reports to the process: log lines, counts, which server is active, and what readiness and the brakes of all views need.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
-use super::ViewTask;
+use crate::limit::Limit;
+use crate::log_pace::LogPace;
 use crate::protocol::ladder::LadderState;
-use crate::protocol::moment::Moment;
-use crate::protocol::view::{BrakeEvent, NotReleased};
-use crate::relay::brakes::BrakeNews;
-use crate::relay::readiness::{Report, Reports};
-use crate::relay::report::{ReleaseQuery, Released};
-use crate::xds::{Authority, Type};
+use crate::protocol::sources::Sources;
+use crate::protocol::upstream::Stream;
+use crate::protocol::view::{Update, View};
+use crate::relay::brakes::ViewBrakes;
+use crate::relay::links::Links;
+use crate::relay::readiness::ViewReadiness;
+use crate::relay::report::OrderMetrics;
+use crate::relay::server_log::LadderChange;
+use crate::relay::shared::Shared;
+use crate::xds::{Authority, Name};
 
-impl ViewTask {
-    /// Reports what has changed since the last call.
-    pub(super) fn report_brakes(&mut self) {
-        let changes = self.view.holds().brake_changes();
-        if changes == self.brakes.changes {
+pub(super) struct ViewReporter {
+    view_id: Arc<str>,
+    shared: Arc<Shared>,
+    brakes: ViewBrakes,
+    readiness: ViewReadiness,
+    /// The server for `*` and old-style names, for load reports.
+    active: Arc<AtomicUsize>,
+    /// The state of each ladder when it was last reported.
+    ladder_states: BTreeMap<Authority, LadderState>,
+    /// Cases in which the order of changes could not be kept.
+    order_metrics: OrderMetrics,
+    /// For the log lines about names that were left out of requests.
+    left_out_pace: LogPace,
+}
+
+impl ViewReporter {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        view_id: Arc<str>,
+        active: Arc<AtomicUsize>,
+        answered: BTreeSet<Authority>,
+    ) -> Self {
+        Self {
+            brakes: shared.incidents.brakes.view(&view_id),
+            readiness: shared.readiness.view(&view_id, answered),
+            view_id,
+            shared,
+            active,
+            ladder_states: BTreeMap::new(),
+            order_metrics: OrderMetrics::default(),
+            left_out_pace: LogPace::of_client(),
+        }
+    }
+
+    pub(super) fn order_metrics(&self) -> OrderMetrics {
+        self.order_metrics
+    }
+
+    /// Logs and counts the rejected resources of a response.
+    pub(super) fn report_rejected(&self, stream: &mut Stream, server: impl FnOnce() -> String) {
+        let rejected = stream.take_rejected();
+        if rejected.is_empty() {
             return;
         }
-        self.brakes.changes = changes;
-        let mut held: BTreeMap<String, usize> = BTreeMap::new();
-        for brake in self.view.holds().brakes(0) {
-            *held.entry(brake.kind.name().to_owned()).or_default() += brake.held;
-        }
-        let events = self.view.take_brake_events();
-        let news = events.into_iter().map(|event| self.brake_news(event)).collect();
-        self.brakes.update(held, news);
-    }
-
-    /// Notes what is held, for the state file and for the views of another configuration.
-    pub(super) fn note_brakes(&mut self, now: Moment) {
-        if let Some(state) = self.view.take_brake_state(now) {
-            self.published.note_brakes(self.view.holds().is_braked().then_some(state));
-        }
-    }
-
-    fn brake_news(&self, event: BrakeEvent) -> BrakeNews {
-        let (kind, server, reason, removals, generation) = match event {
-            BrakeEvent::Engaged { kind, server, generation, held, .. } => (kind, server, None, held, generation),
-            BrakeEvent::Released { kind, server, reason, count, .. } => (kind, server, Some(reason), count, 0),
-        };
-        let (server, type_name) = (self.inspection().server_name(server), kind.name().to_owned());
-        BrakeNews { server, type_name, reason, removals, generation }
-    }
-
-    pub(super) fn release_brakes(&mut self, query: &ReleaseQuery) -> Released {
-        if query.view.as_ref().is_some_and(|view| *view != self.view_id) {
-            return Released::default();
-        }
-        let server = match &query.server {
-            None => None,
-            Some(name) => match (0..self.connectors.len()).find(|at| self.connectors[*at].describe() == *name) {
-                Some(at) => Some(u16::try_from(at).unwrap_or(u16::MAX)),
-                None => return Released::default(),
-            },
-        };
-        let is_meant = |kind: &Type| query.kind.as_ref().is_none_or(|meant| meant == kind);
-        let sets = self.view.holds().brakes(0).into_iter().filter(|brake| is_meant(&brake.kind));
-        let sets: Vec<_> = sets.map(|brake| (brake.kind, brake.of)).collect();
-        let now = self.clock.now();
-        let mut released = Released::default();
-        for (kind, of) in sets {
-            match self.view.release_brakes(Some((&kind, &of)), server, query.generation, now) {
-                Ok(count) => released.removals += count,
-                Err(NotReleased::Later) => released.later = 1,
-                Err(NotReleased::NothingHeld) => {}
+        let (view, server) = (&*self.view_id, server());
+        for of_type in rejected {
+            let (type_url, news) = (of_type.kind.name(), of_type.news);
+            let count = news.entries.len() + news.more;
+            self.shared.incidents.rejected(&server, &of_type.kind, &self.shared.table, count);
+            for (name, nack) in news.entries.iter().take(MAX_LOGGED) {
+                let name = name.as_ref().map(tracing::field::display);
+                let (version, reason) = (&nack.version, &*nack.reason);
+                tracing::warn!(view, server, type_url, name, version, reason, "resource rejected");
+            }
+            if count > MAX_LOGGED {
+                let count = count - MAX_LOGGED;
+                tracing::warn!(view, server, type_url, count, "more resources rejected");
             }
         }
-        released.views = usize::from(released.removals > 0);
-        released
     }
 
-    /// Reports the state of the ladders if it has changed.
-    pub(super) fn report_readiness(&mut self, down: &BTreeSet<Authority>) {
-        let (mut responded, mut reports) = (false, Reports::new());
-        for ladder in self.sources.ladders() {
-            let authority = ladder.authority;
-            if matches!(ladder.state, LadderState::Active(_)) && !self.readiness.answered.contains(authority) {
-                self.readiness.answered.insert(authority.clone());
-                responded = true;
-            }
-            let (answered, down) = (self.readiness.answered.contains(authority), down.contains(authority));
-            if ladder.state != LadderState::Idle && (!answered || down) {
-                let (state, error) = (ladder.state.name(), self.links.reason_of(&ladder));
-                reports.insert(authority.clone(), Report { answered, down, state, error });
+    pub(super) fn report_mismatches(&self, count: u64, server: &str) {
+        tracing::warn!(view = %self.view_id, server, count, "resource names in body and wrapper differ");
+    }
+
+    /// Logs the errors that a server reports for collections.
+    pub(super) fn report_errors(&self, updates: &[Update]) {
+        for update in updates {
+            if let Update::Error { key: name, error, .. } = update
+                && name.is_glob()
+            {
+                tracing::warn!(view = %self.view_id, %name, code = error.code, error = error.message, "server reported an error for a collection");
             }
         }
-        self.readiness.update(responded, reports);
+    }
+
+    /// Logs and counts routing that referred to missing clusters despite all holds.
+    pub(super) fn report_dangling(&mut self, view: &mut View) {
+        let dangled = view.take_dangled();
+        if dangled.removals > 0 {
+            let clusters = names(&dangled.removed);
+            tracing::warn!(view = %self.view_id, count = dangled.removals, clusters, "clusters removed while routing refers to them");
+        }
+        if dangled.waits > 0 {
+            let clusters = names(&dangled.awaited);
+            tracing::info!(view = %self.view_id, count = dangled.waits, clusters, "routing refers to clusters that do not exist");
+        }
+        if dangled.too_large > 0 {
+            let count = dangled.too_large;
+            tracing::warn!(view = %self.view_id, count, "resources too large to find the clusters that they refer to");
+        }
+        self.order_metrics.removals += dangled.removals;
+        self.order_metrics.waits += dangled.waits;
+        self.order_metrics.too_large += dangled.too_large;
+    }
+
+    pub(super) fn report_brakes(&mut self, view: &mut View, links: &Links) {
+        self.brakes.report(view, |server| links.server_name(server));
+    }
+
+    /// Publishes the active server if it has changed, and logs each ladder whose state has.
+    pub(super) fn report_ladders(&mut self, sources: &Sources, links: &Links) {
+        for ladder in sources.ladders() {
+            if let (Authority::TopLevel, Some(server)) = (ladder.authority, ladder.server)
+                && self.active.swap(server, Ordering::Relaxed) != server
+            {
+                self.shared.active_server_changes.send_replace(());
+            }
+            let known = self.ladder_states.insert(ladder.authority.clone(), ladder.state);
+            if known != Some(ladder.state) {
+                let change = LadderChange {
+                    authority: ladder.authority.name().to_owned(),
+                    state: ladder.state,
+                    previous: known,
+                    server: ladder.server.map(|server| links.server(server)),
+                };
+                let reason = links.reason_of(&ladder);
+                self.shared.server_log.ladder_changed(&self.view_id, change, reason.as_deref());
+            }
+        }
+    }
+
+    pub(super) fn report_readiness(&mut self, sources: &Sources, links: &Links, down: &BTreeSet<Authority>) {
+        self.readiness.report(sources.ladders(), down, |ladder| links.reason_of(ladder));
+    }
+
+    /// Counts what has happened on upstream streams.
+    pub(super) fn report_links(&self, links: &mut Links) {
+        for (server, news) in links.take_unreported() {
+            self.shared.incidents.upstream(links.server(server), news);
+        }
+    }
+
+    /// Counts and logs the names that were left out of the last requests. Clients decide how often that is.
+    pub(super) fn report_left_out(&self, sources: &mut Sources, links: &Links) {
+        let view = &*self.view_id;
+        for (id, stream) in sources.streams_mut() {
+            for (kind, count) in stream.take_left_out() {
+                self.shared.counters.limits.reached(Limit::MaxRequestBytes);
+                let Some(unlogged) = self.left_out_pace.line(Instant::now()) else { continue };
+                let server = links.server(id.server);
+                tracing::warn!(view, server, type_url = kind.name(), count, unlogged, "names left out of a request");
+            }
+        }
     }
 }
+
+/// Joins the names for a log line.
+fn names(names: &[Name]) -> String {
+    names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// How many resources of a response are logged.
+const MAX_LOGGED: usize = 20;

@@ -4,36 +4,33 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 
-use super::ViewTask;
-use crate::protocol::faults::Fault;
+use crate::protocol::faults::{Fault, Faults};
 use crate::protocol::view::{InterestChange, Selector};
+use crate::relay::incidents::Incidents;
 
-impl ViewTask {
-    /// Runs until the last command sender is dropped, or the task panics. Shared state stays consistent after a panic: each of its locks is
-    /// held for a single change.
-    pub(crate) async fn run_supervised(self) {
-        let (view, incidents) = (self.view_id.clone(), self.incidents.clone());
-        let mut run = Box::pin(self.run());
-        let end = std::future::poll_fn(|cx| {
-            let polled = catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(cx)));
-            polled.map_or_else(|panic| Poll::Ready(Err(panic)), |poll| poll.map(Ok))
-        });
-        if let Err(panic) = end.await {
-            incidents.view_panicked();
-            let error = text_of(&*panic);
-            tracing::error!(
-                view,
-                error,
-                "view panicked; its client streams are ended, and its next client starts a new one"
-            );
-        }
+/// Runs a view task until the last command sender is dropped, or the task panics. Shared state stays consistent after a panic: each of its
+/// locks is held for a single change.
+pub(super) async fn supervise(view_id: &str, incidents: &Incidents, task: impl Future<Output = ()>) {
+    let mut task = Box::pin(task);
+    let end = std::future::poll_fn(|cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx)));
+        polled.map_or_else(|panic| Poll::Ready(Err(panic)), |poll| poll.map(Ok))
+    });
+    if let Err(panic) = end.await {
+        incidents.view_panicked();
+        let error = text_of(&*panic);
+        tracing::error!(
+            view = view_id,
+            error,
+            "view panicked; its client streams are ended, and its next client starts a new one"
+        );
     }
+}
 
-    /// Panics if [`Fault::OwnerPanics`] is planted and its name is requested.
-    pub(super) fn panic_if_planted(&self, changes: &[InterestChange]) {
-        let asks = || changes.iter().any(|change| change.selector == Selector::Name(PLANTED.into()));
-        assert!(!self.faults.has(Fault::OwnerPanics) || !asks(), "planted by a test");
-    }
+/// Panics if [`Fault::OwnerPanics`] is planted and its name is requested.
+pub(super) fn panic_if_planted(faults: Faults, changes: &[InterestChange]) {
+    let asks = || changes.iter().any(|change| change.selector == Selector::Name(PLANTED.into()));
+    assert!(!faults.has(Fault::OwnerPanics) || !asks(), "planted by a test");
 }
 
 fn text_of(panic: &(dyn Any + Send)) -> &str {

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::ViewTask;
+use crate::protocol::limits::truncate;
 use crate::protocol::upstream::{ReceivedResponse, ResponseSummary};
 use crate::protocol::view::{NameChanged, Notifications, Revision, SessionId, View};
 use crate::relay::counters::ProcessCounters;
+use crate::relay::links::Links;
+use crate::relay::subscriber::Subscribers;
 use crate::relay::traces::{ChangeFacts, OpenChange, SpanIds, SpanTime, Tracer};
 use crate::xds::Type;
-use crate::xds::truncate;
 
-pub(crate) struct TracedChanges {
+pub(super) struct TracedChanges {
     counters: Arc<ProcessCounters>,
     /// The response that is being applied, if it is sampled.
     response: Option<TracedResponse>,
@@ -38,7 +39,7 @@ pub(super) struct TracedChange {
 }
 
 impl TracedChanges {
-    pub(crate) fn of(counters: Arc<ProcessCounters>) -> Self {
+    pub(super) fn of(counters: Arc<ProcessCounters>) -> Self {
         Self { counters, response: None, changes: Vec::new() }
     }
 
@@ -70,22 +71,25 @@ impl TracedChanges {
     }
 }
 
-impl ViewTask {
-    /// Lets the sessions that traced changes concern count them. To be called before they can read the snapshot.
-    pub(super) fn trace_changes(&self, changes: Vec<TracedChange>, wakes: &Notifications) {
-        let concerned = concerned_by(&changes, wakes);
-        for (TracedChange { response, revisions: (_, after), .. }, concerned) in changes.into_iter().zip(concerned) {
-            let TracedResponse { tracer, ids, time, server, summary } = response;
-            let ResponseSummary { kind, version, bytes, resources, removed } = summary;
-            let version = truncate(&version, VERSION_BYTES);
-            let sessions = concerned.iter().filter_map(|session| self.sessions.get(session));
-            let sessions: Vec<_> = sessions.filter(|session| session.answers_replies()).collect();
-            let (view, server) = (self.view_id.clone(), self.connectors[server].describe());
-            let facts = ChangeFacts { view, server, kind, version, bytes, resources, removed, revision: after };
-            let change = Arc::new(OpenChange::new(ids, time, facts, sessions.len()));
-            sessions.iter().for_each(|session| session.on_traced_change(&change));
-            tracer.add(change);
-        }
+/// Lets the sessions that traced changes concern count them. To be called before they can read the snapshot.
+pub(super) fn trace_changes(
+    changes: Vec<TracedChange>,
+    wakes: &Notifications,
+    sessions: &Subscribers,
+    view_id: &str,
+    links: &Links,
+) {
+    let concerned = concerned_by(&changes, wakes);
+    for (TracedChange { response, revisions: (_, after), .. }, concerned) in changes.into_iter().zip(concerned) {
+        let TracedResponse { tracer, ids, time, server, summary } = response;
+        let ResponseSummary { kind, version, bytes, resources, removed } = summary;
+        let version = truncate(&version, VERSION_BYTES);
+        let sessions = sessions.that_answer(&concerned);
+        let (view, server) = (view_id.to_owned(), links.server(server));
+        let facts = ChangeFacts { view, server, kind, version, bytes, resources, removed, revision: after };
+        let change = Arc::new(OpenChange::new(ids, time, facts, sessions.len()));
+        sessions.iter().for_each(|session| session.on_traced_change(&change));
+        tracer.add(change);
     }
 }
 

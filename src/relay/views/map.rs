@@ -1,66 +1,249 @@
-//! The views by their keys, with what is known of all of them: how their fields differ, and who made them.
+//! The views of one configuration by their keys: those that run, with what is known of all of them (how their fields differ, and who made
+//! them), and those that wait for their first clients.
 
-use std::collections::HashMap;
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use xxhash_rust::xxh3::xxh3_64;
 
-use super::saved::FromDisk;
+use super::quotas::{MadeViews, ViewLimits, ViewQuota};
+use super::saved::{ViewToSave, WaitingView, WaitingViews};
+use super::split::{FieldValues, Split, SplitWatch, ViewValues, view_values};
+use super::successor::InheritedView;
+use crate::proto::Request;
+use crate::protocol::moment::Moment;
+use crate::protocol::session::Client;
+use crate::relay::admission::AdmissionError;
 use crate::relay::command::Command;
-use crate::relay::nack_watch::NackWatch;
-use crate::relay::published::Published;
-use crate::relay::view_quota::{MadeViews, ViewQuota};
+use crate::relay::inspection::ViewFacts;
+use crate::relay::nack_watch::{NackNews, NackWatch};
+use crate::relay::published::{FromDisk, Published};
+use crate::relay::shared::Shared;
+use crate::relay::view_task::{ViewChannels, ViewTask};
 use crate::relay::view_usage::{Stay, ViewUsage};
-use crate::xds::SharingKey;
+use crate::xds::{KeyRule, SharingKey, Type};
+
+/// A view with the types that are worth a log line.
+pub(in crate::relay) type ViewNews = (mpsc::Sender<Command>, Vec<(Type, NackNews)>);
 
 #[derive(Default)]
 pub(super) struct ViewMap {
+    /// Guards only the map.
+    running: Mutex<RunningViews>,
+    /// Views of an earlier process or configuration that no client has asked for yet.
+    waiting: WaitingViews,
+    split_watch: SplitWatch,
+}
+
+impl ViewMap {
+    /// Returns the view of a key, which is kept for as long as the result exists. One that does not run is started, if there is room for it.
+    pub(super) fn enter(
+        &self,
+        key: &SharingKey,
+        make_room: impl FnOnce(&mut RunningViews) -> Result<(), AdmissionError>,
+        start: impl FnOnce(Option<WaitingView>) -> ViewHandle,
+    ) -> Result<Entrance, AdmissionError> {
+        let mut running = self.lock();
+        if let Some(view) = running.views.get(key).filter(|view| view.is_running()) {
+            return Ok(view.enter());
+        }
+        running.remove(key); // its task has panicked
+        make_room(&mut running)?;
+        let view = start(self.waiting.take(key));
+        tracing::info!(view = %key, count = running.views.len() + 1, "view created");
+        let entrance = view.enter();
+        running.insert(key.clone(), view);
+        Ok(entrance)
+    }
+
+    /// Puts a view in that waits for its first client, unless there is one of its key: what is here is newer, whether its first client has
+    /// come or not. Returns whether it is in.
+    pub(super) fn put_waiting(&self, key: SharingKey, view: WaitingView) -> bool {
+        let running = self.lock();
+        !running.views.contains_key(&key) && self.waiting.put(key, view)
+    }
+
+    pub(super) fn has(&self, key: &SharingKey) -> bool {
+        self.lock().views.contains_key(key) || self.waiting.has(key)
+    }
+
+    /// Returns the keys of the views that run or wait.
+    pub(super) fn keys(&self) -> BTreeSet<SharingKey> {
+        let mut keys: BTreeSet<_> = self.waiting.keys().into_iter().collect();
+        keys.extend(self.lock().running().map(|(key, _)| key.clone()));
+        keys
+    }
+
+    /// Removes idle views, and those whose clients have not come.
+    pub(super) fn retire(&self, after: Duration) {
+        self.lock().retire(after);
+        self.waiting.retire(after);
+    }
+
+    /// Whether no stream is served.
+    pub(super) fn has_no_clients(&self) -> bool {
+        self.lock().views.values().all(|view| view.stay.is_last())
+    }
+
+    pub(super) fn published(&self, key: &SharingKey) -> Option<Arc<Published>> {
+        self.lock().views.get(key).map(|view| view.published.clone())
+    }
+
+    /// Returns the active server of a view for `*` and old-style names.
+    pub(super) fn active_server(&self, key: &SharingKey) -> Option<usize> {
+        self.lock().views.get(key).map(|view| view.active.load(Ordering::Relaxed))
+    }
+
+    /// Returns what a view leaves to the next one of its key. One that begins to run meanwhile is found: it is looked for last.
+    pub(super) fn left(&self, key: &SharingKey, shared: &Shared) -> Option<InheritedView> {
+        let waiting = self.waiting.look(key, |waiting| InheritedView::of_waiting(waiting, shared));
+        let running = {
+            let running = self.lock();
+            let view = running.views.get(key).filter(|view| view.is_running());
+            view.map(|view| (view.published.clone(), view.from_disk.clone()))
+        };
+        let running = running.map(|(published, from_disk)| InheritedView::of_running(&published, from_disk, shared));
+        running.or(waiting)
+    }
+
+    /// Returns all views, running and waiting. One that begins to run meanwhile may be among both.
+    pub(super) fn to_save(&self, now: Moment) -> Vec<ViewToSave> {
+        let mut all = self.waiting.to_save(now);
+        let running: Vec<(SharingKey, Arc<Published>)> =
+            self.lock().running().map(|(key, view)| (key.clone(), view.published.clone())).collect();
+        all.extend(running.into_iter().map(|(key, published)| ViewToSave {
+            key,
+            snapshot: published.newest(),
+            life: published.life(),
+            responding: published.responding(),
+            brakes: published.brakes(),
+        }));
+        all
+    }
+
+    /// Returns how many views have something from disk that no server has confirmed, running or waiting for their first client.
+    pub(super) fn loaded_from_disk(&self) -> usize {
+        let published: Vec<_> = self.lock().running().map(|(_, view)| view.published.clone()).collect();
+        let is_from_disk =
+            |published: &&Arc<Published>| published.newest().tables().any(|(_, _, table)| table.loaded_from_disk() > 0);
+        published.iter().filter(is_from_disk).count() + self.waiting.len()
+    }
+
+    /// Returns the tasks of the views.
+    pub(super) fn tasks(&self) -> Vec<mpsc::Sender<Command>> {
+        self.lock().views.values().map(|view| view.commands.clone()).collect()
+    }
+
+    pub(super) fn nack_watches(&self) -> Vec<Arc<NackWatch>> {
+        self.lock().views.values().map(|view| view.nacks.clone()).collect()
+    }
+
+    /// Takes at most so many news of NACKs, by view.
+    pub(super) fn take_nack_news(&self, now: std::time::Instant, most: usize) -> Vec<ViewNews> {
+        let mut left = most;
+        let running = self.lock();
+        let news = running.views.values().map(|view| {
+            let news = view.nacks.take_news(now, left);
+            left -= news.len();
+            (view.commands.clone(), news)
+        });
+        news.filter(|(_, news)| !news.is_empty()).collect()
+    }
+
+    /// Warns if most clients have a view of their own.
+    pub(super) fn watch_split(&self, rule: &KeyRule, connections: usize) {
+        let running = self.lock();
+        let views = running.views.values().filter(|view| !view.of_relay).count();
+        if self.split_watch.look(views, connections)
+            && let Some(Split { field, values }) = Split::of(&running.values, rule)
+        {
+            drop(running);
+            tracing::warn!(
+                views,
+                connections,
+                field,
+                values,
+                "most clients have a view of their own; weir key shows what views.key could leave out"
+            );
+        }
+    }
+
+    /// Returns how many values each field of the key has over all views.
+    pub(super) fn values_by_field(&self, rule: &KeyRule) -> Vec<(String, usize)> {
+        let fields = rule.fields();
+        let counts: Vec<_> = self.lock().values.counts().chain(std::iter::repeat(0)).take(fields.len()).collect();
+        fields.iter().map(ToString::to_string).zip(counts).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RunningViews> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Default)]
+pub(super) struct RunningViews {
     views: HashMap<SharingKey, ViewHandle>,
     values: FieldValues,
 }
 
 /// The views of a configuration that is replaced go together.
-impl Drop for ViewMap {
+impl Drop for RunningViews {
     fn drop(&mut self) {
         self.views.iter().for_each(|(key, view)| view.maker.remove(key));
     }
 }
 
-impl ViewMap {
-    pub(crate) fn len(&self) -> usize {
-        self.views.len()
+impl RunningViews {
+    /// Finds room for another view of a client, for which one of the others may have to go: of the views that the client made, and of all.
+    pub(super) fn find_room(
+        &mut self,
+        limits: &ViewLimits,
+        quota: &ViewQuota,
+        rule: &KeyRule,
+    ) -> Result<(), AdmissionError> {
+        let limit = limits.per_connection;
+        let room = self.find_room_of(quota.of_connection(), limit, rule);
+        room.map_err(|split| AdmissionError::TooManyViewsOfConnection { limit, split })?;
+        if let Some(of_identity) = quota.of_identity() {
+            let limit = limits.per_identity;
+            let room = self.find_room_of(of_identity, limit, rule);
+            room.map_err(|split| AdmissionError::TooManyViewsOfIdentity { limit, split })?;
+        }
+        let limit = limits.views;
+        if self.views.len() >= limit {
+            self.make_room();
+        }
+        if self.views.len() >= limit {
+            return Err(AdmissionError::TooManyViews { limit, split: Split::of(&self.values, rule) });
+        }
+        Ok(())
     }
 
-    pub(crate) fn get(&self, key: &SharingKey) -> Option<&ViewHandle> {
-        self.views.get(key)
-    }
-
-    pub(crate) fn values(&self) -> &FieldValues {
-        &self.values
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &ViewHandle> {
-        self.views.values()
+    /// Finds room beside these. `Err`: there is none, and this field splits them most.
+    fn find_room_of(&mut self, made: &MadeViews, limit: usize, rule: &KeyRule) -> Result<(), Option<Split>> {
+        let is_full = || limit > 0 && made.count() >= limit;
+        if is_full() {
+            self.make_room_of(made);
+        }
+        if is_full() { Err(Split::of(&self.values_of(made), rule)) } else { Ok(()) }
     }
 
     /// Returns the views whose tasks are running.
-    pub(crate) fn running(&self) -> impl Iterator<Item = (&SharingKey, &ViewHandle)> {
+    fn running(&self) -> impl Iterator<Item = (&SharingKey, &ViewHandle)> {
         self.views.iter().filter(|(_, view)| view.is_running())
     }
 
-    pub(crate) fn insert(&mut self, key: SharingKey, view: ViewHandle) {
+    fn insert(&mut self, key: SharingKey, view: ViewHandle) {
         self.remove(&key);
         self.values.add(&view.values);
         view.maker.add(&key);
         self.views.insert(key, view);
     }
 
-    pub(crate) fn remove(&mut self, key: &SharingKey) {
+    fn remove(&mut self, key: &SharingKey) {
         if let Some(view) = self.views.remove(key) {
             self.values.remove(&view.values);
             view.maker.remove(key);
@@ -68,7 +251,7 @@ impl ViewMap {
     }
 
     /// Removes idle views. A view task ends when the last sender of its commands is dropped.
-    pub(crate) fn retire(&mut self, after: Duration) {
+    fn retire(&mut self, after: Duration) {
         let now = Instant::now();
         let over = self.views.iter().filter_map(|(key, view)| {
             let retired = view.is_over(after, now);
@@ -83,27 +266,23 @@ impl ViewMap {
     }
 
     /// Removes one view without sessions, the one that was in use for the shortest time. Its interest may linger.
-    pub(crate) fn make_room(&mut self) {
-        let now = Instant::now();
-        let unused = self.views.iter().filter(|(_, view)| view.stay.is_last());
-        let shortest = unused.min_by_key(|(_, view)| view.usage.used(now)).map(|(key, _)| key.clone());
-        self.evict(shortest);
+    fn make_room(&mut self) {
+        self.evict(shortest_used(self.views.iter()).cloned());
     }
 
     /// The same among the views that one connection or identity made.
-    pub(crate) fn make_room_of(&mut self, made: &MadeViews) {
-        let now = Instant::now();
-        let keys = made.keys();
-        let unused = keys.keys().filter_map(|key| Some((key, self.views.get(key).filter(|view| view.stay.is_last())?)));
-        let shortest = unused.min_by_key(|(_, view)| view.usage.used(now)).map(|(key, _)| key.clone());
-        drop(keys);
+    fn make_room_of(&mut self, made: &MadeViews) {
+        let shortest =
+            made.look(|keys| shortest_used(keys.keys().filter_map(|key| Some((key, self.views.get(key)?)))).cloned());
         self.evict(shortest);
     }
 
     /// Returns how the fields of the views differ that one connection or identity made. They are few.
-    pub(crate) fn values_of(&self, made: &MadeViews) -> FieldValues {
+    fn values_of(&self, made: &MadeViews) -> FieldValues {
         let mut values = FieldValues::default();
-        made.keys().keys().filter_map(|key| self.views.get(key)).for_each(|view| values.add(&view.values));
+        made.look(|keys| {
+            keys.keys().filter_map(|key| self.views.get(key)).for_each(|view| values.add(&view.values));
+        });
         values
     }
 
@@ -114,138 +293,124 @@ impl ViewMap {
     }
 }
 
+/// Returns the view that was in use for the shortest time, of those without sessions.
+fn shortest_used<'a>(views: impl Iterator<Item = (&'a SharingKey, &'a ViewHandle)>) -> Option<&'a SharingKey> {
+    let now = Instant::now();
+    let unused = views.filter(|(_, view)| view.stay.is_last());
+    unused.min_by_key(|(_, view)| view.usage.used(now)).map(|(key, _)| key)
+}
+
 /// The handle of one view.
 pub(super) struct ViewHandle {
-    pub(crate) published: Arc<Published>,
-    pub(crate) nacks: Arc<NackWatch>,
-    pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) usage: Arc<ViewUsage>,
+    published: Arc<Published>,
+    nacks: Arc<NackWatch>,
+    commands: mpsc::Sender<Command>,
+    usage: Arc<ViewUsage>,
     /// The server for `*` and old-style names, by its place in the plan.
-    pub(crate) active: Arc<AtomicUsize>,
-    pub(crate) stay: Stay,
+    active: Arc<AtomicUsize>,
+    stay: Stay,
     /// The values of the fields of its key.
-    pub(crate) values: ViewValues,
+    values: ViewValues,
     /// What counts it for the client because of which it was created.
-    pub(crate) maker: Arc<ViewQuota>,
+    maker: Arc<ViewQuota>,
     /// Whether a relay was its first client. A relay has a view for each of its own, so that such views say nothing of how clients share.
-    pub(crate) of_relay: bool,
+    of_relay: bool,
     /// What it began with.
-    pub(crate) from_disk: FromDisk,
+    from_disk: FromDisk,
 }
 
 /// What a session needs to join a view. The view stays until the session has left it, or did not join.
 pub(super) struct Entrance {
-    pub(crate) published: Arc<Published>,
-    pub(crate) nacks: Arc<NackWatch>,
-    pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) stay: Stay,
+    pub(super) published: Arc<Published>,
+    pub(super) nacks: Arc<NackWatch>,
+    pub(super) commands: mpsc::Sender<Command>,
+    pub(super) stay: Stay,
 }
 
 impl ViewHandle {
-    pub(crate) fn enter(&self) -> Entrance {
+    /// Starts the task of a view, with what has waited for its first client.
+    pub(super) fn start(
+        shared: &Arc<Shared>,
+        key: &SharingKey,
+        waiting: Option<WaitingView>,
+        first: &Request,
+        maker: Arc<ViewQuota>,
+    ) -> Self {
+        let fields: Vec<_> =
+            key.parts(&shared.rule).into_iter().map(|(field, value)| (field.to_string(), value)).collect();
+        let values = view_values(fields.iter().map(|(_, value)| value.as_str()));
+        let begins_empty = || WaitingView::new(shared.empty_view(), FromDisk::default());
+        let WaitingView { view, from_disk, fallen, life } = waiting.unwrap_or_else(begins_empty);
+        let published = Arc::new(Published::new(shared.limits.clone(), life));
+        published.replace(view.snapshot());
+        let usage = Arc::new(ViewUsage::new(Instant::now()));
+        let active = Arc::new(AtomicUsize::new(shared.first_server()));
+        let (sender, commands) = mpsc::channel(1024);
+        let view_id = shared.view_id(key);
+        let facts = ViewFacts {
+            metric_label: shared.metric_labels.assign(&view_id),
+            view_id,
+            key_fields: fields.into_iter().collect(),
+            from_disk: from_disk.clone(),
+        };
+        let channels =
+            ViewChannels { commands, published: published.clone(), usage: usage.clone(), active: active.clone() };
+        let task = ViewTask::new(shared.clone(), key, facts, view, fallen, channels);
+        tokio::spawn(task.run_supervised());
+        Self {
+            published,
+            nacks: Arc::default(),
+            commands: sender,
+            usage,
+            active,
+            stay: Stay::default(),
+            values,
+            maker,
+            of_relay: first.node().is_some_and(|node| Client::is_relay(node)),
+            from_disk,
+        }
+    }
+
+    fn enter(&self) -> Entrance {
         let (published, commands) = (self.published.clone(), self.commands.clone());
         Entrance { published, nacks: self.nacks.clone(), commands, stay: self.stay.clone() }
     }
 
     /// Whether the view task is running. It is not after a panic.
-    pub(crate) fn is_running(&self) -> bool {
+    fn is_running(&self) -> bool {
         !self.commands.is_closed()
     }
 
     /// Whether the view had no session and no interest for long enough, and no session is about to join it. Sessions look a view up under the
     /// same lock, so none can join a view that is no longer in the map.
-    pub(crate) fn is_over(&self, after: Duration, now: Instant) -> bool {
+    fn is_over(&self, after: Duration, now: Instant) -> bool {
         self.stay.is_last() && self.usage.is_over(after, now)
     }
 }
 
-/// Pure books: a view is added when it is created, and taken out when it is removed. Texts are kept as hashes.
-#[derive(Debug, Default)]
-pub(super) struct FieldValues {
-    /// For each field of the key, in its order: how many views have each value.
-    fields: Vec<HashMap<u64, usize>>,
-}
-
-/// The values of one view: a hash for each field of the key, in its order.
-pub(super) type ViewValues = Box<[u64]>;
-
-/// The field of the key that splits some views most.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Split {
-    pub(crate) field: String,
-    /// How many values it has over those views.
-    pub(crate) values: usize,
-}
-
-pub(super) fn view_values<'a>(texts: impl Iterator<Item = &'a str>) -> ViewValues {
-    texts.map(|text| xxh3_64(text.as_bytes())).collect()
-}
-
-impl FieldValues {
-    pub(crate) fn add(&mut self, view: &ViewValues) {
-        self.fields.resize_with(self.fields.len().max(view.len()), HashMap::new);
-        for (values, value) in self.fields.iter_mut().zip(view) {
-            *values.entry(*value).or_default() += 1;
-        }
-    }
-
-    pub(crate) fn remove(&mut self, view: &ViewValues) {
-        for (values, value) in self.fields.iter_mut().zip(view) {
-            let Some(count) = values.get_mut(value) else { continue };
-            *count -= 1;
-            if *count == 0 {
-                values.remove(value);
-            }
-        }
-    }
-
-    /// Returns how many values each field has.
-    pub(crate) fn counts(&self) -> impl Iterator<Item = usize> {
-        self.fields.iter().map(HashMap::len)
-    }
-
-    /// Returns the field with the most values, by its place, and how many they are. Of several the first; none if no field has two.
-    pub(crate) fn widest(&self) -> Option<(usize, usize)> {
-        let counts = self.counts().enumerate().filter(|(_, values)| *values > 1);
-        counts.min_by_key(|(_, values)| std::cmp::Reverse(*values))
-    }
-}
-
-impl fmt::Display for Split {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} splits them most, with {} values (views.key)", self.field, self.values)
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn values(views: &[[&str; 3]]) -> FieldValues {
-        let mut all = FieldValues::default();
-        views.iter().for_each(|view| all.add(&view_values(view.iter().copied())));
-        all
+impl ViewMap {
+    pub(super) fn waiting(&self) -> &WaitingViews {
+        &self.waiting
     }
 
-    #[test]
-    fn the_field_with_the_most_values_splits_most_and_of_several_the_first() {
-        assert_eq!(values(&[]).widest(), None);
-        assert_eq!(values(&[["web", "eu", "1"]]).widest(), None, "one view is not split");
-        let views = [["web", "eu", "1"], ["web", "eu", "2"], ["db", "eu", "3"], ["db", "us", "4"]];
-        assert_eq!(values(&views).widest(), Some((2, 4)));
-        assert_eq!(values(&views).counts().collect::<Vec<_>>(), [2, 2, 4]);
-        assert_eq!(values(&[["a", "1", "x"], ["b", "2", "x"]]).widest(), Some((0, 2)));
+    pub(super) fn len(&self) -> usize {
+        self.lock().views.len()
     }
 
-    #[test]
-    fn views_that_are_removed_no_longer_count() {
-        let mut all = values(&[["web", "eu", "1"], ["web", "eu", "2"], ["db", "eu", "2"]]);
-        all.remove(&view_values(["web", "eu", "1"].into_iter()));
-        assert_eq!(all.counts().collect::<Vec<_>>(), [2, 1, 1]);
-        assert_eq!(all.widest(), Some((0, 2)));
-        for view in [["web", "eu", "2"], ["db", "eu", "2"]] {
-            all.remove(&view_values(view.into_iter()));
-        }
-        assert_eq!(all.counts().collect::<Vec<_>>(), [0, 0, 0]);
+    pub(super) fn usage(&self, key: &SharingKey) -> Option<Arc<ViewUsage>> {
+        self.lock().views.get(key).map(|view| view.usage.clone())
+    }
+
+    pub(super) fn are_idle(&self) -> bool {
+        self.lock().views.values().all(|view| view.usage.is_idle())
+    }
+
+    pub(super) fn of_clients(&self) -> usize {
+        self.lock().views.values().filter(|view| !view.of_relay).count()
+    }
+
+    pub(super) fn set_active(&self, key: &SharingKey, server: usize) {
+        self.lock().views[key].active.store(server, Ordering::Relaxed);
     }
 }

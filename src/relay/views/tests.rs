@@ -10,12 +10,16 @@ use std::sync::Arc;
 
 use prost::Message;
 
+use super::split::Split;
 use super::*;
 use crate::proto::discovery::DeltaDiscoveryRequest;
 use crate::proto::node::Node;
-use crate::protocol::options::ProtocolOptions;
+use crate::protocol::limits::Limits;
 use crate::protocol::session::Variant;
+use crate::protocol::sources::Plan;
 use crate::protocol::upstream::ServerQuirks;
+use crate::relay::questions;
+use crate::xds::{Access, KeyRule};
 
 pub(in crate::relay) fn views() -> Views {
     views_of(1, 0)
@@ -23,7 +27,7 @@ pub(in crate::relay) fn views() -> Views {
 
 /// Views whose only server has this name and never answers.
 pub(crate) fn views_to(server: &'static str) -> Views {
-    Views { connectors: [Arc::new(wakes::Unreachable(server)) as SharedConnector].into(), ..views() }
+    Views::new(options(), vec![Arc::new(wakes::Unreachable(server))])
 }
 
 /// Views of several servers with these names, each of which never answers. The first is the first choice.
@@ -51,7 +55,7 @@ fn options() -> ViewsOptions {
         table: TypeTable::new(),
         access: Access::default(),
         permissions: crate::xds::Permissions::default(),
-        protocol: ProtocolOptions::default(),
+        limits: Limits::default(),
         stated_versions_bytes: 1 << 20,
         plan: Plan::single(Variant::Delta, ServerQuirks::default()),
     }
@@ -72,34 +76,30 @@ fn visit() -> ClientInfo {
     }
 }
 
+fn key(views: &Views) -> SharingKey {
+    views.identify(&visit().peer, first_request().node()).unwrap().key().clone()
+}
+
 impl Views {
     /// The number of sessions of each view.
     async fn sessions(&self) -> Vec<usize> {
-        self.report().await.iter().map(|view| view.clients).collect()
+        questions::report(self).await.iter().map(|view| view.clients).collect()
     }
 
     /// Waits until the task of the only view has no session.
     async fn has_become_idle(&self) {
-        let is_idle = || {
-            let units = self.views.lock().unwrap();
-            units.iter().all(|unit| unit.usage.is_idle())
-        };
-        while !is_idle() {
-            self.report().await;
+        while !self.map.are_idle() {
+            questions::report(self).await;
             tokio::task::yield_now().await;
         }
     }
 
     /// Enters the view of a key, whose active server is from here on this one.
     pub(in crate::relay) fn enter_at(&self, key: &SharingKey, server: usize) -> impl Sized + use<> {
-        let entrance = self.enter(key, &first_request(), &visit()).unwrap();
-        self.lock().get(key).unwrap().active.store(server, Ordering::Relaxed);
-        self.active_server_changes.send_replace(());
+        let entrance = self.enter(key, &first_request(), &visit().quota).unwrap();
+        self.map.set_active(key, server);
+        self.shared.active_server_changes.send_replace(());
         entrance
-    }
-
-    fn retire(&self) {
-        self.lock().retire(Duration::ZERO);
     }
 }
 
@@ -107,18 +107,18 @@ impl Views {
 async fn key_19_a_view_that_a_client_has_looked_up_is_not_retired_before_the_client_has_joined_it() {
     let (views, first) = (views(), first_request());
     let identity = views.identify(&visit().peer, first.node()).unwrap();
-    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
+    let entrance = views.enter(identity.key(), &first, &visit().quota).unwrap();
     views.has_become_idle().await;
-    views.retire();
-    let handle = views.join(entrance, identity, &first, &visit()).await.unwrap();
+    views.retire(Duration::ZERO);
+    let handle = open::join(&views, entrance, identity, &first, &visit()).await.unwrap();
     assert_eq!(views.sessions().await, [1], "the view is still in the map");
-    let other = views.open_session(&first, visit()).await.unwrap();
+    let other = open_session(&views, &first, visit()).await.unwrap();
     assert_eq!(views.sessions().await, [2], "both are in the same");
 
     handle.leave().await;
     other.leave().await;
     views.has_become_idle().await;
-    views.retire();
+    views.retire(Duration::ZERO);
     assert_eq!(views.sessions().await, [0; 0], "nobody uses it");
 }
 
@@ -126,10 +126,10 @@ async fn key_19_a_view_that_a_client_has_looked_up_is_not_retired_before_the_cli
 async fn key_19_a_view_makes_room_when_its_first_client_goes_before_it_has_joined() {
     let (views, first) = (views(), first_request());
     let identity = views.identify(&visit().peer, first.node()).unwrap();
-    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
+    let entrance = views.enter(identity.key(), &first, &visit().quota).unwrap();
     views.has_become_idle().await;
     drop(entrance);
-    views.retire();
+    views.retire(Duration::ZERO);
     assert_eq!(views.sessions().await, [0; 0]);
 }
 
@@ -142,7 +142,7 @@ fn request_of(cluster: &str, features: &[&str]) -> Request {
 impl Views {
     fn try_enter(&self, cluster: &str, features: &[&str], by: &ClientInfo) -> Result<Entrance, AdmissionError> {
         let first = request_of(cluster, features);
-        self.enter(self.identify(&by.peer, first.node()).unwrap().key(), &first, by)
+        self.enter(self.identify(&by.peer, first.node()).unwrap().key(), &first, &by.quota)
     }
 }
 
@@ -161,7 +161,7 @@ async fn a_view_too_many_is_refused_with_the_field_that_splits_and_unused_ones_m
 
     drop(first);
     let _next = views.try_enter("d", &[], &one).unwrap();
-    assert_eq!(views.lock().len(), 3, "it has the place of the first");
+    assert_eq!(views.map.len(), 3, "it has the place of the first");
     assert_eq!(views.values_by_field()[0], ("cluster".into(), 3));
     let made = || [&one, &two].map(|client| client.quota.of_connection().count());
     assert_eq!(made(), [2, 1]);
@@ -182,19 +182,15 @@ async fn connections_of_one_identity_share_its_views_and_later_ones_inherit_thos
     let _of_other = views.try_enter("3", &[], &other).unwrap();
     let _joined = views.try_enter("3", &[], &one).unwrap();
     let of_nobody: Vec<_> = ["4", "5", "6"].map(|name| views.try_enter(name, &[], &client(None)).unwrap()).into();
-    assert_eq!((of_nobody.len(), views.lock().len()), (3, 6), "whoever has no identity has no such limit");
+    assert_eq!((of_nobody.len(), views.map.len()), (3, 6), "whoever has no identity has no such limit");
 
     drop((one, two));
     let late = client(Some("a"));
     assert_eq!(views.try_enter("7", &[], &late).err(), too_many, "both views are left");
     drop(first);
     let _next = views.try_enter("7", &[], &late).unwrap();
-    assert!(views.lock().get(views.identify(&late.peer, request_of("1", &[]).node()).unwrap().key()).is_none());
-    assert_eq!(
-        (late.quota.of_identity().unwrap().count(), views.lock().len()),
-        (2, 6),
-        "it has the place of the first"
-    );
+    assert!(!views.map.has(views.identify(&late.peer, request_of("1", &[]).node()).unwrap().key()));
+    assert_eq!((late.quota.of_identity().unwrap().count(), views.map.len()), (2, 6), "it has the place of the first");
 }
 
 #[tokio::test]
@@ -202,9 +198,7 @@ async fn views_of_relays_do_not_count_as_a_split_fleet() {
     let (views, by) = (views_of(1000, 0), visit());
     let of_relays = (0..60).map(|number| views.try_enter(&number.to_string(), &["weir.relay"], &by).unwrap());
     let _kept: Vec<_> = of_relays.collect();
-    let count = |views: &Views| views.lock().iter().filter(|view| !view.of_relay).count();
-    let all = views.lock().len();
-    assert_eq!((all, count(&views)), (60, 0));
+    assert_eq!((views.map.len(), views.map.of_clients()), (60, 0));
     let _other = views.try_enter("other", &[], &by).unwrap();
-    assert_eq!(count(&views), 1);
+    assert_eq!(views.map.of_clients(), 1);
 }

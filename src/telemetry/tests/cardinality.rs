@@ -13,7 +13,7 @@ use crate::protocol::options::ProtocolOptions;
 use crate::protocol::session::Variant;
 use crate::protocol::sources::Plan;
 use crate::protocol::upstream::ServerQuirks;
-use crate::relay::{ClientInfo, Connector, Link, ViewsOptions};
+use crate::relay::{ClientInfo, Connector, Link, ViewsOptions, open_session, questions};
 use crate::xds::{Access, KeyRule, Peer, Permissions};
 
 const NODES: u64 = 5_000;
@@ -103,14 +103,15 @@ async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_
             quota: Arc::default(),
         };
         let request = request(&mut random);
-        let kind = views.type_of(request.type_url()).unwrap_or_else(|_| TypeTable::new().resolve(request.type_url()));
-        let handle = views.open_session(&request, client).await.unwrap();
+        let kind =
+            views.types().by_word(request.type_url()).unwrap_or_else(|_| TypeTable::new().resolve(request.type_url()));
+        let handle = open_session(&views, &request, client).await.unwrap();
         handle.handle_request(request).await;
         counters.nack(Some(&kind));
         counters.deliveries.sent(counters.deliveries.place(&kind), 100, lag, None);
         handles.push(handle);
     }
-    let (view_count, metrics) = views.metrics().await;
+    let (view_count, metrics) = questions::metrics(&views).await;
     assert_eq!((view_count as u64, metrics.len()), (VIEWS, IN_METRICS + 1));
     assert_eq!(metrics.iter().map(|view| view.sessions).sum::<usize>() as u64, NODES, "none is left out");
     let probe = RuntimeProbe::start();
@@ -118,7 +119,7 @@ async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_
         view_count,
         key_values: views.values_by_field(),
         views: &metrics,
-        waits: &views.waits(0).await,
+        waits: &questions::waits(&views, 0).await,
         counters,
         incidents: views.incidents(),
         buffered_load_bytes: 0,
@@ -126,7 +127,7 @@ async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_
         cached_bytes: 0,
         unanswered: Vec::new(),
         connections: Vec::new(),
-        nacking: views.nacking_streams(),
+        nacking: questions::nacking_streams(&views),
         servers: views.servers().collect(),
         files: Vec::new(),
         tls: Vec::new(),

@@ -1,10 +1,11 @@
 use bytes::Bytes;
 
+use super::super::Views;
 use super::*;
 use crate::proto::{Any, discovery};
-use crate::protocol::view::{HeldRemoval, InterestChange, Selector, SessionId, SetState, Update};
+use crate::protocol::view::{HeldRemoval, InterestChange, Selector, SessionId, SetState, Update, View};
 use crate::relay::{views_to, views_to_all};
-use crate::xds::{BodyStore, Resource, Type};
+use crate::xds::{BodyStore, Resource, Type, TypeTable};
 
 const SERVER: &str = "http://server";
 const HOUR: Duration = Duration::from_secs(3600);
@@ -30,9 +31,9 @@ fn set_of(kind: &Type, names: &[(&str, u16)]) -> SavedSet {
 }
 
 /// What a view leaves that was loaded from disk a minute ago, an hour after its servers were last heard.
-fn estate_of(view: &View, servers: &[&str]) -> Estate {
+fn left_by(view: &View, servers: &[&str]) -> InheritedView {
     let loaded = Instant::now().checked_sub(MINUTE).unwrap();
-    Estate {
+    InheritedView {
         snapshot: view.snapshot().clone(),
         brakes: NotedBrakes::default(),
         from_disk: FromDisk { answered: BTreeSet::new(), age: Some(HOUR), loaded: Some(loaded) },
@@ -42,14 +43,18 @@ fn estate_of(view: &View, servers: &[&str]) -> Estate {
     }
 }
 
+fn seed(views: &Views) -> ViewSeed {
+    ViewSeed::new(&views.shared, views.keep_inherited)
+}
+
 #[tokio::test]
 async fn what_a_view_leaves_gets_older_while_no_server_confirms_it() {
     let (views, table) = (views_to(SERVER), Arc::new(TypeTable::new()));
     let set = set_of(&table.clusters(), &[("a", 0)]);
     let mut view = View::new(table, Arc::default());
-    let now = views.clock.now();
+    let now = views.shared().clock.now();
     view.restore(vec![set], now + HOUR, now);
-    let left = views.heir().view(&estate_of(&view, &[SERVER]));
+    let left = seed(&views).view(&left_by(&view, &[SERVER]));
     assert_eq!(left.view.snapshot().to_save(now).len(), 1);
     assert!(left.from_disk.age.unwrap() >= HOUR + MINUTE);
 }
@@ -60,7 +65,7 @@ async fn what_a_server_has_confirmed_before_a_reload_is_not_as_old_as_the_file()
     let (views, table) = (views_to(SERVER), Arc::new(TypeTable::new()));
     let kind = table.clusters();
     let mut view = View::new(table, Arc::default());
-    let now = views.clock.now();
+    let now = views.shared().clock.now();
     view.restore(vec![set_of(&kind, &[("a", 0)])], now + HOUR, now);
     let wanted = InterestChange { kind: kind.clone(), selector: Selector::Name("a".into()), on: true };
     view.change_interest(SessionId(1), wanted, now);
@@ -68,7 +73,7 @@ async fn what_a_server_has_confirmed_before_a_reload_is_not_as_old_as_the_file()
         Update::Upsert { kind: kind.clone(), class: Class::Named, key: "a".into(), resource: resource(&kind, "a") };
     view.apply(vec![confirmed], now);
     view.publish();
-    let left = views.heir().view(&estate_of(&view, &[SERVER]));
+    let left = seed(&views).view(&left_by(&view, &[SERVER]));
     assert_eq!((left.view.loaded_from_disk(), left.from_disk.age), (1, None));
 }
 
@@ -77,15 +82,15 @@ async fn a_view_counts_for_readiness_after_a_reload_if_a_server_has_responded_or
     let (views, table) = (views_to(SERVER), Arc::new(TypeTable::new()));
     let kind = table.clusters();
     let mut view = View::new(table, Arc::default());
-    let now = views.clock.now();
+    let now = views.shared().clock.now();
     view.restore(vec![set_of(&kind, &[("a", 0)])], now + HOUR, now);
     let of_names = BTreeSet::from([Authority::TopLevel]);
     for (has_responded, answered_before) in [(false, false), (false, true), (true, false)] {
-        let mut estate = estate_of(&view, &[SERVER]);
-        estate.has_responded = has_responded;
-        estate.from_disk.answered = if answered_before { of_names.clone() } else { BTreeSet::new() };
-        estate.fallen = of_names.clone();
-        let left = views.heir().view(&estate);
+        let mut inherited = left_by(&view, &[SERVER]);
+        inherited.has_responded = has_responded;
+        inherited.from_disk.answered = if answered_before { of_names.clone() } else { BTreeSet::new() };
+        inherited.fallen = of_names.clone();
+        let left = seed(&views).view(&inherited);
         let counts = has_responded || answered_before;
         assert_eq!(left.from_disk.answered, if counts { of_names.clone() } else { BTreeSet::new() });
         assert_eq!(left.fallen, of_names);
@@ -97,9 +102,9 @@ async fn a_server_is_known_by_its_name_though_its_place_in_the_list_is_another()
     let (views, table) = (views_to_all(&["http://two", "http://new", "http://one"]), Arc::new(TypeTable::new()));
     let kind = table.clusters();
     let mut view = View::new(table, Arc::default());
-    let now = views.clock.now();
+    let now = views.shared().clock.now();
     view.restore(vec![set_of(&kind, &[("a", 0), ("b", 1), ("c", 2)])], now + HOUR, now);
-    let left = views.heir().view(&estate_of(&view, &["http://one", "http://two", "http://gone"]));
+    let left = seed(&views).view(&left_by(&view, &["http://one", "http://two", "http://gone"]));
     let sets = left.view.snapshot().to_save(now);
     let mut origins: Vec<_> =
         sets[0].resources.iter().map(|saved| (saved.key.as_str(), saved.server, saved.rank)).collect();
@@ -129,7 +134,7 @@ async fn what_brakes_hold_goes_on_for_the_servers_that_are_left() {
     };
     let state = BrakeState { sets: vec![set] }.into();
     let noted = NotedBrakes { state, at: Instant::now().checked_sub(MINUTE), changes: 1 };
-    let state = views.heir().placed_brakes(&noted, &[Some(2), Some(0), None]);
+    let state = seed(&views).placed_brakes(&noted, &[Some(2), Some(0), None]);
     let [set] = &state.sets[..] else { panic!("{state:?}") };
     let places: Vec<_> = set.removals.iter().map(|held| (held.name.as_str(), held.server, held.rank)).collect();
     assert_eq!(places, [("a", 2, 2), ("b", 0, 0)], "what a server that is gone has removed is not held for it");

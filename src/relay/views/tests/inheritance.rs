@@ -12,28 +12,24 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// Returns what an earlier process may have had of a view: one cluster with this name.
 fn saved(views: &Views, name: &str) -> SavedView {
-    let kind = views.table.clusters();
+    let kind = views.shared.table.clusters();
     let any = Any { type_url: kind.name().into(), value: Bytes::new() };
     let wrapper = discovery::Resource { name: name.into(), resource: Some(any), ..Default::default() };
-    let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &views.store).unwrap());
+    let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &views.shared.store).unwrap());
     let resources = vec![SavedResource { key: name.into(), resource, server: 0, rank: 0 }];
     let (settled, past) = Default::default();
     let set = SavedSet { kind, class: Class::Named, settled, past, has_expired: false, resources };
     SavedView { key: key(views), sets: vec![set], brakes: BrakeState::default(), counts_for_readiness: true, age: None }
 }
 
-fn key(views: &Views) -> SharingKey {
-    views.identify(&visit().peer, first_request().node()).unwrap().key().clone()
-}
-
 /// The names that a view waits with for its first client.
 fn waiting(views: &Views) -> Vec<String> {
-    let kind = views.table.clusters();
-    let names = |waiting: &saved::WaitingView| {
+    let kind = views.shared.table.clusters();
+    let names = |waiting: &WaitingView| {
         let table = waiting.view.snapshot().resources(&kind, Class::Named).expect("an empty view");
         table.present_names().map(Name::to_string).collect()
     };
-    views.waiting.look(&key(views), names).unwrap_or_default()
+    views.map.waiting().look(&key(views), names).unwrap_or_default()
 }
 
 /// Views of a configuration, with something in one of them, and those of the next.
@@ -97,9 +93,9 @@ async fn what_comes_from_disk_does_not_replace_what_is_here() {
     assert!(views.restore(saved(&views, "b"), HOUR).is_none());
     assert_eq!(waiting(&views), ["a"]);
     let first = first_request();
-    let _entrance = views.enter(&key(&views), &first, &visit()).unwrap();
+    let _entrance = views.enter(&key(&views), &first, &visit().quota).unwrap();
     assert!(views.restore(saved(&views, "b"), HOUR).is_none(), "it runs");
-    assert_eq!((views.to_save().len(), views.waiting.keys().len()), (1, 0));
+    assert_eq!((views.to_save().len(), views.map.waiting().keys().len()), (1, 0));
 }
 
 #[tokio::test]
@@ -107,14 +103,14 @@ async fn a_view_whose_clients_do_not_come_is_dropped_after_its_time_and_is_from_
     let views = views_to(SERVER);
     views.restore(saved(&views, "a"), HOUR).unwrap();
     assert_eq!(views.loaded_from_disk(), 1);
-    views.waiting.retire(HOUR);
+    views.map.waiting().retire(HOUR);
     assert_eq!((waiting(&views), views.loaded_from_disk()), (vec!["a".into()], 1));
-    views.waiting.retire(Duration::ZERO);
+    views.map.waiting().retire(Duration::ZERO);
     assert_eq!((waiting(&views).len(), views.loaded_from_disk()), (0, 0));
     // One that runs is from disk for as long as no server has confirmed it.
     views.restore(saved(&views, "a"), HOUR).unwrap();
-    let _entrance = views.enter(&key(&views), &first_request(), &visit()).unwrap();
-    views.waiting.retire(Duration::ZERO);
+    let _entrance = views.enter(&key(&views), &first_request(), &visit().quota).unwrap();
+    views.map.waiting().retire(Duration::ZERO);
     assert_eq!(views.loaded_from_disk(), 1);
 }
 
@@ -125,8 +121,8 @@ async fn what_belongs_to_the_process_goes_on_and_new_limits_and_types_count_from
         ViewsOptions { max_in_metrics: 2, ..options }
     };
     let (first, later) = generations(next);
-    let _label = first.metric_labels.assign("one");
-    assert_eq!(later.metric_labels.assign("two").name().as_deref(), Some("two"), "there is a second label now");
+    let _label = first.shared.metric_labels.assign("one");
+    assert_eq!(later.shared.metric_labels.assign("two").name().as_deref(), Some("two"), "there is a second label now");
     assert_eq!(later.incidents().brakes.engaged().get("a.B"), Some(&0), "its series begins");
     // The quota of an identity holds for its views of both.
     let (before, after) = (first.quota(Some("x")), later.quota(Some("x")));
@@ -150,14 +146,14 @@ async fn nacks_of_the_clients_of_an_earlier_configuration_and_of_what_views_shar
     let later = views_to(SERVER).with_hub(hub.clone()).after(&first, HOUR);
     let version = SetVersion::of("a", ContentHash::of_body("t", b"b"));
     for (views, count) in [(&*first, 1), (&later, 2), (&hub, 4)] {
-        let entrance = views.enter(&key(views), &first_request(), &visit()).unwrap();
+        let entrance = views.enter(&key(views), &first_request(), &visit().quota).unwrap();
         for kind in [CLUSTER, "made.Up"] {
-            let kind = views.table.resolve(kind);
+            let kind = views.shared.table.resolve(kind);
             let change = NackChange { kind, ended: None, began: Some(version) };
             (0..count).for_each(|_| entrance.nacks.apply(vec![change.clone()], std::time::Instant::now()));
         }
     }
-    let nacking = later.nacking_streams();
+    let nacking = questions::nacking_streams(&later);
     assert_eq!((nacking[CLUSTER], nacking["other"]), (7, 7));
     assert_eq!(nacking["envoy.config.listener.v3.Listener"], 0, "the series of a type is there without NACKs");
 }
@@ -166,15 +162,15 @@ async fn nacks_of_the_clients_of_an_earlier_configuration_and_of_what_views_shar
 async fn a_handover_leaves_nothing_behind_though_the_view_has_ended_before_its_turn() {
     let (first, later) = generations(|options| options);
     let key = key(&later);
-    let turn = later.handing_over.lock().unwrap().entry(key.clone()).or_default().clone();
+    let turn = later.handovers.turn(&key);
     let before = turn.lock().await;
     let mut inherits = std::pin::pin!(later.inherit(&key));
     assert!(futures_util::FutureExt::now_or_never(inherits.as_mut()).is_none(), "it is not its turn");
-    first.waiting.retire(Duration::ZERO);
+    first.map.waiting().retire(Duration::ZERO);
     drop(before);
     inherits.await;
-    assert_eq!((waiting(&later).len(), later.handing_over.lock().unwrap().len()), (0, 0));
+    assert_eq!((waiting(&later).len(), later.handovers.len()), (0, 0));
     first.restore(saved(&first, "b"), HOUR).unwrap();
     later.inherit(&key).await;
-    assert_eq!((waiting(&later), later.handing_over.lock().unwrap().len()), (vec!["b".into()], 0));
+    assert_eq!((waiting(&later), later.handovers.len()), (vec!["b".into()], 0));
 }

@@ -21,12 +21,12 @@ async fn a_session_that_leaves_is_counted_no_more_though_it_was_blocked() {
     let views = views_to("http://server");
     for _ in 0..3 {
         let client = ClientInfo { variant: Variant::Sotw, ..visit() };
-        let handle = views.open_session(&first_request(), client).await.unwrap();
+        let handle = open_session(&views, &first_request(), client).await.unwrap();
         handle.handle_request(of_clusters()).await;
         settle(&views).await;
         assert!(matches!(handle.poll(Waker::noop()), Step::Idle(_)));
-        let published = views.lock().iter().next().unwrap().published.clone();
-        let counts = || (views.clients.len(), published.waiting.load(Ordering::Relaxed));
+        let published = views.map.published(&key(&views)).unwrap();
+        let counts = || (views.clients.len(), published.blocked());
         assert_eq!(counts(), (1, 1));
         handle.leave().await;
         drop(handle);

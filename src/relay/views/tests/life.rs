@@ -3,6 +3,7 @@
 use std::task::Waker;
 
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::scripted::{SERVER, views_at_server, wants};
 use super::wakes::settle;
@@ -26,7 +27,7 @@ fn taken(requests: &mut mpsc::Receiver<Request>) -> Vec<(String, bool)> {
 #[tokio::test]
 async fn up_1_a_request_for_which_a_stream_had_no_room_is_not_the_first_one_of_the_next_stream() {
     let (views, mut server) = views_at_server(options());
-    let client = views.open_session(&first_request(), visit()).await.unwrap();
+    let client = open_session(&views, &first_request(), visit()).await.unwrap();
     client.handle_request(wants(EDS, "a")).await;
     let link = server.link().await;
     let mut requests = link.open(1).await;
@@ -36,7 +37,7 @@ async fn up_1_a_request_for_which_a_stream_had_no_room_is_not_the_first_one_of_t
     link.end("reset").await;
     settle(&views).await;
     assert_eq!(taken(&mut requests), [(EDS.to_owned(), true)], "there was room for one");
-    let report = views.report().await.remove(0).streams.remove(0);
+    let report = questions::report(&views).await.remove(0).streams.remove(0);
     assert_eq!((report.connected, report.last_error.as_deref()), (false, Some("reset")));
 
     let mut requests = link.open(9).await;
@@ -45,7 +46,7 @@ async fn up_1_a_request_for_which_a_stream_had_no_room_is_not_the_first_one_of_t
     assert!(sent[0].1, "the first request of a stream has the node: {sent:?}");
     sent.sort();
     assert_eq!(sent.iter().map(|(kind, _)| kind.as_str()).collect::<Vec<_>>(), [EDS, RDS], "each once");
-    assert!(views.report().await[0].streams[0].connected);
+    assert!(questions::report(&views).await[0].streams[0].connected);
 }
 
 #[tokio::test]
@@ -53,7 +54,7 @@ async fn what_a_given_up_stream_reports_late_is_not_taken_for_news_of_the_one_th
     let (views, mut server) = views_at_server(options());
     let mut links = Vec::new();
     for _ in 0..2 {
-        let client = views.open_session(&first_request(), visit()).await.unwrap();
+        let client = open_session(&views, &first_request(), visit()).await.unwrap();
         client.handle_request(wants(EDS, "a")).await;
         links.push(server.link().await);
         if links.len() == 1 {
@@ -66,23 +67,22 @@ async fn what_a_given_up_stream_reports_late_is_not_taken_for_news_of_the_one_th
     let mut of_earlier = earlier.open(9).await;
     settle(&views).await;
     assert_eq!(taken(&mut of_earlier), []);
-    assert!(!views.report().await[0].streams[0].connected);
+    assert!(!questions::report(&views).await[0].streams[0].connected);
     let mut of_later = later.open(9).await;
     settle(&views).await;
     earlier.end("late").await;
     settle(&views).await;
     assert_eq!(taken(&mut of_later), [(EDS.to_owned(), true)]);
-    let of_server = views.metrics().await.1.remove(0).servers.remove(0);
+    let of_server = questions::metrics(&views).await.1.remove(0).servers.remove(0);
     assert_eq!((of_server.connected, of_server.totals.opened, of_server.totals.ended), (1, 1, 0));
-    assert!(views.report().await[0].streams[0].connected, "it was another one that has ended");
+    assert!(questions::report(&views).await[0].streams[0].connected, "it was another one that has ended");
 }
 
 #[tokio::test]
 async fn i8_a_view_that_begins_while_the_cache_is_full_has_no_room_for_the_names_of_its_first_client() {
-    let mut options = options();
-    options.protocol.view.cached_bytes = 0;
-    let (views, _server) = views_at_server(options);
-    let client = views.open_session(&first_request(), visit()).await.unwrap();
+    let limits = Limits { cached_bytes: 0, ..Limits::default() };
+    let (views, _server) = views_at_server(ViewsOptions { limits, ..options() });
+    let client = open_session(&views, &first_request(), visit()).await.unwrap();
     client.handle_request(wants(EDS, "a")).await; // before the task of the view has run once
     settle(&views).await;
     let reached = views.counters().limits.counts().find(|(key, _)| *key == "limits.cached_bytes");
@@ -92,7 +92,7 @@ async fn i8_a_view_that_begins_while_the_cache_is_full_has_no_room_for_the_names
 #[tokio::test]
 async fn what_a_view_has_counted_stays_when_it_goes() {
     let (views, mut server) = views_at_server(ViewsOptions { max_in_metrics: 0, ..options() });
-    let client = views.open_session(&first_request(), visit()).await.unwrap();
+    let client = open_session(&views, &first_request(), visit()).await.unwrap();
     client.handle_request(wants(EDS, "a")).await;
     let link = server.link().await;
     let _requests = link.open(9).await;
@@ -102,15 +102,15 @@ async fn what_a_view_has_counted_stays_when_it_goes() {
     client.leave().await;
     drop(client);
     views.has_become_idle().await;
-    let task = Arc::downgrade(&views.lock().iter().next().unwrap().published);
-    views.retire();
+    let task = Arc::downgrade(&views.map.published(&key(&views)).unwrap());
+    views.retire(Duration::ZERO);
     let ended = async {
         while task.strong_count() > 0 {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the task of the view goes on");
-    let (count, merged) = views.metrics().await;
+    let (count, merged) = questions::metrics(&views).await;
     let of_server = &merged[0].servers[0];
     assert_eq!((count, merged.len(), of_server.connected, of_server.streams), (0, 1, 0, 0));
     let of_process = views.incidents().upstream_totals()[SERVER];
@@ -121,12 +121,11 @@ async fn what_a_view_has_counted_stays_when_it_goes() {
 
 #[tokio::test]
 async fn a_view_whose_task_has_panicked_makes_room_and_counts_for_its_maker_no_more() {
-    let mut options = options();
-    options.protocol.plant(Faults::planted(Fault::OwnerPanics));
-    let (views, _server) = views_at_server(options);
+    let limits = Limits { faults: Faults::planted(Fault::OwnerPanics), ..Limits::default() };
+    let (views, _server) = views_at_server(ViewsOptions { limits, ..options() });
     let client = visit();
     for panics in 1..=2 {
-        let handle = views.open_session(&first_request(), client.clone()).await.unwrap();
+        let handle = open_session(&views, &first_request(), client.clone()).await.unwrap();
         handle.handle_request(wants(EDS, "panic")).await;
         let ended = async {
             while !matches!(handle.poll(Waker::noop()), Step::End(CloseReason::ViewFailed)) {
@@ -134,29 +133,28 @@ async fn a_view_whose_task_has_panicked_makes_room_and_counts_for_its_maker_no_m
             }
         };
         tokio::time::timeout(Duration::from_secs(20), ended).await.expect("its clients are not ended");
-        assert_eq!((views.lock().len(), views.incidents().view_panics()), (1, panics));
+        assert_eq!((views.map.len(), views.incidents().view_panics()), (1, panics));
         if panics == 1 {
-            views.lock().retire(HOUR);
-            assert_eq!((views.lock().len(), client.quota.of_connection().count()), (0, 0));
+            views.retire(HOUR);
+            assert_eq!((views.map.len(), client.quota.of_connection().count()), (0, 0));
         }
     }
     // Without that, the next client of its key makes another one.
-    let _next = views.open_session(&first_request(), client.clone()).await.unwrap();
+    let _next = open_session(&views, &first_request(), client.clone()).await.unwrap();
     assert_eq!((views.sessions().await, client.quota.of_connection().count()), (vec![1], 1));
 }
 
 /// Has a view been in use for an hour, of which nothing is left.
 fn has_served(views: &Views, cluster: &str) {
     let key = views.identify(&visit().peer, request_of(cluster, &[]).node()).unwrap().key().clone();
-    let views = views.lock();
-    let usage = &views.get(&key).unwrap().usage;
+    let usage = views.map.usage(&key).unwrap();
     usage.note(true, true, Instant::now());
     usage.note(false, false, Instant::now() + HOUR);
 }
 
 fn has_view(views: &Views, cluster: &str) -> bool {
     let key = views.identify(&visit().peer, request_of(cluster, &[]).node()).unwrap().key().clone();
-    views.lock().get(&key).is_some()
+    views.map.has(&key)
 }
 
 #[tokio::test]
@@ -177,7 +175,7 @@ async fn key_19_of_several_unused_views_the_one_that_served_for_the_shortest_tim
     has_served(&views, "e");
     let usage = |cluster| {
         let key = views.identify(&visit().peer, request_of(cluster, &[]).node()).unwrap().key().clone();
-        views.lock().get(&key).unwrap().usage.clone()
+        views.map.usage(&key).unwrap()
     };
     usage("a").note(true, true, Instant::now());
     usage("a").note(false, false, Instant::now() + 2 * HOUR);
@@ -197,11 +195,11 @@ async fn client_streams_are_read_page_by_page_and_those_of_a_node_up_to_a_limit(
         let node = Node { id: id.into(), cluster: "web".into(), ..Node::default() };
         let node = Some(node.encode_to_vec().into());
         let first = Request::Delta(DeltaDiscoveryRequest { node, ..Default::default() });
-        clients.push(views.open_session(&first, visit()).await.unwrap());
+        clients.push(open_session(&views, &first, visit()).await.unwrap());
     }
     let page = async |node: Option<&str>, after| {
         let query = ClientQuery { node: node.map(str::to_owned), limit: 2, after, ..ClientQuery::default() };
-        let page = views.clients(&query).await;
+        let page = questions::clients(&views, &query).await;
         assert_eq!(page.open, 4);
         (page.clients.iter().map(|client| client.session).collect::<Vec<_>>(), page.next)
     };
@@ -210,7 +208,7 @@ async fn client_streams_are_read_page_by_page_and_those_of_a_node_up_to_a_limit(
     assert_eq!(page(None, 4).await, (vec![], None));
     assert_eq!(page(Some("one"), 0).await, (vec![1, 3], Some(3)));
     assert_eq!(page(Some("one"), 3).await, (vec![4], None));
-    let of_node = async |node, limit| views.sessions_of(node, limit).await;
+    let of_node = async |node, limit| questions::sessions_of(&views, node, limit).await;
     assert_eq!([of_node("one", 2).await, of_node("one", 9).await], [vec![1, 3], vec![1, 3, 4]]);
     assert_eq!(of_node("on", 9).await, [0; 0], "the id, and not a part of it");
 }

@@ -35,7 +35,7 @@ async fn only_sessions_for_which_something_waits_are_looked_at_and_none_when_the
     let request = || Request::Sotw(DiscoveryRequest { node: node(), type_url: type_url(), ..Default::default() });
     let mut handles = Vec::new();
     for _ in 0..2 {
-        let handle = views.open_session(&request(), sotw()).await.unwrap();
+        let handle = open_session(&views, &request(), sotw()).await.unwrap();
         handle.handle_request(request()).await;
         handles.push(handle);
     }
@@ -56,13 +56,16 @@ async fn only_sessions_for_which_something_waits_are_looked_at_and_none_when_the
     link.say(cluster("c", "")).await;
     settle(&views).await;
     assert!(!reply(&handles[0]));
-    assert_eq!(views.clients.waiting(), [handles[0].id.0]);
+    assert_eq!(views.clients.waiting(), [handles[0].client().id.0]);
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let sum = views.waits(10).await.sums()[&WaitKind::Ack];
+    let sum = questions::waits(&views, 10).await.sums()[&WaitKind::Ack];
     assert!(sum.count == 1 && sum.oldest >= Duration::from_millis(100), "{sum:?}");
-    let page = serde_json::to_value(views.waits(10).await.into_page()).unwrap();
+    let page = serde_json::to_value(questions::waits(&views, 10).await.into_page()).unwrap();
     let row = page["oldest"].as_array().unwrap().iter().find(|row| row["wait"] == "ack").unwrap();
-    assert_eq!((&row["session"], &row["type"], &row["key"]), (&handles[0].id.0.into(), &CLUSTER.into(), &().into()));
+    assert_eq!(
+        (&row["session"], &row["type"], &row["key"]),
+        (&handles[0].client().id.0.into(), &CLUSTER.into(), &().into())
+    );
     tokio::time::sleep(Duration::from_millis(400)).await;
     assert!(reply(&handles[0]));
     assert_eq!(views.clients.waiting(), [0; 0], "it was sent");
@@ -78,12 +81,12 @@ async fn only_sessions_for_which_something_waits_are_looked_at_and_none_when_the
 #[tokio::test]
 async fn the_waits_of_a_view_are_shown_with_their_servers() {
     let (views, mut server) = views_at_server(options());
-    let handle = views.open_session(&first_request(), visit()).await.unwrap();
+    let handle = open_session(&views, &first_request(), visit()).await.unwrap();
     let endpoints = "envoy.config.endpoint.v3.ClusterLoadAssignment";
     handle.handle_request(wants(endpoints, "payments")).await;
     let link = server.link().await;
     let row = async || {
-        let page = serde_json::to_value(views.waits(10).await.into_page()).unwrap();
+        let page = serde_json::to_value(questions::waits(&views, 10).await.into_page()).unwrap();
         page["oldest"].as_array().unwrap().iter().find(|row| row["wait"] == "name").cloned().unwrap()
     };
     let away = row().await;

@@ -1,16 +1,16 @@
 //! When the task of a view wakes its sessions.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 
 use super::*;
 use crate::proto::discovery::DeltaDiscoveryRequest;
 use crate::protocol::session::Step;
-use crate::protocol::view::{Claim, InterestChange, NameChanged, RefusedName, Revision, Selector, SessionId};
+use crate::protocol::view::{InterestChange, Revision, Selector, SessionId};
 use crate::relay::link::{Connector, Link};
 use crate::relay::published::Published;
 use crate::relay::report::AnswersSource;
-use crate::relay::subscriber::Subscriber;
+use crate::relay::subscriber::{Notice, Subscriber};
 use crate::relay::traces::OpenChange;
 
 /// A session that writes down what it hears, and whether the change is published by then.
@@ -38,30 +38,21 @@ impl Subscriber for Watcher {
         unreachable!("it has no answers")
     }
 
-    fn on_names_changed(&self, _: &[NameChanged]) {
-        self.note("changed names");
+    fn notify(&self, notice: Notice) {
+        self.note(match notice {
+            Notice::NamesChanged(_) => "changed names",
+            Notice::InterestApplied => "interest is counted",
+            Notice::NamesRefused(_) => "refused names",
+            Notice::ClaimsRefused(_) => "refused claims",
+            Notice::ClaimRoom => "room for claims",
+            Notice::StatedVersionsRefused => "refused versions",
+        });
     }
 
     fn on_traced_change(&self, _: &Arc<OpenChange>) {}
 
     fn answers_replies(&self) -> bool {
         false
-    }
-
-    fn on_names_refused(&self, _: Vec<RefusedName>) {
-        self.note("refused names");
-    }
-
-    fn on_claims_refused(&self, _: Vec<Claim>) {
-        self.note("refused claims");
-    }
-
-    fn on_claim_room(&self) {
-        self.note("room for claims");
-    }
-
-    fn on_interest_applied(&self) {
-        self.note("interest is counted");
     }
 
     fn wake(&self) {
@@ -71,18 +62,18 @@ impl Subscriber for Watcher {
 
 /// Lets the only view do what it has been sent.
 pub(super) async fn settle(views: &Views) {
-    views.report().await; // the task of the view is on this thread, and publishes before it waits again
+    questions::report(views).await; // the task of the view is on this thread, and publishes before it waits again
 }
 
 #[tokio::test]
 async fn i4_a_session_gets_its_changes_before_a_snapshot_is_published_and_is_woken_after_it() {
     let (views, first) = (views(), first_request());
     let identity = views.identify(&visit().peer, first.node()).unwrap();
-    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
+    let entrance = views.enter(identity.key(), &first, &visit().quota).unwrap();
     let watcher = Watcher { published: entrance.published.clone(), heard: Arc::default() };
     entrance.commands.send(Command::Join(Box::new(watcher.clone()))).await.unwrap();
     // To follow a collection changes the view. No server has this one.
-    let (kind, selector) = (views.table.resolve("own.Type"), Selector::Name("xdstp://x/own.Type/f/*".into()));
+    let (kind, selector) = (views.shared.table.resolve("own.Type"), Selector::Name("xdstp://x/own.Type/f/*".into()));
     let change = InterestChange { kind, selector, on: true };
     entrance.commands.send(Command::Interest(Watcher::ID, vec![change])).await.unwrap();
     settle(&views).await;
@@ -120,7 +111,7 @@ impl Wake for Woken {
 #[tokio::test]
 async fn i7_a_session_is_woken_when_what_it_requested_is_counted() {
     let views = views_to("http://server");
-    let handle = views.open_session(&first_request(), visit()).await.unwrap();
+    let handle = open_session(&views, &first_request(), visit()).await.unwrap();
     settle(&views).await;
     let request = DeltaDiscoveryRequest {
         type_url: "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment".into(),

@@ -1,4 +1,4 @@
-//! What a test's own subscriber of logs has written.
+//! What the tests of several parts use: the lines that a test's own subscriber of logs has written.
 
 use std::io;
 use std::sync::{Arc, Mutex};

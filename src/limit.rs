@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn docs_limits_md_has_a_row_for_each_limit_and_no_others() {
-        let page = include_str!("../../docs/limits.md");
+        let page = include_str!("../docs/limits.md");
         let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
         let (mut keys, mut known): (Vec<_>, Vec<_>) =
             (rows.map(|(key, _)| key).collect(), Limit::ALL.map(Limit::key).to_vec());

@@ -1,0 +1,141 @@
+//! Questions of operators about client streams: page by page, all at a glance, and what is known of one of them.
+
+use std::sync::Arc;
+
+use super::CHUNK;
+use crate::relay::clients::Clients;
+use crate::relay::command::ask;
+use crate::relay::inspection;
+use crate::relay::report::{
+    Census, ClientHoldings, ClientPage, ClientQuery, ClientReport, DifferenceReport, ExplainQuery, Explanation,
+    HoldingsSource as _, Verdict, WaitRow, reasons,
+};
+use crate::relay::session_handle::{SessionHandle, report};
+use crate::relay::views::Views;
+
+/// Goes through all client streams from a number on, until `stop` says so of a chunk. Other tasks have their turns meanwhile.
+async fn walk(clients: &Clients<SessionHandle>, from: u64, mut visit: impl FnMut(&[Arc<SessionHandle>]) -> bool) {
+    let mut after = from;
+    loop {
+        let chunk = clients.after(after, CHUNK);
+        let Some(last) = chunk.last() else { return };
+        after = last.client().id.0;
+        if visit(&chunk) {
+            return;
+        }
+        drop(chunk);
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Returns a page of client streams. What it costs does not depend on how many others there are, unless a filter leaves out most of them.
+pub(crate) async fn clients(views: &Views, query: &ClientQuery) -> ClientPage {
+    let clients = views.clients();
+    let mut page = ClientPage { open: clients.len(), ..ClientPage::default() };
+    walk(clients, query.after, |chunk| {
+        for session in chunk {
+            if let Some(client) = reported(session, query) {
+                page.clients.push(client);
+                if page.clients.len() == query.limit {
+                    page.next = Some(session.client().id.0);
+                    return true;
+                }
+            }
+        }
+        false
+    })
+    .await;
+    page
+}
+
+/// Returns the clients that have lacked something for longest.
+pub(crate) async fn laggards(views: &Views, query: &ClientQuery) -> ClientPage {
+    let clients = views.clients();
+    let mut page = ClientPage { open: clients.len(), ..ClientPage::default() };
+    walk(clients, 0, |chunk| {
+        let behind = chunk.iter().filter_map(|session| reported(session, query)).filter(ClientReport::is_behind);
+        page.clients.extend(behind);
+        page.clients.sort_by(|one, other| other.lag().total_cmp(&one.lag()));
+        page.clients.truncate(query.limit);
+        false
+    })
+    .await;
+    page
+}
+
+/// Returns the streams of a node.
+pub(crate) async fn sessions_of(views: &Views, node: &str, limit: usize) -> Vec<u64> {
+    let mut sessions = Vec::new();
+    walk(views.clients(), 0, |chunk| {
+        let of_node = chunk.iter().map(|session| session.client()).filter(|client| client.node_id == node);
+        sessions.extend(of_node.map(|client| client.id.0).take(limit - sessions.len()));
+        sessions.len() == limit
+    })
+    .await;
+    sessions
+}
+
+/// Counts all client streams, and keeps so many of those that have been behind for longest.
+pub(crate) async fn census(views: &Views, laggards: usize) -> (Census, Vec<ClientReport>) {
+    let (clients, mut census) = (views.clients(), Census::with_laggards(laggards));
+    walk(clients, 0, |chunk| {
+        chunk.iter().for_each(|session| report::count_in(session, &mut census));
+        false
+    })
+    .await;
+    let sessions = census.laggards().into_iter().filter_map(|session| clients.get(session));
+    let reports = sessions.map(|session| report::report(&session)).collect();
+    (census, reports)
+}
+
+/// Returns one client.
+pub(crate) fn client(views: &Views, session: u64) -> Option<ClientReport> {
+    Some(report::report(&*views.clients().get(session)?))
+}
+
+pub(crate) fn is_open(views: &Views, session: u64) -> bool {
+    views.clients().get(session).is_some()
+}
+
+/// Compares what a client was sent with what there is for it.
+pub(crate) fn differences(views: &Views, session: u64) -> Option<DifferenceReport> {
+    Some(report::differences(&*views.clients().get(session)?))
+}
+
+/// Returns what a client was sent by the number of its stream.
+pub(crate) async fn client_of(views: &Views, session: u64) -> Option<ClientHoldings> {
+    let client = views.clients().get(session)?;
+    tokio::task::spawn_blocking(move || client.holdings()).await.ok()
+}
+
+/// Returns why a client has a resource, or lacks it; none if there is no such stream.
+pub(crate) async fn explain(views: &Views, query: &ExplainQuery) -> Option<Explanation> {
+    let ExplainQuery { session, kind, name } = query;
+    let handle = views.clients().get(*session)?;
+    let client = handle.client();
+    let asked = (kind.clone(), name.clone());
+    let view = ask(handle.view_task(), move |view| inspection::explain(view, &asked.0, &asked.1)).await;
+    // Read after the view's: what the view has let go meanwhile is seen at the client.
+    let book = report::explain(&handle, kind, name);
+    let servers: Vec<_> = views.servers().collect();
+    let of_view = view.iter().flat_map(|view| &view.waits).map(|wait| (wait, None));
+    let of_session = book.waits.iter().map(|wait| (wait, Some(*session)));
+    let waits = of_view.chain(of_session);
+    Some(Explanation {
+        session: *session,
+        node: client.node_id.clone(),
+        view: client.key.clone(),
+        kind: kind.name().to_owned(),
+        name: name.to_string(),
+        verdict: Verdict::of(&book.name),
+        reasons: reasons(&book, view.as_ref(), &servers),
+        waits: waits.map(|(wait, session)| WaitRow::of(wait, &client.key, session, &servers)).collect(),
+    })
+}
+
+fn reported(session: &SessionHandle, query: &ClientQuery) -> Option<ClientReport> {
+    let client = session.client();
+    let identity = client.peer.identity();
+    let is_meant = query.takes(&client.node_id, identity.as_deref(), &client.key);
+    is_meant.then(|| report::report(session)).and_then(|client| query.narrow(client))
+}

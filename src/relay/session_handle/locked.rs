@@ -1,0 +1,60 @@
+//! A session behind its lock, with the notices that come while a reply is made.
+
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use crate::protocol::session::Session;
+use crate::relay::subscriber::Notice;
+
+/// Whoever has the lock has read the inbox: so a session never works on less than its view has told it.
+pub(super) struct LockedSession {
+    /// The reader of requests, the body of replies and the view task lock it, each for a short time.
+    session: Mutex<Session>,
+    /// The view task never waits for a session that makes a reply.
+    inbox: Mutex<Vec<Notice>>,
+}
+
+impl LockedSession {
+    pub(super) fn new(session: Session) -> Self {
+        Self { session: Mutex::new(session), inbox: Mutex::default() }
+    }
+
+    /// Locks the session and reads its inbox.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Session> {
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        self.read_inbox(&mut session);
+        session
+    }
+
+    /// Adds a notice, and reads the inbox unless the session is making a reply. So the inbox holds only what happens during one reply,
+    /// however long the client stalls.
+    pub(super) fn notify(&self, notice: Notice) {
+        self.inbox().push(notice);
+        match self.session.try_lock() {
+            Ok(mut session) => self.read_inbox(&mut session),
+            Err(TryLockError::Poisoned(session)) => self.read_inbox(&mut session.into_inner()),
+            Err(TryLockError::WouldBlock) => {} // the task that locks it next reads the inbox first
+        }
+    }
+
+    /// Returns the session to its last owner, for whom notices mean nothing any more.
+    pub(super) fn last(&mut self) -> &mut Session {
+        self.session.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read_inbox(&self, session: &mut Session) {
+        for notice in std::mem::take(&mut *self.inbox()) {
+            match notice {
+                Notice::NamesChanged(changes) => changes.iter().for_each(|change| session.on_name_changed(change)),
+                Notice::InterestApplied => session.on_interest_applied(),
+                Notice::NamesRefused(names) => session.on_names_refused(&names),
+                Notice::ClaimsRefused(claims) => session.on_claims_refused(claims),
+                Notice::ClaimRoom => session.on_claim_room(),
+                Notice::StatedVersionsRefused => session.end_if_refused(),
+            }
+        }
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Vec<Notice>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

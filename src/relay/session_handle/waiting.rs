@@ -1,0 +1,75 @@
+//! Futures that wait for a session: for its one reply, or for something new. One that may be dropped at any await ends the session by a guard.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::SessionHandle;
+use crate::protocol::session::{Fetched, Step};
+
+/// Returns one reply to the request once everything in it is known, and at the latest when `timeout` is over.
+pub(crate) async fn fetch_reply(handle: &SessionHandle, timeout: Duration) -> Fetched {
+    let last = Instant::now() + timeout;
+    let mut sleep = pin!(sleep_until(last));
+    std::future::poll_fn(|cx| {
+        loop {
+            match handle.poll_fetch(cx.waker(), Instant::now() >= last) {
+                Fetched::Waiting(until) => {
+                    let until = until.map_or(last, |until| handle.clock().instant(until).min(last));
+                    sleep.as_mut().reset(until);
+                    ready!(sleep.as_mut().poll(cx));
+                }
+                fetched => return Poll::Ready(fetched),
+            }
+        }
+    })
+    .await
+}
+
+/// Waits until there is something to send beyond what the client has received.
+pub(crate) async fn session_changed(handle: &SessionHandle) {
+    let mut sleep = pin!(sleep(Duration::ZERO));
+    std::future::poll_fn(|cx| {
+        loop {
+            match handle.poll(cx.waker()) {
+                Step::Reply(_) | Step::End(_) => return Poll::Ready(()),
+                Step::Idle(None) => return Poll::Pending,
+                Step::Idle(Some(moment)) => {
+                    sleep.as_mut().reset(handle.clock().instant(moment));
+                    ready!(sleep.as_mut().poll(cx));
+                }
+            }
+        }
+    })
+    .await;
+}
+
+/// Ends the session when dropped.
+pub(crate) struct SessionGuard(Arc<SessionHandle>);
+
+impl SessionGuard {
+    pub(crate) fn new(handle: Arc<SessionHandle>) -> Self {
+        Self(handle)
+    }
+}
+
+impl std::ops::Deref for SessionGuard {
+    type Target = SessionHandle;
+
+    fn deref(&self) -> &SessionHandle {
+        &self.0
+    }
+}
+
+impl Drop for SessionGuard {
+    fn drop(&mut self) {
+        let handle = self.0.clone();
+        // Without a runtime the process is stopping, and there is no view left.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { handle.leave().await });
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The options of views, and what the views of one configuration share. Some of that belongs to the process, and goes on with the next
+//! configuration.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use super::client_log::ClientLog;
+use super::clock::Clock;
+use super::counters::ProcessCounters;
+use super::incidents::Incidents;
+use super::link::SharedConnector;
+use super::metric_labels::MetricLabels;
+use super::reachability::SharedReachability;
+use super::readiness::Readiness;
+use super::response_reader::ResponseReaders;
+use super::server_log::ServerLog;
+use crate::protocol::limits::Limits;
+use crate::protocol::moment::Moment;
+use crate::protocol::sources::Plan;
+use crate::protocol::view::{Class, View};
+use crate::xds::{Access, Authority, BodyStore, KeyRule, Name, Permissions, SharingKey, TypeTable};
+
+/// How clients are assigned to views and served.
+#[derive(Debug, Clone)]
+pub struct ViewsOptions {
+    pub rule: KeyRule,
+    /// A client without a node counts as one whose node is empty; otherwise it is rejected (TRN-12).
+    pub(crate) accept_missing_node: bool,
+    /// The largest number of views at one time.
+    pub(crate) max_views: usize,
+    /// The largest number of views that one connection may have made; 0: no limit.
+    pub(crate) max_views_per_connection: usize,
+    /// The largest number of views that the connections of one identity may have made; 0: no limit.
+    pub(crate) max_views_per_identity: usize,
+    /// The largest number of views with series of their own in the metrics.
+    pub(crate) max_in_metrics: usize,
+    pub(crate) table: TypeTable,
+    pub(crate) access: Access,
+    pub permissions: Permissions,
+    pub limits: Limits,
+    /// Memory for what all clients state that they hold, until it is judged.
+    pub(crate) stated_versions_bytes: usize,
+    pub(crate) plan: Plan,
+}
+
+/// What is made of the options, and what belongs to the process.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) rule: Arc<KeyRule>,
+    pub(crate) table: Arc<TypeTable>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) plan: Arc<Plan>,
+    /// By the servers' places in the plan.
+    pub(crate) connectors: Arc<[SharedConnector]>,
+    /// These views are the hub: logs, reports and metrics call it `shared` instead of showing a key.
+    pub(crate) is_hub: bool,
+    pub(super) reachability: Arc<SharedReachability>,
+    pub(super) server_log: Arc<ServerLog>,
+    /// Changes whenever the active server of a view changes.
+    pub(crate) active_server_changes: Arc<watch::Sender<()>>,
+    pub(super) metric_labels: Arc<MetricLabels>,
+    pub(crate) counters: Arc<ProcessCounters>,
+    pub(crate) readiness: Arc<Readiness>,
+    pub(crate) incidents: Arc<Incidents>,
+    pub(crate) client_log: Arc<ClientLog>,
+    pub(crate) store: Arc<BodyStore>,
+    pub(crate) readers: ResponseReaders,
+    pub(crate) clock: Clock,
+}
+
+impl Shared {
+    pub(super) fn new(
+        rule: KeyRule,
+        table: TypeTable,
+        limits: Limits,
+        plan: Plan,
+        connectors: Vec<SharedConnector>,
+        max_in_metrics: usize,
+    ) -> Self {
+        let (table, store, clock) = (Arc::new(table), Arc::<BodyStore>::default(), Clock::starting_now());
+        Self {
+            rule: Arc::new(rule),
+            connectors: connectors.into(),
+            is_hub: false,
+            reachability: Arc::new(SharedReachability::of(plan.servers.len())),
+            server_log: ServerLog::new(plan.servers.len()),
+            active_server_changes: Arc::new(watch::Sender::new(())),
+            metric_labels: MetricLabels::new(max_in_metrics),
+            counters: Arc::new(ProcessCounters::new(table.clone(), clock)),
+            readiness: Arc::default(),
+            incidents: Arc::new(Incidents::with_brakes(limits.brakes.types.iter().map(|name| &**name))),
+            client_log: Arc::default(),
+            readers: ResponseReaders::new(table.clone(), store.clone()),
+            store,
+            clock,
+            table,
+            limits: Arc::new(limits),
+            plan: Arc::new(plan),
+        }
+    }
+
+    pub(super) fn empty_view(&self) -> View {
+        View::new(self.table.clone(), self.limits.clone())
+    }
+
+    /// Returns the names of the plan's servers in metrics and logs.
+    pub(super) fn servers(&self) -> impl Iterator<Item = String> {
+        self.connectors.iter().map(|connector| connector.describe())
+    }
+
+    /// Returns the first choice for `*` and old-style names.
+    pub(super) fn first_server(&self) -> usize {
+        self.plan.top.servers.first().copied().unwrap_or_default()
+    }
+
+    /// Returns what logs, reports and metrics call a view.
+    pub(super) fn view_id(&self, key: &SharingKey) -> Arc<str> {
+        if self.is_hub { "shared".into() } else { key.to_string().into() }
+    }
+
+    /// Returns the names of the servers whose resources are worth saving, by their places in the plan.
+    pub(crate) fn saved_servers(&self) -> BTreeMap<u16, String> {
+        let servers = self.connectors.iter().enumerate().filter(|(_, server)| !server.is_local());
+        servers.filter_map(|(at, server)| Some((u16::try_from(at).ok()?, server.describe()))).collect()
+    }
+
+    /// Returns the rank of a server in the list for a name, or for `*`.
+    pub(crate) fn rank_of(&self, server: u16, class: Class, name: &Name) -> Option<u8> {
+        let authority = match class {
+            Class::Wildcard => Authority::TopLevel,
+            Class::Named => Authority::of(name),
+        };
+        let servers = &self.plan.authority(&authority)?.servers;
+        u8::try_from(servers.iter().position(|at| *at == usize::from(server))?).ok()
+    }
+
+    /// Returns the key of a node that this relay shows to servers, if the relay would show it the same node now.
+    pub(crate) fn key_of_own_node(&self, node: &Bytes) -> Option<SharingKey> {
+        self.rule.key(node).ok().filter(|key| key.upstream_node() == *node)
+    }
+
+    /// Returns how long it is until a moment of the views.
+    pub(crate) fn time_until(&self, moment: Moment) -> Duration {
+        moment - self.clock.now()
+    }
+}

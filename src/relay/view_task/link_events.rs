@@ -1,0 +1,131 @@
+//! What an event of an upstream stream means to the view.
+
+use tokio::time::Instant;
+
+use super::reports::ViewReporter;
+use super::traces::TracedChanges;
+use crate::protocol::sources::{Sources, StreamId, UpdateBatch};
+use crate::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage, Stream};
+use crate::protocol::view::View;
+use crate::relay::link::{LinkEvent, LinkReport};
+use crate::relay::links::Links;
+use crate::relay::response_reader::Turn;
+use crate::relay::shared::Shared;
+
+/// What follows from an event.
+#[derive(Default)]
+pub(super) struct Arrival {
+    pub(super) batches: Vec<UpdateBatch>,
+    /// When they had arrived, if that was before now.
+    pub(super) at: Option<Instant>,
+    /// The turn of a large response, kept until it is applied.
+    pub(super) turn: Option<Turn>,
+}
+
+/// What events are read against, and what they change.
+pub(super) struct Upstream<'a> {
+    shared: &'a Shared,
+    view: &'a View,
+    sources: &'a mut Sources,
+    links: &'a mut Links,
+    traced: &'a mut TracedChanges,
+    reporter: &'a ViewReporter,
+}
+
+impl<'a> Upstream<'a> {
+    pub(super) fn new(
+        shared: &'a Shared,
+        view: &'a View,
+        sources: &'a mut Sources,
+        links: &'a mut Links,
+        traced: &'a mut TracedChanges,
+        reporter: &'a ViewReporter,
+    ) -> Self {
+        Self { shared, view, sources, links, traced, reporter }
+    }
+
+    /// Returns the updates of an event. One of a link that was given up has none, nor one of an earlier opening.
+    pub(super) fn on_event(&mut self, report: LinkReport) -> Arrival {
+        let (id, now) = (report.id.stream, self.shared.clock.now());
+        if !self.links.note(&report) {
+            return Arrival::default();
+        }
+        let epoch = self.links.epoch(id);
+        let Some(stream) = self.sources.stream(id) else { return Arrival::default() };
+        let batches = match (report.event, epoch) {
+            (LinkEvent::Opened { variant, requests, life }, _) => {
+                stream.set_variant(variant);
+                let up = self.sources.opened(id).map(|epoch| (requests, epoch));
+                self.links.opened(id, variant, up, life);
+                Vec::new()
+            }
+            (LinkEvent::Ended { reason, answered }, _) => {
+                let epoch = self.links.ended(id, reason);
+                self.sources.ended(id, epoch, answered, self.view, now)
+            }
+            (_, None) => Vec::new(),
+            (LinkEvent::Relay, Some(epoch)) => {
+                stream.on_relay(epoch);
+                Vec::new()
+            }
+            (LinkEvent::Alive, Some(epoch)) => {
+                stream.on_liveness_answer(epoch);
+                Vec::new()
+            }
+            (LinkEvent::Receiving, Some(epoch)) => {
+                stream.on_receiving(epoch);
+                Vec::new()
+            }
+            (LinkEvent::Unchanged { type_url }, Some(epoch)) => self.sources.on_unchanged(id, epoch, &type_url, now),
+            (LinkEvent::PollFailed { type_url, failure }, Some(epoch)) => {
+                stream.on_poll_failed(epoch, &type_url, failure, now);
+                Vec::new()
+            }
+            (LinkEvent::Progress { type_url, glob, completeness }, Some(epoch)) => {
+                self.sources.on_progress(id, epoch, &type_url, glob, completeness)
+            }
+            (LinkEvent::Outage { authorities }, Some(epoch)) => {
+                self.sources.on_outage(id, epoch, authorities);
+                Vec::new()
+            }
+            (LinkEvent::Response(response), Some(epoch)) => {
+                let message = ResponseMessage::Decoded(*response);
+                match ReceivedResponse::read(message, &self.shared.table, &self.shared.store) {
+                    Ok(response) => self.on_received(id, epoch, response, Instant::now()),
+                    Err(_) => Vec::new(),
+                }
+            }
+            (LinkEvent::Received { response, at, turn }, Some(epoch)) => {
+                let batches = self.on_received(id, epoch, *response, at);
+                return Arrival { batches, at: Some(at), turn };
+            }
+        };
+        Arrival { batches, ..Arrival::default() }
+    }
+
+    fn on_received(
+        &mut self,
+        id: StreamId,
+        epoch: Epoch,
+        response: ReceivedResponse,
+        received: Instant,
+    ) -> Vec<UpdateBatch> {
+        let now = self.shared.clock.now();
+        self.traced.begin(id.server, &response, received);
+        let before = self.sources.stream(id).map_or(0, |stream| name_mismatches(stream));
+        let batches = self.sources.on_received(id, epoch, response, self.view, now);
+        if let Some(stream) = self.sources.stream(id) {
+            let server = || self.links.server(id.server);
+            self.reporter.report_rejected(stream, server);
+            let more = name_mismatches(stream) - before;
+            if more > 0 {
+                self.reporter.report_mismatches(more, &server());
+            }
+        }
+        batches
+    }
+}
+
+fn name_mismatches(stream: &Stream) -> u64 {
+    stream.types().map(|subscription| subscription.misnamed).sum()
+}

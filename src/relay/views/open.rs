@@ -1,0 +1,103 @@
+//! A client's way into its view, by its first request.
+
+use std::sync::Arc;
+
+use super::map::Entrance;
+use super::{ViewQuota, Views};
+use crate::proto::Request;
+use crate::protocol::session::{Client, Identity, Variant};
+use crate::relay::admission::AdmissionError;
+use crate::relay::clients::ClientFacts;
+use crate::relay::command::Command;
+use crate::relay::member::Member;
+use crate::relay::session_handle::{SessionHandle, SessionPlace};
+use crate::relay::shared::Shared;
+use crate::xds::Peer;
+
+/// A client that opens a stream, and the kind of stream.
+#[derive(Debug, Clone)]
+pub(crate) struct ClientInfo {
+    pub(crate) variant: Variant,
+    /// The type of a stream that serves only one.
+    pub(crate) only: Option<&'static str>,
+    /// It stays open, as opposed to a call for one response.
+    pub(crate) is_stream: bool,
+    pub(crate) peer: Arc<Peer>,
+    /// What counts the views that it makes.
+    pub(crate) quota: Arc<ViewQuota>,
+}
+
+/// Accepts a client by its first request.
+pub(crate) async fn open_session(
+    views: &Views,
+    first: &Request,
+    visit: ClientInfo,
+) -> Result<Arc<SessionHandle>, AdmissionError> {
+    let handle = try_open_session(views, first, &visit).await;
+    let Shared { counters, client_log, .. } = views.shared();
+    match &handle {
+        Ok(_) => counters.stream_accepted(visit.variant),
+        Err(error) => {
+            counters.rejected(error);
+            client_log.rejected(&visit.peer, error);
+        }
+    }
+    handle
+}
+
+async fn try_open_session(
+    views: &Views,
+    first: &Request,
+    visit: &ClientInfo,
+) -> Result<Arc<SessionHandle>, AdmissionError> {
+    for _ in 0..JOINS {
+        let identity = views.identify(&visit.peer, first.node())?;
+        views.inherit(identity.key()).await;
+        let entrance = views.enter(identity.key(), first, &visit.quota)?;
+        if let Some(handle) = join(views, entrance, identity, first, visit).await {
+            return Ok(handle);
+        }
+    }
+    Err(AdmissionError::Stopping)
+}
+
+/// Returns none if the view task has ended.
+pub(super) async fn join(
+    views: &Views,
+    entrance: Entrance,
+    identity: Identity,
+    first: &Request,
+    visit: &ClientInfo,
+) -> Option<Arc<SessionHandle>> {
+    let ClientInfo { variant, only, is_stream, ref peer, .. } = *visit;
+    let Entrance { published, nacks, commands, stay } = entrance;
+    let (shared, clients) = (views.shared(), views.clients().clone());
+    let (node_id, user_agent) = Client::id_and_user_agent(first.node().map_or(&[][..], |node| node));
+    let facts = ClientFacts {
+        id: clients.next_id(),
+        variant,
+        node_id,
+        user_agent,
+        key: shared.view_id(identity.key()).to_string(),
+        is_stream,
+        peer: peer.clone(),
+        connected: shared.clock.now(),
+    };
+    let place = SessionPlace {
+        published,
+        commands: commands.clone(),
+        nacks,
+        clients,
+        clock: shared.clock,
+        counters: shared.counters.clone(),
+        log: shared.client_log.clone(),
+    };
+    let session = views.session(identity, first, peer, variant, only);
+    let handle = SessionHandle::new(facts, place, session);
+    commands.send(Command::Join(Box::new(Member::new(handle.clone(), stay)))).await.ok()?;
+    // A view task that ends after this drops the command, which ends the session.
+    (!commands.is_closed()).then_some(handle)
+}
+
+/// How often a stream joins a new view if the task of the one before has panicked.
+const JOINS: usize = 3;
