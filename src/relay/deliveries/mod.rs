@@ -5,16 +5,14 @@
 
 mod histogram;
 mod waits;
-mod writers;
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-pub(crate) use self::histogram::{Histogram, HistogramCounts};
+pub(crate) use self::histogram::{Histogram, HistogramCounts, Writers};
 use self::waits::Waits;
-pub(crate) use self::writers::Writers;
 use super::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::{Answered, Lag};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::writers::Writers;
+use super::histogram::Writers;
 use crate::protocol::moment::Moment;
 
 /// Waits that began and did not end yet: all of them, and those that began in each of the last seconds. One shard of several: a wait may

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::state::{Phase, State};
+use self::state::ReadinessState;
 use self::state::{Report, Reports};
 use crate::protocol::ladder::LadderState;
 use crate::protocol::sources::LadderSummary;
@@ -33,7 +33,7 @@ use crate::xds::Authority;
 #[derive(Debug, Default)]
 pub(crate) struct Readiness {
     /// Guards itself alone; nothing awaits while it is locked.
-    state: Mutex<State>,
+    state: Mutex<ReadinessState>,
     changes: watch::Sender<()>,
     next_view: AtomicU64,
 }
@@ -77,13 +77,13 @@ impl Readiness {
 
     /// Makes the relay not ready for the rest of its life.
     pub(crate) fn drain(&self) {
-        self.state().draining = true;
+        self.state().drain();
         self.changes.send_replace(());
     }
 
     /// Whether the relay drains.
     pub(crate) fn is_draining(&self) -> bool {
-        self.state().draining
+        self.state().is_draining()
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -137,7 +137,7 @@ impl Readiness {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReadinessState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -173,7 +173,7 @@ impl ViewReadiness {
         self.reported.clone_from(&reports);
         let now = Instant::now();
         let mut state = self.readiness.state();
-        let may_matter = state.phase != Phase::Started;
+        let may_matter = !state.has_started();
         state.replace(self.number, &self.key, reports, now);
         if responded {
             state.on_response(now);

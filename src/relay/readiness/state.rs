@@ -15,18 +15,18 @@ const FIRST_RESPONSE: Duration = Duration::from_secs(2);
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
-pub(super) struct State {
-    pub(crate) draining: bool,
-    pub(crate) phase: Phase,
+pub(super) struct ReadinessState {
+    draining: bool,
+    phase: Phase,
     /// By the numbers of the views.
-    pub(crate) views: BTreeMap<u64, View>,
+    views: BTreeMap<u64, ReportedView>,
     /// The ladders that keep the relay from being ready, now or once they have waited too long, by the start of their wait. Empty once the
     /// relay has started.
-    pub(crate) awaited: BTreeSet<(Instant, u64, Authority)>,
+    awaited: BTreeSet<(Instant, u64, Authority)>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+enum Phase {
     /// No server has sent a response.
     #[default]
     Silent,
@@ -36,10 +36,10 @@ pub(super) enum Phase {
 }
 
 #[derive(Debug)]
-pub(super) struct View {
+struct ReportedView {
     key: Arc<str>,
     reports: Reports,
-    /// Its ladders in `State::awaited`.
+    /// Its ladders in `ReadinessState::awaited`.
     awaited: BTreeMap<Authority, Instant>,
 }
 
@@ -54,7 +54,25 @@ pub(in crate::relay) struct Report {
     pub(crate) error: Option<String>,
 }
 
-impl State {
+impl ReadinessState {
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Whether reports do not matter any more.
+    pub(super) fn has_started(&self) -> bool {
+        self.phase == Phase::Started
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.views.is_empty() && self.awaited.is_empty()
+    }
+
     /// Replaces the report of a view.
     pub(crate) fn replace(&mut self, number: u64, key: &Arc<str>, reports: Reports, now: Instant) {
         let mut before = self.views.remove(&number).map(|view| view.awaited).unwrap_or_default();
@@ -70,7 +88,7 @@ impl State {
             self.awaited.remove(&(since, number, authority));
         }
         if !reports.is_empty() {
-            self.views.insert(number, View { key: key.clone(), reports, awaited });
+            self.views.insert(number, ReportedView { key: key.clone(), reports, awaited });
         }
     }
 
