@@ -12,8 +12,8 @@ use tokio::time::sleep;
 
 use super::caller::Via;
 use crate::downstream::{Socket, UnixSocket};
+use crate::log_pace::LogPace;
 use crate::open_files::{self, Spare};
-use crate::relay::LogPace;
 use crate::tls::ListenerTls;
 
 /// An open socket for operators or probes.

@@ -11,6 +11,7 @@ use percent_encoding::percent_decode_str;
 use super::answer::bad_request;
 use crate::relay::Views;
 use crate::xds::Type;
+use crate::xds::type_by_word;
 
 /// Parameters by name. Of equal ones the last counts.
 pub(super) struct Query(BTreeMap<String, String>);
@@ -43,7 +44,7 @@ impl Query {
     /// Returns the type that `type` names. An error is the response.
     #[expect(clippy::result_large_err, reason = "it is made once, and sent")]
     pub(super) fn kind(&self, views: &Views) -> Result<Option<Type>, Response> {
-        self.get("type").map(|text| views.types().by_word(text)).transpose().map_err(bad_request)
+        self.get("type").map(|text| type_by_word(views.types(), text)).transpose().map_err(bad_request)
     }
 
     /// Returns how many rows are wanted. An error is the response.

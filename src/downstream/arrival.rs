@@ -16,7 +16,8 @@ use super::judged_clients::{Judge, JudgedClients};
 use super::service::Service;
 use super::slot::Status;
 use super::socket::Socket;
-use crate::relay::{LogPace, Newest};
+use crate::log_pace::LogPace;
+use crate::relay::Newest;
 use crate::tls::{ClientChain, ListenerTls};
 use crate::xds::{Peer, Proven};
 

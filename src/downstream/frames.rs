@@ -8,7 +8,7 @@ use hyper::body::{Body, Frame, Incoming};
 
 use super::incomplete::{Inbound, Incomplete, Pause};
 use super::slot::Status;
-use crate::relay::Limit;
+use crate::limit::Limit;
 
 pub(super) struct Frames<B = Incoming> {
     body: B,

@@ -18,10 +18,10 @@ use super::proxy_header::{self, Header, LONGEST, Origin};
 use super::report_limits;
 use super::request_limits::{self, RequestLimits};
 use super::slot::Status;
+use crate::limit::LimitCounters;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
 use crate::proto::loads::{ClusterStats, LoadStatsRequest, UpstreamLocalityStats};
 use crate::protocol::session::Variant;
-use crate::relay::LimitCounters;
 
 /// The kind of a stream, the length of a chunk, and the bytes of the stream. The messages do not depend on how the bytes are cut, and no
 /// decoded request or load report has more than the limits allow.

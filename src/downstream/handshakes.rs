@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use crate::relay::{Limit, LimitCounters};
+use crate::limit::{Limit, LimitCounters};
 
 /// The limits of handshakes, by their keys in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

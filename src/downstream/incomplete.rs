@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::slot::Status;
-use crate::relay::{Limit, LimitCounters};
+use crate::limit::{Limit, LimitCounters};
 
 /// Bounds the bytes of incomplete requests, over all clients of the process.
 #[derive(Debug)]

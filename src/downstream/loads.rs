@@ -10,7 +10,8 @@ use super::frames::Frames;
 use super::report_limits;
 use super::request_limits::RequestLimits;
 use super::slot::Status;
-use crate::relay::{LimitCounters, LoadEnd, LoadLink, Loads};
+use crate::limit::LimitCounters;
+use crate::relay::{LoadEnd, LoadLink, Loads};
 use crate::xds::Peer;
 
 /// The context of a call.

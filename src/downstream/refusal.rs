@@ -5,8 +5,8 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
 use super::slot::Status;
+use crate::limit::Limit;
 use crate::proto::code;
-use crate::relay::Limit;
 
 /// The reason why requests are refused, and the status for REST and for gRPC.
 #[derive(Debug, Clone, PartialEq, Eq)]

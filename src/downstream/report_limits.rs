@@ -2,7 +2,7 @@
 
 use super::request_limits::RequestLimits;
 use super::slot::Status;
-use crate::relay::{Limit, LimitCounters};
+use crate::limit::{Limit, LimitCounters};
 use crate::xds::wire::{Value, fields};
 
 /// A message within a report.

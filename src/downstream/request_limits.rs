@@ -1,8 +1,8 @@
 //! Limits of one request that are looked at before it is decoded: decoded, an empty name takes twelve times its bytes.
 
 use super::slot::Status;
+use crate::limit::{Limit, LimitCounters};
 use crate::protocol::session::Variant;
-use crate::relay::{Limit, LimitCounters};
 use crate::xds::wire::{Field, Value, fields};
 
 /// What one request may have.

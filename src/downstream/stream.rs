@@ -16,10 +16,11 @@ use super::lifetime::Lifetime;
 use super::pace::Pace;
 use super::request_limits::{self, RequestLimits};
 use super::slot::{Slot, Status};
+use crate::limit::{Limit, LimitCounters};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use crate::protocol::session::{BadRequest, CloseReason, Fetched, Variant};
-use crate::relay::{ClientInfo, Limit, LimitCounters, ViewQuota, Views, fetch_reply, open_session};
+use crate::relay::{ClientInfo, ViewQuota, Views, fetch_reply, open_session};
 use crate::xds::{HeldVersions, Method, Peer, Scope, Shape, StatedEntries};
 
 /// The context of a call.

@@ -10,8 +10,9 @@ use bytes::Bytes;
 use tokio::task::yield_now;
 
 use super::encode::{Head, Outgoing};
+use crate::limit::{Limit, LimitCounters};
 use crate::protocol::moment::Moment;
-use crate::relay::{Limit, LimitCounters, SessionHandle};
+use crate::relay::SessionHandle;
 use crate::xds::{Resource, Type};
 
 /// The unfinished replies of all clients of the process.

@@ -174,13 +174,13 @@ impl BrakeWatch {
 impl ViewBrakes {
     /// Reports what has changed since the last call.
     pub(super) fn report(&mut self, view: &mut View, server_name: impl Fn(u16) -> String) {
-        let changes = view.brake_changes();
+        let changes = view.holds().brake_changes();
         if changes == self.changes {
             return;
         }
         self.changes = changes;
         let mut held: BTreeMap<String, usize> = BTreeMap::new();
-        for brake in view.brakes(0) {
+        for brake in view.holds().brakes(0) {
             *held.entry(brake.kind.name().to_owned()).or_default() += brake.held;
         }
         let news = view.take_brake_events().into_iter().map(|event| {

@@ -129,7 +129,7 @@ async fn next(handle: &SessionHandle, sent: &mut SentState) -> HubEvent {
                 Step::Idle(until) => {
                     let newest = handle.newest();
                     // How complete each collection is whose members the client was all sent.
-                    let completeness_by_name = handle.look(|session| session.sent_completeness(&newest));
+                    let completeness_by_name = handle.look(|session| session.report().sent_completeness(&newest));
                     sent.completeness_by_name.retain(|glob, _| completeness_by_name.contains_key(glob));
                     let news = completeness_by_name
                         .into_iter()

@@ -395,7 +395,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::protocol::limits::Limits;
+    use crate::protocol::options::ProtocolOptions;
     use crate::protocol::sources::Plan;
     use crate::protocol::upstream::{ServerQuirks, Upstream};
     use crate::protocol::view::{InterestChange, Selector};
@@ -422,7 +422,7 @@ mod tests {
         upstream.want(InterestChange { kind, selector: Selector::Wildcard, on: true }, false);
         let epoch = upstream.streams_mut()[0].opened();
         let plan = Plan::single(Variant::Delta, ServerQuirks::default());
-        let shared = Shared::new(KeyRule::default(), TypeTable::new(), Limits::default(), plan, Vec::new(), 1);
+        let shared = Shared::new(KeyRule::default(), TypeTable::new(), ProtocolOptions::default(), plan, Vec::new(), 1);
         let mut links = Links::none(&shared, "view".into(), None);
         let (requests, mut taken) = mpsc::channel(1);
         requests.try_send(Request::Delta(Default::default())).unwrap();

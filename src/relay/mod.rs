@@ -38,8 +38,6 @@ mod view_usage;
 mod view_watch;
 mod views;
 
-pub(crate) use crate::limit::{Limit, LimitCounters};
-pub(crate) use crate::log_pace::LogPace;
 pub(crate) use admission::AdmissionError;
 pub(crate) use brakes::BrakeWatch;
 pub(crate) use clock::Clock;

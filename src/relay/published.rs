@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::protocol::limits::Limits;
-use crate::protocol::view::{BrakeState, LeaseAccess, Leases, Snapshot};
+use crate::protocol::view::{BrakeState, LeaseAccess, Leases, Snapshot, ViewOptions};
 use crate::xds::Authority;
 
 /// The newest snapshot of a view, and those that sessions have leased. No lock is held while a reply is made.
@@ -54,9 +53,9 @@ impl FromDisk {
 }
 
 impl Published {
-    pub(super) fn new(limits: Arc<Limits>, life: u64) -> Self {
+    pub(super) fn new(options: Arc<ViewOptions>, life: u64) -> Self {
         let (newest, responding, brakes, fallen) = Default::default();
-        let (blocked, leases) = (AtomicUsize::new(0), Mutex::new(Leases::new(limits)));
+        let (blocked, leases) = (AtomicUsize::new(0), Mutex::new(Leases::new(options)));
         Self { blocked, newest, leases, responding, brakes, fallen, life }
     }
 

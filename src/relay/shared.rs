@@ -18,9 +18,12 @@ use super::reachability::SharedReachability;
 use super::readiness::Readiness;
 use super::response_reader::ResponseReaders;
 use super::server_log::ServerLog;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
+use crate::protocol::options::ProtocolOptions;
+use crate::protocol::session::SessionOptions;
 use crate::protocol::sources::Plan;
+use crate::protocol::upstream::UpstreamOptions;
+use crate::protocol::view::ViewOptions;
 use crate::protocol::view::{Class, View};
 use crate::xds::{Access, Authority, BodyStore, KeyRule, Name, Permissions, SharingKey, TypeTable};
 
@@ -41,7 +44,7 @@ pub struct ViewsOptions {
     pub(crate) table: TypeTable,
     pub(crate) access: Access,
     pub permissions: Permissions,
-    pub limits: Limits,
+    pub protocol: ProtocolOptions,
     /// Memory for what all clients state that they hold, until it is judged.
     pub(crate) stated_versions_bytes: usize,
     pub(crate) plan: Plan,
@@ -52,7 +55,9 @@ pub struct ViewsOptions {
 pub(crate) struct Shared {
     pub(crate) rule: Arc<KeyRule>,
     pub(crate) table: Arc<TypeTable>,
-    pub(crate) limits: Arc<Limits>,
+    pub(crate) session_options: Arc<SessionOptions>,
+    pub(crate) view_options: Arc<ViewOptions>,
+    pub(crate) stream_options: Arc<UpstreamOptions>,
     pub(crate) plan: Arc<Plan>,
     /// By the servers' places in the plan.
     pub(crate) connectors: Arc<[SharedConnector]>,
@@ -76,7 +81,7 @@ impl Shared {
     pub(super) fn new(
         rule: KeyRule,
         table: TypeTable,
-        limits: Limits,
+        protocol: ProtocolOptions,
         plan: Plan,
         connectors: Vec<SharedConnector>,
         max_in_metrics: usize,
@@ -92,19 +97,21 @@ impl Shared {
             metric_labels: MetricLabels::new(max_in_metrics),
             counters: Arc::new(ProcessCounters::new(table.clone(), clock)),
             readiness: Arc::default(),
-            incidents: Arc::new(Incidents::with_brakes(limits.brakes.types.iter().map(|name| &**name))),
+            incidents: Arc::new(Incidents::with_brakes(protocol.view.brakes.types.iter().map(|name| &**name))),
             client_log: Arc::default(),
             readers: ResponseReaders::new(table.clone(), store.clone()),
             store,
             clock,
             table,
-            limits: Arc::new(limits),
+            session_options: Arc::new(protocol.session),
+            view_options: Arc::new(protocol.view),
+            stream_options: Arc::new(protocol.upstream),
             plan: Arc::new(plan),
         }
     }
 
     pub(super) fn empty_view(&self) -> View {
-        View::new(self.table.clone(), self.limits.clone())
+        View::new(self.table.clone(), self.view_options.clone())
     }
 
     /// Returns the names of the plan's servers in metrics and logs.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustls::{AlertDescription, Error, InvalidMessage};
 
 use super::trust::Rejection;
-use crate::relay::LogPace;
+use crate::log_pace::LogPace;
 
 /// Why a handshake failed.
 #[derive(Debug, Clone, PartialEq)]

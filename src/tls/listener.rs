@@ -18,7 +18,7 @@ use super::options::{ClientAuth, ListenTls};
 use super::pem::{TlsFileError, provider};
 use super::trust::{Rejection, Trust};
 use super::watched::Look;
-use crate::relay::LogPace;
+use crate::log_pace::LogPace;
 
 /// The state of one listener's TLS. Its files are followed: see [`Self::follow`].
 pub(crate) struct ListenerTls {

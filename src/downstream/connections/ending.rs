@@ -10,7 +10,7 @@ use super::place::Place;
 use crate::downstream::drain::Drain;
 use crate::downstream::judged_clients;
 use crate::downstream::lifetime::Age;
-use crate::relay::Limit;
+use crate::limit::Limit;
 
 /// Why a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

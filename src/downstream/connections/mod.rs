@@ -27,8 +27,10 @@ pub(super) use self::place::{OpenStream, Place};
 use self::unused::{Unused, UnusedTimes};
 use super::pace::Pace;
 use super::refusal::Refusal;
+use crate::limit::{Limit, LimitCounters};
+use crate::log_pace::LogPace;
 use crate::open_files::{self, Shares, Spare};
-use crate::relay::{Limit, LimitCounters, LogPace, ProcessCounters};
+use crate::relay::ProcessCounters;
 
 /// The limits of connections, by their keys in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]

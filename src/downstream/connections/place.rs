@@ -16,7 +16,8 @@ use crate::downstream::judged_clients::{Entered, JudgedClient};
 use crate::downstream::lifetime::{Age, AgeLimit, Lifetime};
 use crate::downstream::pace::Pace;
 use crate::downstream::refusal::Refusal;
-use crate::relay::{Limit, ViewQuota};
+use crate::limit::Limit;
+use crate::relay::ViewQuota;
 
 pub(in crate::downstream) struct Place {
     connections: Arc<Connections>,

@@ -56,7 +56,7 @@ pub(super) fn sessions(of: &Inspection<'_>) -> ViewSessions {
 
 /// Returns the clusters that routing refers to and the view lacks.
 pub(super) fn dangling(of: &Inspection<'_>) -> DanglingClusters {
-    let clusters = of.view.dangling().take(MAX_DANGLING);
+    let clusters = of.view.holds().dangling().take(MAX_DANGLING);
     let clusters = clusters.map(|(name, since)| (name.clone(), (of.now - since).as_secs())).collect();
     DanglingClusters { view: of.facts.view_id.to_string(), clusters, state: of.view.snapshot().clone() }
 }
@@ -74,7 +74,7 @@ fn waits_of(of: &Inspection<'_>, kind: &Type, name: &Name) -> Vec<Wait> {
 
 fn add_waits(of: &Inspection<'_>, mut list: WaitList) -> WaitList {
     of.sources.add_waits(of.view, of.now, &mut list);
-    of.view.add_waits(of.now, &mut list);
+    of.view.holds().add_waits(of.now, &mut list);
     list
 }
 
@@ -101,7 +101,7 @@ pub(super) fn brakes(of: &Inspection<'_>) -> Vec<SetBrakeReport> {
             names: brake.names.iter().map(ToString::to_string).collect(),
         }
     };
-    of.view.brakes(MAX_HELD).into_iter().map(report).collect()
+    of.view.holds().brakes(MAX_HELD).into_iter().map(report).collect()
 }
 
 /// The largest number of dangling clusters in a report.

@@ -119,7 +119,7 @@ pub(in crate::relay) fn explain(of: &Inspection<'_>, kind: &Type, name: &Name) -
             request: stream.request_of(kind, name)?,
         })
     });
-    let (holds, waits) = (view.holds_of(kind, name), waits_of(of, kind, name));
+    let (holds, waits) = (view.holds().of_name(kind, name), waits_of(of, kind, name));
     ViewBook { now: *now, holds, ladder, requests: requests.collect(), waits }
 }
 

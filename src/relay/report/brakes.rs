@@ -107,7 +107,7 @@ impl ReleaseQuery {
             },
         };
         let is_meant = |kind: &Type| self.kind.as_ref().is_none_or(|meant| meant == kind);
-        let sets = view.brakes(0).into_iter().filter(|brake| is_meant(&brake.kind));
+        let sets = view.holds().brakes(0).into_iter().filter(|brake| is_meant(&brake.kind));
         let sets: Vec<_> = sets.map(|brake| (brake.kind, brake.of)).collect();
         let mut released = Released::default();
         for (kind, of) in sets {

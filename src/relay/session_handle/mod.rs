@@ -148,7 +148,7 @@ impl SessionHandle {
             _ => None,
         };
         let Some(Ack::Nack { nonce, stale }) = answer else { return follows };
-        let rejected = session.nacks().find(|(_, verdict)| verdict.nonce == nonce);
+        let rejected = session.report().nacks().find(|(_, verdict)| verdict.nonce == nonce);
         self.place.counters.nack(rejected.map(|(of, _)| of));
         let error = rejected.map(|(_, verdict)| verdict.message.clone());
         drop(session);
@@ -179,7 +179,7 @@ impl SessionHandle {
         // between would be missed.
         let newest = self.place.published.newest();
         let mut session = self.session.lock();
-        let estimate = if limit < usize::MAX { session.estimate(&newest) } else { Estimate::default() };
+        let estimate = if limit < usize::MAX { session.report().estimate(&newest) } else { Estimate::default() };
         let now = self.place.clock.now();
         if estimate.bytes >= limit {
             self.transit.set(Some(Obstruction::Turn), now);
@@ -193,8 +193,8 @@ impl SessionHandle {
         if let Step::End(CloseReason::BadRequest(fault)) = &step {
             self.place.counters.bad_request(fault);
         }
-        self.count_blocked(session.is_blocked());
-        self.note_waits(session.has_waits());
+        self.count_blocked(session.report().is_blocked());
+        self.note_waits(session.report().has_waits());
         self.forward_claims(&mut session);
         Ok(step)
     }
@@ -204,7 +204,9 @@ impl SessionHandle {
         match step {
             Step::Reply(reply) => self.traces.on_reply(&reply.kind, reply.nonce, reply.revision),
             // Most streams that take part in a span have begun long ago.
-            Step::Idle(_) if self.traces.stream_ids().is_some() && session.has_sent_all_requested(newest, now) => {
+            Step::Idle(_)
+                if self.traces.stream_ids().is_some() && session.report().has_sent_all_requested(newest, now) =>
+            {
                 self.traces.end_start(true, &self.client, &self.place.counters.traces);
             }
             Step::Idle(_) | Step::End(_) => {}
@@ -214,7 +216,7 @@ impl SessionHandle {
     /// Returns about what the client would be sent if it came back with nothing.
     pub(crate) fn subscribed_bytes(&self) -> usize {
         let newest = self.place.published.newest();
-        self.session.lock().subscribed_bytes(&newest)
+        self.session.lock().report().subscribed_bytes(&newest)
     }
 
     /// Sends claims to the view task. If there is no room, they are sent once there is.
@@ -271,7 +273,7 @@ impl SessionHandle {
 
     /// Returns the time limit of a fetch, unless its transport sets another.
     pub(crate) fn fetch_timeout(&self) -> Duration {
-        self.session.lock().limits().fetch_timeout
+        self.session.lock().options().fetch_timeout
     }
 
     pub(crate) fn client(&self) -> &ClientFacts {
@@ -319,7 +321,7 @@ impl SessionHandle {
     }
 
     fn count_given_up(&self, session: &Session) {
-        session.unanswered().for_each(|(kind, since)| self.place.counters.deliveries.given_up(kind, since));
+        session.report().unanswered().for_each(|(kind, since)| self.place.counters.deliveries.given_up(kind, since));
     }
 
     /// Returns what counts deliveries.
@@ -368,7 +370,7 @@ impl Drop for SessionHandle {
         self.traces.end(&self.client, &self.place.counters.traces); // mostly done already
         self.place.clients.leave(self.client.id);
         let session = self.session.last();
-        let unanswered: Vec<_> = session.unanswered().map(|(kind, since)| (kind.clone(), since)).collect();
+        let unanswered: Vec<_> = session.report().unanswered().map(|(kind, since)| (kind.clone(), since)).collect();
         session.close(); // mostly done already
         let changes = session.take_nack_changes();
         unanswered.iter().for_each(|(kind, since)| self.place.counters.deliveries.given_up(kind, *since));

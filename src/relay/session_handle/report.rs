@@ -19,7 +19,7 @@ pub(in crate::relay) fn report(handle: &SessionHandle) -> ClientReport {
     let (newest, client) = (handle.newest(), handle.client());
     let now = handle.clock().now();
     let (types, unsupported_requests) = handle.look(|session| {
-        let types: Vec<_> = session.summaries(&newest, now).map(|of| type_report(&of, now)).collect();
+        let types: Vec<_> = session.report().summaries(&newest, now).map(|of| type_report(&of, now)).collect();
         (types, session.unsupported_requests())
     });
     let unread = handle.obstruction().filter(|(what, _)| *what == Obstruction::Unread);
@@ -45,7 +45,7 @@ pub(in crate::relay) fn count_in(handle: &SessionHandle, census: &mut Census) {
     let (newest, client) = (handle.newest(), handle.client());
     let now = handle.clock().now();
     handle.look(|session| {
-        let types = session.summaries(&newest, now).map(|of| TypeGlance {
+        let types = session.report().summaries(&newest, now).map(|of| TypeGlance {
             kind: of.kind,
             state: state_of(&of),
             has_unsent: of.has_unsent,
@@ -67,7 +67,7 @@ pub(in crate::relay) fn add_waits(handle: &SessionHandle, report: &mut WaitRepor
 pub(in crate::relay) fn differences(handle: &SessionHandle) -> DifferenceReport {
     let (newest, client) = (handle.newest(), handle.client());
     let types = handle.look(|session| {
-        let answers: BTreeMap<_, _> = session.answers().map(|answers| (answers.kind, answers)).collect();
+        let answers: BTreeMap<_, _> = session.report().answers().map(|answers| (answers.kind, answers)).collect();
         let of_type = |(kind, of): (&Type, Differences)| {
             let answers = answers.get(kind);
             let nack = answers.and_then(|answers| answers.nack);
@@ -83,7 +83,7 @@ pub(in crate::relay) fn differences(handle: &SessionHandle) -> DifferenceReport 
                 acked_version: answers.and_then(|of| of.accepted).map(|accepted| accepted.version.to_string()),
             }
         };
-        session.differences(&newest, MAX_NAMES, handle.clock().now()).map(of_type).collect()
+        session.report().differences(&newest, MAX_NAMES, handle.clock().now()).map(of_type).collect()
     });
     DifferenceReport { session: client.id.0, node: client.node_id.clone(), view: client.key.clone(), types }
 }
@@ -95,7 +95,7 @@ pub(in crate::relay) fn explain(handle: &SessionHandle, kind: &Type, name: &Name
     let mut waits = WaitList::about(kind, name);
     let book = handle.look(|session| {
         session.add_waits(now, &mut waits);
-        session.explain(kind, name, &newest, now)
+        session.report().explain(kind, name, &newest, now)
     });
     let similar = match book.known {
         Known::Present { .. } => None,
@@ -144,7 +144,7 @@ impl HoldingsSource for SessionHandle {
     }
 
     fn holdings(&self) -> ClientHoldings {
-        let (holdings, client) = (self.look(|session| session.holdings()), self.client());
+        let (holdings, client) = (self.look(|session| session.report().holdings()), self.client());
         let snapshot = self.newest(); // after what was sent, so no older
         ClientHoldings {
             session: client.id.0,
@@ -162,7 +162,7 @@ impl AnswersSource for SessionHandle {
     fn count(&self, into: &mut NackCounts) {
         let client = self.client();
         self.look(|session| {
-            session.answers().for_each(|answers| into.add(&answers, &client.node_id, &client.user_agent));
+            session.report().answers().for_each(|answers| into.add(&answers, &client.node_id, &client.user_agent));
         });
     }
 }

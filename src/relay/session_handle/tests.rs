@@ -7,7 +7,6 @@ use futures_util::FutureExt;
 use super::*;
 use crate::proto::Any;
 use crate::proto::discovery::{self, DeltaDiscoveryRequest};
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::{Client, Step, Variant};
 use crate::protocol::view::{Claim, Claimed, Class, InterestChange, Selector, SessionId, Update, View};
@@ -41,7 +40,7 @@ impl Bench {
 
     fn counted_by(counters: Arc<ProcessCounters>, room: usize) -> Self {
         let (sender, commands) = mpsc::channel(room);
-        let (table, clock, limits) = (Arc::new(TypeTable::new()), Clock::starting_now(), Arc::<Limits>::default());
+        let (table, clock) = (Arc::new(TypeTable::new()), Clock::starting_now());
         let client = ClientFacts {
             id: SessionId(1),
             variant: Variant::Delta,
@@ -53,7 +52,7 @@ impl Bench {
             connected: clock.now(),
         };
         let place = SessionPlace {
-            published: Arc::new(Published::new(limits.clone(), 1)),
+            published: Arc::new(Published::new(Arc::default(), 1)),
             commands: sender,
             nacks: Arc::default(),
             clients: Arc::default(),
@@ -61,7 +60,8 @@ impl Bench {
             counters,
             log: Arc::default(),
         };
-        let handle = SessionHandle::new(client, place, Session::new(Client::plain(Variant::Delta), table, limits));
+        let handle =
+            SessionHandle::new(client, place, Session::new(Client::plain(Variant::Delta), table, Arc::default()));
         Self { handle, commands, woken: Arc::default() }
     }
 

@@ -79,8 +79,8 @@ impl ViewTask {
     ) -> Self {
         let ViewChannels { commands, published, usage, active } = channels;
         let (view_id, answered) = (facts.view_id.clone(), facts.from_disk.answered.clone());
-        let limits = shared.limits.clone();
-        let mut sources = Sources::new(shared.plan.clone(), key.upstream_node(), shared.table.clone(), limits);
+        let options = shared.stream_options.clone();
+        let mut sources = Sources::new(shared.plan.clone(), key.upstream_node(), shared.table.clone(), options);
         sources.go_on_fallen(fallen);
         Self {
             facts,
@@ -166,7 +166,7 @@ impl ViewTask {
         match command {
             Command::Join(session) => self.sessions.join(session),
             Command::Interest(session, changes) => {
-                supervision::panic_if_planted(self.shared.limits.faults, &changes);
+                supervision::panic_if_planted(self.shared.view_options.faults, &changes);
                 changes.iter().for_each(|change| self.view.change_interest(session, change.clone(), now));
                 self.sessions.note_interest(session);
                 self.sessions.refuse_names(&mut self.view);
@@ -247,7 +247,7 @@ impl ViewTask {
     fn run_timers(&mut self, now: Moment) {
         let batches = self.sources.on_time_with(&self.view, now, |server| self.links.may_reopen(server));
         self.apply(batches, now, now);
-        if self.view.awaits_routing() {
+        if self.view.holds().awaits_routing() {
             self.view.note_unsteady(self.sources.unsteady(), now);
         }
         self.view.on_time(now);
@@ -282,9 +282,9 @@ impl ViewTask {
 
     /// Tells the view what new names have room for.
     fn note_room(&mut self) {
-        let Shared { limits, store, .. } = &*self.shared;
+        let Shared { view_options, store, .. } = &*self.shared;
         self.view.set_list_limit(self.sources.list_limit());
-        self.view.set_full_cache(Some(limits.cached_bytes).filter(|limit| store.bytes() >= *limit));
+        self.view.set_full_cache(Some(view_options.cached_bytes).filter(|limit| store.bytes() >= *limit));
     }
 
     fn send_requests(&mut self, now: Moment) {
@@ -308,7 +308,7 @@ impl ViewTask {
     /// Notes what brakes hold, for the state file and for the views of another configuration, and whether the view is in use.
     fn note_for_later_views(&mut self, now: Moment) {
         if let Some(state) = self.view.take_brake_state(now) {
-            self.published.note_brakes(self.view.is_braked().then_some(state));
+            self.published.note_brakes(self.view.holds().is_braked().then_some(state));
         }
         self.usage.note(self.sessions.len() > 0, self.view.is_wanted(), Instant::now());
     }

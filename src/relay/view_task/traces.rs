@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::protocol::limits::truncate;
 use crate::protocol::upstream::{ReceivedResponse, ResponseSummary};
 use crate::protocol::view::{NameChanged, Notifications, Revision, SessionId, View};
 use crate::relay::counters::ProcessCounters;
@@ -13,6 +12,7 @@ use crate::relay::links::Links;
 use crate::relay::subscriber::Subscribers;
 use crate::relay::traces::{ChangeFacts, OpenChange, SpanIds, SpanTime, Tracer};
 use crate::xds::Type;
+use crate::xds::truncate;
 
 pub(super) struct TracedChanges {
     counters: Arc<ProcessCounters>,

@@ -341,7 +341,7 @@ impl ViewHandle {
         let values = view_values(fields.iter().map(|(_, value)| value.as_str()));
         let begins_empty = || WaitingView::new(shared.empty_view(), FromDisk::default());
         let WaitingView { view, from_disk, fallen, life } = waiting.unwrap_or_else(begins_empty);
-        let published = Arc::new(Published::new(shared.limits.clone(), life));
+        let published = Arc::new(Published::new(shared.view_options.clone(), life));
         published.replace(view.snapshot());
         let usage = Arc::new(ViewUsage::new(Instant::now()));
         let active = Arc::new(AtomicUsize::new(shared.first_server()));

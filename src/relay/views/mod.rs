@@ -60,9 +60,9 @@ pub(crate) struct Views {
 impl Views {
     /// Takes a connector for each server of the plan.
     pub(crate) fn new(options: ViewsOptions, connectors: Vec<SharedConnector>) -> Self {
-        let ViewsOptions { rule, table, limits, plan, max_in_metrics, .. } = options;
+        let ViewsOptions { rule, table, protocol, plan, max_in_metrics, .. } = options;
         let authorities = Arc::new(plan.authorities.keys().cloned().collect());
-        let shared = Arc::new(Shared::new(rule, table, limits, plan, connectors, max_in_metrics));
+        let shared = Arc::new(Shared::new(rule, table, protocol, plan, connectors, max_in_metrics));
         let permissions = Arc::new(LivePermissions::new(options.permissions));
         let accept_missing_node = options.accept_missing_node;
         let admission = Admission::new(shared.rule.clone(), accept_missing_node, options.access, permissions);
@@ -107,7 +107,7 @@ impl Views {
         let (own, clients) = ((*self.shared).clone(), earlier.clients.clone());
         let Shared { incidents, readiness, client_log, store, readers, clock, counters, metric_labels, .. } =
             (*earlier.shared).clone();
-        incidents.brakes.add_types(own.limits.brakes.types.iter().map(|name| &**name));
+        incidents.brakes.add_types(own.view_options.brakes.types.iter().map(|name| &**name));
         let process = Shared { incidents, readiness, client_log, store, readers, clock, ..own };
         if process.is_hub != earlier.shared.is_hub {
             // There was no hub: this is the first.
@@ -146,12 +146,12 @@ impl Views {
         variant: Variant,
         only: Option<&str>,
     ) -> Session {
-        let Shared { table, limits, is_hub, .. } = &*self.shared;
+        let Shared { table, session_options, is_hub, .. } = &*self.shared;
         let clearance = self.admission.clearance(peer, &identity, *is_hub);
         let node = first.node().map_or(&[][..], |node| node);
         let only = only.map(|name| table.resolve(name));
         let client = Client { clearance, is_view: *is_hub, ..Client::of_node(node, variant, only) };
-        let session = Session::new(client, table.clone(), limits.clone());
+        let session = Session::new(client, table.clone(), session_options.clone());
         session.with_identity(identity).with_authorities(self.authorities.clone())
     }
 

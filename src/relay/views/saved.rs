@@ -51,7 +51,7 @@ impl WaitingView {
 
 /// Returns what brakes hold in a view that waits.
 pub(super) fn noted_brakes(view: &View, now: Moment) -> NotedBrakes {
-    let state = if view.is_braked() { view.brake_state(now) } else { BrakeState::default() };
+    let state = if view.holds().is_braked() { view.holds().brake_state(now) } else { BrakeState::default() };
     NotedBrakes { state: state.into(), at: None, changes: 0 }
 }
 

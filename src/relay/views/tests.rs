@@ -14,7 +14,7 @@ use super::split::Split;
 use super::*;
 use crate::proto::discovery::DeltaDiscoveryRequest;
 use crate::proto::node::Node;
-use crate::protocol::limits::Limits;
+use crate::protocol::options::ProtocolOptions;
 use crate::protocol::session::Variant;
 use crate::protocol::sources::Plan;
 use crate::protocol::upstream::ServerQuirks;
@@ -55,7 +55,7 @@ fn options() -> ViewsOptions {
         table: TypeTable::new(),
         access: Access::default(),
         permissions: crate::xds::Permissions::default(),
-        limits: Limits::default(),
+        protocol: ProtocolOptions::default(),
         stated_versions_bytes: 1 << 20,
         plan: Plan::single(Variant::Delta, ServerQuirks::default()),
     }

@@ -14,6 +14,7 @@ use crate::protocol::session::Variant;
 use crate::protocol::sources::Plan;
 use crate::protocol::upstream::ServerQuirks;
 use crate::relay::{ClientInfo, Connector, Link, ViewsOptions, open_session, questions};
+use crate::xds::type_by_word;
 use crate::xds::{Access, KeyRule, Peer, Permissions};
 
 const NODES: u64 = 5_000;
@@ -103,8 +104,8 @@ async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_
             quota: Arc::default(),
         };
         let request = request(&mut random);
-        let kind =
-            views.types().by_word(request.type_url()).unwrap_or_else(|_| TypeTable::new().resolve(request.type_url()));
+        let kind = type_by_word(views.types(), request.type_url())
+            .unwrap_or_else(|_| TypeTable::new().resolve(request.type_url()));
         let handle = open_session(&views, &request, client).await.unwrap();
         handle.handle_request(request).await;
         counters.nack(Some(&kind));

@@ -13,7 +13,7 @@ use super::exporter::Exporter;
 use super::sampling::Sampling;
 use super::span_data;
 use super::variables::TraceSettings;
-use crate::relay::LogPace;
+use crate::log_pace::LogPace;
 use crate::relay::traces::{SpanCounts, SpanDrop, SpanIds, SpanRecord, SpanSink};
 
 #[derive(Debug)]

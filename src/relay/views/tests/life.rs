@@ -80,8 +80,9 @@ async fn what_a_given_up_stream_reports_late_is_not_taken_for_news_of_the_one_th
 
 #[tokio::test]
 async fn i8_a_view_that_begins_while_the_cache_is_full_has_no_room_for_the_names_of_its_first_client() {
-    let limits = Limits { cached_bytes: 0, ..Limits::default() };
-    let (views, _server) = views_at_server(ViewsOptions { limits, ..options() });
+    let mut options = options();
+    options.protocol.view.cached_bytes = 0;
+    let (views, _server) = views_at_server(options);
     let client = open_session(&views, &first_request(), visit()).await.unwrap();
     client.handle_request(wants(EDS, "a")).await; // before the task of the view has run once
     settle(&views).await;
@@ -121,8 +122,9 @@ async fn what_a_view_has_counted_stays_when_it_goes() {
 
 #[tokio::test]
 async fn a_view_whose_task_has_panicked_makes_room_and_counts_for_its_maker_no_more() {
-    let limits = Limits { faults: Faults::planted(Fault::OwnerPanics), ..Limits::default() };
-    let (views, _server) = views_at_server(ViewsOptions { limits, ..options() });
+    let mut options = options();
+    options.protocol.plant(Faults::planted(Fault::OwnerPanics));
+    let (views, _server) = views_at_server(options);
     let client = visit();
     for panics in 1..=2 {
         let handle = open_session(&views, &first_request(), client.clone()).await.unwrap();
