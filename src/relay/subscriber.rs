@@ -107,8 +107,8 @@ impl Subscribers {
     /// Marks the names that have changed. To be called before the sessions can read the snapshot: one that saw it without the marks would
     /// miss the changes.
     pub(super) fn mark(&self, notifications: &Notifications) {
-        let changed = notifications.0.iter().filter(|(_, changes)| !changes.is_empty());
-        let concerned = changed.filter_map(|(session, changes)| Some((self.sessions.get(session)?, changes)));
+        let concerned =
+            notifications.0.iter().filter_map(|(session, changes)| Some((self.sessions.get(session)?, changes)));
         concerned.for_each(|(session, changes)| session.notify(Notice::NamesChanged(changes.clone())));
     }
 

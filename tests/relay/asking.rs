@@ -214,11 +214,11 @@ async fn get_without_names_of_what_is_not_there_is_no_failure() {
 #[tokio::test]
 async fn get_that_cannot_find_out_ends_with_two_and_shows_what_came() {
     let mut plane = Plane::start(&BOTH).await;
-    let get = Weir::start(plane.address, "get eds a b --variant sotw --timeout 400ms -o names");
+    let get = Weir::start(plane.address, "get eds a b --variant sotw --timeout 3s -o names");
     let (stream, _) = requested(&mut plane).await;
     stream.respond(&sotw(EDS, "1", vec![made(EDS, json!({ "clusterName": "a" }))]));
     let (code, out, sent) = get.end().await;
-    let expected = (2, "a\n", "weir get: no response for b within 400ms\n");
+    let expected = (2, "a\n", "weir get: no response for b within 3s\n");
     assert_eq!((code, out.as_str(), sent.as_str()), expected);
 
     let get = Weir::start(plane.address, "get cds --timeout 300ms -o json");

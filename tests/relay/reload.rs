@@ -116,6 +116,8 @@ async fn an_active_server_that_is_taken_out_takes_no_resource_with_it_before_ano
     let mut fresh = Client::connect(world.relay.address, Variant::Delta).await;
     fresh.ask(CDS, &[], Some("web"));
     assert_eq!(fresh.sent().await.set, ["a", "b"]);
+    let upstreams = get(world.relay.admin, "/upstreams").await;
+    assert!(upstreams.contains("\"unknown\": 2"), "what is from no server of the plan: {upstreams}");
 
     let one = [("a", "1")];
     say(&stream, "7", &one, &one, &["b"]);

@@ -134,7 +134,7 @@ impl ServedType {
         (self.due, self.missing) = (due, missing);
     }
 
-    /// A repeated served is sent again, except for what the first request states as held (DELTA-13).
+    /// A repeated subscription is sent again, except for what the first request states as held (DELTA-13).
     fn want_all(&mut self, first: bool) {
         if !first {
             self.sent.clear();

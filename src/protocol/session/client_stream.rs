@@ -242,7 +242,10 @@ impl Session {
             let view = ReplyContext { state: &state, client: &self.client, options: &self.options, now };
             let uncounted = self.uncounted > 0 || !self.interest.is_empty();
             match self.order.next_draft(&mut self.subscriptions, &view, self.lease.ends_at(), uncounted) {
-                Ok((kind, draft)) => return Step::Reply(self.finish(&kind, draft, &state, now).into()),
+                Ok((kind, draft)) => {
+                    self.at_rest = false;
+                    return Step::Reply(self.finish(&kind, draft, &state, now).into());
+                }
                 // Nothing is left to do on this snapshot, or nothing may be done yet: either way the newest one is better.
                 Err(pause) => {
                     self.at_rest = pause.is_at_rest;

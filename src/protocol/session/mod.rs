@@ -129,20 +129,20 @@ pub enum BadRequest {
     #[error("invalid request: SotW and delta cannot be mixed on a stream")]
     Variant,
     /// The stream subscribes to more types than this limit.
-    #[error("too many types on one stream: limit {0} (options.types_per_stream)")]
+    #[error("too many types on one stream: limit {0} (limits.types_per_stream)")]
     TooManyTypes(usize),
     /// The stream subscribes to more names of a type than this limit.
-    #[error("too many names of one type on one stream: limit {0} (options.names_per_type)")]
+    #[error("too many names of one type on one stream: limit {0} (limits.names_per_type)")]
     TooManyNames(usize),
     /// Names of all types on the stream, and what it states that it has.
     #[error(
-        "too many names on one stream, with those in initial_resource_versions: limit {0} (options.names_per_stream)"
+        "too many names on one stream, with those in initial_resource_versions: limit {0} (limits.names_per_stream)"
     )]
     TooManyNamesOnStream(usize),
     /// Clients state that they hold more than this limit in bytes, and this stream costs most of it.
     #[error(
         "too many versions in initial_resource_versions: the limit for all clients is {0} bytes \
-         (options.stated_versions_bytes); retry later"
+         (limits.stated_versions_bytes); retry later"
     )]
     TooManyStatedVersions(usize),
 }

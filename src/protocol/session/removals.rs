@@ -152,7 +152,8 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
         let Some(wildcard) = &self.books.wildcard else { return false };
         let Some(stated) = wildcard.initial_versions() else { return false };
         let (mark, limit) = (self.view.state.revision, self.view.options.reply_bytes);
-        let is_cold = completeness < Completeness::Settled || snapshot.table(Class::Wildcard).is_none();
+        let table = snapshot.table(Class::Wildcard);
+        let is_cold = completeness < Completeness::Settled || table.is_none();
         if waits || !hasty && (is_cold || stated.is_judged_at(mark)) || self.draft.bytes() >= limit {
             return true;
         }
@@ -162,7 +163,7 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
                 left = true; // the rest comes with the next piece (DELTA-48)
                 break;
             }
-            match judge(&snapshot, name, whole) {
+            match judge(&snapshot, table, name, whole) {
                 Judgement::Kept => judged.push(place),
                 Judgement::Removed => {
                     judged.push(place);
@@ -198,8 +199,7 @@ enum Judgement {
 }
 
 /// Judges a stated name. `whole` is set if what the view does not have does not exist.
-fn judge(snapshot: &ClientSnapshot, name: &Name, whole: bool) -> Judgement {
-    let table = snapshot.table(Class::Wildcard);
+fn judge(snapshot: &ClientSnapshot, table: Option<&ResourceTable>, name: &Name, whole: bool) -> Judgement {
     let entry = table.and_then(|table| table.get(name));
     let is_present = entry.is_some_and(|entry| matches!(entry.presence, Presence::Present(_)));
     let gone = match entry {
@@ -293,6 +293,7 @@ fn any_stated_gone(snapshot: &ClientSnapshot) -> bool {
     {
         return false;
     }
+    let (table, whole) = (snapshot.table(Class::Wildcard), snapshot.is_complete());
     let mut names = stated.current().map(|(_, name)| name).filter(|name| !name.asks_for_end());
-    names.any(|name| matches!(judge(snapshot, name, snapshot.is_complete()), Judgement::Removed))
+    names.any(|name| matches!(judge(snapshot, table, name, whole), Judgement::Removed))
 }

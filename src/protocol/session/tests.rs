@@ -13,8 +13,7 @@ use super::*;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Resource as Wrapper, Status};
 use crate::proto::{Any, Request};
 use crate::protocol::moment::Moment;
-use crate::protocol::view::ViewOptions;
-use crate::protocol::view::{Class, Evidence, Leases, Retain, SessionId, Update, View};
+use crate::protocol::view::{Class, Evidence, Leases, Retain, SessionId, Update, View, ViewOptions};
 use crate::xds::{BodyStore, Name, Resource, Type, TypeTable};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -42,7 +41,8 @@ impl World {
         let options = Arc::new(ViewOptions { reference_hold: Duration::ZERO, ..options });
         let table = Arc::new(TypeTable::new());
         let variant = client.variant;
-        let session = Session::new(client, table.clone(), Arc::default());
+        let session_options = SessionOptions { nacked_routing_hold: Duration::ZERO, ..SessionOptions::default() };
+        let session = Session::new(client, table.clone(), Arc::new(session_options));
         let session = session.with_authorities(Arc::new(["x".to_owned()].into()));
         let (view, leases) = (View::new(table.clone(), options.clone()), Leases::new(options));
         Self { view, session, variant, leases, table, store: BodyStore::default(), now: Moment::START }

@@ -91,7 +91,7 @@ pub(in crate::relay) fn report(of: &Inspection<'_>) -> ViewReport {
         view: facts.view_id.to_string(),
         key_fields: facts.key_fields.clone(),
         clients: sessions.len(),
-        cached: cached.map(|(server, count)| (links.server(usize::from(server)), count)).collect(),
+        cached: cached.map(|(server, count)| (links.server_name(server), count)).collect(),
         from_disk,
         authorities: authorities.collect(),
         streams: sources.streams().map(of_stream).collect(),

@@ -348,6 +348,9 @@ impl SessionHandle {
 
     /// Takes a notice. A session is woken unless the notice alone gives it nothing to send, or its view task wakes it later.
     pub(super) fn notify(&self, notice: Notice) {
+        if matches!(&notice, Notice::NamesChanged(changes) if changes.is_empty()) {
+            return; // a session of `*` has a cursor instead
+        }
         let wakes = !matches!(notice, Notice::NamesChanged(_) | Notice::ClaimsRefused(_));
         self.session.notify(notice);
         if wakes {

@@ -145,12 +145,12 @@ impl ViewMap {
     pub(super) fn take_nack_news(&self, now: std::time::Instant, most: usize) -> Vec<ViewNews> {
         let mut left = most;
         let running = self.lock();
-        let news = running.views.values().map(|view| {
+        let news = running.views.values().filter_map(|view| {
             let news = view.nacks.take_news(now, left);
             left -= news.len();
-            (view.commands.clone(), news)
+            (!news.is_empty()).then(|| (view.commands.clone(), news))
         });
-        news.filter(|(_, news)| !news.is_empty()).collect()
+        news.collect()
     }
 
     /// Warns if most clients have a view of their own.

@@ -92,6 +92,9 @@ impl Brakes {
         for (set, said) in std::mem::take(&mut self.unsettled) {
             let Some(brake) = self.sets.get_mut(&set) else { continue };
             let outcome = brake.settle(&set, said, facts, now);
+            if brake.is_blank() {
+                self.sets.remove(&set);
+            }
             units.extend(self.record(outcome));
         }
         units

@@ -38,6 +38,11 @@ pub(super) struct Said {
 pub(super) type Outcome = (Vec<Unit>, Option<BrakeEvent>);
 
 impl SetBrake {
+    /// Whether nothing is known of the set.
+    pub(super) fn is_blank(&self) -> bool {
+        self.hold.is_none() && self.changes == 0 && self.window == Window::default()
+    }
+
     /// Continues what another process held, without names that are not present.
     pub(super) fn restore(
         &mut self,
