@@ -301,8 +301,9 @@ impl View {
 
     /// Notifies a session that subscribes to a collection of the members.
     fn mark_members(&mut self, session: SessionId, kind: &Type, glob: &Name) {
-        let table = self.tables.entry((kind.clone(), Class::Named)).or_default();
-        self.dirty |= table.collect(glob);
+        let is_new = self.resources(kind, Class::Named).collect(glob);
+        self.dirty |= is_new;
+        let Some(table) = self.tables.get(&(kind.clone(), Class::Named)) else { return };
         let members = table.collection(glob).into_iter().flat_map(|of| of.members());
         let revision = |name: &Name| table.get(name).map(|entry| entry.changed);
         let mark = |name: &Name| {

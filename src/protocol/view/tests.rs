@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::proto::{Any, discovery};
 use crate::xds::{BodyStore, Resource};
@@ -137,4 +139,21 @@ fn what_an_earlier_opening_said_twice_is_no_evidence_on_the_next() {
 fn is_absent_by_evidence(world: &World, name: &Name) -> bool {
     let table = &world.view.tables[&(world.kind.clone(), Class::Wildcard)];
     table.is_absent_by_evidence(table.get(name).unwrap())
+}
+
+/// Otherwise the file of an earlier process keeps names that nobody subscribes to any more, and they are served after a restart.
+#[test]
+fn a_table_that_is_made_again_does_not_remember_what_the_one_before_forgot() {
+    let mut world = World::new();
+    let named = |world: &World| world.view.tables[&(world.kind.clone(), Class::Named)].clone();
+    let (before, key) = (named(&world), Name::from("xdstp://x/own.Type/f/a"));
+    let (kind, resource) = (world.kind.clone(), world.resource());
+    world.apply(Update::Upsert { kind: kind.clone(), class: Class::Named, key, resource });
+    let revision = world.view.revision();
+    let change = |on| InterestChange { kind: kind.clone(), selector: Selector::Name(world.glob.clone()), on };
+    world.view.change_interest(SessionId(1), change(false), Moment::START);
+    world.view.on_time(Moment::START + Duration::from_secs(3600));
+    assert!(!world.view.tables.contains_key(&(kind.clone(), Class::Named)));
+    world.view.change_interest(SessionId(1), change(true), Moment::START);
+    assert!(!named(&world).remembers_since(revision, before.forgotten_at()));
 }
