@@ -129,7 +129,7 @@ impl World {
     }
 
     fn present(&self) -> BTreeSet<usize> {
-        self.view.wildcard_names(&self.kind).map(|name| name.as_str()[1..].parse().unwrap()).collect()
+        self.view.tables().wildcard_names(&self.kind).map(|name| name.as_str()[1..].parse().unwrap()).collect()
     }
 }
 

@@ -332,7 +332,7 @@ fn endpoints(bench: &mut Bench, name: &str, content: &str) -> Update {
 
 /// Whether the control plane reported that there are no endpoints.
 fn has_none(bench: &Bench, name: &str) -> bool {
-    let entry = bench.view.entry(&bench.kind(EDS), Class::Named, &name.into());
+    let entry = bench.view.tables().entry(&bench.kind(EDS), Class::Named, &name.into());
     entry.is_some_and(|entry| matches!(entry.presence, Presence::Absent(_)))
 }
 

@@ -38,9 +38,9 @@ fn xlat_20_what_a_delta_server_has_deleted_is_kept_over_restarts_and_is_not_aske
             bench.want(url, name, true);
             let requests = bench.open(0);
             assert!(requests[0].contains("b:weir-unknown"), "{requests:?}");
-            assert_eq!(bench.view.loaded_from_disk(), 1);
+            assert_eq!(bench.view.tables().loaded_from_disk(), 1);
             bench.say(0, delta(url, &[], &["b"]));
-            assert_eq!(bench.view.loaded_from_disk(), 0, "the server has answered");
+            assert_eq!(bench.view.tables().loaded_from_disk(), 0, "the server has answered");
             watch(&mut bench);
             assert_eq!(bench.held(url, class, "b"), "1", "after restart {restart}");
             assert_eq!(bench.asked_again(), [0; 0]);
@@ -75,7 +75,7 @@ fn xlat_20_the_set_of_a_sotw_server_confirms_what_it_lacks_and_keeps_it() {
     bench.open(0);
     bench.say(0, sotw(CDS, "2", &[("a", "1")]));
     assert_eq!(bench.held(CDS, Class::Wildcard, "b"), "1");
-    assert_eq!(bench.view.loaded_from_disk(), 0, "it would keep delta clients with other versions waiting");
+    assert_eq!(bench.view.tables().loaded_from_disk(), 0, "it would keep delta clients with other versions waiting");
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn coll_17_who_leaves_a_collection_keeps_what_it_requested_by_itself() {
     assert_eq!(bench.said(id), [format!("L {A}")], "nothing of the other");
     bench.later(60_000);
     assert_eq!(bench.asked_upstream(), [format!("+{GLOB}"), format!("+{A}"), format!("-{GLOB}")]);
-    assert_eq!(bench.view.held(&bench.kind(LDS), false), 1, "and what nobody wants is let go");
+    assert_eq!(bench.view.tables().held(&bench.kind(LDS), false), 1, "and what nobody wants is let go");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn coll_20_claimed_members_that_do_not_exist_leave_no_trace() {
     let mut bench = Bench::new();
     with_members(&mut bench);
     fill(&mut bench, Completeness::Settled);
-    let known = bench.view.known_names(&bench.kind(LDS));
+    let known = bench.view.tables().known_names(&bench.kind(LDS));
     for round in 0..3 {
         let members: Vec<_> = (0..10).map(|number| A.replace("/a?", &format!("/{round}-{number}?"))).collect();
         let stated: Vec<_> = members.iter().map(|name| (name.as_str(), "x".to_owned())).collect();
@@ -207,7 +207,7 @@ fn coll_20_claimed_members_that_do_not_exist_leave_no_trace() {
         assert_eq!(bench.sought().len(), 10);
         members.iter().for_each(|name| gone(&mut bench, name));
         let removed = std::iter::from_fn(|| bench.poll(id)).map(|reply| reply.removed.len()).sum::<usize>();
-        assert_eq!((removed, bench.view.known_names(&bench.kind(LDS))), (10, known), "in round {round}");
+        assert_eq!((removed, bench.view.tables().known_names(&bench.kind(LDS))), (10, known), "in round {round}");
     }
 }
 
@@ -370,7 +370,7 @@ fn members_that_come_and_go_for_ever_are_not_remembered() {
     }
     let footprint = bench.sessions[&id].footprint();
     assert_eq!((footprint.names, footprint.pending), (3, 0));
-    assert_eq!(bench.view.known_names(&bench.kind(LDS)), 2, "no tombstones of names that nobody asked for");
+    assert_eq!(bench.view.tables().known_names(&bench.kind(LDS)), 2, "no tombstones of names that nobody asked for");
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn the_removal_of_half_a_set_costs_by_what_is_removed_and_by_what_is_sent() {
             bench.later(100);
             bench.said(client);
             let visits = take_visits();
-            assert_eq!(bench.view.held(&kind, true), count / 2);
+            assert_eq!(bench.view.tables().held(&kind, true), count / 2);
             assert!(visits <= 8 * removed.len() as u64 + 8, "{visits} for {} in one response", removed.len());
 
             let (mut bench, client) = with_set(count, keeps_order);
@@ -195,7 +195,7 @@ fn the_removal_of_half_a_set_costs_by_what_is_removed_and_by_what_is_sent() {
             bench.later(100);
             bench.said(client);
             let visits = take_visits();
-            assert_eq!(bench.view.held(&kind, true), count / 2);
+            assert_eq!(bench.view.tables().held(&kind, true), count / 2);
             assert!(visits <= 8 * count as u64 + 8, "{visits} for {count} that were sent or removed");
         }
     }

@@ -404,9 +404,9 @@ fn xlat_12_a_relay_in_the_state_of_the_world_is_given_no_part_of_a_set() {
     assert_eq!(bench.said(other), ["C a"], "which holds nothing");
     assert_eq!(bench.said(one), [""; 0], "its clients may hold more");
     assert_eq!(bench.sought(), ["*"], "the control plane is asked whether there is more");
-    assert!(bench.view.seeks_set(&bench.kind(CDS)));
+    assert!(bench.view.sought().has_set(&bench.kind(CDS)));
     filled(&mut bench, Completeness::Complete);
-    assert!(!bench.view.seeks_set(&bench.kind(CDS)), "until there is none");
+    assert!(!bench.view.sought().has_set(&bench.kind(CDS)), "until there is none");
     assert_eq!(bench.said(one), ["C a"]);
 }
 
@@ -431,10 +431,10 @@ fn xlat_12_what_a_client_may_hold_of_a_set_is_requested_no_longer_once_the_set_i
     filled(&mut bench, Completeness::Settled);
     bench.said(one);
     let kind = bench.kind(CDS);
-    assert!(bench.view.seeks_set(&kind));
+    assert!(bench.view.sought().has_set(&kind));
     bench.leave(one);
     bench.later(3_600_000);
-    assert!(!bench.view.seeks_set(&kind));
+    assert!(!bench.view.sought().has_set(&kind));
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn held(bench: &mut Bench, url: &str) -> (BTreeMap<String, String>, String) {
 #[test]
 fn a_client_without_state_is_served_from_disk_at_once() {
     let mut bench = restarted(&warm());
-    assert_eq!(bench.view.loaded_from_disk(), 24, "four types, by `*` and by name");
+    assert_eq!(bench.view.tables().loaded_from_disk(), 24, "four types, by `*` and by name");
     for url in [CDS, LDS, EDS, RDS] {
         let letter = &url.rsplit('.').next().unwrap()[..1];
         for variant in [Variant::Delta, Variant::Sotw] {
@@ -358,7 +358,7 @@ fn a_confirmation_is_no_change_for_clients_that_were_served_from_disk() {
         bench.whole(url, &THREE);
     }
     assert_eq!((bench.said(delta), bench.said(sotw)), (vec![], vec![]), "I4, I5");
-    assert_eq!(bench.view.loaded_from_disk(), 0);
+    assert_eq!(bench.view.tables().loaded_from_disk(), 0);
 }
 
 #[test]
@@ -413,9 +413,9 @@ fn what_nobody_asks_for_is_forgotten_in_the_end_and_all_of_it_is_requested_befor
     let client = bench.client(Variant::Delta);
     bench.delta(client, EDS, &["a"], &[]);
     bench.later(3_599_000);
-    assert_eq!(bench.view.loaded_from_disk(), 24);
+    assert_eq!(bench.view.tables().loaded_from_disk(), 24);
     bench.later(2_000);
-    assert_eq!(bench.view.loaded_from_disk(), 1);
+    assert_eq!(bench.view.tables().loaded_from_disk(), 1);
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn xlat_12_a_client_that_needs_the_end_has_it_asked_after_a_short_quiet_and_no_o
     answers(&mut bench, &name, &[]);
     assert!(bench.later(A_MOMENT).contains(&"Complete".to_owned()));
     bench.later(TIMER);
-    assert!(!bench.asks_again() && !bench.view.seeks_set(&bench.table.resolve(CDS)));
+    assert!(!bench.asks_again() && !bench.view.sought().has_set(&bench.table.resolve(CDS)));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn xlat_12_a_set_that_grows_is_asked_for_three_times_each_with_all_that_came_sta
         answers(&mut bench, &question(&request).unwrap(), &[new]);
     }
     assert_eq!(waited, [0, 0, 5], "how long each took, in seconds");
-    assert!(bench.view.seeks_set(&bench.table.resolve(CDS)));
+    assert!(bench.view.sought().has_set(&bench.table.resolve(CDS)));
     let mut said = Vec::new();
     (0..30).for_each(|_| said.extend(bench.later(QUIET)));
     assert!(said.contains(&"Complete".to_owned()), "the second silence");

@@ -176,7 +176,7 @@ fn up_44_and_up_45_what_is_reported_of_a_name_of_a_set_says_absent_only_where_it
             bench.respond(0, answer(&["a", "b"]));
             let updates = bench.respond(0, reporting(answer(&["b"]), code));
             assert_eq!(updates.contains(&"Wildcard a gone".to_owned()), gone, "{variant:?} {code}: {updates:?}");
-            let held = bench.view.here(&bench.table.resolve(CDS), Class::Wildcard).count();
+            let held = bench.view.holds().here(&bench.table.resolve(CDS), Class::Wildcard).count();
             assert_eq!(held, if gone { 1 } else { 2 }, "{variant:?} {code}");
         }
     }

@@ -413,7 +413,7 @@ impl World {
     pub fn note_forgotten(&mut self) {
         let view = &self.tiers[0].view;
         let wanted = |&(class, key): &(Class, Key)| {
-            view.wanted().any(|(kind, of, _)| {
+            view.wants().all().any(|(kind, of, _)| {
                 Kind::of(kind.name()) == key.0
                     && match of {
                         Selector::Wildcard => class == Class::Wildcard,

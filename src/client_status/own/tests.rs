@@ -152,7 +152,7 @@ fn a_resource_that_has_expired_is_shown_once_as_requested() {
     let mut world = World::new(&[(CLUSTER, "kept")]);
     world.put(CLUSTER, "a", Some(5));
     world.view.on_time(Moment::START + Duration::from_secs(6));
-    let missing: Vec<_> = world.view.missing().map(|(_, wanted)| wanted).collect();
+    let missing: Vec<_> = world.view.wants().missing().map(|(_, wanted)| wanted).collect();
     assert_eq!(missing, [Selector::Name("a".into())]);
     let shown = world.shown(&report(vec![authority("", &[(CLUSTER, "a")])], Vec::new()));
     let rows = [("", "a", ClientResourceStatus::Requested), ("", "kept", ClientResourceStatus::Acked)];

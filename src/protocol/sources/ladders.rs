@@ -229,10 +229,10 @@ impl Sources {
         let upstream = self.servers[server]
             .upstream
             .get_or_insert_with(|| Upstream::new(plan.variant, node, plan.quirks.clone(), table, options));
-        for (kind, wanted, cached) in view.wanted().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
+        for (kind, wanted, cached) in view.wants().all().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
             upstream.want(InterestChange { kind: kind.clone(), selector: wanted, on: true }, cached);
         }
-        for (kind, class, name) in view.unconfirmed_from_disk(server, authority) {
+        for (kind, class, name) in view.tables().unconfirmed_from_disk(server, authority) {
             upstream.note_given_earlier(kind, class, name);
         }
     }
@@ -243,7 +243,7 @@ impl Sources {
         let in_use = self.users(server).iter().any(|(user, _)| user != authority);
         let Some(upstream) = &mut self.servers[server].upstream else { return };
         if in_use {
-            for (kind, wanted, _) in view.wanted().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
+            for (kind, wanted, _) in view.wants().all().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
                 upstream.want(InterestChange { kind: kind.clone(), selector: wanted, on: false }, false);
             }
         } else {

@@ -181,7 +181,7 @@ impl Sources {
         let authority = authority_of(&change.selector);
         let held =
             |ladder: &Ladder| matches!(ladder.state(), LadderState::Cached(_)) && ladder.next_deadline().is_none();
-        if self.ladders.get(&authority).is_some_and(held) && view.is_missing(&change.kind, &change.selector) {
+        if self.ladders.get(&authority).is_some_and(held) && view.wants().is_missing(&change.kind, &change.selector) {
             self.missed.insert(authority);
         }
     }
@@ -194,7 +194,8 @@ impl Sources {
         if !std::mem::take(&mut self.dropped) {
             return; // runs after every change, and the rest goes through all interest
         }
-        let wanted = |authority: &Authority| view.wanted().any(|(_, wanted, _)| authority_of(&wanted) == *authority);
+        let wanted =
+            |authority: &Authority| view.wants().all().any(|(_, wanted, _)| authority_of(&wanted) == *authority);
         let awake = self.ladders.iter().filter(|(_, ladder)| ladder.state() != LadderState::Idle);
         let resting: Vec<_> = awake.map(|(authority, _)| authority.clone()).filter(|of| !wanted(of)).collect();
         for authority in resting {
@@ -251,7 +252,7 @@ impl Sources {
         }
         let mut batches = Vec::new();
         if self.options.faults.has(Fault::AbsentWhileDown) && !self.down().is_empty() {
-            let uncached = view.wanted().filter(|(_, wanted, cached)| !cached && *wanted != Selector::Wildcard);
+            let uncached = view.wants().all().filter(|(_, wanted, cached)| !cached && *wanted != Selector::Wildcard);
             let gone = |(kind, wanted, _): (&Type, Selector, bool)| match wanted {
                 Selector::Name(key) => {
                     Some(Update::Absent { kind: kind.clone(), class: Class::Named, key, evidence: Evidence::Reported })
@@ -309,7 +310,7 @@ struct AuthorityContext<'a> {
 
 impl LadderContext for AuthorityContext<'_> {
     fn anything_uncached(&self) -> bool {
-        self.goes_on || self.view.misses_any(|wanted| authority_of(wanted) == *self.authority)
+        self.goes_on || self.view.wants().misses_any(|wanted| authority_of(wanted) == *self.authority)
     }
 
     fn is_unreachable(&self, rung: usize) -> bool {

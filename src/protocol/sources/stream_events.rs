@@ -167,7 +167,7 @@ impl Sources {
         for update in &updates {
             let Update::Interrupted { kind, of } = update else { continue };
             let is_set = !matches!(of, Selector::Name(name) if !name.is_glob());
-            if is_set && view.completeness_of(kind, of) < Completeness::Settled {
+            if is_set && view.tables().completeness_of(kind, of) < Completeness::Settled {
                 stream.clear_set_versions(kind, of);
             }
             // The end of the stream cancels what it has removed and waits.
@@ -182,20 +182,21 @@ impl Sources {
 fn interrupted_sets(view: &View, of: &BTreeSet<Authority>) -> Vec<Update> {
     let is_told = |kind: &Type, wanted: &Selector| match wanted {
         Selector::Wildcard => true,
-        Selector::Name(name) => name.is_glob() || view.is_gone(kind, name),
+        Selector::Name(name) => name.is_glob() || view.tables().is_gone(kind, name),
     };
-    let sent = view.wanted().filter(|(kind, wanted, _)| of.contains(&authority_of(wanted)) && is_told(kind, wanted));
+    let sent =
+        view.wants().all().filter(|(kind, wanted, _)| of.contains(&authority_of(wanted)) && is_told(kind, wanted));
     sent.map(|(kind, of, _)| Update::Interrupted { kind: kind.clone(), of }).collect()
 }
 
 /// What [`Fault::SwitchDeletes`] deletes.
 fn is_from_others(server: usize, view: &View) -> Vec<Update> {
-    let wanted = view.wanted().map(|(kind, wanted, _)| match wanted {
+    let wanted = view.wants().all().map(|(kind, wanted, _)| match wanted {
         Selector::Wildcard => (kind.clone(), Class::Wildcard),
         Selector::Name(_) => (kind.clone(), Class::Named),
     });
     let gone = |(kind, class): (Type, Class)| {
-        let others = view.here(&kind, class).filter(|(_, entry)| usize::from(entry.origin.server) != server);
+        let others = view.holds().here(&kind, class).filter(|(_, entry)| usize::from(entry.origin.server) != server);
         let gone =
             |key: &Name| Update::Absent { kind: kind.clone(), class, key: key.clone(), evidence: Evidence::Reported };
         others.map(|(key, _)| gone(key)).collect::<Vec<_>>()

@@ -237,7 +237,7 @@ fn add_set(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
             return;
         }
         let since = progress.first().map_or(written, |first| first.max(written));
-        let stands = stands || context.view.is_gated(context.kind);
+        let stands = stands || context.view.holds().is_gated(context.kind);
         let bound = (!stands).then(|| longest_first_silence(options));
         list.add(WaitKind::Set, context.now - since, bound, || subject(of, context));
     }
@@ -253,7 +253,7 @@ fn add_end(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
     let waits = of.end_question().waits_since().filter(|_| of.wanted().has_wildcard());
     let Some((written, is_answered)) = waits else { return };
     // What is requested a second time is judged by its own silence.
-    if is_answered && (!context.view.seeks_set(context.kind) || !of.second_request().is_empty()) {
+    if is_answered && (!context.view.sought().has_set(context.kind) || !of.second_request().is_empty()) {
         return;
     }
     let stands = is_answered && (stands(context) || of.progress().is_marked_partial());

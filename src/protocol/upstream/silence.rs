@@ -66,7 +66,7 @@ pub(super) fn conclude(parts: &mut Parts, context: &mut TimerContext) -> Vec<Upd
 /// Whether a client needs the whole set from this server.
 fn needs_set(parts: &Parts, context: &TimerContext) -> bool {
     let speaks = || context.at.origin_for(&Selector::Wildcard).is_some();
-    parts.wanted.has_wildcard() && context.at.view.seeks_set(context.kind) && speaks()
+    parts.wanted.has_wildcard() && context.at.view.sought().has_set(context.kind) && speaks()
 }
 
 /// Handles requested names about which the server was silent for the resource timer (XLAT-15).
@@ -112,14 +112,14 @@ fn conclude_polls(parts: &mut Parts, context: &TimerContext, updates: &mut Vec<U
                 silent.filter(|name| is_unconfirmed_present(parts, name, context)).cloned().collect()
             }
         };
-        parts.second_request.looked(context.at.view.sought_generation());
+        parts.second_request.looked(context.at.view.sought().generation());
         report_absent(parts, gone, context, updates);
     }
 }
 
 /// Once the set of `*` is complete, cached resources that the server has not sent are absent.
 fn conclude_end(parts: &mut Parts, context: &TimerContext, updates: &mut Vec<Update>) {
-    if !parts.progress.is_to_conclude() || context.at.view.is_gated(context.kind) {
+    if !parts.progress.is_to_conclude() || context.at.view.holds().is_gated(context.kind) {
         return;
     }
     parts.progress.conclude();
@@ -198,7 +198,7 @@ fn end_is_asked_at(parts: &Parts, context: &TimerContext) -> Option<Moment> {
 
 /// Finds what to request from the server a second time, on a new opening.
 pub(super) fn plan_second_request(parts: &mut Parts, context: &mut TimerContext) {
-    let generation = context.at.view.sought_generation();
+    let generation = context.at.view.sought().generation();
     if !parts.second_request.is_to_look(generation) {
         return;
     }
@@ -211,7 +211,7 @@ pub(super) fn plan_second_request(parts: &mut Parts, context: &mut TimerContext)
         || quirks.per_type_liveness
         || context.opening.is_receiving()
         || !parts.wanted.is_any()
-        || context.at.view.is_gated(context.kind)
+        || context.at.view.holds().is_gated(context.kind)
     {
         return;
     }
@@ -255,12 +255,12 @@ fn unanswered_claims(parts: &Parts, context: &TimerContext) -> OpenQuestion {
     let names = match parts.second_request.unseen() {
         None => {
             let mut names = unconfirmed_present(parts, context);
-            names.extend(view.sought(kind, class).filter(is_open).cloned());
+            names.extend(view.sought().names(kind, class).filter(is_open).cloned());
             names.extend(unconfirmed_removed(parts, context).filter(is_open).cloned());
             names
         }
         Some(Unseen { since, silent }) => {
-            let claimed = view.sought_since(kind, class, since).filter(is_open);
+            let claimed = view.sought().names_since(kind, class, since).filter(is_open);
             let silent = silent.iter().filter(|name| is_silent_question(parts, name, context));
             claimed.chain(silent).cloned().collect()
         }
@@ -284,7 +284,7 @@ fn is_unanswered(parts: &Parts, name: &Name, context: &TimerContext) -> bool {
 /// Whether a name about which the server was silent is claimed, or cached and not confirmed, or was removed by others.
 fn is_silent_question(parts: &Parts, name: &Name, context: &TimerContext) -> bool {
     let is_removed = || parts.given.is_unconfirmed(name) && is_missing(parts, name, context);
-    let is_held = context.at.view.is_sought(context.kind, parts.wanted.class(), name) || is_removed();
+    let is_held = context.at.view.sought().has(context.kind, parts.wanted.class(), name) || is_removed();
     is_held && is_unanswered(parts, name, context) || is_unconfirmed_present(parts, name, context)
 }
 
@@ -307,7 +307,7 @@ fn unconfirmed_removed<'a>(parts: &'a Parts, context: &'a TimerContext) -> impl 
 }
 
 fn is_missing(parts: &Parts, name: &Name, context: &TimerContext) -> bool {
-    let entry = context.at.view.entry(context.kind, parts.wanted.class(), name);
+    let entry = context.at.view.tables().entry(context.kind, parts.wanted.class(), name);
     entry.is_none_or(|entry| !matches!(entry.presence, Presence::Present(_)))
 }
 
@@ -316,13 +316,13 @@ fn unconfirmed_present(parts: &Parts, context: &TimerContext) -> BTreeSet<Name> 
     if context.quirks.ignore_deletions {
         return BTreeSet::new();
     }
-    let here = context.at.view.here(context.kind, parts.wanted.class());
+    let here = context.at.view.holds().here(context.kind, parts.wanted.class());
     here.filter(|(name, entry)| is_unconfirmed(parts, name, entry, context)).map(|(name, _)| name.clone()).collect()
 }
 
 /// Whether a name is one of [`unconfirmed_present`].
 fn is_unconfirmed_present(parts: &Parts, name: &Name, context: &TimerContext) -> bool {
-    let entry = || context.at.view.entry_here(context.kind, parts.wanted.class(), name);
+    let entry = || context.at.view.holds().entry_here(context.kind, parts.wanted.class(), name);
     !context.quirks.ignore_deletions && entry().is_some_and(|entry| is_unconfirmed(parts, name, entry, context))
 }
 

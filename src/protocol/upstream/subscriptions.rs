@@ -178,7 +178,7 @@ impl Subscriptions {
         }
         // A new opening begins the wait of each set anew, so all that clients need go along, or each would be asked for after the other.
         if self.any(|of| of.second_request().is_to_ask_for_set()) {
-            self.types.iter_mut().for_each(|(kind, of)| of.ask_for_set_too(at.view.seeks_set(kind)));
+            self.types.iter_mut().for_each(|(kind, of)| of.ask_for_set_too(at.view.sought().has_set(kind)));
         }
         (updates, answered_end)
     }

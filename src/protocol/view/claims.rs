@@ -3,13 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::interest::Interest;
 use super::keys::{Class, Revision, Selector, SessionId};
-use super::resource_table::{Entry, Presence};
+use super::publication::NameChanged;
 use super::sought_names::{Claimant, Insertion, SoughtNames};
-use super::{Completeness, NameChanged, View};
 use crate::protocol::faults::Fault;
 use crate::protocol::view::options::ViewOptions;
-use crate::protocol::visits::visit;
 use crate::xds::{Name, Type};
 
 /// Something that a client may hold and that the view does not know.
@@ -32,7 +31,7 @@ pub enum Claimed {
 
 /// The claims of clients, until each is found or known to be absent.
 #[derive(Debug, Default)]
-pub(super) struct Sought {
+pub struct Sought {
     names: BTreeMap<(Type, Class), SoughtNames>,
     sets: BTreeSet<Type>,
     /// Increases with each new claim.
@@ -43,17 +42,9 @@ pub(super) struct Sought {
     admitted: BTreeSet<SessionId>,
 }
 
-/// Who is to be told that a claimed name does not exist.
-pub(super) enum Told {
-    Nobody,
-    These(Vec<SessionId>),
-    /// All that subscribe to the set or collection.
-    Everybody,
-}
-
 impl Sought {
     /// Returns the answer if a server has given it already: the name does not exist.
-    fn insert(&mut self, session: SessionId, claim: Claim, options: &ViewOptions) -> Option<NameChanged> {
+    pub(super) fn insert(&mut self, session: SessionId, claim: Claim, options: &ViewOptions) -> Option<NameChanged> {
         let Claimed::Name(class, name) = claim.of else {
             self.generation += u64::from(self.sets.insert(claim.kind));
             return None;
@@ -88,13 +79,24 @@ impl Sought {
         self.take(kind, class, |names| names.remove(name));
     }
 
-    /// Drops a name that does not exist, and keeps the answer for those that claim it later. Returns who is to be told.
-    pub(crate) fn answer(&mut self, kind: &Type, class: Class, name: &Name, answered: Revision) -> Told {
-        match self.take(kind, class, |names| names.remove_absent(name, answered)) {
-            None | Some(Claimant::Left) => Told::Nobody,
-            Some(Claimant::One(session)) => Told::These(vec![session]),
-            Some(Claimant::Several(sessions)) => Told::These(sessions),
-            Some(Claimant::Many) => Told::Everybody,
+    /// Drops a name that does not exist, and keeps the answer for those that claim it later. Returns who is to be told, if it is claimed.
+    pub(super) fn answer(
+        &mut self,
+        kind: &Type,
+        class: Class,
+        name: &Name,
+        answered: Revision,
+        interest: &Interest,
+    ) -> Option<Vec<SessionId>> {
+        match self.take(kind, class, |names| names.remove_absent(name, answered))? {
+            Claimant::Left => None,
+            Claimant::One(session) => Some(vec![session]),
+            Claimant::Several(sessions) => Some(sessions),
+            // All that subscribe to the set or collection.
+            Claimant::Many => Some(match class {
+                Class::Wildcard => interest.wildcard_sessions(kind).collect(),
+                Class::Named => interest.sessions_of(kind, name).collect(),
+            }),
         }
     }
 
@@ -161,6 +163,41 @@ impl Sought {
         }
     }
 
+    /// Returns the claims, by session, for which there was no room since the last call. They stay with their sessions.
+    pub(super) fn take_refused(&mut self) -> BTreeMap<SessionId, Vec<Claim>> {
+        std::mem::take(&mut self.refused)
+    }
+
+    /// Returns the sessions that may claim again what had no room, since the last call.
+    pub(super) fn take_admitted(&mut self) -> BTreeSet<SessionId> {
+        std::mem::take(&mut self.admitted)
+    }
+
+    /// Returns a number that changes with each new claim.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Returns the claimed names of a type and class.
+    pub(crate) fn names(&self, kind: &Type, class: Class) -> impl Iterator<Item = &Name> {
+        self.names.get(&(kind.clone(), class)).into_iter().flat_map(SoughtNames::names)
+    }
+
+    /// Returns the claimed names that were not when the generation was this one.
+    pub(crate) fn names_since(&self, kind: &Type, class: Class, generation: u64) -> impl Iterator<Item = &Name> {
+        let names = self.names.get(&(kind.clone(), class));
+        names.into_iter().flat_map(move |names| names.names_after(generation))
+    }
+
+    pub(crate) fn has(&self, kind: &Type, class: Class, name: &Name) -> bool {
+        self.names.get(&(kind.clone(), class)).is_some_and(|names| names.has(name))
+    }
+
+    /// Returns whether a client holds a set whose contents are unknown.
+    pub fn has_set(&self, kind: &Type) -> bool {
+        self.sets.contains(kind)
+    }
+
     /// A session has left. What it alone has claimed makes room for others.
     pub(crate) fn on_left(&mut self, session: SessionId) {
         self.refused.remove(&session);
@@ -178,119 +215,5 @@ impl Sought {
         if names.is_empty() {
             self.names.remove(key);
         }
-    }
-}
-
-impl View {
-    /// Adds claims of a session, so that their names are requested again from the servers responsible for them. Names without room
-    /// are claimed again when there is: [`Self::take_refused_claims`], [`Self::take_sessions_to_claim`].
-    pub fn seek(&mut self, session: SessionId, claims: Vec<Claim>) {
-        for claim in claims {
-            let unknown = match &claim.of {
-                Claimed::Set => {
-                    self.interest.has_wildcard(&claim.kind)
-                        && self.completeness_of(&claim.kind, &Selector::Wildcard) != Completeness::Complete
-                }
-                Claimed::Name(class, name) => {
-                    let wanted = match class {
-                        Class::Wildcard => self.interest.has_wildcard(&claim.kind),
-                        Class::Named => self.interest.covers(&claim.kind, name),
-                    };
-                    let table = self.tables.get(&(claim.kind.clone(), *class));
-                    let known =
-                        table.and_then(|table| Some((table, table.get(name)?))).is_some_and(|(table, entry)| {
-                            matches!(entry.presence, Presence::Present(_)) || table.is_absent_by_evidence(entry)
-                        });
-                    wanted && !known
-                }
-            };
-            if unknown && let Some(answer) = self.sought.insert(session, claim, &self.options) {
-                self.wakes.entry(session).or_default().push(answer);
-            }
-        }
-    }
-
-    /// A server has no such name, and nothing is known of it: those that claim it are told, and nobody else.
-    pub(super) fn answer_claim(&mut self, kind: &Type, class: Class, name: &Name) {
-        let revision = self.revision.next();
-        let told = match self.sought.answer(kind, class, name, revision) {
-            Told::Nobody => return,
-            Told::These(sessions) => sessions,
-            Told::Everybody => match class {
-                Class::Wildcard => self.interest.wildcard_sessions(kind).collect(),
-                Class::Named => self.interest.sessions_of(kind, name).collect(),
-            },
-        };
-        (self.revision, self.dirty) = (revision, true);
-        for session in told {
-            let mark = NameChanged { kind: kind.clone(), name: name.clone(), revision, claimed: Some(class) };
-            self.wakes.entry(session).or_default().push(mark);
-        }
-    }
-
-    /// Returns the claims, by session, for which there was no room since the last call. They stay with their sessions.
-    pub fn take_refused_claims(&mut self) -> BTreeMap<SessionId, Vec<Claim>> {
-        std::mem::take(&mut self.sought.refused)
-    }
-
-    /// Returns the sessions that may claim again what had no room, since the last call.
-    pub fn take_sessions_to_claim(&mut self) -> BTreeSet<SessionId> {
-        std::mem::take(&mut self.sought.admitted)
-    }
-
-    /// Returns a number that changes with each new claim.
-    pub(crate) fn sought_generation(&self) -> u64 {
-        self.sought.generation
-    }
-
-    pub(crate) fn sought(&self, kind: &Type, class: Class) -> impl Iterator<Item = &Name> {
-        self.sought.names.get(&(kind.clone(), class)).into_iter().flat_map(SoughtNames::names)
-    }
-
-    /// Returns the sought names that were not when the generation was this one.
-    pub(crate) fn sought_since(&self, kind: &Type, class: Class, generation: u64) -> impl Iterator<Item = &Name> {
-        let names = self.sought.names.get(&(kind.clone(), class));
-        names.into_iter().flat_map(move |names| names.names_after(generation))
-    }
-
-    pub(crate) fn is_sought(&self, kind: &Type, class: Class, name: &Name) -> bool {
-        self.sought.names.get(&(kind.clone(), class)).is_some_and(|names| names.has(name))
-    }
-
-    /// Returns whether a client holds a set whose contents are unknown.
-    pub fn seeks_set(&self, kind: &Type) -> bool {
-        self.sought.sets.contains(kind)
-    }
-
-    /// Returns the present resources of a type. A resource that upstream has removed, and that stays for a while or is held by a
-    /// brake, counts as absent.
-    pub fn here<'a>(&'a self, kind: &'a Type, class: Class) -> impl Iterator<Item = (&'a Name, &'a Entry)> {
-        let table = self.tables.get(&(kind.clone(), class));
-        let all =
-            table.into_iter().flat_map(|table| table.present_names().filter_map(|name| Some((name, table.get(name)?))));
-        let holds = self.holds();
-        all.filter(move |(name, _)| !holds.is_removed(kind, class, name))
-    }
-
-    /// Returns what is present under one name, in the sense of [`Self::here`].
-    pub(crate) fn entry_here(&self, kind: &Type, class: Class, name: &Name) -> Option<&Entry> {
-        visit();
-        let entry = self.entry(kind, class, name).filter(|entry| entry.resource().is_some())?;
-        (!self.holds().is_removed(kind, class, name)).then_some(entry)
-    }
-
-    /// Returns what is known of a name, if anything is.
-    pub fn entry(&self, kind: &Type, class: Class, name: &Name) -> Option<&Entry> {
-        self.tables.get(&(kind.clone(), class))?.get(name)
-    }
-
-    /// Returns whether a name is known to be absent.
-    pub(crate) fn is_gone(&self, kind: &Type, name: &Name) -> bool {
-        self.entry(kind, Class::Named, name).is_some_and(|entry| matches!(entry.presence, Presence::Absent(_)))
-    }
-
-    /// Returns whether updates of a type are kept back, so that the tables do not show what the server has sent.
-    pub(crate) fn is_gated(&self, kind: &Type) -> bool {
-        self.row.is_gated(kind)
     }
 }

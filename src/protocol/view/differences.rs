@@ -30,7 +30,7 @@ impl Differences {
         all: bool,
     ) -> Self {
         let class = Class::Wildcard;
-        let table = facts.table(&kind, class);
+        let table = facts.tables().table(&kind, class);
         let entry = |resource: &Resource| table.and_then(|table| table.get(&resource.name));
         let present =
             sent.iter().filter(|resource| entry(resource).is_some_and(|entry| entry.resource().is_some())).count();
@@ -53,7 +53,7 @@ impl Differences {
 
     /// A collection is removed with its members.
     pub(super) fn of_removed_collection(kind: Type, glob: Name, facts: &Facts) -> Self {
-        let members = facts.collection(&kind, &glob).into_iter().flat_map(|of| of.members().cloned());
+        let members = facts.tables().collection(&kind, &glob).into_iter().flat_map(|of| of.members().cloned());
         let vanished = members.chain([glob]).collect::<Vec<_>>().into_iter();
         Self { kind, class: Class::Named, changed: Vec::new().into_iter(), vanished, is_complete: false }
     }

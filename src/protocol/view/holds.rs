@@ -4,8 +4,10 @@ use super::brake::{BrakeReport, BrakeState, Brakes};
 use super::gate::Gate;
 use super::keys::{Class, Key, Selector, SetKey};
 use super::order::Order;
+use super::resource_table::Entry;
 use super::stage::{Facts, HoldTimes};
 use crate::protocol::moment::Moment;
+use crate::protocol::visits::visit;
 use crate::protocol::wait::WaitList;
 use crate::xds::{Name, Type};
 
@@ -72,13 +74,33 @@ impl<'a> Holds<'a> {
 
     /// Whether a server has removed a resource, and it stays for now: since something refers to it, or since a brake holds what the server's
     /// present opening has removed.
-    pub(super) fn is_removed(self, kind: &Type, class: Class, name: &Name) -> bool {
+    fn is_removed(self, kind: &Type, class: Class, name: &Name) -> bool {
         let removals = self.order.removals();
         if !removals.is_empty() && removals.has(&(kind.clone(), class, name.clone())) {
             return true;
         }
         let is_braked = |set: SetKey| self.brakes.is_removed_now(&set, name);
         self.brakes.is_any() && self.facts.set_of(kind, class, name).is_some_and(is_braked)
+    }
+
+    /// Returns the present resources of a type. A resource that upstream has removed, and that stays for a while or is held by a
+    /// brake, counts as absent.
+    pub fn here(self, kind: &'a Type, class: Class) -> impl Iterator<Item = (&'a Name, &'a Entry)> {
+        let table = self.facts.tables().table(kind, class).into_iter();
+        let all = table.flat_map(|table| table.present_names().filter_map(|name| Some((name, table.get(name)?))));
+        all.filter(move |(name, _)| !self.is_removed(kind, class, name))
+    }
+
+    /// Returns what is present under one name, in the sense of [`Self::here`].
+    pub(crate) fn entry_here(self, kind: &Type, class: Class, name: &Name) -> Option<&'a Entry> {
+        visit();
+        let entry = self.facts.tables().entry(kind, class, name).filter(|entry| entry.resource().is_some())?;
+        (!self.is_removed(kind, class, name)).then_some(entry)
+    }
+
+    /// Returns whether updates of a type are kept back, so that the tables do not show what the server has sent.
+    pub(crate) fn is_gated(self, kind: &Type) -> bool {
+        self.gate.is_shut(kind)
     }
 
     /// Returns the names that a server has removed and whose removal waits for references: of a set, or one name.

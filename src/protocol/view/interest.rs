@@ -12,7 +12,7 @@ use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::options::ViewOptions;
 use crate::protocol::visits::visit;
-use crate::xds::{Name, Type};
+use crate::xds::{Name, Resource, Role, Type, TypeTable};
 
 /// A session's subscription or unsubscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,8 +176,17 @@ impl Interest {
     }
 
     /// Requests a name that sessions are expected to subscribe to shortly. It is dropped if none does.
-    pub(crate) fn prefetch(&mut self, kind: &Type, name: &Name, now: Moment) {
+    fn prefetch(&mut self, kind: &Type, name: &Name, now: Moment) {
         self.expect(kind, &Selector::Name(name.clone()), now + self.options.linger);
+    }
+
+    /// Requests the endpoints of clusters before the clients that are sent the clusters do.
+    pub(crate) fn prefetch_endpoints(&mut self, kind: &Type, sent: &[Arc<Resource>], types: &TypeTable, now: Moment) {
+        let Some(referred) = types.referred_by(kind).filter(|kind| kind.is(Role::Endpoints)) else { return };
+        if self.any_name(&referred) {
+            let names = sent.iter().filter_map(|resource| resource.refers_to.as_ref());
+            names.for_each(|name| self.prefetch(&referred, name, now));
+        }
     }
 
     /// Requests what sessions are expected to subscribe to. It is dropped at a moment if none has.

@@ -148,14 +148,14 @@ const BETWEEN_ENDS: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use super::*;
+    use crate::protocol::view::Tables;
 
     fn state(mark: u64) -> Arc<Snapshot> {
         let mark = (0..mark).fold(Revision::ZERO, |revision, _| revision.next());
-        Arc::new(Snapshot::new(mark, Arc::default(), BTreeMap::new(), Revision::ZERO, Default::default(), 0))
+        Arc::new(Snapshot::new(mark, Arc::default(), &Tables::default(), Default::default(), 0))
     }
 
     fn four_held(leases: &mut Leases) -> Vec<Lease> {

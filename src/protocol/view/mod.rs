@@ -1,9 +1,7 @@
 //! A view: the cached resources of one sharing key, and which sessions subscribe to them.
 //!
-//! Owns the revisions, the tables, the counts of interest and the published snapshot. Leaves the wire to
-//! [`upstream`](super::upstream) and clients to [`session`](super::session).
-//! Invariants: a revision is given once, and only to a real difference; a published snapshot never changes; nothing is absent
-//! without evidence.
+//! Owns the row of stages, the tables, the counts of interest and the published snapshot, and lets what passes the row be applied and
+//! published. Leaves the wire to [`upstream`](super::upstream) and clients to [`session`](super::session).
 
 mod apply;
 mod brake;
@@ -15,10 +13,10 @@ mod holds;
 mod interest;
 mod keys;
 mod leases;
-mod missing;
 mod name_room;
 mod options;
 mod order;
+mod publication;
 mod receipts;
 mod removal_history;
 mod resource_table;
@@ -27,7 +25,10 @@ mod saved;
 mod snapshot;
 mod sought_names;
 mod stage;
+mod table_writer;
+mod tables;
 mod update;
+mod wants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,7 +36,7 @@ use std::sync::Arc;
 pub use brake::{
     BrakeEvent, BrakeReport, BrakeRules, BrakeState, Generations, HeldRemoval, NotReleased, ReleaseReason, SetState,
 };
-pub use claims::{Claim, Claimed};
+pub use claims::{Claim, Claimed, Sought};
 pub use holds::Holds;
 pub(crate) use holds::NameHolds;
 pub use interest::InterestChange;
@@ -44,6 +45,7 @@ pub(crate) use leases::Lease;
 pub use leases::{LeaseAccess, LeaseProgress, Leases};
 pub use options::ViewOptions;
 pub use order::OrderLosses;
+pub use publication::{NameChanged, Notifications};
 pub use removal_history::Forgotten;
 pub use resource_table::{AbsenceEvidence, Presence};
 pub(crate) use resource_table::{Entry, ResourceTable};
@@ -51,108 +53,48 @@ pub use saved::{SavedResource, SavedSet};
 pub use snapshot::{Batch, BatchKey, Lookup, Snapshot};
 pub(crate) use stage::HoldTimes;
 pub use stage::{Facts, Place, Stage, Unit};
-pub use update::{Completeness, Evidence, NamedError, NoRoom, Origin, Retain, Update};
+pub use tables::Tables;
+pub use update::{Completeness, Evidence, NamedError, NoRoom, Origin, RefusedName, Retain, Update};
+pub use wants::Wants;
 
 use self::brake::Release;
-use self::claims::Sought;
 use self::interest::Interest;
-use self::receipts::Receipts;
+use self::publication::Publication;
 use self::removal_history::RemovalHistory;
 use self::row::Row;
-use self::stage::Surroundings;
+use self::stage::{Setup, Surroundings};
+use self::table_writer::{Said, TableWriter};
 use self::update::Passed;
 use super::faults::Fault;
 use super::moment::{Moment, earliest};
 use crate::xds::{Authority, Name, Type, TypeTable};
 
-/// A change to one name that a session requested.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NameChanged {
-    pub(crate) kind: Type,
-    pub(crate) name: Name,
-    pub(crate) revision: Revision,
-    /// It answers a claim: the server has no such name. No table shows that.
-    pub(crate) claimed: Option<Class>,
-}
-
-/// A new snapshot and the sessions that it concerns. Wildcard sessions get no per-name notifications: they read the snapshot.
-#[derive(Debug, Default)]
-pub struct Notifications(pub BTreeMap<SessionId, Vec<NameChanged>>);
-
 /// The cached resources of one view, the interest in them, and the snapshot that sessions read.
 #[derive(Debug)]
 pub struct View {
-    revision: Revision,
-    tables: BTreeMap<(Type, Class), ResourceTable>,
-    /// When a wildcard set of any type was last forgotten. Kept once for all types, since clients can make up any number of
-    /// types.
-    forgotten: Revision,
+    tables: Tables,
     interest: Interest,
-    refused_names: BTreeMap<SessionId, Vec<RefusedName>>,
-    published: Arc<Snapshot>,
-    wakes: BTreeMap<SessionId, Vec<NameChanged>>,
-    /// Types whose `*` table changed since the last publication, each with the receipt of the oldest change of a resource.
-    changed_wildcards: BTreeMap<Type, Option<Moment>>,
-    /// When the oldest unpublished change of a name was received.
-    names_received: Option<Moment>,
-    /// The publications with changes of names.
-    receipts: Receipts,
-    /// When what is being applied was received, if that was not now.
-    received: Option<Moment>,
-    dirty: bool,
-    /// A server has given what another one had given, and nothing else has changed since.
-    is_reattributed: bool,
-    /// The origin of the updates being applied.
-    origin: Origin,
+    /// The claims of clients.
     sought: Sought,
+    refused_names: BTreeMap<SessionId, Vec<RefusedName>>,
     /// The stages that updates pass before they are applied.
     row: Row,
+    publication: Publication,
     removals: RemovalHistory,
+    /// Who said what came last.
+    origin: Origin,
     /// Upstream responds to a name that is requested again (UP-17).
     repeats: bool,
-    /// Authorities without a reachable server.
-    down: Arc<BTreeSet<Authority>>,
-    table: Arc<TypeTable>,
-    /// The type of clusters.
-    clusters: Type,
-    options: Arc<ViewOptions>,
-}
-
-/// A name of a session for which there is no room.
-#[derive(Debug, Clone)]
-pub struct RefusedName {
-    pub(crate) kind: Type,
-    pub(crate) name: Name,
-    pub(crate) why: NoRoom,
+    setup: Setup,
 }
 
 impl View {
     /// Starts empty, with an empty snapshot published.
     pub fn new(table: Arc<TypeTable>, options: Arc<ViewOptions>) -> Self {
-        Self {
-            revision: Revision::ZERO,
-            tables: BTreeMap::new(),
-            forgotten: Revision::ZERO,
-            interest: Interest::new(options.clone()),
-            refused_names: BTreeMap::new(),
-            published: Arc::default(),
-            wakes: BTreeMap::new(),
-            changed_wildcards: BTreeMap::new(),
-            names_received: None,
-            receipts: Receipts::default(),
-            received: None,
-            dirty: false,
-            is_reattributed: false,
-            origin: Origin::default(),
-            sought: Sought::default(),
-            row: Row::new(options.clone()),
-            removals: RemovalHistory::default(),
-            repeats: false,
-            down: Arc::default(),
-            clusters: table.clusters(),
-            table,
-            options,
-        }
+        let (tables, sought, refused_names, publication, removals, origin, repeats) = Default::default();
+        let (interest, row) = (Interest::new(options.clone()), Row::new(options.clone()));
+        let setup = Setup::new(table, options);
+        Self { tables, interest, sought, refused_names, row, publication, removals, origin, repeats, setup }
     }
 
     /// Applies one complete response.
@@ -175,24 +117,36 @@ impl View {
     /// Applies what passes the row.
     fn apply_passed(&mut self, now: Moment) {
         loop {
-            let (row, mut surroundings) = self.row_and_surroundings();
+            let Self { row, tables, interest, sought, setup, .. } = self;
+            let mut surroundings = Surroundings::new(tables, interest, sought, setup);
             let Some(Passed { update, origin, received }) = row.next(&mut surroundings, now) else { return };
-            self.apply_one(update, origin, received, now);
+            apply::apply(update, &mut self.writer(Said { origin, received, now }));
         }
     }
 
-    fn row_and_surroundings(&mut self) -> (&mut Row, Surroundings<'_>) {
-        let Self { row, tables, interest, sought, table, clusters, options, .. } = self;
-        (row, Surroundings::new((tables, table, clusters), interest, sought, options))
+    fn writer(&mut self, said: Said) -> TableWriter<'_> {
+        let Self { row, tables, interest, sought, publication, setup, .. } = self;
+        TableWriter::new((tables, interest, sought), row, publication, setup, said)
     }
 
-    fn facts(&self) -> Facts<'_> {
-        Facts::new(&self.tables, &self.interest, &self.table, &self.clusters, &self.options)
+    /// Returns the cached resources.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Returns what clients want.
+    pub fn wants(&self) -> Wants<'_> {
+        Wants::new(&self.tables, &self.interest)
+    }
+
+    /// Returns the claims of clients.
+    pub fn sought(&self) -> &Sought {
+        &self.sought
     }
 
     /// Returns what the stages hold, for those who ask.
     pub fn holds(&self) -> Holds<'_> {
-        self.row.holds(self.facts())
+        self.row.holds(Facts::new(&self.tables, &self.interest, &self.setup))
     }
 
     /// Applies the updates of a type that the gate kept back.
@@ -228,8 +182,8 @@ impl View {
 
     /// Goes on with the brakes of another process. Names that are not present are left out: the tables are restored first.
     pub fn restore_brakes(&mut self, state: &BrakeState, now: Moment) {
-        let (row, surroundings) = self.row_and_surroundings();
-        row.restore_brakes(state, &surroundings.facts(), now);
+        let facts = Facts::new(&self.tables, &self.interest, &self.setup);
+        self.row.restore_brakes(state, &facts, now);
     }
 
     /// Lets go what an operator has seen: removals up to a generation, of one set or of all, of one server or of any. Returns how
@@ -259,7 +213,7 @@ impl View {
         if on {
             let admitted = self.interest.subscribe(session, &kind, &wanted);
             let Selector::Name(name) = wanted else {
-                self.wakes.entry(session).or_default();
+                self.publication.wake(session);
                 return;
             };
             if let Err(why) = admitted {
@@ -269,14 +223,13 @@ impl View {
             if name.is_glob() {
                 self.mark_members(session, &kind, &name);
             }
-            let table = self.tables.get(&(kind.clone(), Class::Named));
-            let Some(entry) = table.and_then(|table| table.get(&name)) else { return };
+            let Some(entry) = self.tables.entry(&kind, Class::Named, &name) else { return };
             if self.repeats && matches!(&entry.presence, Presence::Present(held) if held.do_not_cache()) {
                 self.interest.ask_again(&kind, &Selector::Name(name)); // the response is for the clients that wait now (XLAT-29)
                 return;
             }
             let revision = entry.error.as_ref().map_or(entry.changed, |(revision, _)| entry.changed.max(*revision));
-            self.wakes.entry(session).or_default().push(NameChanged { kind, name, revision, claimed: None });
+            self.publication.tell(session, [NameChanged { kind, name, revision, claimed: None }]);
         } else {
             self.interest.unsubscribe(session, &kind, &wanted, false, now);
         }
@@ -301,83 +254,72 @@ impl View {
 
     /// Notifies a session that subscribes to a collection of the members.
     fn mark_members(&mut self, session: SessionId, kind: &Type, glob: &Name) {
-        let is_new = self.resources(kind, Class::Named).collect(glob);
-        self.dirty |= is_new;
-        let Some(table) = self.tables.get(&(kind.clone(), Class::Named)) else { return };
+        let table = self.tables.table_made_at(self.publication.revision(), kind, Class::Named);
+        if table.collect(glob) {
+            self.publication.note_difference();
+        }
         let members = table.collection(glob).into_iter().flat_map(|of| of.members());
         let revision = |name: &Name| table.get(name).map(|entry| entry.changed);
         let mark = |name: &Name| {
             Some(NameChanged { kind: kind.clone(), name: name.clone(), revision: revision(name)?, claimed: None })
         };
-        self.wakes.entry(session).or_default().extend(members.filter_map(mark));
+        self.publication.tell(session, members.filter_map(mark));
     }
 
     /// Returns the revision of the last change, published or not.
     pub(crate) fn revision(&self) -> Revision {
-        self.revision
+        self.publication.revision()
     }
 
     /// Returns the sessions of `*` that the next publication concerns because a resource of the type has changed.
     pub(crate) fn changed_wildcard_sessions(&self, kind: &Type) -> impl Iterator<Item = SessionId> {
-        let has_changed = self.changed_wildcards.get(kind).is_some_and(Option::is_some);
+        let has_changed = self.publication.has_changed_wildcard(kind);
         has_changed.then(|| self.interest.wildcard_sessions(kind)).into_iter().flatten()
     }
 
     /// Publishes what has been applied since the last publication, and returns the sessions to notify.
     pub fn publish(&mut self) -> Notifications {
-        for (kind, received) in std::mem::take(&mut self.changed_wildcards) {
-            if let Some(table) = self.tables.get_mut(&(kind.clone(), Class::Wildcard)) {
-                table.remember_version(&self.options);
-                if let Some(received) = received {
-                    table.note_received(self.published.revision, self.revision, received);
-                }
-            }
-            for session in self.interest.wildcard_sessions(&kind) {
-                self.wakes.entry(session).or_default();
+        self.publication.publish(&mut self.tables, &self.interest, self.setup.options())
+    }
+
+    /// Adds claims of a session, so that their names are requested again from the servers responsible for them. Names without room
+    /// are claimed again when there is: [`Self::take_refused_claims`], [`Self::take_sessions_to_claim`].
+    pub fn seek(&mut self, session: SessionId, claims: Vec<Claim>) {
+        for claim in claims {
+            if self.wants().is_claim_open(&claim)
+                && let Some(answer) = self.sought.insert(session, claim, self.setup.options())
+            {
+                self.publication.tell(session, [answer]);
             }
         }
-        let is_reattributed = std::mem::take(&mut self.is_reattributed);
-        if std::mem::take(&mut self.dirty) {
-            if self.revision == self.published.revision {
-                self.revision = self.revision.next(); // no entry changed, but the completeness did: another snapshot needs another revision
-            }
-            if let Some(received) = self.names_received.take() {
-                self.receipts.note(self.revision, received);
-            }
-            self.replace_snapshot();
-        } else if is_reattributed {
-            self.replace_snapshot(); // what clients are sent stays the same, and so does the revision
+    }
+
+    /// Returns the claims, by session, for which there was no room since the last call. They stay with their sessions.
+    pub fn take_refused_claims(&mut self) -> BTreeMap<SessionId, Vec<Claim>> {
+        self.sought.take_refused()
+    }
+
+    /// Returns the sessions that may claim again what had no room, since the last call.
+    pub fn take_sessions_to_claim(&mut self) -> BTreeSet<SessionId> {
+        self.sought.take_admitted()
+    }
+
+    /// Puts the sets of an earlier process into a new view, and publishes them. All of it is requested as soon as there is a server, and what
+    /// no session subscribes to until `until` is forgotten.
+    pub fn restore(&mut self, sets: Vec<SavedSet>, until: Moment, now: Moment) {
+        let known = match self.setup.options().faults.has(Fault::DiskIsComplete) {
+            true => Completeness::Complete,
+            false => Completeness::Settled,
+        };
+        let mut writer = self.writer(Said { origin: Origin::default(), received: now, now });
+        for set in &sets {
+            set.expect(until, &mut writer);
         }
-        Notifications(std::mem::take(&mut self.wakes))
-    }
-
-    fn replace_snapshot(&mut self) {
-        debug_assert!(
-            self.tables.values().all(|table| table.newest() <= self.revision),
-            "a change later than the snapshot"
-        );
-        let (down, tables, receipts) = (self.down.clone(), self.tables.clone(), self.receipts.clone());
-        let history_bytes = self.options.history_bytes;
-        let snapshot = Snapshot::new(self.revision, down, tables, self.forgotten, receipts, history_bytes);
-        self.published = Arc::new(snapshot);
-    }
-
-    /// Returns everything to request from a server that is opened now, each with whether it is cached already (FB-4).
-    pub fn wanted(&self) -> impl Iterator<Item = (&Type, Selector, bool)> {
-        self.interest.all().map(|(kind, wanted)| {
-            let cached = self.is_cached(kind, &wanted);
-            (kind, wanted, cached)
-        })
-    }
-
-    /// Returns the members of a cached wildcard set.
-    pub fn wildcard_names(&self, kind: &Type) -> impl Iterator<Item = &Name> {
-        self.tables.get(&(kind.clone(), Class::Wildcard)).into_iter().flat_map(ResourceTable::present_names)
-    }
-
-    /// Returns whether there is interest, including interest that lingers.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.interest.is_any()
+        for set in sets {
+            set.restore(known, &mut writer);
+        }
+        self.origin = Origin::default();
+        self.publish();
     }
 
     /// Sets how many bytes of names of one type a server takes in a request, if it takes whole lists.
@@ -394,54 +336,19 @@ impl View {
     /// is requested again.
     pub fn on_source(&mut self, down: BTreeSet<Authority>, repeats: bool) {
         self.repeats = repeats;
-        if *self.down != down {
-            self.down = down.into();
-            self.dirty = true;
-            for session in self.interest.everyone() {
-                self.wakes.entry(session).or_default();
-            }
+        if self.publication.note_down(down) {
+            self.interest.everyone().for_each(|session| self.publication.wake(session));
         }
     }
 
     /// Returns the snapshot that was published last.
     pub fn snapshot(&self) -> &Arc<Snapshot> {
-        &self.published
-    }
-
-    /// Returns how many resources of a type are cached, from wildcard or named subscriptions.
-    pub fn held(&self, kind: &Type, wildcard: bool) -> usize {
-        let class = if wildcard { Class::Wildcard } else { Class::Named };
-        self.tables.get(&(kind.clone(), class)).map_or(0, |table| table.present())
-    }
-
-    /// Returns how many resources are cached of each type and class, and the length of their bodies.
-    pub(crate) fn sizes(&self) -> impl Iterator<Item = (&Type, usize, usize)> {
-        self.tables.iter().map(|((kind, _), table)| (kind, table.present(), table.bytes()))
-    }
-
-    /// Returns what the remembered removals of sets take, without bodies.
-    pub(crate) fn removal_bytes(&self) -> usize {
-        let sets = self.tables.iter().filter(|((_, class), _)| *class == Class::Wildcard);
-        sets.map(|(_, table)| table.removal_bytes()).sum()
+        self.publication.snapshot()
     }
 
     /// Returns how many removals were forgotten.
     pub(crate) fn forgotten_removals(&self) -> Forgotten {
         self.removals.forgotten()
-    }
-
-    /// Returns how many cached resources came from each server, by its place in the plan.
-    pub(crate) fn cached_by_server(&self) -> BTreeMap<u16, usize> {
-        let mut sum = BTreeMap::new();
-        for (server, count) in self.tables.values().flat_map(ResourceTable::by_server) {
-            *sum.entry(*server).or_default() += count;
-        }
-        sum
-    }
-
-    /// Returns how many names of a type have a named entry, including absent ones.
-    pub fn known_names(&self, kind: &Type) -> usize {
-        self.tables.get(&(kind.clone(), Class::Named)).map_or(0, ResourceTable::len)
     }
 
     /// Returns what to subscribe to and to unsubscribe from upstream since the last call.
@@ -451,89 +358,40 @@ impl View {
 
     /// Returns when [`View::on_time`] has something to do next.
     pub fn next_deadline(&self) -> Option<Moment> {
-        let tables = self.tables.values().filter_map(|table| table.next_deadline(&self.options));
-        let waits = earliest(self.row.next_deadline(), self.removals.next_deadline(&self.options));
+        let options = self.setup.options();
+        let tables = self.tables.all().filter_map(|(_, table)| table.next_deadline(options));
+        let waits = earliest(self.row.next_deadline(), self.removals.next_deadline(options));
         earliest(tables.min(), earliest(self.interest.next_deadline(), waits))
     }
 
     /// Handles expired timers: lingering interest ends, and old tombstones are forgotten.
     pub fn on_time(&mut self, now: Moment) {
-        for (kind, wanted) in self.interest.expire(now) {
-            self.forget(&kind, &wanted, now);
+        let forgets = !self.setup.options().faults.has(Fault::ServeForgottenNames);
+        for (kind, wanted) in self.interest.expire(now).into_iter().filter(|_| forgets) {
+            self.writer(Said { origin: Origin::default(), received: now, now }).forget(&kind, &wanted);
         }
         self.row.on_time();
         self.apply_passed(now);
-        let expired = |((kind, class), table): (&(Type, Class), &ResourceTable)| {
-            let names = table.expired(now).into_iter();
-            names.map(|name| (kind.clone(), *class, name)).collect::<Vec<_>>()
-        };
-        for (kind, class, key) in self.tables.iter().flat_map(expired).collect::<Vec<_>>() {
-            let updates = vec![Update::Expired { kind, class, key }];
-            self.row.enter(Place::Gate, Unit { origin: Origin::default(), received: now, updates }); // expiry has no rank
+        for (kind, class, key) in self.tables.expired(now) {
+            let (origin, updates) = (Origin::default(), vec![Update::Expired { kind, class, key }]); // expiry has no rank
+            self.row.enter(Place::Gate, Unit { origin, received: now, updates });
             self.apply_passed(now);
         }
-        for table in self.tables.values_mut() {
-            self.dirty |= table.trim_bodies(now, &self.options);
-        }
-        let sets = self.tables.iter_mut().filter(|((_, class), _)| *class == Class::Wildcard).map(|(_, table)| table);
-        let is_reachable = !self.down.contains(&Authority::TopLevel);
-        self.dirty |= self.removals.trim(sets.collect(), self.published.revision, is_reachable, &self.options, now);
+        self.trim(now);
     }
 
-    fn forget(&mut self, kind: &Type, wanted: &Selector, now: Moment) {
-        if self.options.faults.has(Fault::ServeForgottenNames) {
-            return;
+    fn trim(&mut self, now: Moment) {
+        let (options, published) = (self.setup.options(), self.publication.snapshot().revision);
+        let mut differs = false;
+        for (_, table) in self.tables.all_mut() {
+            differs |= table.trim_bodies(now, options);
         }
-        self.dirty = true;
-        self.row.forget(kind, wanted);
-        self.sought.forget(kind, wanted);
-        match wanted {
-            Selector::Name(name) => {
-                let ended = self.resources(kind, Class::Named).collections.end(name);
-                let gone = ended.iter().flat_map(|_| self.absent_names_under(kind, name));
-                let here = ended.iter().flat_map(|of| of.members());
-                let members = here.chain(gone).filter(|name| !self.interest.has_name(kind, name));
-                let is_member = self.interest.collection(kind, name).is_some() && self.held_by_name(kind, name);
-                let alone = Some(name).filter(|_| !is_member);
-                let forgotten: Vec<_> = members.chain(alone).cloned().collect();
-                self.revision = self.revision.next();
-                let revision = self.revision;
-                for name in &forgotten {
-                    let old = self.followed(kind, Class::Named, name);
-                    self.resources(kind, Class::Named).forget_at(name, revision);
-                    self.forget_order(&(kind.clone(), Class::Named, name.clone()), old.as_ref(), now);
-                }
-                if self.resources(kind, Class::Named).is_empty() {
-                    self.tables.remove(&(kind.clone(), Class::Named));
-                }
-            }
-            Selector::Wildcard => {
-                // A session that reads this table now, or just did, would miss removals from here on. The horizon makes it notice.
-                let dropped = self.tables.remove(&(kind.clone(), Class::Wildcard)).unwrap_or_default();
-                for name in dropped.present_names() {
-                    let old = dropped.get(name).and_then(Entry::resource);
-                    self.forget_order(&(kind.clone(), Class::Wildcard, name.clone()), old, now);
-                }
-                self.revision = self.revision.next();
-                self.forgotten = self.revision;
-            }
+        let sets = self.tables.all_mut().filter_map(|(class, table)| (class == Class::Wildcard).then_some(table));
+        let is_reachable = !self.publication.is_down(&Authority::TopLevel);
+        differs |= self.removals.trim(sets.collect(), published, is_reachable, options, now);
+        if differs {
+            self.publication.note_difference();
         }
-    }
-
-    /// Returns the members of a collection that are known to be absent, since a client held them.
-    fn absent_names_under<'a>(&'a self, kind: &Type, glob: &'a Name) -> impl Iterator<Item = &'a Name> {
-        let table = self.tables.get(&(kind.clone(), Class::Named));
-        let gone = table.into_iter().flat_map(|table| table.removals(Revision::ZERO)).map(|(name, _)| name);
-        gone.filter(move |name| name.collection().as_ref() == Some(glob))
-    }
-
-    fn resources(&mut self, kind: &Type, class: Class) -> &mut ResourceTable {
-        let (made, forgotten) = (self.revision, self.forgotten);
-        let new = || match class {
-            Class::Wildcard => ResourceTable::empty_at(made, forgotten),
-            Class::Named => ResourceTable::empty_at(made, Revision::ZERO),
-        };
-        self.tables.entry((kind.clone(), class)).or_insert_with(new)
     }
 }
 

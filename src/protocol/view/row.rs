@@ -312,18 +312,13 @@ impl Row {
 
     /// Goes on with the brakes of another process. Names that are not present are left out: the tables are restored first.
     pub(super) fn restore_brakes(&mut self, state: &BrakeState, facts: &Facts, now: Moment) {
-        let is_present = |(kind, of): &SetKey, name: &Name| facts.resource(kind, class_of(of), name).is_some();
+        let is_present = |(kind, of): &SetKey, name: &Name| facts.tables().resource(kind, class_of(of), name).is_some();
         self.brakes.restore(state, facts.types(), &self.options.brakes, is_present, now);
     }
 
     /// Returns what the stages hold, for those who ask.
     pub(super) fn holds<'a>(&'a self, facts: Facts<'a>) -> Holds<'a> {
         Holds::new(&self.gate, &self.brakes, &self.order, facts)
-    }
-
-    /// Whether updates of a type are kept back, so that the tables do not show what the server has sent.
-    pub(super) fn is_gated(&self, kind: &Type) -> bool {
-        self.gate.is_shut(kind)
     }
 
     /// Returns what has happened to brakes since the last call.

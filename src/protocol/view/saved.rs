@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Class, Completeness, Entry, Origin, ResourceTable, Selector, Snapshot, View};
-use crate::protocol::faults::Fault;
+use super::table_writer::TableWriter;
+use super::{Class, Completeness, Entry, Origin, ResourceTable, Selector, Snapshot};
 use crate::protocol::moment::Moment;
-use crate::xds::{Authority, Name, Resource, SetVersion, Type};
+use crate::xds::{Name, Resource, SetVersion, Type};
 
 /// The present resources of one type and class, as a view had them at one revision.
 #[derive(Debug, Clone)]
@@ -85,79 +85,38 @@ impl Snapshot {
     }
 }
 
-impl View {
-    /// Puts the sets of an earlier process into a new view, and publishes them. All of it is requested as soon as there is a server, and what
-    /// no session subscribes to until `until` is forgotten.
-    pub fn restore(&mut self, sets: Vec<SavedSet>, until: Moment, now: Moment) {
-        for set in &sets {
-            self.expect_restored(set, until);
-        }
-        let known = match self.options.faults.has(Fault::DiskIsComplete) {
-            true => Completeness::Complete,
-            false => Completeness::Settled,
-        };
-        for SavedSet { kind, class, settled, past, has_expired, resources } in sets {
-            for SavedResource { key, resource, server, rank } in resources {
-                self.origin = Origin { server, rank, from_disk: true, ..Origin::default() };
-                self.set_resource(&kind, class, key, resource, now);
-            }
-            match class {
-                Class::Wildcard => self.update_completeness(&kind, &Selector::Wildcard, |_| known),
-                Class::Named => {}
-            }
-            for glob in settled {
-                self.update_completeness(&kind, &Selector::Name(glob), |_| known);
-            }
-            let table = self.resources(&kind, class);
-            table.restore_past_versions(past);
-            table.has_expired = has_expired;
-        }
-        self.origin = Origin::default();
-        self.publish();
-    }
-
-    fn expect_restored(&mut self, set: &SavedSet, until: Moment) {
-        let kind = &set.kind;
-        match set.class {
-            Class::Wildcard => self.interest.expect(kind, &Selector::Wildcard, until),
+impl SavedSet {
+    /// Requests what was in it, so that its interest is there before the resources are.
+    pub(super) fn expect(&self, until: Moment, to: &mut TableWriter) {
+        let kind = &self.kind;
+        match self.class {
+            Class::Wildcard => to.expect(kind, &Selector::Wildcard, until),
             Class::Named => {
-                let globs: BTreeSet<&Name> = set.settled.iter().collect();
+                let globs: BTreeSet<&Name> = self.settled.iter().collect();
                 for glob in &globs {
-                    self.interest.expect(kind, &Selector::Name((*glob).clone()), until);
-                    self.resources(kind, Class::Named).collect(glob);
+                    to.expect(kind, &Selector::Name((*glob).clone()), until);
+                    to.collect(kind, glob);
                 }
                 let is_member = |name: &Name| name.collection().is_some_and(|glob| globs.contains(&glob));
-                let alone = set.resources.iter().map(|saved| &saved.key).filter(|name| !is_member(name));
-                alone.for_each(|name| self.interest.expect(kind, &Selector::Name(name.clone()), until));
+                let alone = self.resources.iter().map(|saved| &saved.key).filter(|name| !is_member(name));
+                alone.for_each(|name| to.expect(kind, &Selector::Name(name.clone()), until));
             }
         }
     }
 
-    /// Returns how many of the present resources were loaded from disk, and not confirmed by a server since.
-    pub fn loaded_from_disk(&self) -> usize {
-        self.tables.values().map(|table| table.loaded_from_disk()).sum()
-    }
-
-    /// Returns the names of an authority that a server gave to an earlier process or configuration, and that no server has confirmed since. What
-    /// a server gave that is gone is every server's.
-    pub(crate) fn unconfirmed_from_disk(
-        &self,
-        server: usize,
-        authority: &Authority,
-    ) -> impl Iterator<Item = (&Type, Class, &Name)> {
-        let tables = self.tables.iter().filter(|(_, table)| table.loaded_from_disk() > 0);
-        let names = tables.flat_map(|((kind, class), table)| {
-            let restored = table.entries().filter(|(_, entry)| entry.resource().is_some() && entry.origin.from_disk);
-            restored.map(move |(name, entry)| (kind, *class, name, usize::from(entry.origin.server)))
-        });
-        let of_authority = move |class, name: &Name| match class {
-            Class::Wildcard => *authority == Authority::TopLevel,
-            Class::Named => Authority::of(name) == *authority,
-        };
-        names
-            .filter(move |(_, class, name, from)| {
-                (*from == server || *from == usize::from(Origin::GONE.server)) && of_authority(*class, name)
-            })
-            .map(|(kind, class, name, _)| (kind, class, name))
+    /// Puts back what was in it.
+    pub(super) fn restore(self, known: Completeness, to: &mut TableWriter) {
+        let Self { kind, class, settled, past, has_expired, resources } = self;
+        for SavedResource { key, resource, server, rank } in resources {
+            to.speak_for(Origin { server, rank, from_disk: true, ..Origin::default() });
+            to.set_resource(&kind, class, key, resource);
+        }
+        if class == Class::Wildcard {
+            to.update_completeness(&kind, &Selector::Wildcard, |_| known);
+        }
+        for glob in settled {
+            to.update_completeness(&kind, &Selector::Name(glob), |_| known);
+        }
+        to.restore_past(&kind, class, past, has_expired);
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! Additions are collected once for all clients with the same cursor. Such a batch is valid as long as its snapshot exists.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::keys::{Class, Revision};
 use super::receipts::Receipts;
 use super::resource_table::{Presence, ResourceTable};
+use super::tables::Tables;
 use super::update::NamedError;
 use crate::protocol::moment::Moment;
 use crate::xds::{Authority, Name, Resource, Role, SetVersion, Type};
@@ -49,17 +50,15 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(super) fn new(
-        mark: Revision,
+        revision: Revision,
         down: Arc<BTreeSet<Authority>>,
-        tables: BTreeMap<(Type, Class), ResourceTable>,
-        forgotten: Revision,
+        tables: &Tables,
         receipts: Receipts,
         history_bytes: usize,
     ) -> Self {
-        let sets = tables.iter().filter(|((_, class), _)| *class == Class::Wildcard);
-        let forgets_soon = sets.map(|(_, table)| table.removal_bytes()).sum::<usize>() > history_bytes / 2;
-        let tables = tables.into_iter().collect();
-        Self { revision: mark, down, tables, forgotten, forgets_soon, receipts, batches: Batches::default() }
+        let (forgotten, forgets_soon) = (tables.forgotten(), tables.removal_bytes() > history_bytes / 2);
+        let tables = tables.all().map(|(of, table)| (of.clone(), table.clone())).collect();
+        Self { revision, down, tables, forgotten, forgets_soon, receipts, batches: Batches::default() }
     }
 
     /// Returns when the change of a name was received, by its revision.
@@ -285,7 +284,7 @@ mod tests {
             let saved = view.snapshot().to_save(later);
             let (mut restored, kind) = self::view();
             restored.restore(saved, later + Duration::from_secs(60), later);
-            restored.is_cached(&kind, &of)
+            restored.wants().is_cached(&kind, &of)
         };
         assert_eq!((is_cached_after_restart(None), is_cached_after_restart(short)), (true, false));
     }

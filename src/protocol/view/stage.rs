@@ -1,6 +1,5 @@
 //! What the stages of a view judge, where they stand, and what they may know of their view: see `view/row.rs`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::claims::Sought;
@@ -9,10 +8,11 @@ use super::interest::Interest;
 use super::keys::{Class, Key, Selector, SetKey};
 use super::order::removals::DeferredRemovals;
 use super::resource_table::{Entry, ResourceTable};
-use super::update::{Completeness, Origin, Update};
+use super::tables::Tables;
+use super::update::{Origin, Update};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::options::ViewOptions;
-use crate::xds::{Name, Resource, Role, Type, TypeTable};
+use crate::xds::{Name, Resource, Type, TypeTable};
 
 /// What a server said at once, or what a stage lets on of that.
 #[derive(Debug)]
@@ -57,28 +57,41 @@ pub(crate) struct HoldTimes {
     pub(crate) until: Option<Moment>,
 }
 
+/// What a view was set up with.
+#[derive(Debug)]
+pub(super) struct Setup {
+    types: Arc<TypeTable>,
+    clusters: Type,
+    options: Arc<ViewOptions>,
+}
+
+impl Setup {
+    pub(super) fn new(types: Arc<TypeTable>, options: Arc<ViewOptions>) -> Self {
+        Self { clusters: types.clusters(), types, options }
+    }
+
+    pub(super) fn types(&self) -> &TypeTable {
+        &self.types
+    }
+
+    pub(super) fn options(&self) -> &ViewOptions {
+        &self.options
+    }
+}
+
 /// What a stage may know of its view when it judges: the tables and the interest, and what a later stage has removed. It changes nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    tables: &'a BTreeMap<(Type, Class), ResourceTable>,
+    tables: &'a Tables,
     interest: &'a Interest,
-    types: &'a TypeTable,
-    clusters: &'a Type,
-    options: &'a ViewOptions,
+    setup: &'a Setup,
     /// What upstream has removed and a stage after the one that judges lets stay.
     removed: Option<&'a DeferredRemovals>,
 }
 
 impl<'a> Facts<'a> {
-    /// `clusters` is the type of clusters.
-    pub(super) fn new(
-        tables: &'a BTreeMap<(Type, Class), ResourceTable>,
-        interest: &'a Interest,
-        types: &'a TypeTable,
-        clusters: &'a Type,
-        options: &'a ViewOptions,
-    ) -> Self {
-        Self { tables, interest, types, clusters, options, removed: None }
+    pub(super) fn new(tables: &'a Tables, interest: &'a Interest, setup: &'a Setup) -> Self {
+        Self { tables, interest, setup, removed: None }
     }
 
     /// Lets those that judge see which removals wait in a later stage.
@@ -87,42 +100,20 @@ impl<'a> Facts<'a> {
     }
 
     pub(super) fn options(&self) -> &'a ViewOptions {
-        self.options
+        &self.setup.options
     }
 
     pub(super) fn types(&self) -> &'a TypeTable {
-        self.types
+        &self.setup.types
     }
 
     /// Returns the type of clusters.
     pub(super) fn clusters(&self) -> &'a Type {
-        self.clusters
+        &self.setup.clusters
     }
 
-    pub(super) fn table(&self, kind: &Type, class: Class) -> Option<&'a ResourceTable> {
-        self.tables.get(&(kind.clone(), class))
-    }
-
-    /// Returns what is known of a name, if anything is.
-    pub(super) fn entry(&self, kind: &Type, class: Class, name: &Name) -> Option<&'a Entry> {
-        self.table(kind, class)?.get(name)
-    }
-
-    pub(super) fn resource(&self, kind: &Type, class: Class, name: &Name) -> Option<&'a Arc<Resource>> {
-        self.entry(kind, class, name)?.resource()
-    }
-
-    pub(super) fn collection(&self, kind: &Type, glob: &Name) -> Option<&'a Collection> {
-        self.table(kind, Class::Named)?.collection(glob)
-    }
-
-    /// Returns the completeness of a set.
-    pub(super) fn completeness_of(&self, kind: &Type, of: &Selector) -> Completeness {
-        let completeness = match of {
-            Selector::Wildcard => self.table(kind, Class::Wildcard).map(|table| table.completeness),
-            Selector::Name(glob) => self.table(kind, Class::Named).and_then(|table| table.completeness_of(glob)),
-        };
-        completeness.unwrap_or_default()
+    pub(super) fn tables(&self) -> &'a Tables {
+        self.tables
     }
 
     /// Whether a session subscribes to a name by itself.
@@ -174,8 +165,8 @@ impl<'a> Facts<'a> {
     pub(super) fn size_of(&self, (kind, of): &SetKey) -> usize {
         let class = class_of(of);
         let present = match of {
-            Selector::Wildcard => self.table(kind, class).map_or(0, ResourceTable::present),
-            Selector::Name(glob) => self.collection(kind, glob).map_or(0, Collection::len),
+            Selector::Wildcard => self.tables.table(kind, class).map_or(0, ResourceTable::present),
+            Selector::Name(glob) => self.tables.collection(kind, glob).map_or(0, Collection::len),
         };
         let removed = self.removed.into_iter().flat_map(|removed| removed.names(kind, class)).filter(|name| match of {
             Selector::Wildcard => true,
@@ -187,38 +178,36 @@ impl<'a> Facts<'a> {
     /// Whether upstream has it, as far as is known: it is present, and not only because a removal waits for others.
     pub(super) fn is_intended(&self, kind: &Type, class: Class, name: &Name) -> bool {
         let is_removed = |removed: &DeferredRemovals| removed.has(&(kind.clone(), class, name.clone()));
-        self.resource(kind, class, name).is_some() && !self.removed.is_some_and(is_removed)
+        self.tables.resource(kind, class, name).is_some() && !self.removed.is_some_and(is_removed)
     }
 
     /// Whether a server can remove a name: it is not kept for a server above this one.
     pub(super) fn may_remove(&self, (kind, class, name): &Key, origin: Origin) -> bool {
         let is_higher = |entry: &Entry| origin.holds_missing && entry.origin.rank < origin.rank;
-        !self.entry(kind, *class, name).is_some_and(is_higher)
+        !self.tables.entry(kind, *class, name).is_some_and(is_higher)
     }
 }
 
 /// What a view is to its row: what the stages judge by, and what is to know of that which comes.
 pub(super) struct Surroundings<'a> {
-    tables: &'a BTreeMap<(Type, Class), ResourceTable>,
+    tables: &'a Tables,
     interest: &'a mut Interest,
     sought: &'a mut Sought,
-    types: &'a TypeTable,
-    clusters: &'a Type,
-    options: &'a ViewOptions,
+    setup: &'a Setup,
 }
 
 impl<'a> Surroundings<'a> {
     pub(super) fn new(
-        (tables, types, clusters): (&'a BTreeMap<(Type, Class), ResourceTable>, &'a TypeTable, &'a Type),
+        tables: &'a Tables,
         interest: &'a mut Interest,
         sought: &'a mut Sought,
-        options: &'a ViewOptions,
+        setup: &'a Setup,
     ) -> Self {
-        Self { tables, interest, sought, types, clusters, options }
+        Self { tables, interest, sought, setup }
     }
 
     pub(super) fn facts(&self) -> Facts<'_> {
-        Facts::new(self.tables, self.interest, self.types, self.clusters, self.options)
+        Facts::new(self.tables, self.interest, self.setup)
     }
 
     pub(super) fn found(&mut self, kind: &Type, class: Class, name: &Name) {
@@ -235,11 +224,7 @@ impl<'a> Surroundings<'a> {
 
     /// Requests the endpoints of the clusters of a set before the clients that are sent the clusters do.
     pub(super) fn prefetch_endpoints(&mut self, kind: &Type, sent: &[Arc<Resource>], now: Moment) {
-        let Some(referred) = self.types.referred_by(kind).filter(|kind| kind.is(Role::Endpoints)) else { return };
-        if self.interest.any_name(&referred) {
-            let names = sent.iter().filter_map(|resource| resource.refers_to.as_ref());
-            names.for_each(|name| self.interest.prefetch(&referred, name, now));
-        }
+        self.interest.prefetch_endpoints(kind, sent, self.setup.types(), now);
     }
 }
 

@@ -88,10 +88,10 @@ fn what_a_client_holds_is_requested_again_only_if_it_is_wanted_and_not_known() {
     world.apply(Update::Absent { kind: world.kind.clone(), class, key: "gone".into(), evidence });
 
     let mut seeks = |class, name: &str| {
-        let before = world.view.sought_generation();
+        let before = world.view.sought().generation();
         let kind = world.kind.clone();
         world.view.seek(SessionId(1), vec![Claim { kind, of: Claimed::Name(class, name.into()) }]);
-        world.view.sought_generation() != before
+        world.view.sought().generation() != before
     };
     assert!(seeks(Class::Wildcard, "other"));
     assert!(!seeks(Class::Wildcard, "known"));
@@ -137,7 +137,7 @@ fn what_an_earlier_opening_said_twice_is_no_evidence_on_the_next() {
 }
 
 fn is_absent_by_evidence(world: &World, name: &Name) -> bool {
-    let table = &world.view.tables[&(world.kind.clone(), Class::Wildcard)];
+    let table = world.view.tables().table(&world.kind, Class::Wildcard).unwrap();
     table.is_absent_by_evidence(table.get(name).unwrap())
 }
 
@@ -145,7 +145,7 @@ fn is_absent_by_evidence(world: &World, name: &Name) -> bool {
 #[test]
 fn a_table_that_is_made_again_does_not_remember_what_the_one_before_forgot() {
     let mut world = World::new();
-    let named = |world: &World| world.view.tables[&(world.kind.clone(), Class::Named)].clone();
+    let named = |world: &World| world.view.tables().table(&world.kind, Class::Named).unwrap().clone();
     let (before, key) = (named(&world), Name::from("xdstp://x/own.Type/f/a"));
     let (kind, resource) = (world.kind.clone(), world.resource());
     world.apply(Update::Upsert { kind: kind.clone(), class: Class::Named, key, resource });
@@ -153,7 +153,7 @@ fn a_table_that_is_made_again_does_not_remember_what_the_one_before_forgot() {
     let change = |on| InterestChange { kind: kind.clone(), selector: Selector::Name(world.glob.clone()), on };
     world.view.change_interest(SessionId(1), change(false), Moment::START);
     world.view.on_time(Moment::START + Duration::from_secs(3600));
-    assert!(!world.view.tables.contains_key(&(kind.clone(), Class::Named)));
+    assert!(world.view.tables().table(&kind, Class::Named).is_none());
     world.view.change_interest(SessionId(1), change(true), Moment::START);
     assert!(!named(&world).remembers_since(revision, before.forgotten_at()));
 }

@@ -190,6 +190,14 @@ impl NamedError {
     }
 }
 
+/// A name of a session for which there is no room.
+#[derive(Debug, Clone)]
+pub struct RefusedName {
+    pub(crate) kind: Type,
+    pub(crate) name: Name,
+    pub(crate) why: NoRoom,
+}
+
 /// Why there is no room for a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoRoom {

@@ -33,19 +33,19 @@ pub(in crate::relay) fn metrics(of: &Inspection<'_>) -> ViewMetrics {
 /// Returns what is read of the view itself. It costs by types, sessions and dangling clusters.
 fn of_view(view: &View, table: &TypeTable, types: &BTreeSet<(Type, bool)>) -> ViewMetrics {
     ViewMetrics {
-        over_absent_limit: view.over_absent_limit(),
-        cached: types.iter().map(|(kind, wildcard)| view.held(kind, *wildcard)).sum(),
+        over_absent_limit: view.wants().over_absent_limit(),
+        cached: types.iter().map(|(kind, wildcard)| view.tables().held(kind, *wildcard)).sum(),
         by_type: sizes(view, table),
-        from_disk: view.loaded_from_disk(),
+        from_disk: view.tables().loaded_from_disk(),
         dangling: view.holds().dangling().count(),
-        removals: RemovalMetrics { bytes: view.removal_bytes(), forgotten: view.forgotten_removals() },
+        removals: RemovalMetrics { bytes: view.tables().removal_bytes(), forgotten: view.forgotten_removals() },
         ..ViewMetrics::default()
     }
 }
 
 fn sizes(view: &View, table: &TypeTable) -> BTreeMap<String, TypeSize> {
     let mut sizes = BTreeMap::<String, TypeSize>::new();
-    for (kind, resources, bytes) in view.sizes().filter(|(_, resources, _)| *resources > 0) {
+    for (kind, resources, bytes) in view.tables().sizes().filter(|(_, resources, _)| *resources > 0) {
         let name = if table.knows(kind.name()) { kind.name() } else { "other" };
         *sizes.entry(name.to_owned()).or_default() += TypeSize { resources, bytes };
     }

@@ -25,13 +25,13 @@ fn completeness_name(completeness: Completeness) -> &'static str {
 
 fn type_report(of: &TypeSummary, stream: &Stream, view: &View) -> TypeReport {
     let (rejected, rejected_count) = rejected_of_type(stream, of);
-    let completeness = || completeness_name(view.completeness_of(of.kind, &Selector::Wildcard));
+    let completeness = || completeness_name(view.tables().completeness_of(of.kind, &Selector::Wildcard));
     TypeReport {
         kind: of.kind.name().to_owned(),
         wildcard: of.wildcard,
         names: of.names,
         names_left_out: of.left_out,
-        cached: view.held(of.kind, of.wildcard),
+        cached: view.tables().held(of.kind, of.wildcard),
         completeness: of.wildcard.then(completeness),
         requested_again: of.asked_again,
         name_mismatches: of.misnamed,
@@ -80,10 +80,10 @@ pub(in crate::relay) fn report(of: &Inspection<'_>) -> ViewReport {
             types: stream.types().map(|of| type_report(&of, stream, view)).collect(),
         }
     };
-    let cached = view.cached_by_server().into_iter();
+    let cached = view.tables().cached_by_server().into_iter();
     let from_disk = &facts.from_disk;
-    let from_disk = from_disk.loaded.filter(|_| view.loaded_from_disk() > 0).map(|loaded| FromDiskReport {
-        resources: view.loaded_from_disk(),
+    let from_disk = from_disk.loaded.filter(|_| view.tables().loaded_from_disk() > 0).map(|loaded| FromDiskReport {
+        resources: view.tables().loaded_from_disk(),
         seconds: loaded.elapsed().as_secs(),
         unheard_seconds: from_disk.age.map(|age| age.as_secs()),
     });
@@ -137,7 +137,7 @@ impl Missing {
     /// Goes through all interest once.
     fn by_authority(view: &View) -> BTreeMap<Authority, Self> {
         let mut missing: BTreeMap<Authority, Self> = BTreeMap::new();
-        for (kind, wanted) in view.missing() {
+        for (kind, wanted) in view.wants().missing() {
             let authority = match &wanted {
                 Selector::Wildcard => Authority::TopLevel,
                 Selector::Name(name) => Authority::of(name),

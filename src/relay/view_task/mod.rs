@@ -310,6 +310,6 @@ impl ViewTask {
         if let Some(state) = self.view.take_brake_state(now) {
             self.published.note_brakes(self.view.holds().is_braked().then_some(state));
         }
-        self.usage.note(self.sessions.len() > 0, self.view.is_wanted(), Instant::now());
+        self.usage.note(self.sessions.len() > 0, self.view.wants().is_any(), Instant::now());
     }
 }

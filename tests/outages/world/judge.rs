@@ -59,7 +59,7 @@ impl World {
 
     /// Whether it is absent also for clients that hold it, and not only by a server's silence.
     fn is_said_absent(&self, (url, name): (&str, &str)) -> bool {
-        let entry = self.view.entry(&self.table.resolve(url), Class::Named, &name.into());
+        let entry = self.view.tables().entry(&self.table.resolve(url), Class::Named, &name.into());
         entry.is_some_and(|entry| {
             matches!(entry.presence, Presence::Absent(_)) && entry.absence == AbsenceEvidence::Reported
         })
@@ -69,7 +69,7 @@ impl World {
     pub(super) fn judge_silence(&mut self) {
         let kind = self.table.resolve(EDS);
         let silent = NAMES.map(|name| (EDS, name)).into_iter().filter(|(_, name)| {
-            let entry = self.view.entry(&kind, Class::Named, &(*name).into());
+            let entry = self.view.tables().entry(&kind, Class::Named, &(*name).into());
             entry.is_some_and(|of| matches!(of.presence, Presence::Absent(_)) && of.absence == AbsenceEvidence::Silence)
         });
         let silent: BTreeSet<_> = silent.collect();
@@ -142,7 +142,7 @@ impl World {
             }
         }
         let kind = self.table.resolve(CDS);
-        let held: BTreeSet<_> = self.view.wildcard_names(&kind).map(|name| name.as_str().to_owned()).collect();
+        let held: BTreeSet<_> = self.view.tables().wildcard_names(&kind).map(|name| name.as_str().to_owned()).collect();
         let own = self.servers[0].content.keys().filter(|(url, _)| *url == CDS);
         let own: BTreeSet<_> = own.map(|(_, name)| (*name).to_owned()).collect();
         if held != own {

@@ -45,7 +45,7 @@ impl Statement {
         match update {
             Update::Absent { key, evidence: Evidence::Reported, .. } => match &set.1 {
                 Selector::Name(glob) if glob == key => {
-                    let members = facts.collection(kind, glob).into_iter().flat_map(Collection::members);
+                    let members = facts.tables().collection(kind, glob).into_iter().flat_map(Collection::members);
                     self.removed.extend(members.filter(|name| is_removable(name)).cloned());
                 }
                 _ if is_removable(key) => drop(self.removed.insert(key.clone())),
@@ -58,7 +58,7 @@ impl Statement {
                 if let Retain::These(retained) = retain {
                     // It removes members by lacking them.
                     let sent: BTreeSet<&Name> = resources.iter().map(|of| &of.name).chain(retained).collect();
-                    let here = facts.table(kind, class).into_iter().flat_map(ResourceTable::present_names);
+                    let here = facts.tables().table(kind, class).into_iter().flat_map(ResourceTable::present_names);
                     let vanished = here.filter(|name| !sent.contains(name) && is_removable(name));
                     self.removed.extend(vanished.cloned());
                 }
@@ -143,7 +143,7 @@ impl<'a> Judgement<'a> {
                 self.removed += 1;
                 continue;
             }
-            if facts.entry(kind, class, name).is_some_and(|entry| entry.origin.from_disk) {
+            if facts.tables().entry(kind, class, name).is_some_and(|entry| entry.origin.from_disk) {
                 self.passing.push(Update::RemovalHeld { kind: kind.clone(), class, key: name.clone() });
             }
             let generation = || *group.get_or_insert_with(|| options.brakes.generations.next());
@@ -215,7 +215,7 @@ impl<'a> Judgement<'a> {
         self.hold.drop_waiting(rules, |name| !sent.contains(name) && is_lacking(name));
         for resource in resources {
             let (kind, key) = (kind.clone(), resource.name.clone());
-            let entry = facts.entry(&kind, class, &key);
+            let entry = facts.tables().entry(&kind, class, &key);
             if entry.is_some_and(|entry| entry.is_unchanged_by(&resource, self.origin)) {
                 self.hold.cancel(&key, rules);
             } else {
@@ -235,7 +235,7 @@ impl<'a> Judgement<'a> {
     fn waits_with_hold(&mut self, name: &Name, resource: &Arc<Resource>) -> bool {
         let Self { set: (kind, of), facts, origin, now, .. } = *self;
         let (class, rules) = (class_of(of), &facts.options().brakes);
-        let is_same = facts.resource(kind, class, name).is_some_and(|present| present.full == resource.full);
+        let is_same = facts.tables().resource(kind, class, name).is_some_and(|present| present.full == resource.full);
         let waits = kind.can_conflict() && !is_same && !origin.skips_brakes;
         if waits {
             let is_new = !facts.is_intended(kind, class, name);

@@ -139,7 +139,7 @@ impl SetBrake {
         }
         let Some(Said { origin, size: before, is_new, is_held }) = said else { return Outcome::default() };
         // A set of which new names wait is not complete: what it lacks may be among them.
-        let is_complete = is_held && facts.completeness_of(&set.0, &set.1) == Completeness::Complete;
+        let is_complete = is_held && facts.tables().completeness_of(&set.0, &set.1) == Completeness::Complete;
         let is_part = is_complete && self.hold.as_mut().is_some_and(Hold::withhold_completeness);
         let part = is_part.then(|| {
             let (kind, of) = set.clone();

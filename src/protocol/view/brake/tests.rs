@@ -134,7 +134,7 @@ impl Bench {
 
     /// The numbers of the present resources.
     fn present(&self) -> BTreeSet<usize> {
-        let names = self.view.wildcard_names(&self.kind);
+        let names = self.view.tables().wildcard_names(&self.kind);
         names.map(|name| name.as_str()[1..].parse().unwrap()).collect()
     }
 
@@ -161,7 +161,7 @@ impl Bench {
 
     fn content(&self, number: usize) -> Option<Vec<u8>> {
         let name = format!("r{number}").as_str().into();
-        let entry = self.view.entry(&self.kind, Class::Wildcard, &name)?;
+        let entry = self.view.tables().entry(&self.kind, Class::Wildcard, &name)?;
         Some(entry.resource()?.body.bytes().to_vec())
     }
 }

@@ -98,7 +98,7 @@ impl Order {
     /// Returns the clusters that a change newly refers to and that are not present, although the set of clusters is known.
     fn missing_for(&self, (kind, class, name): &Key, resource: &Resource, facts: &Facts) -> BTreeSet<Name> {
         let refers_to = resource.body.clusters(kind);
-        let Some(old) = facts.resource(kind, *class, name).filter(|_| !refers_to.is_empty()) else {
+        let Some(old) = facts.tables().resource(kind, *class, name).filter(|_| !refers_to.is_empty()) else {
             return BTreeSet::new(); // a session that waits for its first reply is not delayed
         };
         let before = old.body.clusters(kind);
@@ -127,7 +127,7 @@ impl Order {
         if !(clusters || endpoints) || !keeps_order(facts) {
             return false;
         }
-        if facts.resource(kind, *class, name).is_none() || !facts.may_remove(key, origin) {
+        if facts.tables().resource(kind, *class, name).is_none() || !facts.may_remove(key, origin) {
             return false; // nothing to remove, or this server cannot remove it
         }
         let in_use = |cluster: &Name| {
@@ -173,7 +173,7 @@ impl Order {
         if !matches!(kind.info().role, Role::Routing | Role::Clusters) {
             return Vec::new();
         }
-        let new = facts.resource(kind, *class, name);
+        let new = facts.tables().resource(kind, *class, name);
         let kept = self.references.take_kept(&key);
         let old = old.or(kept.as_ref());
         let requested = *class == Class::Named && kind.info().references == crate::xds::References::VirtualHosts;
@@ -293,7 +293,8 @@ impl Order {
     /// Returns the dangling clusters, each with since when.
     pub(super) fn dangling<'a>(&'a self, facts: Facts<'a>) -> impl Iterator<Item = (&'a Name, Moment)> {
         let is_absent = |entry: &Entry| matches!(entry.presence, Presence::Absent(_));
-        let is_gone = move |name: &Name| facts.entry(facts.clusters(), Class::Named, name).is_some_and(is_absent);
+        let is_gone =
+            move |name: &Name| facts.tables().entry(facts.clusters(), Class::Named, name).is_some_and(is_absent);
         self.references.dangling().filter(move |(name, _)| knows_all_clusters_with(name, &facts) || is_gone(name))
     }
 
@@ -339,11 +340,13 @@ fn knows_all_clusters_with(cluster: &Name, facts: &Facts) -> bool {
     let clusters = facts.clusters();
     let Some(set) = facts.set_around(clusters, cluster) else { return false };
     // A client that requests a cluster by name does so because of the route.
-    !facts.has_name(clusters, cluster) && facts.completeness_of(clusters, &set) >= Completeness::Settled
+    !facts.has_name(clusters, cluster) && facts.tables().completeness_of(clusters, &set) >= Completeness::Settled
 }
 
 fn has_cluster(name: &Name, facts: &Facts) -> bool {
-    [Class::Wildcard, Class::Named].into_iter().any(|class| facts.resource(facts.clusters(), class, name).is_some())
+    [Class::Wildcard, Class::Named]
+        .into_iter()
+        .any(|class| facts.tables().resource(facts.clusters(), class, name).is_some())
 }
 
 /// Names that are remembered for a log line.

@@ -74,7 +74,7 @@ async fn what_a_server_has_confirmed_before_a_reload_is_not_as_old_as_the_file()
     view.apply(vec![confirmed], now);
     view.publish();
     let left = seed(&views).view(&left_by(&view, &[SERVER]));
-    assert_eq!((left.view.loaded_from_disk(), left.from_disk.age), (1, None));
+    assert_eq!((left.view.tables().loaded_from_disk(), left.from_disk.age), (1, None));
 }
 
 #[tokio::test]

@@ -46,7 +46,7 @@ fn a_waiting_addition_that_is_removed_again_is_dropped() {
 #[test]
 fn the_set_is_not_complete_while_names_wait() {
     let mut bench = Bench::new(LDS, 20);
-    let complete = |bench: &Bench| bench.view.completeness_of(&bench.kind, &Selector::Wildcard);
+    let complete = |bench: &Bench| bench.view.tables().completeness_of(&bench.kind, &Selector::Wildcard);
     assert_eq!(complete(&bench), Completeness::Complete);
     bench.set(0..5);
     assert_eq!(complete(&bench), Completeness::Complete, "it is complete for what it shows");

@@ -172,7 +172,7 @@ fn one_resource_does_not_shorten_the_time_of_an_empty_set() {
 #[test]
 fn what_expires_is_neither_held_nor_counted() {
     let mut bench = Bench::new(CDS, 100);
-    let names: Vec<_> = bench.view.wildcard_names(&bench.kind).take(60).cloned().collect();
+    let names: Vec<_> = bench.view.tables().wildcard_names(&bench.kind).take(60).cloned().collect();
     let refresh = |key: &crate::xds::Name| Update::Refresh {
         kind: bench.kind.clone(),
         class: Class::Wildcard,
@@ -256,7 +256,7 @@ fn a_forgotten_set_has_no_brake() {
 fn what_a_brake_holds_is_no_evidence_of_presence() {
     let mut bench = Bench::new(CDS, 100);
     bench.set(0..50);
-    let here = |bench: &Bench| bench.view.here(&bench.kind, Class::Wildcard).count();
+    let here = |bench: &Bench| bench.view.holds().here(&bench.kind, Class::Wildcard).count();
     assert_eq!(here(&bench), 50);
     bench.interrupt();
     assert_eq!(here(&bench), 100, "the server is asked for it again on another opening");

@@ -1,0 +1,103 @@
+//! What clients want and the cache lacks, and whether that is a reason for a fallback (FB-4 to FB-6).
+
+use super::claims::{Claim, Claimed};
+use super::collections::Collection;
+use super::interest::Interest;
+use super::keys::{Class, Selector};
+use super::resource_table::{AbsenceEvidence, Entry, Presence};
+use super::tables::Tables;
+use super::update::Completeness;
+use crate::xds::{Name, Type};
+
+/// The interest in a view beside what is cached.
+#[derive(Debug, Clone, Copy)]
+pub struct Wants<'a> {
+    tables: &'a Tables,
+    interest: &'a Interest,
+}
+
+impl<'a> Wants<'a> {
+    pub(super) fn new(tables: &'a Tables, interest: &'a Interest) -> Self {
+        Self { tables, interest }
+    }
+
+    /// Returns everything to request from a server that is opened now, each with whether it is cached already (FB-4).
+    pub fn all(self) -> impl Iterator<Item = (&'a Type, Selector, bool)> {
+        self.interest.all().map(move |(kind, wanted)| {
+            let cached = self.is_cached(kind, &wanted);
+            (kind, wanted, cached)
+        })
+    }
+
+    /// Returns whether there is interest, including interest that lingers.
+    pub(crate) fn is_any(self) -> bool {
+        self.interest.is_any()
+    }
+
+    /// Returns whether a name has a value, an error or known absence, or whether a set is complete enough for clients without
+    /// state. An expired resource is neither a value nor known absence, and the set that it was in is not cached.
+    pub(crate) fn is_cached(self, kind: &Type, wanted: &Selector) -> bool {
+        match wanted {
+            Selector::Wildcard => self
+                .tables
+                .table(kind, Class::Wildcard)
+                .is_some_and(|table| table.completeness >= Completeness::FirstResponse && !table.has_expired),
+            Selector::Name(name) => self.tables.table(kind, Class::Named).is_some_and(|table| {
+                let known = |entry: &Entry| entry.absence != AbsenceEvidence::Expired || entry.error.is_some();
+                let whole = |of: &Collection| of.completeness >= Completeness::FirstResponse && !of.lapsed;
+                table.get(name).is_some_and(known) || table.collection(name).is_some_and(whole)
+            }),
+        }
+    }
+
+    /// Returns whether this is wanted, not cached, and a reason for a fallback. It is not a reason if no client wants it any more,
+    /// or only sessions that request more absent names than the limit.
+    pub(crate) fn is_missing(self, kind: &Type, wanted: &Selector) -> bool {
+        !self.is_cached(kind, wanted) && self.interest.awaits(kind, wanted)
+    }
+
+    /// Sessions that request more absent names than the limit: those names do not trigger fallback.
+    pub(crate) fn over_absent_limit(self) -> usize {
+        self.interest.over_absent_limit()
+    }
+
+    /// Returns whether any matching selector is missing.
+    pub(crate) fn misses_any(self, of: impl Fn(&Selector) -> bool) -> bool {
+        self.interest.all().any(|(kind, wanted)| of(&wanted) && self.is_missing(kind, &wanted))
+    }
+
+    /// Returns all missing selectors, in no order.
+    pub(crate) fn missing(self) -> impl Iterator<Item = (&'a Type, Selector)> {
+        self.interest.all().filter(move |(kind, wanted)| self.is_missing(kind, wanted))
+    }
+
+    /// Whether what a client claims is wanted and unknown, so that a server is to be asked for it once more.
+    pub(super) fn is_claim_open(self, claim: &Claim) -> bool {
+        match &claim.of {
+            Claimed::Set => {
+                self.interest.has_wildcard(&claim.kind)
+                    && self.tables.completeness_of(&claim.kind, &Selector::Wildcard) != Completeness::Complete
+            }
+            Claimed::Name(class, name) => {
+                let wanted = match class {
+                    Class::Wildcard => self.interest.has_wildcard(&claim.kind),
+                    Class::Named => self.interest.covers(&claim.kind, name),
+                };
+                let table = self.tables.table(&claim.kind, *class);
+                let known = table.and_then(|table| Some((table, table.get(name)?))).is_some_and(|(table, entry)| {
+                    matches!(entry.presence, Presence::Present(_)) || table.is_absent_by_evidence(entry)
+                });
+                wanted && !known
+            }
+        }
+    }
+
+    /// Whether a name is known to be absent, in the sense that counts for the sessions that want it.
+    pub(super) fn is_absent(self, kind: &Type, name: &Name) -> bool {
+        let entry = self.tables.entry(kind, Class::Named, name);
+        let absent = entry.is_some_and(|entry| {
+            matches!(entry.presence, Presence::Absent(_)) && entry.absence != AbsenceEvidence::Expired
+        });
+        absent && !name.is_glob()
+    }
+}
