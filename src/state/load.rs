@@ -208,7 +208,8 @@ pub(super) fn written(view: &StoredView, (restored, life): &(Arc<Snapshot>, u64)
         let table = restored.resources(&kind, class);
         match table.filter(|table| table.present_names().count() == set.count as usize) {
             Some(table) => {
-                let (forgotten_at, reattributed, given) = (table.forgotten_at(), table.reattributed(), table.given());
+                let (forgotten_at, reattributed, given) =
+                    (table.journal().forgotten_at(), table.sums().reattributed(), table.sums().given());
                 let known = WrittenSet { number: set.number, count: set.count, forgotten_at, reattributed, given };
                 sets.insert((kind, class), known);
             }

@@ -19,7 +19,7 @@ use super::records::{
 };
 use super::sealing::SealingKey;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::{Class, Entry, ResourceTable, Revision, Snapshot};
+use crate::protocol::view::{Class, Entry, ResourceTable, Revision, SavedSet, Snapshot};
 use crate::relay::NotedBrakes;
 use crate::xds::{ContentHash, Name, Resource, SharingKey, Type};
 
@@ -76,7 +76,7 @@ pub(super) struct WrittenSet {
     pub(crate) number: u32,
     pub(crate) count: u32,
     pub(crate) forgotten_at: Revision,
-    /// See [`ResourceTable::reattributed`] and [`ResourceTable::given`].
+    /// See `Sums::reattributed` and `Sums::given` (`protocol/view/resource_table/sums.rs`).
     pub(crate) reattributed: u64,
     pub(crate) given: Moment,
 }
@@ -189,8 +189,9 @@ impl Writer<'_, '_> {
         }
         let mut record = ViewRecord { servers: written.servers.clone(), written: self.form.now, ..record.clone() };
         let is_saved = |(kind, class, table): &(&Type, Class, &ResourceTable)| {
-            let is_ours = *class == Class::Named || table.servers().all(|server| servers.contains_key(&server));
-            table.may_be_saved(*class) && is_ours && (self.form.key.is_some() || !kind.is_secret())
+            let is_ours =
+                *class == Class::Named || table.sums().by_server().keys().all(|server| servers.contains_key(server));
+            SavedSet::can_be_of(*class, table) && is_ours && (self.form.key.is_some() || !kind.is_secret())
         };
         record.brakes = records_of(&current.brakes, !responding.is_empty(), servers, &record.servers);
         record.lacks_secrets = self.form.key.is_none() && snapshot.tables().any(|(kind, ..)| kind.is_secret());
@@ -210,7 +211,7 @@ impl Writer<'_, '_> {
             let known = written.sets.get(&(kind.clone(), class)).copied();
             let mut set = known.unwrap_or_else(|| {
                 written.next_set += 1;
-                let (number, forgotten_at) = (written.next_set - 1, table.forgotten_at());
+                let (number, forgotten_at) = (written.next_set - 1, table.journal().forgotten_at());
                 WrittenSet { number, forgotten_at, ..WrittenSet::default() }
             });
             let mut of = SetRecord {
@@ -218,13 +219,14 @@ impl Writer<'_, '_> {
                 wildcard: class == Class::Wildcard,
                 number: set.number,
                 count: 0,
-                collections: table.settled_collections().map(Name::to_string).collect(),
+                collections: table.collections().settled().map(Name::to_string).collect(),
                 past: table
+                    .sums()
                     .past_versions()
                     .iter()
                     .flat_map(|(body, all)| [body.to_bytes(), all.to_bytes()].concat())
                     .collect(),
-                has_expired: table.has_expired(),
+                has_expired: table.coverage().has_expired(),
             };
             let since = if known.is_some() { written.revision } else { Revision::ZERO };
             self.write_set(current, &record, &of, table, since, written.number, &mut set)?;
@@ -255,10 +257,10 @@ impl Writer<'_, '_> {
         let here = |name: &Name| table.get(name).is_some_and(|entry| entry.to_save().is_some() && is_known(entry));
         if since == Revision::ZERO {
             set.count -= self.retain(number, set.number, |_| false)?; // what was not restored
-            set.forgotten_at = table.forgotten_at();
-        } else if !table.remembers_since(since, set.forgotten_at) {
+            set.forgotten_at = table.journal().forgotten_at();
+        } else if !table.journal().remembers_since(since, set.forgotten_at) {
             set.count -= self.retain(number, set.number, here)?;
-            set.forgotten_at = table.forgotten_at();
+            set.forgotten_at = table.journal().forgotten_at();
         } else {
             for (name, _) in table.removals(since) {
                 set.count -= u32::from(self.remove(&resource_key(number, set.number, name.as_str()))?);
@@ -268,10 +270,10 @@ impl Writer<'_, '_> {
         let added = table.changed_since(since);
         let prolonged = table.refreshed_since(since);
         // Nothing else of a resource has changed if another server has given the same.
-        let is_attributed_anew = since != Revision::ZERO && table.reattributed() != set.reattributed;
+        let is_attributed_anew = since != Revision::ZERO && table.sums().reattributed() != set.reattributed;
         let attributed = is_attributed_anew.then(|| table.given_since(set.given)).into_iter().flatten();
         let attributed = attributed.filter(|(_, entry)| entry.changed <= since && entry.refreshed <= since);
-        (set.reattributed, set.given) = (table.reattributed(), table.given());
+        (set.reattributed, set.given) = (table.sums().reattributed(), table.sums().given());
         for (name, entry) in added.chain(prolonged).chain(attributed) {
             let key = resource_key(number, set.number, name.as_str());
             match entry.to_save().filter(|_| is_known(entry)) {

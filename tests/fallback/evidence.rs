@@ -22,7 +22,7 @@ fn fallen_back(holds_missing: bool) -> Bench {
 }
 
 fn fill(bench: &Bench, url: &str) -> Completeness {
-    bench.view.snapshot().resources(&bench.table.resolve(url), Class::Wildcard).unwrap().completeness
+    bench.view.snapshot().resources(&bench.table.resolve(url), Class::Wildcard).unwrap().coverage().completeness()
 }
 
 fn held(bench: &Bench, names: [&str; 2]) -> [String; 2] {
@@ -181,7 +181,7 @@ fn up_32_what_a_server_said_of_a_name_before_a_lost_stream_is_asked_of_it_again(
     let kind = bench.table.resolve(EDS);
     let evident = |bench: &Bench| {
         let table = bench.view.snapshot().resources(&kind, Class::Named).unwrap();
-        table.is_absent_by_evidence(table.get(&"b".into()).unwrap())
+        table.coverage().is_absent_by_evidence(table.get(&"b".into()).unwrap())
     };
     assert!(evident(&bench), "also for who comes and holds it");
     bench.end(0, true);
@@ -228,7 +228,7 @@ fn xlat_12_and_up_14_a_set_that_is_cut_off_by_asking_again_for_another_type_is_s
 #[test]
 fn up_25_what_one_server_has_and_cannot_be_read_keeps_no_set_of_another_back() {
     let readable = |bench: &Bench| {
-        bench.view.snapshot().resources(&bench.table.resolve(CDS), Class::Wildcard).unwrap().is_readable()
+        bench.view.snapshot().resources(&bench.table.resolve(CDS), Class::Wildcard).unwrap().coverage().is_readable()
     };
     let mut bench = fallen_back(true);
     bench.open(1);
@@ -243,7 +243,7 @@ fn up_25_what_one_server_has_and_cannot_be_read_keeps_no_set_of_another_back() {
 #[test]
 fn up_25_what_cannot_be_read_of_a_server_counts_when_it_becomes_active() {
     let readable = |bench: &Bench| {
-        bench.view.snapshot().resources(&bench.table.resolve(CDS), Class::Wildcard).unwrap().is_readable()
+        bench.view.snapshot().resources(&bench.table.resolve(CDS), Class::Wildcard).unwrap().coverage().is_readable()
     };
     let mut bench = fallen_back(true);
     bench.want(LDS, "*", true);

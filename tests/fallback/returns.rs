@@ -35,10 +35,15 @@ fn fallen_back(wanted: &[(&str, &str)]) -> Bench {
 fn fill(bench: &Bench, url: &str, glob: Option<&str>) -> Completeness {
     let kind = bench.table.resolve(url);
     match glob {
-        None => bench.view.snapshot().resources(&kind, Class::Wildcard).unwrap().completeness,
-        Some(glob) => {
-            bench.view.snapshot().resources(&kind, Class::Named).unwrap().completeness_of(&glob.into()).unwrap()
-        }
+        None => bench.view.snapshot().resources(&kind, Class::Wildcard).unwrap().coverage().completeness(),
+        Some(glob) => bench
+            .view
+            .snapshot()
+            .resources(&kind, Class::Named)
+            .unwrap()
+            .collections()
+            .completeness_of(&glob.into())
+            .unwrap(),
     }
 }
 

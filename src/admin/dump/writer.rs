@@ -129,7 +129,7 @@ impl Writer<'_> {
                 let of = client.holdings.types.iter().find(|of| of.kind == kind)?;
                 Some(of.newest?.version.to_string())
             }
-            None => Some(snapshot.resources(&kind, Class::Wildcard)?.version(false).to_string()),
+            None => Some(snapshot.resources(&kind, Class::Wildcard)?.sums().version(false).to_string()),
         };
         self.types(section).find_map(of_type).unwrap_or_default()
     }

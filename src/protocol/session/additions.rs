@@ -11,7 +11,7 @@ use super::reply::{Attempt, Carried, Draft, ReplyContext, SendScope, remaining_t
 use super::wildcard_additions::{LongerLife, WildcardRound};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::{Class, Completeness, Entry, Lookup, NamedError, Presence, ResourceTable, Revision};
+use crate::protocol::view::{Class, Completeness, Entry, Lookup, NamedError, Presence, Revision};
 use crate::protocol::visits::visit;
 use crate::xds::{EmptyFirst, Name, SetVersion, Type};
 
@@ -102,7 +102,7 @@ fn more_is_to_come(snapshot: &ClientSnapshot) -> bool {
     if snapshot.may_hold_newer() {
         return true;
     }
-    let is_cut_short = || snapshot.table(Class::Wildcard).is_some_and(ResourceTable::is_cut_short);
+    let is_cut_short = || snapshot.table(Class::Wildcard).is_some_and(|table| table.coverage().is_cut_short());
     let waits = snapshot.view().options.faults.has(Fault::CutSetWaits) || !is_cut_short();
     snapshot.books().wildcard.as_ref().is_some_and(|wildcard| {
         let states_names = wildcard.initial_versions().is_some();
@@ -313,11 +313,11 @@ impl<'a> AdditionRound<'_, 'a> {
         };
         let Some(table) = self.snapshot().table(class) else { return };
         let is_due = match class {
-            Class::Wildcard => table.completeness == Completeness::Settled,
+            Class::Wildcard => table.coverage().completeness() == Completeness::Settled,
             Class::Named => matches!(table.get(name).map(|entry| &entry.presence), Some(Presence::Absent(_))),
         };
         if is_due {
-            self.books.claims.claim(class, name, table.opening());
+            self.books.claims.claim(class, name, table.coverage().opening());
         }
     }
 

@@ -147,7 +147,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
     }
 
     pub(super) fn collection_completeness(&self, member: &Name) -> Option<Completeness> {
-        self.table(Class::Named)?.completeness_of(self.books.names.collection(member)?)
+        self.table(Class::Named)?.collections().completeness_of(self.books.names.collection(member)?)
     }
 
     /// Whether there is enough evidence for this client that a name is absent: if it stated the name, evidence from this opening;
@@ -159,7 +159,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         match entry.absence {
             _ if options.faults.has(Fault::JudgeStatedWhileCold) => true,
             AbsenceEvidence::Silence if options.faults.has(Fault::SilenceIsAbsence) => true,
-            _ if sent.held_before() => table.is_absent_by_evidence(entry),
+            _ if sent.held_before() => table.coverage().is_absent_by_evidence(entry),
             AbsenceEvidence::Silence => {
                 let judges = client.relay && !client.is_view;
                 let judges = judges && !options.faults.has(Fault::SilentRelayIsSilentServer);
@@ -199,7 +199,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
     }
 
     pub(super) fn completeness(&self) -> Completeness {
-        self.table(Class::Wildcard).map_or(Completeness::Unknown, |table| table.completeness)
+        self.table(Class::Wildcard).map_or(Completeness::Unknown, |table| table.coverage().completeness())
     }
 
     /// Whether all of `*` is known, so that what is missing does not exist.
@@ -209,7 +209,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
 
     /// Whether `*` is known not to have a name of which nothing is cached: one that came and could not be read exists.
     fn is_outside_of_wildcard(&self, name: &Name) -> bool {
-        self.is_complete() && !self.table(Class::Wildcard).is_some_and(|table| table.is_unreadable(name))
+        self.is_complete() && !self.table(Class::Wildcard).is_some_and(|table| table.coverage().is_unreadable(name))
     }
 
     /// Whether the cached set can be sent to this client as the complete one. The client must not drop resources that it holds
@@ -221,9 +221,9 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         if partial_as_complete || !self.books.stated.holds_something() || self.states_past_version(table) {
             let is_settled = faults.has(Fault::CachedIsKeptBack);
             let enough = if is_settled { Completeness::Settled } else { Completeness::FirstResponse };
-            return table.completeness >= enough || partial_as_complete;
+            return table.coverage().completeness() >= enough || partial_as_complete;
         }
-        table.completeness == Completeness::Complete && table.is_readable()
+        table.coverage().completeness() == Completeness::Complete && table.coverage().is_readable()
     }
 
     fn states_past_version(&self, table: &ResourceTable) -> bool {
@@ -232,12 +232,12 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
 
     /// Whether `*` has resources that this client may hold in a newer version, and that a server may still confirm.
     pub(super) fn may_hold_newer(&self) -> bool {
-        self.may_hold_newer_than(ResourceTable::awaits_confirmation)
+        self.may_hold_newer_than(|table| table.sums().awaits_confirmation())
     }
 
     /// Whether what was loaded from disk of `*` is kept back from this client.
     pub(super) fn withholds(&self) -> bool {
-        self.may_hold_newer_than(|table| table.loaded_from_disk() > 0)
+        self.may_hold_newer_than(|table| table.sums().loaded_from_disk() > 0)
     }
 
     fn may_hold_newer_than(&self, concerns: fn(&ResourceTable) -> bool) -> bool {
@@ -247,7 +247,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         let table = self.table(Class::Wildcard).filter(|table| concerns(table));
         table.is_some_and(|table| {
             let is_known = match wildcard.initial_versions() {
-                Some(stated) => stated.sum().is_some_and(|sum| table.knows_sum(sum)),
+                Some(stated) => stated.sum().is_some_and(|sum| table.sums().knows_sum(sum)),
                 None => self.states_past_version(table),
             };
             !is_known && !self.view.options.faults.has(Fault::DiskOverridesClients)
@@ -296,7 +296,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
     /// Returns the version of everything of a type that this client may have.
     pub(super) fn wildcard_version(&self, table: &ResourceTable) -> SetVersion {
         if !self.view.client.clearance.restricts(self.kind) {
-            return table.version(self.view.client.wrappers);
+            return table.sums().version(self.view.client.wrappers);
         }
         let all = table.additions(Revision::ZERO).map(|(_, resource)| resource);
         self.sum_of(all.filter(|resource| self.can_have(resource)))
@@ -309,7 +309,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
 
 /// Whether a client is sent the same as all others that subscribe to `*` in its variant: it may have everything, and no TTL is part of it.
 pub(super) fn is_the_same_for_all(kind: &Type, view: &ReplyContext) -> bool {
-    let immortal = || view.state.resources(kind, Class::Wildcard).is_none_or(|table| !table.is_mortal());
+    let immortal = || view.state.resources(kind, Class::Wildcard).is_none_or(|table| table.expirations().is_empty());
     !view.client.clearance.restricts(kind) && (!view.client.ttl || immortal())
 }
 
@@ -322,7 +322,7 @@ pub(super) fn claim_held(books: &mut Books, kind: &Type, view: &ReplyContext) {
     if snapshot.uses_full_sets() {
         names.extend(doubted_names(&snapshot, table));
     }
-    names.iter().for_each(|name| books.claims.claim(Class::Named, name, table.opening()));
+    names.iter().for_each(|name| books.claims.claim(Class::Named, name, table.coverage().opening()));
 }
 
 /// Returns the names that the client holds of collections and the view does not know.
@@ -354,7 +354,7 @@ fn claim_wildcard(books: &mut Books, kind: &Type, view: &ReplyContext) {
     });
     let snapshot = ClientSnapshot::new(kind, view, books);
     let table = snapshot.table(Class::Wildcard);
-    let Some(table) = table.filter(|table| table.completeness == Completeness::Settled) else { return };
+    let Some(table) = table.filter(|table| table.coverage().completeness() == Completeness::Settled) else { return };
     // A relay's clients may hold what it has not stated, and it is sent marks: it needs the end of each set.
     let full_state = kind.info().full_state;
     let is_relay = view.client.relay && !view.options.faults.has(Fault::RelayNeedsNoEnd);
@@ -367,8 +367,8 @@ fn claim_wildcard(books: &mut Books, kind: &Type, view: &ReplyContext) {
     }
     let Books { wildcard: Some(wildcard), claims, names, .. } = books else { return };
     // Before its first reply, nothing else shows that removals were forgotten which it was to be sent.
-    let forgotten = if wildcard.removals_sent().is_none() { table.horizon() } else { Revision::ZERO };
-    if !wildcard.claim_on(table.opening(), forgotten) {
+    let forgotten = if wildcard.removals_sent().is_none() { table.journal().horizon() } else { Revision::ZERO };
+    if !wildcard.claim_on(table.coverage().opening(), forgotten) {
         return;
     }
     if passes_on || awaits_all {
@@ -378,7 +378,7 @@ fn claim_wildcard(books: &mut Books, kind: &Type, view: &ReplyContext) {
         (Some(stated), _) => {
             let is_unknown = |name: &&Name| {
                 table.get(name).is_none_or(|entry| {
-                    !matches!(entry.presence, Presence::Present(_)) && !table.is_absent_by_evidence(entry)
+                    !matches!(entry.presence, Presence::Present(_)) && !table.coverage().is_absent_by_evidence(entry)
                 })
             };
             let held = stated.current().map(|(_, name)| name);

@@ -151,7 +151,7 @@ fn carried_additions(snapshot: &ClientSnapshot, draft: &Draft) -> Carried {
     if let Some(wildcard) = &snapshot.books().wildcard {
         carried.note(wildcard.carried(|| match draft.oldest_of_batch() {
             Some(oldest) => oldest,
-            None => snapshot.table(Class::Wildcard)?.additions_received(wildcard.added()),
+            None => snapshot.table(Class::Wildcard)?.journal().additions_received(wildcard.added()),
         }));
     }
     let named = snapshot.books().names.pending().filter(|(name, _)| !snapshot.is_unknown(name));
@@ -161,7 +161,7 @@ fn carried_additions(snapshot: &ClientSnapshot, draft: &Draft) -> Carried {
 
 fn carried_removals(snapshot: &ClientSnapshot) -> Carried {
     let of_wildcard =
-        snapshot.wildcard().and_then(|(wildcard, table)| table.removals_received(wildcard.removals_sent()?));
+        snapshot.wildcard().and_then(|(wildcard, table)| table.journal().removals_received(wildcard.removals_sent()?));
     let mut carried = Carried::of_change(of_wildcard);
     let named = snapshot.books().names.pending().filter(|(name, _)| snapshot.is_absent(name));
     named.for_each(|(_, pending)| carried.note(pending.carried(snapshot.view())));
@@ -313,7 +313,7 @@ fn common_set(snapshot: &ClientSnapshot, union: bool) -> Option<Arc<Batch>> {
         for (entry, resource) in table.additions(Revision::ZERO) {
             set.add(resource, None, (entry.body_changed > added).then_some(first));
         }
-        set.draft.into_batch(None, table.additions_received(added))
+        set.draft.into_batch(None, table.journal().additions_received(added))
     };
     Some(view.state.batch(key, collect))
 }

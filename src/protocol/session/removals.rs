@@ -42,7 +42,7 @@ pub(super) fn note_set_mark(
     sent_all: bool,
 ) -> (Option<SetMark>, bool) {
     let snapshot = ClientSnapshot::new(kind, view, books);
-    let readable = snapshot.table(Class::Wildcard).is_some_and(ResourceTable::is_readable);
+    let readable = snapshot.table(Class::Wildcard).is_some_and(|table| table.coverage().is_readable());
     let whole = snapshot.is_complete() && readable;
     let marked = view.client.relay && view.client.variant == Variant::Delta;
     let wildcard = books.wildcard.as_mut();
@@ -113,7 +113,7 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
     pub(super) fn add_of_wildcard(&mut self) {
         let snapshot = ClientSnapshot::new(self.kind, self.view, self.books);
         let Some((wildcard, table)) = snapshot.wildcard() else { return };
-        let Some(from) = wildcard.removals_sent().filter(|from| *from >= table.horizon()) else { return };
+        let Some(from) = wildcard.removals_sent().filter(|from| *from >= table.journal().horizon()) else { return };
         let (mut gone, mut sent_to, mut exhausted) = (Vec::new(), from, true);
         for (name, entry) in table.removals(from) {
             if self.draft.bytes() >= self.view.options.reply_bytes {
@@ -128,7 +128,7 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
             sent_to = entry.changed.max(sent_to);
         }
         if !gone.is_empty() {
-            self.draft.note(Carried::of_change(table.removals_received(from)));
+            self.draft.note(Carried::of_change(table.journal().removals_received(from)));
         }
         let Books { wildcard: Some(wildcard), names, .. } = &mut *self.books else { return };
         match exhausted {
@@ -203,10 +203,10 @@ fn judge(snapshot: &ClientSnapshot, table: Option<&ResourceTable>, name: &Name, 
     let entry = table.and_then(|table| table.get(name));
     let is_present = entry.is_some_and(|entry| matches!(entry.presence, Presence::Present(_)));
     let gone = match entry {
-        Some(entry) => table.is_some_and(|table| table.is_absent_by_evidence(entry)),
+        Some(entry) => table.is_some_and(|table| table.coverage().is_absent_by_evidence(entry)),
         None => snapshot.books().claims.is_absent(Class::Wildcard, name, table),
     };
-    let exists = table.is_some_and(|table| table.is_unreadable(name)); // UP-25: what the client has of it stays
+    let exists = table.is_some_and(|table| table.coverage().is_unreadable(name)); // UP-25: what the client has of it stays
     let is_closed = !snapshot.allows(name); // that takes no evidence
     if snapshot.books().names.contains(name) || is_present && whole && !is_closed {
         Judgement::Kept
@@ -260,7 +260,7 @@ pub(super) fn is_end_due(snapshot: &ClientSnapshot) -> bool {
     let client = snapshot.view().client;
     let marks = client.relay && client.variant == Variant::Delta;
     let Some((wildcard, table)) = snapshot.wildcard().filter(|(wildcard, table)| {
-        marks && wildcard.removals_sent().is_some() && !wildcard.is_marked_complete() && table.is_readable()
+        marks && wildcard.removals_sent().is_some() && !wildcard.is_marked_complete() && table.coverage().is_readable()
     }) else {
         return false;
     };

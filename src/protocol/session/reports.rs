@@ -16,7 +16,7 @@ use super::subscription::{Subscription, Subscriptions};
 use super::wildcard::Wildcard;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::options::SessionOptions;
-use crate::protocol::view::{Class, Completeness, Lookup, ResourceTable, Revision, Snapshot};
+use crate::protocol::view::{Class, Completeness, Lookup, Revision, Snapshot};
 use crate::xds::{Name, Type};
 
 /// What a session keeps, in numbers.
@@ -246,7 +246,7 @@ impl<'s> SessionReport<'s> {
         let of_type = |(kind, of): (&Type, &Subscription)| {
             let Books { names, wildcard, .. } = of.books();
             let table = wildcard.as_ref().and_then(|_| snapshot.resources(kind, Class::Wildcard));
-            table.map_or(0, ResourceTable::bytes) + bytes_of(names.keys(), names.len(), kind, snapshot)
+            table.map_or(0, |table| table.sums().bytes()) + bytes_of(names.keys(), names.len(), kind, snapshot)
         };
         self.subscriptions().map(of_type).sum()
     }
@@ -265,7 +265,7 @@ fn sent_collections<'a>(
 ) -> impl Iterator<Item = (&'a Name, Completeness)> {
     let table = state.resources(kind, Class::Named);
     let completeness = move |glob: &Name| {
-        table.and_then(|table| table.completeness_of(glob)).filter(|of| *of >= Completeness::Settled)
+        table.and_then(|table| table.collections().completeness_of(glob)).filter(|of| *of >= Completeness::Settled)
     };
     let by_glob = books.names.globs().filter_map(move |glob| Some((glob, completeness(glob)?)));
     // Claimed names, which the view does not know, do not count as unsent.
@@ -287,10 +287,10 @@ fn wildcard_bytes(books: &Books, kind: &Type, variant: Variant, snapshot: &Snaps
     }
     let complete = variant == Variant::Sotw && kind.info().full_state || wildcard.added() == Revision::ZERO;
     if complete {
-        return table.bytes();
+        return table.sums().bytes();
     }
     let some: Vec<usize> = additions.take(SAMPLE).collect();
-    if some.len() < SAMPLE { some.iter().sum() } else { table.bytes() }
+    if some.len() < SAMPLE { some.iter().sum() } else { table.sums().bytes() }
 }
 
 /// Returns about how many bytes the resources of these names have.

@@ -70,7 +70,7 @@ impl Stated {
 
     /// Whether the version is one that the set had.
     pub(super) fn is_past_version(&self, table: &ResourceTable) -> bool {
-        self.version.as_ref().is_some_and(|version| table.knows_version(version))
+        self.version.as_ref().is_some_and(|version| table.sums().knows_version(version))
     }
 }
 
@@ -267,7 +267,7 @@ fn is_absent(
     if absent.is_empty() {
         return false; // the usual case
     }
-    let is_back = class == Class::Wildcard && table.is_some_and(|table| table.is_unreadable(name));
+    let is_back = class == Class::Wildcard && table.is_some_and(|table| table.coverage().is_unreadable(name));
     let opening = table.map_or(Revision::ZERO, |table| table.opening_of(class, name));
     !is_back && absent.get(&(class, name.clone())).is_some_and(|answered| *answered > opening)
 }

@@ -135,8 +135,11 @@ impl Subscription {
         let by_name = self.books.names.keys().all(|name| {
             state.lookup(kind, Class::Named, name).is_unknown() && state.down.contains(&Authority::of(name))
         });
-        let cold =
-            || state.resources(kind, Class::Wildcard).is_none_or(|table| table.completeness == Completeness::Unknown);
+        let cold = || {
+            state
+                .resources(kind, Class::Wildcard)
+                .is_none_or(|table| table.coverage().completeness() == Completeness::Unknown)
+        };
         by_name && (self.books.wildcard.is_none() || cold() && state.down.contains(&Authority::TopLevel))
     }
 

@@ -329,7 +329,7 @@ impl Withheld {
     /// Returns those that need not be kept back any more, by what has become of them since the last call: a server has confirmed them, or it
     /// has removed what the client does not hold. What is not present is forgotten.
     fn take_free(&mut self, table: &ResourceTable) -> BTreeSet<Name> {
-        let looked = Some((table.loaded_from_disk(), table.removed_since()));
+        let looked = Some((table.sums().loaded_from_disk(), table.sums().removed_since()));
         if self.names.is_empty() || self.looked == looked {
             return BTreeSet::new();
         }

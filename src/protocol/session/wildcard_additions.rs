@@ -94,7 +94,7 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
             wildcard.record_passed(entry.changed);
         }
         if self.draft.bytes() > before {
-            self.draft.note(wildcard.carried(|| table.additions_received(from)));
+            self.draft.note(wildcard.carried(|| table.journal().additions_received(from)));
         }
         if exhausted {
             let sent_before = |entry: &Entry| client.ttl && entry.changed <= from;
@@ -153,7 +153,7 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
                 draft.warm(resource, first);
                 last = entry.changed;
             }
-            draft.into_batch(cut.then_some(last), table.additions_received(added))
+            draft.into_batch(cut.then_some(last), table.journal().additions_received(added))
         });
         self.draft.note(wildcard.carried(|| batch.oldest_change));
         wildcard.record_batch(batch.cut_after, state.revision);

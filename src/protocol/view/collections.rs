@@ -1,7 +1,7 @@
 //! The subscribed collections: the members of each, and how much of it is known.
 //!
 //! A member is an entry of its table like any other. Kept here is only which collection it belongs to, and only for subscribed
-//! globs.
+//! globs; of the others, only the names that are present.
 
 use std::ops::Bound::{Included, Unbounded};
 
@@ -10,15 +10,17 @@ use rpds::{HashTrieMapSync, RedBlackTreeSetSync};
 use super::keys::Revision;
 use super::update::Completeness;
 use crate::protocol::visits::visit;
-use crate::xds::Name;
+use crate::xds::{Name, Xdstp};
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Collections {
+pub struct Collections {
     followed: HashTrieMapSync<Name, Collection>,
+    /// The new-style names of present resources, so that the members of a collection are found together.
+    in_folders: RedBlackTreeSetSync<Name>,
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Collection {
+pub(crate) struct Collection {
     members: RedBlackTreeSetSync<Name>,
     pub(crate) completeness: Completeness,
     /// A member has expired since upstream last sent something of the collection.
@@ -41,13 +43,25 @@ impl Collections {
         self.followed.get(glob)
     }
 
+    /// How much is known of a collection, if it is followed.
+    pub fn completeness_of(&self, glob: &Name) -> Option<Completeness> {
+        self.get(glob).map(|collection| collection.completeness)
+    }
+
+    /// Returns the opening of the collection that a name belongs to.
+    pub(crate) fn opening_of(&self, member: &Name) -> Revision {
+        let collection = member.collection().and_then(|glob| self.get(&glob));
+        collection.map_or(Revision::ZERO, |of| of.opening)
+    }
+
     /// Begins to follow a collection, starting with its present members. Returns whether it is new.
-    pub(crate) fn begin(&mut self, glob: &Name, here: &RedBlackTreeSetSync<Name>) -> bool {
+    pub(crate) fn begin(&mut self, glob: &Name) -> bool {
         if self.followed.contains_key(glob) {
             return false;
         }
         let mut collection = Collection::default();
-        let near = here
+        let near = self
+            .in_folders
             .range::<str, _>((Included(glob.folder()), Unbounded))
             .take_while(|name| name.as_str().starts_with(glob.folder()));
         for name in near.inspect(|_| visit()).filter(|name| name.collection().as_ref() == Some(glob)) {
@@ -72,6 +86,11 @@ impl Collections {
 
     /// Records that a resource is present, or no longer.
     pub(crate) fn note(&mut self, name: &Name, here: bool) {
+        match here {
+            true if !Xdstp::is_new_style(name.as_str()) => {}
+            true => self.in_folders.insert_mut(name.clone()),
+            false => drop(self.in_folders.remove_mut(name)),
+        }
         if self.followed.is_empty() {
             return; // most types have none, and a look-up costs time
         }

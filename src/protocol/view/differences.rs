@@ -35,7 +35,7 @@ impl Differences {
         let present =
             sent.iter().filter(|resource| entry(resource).is_some_and(|entry| entry.resource().is_some())).count();
         let vanished: Vec<Name> = match retain {
-            Retain::These(names) if table.is_some_and(|table| table.present() != present) => {
+            Retain::These(names) if table.is_some_and(|table| table.journal().present() != present) => {
                 let here: BTreeSet<&Name> = sent.iter().map(|resource| &resource.name).chain(names).collect();
                 let names = table.into_iter().flat_map(|table| table.present_names());
                 names.filter(|name| !here.contains(name)).cloned().collect()

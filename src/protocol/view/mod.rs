@@ -255,10 +255,10 @@ impl View {
     /// Notifies a session that subscribes to a collection of the members.
     fn mark_members(&mut self, session: SessionId, kind: &Type, glob: &Name) {
         let table = self.tables.table_made_at(self.publication.revision(), kind, Class::Named);
-        if table.collect(glob) {
+        if table.collections_mut().begin(glob) {
             self.publication.note_difference();
         }
-        let members = table.collection(glob).into_iter().flat_map(|of| of.members());
+        let members = table.collections().get(glob).into_iter().flat_map(|of| of.members());
         let revision = |name: &Name| table.get(name).map(|entry| entry.changed);
         let mark = |name: &Name| {
             Some(NameChanged { kind: kind.clone(), name: name.clone(), revision: revision(name)?, claimed: None })

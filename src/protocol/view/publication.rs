@@ -130,9 +130,9 @@ impl Publication {
     pub(super) fn publish(&mut self, tables: &mut Tables, interest: &Interest, options: &ViewOptions) -> Notifications {
         for (kind, received) in std::mem::take(&mut self.changed_wildcards) {
             if let Some(table) = tables.table_mut(&kind, Class::Wildcard) {
-                table.remember_version(options);
+                table.sums_mut().remember_version(options);
                 if let Some(received) = received {
-                    table.note_received(self.published.revision, self.revision, received);
+                    table.journal_mut().note_received(self.published.revision, self.revision, received);
                 }
             }
             interest.wildcard_sessions(&kind).for_each(|session| self.wake(session));
@@ -154,7 +154,7 @@ impl Publication {
 
     fn replace_snapshot(&mut self, tables: &Tables, options: &ViewOptions) {
         debug_assert!(
-            tables.all().all(|(_, table)| table.newest() <= self.revision),
+            tables.all().all(|(_, table)| table.journal().newest() <= self.revision),
             "a change later than the snapshot"
         );
         let (down, receipts) = (self.down.clone(), self.receipts.clone());

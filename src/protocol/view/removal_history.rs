@@ -41,7 +41,7 @@ impl RemovalHistory {
         options: &ViewOptions,
         now: Moment,
     ) -> bool {
-        sets.retain(|set| set.removal_bytes() > 0);
+        sets.retain(|set| set.journal().removal_bytes() > 0);
         match is_reachable {
             true => self.clock.start(now),
             false => self.clock.stop(self.looked), // it is away since then, or earlier
@@ -54,18 +54,18 @@ impl RemovalHistory {
         let old = self.note(published, options, now);
         let before = self.forgotten;
         for set in &mut sets {
-            while set.oldest_removal().is_some_and(|oldest| oldest <= old) {
+            while set.journal().oldest_removal().is_some_and(|oldest| oldest <= old) {
                 set.forget_oldest_removal();
                 self.forgotten.by_age += 1;
             }
         }
-        let mut bytes: usize = sets.iter().map(|set| set.removal_bytes()).sum();
+        let mut bytes: usize = sets.iter().map(|set| set.journal().removal_bytes()).sum();
         while bytes > options.history_bytes {
-            let oldest = sets.iter_mut().filter_map(|set| Some((set.oldest_removal()?, set)));
+            let oldest = sets.iter_mut().filter_map(|set| Some((set.journal().oldest_removal()?, set)));
             let Some((_, set)) = oldest.min_by_key(|(at, _)| *at).filter(|(at, _)| *at <= published) else { break };
-            bytes -= set.removal_bytes();
+            bytes -= set.journal().removal_bytes();
             set.forget_oldest_removal();
-            bytes += set.removal_bytes();
+            bytes += set.journal().removal_bytes();
             self.forgotten.by_bytes += 1;
         }
         self.forgotten != before

@@ -1,29 +1,36 @@
 //! The resources of one type and interest class, each with the revision of its last change.
 //!
-//! Owns the journal: each entry once, at its last change, absence included. Its maps are persistent, so a clone is cheap and a
-//! published snapshot stays as it was.
-//! Invariant: a name that is present or absent is in exactly one of the two journals, at the revision of its entry.
+//! Owns the entries: each name once, absence included. Applies changes to them, which its parts record and count. All maps are persistent,
+//! so a clone is cheap and a published snapshot stays as it was.
+//! Invariant: a name that is present or absent is in exactly one list of the journal, at the revision of its entry.
 
+mod coverage;
 mod entry;
-mod removal;
-mod upsert;
+mod expirations;
+mod journal;
+mod sums;
+mod tombstone_bodies;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) use entry::Entry;
 pub use entry::{AbsenceEvidence, Presence};
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound::{Excluded, Unbounded};
-use std::sync::Arc;
+use rpds::HashTrieMapSync;
 
-use rpds::{HashTrieMapSync, QueueSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
-
-use super::collections::{Collection, Collections};
+use self::coverage::Coverage;
+use self::entry::PresenceHistory;
+use self::expirations::Expirations;
+use self::journal::Journal;
+use self::sums::Sums;
+use self::tombstone_bodies::TombstoneBodies;
+use super::collections::Collections;
 use super::keys::{Class, Revision};
-use super::receipts::Receipts;
-use super::update::Completeness;
+use super::options::ViewOptions;
+use super::update::{Evidence, NamedError, Origin};
 use crate::protocol::moment::{Moment, earliest};
-use crate::protocol::view::options::ViewOptions;
 use crate::protocol::visits::visit;
-use crate::xds::{Name, Resource, SetVersion};
+use crate::xds::{Name, Resource};
 
 /// The result of applying a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,65 +46,56 @@ pub(crate) enum Applied {
 #[derive(Debug, Clone, Default)]
 pub struct ResourceTable {
     entries: HashTrieMapSync<Name, Entry>,
-    additions: RedBlackTreeMapSync<Revision, Name>,
-    removals: RedBlackTreeMapSync<Revision, Name>,
-    /// Resources whose TTL was extended since their last change, by the revision of that.
-    refreshes: RedBlackTreeMapSync<Revision, Name>,
-    expirations: RedBlackTreeMapSync<(Moment, Name), ()>,
-    content: SetVersion,
-    full: SetVersion,
-    /// The length of all present bodies.
-    bytes: usize,
-    pub completeness: Completeness,
-    /// Its stream or server was lost since it last said something of the set: more of it will not come until the next opening.
-    is_cut: bool,
-    /// A resource has expired since upstream last sent something of the set.
-    pub(super) has_expired: bool,
-    pub(super) collections: Collections,
-    /// The new-style names of present resources, so that the members of a collection are found together.
-    in_folders: RedBlackTreeSetSync<Name>,
-    /// Removals up to here are forgotten.
-    horizon: Revision,
-    /// Removals since then were reported on the present opening: evidence also for clients that connected since.
-    evidence_from: Revision,
-    /// Earlier versions of the table, the last one last, of bodies and of everything: a client that states one holds nothing
-    /// else.
-    past: Arc<Vec<(SetVersion, SetVersion)>>,
-    /// Names of resources that could not be read and have no cached value.
-    unreadable: Arc<BTreeSet<Name>>,
-    /// Tombstones that still have a body, oldest first.
-    bodies: QueueSync<TombstoneBody>,
-    body_bytes: usize,
-    /// What the removed names take, without bodies.
-    removal_bytes: usize,
-    /// How many of what is present came from each server, by its place in the plan.
-    by_server: Arc<BTreeMap<u16, usize>>,
-    /// How often a server gave what another one had given.
-    reattributed: u64,
-    /// When something was last given.
-    given: Moment,
-    /// How many of what is present were loaded from disk, and not confirmed by a server since.
-    from_disk: usize,
-    /// How many of those a server has removed since. They stay for now.
-    removed_since: usize,
-    /// How many of what is present no later client may be sent from a cache.
-    pub(super) uncacheable: usize,
-    /// When something present was last forgotten without a tombstone, or the table was made.
-    forgotten_at: Revision,
-    /// The publications with additions, and those with removals. Only kept for `*`.
-    added: Receipts,
-    removed: Receipts,
-}
-
-#[derive(Debug, Clone)]
-struct TombstoneBody {
-    name: Name,
-    revision: Revision,
-    at: Moment,
-    bytes: usize,
+    journal: Journal,
+    sums: Sums,
+    coverage: Coverage,
+    collections: Collections,
+    expirations: Expirations,
+    bodies: TombstoneBodies,
 }
 
 impl ResourceTable {
+    /// Returns an empty table, made at a revision.
+    pub(super) fn empty_at(made: Revision, horizon: Revision) -> Self {
+        Self { journal: Journal::empty_at(made, horizon), ..Self::default() }
+    }
+
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    pub(super) fn journal_mut(&mut self) -> &mut Journal {
+        &mut self.journal
+    }
+
+    pub(crate) fn sums(&self) -> &Sums {
+        &self.sums
+    }
+
+    pub(super) fn sums_mut(&mut self) -> &mut Sums {
+        &mut self.sums
+    }
+
+    pub fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
+    pub(super) fn coverage_mut(&mut self) -> &mut Coverage {
+        &mut self.coverage
+    }
+
+    pub fn collections(&self) -> &Collections {
+        &self.collections
+    }
+
+    pub(super) fn collections_mut(&mut self) -> &mut Collections {
+        &mut self.collections
+    }
+
+    pub(crate) fn expirations(&self) -> &Expirations {
+        &self.expirations
+    }
+
     pub fn get(&self, name: &Name) -> Option<&Entry> {
         self.entries.get(name)
     }
@@ -108,104 +106,36 @@ impl ResourceTable {
 
     /// Returns the present resources that changed after a revision, in the order of change.
     pub fn additions(&self, after: Revision) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
-        changes_after(&self.additions, after).filter_map(|name| {
-            let entry = self.entries.get(name)?;
-            match &entry.presence {
-                Presence::Present(resource) => Some((entry, resource)),
-                Presence::Absent(_) | Presence::Unknown => None,
-            }
-        })
+        self.changed_since(after).filter_map(|(_, entry)| Some((entry, entry.resource()?)))
     }
 
     /// Returns the present resources whose TTL was extended after a revision.
     pub(crate) fn refreshes(&self, after: Revision) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
-        changes_after(&self.refreshes, after).filter_map(|name| {
-            let entry = self.entries.get(name)?;
-            match &entry.presence {
-                Presence::Present(resource) => Some((entry, resource)),
-                Presence::Absent(_) | Presence::Unknown => None,
-            }
-        })
+        self.refreshed_since(after).filter_map(|(_, entry)| Some((entry, entry.resource()?)))
     }
 
     /// Returns the names of present resources that changed after a revision, in the order of change.
     pub(crate) fn changed_since(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
-        changes_after(&self.additions, after).filter_map(|name| Some((name, self.entries.get(name)?)))
+        self.journal.additions(after).filter_map(|name| Some((name, self.entries.get(name)?)))
     }
 
     /// Returns the names of present resources whose TTL was extended after a revision.
     pub(crate) fn refreshed_since(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
-        changes_after(&self.refreshes, after).filter_map(|name| Some((name, self.entries.get(name)?)))
-    }
-
-    /// Returns the revision of the last addition or removal.
-    pub(super) fn newest(&self) -> Revision {
-        let newest = |journal: &RedBlackTreeMapSync<Revision, Name>| journal.last().map(|(revision, _)| *revision);
-        newest(&self.additions).max(newest(&self.removals)).unwrap_or_default()
-    }
-
-    /// Returns the servers that gave what is present, by their places in the plan.
-    pub(crate) fn servers(&self) -> impl Iterator<Item = u16> {
-        self.by_server.keys().copied()
+        self.journal.refreshes(after).filter_map(|name| Some((name, self.entries.get(name)?)))
     }
 
     /// Returns the names that were removed after a revision, in the order of removal.
     pub(crate) fn removals(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
-        changes_after(&self.removals, after).filter_map(|name| Some((name, self.entries.get(name)?)))
+        self.journal.removals(after).filter_map(|name| Some((name, self.entries.get(name)?)))
     }
 
-    /// Records a publication: the last one was at a revision, and its oldest change was received then.
-    pub(super) fn note_received(&mut self, last: Revision, revision: Revision, received: Moment) {
-        let is_new = |journal: &RedBlackTreeMapSync<Revision, Name>| journal.last().is_some_and(|(at, _)| *at > last);
-        if is_new(&self.additions) {
-            self.added.note(revision, received);
-        }
-        if is_new(&self.removals) {
-            self.removed.note(revision, received);
-        }
-    }
-
-    /// Returns when the oldest change was received that added something after a revision.
-    pub(crate) fn additions_received(&self, after: Revision) -> Option<Moment> {
-        self.added.oldest_after(after)
-    }
-
-    /// Returns what the remembered removals take in memory, without bodies.
-    pub(crate) fn removal_bytes(&self) -> usize {
-        self.removal_bytes
-    }
-
-    /// Returns when the oldest removal after a revision was received.
-    pub(crate) fn removals_received(&self, after: Revision) -> Option<Moment> {
-        self.removed.oldest_after(after)
-    }
-
-    /// Returns the version of everything present: of bodies alone, or of all that a delta client sees (I5).
-    pub(crate) fn version(&self, full: bool) -> SetVersion {
-        if full { self.full } else { self.content }
-    }
-
-    /// Returns the removal horizon: a session that was sent removals only up to an earlier revision has missed some.
-    pub(crate) fn horizon(&self) -> Revision {
-        self.horizon
-    }
-
-    /// Returns the length of all present bodies.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Whether any resource has a TTL.
-    pub(crate) fn is_mortal(&self) -> bool {
-        !self.expirations.is_empty()
+    /// Returns what is present and was given by its server since then.
+    pub(crate) fn given_since(&self, since: Moment) -> impl Iterator<Item = (&Name, &Entry)> {
+        self.entries().filter(move |(_, entry)| entry.resource().is_some() && entry.since >= since)
     }
 
     pub(crate) fn present_names(&self) -> impl Iterator<Item = &Name> {
-        self.additions.values().inspect(|_| visit())
-    }
-
-    pub(super) fn present(&self) -> usize {
-        self.additions.size()
+        self.journal.present_names()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -216,108 +146,231 @@ impl ResourceTable {
         self.entries.is_empty() && self.collections.is_empty()
     }
 
-    /// Whether the table has had this version: then a client that states it holds only resources that are present, or were
-    /// removed by evidence.
-    pub(crate) fn knows_version(&self, version: &str) -> bool {
-        let known = |(bodies, all): &(SetVersion, SetVersion)| {
-            [bodies, all].into_iter().any(|known| known.to_string() == version)
-        };
-        known(&(self.content, self.full)) || self.past.iter().rev().any(known)
-    }
-
-    /// Whether the set of everything that a delta client sees has had this sum.
-    pub(crate) fn knows_sum(&self, sum: SetVersion) -> bool {
-        self.full == sum || self.past.iter().any(|(_, all)| *all == sum)
-    }
-
-    /// Whether everything that left since a revision is among the removals: nothing was forgotten meanwhile.
-    pub(crate) fn remembers_since(&self, revision: Revision, forgotten_at: Revision) -> bool {
-        self.forgotten_at == forgotten_at && self.horizon <= revision
-    }
-
-    /// Returns when something present was last forgotten without a tombstone.
-    pub(crate) fn forgotten_at(&self) -> Revision {
-        self.forgotten_at
-    }
-
-    /// Whether a resource has expired since upstream last sent something of the set.
-    pub(crate) fn has_expired(&self) -> bool {
-        self.has_expired
-    }
-
-    /// Returns the remembered versions, the last one last.
-    pub(crate) fn past_versions(&self) -> &[(SetVersion, SetVersion)] {
-        &self.past
-    }
-
-    /// Remembers versions that an earlier process gave out.
-    pub(super) fn restore_past_versions(&mut self, past: Vec<(SetVersion, SetVersion)>) {
-        self.past = past.into();
-    }
-
-    /// Remembers the version that is published.
-    pub(super) fn remember_version(&mut self, options: &ViewOptions) {
-        let version = (self.content, self.full);
-        if self.past.last() != Some(&version) {
-            let past = Arc::make_mut(&mut self.past);
-            past.retain(|known| *known != version);
-            past.push(version);
-            past.drain(..past.len().saturating_sub(options.past_versions));
-        }
-    }
-
-    /// Whether every resource of the set could be read or has a cached value.
-    pub fn is_readable(&self) -> bool {
-        self.unreadable.is_empty()
-    }
-
-    /// Whether the server has sent something under a name that could not be read, and nothing is cached of it: it exists.
-    pub(crate) fn is_unreadable(&self, name: &Name) -> bool {
-        self.unreadable.contains(name)
-    }
-
-    pub(super) fn set_unreadable(&mut self, names: BTreeSet<Name>) -> bool {
-        let changed = *self.unreadable != names;
-        if changed {
-            self.unreadable = Arc::new(names);
-        }
-        changed
-    }
-
-    /// Another server has become active, or the same one was opened again: earlier removals are no evidence for clients that
-    /// connect later.
-    pub(super) fn interrupt(&mut self, at: Revision) {
-        self.evidence_from = at;
-        self.is_cut = true;
-    }
-
-    /// The server has said something of the set.
-    pub(super) fn resume(&mut self) {
-        self.is_cut = false;
-    }
-
-    /// Whether something of the set has come and no more will for now, since its stream is lost: nobody needs to wait for its quiet.
-    pub(crate) fn is_cut_short(&self) -> bool {
-        self.is_cut && self.completeness > Completeness::Unknown
+    pub(super) fn next_deadline(&self, options: &ViewOptions) -> Option<Moment> {
+        earliest(self.expirations.next_deadline(), self.bodies.next_deadline(options))
     }
 
     /// Returns the opening of what a name belongs to: of `*`, or of its collection.
     pub(crate) fn opening_of(&self, class: Class, name: &Name) -> Revision {
         match class {
-            Class::Wildcard => self.evidence_from,
-            Class::Named => {
-                let collection = name.collection().and_then(|glob| self.collection(&glob));
-                collection.map_or(Revision::ZERO, |of| of.opening)
+            Class::Wildcard => self.coverage.opening(),
+            Class::Named => self.collections.opening_of(name),
+        }
+    }
+
+    /// Applies a resource. The result is a change if a client can see a difference (I5). The TTL is no part of that.
+    pub(crate) fn set(
+        &mut self,
+        class: Class,
+        name: Name,
+        resource: Arc<Resource>,
+        source: Origin,
+        revision: Revision,
+        now: Moment,
+    ) -> Applied {
+        self.sums.note_given(now);
+        let before = self.entries.get(&name);
+        if let Some(entry) = before
+            && let Some(held) = entry.resource().filter(|held| held.full == resource.full)
+        {
+            if entry.origin != source {
+                // The same from another server: only the origin changes (FB-24).
+                let before = entry.origin;
+                let entry = Entry { origin: source, since: now, ..entry.clone() };
+                self.sums.change_origin(before, source);
+                self.entries.insert_mut(name.clone(), entry);
+                return match self.set(class, name, resource, source, revision, now) {
+                    Applied::Unchanged if before.from_disk => Applied::Refreshed,
+                    Applied::Unchanged if before.server != source.server => Applied::Reattributed,
+                    applied => applied,
+                };
+            }
+            // A do-not-cache resource is sent again to the clients that wait for it (XLAT-29), and a resource whose error
+            // clients were sent has to be sent again to end the error.
+            let is_awaited = class == Class::Named && resource.do_not_cache();
+            if !is_awaited && entry.error.is_none() {
+                let mortal = held.ttl.is_some() || resource.ttl.is_some();
+                return if mortal { self.refresh(&name, resource.ttl, revision, now) } else { Applied::Unchanged };
+            }
+        }
+        let (history, body_changed) = match before {
+            Some(entry) => entry.continued_by(&resource, revision, self.journal.horizon()),
+            None => (PresenceHistory::beginning(revision), revision),
+        };
+        self.unindex(&name);
+        self.sums.add(&name, &resource, source);
+        self.journal.add(&name, revision);
+        self.collections.note(&name, true);
+        let expires = self.expirations.add(&name, resource.ttl, now);
+        let entry = Entry::new(Presence::Present(resource), history, revision, now);
+        self.entries.insert_mut(name, Entry { body_changed, expires, refreshed: revision, origin: source, ..entry });
+        Applied::Changed
+    }
+
+    /// Records that a server has spoken of a present resource that was loaded from disk. Returns whether that is new.
+    pub(crate) fn confirm(&mut self, name: &Name) -> bool {
+        self.note_spoken_of(name, |origin| Origin { from_disk: false, ..origin })
+    }
+
+    /// Records that a server has removed such a resource, which stays for now. Returns whether that is new.
+    pub(crate) fn note_removed_since(&mut self, name: &Name) -> bool {
+        self.note_spoken_of(name, |origin| Origin { is_removed: true, ..origin })
+    }
+
+    fn note_spoken_of(&mut self, name: &Name, change: impl FnOnce(Origin) -> Origin) -> bool {
+        let is_open = |entry: &&Entry| entry.resource().is_some() && entry.origin.from_disk && !entry.origin.is_removed;
+        let Some(entry) = self.entries.get(name).filter(is_open).cloned() else { return false };
+        let origin = change(entry.origin);
+        self.sums.change_origin(entry.origin, origin);
+        self.entries.insert_mut(name.clone(), Entry { origin, ..entry });
+        true
+    }
+
+    /// Confirms everything that is present.
+    pub(crate) fn confirm_all(&mut self) -> bool {
+        let any = self.sums.awaits_confirmation();
+        let names: Vec<_> = if any { self.present_names().cloned().collect() } else { Vec::new() };
+        for name in &names {
+            self.confirm(name);
+        }
+        any
+    }
+
+    /// Extends the TTL of a resource, as reported by upstream. The extension may come slightly after the expiry.
+    pub(crate) fn extend_ttl(
+        &mut self,
+        name: &Name,
+        ttl: Option<Duration>,
+        source: Origin,
+        revision: Revision,
+        now: Moment,
+    ) -> Applied {
+        match self.entries.get(name).map(|entry| entry.presence.clone()) {
+            Some(Presence::Absent(Some(last))) if last.ttl.is_some() => {
+                self.set(Class::Wildcard, name.clone(), Arc::new(last.with_ttl(ttl)), source, revision, now)
+            }
+            _ => self.refresh(name, ttl, revision, now),
+        }
+    }
+
+    /// Gives a present resource a new TTL, or none.
+    fn refresh(&mut self, name: &Name, ttl: Option<Duration>, revision: Revision, now: Moment) -> Applied {
+        let Some(entry) = self.entries.get(name).cloned() else { return Applied::Unchanged };
+        let Presence::Present(held) = &entry.presence else { return Applied::Unchanged };
+        self.expirations.remove(name, entry.expires);
+        let expires = self.expirations.add(name, ttl, now);
+        self.journal.refresh(name, entry.refreshed, revision);
+        let resource = if held.ttl == ttl { held.clone() } else { Arc::new(held.with_ttl(ttl)) };
+        let presence = Presence::Present(resource);
+        self.entries.insert_mut(name.clone(), Entry { presence, expires, refreshed: revision, ..entry });
+        Applied::Refreshed
+    }
+
+    /// Records an error of a name. Returns whether it is new.
+    pub(crate) fn set_error(&mut self, name: Name, error: Arc<NamedError>, revision: Revision, now: Moment) -> bool {
+        let unknown = || Entry::new(Presence::Unknown, PresenceHistory::beginning(revision), revision, now);
+        let entry = self.entries.get(&name).cloned().unwrap_or_else(unknown);
+        if entry.error.as_ref().is_some_and(|(_, known)| *known == error) {
+            return false;
+        }
+        self.entries.insert_mut(name, Entry { error: Some((revision, error)), ..entry });
+        true
+    }
+
+    /// Removes a resource. Returns whether it was present.
+    pub(crate) fn remove(&mut self, name: &Name, revision: Revision, now: Moment) -> bool {
+        let Some(Entry { history, presence: Presence::Present(last), .. }) = self.entries.get(name).cloned() else {
+            return false;
+        };
+        self.unindex(name);
+        self.bodies.add(name, &last, revision, now);
+        self.add_tombstone(name, Entry::tombstone(Some(last), history, revision, now));
+        true
+    }
+
+    /// Like [`Self::remove`]; a name that was never present is remembered as absent too.
+    pub(crate) fn set_absent(&mut self, name: &Name, word: Evidence, revision: Revision, now: Moment) -> bool {
+        let known = self.entries.get(name).filter(|entry| !matches!(entry.presence, Presence::Unknown));
+        match (known, word) {
+            // Clients hold it, and for them silence is not evidence.
+            (Some(entry), Evidence::Silence) if entry.resource().is_some() => false,
+            (Some(entry), Evidence::Reported) if entry.resource().is_some() => self.remove(name, revision, now),
+            (Some(entry), Evidence::Silence) => {
+                if entry.absence == AbsenceEvidence::Expired {
+                    self.set_absence(name, AbsenceEvidence::Silence);
+                }
+                false
+            }
+            (Some(entry), Evidence::Reported) => {
+                // It was absent, and now the evidence also counts for clients that hold it.
+                let news = !self.coverage.is_absent_by_evidence(entry);
+                // What is no news gets no revision of its own: it is not later than what was there.
+                let reported = if news { revision } else { entry.reported.max(revision.previous()) };
+                let entry = Entry { absence: AbsenceEvidence::Reported, reported, ..entry.clone() };
+                self.entries.insert_mut(name.clone(), entry);
+                news
+            }
+            (None, _) => {
+                let tombstone = Entry::tombstone(None, PresenceHistory::beginning(revision), revision, now);
+                self.add_tombstone(name, tombstone);
+                if word == Evidence::Silence {
+                    self.set_absence(name, AbsenceEvidence::Silence);
+                }
+                true
             }
         }
     }
 
-    /// Returns a revision that changes with each opening.
-    pub(crate) fn opening(&self) -> Revision {
-        self.evidence_from
+    /// Records that the last removal was an expiry, and not the server's.
+    pub(crate) fn record_expired(&mut self, name: &Name, glob: Option<&Name>) {
+        self.coverage.set_expired(true);
+        self.set_absence(name, AbsenceEvidence::Expired);
+        glob.into_iter().for_each(|glob| self.collections.set_expired(glob, true));
     }
 
-    /// Does the same as [`Self::interrupt`] for one name, or one collection.
+    fn set_absence(&mut self, name: &Name, absence: AbsenceEvidence) {
+        if let Some(entry) = self.entries.get(name).filter(|entry| entry.absence != absence).cloned() {
+            self.entries.insert_mut(name.clone(), Entry { absence, ..entry });
+        }
+    }
+
+    /// Forgets a name that no session subscribes to any more.
+    pub(crate) fn forget_at(&mut self, name: &Name, revision: Revision) {
+        self.journal.note_forgotten(revision);
+        self.forget(name);
+    }
+
+    /// Forgets all that is known of a name.
+    pub(crate) fn forget(&mut self, name: &Name) {
+        self.unindex(name);
+        self.entries.remove_mut(name);
+    }
+
+    /// Drops bodies of tombstones that are old or too many, or whose names are forgotten. Returns whether a new snapshot would differ.
+    pub(crate) fn trim_bodies(&mut self, now: Moment, options: &ViewOptions) -> bool {
+        let mut any = false;
+        while let Some(oldest) = self.bodies.take_surplus(self.journal.horizon(), now, options) {
+            any = true;
+            if let Some((name, entry)) = oldest.taken_out_of(&self.entries) {
+                self.entries.insert_mut(name, entry);
+            }
+        }
+        any
+    }
+
+    /// Forgets the oldest removal: a session that has not come so far has missed it.
+    pub(crate) fn forget_oldest_removal(&mut self) {
+        if let Some(name) = self.journal.pass_oldest_removal() {
+            self.forget(&name);
+        }
+    }
+
+    fn add_tombstone(&mut self, name: &Name, tombstone: Entry) {
+        self.journal.remove(name, tombstone.changed);
+        self.entries.insert_mut(name.clone(), tombstone);
+    }
+
+    /// Does the same as [`Coverage::interrupt`] for one name, or one collection.
     pub(super) fn interrupt_one(&mut self, name: &Name, at: Revision) {
         self.collections.interrupt(name, at);
         self.forget_evidence(name);
@@ -330,74 +383,17 @@ impl ResourceTable {
         }
     }
 
-    /// Whether there is evidence of its absence that also counts for a client that stated it.
-    pub fn is_absent_by_evidence(&self, entry: &Entry) -> bool {
-        let said = matches!(entry.presence, Presence::Absent(_)) && entry.absence == AbsenceEvidence::Reported;
-        said && entry.reported > self.evidence_from || entry.absence == AbsenceEvidence::Expired
-    }
-
-    /// How much is known of a collection, if it is followed.
-    pub fn completeness_of(&self, glob: &Name) -> Option<Completeness> {
-        self.collection(glob).map(|collection| collection.completeness)
-    }
-
-    pub(super) fn collection(&self, glob: &Name) -> Option<&Collection> {
-        self.collections.get(glob)
-    }
-
-    /// Follows a collection from here on. Returns whether it is new.
-    pub(super) fn collect(&mut self, glob: &Name) -> bool {
-        self.collections.begin(glob, &self.in_folders)
-    }
-
-    /// Returns an empty table, made at a revision.
-    pub(super) fn empty_at(made: Revision, horizon: Revision) -> Self {
-        Self { horizon, forgotten_at: made, ..Self::default() }
-    }
-
-    /// Returns how many of the present resources were loaded from disk, and not confirmed by a server since.
-    pub(crate) fn loaded_from_disk(&self) -> usize {
-        self.from_disk
-    }
-
-    /// Returns how many of those a server has removed since. They stay for now.
-    pub(crate) fn removed_since(&self) -> usize {
-        self.removed_since
-    }
-
-    /// Whether a server may still confirm something that was loaded from disk.
-    pub(crate) fn awaits_confirmation(&self) -> bool {
-        self.from_disk > self.removed_since
-    }
-
-    pub(super) fn next_deadline(&self, options: &ViewOptions) -> Option<Moment> {
-        let tombstone = self.bodies.peek().map(|oldest| oldest.at + options.tombstone_age);
-        let death = self.expirations.first().map(|((at, _), ())| *at);
-        earliest(death, tombstone)
-    }
-
-    /// Returns how often a server gave what another one had given. That is no change of a resource.
-    pub(crate) fn reattributed(&self) -> u64 {
-        self.reattributed
-    }
-
-    /// Returns when something was last given. What is given or attributed later has a later `since`, or this one.
-    pub(crate) fn given(&self) -> Moment {
-        self.given
-    }
-
-    /// Returns what is present and was given by its server since then.
-    pub(crate) fn given_since(&self, since: Moment) -> impl Iterator<Item = (&Name, &Entry)> {
-        self.entries().filter(move |(_, entry)| entry.resource().is_some() && entry.since >= since)
-    }
-
-    /// Returns how many of the present resources came from each server, by its place in the plan.
-    pub(super) fn by_server(&self) -> &BTreeMap<u16, usize> {
-        &self.by_server
+    /// Removes a name from the journal and from the sums, before its entry is replaced.
+    fn unindex(&mut self, name: &Name) {
+        let Some(entry) = self.entries.get(name).cloned() else { return };
+        self.journal.take_out(name, &entry);
+        if let Some(held) = entry.resource() {
+            self.collections.note(name, false);
+            self.sums.remove(name, held, entry.origin);
+            self.expirations.remove(name, entry.expires);
+        }
     }
 }
 
-/// Returns the names in a journal after a revision, in the order of change.
-fn changes_after(journal: &RedBlackTreeMapSync<Revision, Name>, after: Revision) -> impl Iterator<Item = &Name> {
-    journal.range((Excluded(after), Unbounded)).map(|(_, name)| name).inspect(|_| visit())
-}
+#[cfg(test)]
+mod tests;

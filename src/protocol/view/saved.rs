@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::table_writer::TableWriter;
-use super::{Class, Completeness, Entry, Origin, ResourceTable, Selector, Snapshot};
+use super::{Class, Completeness, Entry, Origin, ResourceTable, Selector};
 use crate::protocol::moment::Moment;
 use crate::xds::{Name, Resource, SetVersion, Type};
 
@@ -39,31 +39,9 @@ pub struct SavedResource {
     pub rank: u8,
 }
 
-impl ResourceTable {
-    /// Whether the present resources may be given to clients of a later process: a set that was never settled may be a part of one, and one
-    /// with resources that are not to be cached would lack those.
-    pub(crate) fn may_be_saved(&self, class: Class) -> bool {
-        class == Class::Named || self.completeness >= Completeness::Settled && self.uncacheable == 0
-    }
-
-    /// Returns the collections whose members are all known.
-    pub(crate) fn settled_collections(&self) -> impl Iterator<Item = &Name> {
-        self.collections.settled()
-    }
-}
-
-impl Entry {
-    /// Returns the resource, if clients of a later process may be given it.
-    pub(crate) fn to_save(&self) -> Option<&Arc<Resource>> {
-        self.resource().filter(|resource| !resource.do_not_cache())
-    }
-}
-
-impl Snapshot {
-    /// Returns everything that may be put back into a later view, for callers that save all of it at once. A resource that expires has what
-    /// is left of its time.
-    pub fn to_save(&self, now: Moment) -> Vec<SavedSet> {
-        let tables = self.tables().filter(|(_, class, table)| table.may_be_saved(*class));
+impl SavedSet {
+    /// Returns what of a table may be put back into a later view, if anything is. A resource that expires has what is left of its time.
+    pub(super) fn of(kind: &Type, class: Class, table: &ResourceTable, now: Moment) -> Option<Self> {
         let saved = |(key, entry): (&Name, &Entry)| {
             let Origin { server, rank, .. } = entry.origin;
             let resource = entry.to_save()?;
@@ -73,19 +51,23 @@ impl Snapshot {
             };
             Some(SavedResource { key: key.clone(), resource, server, rank })
         };
-        let set = |(kind, class, table): (&Type, Class, &ResourceTable)| SavedSet {
+        Self::can_be_of(class, table).then(|| Self {
             kind: kind.clone(),
             class,
-            settled: table.settled_collections().cloned().collect(),
-            past: table.past_versions().to_vec(),
-            has_expired: table.has_expired,
+            settled: table.collections().settled().cloned().collect(),
+            past: table.sums().past_versions().to_vec(),
+            has_expired: table.coverage().has_expired(),
             resources: table.entries().filter_map(saved).collect(),
-        };
-        tables.map(set).collect()
+        })
     }
-}
 
-impl SavedSet {
+    /// Whether the present resources may be given to clients of a later process: a set that was never settled may be a part of one, and one
+    /// with resources that are not to be cached would lack those.
+    pub(crate) fn can_be_of(class: Class, table: &ResourceTable) -> bool {
+        let is_settled = || table.coverage().completeness() >= Completeness::Settled;
+        class == Class::Named || is_settled() && table.sums().uncacheable() == 0
+    }
+
     /// Requests what was in it, so that its interest is there before the resources are.
     pub(super) fn expect(&self, until: Moment, to: &mut TableWriter) {
         let kind = &self.kind;

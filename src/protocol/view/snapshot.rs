@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::keys::{Class, Revision};
 use super::receipts::Receipts;
 use super::resource_table::{Presence, ResourceTable};
+use super::saved::SavedSet;
 use super::tables::Tables;
 use super::update::NamedError;
 use crate::protocol::moment::Moment;
@@ -69,7 +70,7 @@ impl Snapshot {
     /// Returns the removal horizon of a wildcard session: one that was sent removals only up to an earlier revision has missed
     /// some. Without a set, this is when a set was last forgotten.
     pub(crate) fn horizon(&self, kind: &Type) -> Revision {
-        self.resources(kind, Class::Wildcard).map_or(self.forgotten, ResourceTable::horizon)
+        self.resources(kind, Class::Wildcard).map_or(self.forgotten, |table| table.journal().horizon())
     }
 
     /// Whether so much was removed that the oldest removals may be forgotten soon: whoever can be sent them had better be.
@@ -77,9 +78,14 @@ impl Snapshot {
         self.forgets_soon
     }
 
+    /// Returns everything that may be put back into a later view, for callers that save all of it at once.
+    pub fn to_save(&self, now: Moment) -> Vec<SavedSet> {
+        self.tables().filter_map(|(kind, class, table)| SavedSet::of(kind, class, table, now)).collect()
+    }
+
     /// Returns how often a server gave what another one had given. Snapshots that differ in that alone have one revision.
     pub(crate) fn reattributed(&self) -> u64 {
-        self.tables().map(|(_, _, table)| table.reattributed()).sum()
+        self.tables().map(|(_, _, table)| table.sums().reattributed()).sum()
     }
 
     pub(crate) fn forgotten(&self) -> Revision {
@@ -261,7 +267,8 @@ mod tests {
         let short = resource(&kind, &BodyStore::default(), "1", Some(Duration::from_secs(1)));
         view.apply(upsert(&kind, &short), Moment::START);
         view.publish();
-        let has_expired = |view: &View| view.snapshot().resources(&kind, Class::Wildcard).unwrap().has_expired();
+        let has_expired =
+            |view: &View| view.snapshot().resources(&kind, Class::Wildcard).unwrap().coverage().has_expired();
         assert!(!has_expired(&view));
         view.on_time(Moment::START + Duration::from_secs(2));
         view.publish();

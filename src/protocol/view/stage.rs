@@ -7,7 +7,7 @@ use super::collections::Collection;
 use super::interest::Interest;
 use super::keys::{Class, Key, Selector, SetKey};
 use super::order::removals::DeferredRemovals;
-use super::resource_table::{Entry, ResourceTable};
+use super::resource_table::Entry;
 use super::tables::Tables;
 use super::update::{Origin, Update};
 use crate::protocol::moment::Moment;
@@ -165,7 +165,7 @@ impl<'a> Facts<'a> {
     pub(super) fn size_of(&self, (kind, of): &SetKey) -> usize {
         let class = class_of(of);
         let present = match of {
-            Selector::Wildcard => self.tables.table(kind, class).map_or(0, ResourceTable::present),
+            Selector::Wildcard => self.tables.table(kind, class).map_or(0, |table| table.journal().present()),
             Selector::Name(glob) => self.tables.collection(kind, glob).map_or(0, Collection::len),
         };
         let removed = self.removed.into_iter().flat_map(|removed| removed.names(kind, class)).filter(|name| match of {

@@ -227,10 +227,10 @@ impl<'a> TableWriter<'a> {
         let revision = self.publication.revision();
         match of {
             Selector::Wildcard => {
-                let table = self.table(kind, Class::Wildcard);
-                table.interrupt(revision);
-                table.set_unreadable(BTreeSet::new()); // the server sends it again, if it still exists
-                if table.is_cut_short() && table.completeness < Completeness::Settled {
+                let coverage = self.table(kind, Class::Wildcard).coverage_mut();
+                coverage.interrupt(revision);
+                coverage.set_unreadable(BTreeSet::new()); // the server sends it again, if it still exists
+                if coverage.is_cut_short() && coverage.completeness() < Completeness::Settled {
                     self.publication.wake_wildcard(kind); // who waited for its quiet waits no more
                 }
             }
@@ -244,7 +244,7 @@ impl<'a> TableWriter<'a> {
             self.table(kind, Class::Wildcard).forget_evidence(name);
             self.sought.forget_answer(kind, Class::Wildcard, name);
         }
-        if *of == Selector::Wildcard && self.table(kind, Class::Wildcard).set_unreadable(names) {
+        if *of == Selector::Wildcard && self.table(kind, Class::Wildcard).coverage_mut().set_unreadable(names) {
             self.note_wildcard_difference(kind);
         }
     }
@@ -254,10 +254,10 @@ impl<'a> TableWriter<'a> {
         match of {
             Selector::Wildcard => {
                 let table = self.table(kind, Class::Wildcard);
-                table.has_expired = false;
-                table.resume();
+                table.coverage_mut().set_expired(false);
+                table.coverage_mut().resume();
             }
-            Selector::Name(glob) => self.table(kind, Class::Named).collections.set_expired(glob, false),
+            Selector::Name(glob) => self.table(kind, Class::Named).collections_mut().set_expired(glob, false),
         }
     }
 
@@ -271,12 +271,13 @@ impl<'a> TableWriter<'a> {
         match of {
             Selector::Wildcard => {
                 let table = self.table(kind, Class::Wildcard);
-                let before = table.completeness;
-                table.completeness = change(before);
-                let is_complete = table.completeness == Completeness::Complete;
+                let before = table.coverage().completeness();
+                let completeness = change(before);
+                table.coverage_mut().set_completeness(completeness);
+                let is_complete = completeness == Completeness::Complete;
                 // A server has spoken of all that it has: what is present beside that is no longer what an earlier process had.
                 let confirms = is_complete && table.confirm_all();
-                if table.completeness != before || confirms {
+                if completeness != before || confirms {
                     if is_complete {
                         self.sought.found_all(kind);
                     }
@@ -284,7 +285,7 @@ impl<'a> TableWriter<'a> {
                 }
             }
             Selector::Name(glob) => {
-                if self.table(kind, Class::Named).collections.update_completeness(glob, change) {
+                if self.table(kind, Class::Named).collections_mut().update_completeness(glob, change) {
                     self.publication.note_difference();
                     self.interest.sessions_of(kind, glob).for_each(|session| self.publication.wake(session));
                 }
@@ -299,7 +300,7 @@ impl<'a> TableWriter<'a> {
 
     /// Follows a collection from here on.
     pub(super) fn collect(&mut self, kind: &Type, glob: &Name) {
-        self.table(kind, Class::Named).collect(glob);
+        self.table(kind, Class::Named).collections_mut().begin(glob);
     }
 
     /// Remembers the versions that an earlier process gave out for a set, and whether a resource of it had expired.
@@ -311,8 +312,8 @@ impl<'a> TableWriter<'a> {
         has_expired: bool,
     ) {
         let table = self.table(kind, class);
-        table.restore_past_versions(past);
-        table.has_expired = has_expired;
+        table.sums_mut().restore_past_versions(past);
+        table.coverage_mut().set_expired(has_expired);
     }
 
     /// Forgets what a session of a set or of a name needed, after the last has left.
@@ -335,7 +336,7 @@ impl<'a> TableWriter<'a> {
 
     /// A collection goes with the members that nobody subscribes to by themselves.
     fn forget_name(&mut self, kind: &Type, name: &Name) {
-        let ended = self.table(kind, Class::Named).collections.end(name);
+        let ended = self.table(kind, Class::Named).collections_mut().end(name);
         let gone = ended.iter().flat_map(|_| self.tables.absent_names_under(kind, name));
         let here = ended.iter().flat_map(|of| of.members());
         let members = here.chain(gone).filter(|name| !self.interest.has_name(kind, name));

@@ -37,14 +37,16 @@ impl Tables {
 
     /// Returns a collection that is followed.
     pub(super) fn collection(&self, kind: &Type, glob: &Name) -> Option<&Collection> {
-        self.table(kind, Class::Named)?.collection(glob)
+        self.table(kind, Class::Named)?.collections().get(glob)
     }
 
     /// Returns the completeness of a set.
     pub(crate) fn completeness_of(&self, kind: &Type, of: &Selector) -> Completeness {
         let completeness = match of {
-            Selector::Wildcard => self.table(kind, Class::Wildcard).map(|table| table.completeness),
-            Selector::Name(glob) => self.table(kind, Class::Named).and_then(|table| table.completeness_of(glob)),
+            Selector::Wildcard => self.table(kind, Class::Wildcard).map(|table| table.coverage().completeness()),
+            Selector::Name(glob) => {
+                self.table(kind, Class::Named).and_then(|table| table.collections().completeness_of(glob))
+            }
         };
         completeness.unwrap_or_default()
     }
@@ -68,7 +70,7 @@ impl Tables {
     /// Returns how many resources of a type are cached, from wildcard or named subscriptions.
     pub fn held(&self, kind: &Type, wildcard: bool) -> usize {
         let class = if wildcard { Class::Wildcard } else { Class::Named };
-        self.table(kind, class).map_or(0, |table| table.present())
+        self.table(kind, class).map_or(0, |table| table.journal().present())
     }
 
     /// Returns how many names of a type have a named entry, including absent ones.
@@ -78,19 +80,19 @@ impl Tables {
 
     /// Returns how many resources are cached of each type and class, and the length of their bodies.
     pub(crate) fn sizes(&self) -> impl Iterator<Item = (&Type, usize, usize)> {
-        self.of.iter().map(|((kind, _), table)| (kind, table.present(), table.bytes()))
+        self.of.iter().map(|((kind, _), table)| (kind, table.journal().present(), table.sums().bytes()))
     }
 
     /// Returns what the remembered removals of sets take, without bodies.
     pub(crate) fn removal_bytes(&self) -> usize {
         let sets = self.of.iter().filter(|((_, class), _)| *class == Class::Wildcard);
-        sets.map(|(_, table)| table.removal_bytes()).sum()
+        sets.map(|(_, table)| table.journal().removal_bytes()).sum()
     }
 
     /// Returns how many cached resources came from each server, by its place in the plan.
     pub(crate) fn cached_by_server(&self) -> BTreeMap<u16, usize> {
         let mut sum = BTreeMap::new();
-        for (server, count) in self.of.values().flat_map(ResourceTable::by_server) {
+        for (server, count) in self.of.values().flat_map(|table| table.sums().by_server()) {
             *sum.entry(*server).or_default() += count;
         }
         sum
@@ -98,7 +100,7 @@ impl Tables {
 
     /// Returns how many of the present resources were loaded from disk, and not confirmed by a server since.
     pub fn loaded_from_disk(&self) -> usize {
-        self.of.values().map(|table| table.loaded_from_disk()).sum()
+        self.of.values().map(|table| table.sums().loaded_from_disk()).sum()
     }
 
     /// Returns the names of an authority that a server gave to an earlier process or configuration, and that no server has confirmed since. What
@@ -108,7 +110,7 @@ impl Tables {
         server: usize,
         authority: &Authority,
     ) -> impl Iterator<Item = (&Type, Class, &Name)> {
-        let tables = self.of.iter().filter(|(_, table)| table.loaded_from_disk() > 0);
+        let tables = self.of.iter().filter(|(_, table)| table.sums().loaded_from_disk() > 0);
         let names = tables.flat_map(|((kind, class), table)| {
             let restored = table.entries().filter(|(_, entry)| entry.resource().is_some() && entry.origin.from_disk);
             restored.map(move |(name, entry)| (kind, *class, name, usize::from(entry.origin.server)))
@@ -126,10 +128,11 @@ impl Tables {
 
     /// Returns what has expired.
     pub(super) fn expired(&self, now: Moment) -> Vec<Key> {
-        let of = |((kind, class), table): (&(Type, Class), &ResourceTable)| {
-            table.expired(now).into_iter().map(|name| (kind.clone(), *class, name)).collect::<Vec<_>>()
-        };
-        self.of.iter().flat_map(of).collect()
+        let mut expired = Vec::new();
+        for ((kind, class), table) in &self.of {
+            expired.extend(table.expirations().expired(now).map(|name| (kind.clone(), *class, name.clone())));
+        }
+        expired
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = (&(Type, Class), &ResourceTable)> {

@@ -138,7 +138,7 @@ fn what_an_earlier_opening_said_twice_is_no_evidence_on_the_next() {
 
 fn is_absent_by_evidence(world: &World, name: &Name) -> bool {
     let table = world.view.tables().table(&world.kind, Class::Wildcard).unwrap();
-    table.is_absent_by_evidence(table.get(name).unwrap())
+    table.coverage().is_absent_by_evidence(table.get(name).unwrap())
 }
 
 /// Otherwise the file of an earlier process keeps names that nobody subscribes to any more, and they are served after a restart.
@@ -155,5 +155,5 @@ fn a_table_that_is_made_again_does_not_remember_what_the_one_before_forgot() {
     world.view.on_time(Moment::START + Duration::from_secs(3600));
     assert!(world.view.tables().table(&kind, Class::Named).is_none());
     world.view.change_interest(SessionId(1), change(true), Moment::START);
-    assert!(!named(&world).remembers_since(revision, before.forgotten_at()));
+    assert!(!named(&world).journal().remembers_since(revision, before.journal().forgotten_at()));
 }

@@ -38,14 +38,13 @@ impl<'a> Wants<'a> {
     /// state. An expired resource is neither a value nor known absence, and the set that it was in is not cached.
     pub(crate) fn is_cached(self, kind: &Type, wanted: &Selector) -> bool {
         match wanted {
-            Selector::Wildcard => self
-                .tables
-                .table(kind, Class::Wildcard)
-                .is_some_and(|table| table.completeness >= Completeness::FirstResponse && !table.has_expired),
+            Selector::Wildcard => self.tables.table(kind, Class::Wildcard).is_some_and(|table| {
+                table.coverage().completeness() >= Completeness::FirstResponse && !table.coverage().has_expired()
+            }),
             Selector::Name(name) => self.tables.table(kind, Class::Named).is_some_and(|table| {
                 let known = |entry: &Entry| entry.absence != AbsenceEvidence::Expired || entry.error.is_some();
                 let whole = |of: &Collection| of.completeness >= Completeness::FirstResponse && !of.lapsed;
-                table.get(name).is_some_and(known) || table.collection(name).is_some_and(whole)
+                table.get(name).is_some_and(known) || table.collections().get(name).is_some_and(whole)
             }),
         }
     }
@@ -85,7 +84,7 @@ impl<'a> Wants<'a> {
                 };
                 let table = self.tables.table(&claim.kind, *class);
                 let known = table.and_then(|table| Some((table, table.get(name)?))).is_some_and(|(table, entry)| {
-                    matches!(entry.presence, Presence::Present(_)) || table.is_absent_by_evidence(entry)
+                    matches!(entry.presence, Presence::Present(_)) || table.coverage().is_absent_by_evidence(entry)
                 });
                 wanted && !known
             }

@@ -127,8 +127,9 @@ impl ViewMap {
     /// Returns how many views have something from disk that no server has confirmed, running or waiting for their first client.
     pub(super) fn loaded_from_disk(&self) -> usize {
         let published: Vec<_> = self.lock().running().map(|(_, view)| view.published.clone()).collect();
-        let is_from_disk =
-            |published: &&Arc<Published>| published.newest().tables().any(|(_, _, table)| table.loaded_from_disk() > 0);
+        let is_from_disk = |published: &&Arc<Published>| {
+            published.newest().tables().any(|(_, _, table)| table.sums().loaded_from_disk() > 0)
+        };
         published.iter().filter(is_from_disk).count() + self.waiting.len()
     }
 

@@ -102,7 +102,7 @@ impl ViewSeed {
             true => authorities_of(&sets),
             false => inherited.from_disk.answered.clone(),
         };
-        let is_from_disk = inherited.snapshot.tables().any(|(_, _, table)| table.loaded_from_disk() > 0);
+        let is_from_disk = inherited.snapshot.tables().any(|(_, _, table)| table.sums().loaded_from_disk() > 0);
         let age = inherited.from_disk.unheard().filter(|_| is_from_disk);
         let mut view = self.shared.empty_view();
         view.restore(sets, self.now + self.keep, self.now);

@@ -57,11 +57,41 @@ impl Entry {
         }
     }
 
+    /// Returns the entry of a name that is absent from now on.
+    pub(super) fn tombstone(
+        last: Option<Arc<Resource>>,
+        history: PresenceHistory,
+        revision: Revision,
+        now: Moment,
+    ) -> Self {
+        Self { reported: revision, ..Self::new(Presence::Absent(last), history, revision, now) }
+    }
+
     /// Returns the resource, if it is present.
     pub(crate) fn resource(&self) -> Option<&Arc<Resource>> {
         match &self.presence {
             Presence::Present(resource) => Some(resource),
             Presence::Absent(_) | Presence::Unknown => None,
+        }
+    }
+
+    /// Returns the resource, if clients of a later process may be given it.
+    pub(crate) fn to_save(&self) -> Option<&Arc<Resource>> {
+        self.resource().filter(|resource| !resource.do_not_cache())
+    }
+
+    /// Returns when the name was present, once this resource is given under it, and the last change of its body.
+    pub(super) fn continued_by(
+        &self,
+        given: &Resource,
+        revision: Revision,
+        horizon: Revision,
+    ) -> (PresenceHistory, Revision) {
+        match &self.presence {
+            Presence::Present(held) if held.content() == given.content() => (self.history.clone(), self.body_changed),
+            Presence::Present(_) => (self.history.clone(), revision),
+            Presence::Absent(_) => (self.history.again(self.changed, revision, horizon), revision),
+            Presence::Unknown => (PresenceHistory::beginning(revision), revision),
         }
     }
 
