@@ -13,7 +13,7 @@ use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::Variant;
 use weir::protocol::sources::{AuthorityPlan, Plan, ServerPlan, Sources, StreamId};
 use weir::protocol::upstream::Epoch;
-use weir::protocol::view::{Class, InterestChange, Lookup, Selector, SessionId, View};
+use weir::protocol::view::{Class, InterestChange, Lookup, SavedSet, Selector, SessionId, View};
 use weir::xds::{Authority, BodyStore, TypeTable};
 
 use super::support::{EDS, END_OF_SET, wrapper};
@@ -66,7 +66,11 @@ impl Bench {
     /// The same view in a later process, which has its state.
     pub fn restarted(&self, plan: Plan) -> Self {
         let mut after = Self::new(plan);
-        after.view.restore(self.view.snapshot().to_save(self.now), after.now + Duration::from_secs(3600), after.now);
+        after.view.restore(
+            SavedSet::all_of(self.view.snapshot(), self.now),
+            after.now + Duration::from_secs(3600),
+            after.now,
+        );
         after
     }
 

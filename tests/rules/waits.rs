@@ -8,7 +8,7 @@ use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Client, Step, Variant};
 use weir::protocol::set_mark::SetMark;
-use weir::protocol::view::{Completeness, Selector, SessionId, Update};
+use weir::protocol::view::{Completeness, SavedSet, Selector, SessionId, Update};
 use weir::xds::Authority;
 
 use super::support::{Bench, CDS, EDS, LDS, RDS, wrapper};
@@ -330,7 +330,7 @@ fn delta_45_a_member_of_a_set_is_not_sent_before_the_first_reply_to_the_set() {
     piece(&mut first, EDS, "a", Completeness::Settled);
     let mut bench = Bench::new();
     let until = bench.now + Duration::from_secs(3600);
-    bench.view.restore(first.view.snapshot().to_save(first.now), until, bench.now);
+    bench.view.restore(SavedSet::all_of(first.view.snapshot(), first.now), until, bench.now);
     let client = bench.client(Variant::Delta);
     ask(&mut bench, client, Variant::Delta, CDS, &["*"]);
     stating(&mut bench, client, Variant::Delta, EDS, &["*"]);

@@ -12,7 +12,7 @@ use weir::protocol::faults::{Fault, Faults};
 use weir::protocol::options::ProtocolOptions;
 use weir::protocol::session::{Client, Fetched, Variant};
 use weir::protocol::set_mark::SetMark;
-use weir::protocol::view::{BrakeRules, Class, Completeness, Selector, SessionId, Update};
+use weir::protocol::view::{BrakeRules, Class, Completeness, SavedSet, Selector, SessionId, Update};
 
 use super::support::{Bench, CDS, EDS, LDS, RDS, wrapper};
 use super::{THREE, warm};
@@ -32,7 +32,7 @@ fn restarted(before: &Bench) -> Bench {
 fn restarted_with(before: &Bench, options: ProtocolOptions) -> Bench {
     let options = options.with(|options| options.plant(FAULTS.get()));
     let mut after = Bench::with(options);
-    let saved = before.view.snapshot().to_save(before.now);
+    let saved = SavedSet::all_of(before.view.snapshot(), before.now);
     after.view.restore(saved, after.now + HOUR, after.now);
     after
 }
@@ -393,7 +393,7 @@ fn parts_of_sets_absences_and_what_is_not_to_be_cached_stay_in_the_process() {
     bench.give(EDS, "b", "x", |wrapper| wrapper.cache_control = Some(CacheControl { do_not_cache: true }));
     bench.give(EDS, "a", "x", |_| {});
     bench.remove(EDS, "gone");
-    let saved = bench.view.snapshot().to_save(bench.now);
+    let saved = SavedSet::all_of(bench.view.snapshot(), bench.now);
     let named = |set: &&weir::protocol::view::SavedSet| set.class == Class::Named;
     assert!(
         saved.iter().all(|set| named(&set)),

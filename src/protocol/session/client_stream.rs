@@ -227,13 +227,8 @@ impl Session {
             if let Some(end) = &self.end {
                 return Step::End(end.clone());
             }
-            let state = match self.lease.state(leases, now) {
-                Some(state) => state,
-                None => match self.start_on(newest, leases, now) {
-                    Ok(state) => state,
-                    Err(end) => return Step::End(end),
-                },
-            };
+            let leased = self.lease.state(leases, now);
+            let Some(state) = leased.or_else(|| self.start_on(newest, leases, now)) else { continue };
             // A client that has had a response stays.
             if self.last_nonce == 0 && self.report().has_no_upstream(&state) {
                 self.lease.release();
@@ -260,12 +255,13 @@ impl Session {
         }
     }
 
+    /// Starts a burst, if the stream does not end by that.
     fn start_on(
         &mut self,
         newest: &Arc<Snapshot>,
         leases: &mut impl LeaseAccess,
         now: Moment,
-    ) -> Result<Arc<Snapshot>, CloseReason> {
+    ) -> Option<Arc<Snapshot>> {
         let state = self.lease.take(newest, leases, now);
         let mut has_missed = false;
         for (kind, subscription) in &mut self.subscriptions {
@@ -274,9 +270,9 @@ impl Session {
         }
         if self.lease.ends_by(has_missed, leases, now) {
             self.end = Some(CloseReason::HistoryExpired);
-            return Err(CloseReason::HistoryExpired);
+            return None;
         }
-        Ok(state)
+        Some(state)
     }
 
     fn finish(&mut self, kind: &Type, draft: Draft, state: &Snapshot, now: Moment) -> Reply {

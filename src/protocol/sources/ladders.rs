@@ -1,62 +1,65 @@
-//! The ladders: which server of an authority's list is active, and which servers are open for that.
+//! The ladder of each authority: which server of its list is active, and under which origin that server's updates count.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use super::{AuthorityContext, LadderSummary, Reachability, Server, Sources, UpdateBatch, authority_of};
-use crate::protocol::faults::Fault;
-use crate::protocol::ladder::{Ladder, LadderAction, LadderState};
+use super::plan::{Plan, authority_of};
+use super::servers::ServerFindings;
+use crate::protocol::faults::{Fault, Faults};
+use crate::protocol::ladder::{Ladder, LadderAction, LadderContext, LadderState, Switches};
 use crate::protocol::moment::Moment;
-use crate::protocol::session::Variant;
-use crate::protocol::upstream::{Stream, Upstream};
-use crate::protocol::view::{Class, InterestChange, Origin, Selector, Update, View};
+use crate::protocol::view::{Class, InterestChange, Origin, Update, View};
+use crate::protocol::wait::{WaitKind, WaitList, WaitSubject};
 use crate::xds::Authority;
 
-impl Sources {
-    /// Returns authorities with interest whose servers are all unreachable.
-    pub fn down(&self) -> BTreeSet<Authority> {
-        let is_down = |(authority, ladder): &(&Authority, &Ladder)| {
-            let heard = self.is_authoritative(authority).map(|(_, server)| server);
-            ladder.state() == LadderState::Down
-                || heard.is_some_and(|server| self.servers[server].without.contains(authority))
-        };
-        self.ladders.iter().filter(is_down).map(|(authority, _)| authority.clone()).collect()
+/// The updates of one response, and where they come from.
+#[derive(Debug)]
+pub struct UpdateBatch {
+    /// The server that the updates are attributed to.
+    pub origin: Origin,
+    /// What changed, in order.
+    pub updates: Vec<Update>,
+}
+
+/// One ladder, for status reports.
+#[derive(Debug)]
+pub struct LadderSummary<'a> {
+    /// The authority, or the top level.
+    pub authority: &'a Authority,
+    /// Which server is active, or why none is.
+    pub state: LadderState,
+    pub(crate) since: Moment,
+    pub(crate) switches: Switches,
+    /// The active server by its place in the plan, and all servers of the list, first choice first.
+    pub(crate) server: Option<usize>,
+    pub(crate) servers: &'a [usize],
+}
+
+#[derive(Debug)]
+pub(super) struct Ladders {
+    plan: Arc<Plan>,
+    ladders: BTreeMap<Authority, Ladder>,
+    /// Interest has ended since the last check, so a ladder may be unused.
+    dropped: bool,
+    /// Authorities with missing names whose ladders are `cached`, without a timer that runs.
+    missed: BTreeSet<Authority>,
+    /// Authorities that had fallen back in a view before this one, and have had no active server since: they go on without another reason.
+    fallen: BTreeSet<Authority>,
+    faults: Faults,
+}
+
+impl Ladders {
+    pub(super) fn new(plan: Arc<Plan>, faults: Faults) -> Self {
+        let (ladders, dropped, missed, fallen) = Default::default();
+        Self { plan, ladders, dropped, missed, fallen, faults }
     }
 
-    /// Whether the server that serves `*` and old-style names sends the same name twice (UP-17).
-    pub fn repeats(&mut self) -> bool {
-        let active = self.ladders.get(&Authority::TopLevel).and_then(Ladder::active);
-        let server = active.map(|rung| self.plan.top.servers[rung]);
-        let upstream = server.and_then(|server| self.servers[server].upstream.as_mut());
-        upstream.is_some_and(|upstream| upstream.streams_mut().iter().all(|stream| stream.variant() == Variant::Delta))
-    }
-
-    /// Returns how long a request may be to servers that take whole lists of names: the least, if there are any. Of a server that is
-    /// not open, the variant is known that is tried first.
-    pub fn list_limit(&self) -> Option<usize> {
-        let servers = self.servers.iter().zip(&self.plan.servers);
-        let takes_lists = servers.filter(|(server, plan)| {
-            let streams = server.upstream.iter().flat_map(|upstream| upstream.all());
-            let mut variants = streams.map(Stream::variant).chain([plan.variant]);
-            variants.next() == Some(Variant::Sotw)
-        });
-        takes_lists.map(|(_, plan)| plan.quirks.max_request_bytes).min()
-    }
-
-    /// Returns authorities whose server is unreachable, or has not sent its routing since it became reachable. Time alone may end that:
-    /// the streams' deadlines say when it has to be read again.
-    pub fn unsteady(&self) -> BTreeSet<Authority> {
-        let is_steady = |server: usize, authority: &Authority| {
-            let Server { upstream, without, .. } = &self.servers[server];
-            let answered = |upstream: &Upstream| upstream.all().all(Stream::has_answered_routing);
-            !without.contains(authority) && upstream.as_ref().is_some_and(answered)
-        };
-        let unsteady =
-            self.ladders().filter(|ladder| !ladder.server.is_some_and(|server| is_steady(server, ladder.authority)));
-        unsteady.map(|ladder| ladder.authority.clone()).collect()
+    pub(super) fn authorities(&self) -> impl Iterator<Item = &Authority> {
+        self.ladders.keys()
     }
 
     /// Returns the state of the ladder of each authority that is in use.
-    pub fn ladders(&self) -> impl Iterator<Item = LadderSummary<'_>> {
+    pub(super) fn summaries(&self) -> impl Iterator<Item = LadderSummary<'_>> {
         self.ladders.iter().map(|(authority, ladder)| {
             let servers = self.plan.authority(authority).map_or(&[][..], |plan| &plan.servers);
             let server = ladder.active().and_then(|rung| servers.get(rung).copied());
@@ -71,101 +74,9 @@ impl Sources {
         })
     }
 
-    /// Passes a response to every ladder that has the server open (FB-33), and returns the authorities for which it became active by that.
-    pub(super) fn on_server_responded(
-        &mut self,
-        server: usize,
-        usable: bool,
-        view: &View,
-        now: Moment,
-    ) -> BTreeSet<Authority> {
-        let mut newly = BTreeSet::new();
-        for (authority, rung) in self.users(server) {
-            let before = self.ladder(&authority).active();
-            if self.options.faults.has(Fault::NeverReturn) && before.is_some_and(|before| before > rung) {
-                continue;
-            }
-            self.step(&authority, view, |ladder, _| ladder.on_response(rung, usable, now).1);
-            if self.ladder(&authority).active() == Some(rung) && before != Some(rung) {
-                self.clear_versions_above(rung, &authority);
-                newly.insert(authority);
-            }
-        }
-        newly
-    }
-
-    /// Another server now serves the authority. Those above it have to send all of their resources again when they are back.
-    pub(super) fn clear_versions_above(&mut self, rung: usize, authority: &Authority) {
-        let Some(above) = self.plan.authority(authority).and_then(|plan| plan.servers.get(..rung)) else { return };
-        let theirs = |wanted: &Selector| authority_of(wanted) == *authority;
-        for server in above {
-            let streams = self.servers[*server].upstream.iter_mut().flat_map(|upstream| upstream.streams_mut());
-            streams.for_each(|stream| stream.clear_all_versions(theirs));
-        }
-    }
-
-    /// Returns the origin under which a server's updates of an authority count, if they do.
-    pub(super) fn speaks(&self, server: usize, authority: &Authority) -> Option<Origin> {
-        let plan = self.plan.authority(authority)?;
-        let heard = self.is_authoritative(authority);
-        let all = self
-            .options
-            .faults
-            .has(Fault::AcceptEvidenceOfAll)
-            .then(|| plan.servers.iter().position(|of| *of == server));
-        let counts = heard.filter(|(_, at)| *at == server).map(|(rung, _)| rung);
-        let rank = counts.or(all.flatten())?;
-        Some(Origin {
-            server: u16::try_from(server).unwrap_or(u16::MAX),
-            rank: u8::try_from(rank).unwrap_or(u8::MAX),
-            holds_missing: self.plan.holds_missing,
-            from_disk: false,
-            is_removed: false,
-            skips_brakes: self.plan.servers.get(server)?.quirks.skips_brakes,
-            is_polled: self.plan.servers.get(server)?.quirks.per_type_liveness,
-        })
-    }
-
-    /// Returns the rung of the active server for an authority, and the server. A first server that has responded for another authority
-    /// counts before it responds for this one (FB-33).
-    pub(super) fn is_authoritative(&self, authority: &Authority) -> Option<(usize, usize)> {
-        let (ladder, plan) = (self.ladders.get(authority)?, self.plan.authority(authority)?);
-        let known = |server: &&usize| self.servers[**server].reachability == Some(Reachability::Responded);
-        let first = || {
-            let tried_first = ladder.state() == LadderState::Trying(0);
-            plan.servers.first().filter(|_| tried_first).filter(known).map(|_| 0)
-        };
-        let rung = ladder.authoritative().or_else(first)?;
-        Some((rung, *plan.servers.get(rung)?))
-    }
-
-    /// Keeps those of a server's updates that count: of authorities for which it is the active one.
-    pub(super) fn authoritative_updates(&mut self, server: usize, updates: Vec<Update>) -> Vec<UpdateBatch> {
-        let mut batches: BTreeMap<Authority, UpdateBatch> = BTreeMap::new();
-        for update in updates {
-            let authority = match update.subject() {
-                (_, Some((Class::Named, key))) => Authority::of(key),
-                _ => Authority::TopLevel,
-            };
-            let Some(source) = self.speaks(server, &authority) else { continue };
-            batches
-                .entry(authority)
-                .or_insert(UpdateBatch { origin: source, updates: Vec::new() })
-                .updates
-                .push(update);
-        }
-        batches.into_values().collect()
-    }
-
-    /// Returns the authorities that have fallen back.
-    pub fn fallen(&self) -> BTreeSet<Authority> {
-        let has_fallen = |ladder: &Ladder| ladder.open().len() > 1;
-        self.ladders.iter().filter(|(_, ladder)| has_fallen(ladder)).map(|(authority, _)| authority.clone()).collect()
-    }
-
-    /// Lets these authorities fall back again as soon as their first choice is unreachable, although everything may be cached.
-    pub fn go_on_fallen(&mut self, authorities: BTreeSet<Authority>) {
-        self.fallen = authorities;
+    /// Returns the rung of the active server.
+    pub(super) fn active(&self, authority: &Authority) -> Option<usize> {
+        self.ladders.get(authority)?.active()
     }
 
     /// Returns the ladders that have a server open, with its rung on each.
@@ -178,79 +89,170 @@ impl Sources {
         self.ladders.iter().filter_map(rung).collect()
     }
 
-    pub(super) fn ladder(&mut self, authority: &Authority) -> &mut Ladder {
-        let plan = &self.plan;
-        self.ladders.entry(authority.clone()).or_insert_with(|| {
-            let of = plan.authority(authority);
-            Ladder::new(
-                of.map_or(0, |of| of.servers.len()),
-                of.map_or_else(Default::default, |of| of.rule),
-                plan.timers,
-            )
-        })
-    }
-
-    /// Passes an event to a ladder, and opens and closes servers as it demands.
+    /// Passes an event to a ladder, and returns what is to be done for its moves.
     pub(super) fn step(
         &mut self,
         authority: &Authority,
+        findings: &[ServerFindings],
         view: &View,
         event: impl FnOnce(&mut Ladder, &AuthorityContext) -> Vec<LadderAction>,
-    ) {
-        let plan = self.plan.clone();
-        let Some(servers) = plan.authority(authority).map(|plan| plan.servers.as_slice()) else { return };
-        // Each view tries the last server itself: shared reachability alone does not rule it out.
-        let tried_or_not_last =
-            |rung: usize, server: &Server| rung + 1 < servers.len() || server.reachability.is_some();
-        let unreachable = servers.iter().map(|server| &self.servers[*server]).enumerate();
-        let unreachable =
-            unreachable.map(|(rung, server)| server.is_unreachable() && tried_or_not_last(rung, server)).collect();
-        let goes_on = self.fallen.contains(authority);
-        let around = AuthorityContext { authority, goes_on, unreachable, view };
-        let moves = event(self.ladder(authority), &around);
-        if self.ladder(authority).active().is_some() {
+    ) -> Vec<LadderAction> {
+        let servers = self.plan.authority(authority).map_or(&[][..], |plan| &plan.servers);
+        let is_unreachable =
+            |(rung, server): (usize, &usize)| findings[*server].is_unreachable(rung + 1 == servers.len());
+        let unreachable = servers.iter().enumerate().map(is_unreachable).collect();
+        let around = AuthorityContext { authority, goes_on: self.fallen.contains(authority), unreachable, view };
+        let ladder = self.ladder(authority);
+        let actions = event(ladder, &around);
+        if ladder.active().is_some() {
             self.fallen.remove(authority);
         }
-        for step in moves {
-            match step {
-                LadderAction::Open(rung) => self.open(authority, servers[rung], view),
-                LadderAction::CloseBelow(rung) => {
-                    servers[rung + 1..].iter().for_each(|server| self.close(authority, *server, view))
-                }
-                LadderAction::CloseAll => servers.iter().for_each(|server| self.close(authority, *server, view)),
-            }
+        actions
+    }
+
+    /// Returns the ladder that a change of interest is about.
+    pub(super) fn on_interest_change(&mut self, authority: &Authority, on: bool) -> &Ladder {
+        self.dropped |= !on;
+        self.ladder(authority)
+    }
+
+    fn ladder(&mut self, authority: &Authority) -> &mut Ladder {
+        let plan = &self.plan;
+        self.ladders.entry(authority.clone()).or_insert_with(|| {
+            let of = plan.authority(authority);
+            let (servers, rule) = of.map(|of| (of.servers.len(), of.rule)).unwrap_or_default();
+            Ladder::new(servers, rule, plan.timers)
+        })
+    }
+
+    /// Only a name that is missing makes a ladder check all interest, so that a client cannot cause that work with cached names.
+    pub(super) fn note_missed(&mut self, change: &InterestChange, view: &View) {
+        let authority = authority_of(&change.selector);
+        let held =
+            |ladder: &Ladder| matches!(ladder.state(), LadderState::Cached(_)) && ladder.next_deadline().is_none();
+        if self.ladders.get(&authority).is_some_and(held) && view.wants().is_missing(&change.kind, &change.selector) {
+            self.missed.insert(authority);
         }
     }
 
-    /// Requests everything of an authority from a server (FB-7). Names that are cached start no timer (FB-15).
-    pub(super) fn open(&mut self, authority: &Authority, server: usize, view: &View) {
-        let (plan, node) = (&self.plan.servers[server], self.node.clone());
-        let (table, options) = (self.table.clone(), self.options.clone());
-        let upstream = self.servers[server]
-            .upstream
-            .get_or_insert_with(|| Upstream::new(plan.variant, node, plan.quirks.clone(), table, options));
-        for (kind, wanted, cached) in view.wants().all().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
-            upstream.want(InterestChange { kind: kind.clone(), selector: wanted, on: true }, cached);
-        }
-        for (kind, class, name) in view.tables().unconfirmed_from_disk(server, authority) {
-            upstream.note_given_earlier(kind, class, name);
-        }
+    pub(super) fn take_missed(&mut self) -> BTreeSet<Authority> {
+        std::mem::take(&mut self.missed)
     }
 
-    /// Ends a server's subscriptions of an authority, and releases the server if no other authority uses it. Its versions are forgotten
-    /// with it.
-    pub(super) fn close(&mut self, authority: &Authority, server: usize, view: &View) {
-        let in_use = self.users(server).iter().any(|(user, _)| user != authority);
-        let Some(upstream) = &mut self.servers[server].upstream else { return };
-        if in_use {
-            for (kind, wanted, _) in view.wants().all().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
-                upstream.want(InterestChange { kind: kind.clone(), selector: wanted, on: false }, false);
-            }
-        } else {
-            self.servers[server].upstream = None;
-            self.servers[server].reachability = None;
-            self.servers[server].without.clear();
-            self.closed.insert(server);
+    /// Returns the authorities that have servers open and no interest, if any interest has ended since the last call.
+    pub(super) fn take_unused(&mut self, view: &View) -> Vec<Authority> {
+        if !std::mem::take(&mut self.dropped) {
+            return Vec::new(); // runs after every change, and the rest goes through all interest
         }
+        let wanted =
+            |authority: &Authority| view.wants().all().any(|(_, wanted, _)| authority_of(&wanted) == *authority);
+        let awake = self.ladders.iter().filter(|(_, ladder)| ladder.state() != LadderState::Idle);
+        awake.map(|(authority, _)| authority.clone()).filter(|of| !wanted(of)).collect()
+    }
+
+    pub(super) fn fallen(&self) -> BTreeSet<Authority> {
+        let has_fallen = |ladder: &Ladder| ladder.open().len() > 1;
+        self.ladders.iter().filter(|(_, ladder)| has_fallen(ladder)).map(|(authority, _)| authority.clone()).collect()
+    }
+
+    pub(super) fn go_on_fallen(&mut self, authorities: BTreeSet<Authority>) {
+        self.fallen = authorities;
+    }
+
+    /// Returns authorities with interest whose servers are all unreachable.
+    pub(super) fn down(&self, findings: &[ServerFindings]) -> BTreeSet<Authority> {
+        let is_down = |(authority, ladder): &(&Authority, &Ladder)| {
+            let heard = self.authoritative(authority, findings);
+            ladder.state() == LadderState::Down
+                || heard.is_some_and(|(_, server)| findings[server].is_without(authority))
+        };
+        self.ladders.iter().filter(is_down).map(|(authority, _)| authority.clone()).collect()
+    }
+
+    /// Returns the rung of the active server for an authority, and the server. A first server that has responded for another authority
+    /// counts before it responds for this one (FB-33).
+    fn authoritative(&self, authority: &Authority, findings: &[ServerFindings]) -> Option<(usize, usize)> {
+        let (ladder, plan) = (self.ladders.get(authority)?, self.plan.authority(authority)?);
+        let first = || {
+            let tried_first = ladder.state() == LadderState::Trying(0);
+            plan.servers.first().filter(|server| tried_first && findings[**server].has_responded()).map(|_| 0)
+        };
+        let rung = ladder.authoritative().or_else(first)?;
+        Some((rung, *plan.servers.get(rung)?))
+    }
+
+    /// Returns the origin under which a server's updates of an authority count, if they do.
+    pub(super) fn origin_if_active(
+        &self,
+        server: usize,
+        authority: &Authority,
+        findings: &[ServerFindings],
+    ) -> Option<Origin> {
+        let plan = self.plan.authority(authority)?;
+        let heard = self.authoritative(authority, findings);
+        let any = self.faults.has(Fault::AcceptEvidenceOfAll);
+        let all = any.then(|| plan.servers.iter().position(|of| *of == server));
+        let counts = heard.filter(|(_, at)| *at == server).map(|(rung, _)| rung);
+        let rank = counts.or(all.flatten())?;
+        let quirks = &self.plan.servers.get(server)?.quirks;
+        Some(Origin {
+            server: u16::try_from(server).unwrap_or(u16::MAX),
+            rank: u8::try_from(rank).unwrap_or(u8::MAX),
+            holds_missing: self.plan.holds_missing,
+            from_disk: false,
+            is_removed: false,
+            skips_brakes: quirks.skips_brakes,
+            is_polled: quirks.per_type_liveness,
+        })
+    }
+
+    /// Keeps those of a server's updates that count: of authorities for which it is the active one.
+    pub(super) fn authoritative_updates(
+        &self,
+        server: usize,
+        updates: Vec<Update>,
+        findings: &[ServerFindings],
+    ) -> Vec<UpdateBatch> {
+        let mut batches: BTreeMap<Authority, UpdateBatch> = BTreeMap::new();
+        for update in updates {
+            let authority = match update.subject() {
+                (_, Some((Class::Named, key))) => Authority::of(key),
+                _ => Authority::TopLevel,
+            };
+            let Some(origin) = self.origin_if_active(server, &authority, findings) else { continue };
+            batches.entry(authority).or_insert(UpdateBatch { origin, updates: Vec::new() }).updates.push(update);
+        }
+        batches.into_values().collect()
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Moment> {
+        self.ladders.values().filter_map(Ladder::next_deadline).min()
+    }
+
+    pub(super) fn add_waits(&self, now: Moment, list: &mut WaitList) {
+        for (authority, ladder) in &self.ladders {
+            if let Some((age, bound)) = ladder.wait(now) {
+                list.add(WaitKind::Ladder, age, bound, || WaitSubject::authority(authority));
+            }
+        }
+    }
+}
+
+/// What a ladder asks about its surroundings.
+pub(super) struct AuthorityContext<'a> {
+    authority: &'a Authority,
+    /// A fallback that has begun is not undone because everything is cached.
+    pub(super) goes_on: bool,
+    unreachable: Vec<bool>,
+    view: &'a View,
+}
+
+impl LadderContext for AuthorityContext<'_> {
+    fn anything_uncached(&self) -> bool {
+        self.goes_on || self.view.wants().misses_any(|wanted| authority_of(wanted) == *self.authority)
+    }
+
+    fn is_unreachable(&self, rung: usize) -> bool {
+        self.unreachable.get(rung).copied().unwrap_or_default()
     }
 }

@@ -4,239 +4,192 @@
 //! Invariants: a server's updates for an authority count only while it is the active one (I6); a server that is opened is asked for
 //! everything of the authority; a move deletes nothing.
 
+mod derived_updates;
 mod ladders;
 mod plan;
-mod stream_events;
+mod servers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use ladders::{AuthorityContext, Ladders};
+pub use ladders::{LadderSummary, UpdateBatch};
+use plan::authority_of;
 pub use plan::{AuthorityPlan, Plan, ServerPlan};
+pub(crate) use servers::Reachability;
+pub use servers::StreamId;
+use servers::{ServerFindings, Servers};
 
-use super::faults::Fault;
-use super::ladder::{Ladder, LadderContext, LadderState, Switches};
+use super::faults::{Fault, Faults};
+use super::ladder::{Ladder, LadderAction, LadderState};
 use super::moment::{Moment, earliest};
-use super::upstream::{Delivery, Stream, Upstream, ViewContext};
-use super::view::{Class, Evidence, InterestChange, Origin, Selector, Update, View};
-use super::wait::{WaitKind, WaitList, WaitSubject};
-use crate::protocol::upstream::UpstreamOptions;
-use crate::xds::{Authority, Type, TypeTable};
-
-/// A stream, by its server and its number there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamId {
-    /// The server's place in [`Plan::servers`].
-    pub server: usize,
-    /// The stream's place among those to this server.
-    pub at: usize,
-}
-
-/// The updates of one response, and where they come from.
-#[derive(Debug)]
-pub struct UpdateBatch {
-    /// The server that the updates are attributed to.
-    pub origin: Origin,
-    /// What changed, in order.
-    pub updates: Vec<Update>,
-}
+use super::upstream::{Delivery, Epoch, ReceivedResponse, ResponseMessage, Stream, UpstreamOptions};
+use super::view::{Completeness, InterestChange, Origin, Selector, Update, View};
+use super::wait::WaitList;
+use crate::proto::Response;
+use crate::xds::{Authority, BodyStore, Name, Type, TypeTable};
 
 /// The servers of one view: a ladder for each authority, and the streams that are open.
 #[derive(Debug)]
 pub struct Sources {
     plan: Arc<Plan>,
-    node: Bytes,
-    servers: Vec<Server>,
-    ladders: BTreeMap<Authority, Ladder>,
-    /// Interest has ended since the last check, so a ladder may be unused.
-    dropped: bool,
-    /// Authorities with missing names whose ladders are `cached`, without a timer that runs.
-    missed: BTreeSet<Authority>,
-    /// Authorities that had fallen back in a view before this one, and have had no active server since: they go on without another reason.
-    fallen: BTreeSet<Authority>,
-    /// Servers that were released since the last call of `take_closed`, opened again since or not.
-    closed: BTreeSet<usize>,
-    /// Streams that were given up in order to be opened again.
-    reopened: BTreeSet<StreamId>,
+    servers: Servers,
+    ladders: Ladders,
     table: Arc<TypeTable>,
-    options: Arc<UpstreamOptions>,
-}
-
-#[derive(Debug, Default)]
-struct Server {
-    /// None while no ladder uses the server.
-    upstream: Option<Upstream>,
-    reachability: Option<Reachability>,
-    /// Other views have found it unreachable (FB-20).
-    unreachable_to_others: bool,
-    /// Authorities for which the server reported that no server behind it is reachable. Only sources within the process do.
-    without: BTreeSet<Authority>,
-}
-
-/// The result of the last attempt to reach a server since it was opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reachability {
-    Responded,
-    /// The last attempt failed before a stream was open.
-    Unreachable,
-    /// The last stream ended before its first response. That is unreachable too (FB-2), but only for this view: the server may reject its
-    /// node.
-    Refused,
-}
-
-impl Server {
-    fn is_unreachable(&self) -> bool {
-        self.reachability.map_or(self.unreachable_to_others, |finding| finding != Reachability::Responded)
-    }
-}
-
-/// One ladder, for status reports.
-#[derive(Debug)]
-pub struct LadderSummary<'a> {
-    /// The authority, or the top level.
-    pub authority: &'a Authority,
-    /// Which server is active, or why none is.
-    pub state: LadderState,
-    pub(crate) since: Moment,
-    pub(crate) switches: Switches,
-    /// The active server by its place in the plan, and all servers of the list, first choice first.
-    pub(crate) server: Option<usize>,
-    pub(crate) servers: &'a [usize],
+    faults: Faults,
 }
 
 impl Sources {
     /// Starts with every ladder idle and no stream open. `node` is the encoded node for the servers.
     pub fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, options: Arc<UpstreamOptions>) -> Self {
-        let servers = plan.servers.iter().map(|_| Server::default()).collect();
-        let (ladders, dropped, missed, fallen, closed, reopened) = Default::default();
-        Self { plan, node, servers, ladders, dropped, missed, fallen, closed, reopened, table, options }
+        let faults = options.faults;
+        let ladders = Ladders::new(plan.clone(), faults);
+        let servers = Servers::new(plan.clone(), node, table.clone(), options);
+        Self { plan, servers, ladders, table, faults }
     }
 
     /// Applies what other views have found of the servers. It matters for those that this view has not tried yet (FB-20).
     pub fn on_shared_reachability(&mut self, unreachable: impl Fn(usize) -> bool) {
-        for (at, server) in self.servers.iter_mut().enumerate() {
-            server.unreachable_to_others = unreachable(at);
-        }
-    }
-
-    /// Applies what other views have learned: the types whose sets each server sends in several responses.
-    pub(crate) fn on_delivery_habits(&mut self, cut: impl Fn(usize) -> Arc<BTreeSet<Type>>) {
-        for (at, server) in self.servers.iter_mut().enumerate() {
-            let Some(upstream) = &mut server.upstream else { continue };
-            let cut = cut(at);
-            upstream.streams_mut().iter_mut().for_each(|stream| stream.on_delivery_habits(&cut));
-        }
-    }
-
-    /// Returns what this view has learned of that since the last call, by the server's place in the plan.
-    pub(crate) fn take_deliveries(&mut self) -> Vec<(usize, Type, Delivery)> {
-        let upstreams = self.servers.iter_mut().enumerate();
-        let streams = upstreams.filter_map(|(at, server)| Some((at, server.upstream.as_mut()?.streams_mut())));
-        let of = |(at, streams): (usize, &mut [Stream])| -> Vec<_> {
-            streams.iter_mut().flat_map(Stream::take_deliveries).map(|(kind, seen)| (at, kind, seen)).collect()
-        };
-        streams.flat_map(of).collect()
+        self.servers.on_shared_reachability(unreachable);
     }
 
     /// Returns what this view has found of each server, by its place in the plan.
     pub(crate) fn reachability(&self) -> impl Iterator<Item = Option<Reachability>> {
-        self.servers.iter().map(|server| server.reachability)
+        self.servers.findings().iter().map(ServerFindings::reachability)
     }
 
     /// Returns the places of the servers that have responded since they were last out of reach.
     pub(crate) fn responding(&self) -> impl Iterator<Item = u16> {
-        let responding = |(at, server): (usize, &Server)| {
-            (server.reachability == Some(Reachability::Responded)).then(|| u16::try_from(at).ok()).flatten()
-        };
-        self.servers.iter().enumerate().filter_map(responding)
+        let responding = self.servers.findings().iter().enumerate().filter(|(_, server)| server.has_responded());
+        responding.filter_map(|(at, _)| u16::try_from(at).ok())
+    }
+
+    /// Applies what other views have learned: the types whose sets each server sends in several responses.
+    pub(crate) fn on_delivery_habits(&mut self, cut: impl Fn(usize) -> Arc<BTreeSet<Type>>) {
+        self.streams_mut().for_each(|(id, stream)| stream.on_delivery_habits(&cut(id.server)));
+    }
+
+    /// Returns what this view has learned of that since the last call, by the server's place in the plan.
+    pub(crate) fn take_deliveries(&mut self) -> Vec<(usize, Type, Delivery)> {
+        let streams = self.streams_mut();
+        streams.flat_map(|(id, of)| of.take_deliveries().map(move |(kind, seen)| (id.server, kind, seen))).collect()
     }
 
     /// Applies a change of interest. No server has names of an authority that is not in the plan (BOOT-16).
     pub fn want(&mut self, change: InterestChange, view: &View, now: Moment) {
-        let authority = authority_of(&change.selector);
-        let Some(servers) = self.plan.authority(&authority).map(|plan| plan.servers.clone()) else { return };
-        self.dropped |= !change.on;
-        let ladder = self.ladder(&authority);
-        for rung in ladder.open() {
-            if let Some(upstream) = self.servers.get_mut(servers[rung]).and_then(|server| server.upstream.as_mut()) {
-                upstream.want(change.clone(), false);
-            }
+        let (authority, plan) = (authority_of(&change.selector), self.plan.clone());
+        let Some(AuthorityPlan { servers, .. }) = plan.authority(&authority) else { return };
+        let ladder = self.ladders.on_interest_change(&authority, change.on);
+        for server in &servers[ladder.open()] {
+            self.servers.want(*server, change.clone());
         }
-        if !change.on {
-            return;
-        }
-        match self.ladder(&authority).state() {
+        match ladder.state() {
+            _ if !change.on => {}
             LadderState::Idle => self.step(&authority, view, |ladder, around| ladder.on_interest(around, now)),
-            _ => self.note_missed(&change, view),
+            _ => self.ladders.note_missed(&change, view),
         }
     }
 
     /// Sessions have subscribed to these, perhaps while interest existed already: now they may trigger fallback.
     pub fn on_names_requested(&mut self, changes: &[InterestChange], view: &View) {
-        changes.iter().filter(|change| change.on).for_each(|change| self.note_missed(change, view));
-    }
-
-    /// Only a name that is missing makes a ladder check all interest, so that a client cannot cause that work with cached names.
-    fn note_missed(&mut self, change: &InterestChange, view: &View) {
-        let authority = authority_of(&change.selector);
-        let held =
-            |ladder: &Ladder| matches!(ladder.state(), LadderState::Cached(_)) && ladder.next_deadline().is_none();
-        if self.ladders.get(&authority).is_some_and(held) && view.wants().is_missing(&change.kind, &change.selector) {
-            self.missed.insert(authority);
-        }
+        changes.iter().filter(|change| change.on).for_each(|change| self.ladders.note_missed(change, view));
     }
 
     /// After all changes were applied: steps the ladders with missing names, and closes the servers of authorities without interest.
     pub fn close_unused(&mut self, view: &View, now: Moment) {
-        for authority in std::mem::take(&mut self.missed) {
+        for authority in self.ladders.take_missed() {
             self.step(&authority, view, |ladder, around| ladder.on_interest(around, now));
         }
-        if !std::mem::take(&mut self.dropped) {
-            return; // runs after every change, and the rest goes through all interest
-        }
-        let wanted =
-            |authority: &Authority| view.wants().all().any(|(_, wanted, _)| authority_of(&wanted) == *authority);
-        let awake = self.ladders.iter().filter(|(_, ladder)| ladder.state() != LadderState::Idle);
-        let resting: Vec<_> = awake.map(|(authority, _)| authority.clone()).filter(|of| !wanted(of)).collect();
-        for authority in resting {
+        for authority in self.ladders.take_unused(view) {
             self.step(&authority, view, |ladder, _| ladder.on_idle(now));
         }
     }
 
     /// Returns every stream that is wanted, open or not.
     pub fn streams(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
-        self.servers.iter().enumerate().flat_map(|(server, of)| {
-            let streams = of.upstream.iter().flat_map(|upstream| upstream.streams().iter().enumerate());
-            streams.map(move |(at, stream)| (StreamId { server, at }, stream))
-        })
+        self.servers.streams()
     }
 
     /// The same, to change them.
     pub fn streams_mut(&mut self) -> impl Iterator<Item = (StreamId, &mut Stream)> {
-        self.servers.iter_mut().enumerate().flat_map(|(server, of)| {
-            let streams = of.upstream.iter_mut().flat_map(|upstream| upstream.streams_mut().iter_mut().enumerate());
-            streams.map(move |(at, stream)| (StreamId { server, at }, stream))
-        })
-    }
-
-    /// Returns servers whose streams were replaced since the last call. One that was closed and opened again has new streams.
-    pub fn take_closed(&mut self) -> BTreeSet<usize> {
-        std::mem::take(&mut self.closed)
+        self.servers.streams_mut()
     }
 
     /// Returns a stream, if it is still wanted.
     pub fn stream(&mut self, id: StreamId) -> Option<&mut Stream> {
-        self.servers.get_mut(id.server)?.upstream.as_mut()?.streams_mut().get_mut(id.at)
+        self.servers.stream(id)
+    }
+
+    /// Returns servers whose streams were replaced since the last call. One that was closed and opened again has new streams.
+    pub fn take_closed(&mut self) -> BTreeSet<usize> {
+        self.servers.take_closed()
+    }
+
+    /// Returns streams to open again, in order to request names once more.
+    pub fn take_reopened(&mut self) -> BTreeSet<StreamId> {
+        self.servers.take_reopened()
+    }
+
+    /// Returns the servers of which a stream is to be opened again now.
+    pub(crate) fn due_reopenings(&self, now: Moment) -> BTreeSet<usize> {
+        self.streams().filter(|(_, stream)| stream.is_reopen_due(now)).map(|(id, _)| id.server).collect()
+    }
+
+    /// Returns how long a request may be to servers that take whole lists of names: the least, if there are any.
+    pub fn list_limit(&self) -> Option<usize> {
+        self.servers.list_limit()
+    }
+
+    /// Returns the state of the ladder of each authority that is in use.
+    pub fn ladders(&self) -> impl Iterator<Item = LadderSummary<'_>> {
+        self.ladders.summaries()
+    }
+
+    /// Returns the authorities that have fallen back.
+    pub fn fallen(&self) -> BTreeSet<Authority> {
+        self.ladders.fallen()
+    }
+
+    /// Lets these authorities fall back again as soon as their first choice is unreachable, although everything may be cached.
+    pub fn go_on_fallen(&mut self, authorities: BTreeSet<Authority>) {
+        self.ladders.go_on_fallen(authorities);
+    }
+
+    /// Returns authorities with interest whose servers are all unreachable.
+    pub fn down(&self) -> BTreeSet<Authority> {
+        self.ladders.down(self.servers.findings())
+    }
+
+    /// Returns authorities whose server is unreachable, or has not sent its routing since it became reachable. Time alone may end that:
+    /// the streams' deadlines say when it has to be read again.
+    pub fn unsteady(&self) -> BTreeSet<Authority> {
+        let is_steady =
+            |of: &LadderSummary| of.server.is_some_and(|server| self.servers.is_steady(server, of.authority));
+        self.ladders().filter(|ladder| !is_steady(ladder)).map(|ladder| ladder.authority.clone()).collect()
+    }
+
+    /// Whether the server that serves `*` and old-style names sends the same name twice (UP-17).
+    pub fn repeats(&self) -> bool {
+        let active = self.ladders.active(&Authority::TopLevel);
+        active.is_some_and(|rung| self.servers.is_open_in_delta(self.plan.top.servers[rung]))
+    }
+
+    /// Adds what waits for servers.
+    pub fn add_waits(&self, view: &View, now: Moment, list: &mut WaitList) {
+        self.streams().for_each(|(id, stream)| stream.add_waits(id.server, view, now, list));
+        self.ladders.add_waits(now, list);
+    }
+
+    /// The next deadline, leaving out streams that cannot send requests now.
+    pub fn next_deadline(&self, blocked: impl Fn(StreamId) -> bool) -> Option<Moment> {
+        let streams = self.streams().filter(|(id, _)| !blocked(*id)).filter_map(|(_, stream)| stream.next_deadline());
+        earliest(self.ladders.next_deadline(), streams.min())
     }
 
     /// Runs the timers that are due, and returns what follows from them.
     pub fn on_time(&mut self, view: &View, now: Moment) -> Vec<UpdateBatch> {
         self.on_time_with(view, now, |_| true)
-    }
-
-    /// Returns the servers of which a stream is to be opened again now.
-    pub(crate) fn due_reopenings(&mut self, now: Moment) -> BTreeSet<usize> {
-        self.streams_mut().filter(|(_, stream)| stream.is_reopen_due(now)).map(|(id, _)| id.server).collect()
     }
 
     /// Like [`Self::on_time`]. Streams are opened again only to servers that `may_reopen`; the others stay until then.
@@ -246,95 +199,198 @@ impl Sources {
         now: Moment,
         may_reopen: impl Fn(usize) -> bool,
     ) -> Vec<UpdateBatch> {
-        let authorities: Vec<_> = self.ladders.keys().cloned().collect();
+        let authorities: Vec<_> = self.ladders.authorities().cloned().collect();
         for authority in authorities {
             self.step(&authority, view, |ladder, around| ladder.on_time(around, now));
         }
         let mut batches = Vec::new();
-        if self.options.faults.has(Fault::AbsentWhileDown) && !self.down().is_empty() {
-            let uncached = view.wants().all().filter(|(_, wanted, cached)| !cached && *wanted != Selector::Wildcard);
-            let gone = |(kind, wanted, _): (&Type, Selector, bool)| match wanted {
-                Selector::Name(key) => {
-                    Some(Update::Absent { kind: kind.clone(), class: Class::Named, key, evidence: Evidence::Reported })
-                }
-                Selector::Wildcard => None,
-            };
-            batches.push(UpdateBatch { origin: Origin::default(), updates: uncached.filter_map(gone).collect() });
+        if self.faults.has(Fault::AbsentWhileDown) && !self.down().is_empty() {
+            let updates = derived_updates::absent_while_down(view);
+            batches.push(UpdateBatch { origin: Origin::default(), updates });
         }
-        for server in 0..self.servers.len() {
-            let updates = self.run_stream_timers(server, view, now);
-            batches.extend(self.on_concluded(server, updates, view, now));
-            let streams = self.streams_mut().filter(|(id, _)| id.server == server && may_reopen(server));
-            let again = streams.filter_map(|(id, stream)| stream.take_reopen(now).then(|| (id, stream.epoch())));
-            for (id, epoch) in again.collect::<Vec<_>>() {
-                self.reopened.insert(id);
-                batches.extend(self.interrupt(id, epoch, view));
+        for server in 0..self.plan.servers.len() {
+            batches.extend(self.run_stream_timers(server, view, now));
+            if may_reopen(server) {
+                for (id, epoch) in self.servers.reopen_due(server, now) {
+                    batches.extend(self.interrupt(id, epoch, view));
+                }
             }
         }
         batches
     }
 
-    /// Lets the streams of one server decide what its silence means.
-    fn run_stream_timers(&mut self, server: usize, view: &View, now: Moment) -> Vec<Update> {
-        let Some(mut upstream) = self.servers[server].upstream.take() else { return Vec::new() };
-        let updates = {
-            let speaks = |wanted: &Selector| self.speaks(server, &authority_of(wanted));
-            let at = ViewContext { view, authority_of: &speaks };
-            upstream.streams_mut().iter_mut().flat_map(|stream| stream.on_time(&at, now)).collect()
-        };
-        self.servers[server].upstream = Some(upstream);
+    /// Lets the streams of one server decide what its silence means. A server that has answered for the end of a set is usable, also if all
+    /// that it sent were removals.
+    fn run_stream_timers(&mut self, server: usize, view: &View, now: Moment) -> Vec<UpdateBatch> {
+        let origin = |of: &Authority, found: &[ServerFindings]| self.ladders.origin_if_active(server, of, found);
+        let (updates, any_ended) = self.servers.on_time(server, view, origin, now);
+        let updates = if any_ended { self.on_heard(server, true, updates, view, now) } else { updates };
+        self.authoritative_updates(server, updates)
+    }
+
+    /// Reads a response in one go, and applies it as [`Self::on_received`] does.
+    pub fn on_response(
+        &mut self,
+        id: StreamId,
+        epoch: Epoch,
+        response: Response,
+        store: &BodyStore,
+        view: &View,
+        now: Moment,
+    ) -> Vec<UpdateBatch> {
+        let response = ReceivedResponse::read(ResponseMessage::Decoded(response), &self.table, store);
+        response.map_or_else(|_| Vec::new(), |response| self.on_received(id, epoch, response, view, now))
+    }
+
+    /// Turns a response that has been read into updates of the authorities for which the server is active.
+    pub fn on_received(
+        &mut self,
+        id: StreamId,
+        epoch: Epoch,
+        response: ReceivedResponse,
+        view: &View,
+        now: Moment,
+    ) -> Vec<UpdateBatch> {
+        let Some(stream) = self.servers.current_stream(id, epoch) else { return Vec::new() };
+        let nothing_left = response.is_empty_set();
+        let updates = stream.on_received(epoch, response, now);
+        self.servers.on_response(id.server);
+        let has_content = |update: &Update| matches!(update, Update::Upsert { .. } | Update::FullSet { .. });
+        let usable = nothing_left || updates.iter().any(has_content);
+        let updates = self.on_heard(id.server, usable, updates, view, now);
+        self.authoritative_updates(id.server, updates)
+    }
+
+    /// Lets the ladders know that a server has spoken. If it became active by that, what it has reported before counts from now on.
+    fn on_heard(
+        &mut self,
+        server: usize,
+        usable: bool,
+        mut updates: Vec<Update>,
+        view: &View,
+        now: Moment,
+    ) -> Vec<Update> {
+        let newly = self.on_server_responded(server, usable, view, now);
+        if !newly.is_empty() {
+            updates.splice(..0, derived_updates::interrupted_sets(view, &newly));
+            updates.extend(self.servers.recheck(server));
+            if self.faults.has(Fault::SwitchDeletes) {
+                updates.extend(derived_updates::given_by_others(server, view));
+            }
+        }
         updates
     }
 
-    /// Returns streams to open again, in order to request names once more.
-    pub fn take_reopened(&mut self) -> BTreeSet<StreamId> {
-        std::mem::take(&mut self.reopened)
-    }
-
-    /// The next deadline, leaving out streams that cannot send requests now.
-    pub fn next_deadline(&mut self, blocked: impl Fn(StreamId) -> bool) -> Option<Moment> {
-        let ladders = self.ladders.values().filter_map(Ladder::next_deadline).min();
-        let streams =
-            self.streams_mut().filter(|(id, _)| !blocked(*id)).filter_map(|(_, stream)| stream.next_deadline());
-        earliest(ladders, streams.min())
-    }
-}
-
-struct AuthorityContext<'a> {
-    authority: &'a Authority,
-    /// A fallback that has begun is not undone because everything is cached.
-    goes_on: bool,
-    unreachable: Vec<bool>,
-    view: &'a View,
-}
-
-impl LadderContext for AuthorityContext<'_> {
-    fn anything_uncached(&self) -> bool {
-        self.goes_on || self.view.wants().misses_any(|wanted| authority_of(wanted) == *self.authority)
-    }
-
-    fn is_unreachable(&self, rung: usize) -> bool {
-        self.unreachable.get(rung).copied().unwrap_or_default()
-    }
-}
-
-fn authority_of(wanted: &Selector) -> Authority {
-    match wanted {
-        Selector::Wildcard => Authority::TopLevel,
-        Selector::Name(name) => Authority::of(name),
-    }
-}
-
-impl Sources {
-    /// Adds what waits for servers.
-    pub fn add_waits(&self, view: &View, now: Moment, list: &mut WaitList) {
-        for (server, of) in self.servers.iter().enumerate() {
-            let streams = of.upstream.iter().flat_map(|upstream| upstream.all());
-            streams.for_each(|stream| stream.add_waits(server, view, now, list));
+    /// Passes a response to every ladder that has the server open (FB-33), and returns the authorities for which it became active by that.
+    fn on_server_responded(&mut self, server: usize, usable: bool, view: &View, now: Moment) -> BTreeSet<Authority> {
+        let (mut newly, plan) = (BTreeSet::new(), self.plan.clone());
+        for (authority, rung) in self.ladders.users(server) {
+            let before = self.ladders.active(&authority);
+            if self.faults.has(Fault::NeverReturn) && before.is_some_and(|before| before > rung) {
+                continue;
+            }
+            self.step(&authority, view, |ladder, _| ladder.on_response(rung, usable, now).1);
+            if self.ladders.active(&authority) == Some(rung) && before != Some(rung) {
+                // Those above it have to send all of their resources again when they are back.
+                let above = plan.authority(&authority).and_then(|plan| plan.servers.get(..rung)).unwrap_or_default();
+                self.servers.clear_versions(above, &authority);
+                newly.insert(authority);
+            }
         }
-        for (authority, ladder) in &self.ladders {
-            if let Some((age, bound)) = ladder.wait(now) {
-                list.add(WaitKind::Ladder, age, bound, || WaitSubject::authority(authority));
+        newly
+    }
+
+    /// A polled server has given the same as before for a type.
+    pub(crate) fn on_unchanged(&mut self, id: StreamId, epoch: Epoch, url: &str, now: Moment) -> Vec<UpdateBatch> {
+        let update = self.stream(id).and_then(|stream| stream.on_unchanged(epoch, url, now));
+        self.authoritative_updates(id.server, update.into_iter().collect())
+    }
+
+    /// A source within the process reports how much of a collection was sent.
+    pub(crate) fn on_progress(
+        &mut self,
+        id: StreamId,
+        epoch: Epoch,
+        url: &str,
+        glob: Name,
+        completeness: Completeness,
+    ) -> Vec<UpdateBatch> {
+        let kind = self.table.resolve(url);
+        let current = self.servers.current_stream(id, epoch).is_some();
+        let of = Selector::Name(glob);
+        // What counted as complete may have grown since.
+        let less =
+            (completeness < Completeness::Complete).then(|| Update::Interrupted { kind: kind.clone(), of: of.clone() });
+        let updates = less.into_iter().chain([Update::Progress { kind, of, completeness }]);
+        self.authoritative_updates(id.server, updates.filter(|_| current).collect())
+    }
+
+    /// A source that stands for several servers reports the authorities for which none is reachable.
+    pub(crate) fn on_outage(&mut self, id: StreamId, epoch: Epoch, authorities: BTreeSet<Authority>) {
+        self.servers.on_outage(id, epoch, authorities);
+    }
+
+    /// A stream is open.
+    pub fn opened(&mut self, id: StreamId) -> Option<Epoch> {
+        self.servers.opened(id)
+    }
+
+    /// A stream has ended, or could not be opened.
+    pub fn ended(
+        &mut self,
+        id: StreamId,
+        epoch: Option<Epoch>,
+        answered: bool,
+        view: &View,
+        now: Moment,
+    ) -> Vec<UpdateBatch> {
+        let current = epoch.and_then(|epoch| self.servers.current_stream(id, epoch));
+        let was_well = current.is_some_and(|stream| stream.is_healthy(now));
+        let batches = epoch.map(|epoch| self.interrupt(id, epoch, view)).unwrap_or_default();
+        if self.servers.on_ended(id.server, was_well, now) || answered {
+            return batches;
+        }
+        self.servers.on_unreachable(id.server, epoch.is_some());
+        for (authority, rung) in self.ladders.users(id.server) {
+            self.step(&authority, view, |ladder, around| ladder.on_unreachable(rung, around, now));
+        }
+        batches
+    }
+
+    fn interrupt(&mut self, id: StreamId, epoch: Epoch, view: &View) -> Vec<UpdateBatch> {
+        let updates = self.servers.interrupt(id, epoch, view);
+        self.authoritative_updates(id.server, updates)
+    }
+
+    fn authoritative_updates(&self, server: usize, updates: Vec<Update>) -> Vec<UpdateBatch> {
+        self.ladders.authoritative_updates(server, updates, self.servers.findings())
+    }
+
+    /// Passes an event to a ladder, and opens and closes servers as it demands.
+    fn step(
+        &mut self,
+        authority: &Authority,
+        view: &View,
+        event: impl FnOnce(&mut Ladder, &AuthorityContext) -> Vec<LadderAction>,
+    ) {
+        let plan = self.plan.clone();
+        let Some(servers) = plan.authority(authority).map(|plan| plan.servers.as_slice()) else { return };
+        for action in self.ladders.step(authority, self.servers.findings(), view, event) {
+            match action {
+                LadderAction::Open(rung) => self.servers.open(servers[rung], authority, view),
+                LadderAction::CloseBelow(rung) => self.close(&servers[rung + 1..], authority, view),
+                LadderAction::CloseAll => self.close(servers, authority, view),
+            }
+        }
+    }
+
+    /// Ends the subscriptions of an authority, and releases the servers that no other authority uses.
+    fn close(&mut self, servers: &[usize], authority: &Authority, view: &View) {
+        for server in servers {
+            if self.ladders.users(*server).iter().any(|(user, _)| user != authority) {
+                self.servers.unsubscribe(*server, authority, view);
+            } else {
+                self.servers.close(*server);
             }
         }
     }

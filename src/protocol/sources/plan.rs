@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::protocol::ladder::{FallbackTimers, Rule};
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::ServerQuirks;
+use crate::protocol::view::Selector;
 use crate::xds::Authority;
 
 /// The same for every view.
@@ -58,5 +59,13 @@ impl Plan {
             Authority::TopLevel => Some(&self.top),
             Authority::Named(name) => self.authorities.get(name),
         }
+    }
+}
+
+/// Returns the authority whose servers are asked for something.
+pub(super) fn authority_of(wanted: &Selector) -> Authority {
+    match wanted {
+        Selector::Wildcard => Authority::TopLevel,
+        Selector::Name(name) => Authority::of(name),
     }
 }

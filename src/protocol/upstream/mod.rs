@@ -110,10 +110,6 @@ impl Upstream {
         self.streams[at].note_given_earlier(kind, name);
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Stream> {
-        self.streams.iter()
-    }
-
     /// Returns the streams to this server.
     pub fn streams(&self) -> &[Stream] {
         &self.streams

@@ -63,7 +63,7 @@ use self::publication::Publication;
 use self::removal_history::RemovalHistory;
 use self::row::Row;
 use self::stage::{Setup, Surroundings};
-use self::table_writer::{Said, TableWriter};
+use self::table_writer::{Occasion, TableWriter};
 use self::update::Passed;
 use super::faults::Fault;
 use super::moment::{Moment, earliest};
@@ -120,13 +120,13 @@ impl View {
             let Self { row, tables, interest, sought, setup, .. } = self;
             let mut surroundings = Surroundings::new(tables, interest, sought, setup);
             let Some(Passed { update, origin, received }) = row.next(&mut surroundings, now) else { return };
-            apply::apply(update, &mut self.writer(Said { origin, received, now }));
+            apply::apply(update, &mut self.writer(Occasion { origin, received, now }));
         }
     }
 
-    fn writer(&mut self, said: Said) -> TableWriter<'_> {
+    fn writer(&mut self, occasion: Occasion) -> TableWriter<'_> {
         let Self { row, tables, interest, sought, publication, setup, .. } = self;
-        TableWriter::new((tables, interest, sought), row, publication, setup, said)
+        TableWriter::new((tables, interest, sought), row, publication, setup, occasion)
     }
 
     /// Returns the cached resources.
@@ -311,7 +311,7 @@ impl View {
             true => Completeness::Complete,
             false => Completeness::Settled,
         };
-        let mut writer = self.writer(Said { origin: Origin::default(), received: now, now });
+        let mut writer = self.writer(Occasion { origin: Origin::default(), received: now, now });
         for set in &sets {
             set.expect(until, &mut writer);
         }
@@ -368,7 +368,7 @@ impl View {
     pub fn on_time(&mut self, now: Moment) {
         let forgets = !self.setup.options().faults.has(Fault::ServeForgottenNames);
         for (kind, wanted) in self.interest.expire(now).into_iter().filter(|_| forgets) {
-            self.writer(Said { origin: Origin::default(), received: now, now }).forget(&kind, &wanted);
+            self.writer(Occasion { origin: Origin::default(), received: now, now }).forget(&kind, &wanted);
         }
         self.row.on_time();
         self.apply_passed(now);

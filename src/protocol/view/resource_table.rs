@@ -2,7 +2,7 @@
 //!
 //! Owns the entries: each name once, absence included. Applies changes to them, which its parts record and count. All maps are persistent,
 //! so a clone is cheap and a published snapshot stays as it was.
-//! Invariant: a name that is present or absent is in exactly one list of the journal, at the revision of its entry.
+//! Invariant: a name that is present or absent is either in the additions or in the removals of the journal, at the revision of its entry.
 
 mod coverage;
 mod entry;

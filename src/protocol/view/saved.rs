@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::table_writer::TableWriter;
-use super::{Class, Completeness, Entry, Origin, ResourceTable, Selector};
+use super::{Class, Completeness, Entry, Origin, ResourceTable, Selector, Snapshot};
 use crate::protocol::moment::Moment;
 use crate::xds::{Name, Resource, SetVersion, Type};
 
@@ -40,8 +40,13 @@ pub struct SavedResource {
 }
 
 impl SavedSet {
+    /// Returns everything that may be put back into a later view, for callers that save all of it at once.
+    pub fn all_of(snapshot: &Snapshot, now: Moment) -> Vec<Self> {
+        snapshot.tables().filter_map(|(kind, class, table)| Self::of(kind, class, table, now)).collect()
+    }
+
     /// Returns what of a table may be put back into a later view, if anything is. A resource that expires has what is left of its time.
-    pub(super) fn of(kind: &Type, class: Class, table: &ResourceTable, now: Moment) -> Option<Self> {
+    fn of(kind: &Type, class: Class, table: &ResourceTable, now: Moment) -> Option<Self> {
         let saved = |(key, entry): (&Name, &Entry)| {
             let Origin { server, rank, .. } = entry.origin;
             let resource = entry.to_save()?;

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::keys::{Class, Revision};
 use super::receipts::Receipts;
 use super::resource_table::{Presence, ResourceTable};
-use super::saved::SavedSet;
 use super::tables::Tables;
 use super::update::NamedError;
 use crate::protocol::moment::Moment;
@@ -76,11 +75,6 @@ impl Snapshot {
     /// Whether so much was removed that the oldest removals may be forgotten soon: whoever can be sent them had better be.
     pub(crate) fn forgets_soon(&self) -> bool {
         self.forgets_soon
-    }
-
-    /// Returns everything that may be put back into a later view, for callers that save all of it at once.
-    pub fn to_save(&self, now: Moment) -> Vec<SavedSet> {
-        self.tables().filter_map(|(kind, class, table)| SavedSet::of(kind, class, table, now)).collect()
     }
 
     /// Returns how often a server gave what another one had given. Snapshots that differ in that alone have one revision.
@@ -219,7 +213,7 @@ mod tests {
     use super::*;
     use crate::proto::{Any, discovery};
     use crate::protocol::moment::Moment;
-    use crate::protocol::view::{Completeness, InterestChange, Selector, SessionId, Update, View};
+    use crate::protocol::view::{Completeness, InterestChange, SavedSet, Selector, SessionId, Update, View};
     use crate::xds::{BodyStore, TypeTable};
 
     const URL: &str = "type.googleapis.com/own.Type";
@@ -288,7 +282,7 @@ mod tests {
             let later = Moment::START + Duration::from_secs(2);
             view.on_time(later);
             view.publish();
-            let saved = view.snapshot().to_save(later);
+            let saved = SavedSet::all_of(view.snapshot(), later);
             let (mut restored, kind) = self::view();
             restored.restore(saved, later + Duration::from_secs(60), later);
             restored.wants().is_cached(&kind, &of)

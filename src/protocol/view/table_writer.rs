@@ -28,12 +28,12 @@ pub(super) struct TableWriter<'a> {
     row: &'a mut Row,
     publication: &'a mut Publication,
     setup: &'a Setup,
-    said: Said,
+    occasion: Occasion,
 }
 
-/// Who has said what is applied, when that was received, and what time it is.
+/// The server that what is applied came from, if one did, when it was received, and what time it is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Said {
+pub(super) struct Occasion {
     pub(super) origin: Origin,
     pub(super) received: Moment,
     pub(super) now: Moment,
@@ -45,9 +45,9 @@ impl<'a> TableWriter<'a> {
         row: &'a mut Row,
         publication: &'a mut Publication,
         setup: &'a Setup,
-        said: Said,
+        occasion: Occasion,
     ) -> Self {
-        Self { tables, interest, sought, row, publication, setup, said }
+        Self { tables, interest, sought, row, publication, setup, occasion }
     }
 
     pub(super) fn tables(&self) -> &Tables {
@@ -58,9 +58,9 @@ impl<'a> TableWriter<'a> {
         self.interest
     }
 
-    /// What follows is what another server had given.
+    /// What follows came from this server, at an earlier time.
     pub(super) fn speak_for(&mut self, origin: Origin) {
-        self.said.origin = origin;
+        self.occasion.origin = origin;
     }
 
     fn table(&mut self, kind: &Type, class: Class) -> &mut ResourceTable {
@@ -73,7 +73,7 @@ impl<'a> TableWriter<'a> {
 
     /// Puts a resource under a name.
     pub(super) fn set_resource(&mut self, kind: &Type, class: Class, key: Name, resource: Arc<Resource>) {
-        let Said { origin, now, .. } = self.said;
+        let Occasion { origin, now, .. } = self.occasion;
         self.interest.prefetch_endpoints(kind, std::slice::from_ref(&resource), self.setup.types(), now);
         if class == Class::Named {
             self.revive_collection(kind, &key);
@@ -85,7 +85,7 @@ impl<'a> TableWriter<'a> {
 
     /// Gives a resource a new TTL, or none.
     pub(super) fn extend_ttl(&mut self, key: Key, ttl: Option<Duration>) {
-        let (Said { origin, now, .. }, (kind, class, name)) = (self.said, &key);
+        let (Occasion { origin, now, .. }, (kind, class, name)) = (self.occasion, &key);
         let (revision, old) = (self.publication.revision().next(), self.followed(kind, *class, name));
         let taken = self.table(kind, *class).extend_ttl(name, ttl, origin, revision, now);
         self.note_taken(taken, key, old.as_ref(), revision);
@@ -106,7 +106,7 @@ impl<'a> TableWriter<'a> {
     }
 
     pub(super) fn set_error(&mut self, kind: &Type, key: Name, error: Arc<NamedError>) {
-        let (revision, now) = (self.publication.revision().next(), self.said.now);
+        let (revision, now) = (self.publication.revision().next(), self.occasion.now);
         if self.table(kind, Class::Named).set_error(key.clone(), error, revision, now) {
             self.changed(kind, Class::Named, key, revision);
         }
@@ -121,7 +121,7 @@ impl<'a> TableWriter<'a> {
     /// Records that a resource in the tables was added, replaced or removed.
     fn note_change(&mut self, key: &Key, old: Option<&Arc<Resource>>) {
         let facts = Facts::new(self.tables, self.interest, self.setup);
-        self.row.applied(key.clone(), old, &facts, self.said.now);
+        self.row.applied(key.clone(), old, &facts, self.occasion.now);
     }
 
     /// Ends the reported emptiness or error of a collection that has a member now.
@@ -159,7 +159,7 @@ impl<'a> TableWriter<'a> {
 
     /// Removes what is present under a name, or records that nothing is there.
     pub(super) fn remove_one(&mut self, kind: &Type, class: Class, key: &Name, word: Evidence) {
-        let Said { origin: source, now, .. } = self.said;
+        let Occasion { origin: source, now, .. } = self.occasion;
         let revision = self.publication.revision().next();
         let (old, followed) = (self.followed(kind, class, key), (kind.clone(), class, key.clone()));
         let member_only = class == Class::Named && !self.interest.has_name(kind, key);
@@ -377,7 +377,7 @@ impl<'a> TableWriter<'a> {
         debug_assert!(revision == self.publication.revision().next());
         self.publication.advance();
         self.publication.note_difference();
-        let received = self.said.received;
+        let received = self.occasion.received;
         match class {
             Class::Wildcard => self.publication.change_wildcard(kind, received),
             Class::Named => {

@@ -11,7 +11,7 @@ use crate::protocol::moment::Moment;
 use crate::xds::{Authority, Name, Resource, Type};
 
 /// The tables of a view.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Tables {
     of: BTreeMap<(Type, Class), ResourceTable>,
     /// When a wildcard set of any type was last forgotten. Kept once for all types, since clients can make up any number of

@@ -95,7 +95,7 @@ impl ViewSeed {
     pub(super) fn view(&self, inherited: &InheritedView) -> WaitingView {
         let place = |name: &String| self.servers.iter().position(|known| known == name);
         let places: Vec<_> = inherited.servers.iter().map(|name| u16::try_from(place(name)?).ok()).collect();
-        let sets = inherited.snapshot.to_save(self.now);
+        let sets = SavedSet::all_of(&inherited.snapshot, self.now);
         let sets: Vec<_> = sets.into_iter().map(|set| self.placed(set, &places)).collect();
         // What a server has said counts for readiness, whatever the age of the rest.
         let answered = match inherited.has_responded {

@@ -108,7 +108,7 @@ fn key_of(cluster: &str) -> SharingKey {
 fn give(views: &Views, cluster: &str, names: &[&str]) {
     let mut world = World::of(1, 1);
     names.iter().for_each(|name| world.give(0, Class::Named, name, None));
-    let mut sets = world.views[0].1.snapshot().to_save(Moment::START);
+    let mut sets = SavedSet::all_of(world.views[0].1.snapshot(), Moment::START);
     let kind = world.table.resolve(SECRETS);
     let resource = world.resource(&kind, &"certificate".into(), 1);
     let secret = SavedResource { key: "certificate".into(), resource, server: 0, rank: 0 };

@@ -16,7 +16,7 @@ use crate::proto::{Any, discovery};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::ViewOptions;
 use crate::protocol::view::{
-    Class, Completeness, Evidence, InterestChange, Origin, Retain, Selector, SessionId, Update, View,
+    Class, Completeness, Evidence, InterestChange, Origin, Retain, SavedSet, Selector, SessionId, Update, View,
 };
 use crate::relay::NotedBrakes;
 use crate::xds::{BodyStore, KeyRule, Name, Resource, Type, TypeTable};
@@ -183,7 +183,7 @@ impl World {
     pub(super) fn expected(&self, has_key: bool) -> Shown {
         let mut shown = Shown::new();
         for (id, view) in &self.views {
-            let sets = view.snapshot().to_save(Moment::START);
+            let sets = SavedSet::all_of(view.snapshot(), Moment::START);
             for set in sets.iter().filter(|set| has_key || set.kind.name() != SECRETS) {
                 for saved in &set.resources {
                     let class = set.class == Class::Wildcard;

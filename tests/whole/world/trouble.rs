@@ -167,7 +167,7 @@ impl World {
         let now = self.now;
         let of = &mut self.tiers[tier];
         Saved {
-            sets: of.view.snapshot().to_save(now),
+            sets: SavedSet::all_of(of.view.snapshot(), now),
             brakes: of.view.holds().brake_state(now),
             fallen: of.sources.fallen(),
         }

@@ -26,7 +26,7 @@ impl Coverage {
         self.completeness
     }
 
-    pub(crate) fn set_completeness(&mut self, completeness: Completeness) {
+    pub(in crate::protocol::view) fn set_completeness(&mut self, completeness: Completeness) {
         self.completeness = completeness;
     }
 
@@ -35,7 +35,7 @@ impl Coverage {
         self.has_expired
     }
 
-    pub(crate) fn set_expired(&mut self, has_expired: bool) {
+    pub(in crate::protocol::view) fn set_expired(&mut self, has_expired: bool) {
         self.has_expired = has_expired;
     }
 
@@ -50,7 +50,7 @@ impl Coverage {
     }
 
     /// Returns whether that is a change.
-    pub(crate) fn set_unreadable(&mut self, names: BTreeSet<Name>) -> bool {
+    pub(in crate::protocol::view) fn set_unreadable(&mut self, names: BTreeSet<Name>) -> bool {
         let changed = *self.unreadable != names;
         if changed {
             self.unreadable = Arc::new(names);
@@ -60,13 +60,13 @@ impl Coverage {
 
     /// Another server has become active, or the same one was opened again: earlier removals are no evidence for clients that
     /// connect later.
-    pub(crate) fn interrupt(&mut self, at: Revision) {
+    pub(in crate::protocol::view) fn interrupt(&mut self, at: Revision) {
         self.evidence_from = at;
         self.is_cut = true;
     }
 
     /// The server has said something of the set.
-    pub(crate) fn resume(&mut self) {
+    pub(in crate::protocol::view) fn resume(&mut self) {
         self.is_cut = false;
     }
 

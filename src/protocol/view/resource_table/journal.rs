@@ -40,7 +40,7 @@ impl Journal {
         self.additions.values().inspect(|_| visit())
     }
 
-    pub(crate) fn present(&self) -> usize {
+    pub(in crate::protocol::view) fn present(&self) -> usize {
         self.additions.size()
     }
 
@@ -60,7 +60,7 @@ impl Journal {
     }
 
     /// Returns the revision of the last addition or removal.
-    pub(crate) fn newest(&self) -> Revision {
+    pub(in crate::protocol::view) fn newest(&self) -> Revision {
         newest(&self.additions).max(newest(&self.removals)).unwrap_or_default()
     }
 
@@ -100,7 +100,7 @@ impl Journal {
     }
 
     /// Records a publication: the last one was at a revision, and its oldest change was received then.
-    pub(crate) fn note_received(&mut self, last: Revision, revision: Revision, received: Moment) {
+    pub(in crate::protocol::view) fn note_received(&mut self, last: Revision, revision: Revision, received: Moment) {
         for (changes, receipts) in [(&self.additions, &mut self.added), (&self.removals, &mut self.removed)] {
             if newest(changes).is_some_and(|at| at > last) {
                 receipts.note(revision, received);

@@ -50,12 +50,12 @@ impl Sums {
     }
 
     /// Remembers versions that an earlier process gave out.
-    pub(crate) fn restore_past_versions(&mut self, past: Vec<(SetVersion, SetVersion)>) {
+    pub(in crate::protocol::view) fn restore_past_versions(&mut self, past: Vec<(SetVersion, SetVersion)>) {
         self.past = past.into();
     }
 
     /// Remembers the version that is published.
-    pub(crate) fn remember_version(&mut self, options: &ViewOptions) {
+    pub(in crate::protocol::view) fn remember_version(&mut self, options: &ViewOptions) {
         let version = (self.content, self.full);
         if self.past.last() != Some(&version) {
             let past = Arc::make_mut(&mut self.past);
@@ -71,7 +71,7 @@ impl Sums {
     }
 
     /// Returns how many of the present resources no later client may be sent from a cache.
-    pub(crate) fn uncacheable(&self) -> usize {
+    pub(in crate::protocol::view) fn uncacheable(&self) -> usize {
         self.uncacheable
     }
 

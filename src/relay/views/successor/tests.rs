@@ -3,7 +3,7 @@ use bytes::Bytes;
 use super::super::Views;
 use super::*;
 use crate::proto::{Any, discovery};
-use crate::protocol::view::{HeldRemoval, InterestChange, Selector, SessionId, SetState, Update, View};
+use crate::protocol::view::{HeldRemoval, InterestChange, SavedSet, Selector, SessionId, SetState, Update, View};
 use crate::relay::{views_to, views_to_all};
 use crate::xds::{BodyStore, Resource, Type, TypeTable};
 
@@ -55,7 +55,7 @@ async fn what_a_view_leaves_gets_older_while_no_server_confirms_it() {
     let now = views.shared().clock.now();
     view.restore(vec![set], now + HOUR, now);
     let left = seed(&views).view(&left_by(&view, &[SERVER]));
-    assert_eq!(left.view.snapshot().to_save(now).len(), 1);
+    assert_eq!(SavedSet::all_of(left.view.snapshot(), now).len(), 1);
     assert!(left.from_disk.age.unwrap() >= HOUR + MINUTE);
 }
 
@@ -105,7 +105,7 @@ async fn a_server_is_known_by_its_name_though_its_place_in_the_list_is_another()
     let now = views.shared().clock.now();
     view.restore(vec![set_of(&kind, &[("a", 0), ("b", 1), ("c", 2)])], now + HOUR, now);
     let left = seed(&views).view(&left_by(&view, &["http://one", "http://two", "http://gone"]));
-    let sets = left.view.snapshot().to_save(now);
+    let sets = SavedSet::all_of(left.view.snapshot(), now);
     let mut origins: Vec<_> =
         sets[0].resources.iter().map(|saved| (saved.key.as_str(), saved.server, saved.rank)).collect();
     origins.sort_unstable();

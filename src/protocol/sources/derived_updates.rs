@@ -1,0 +1,46 @@
+//! Updates that no server has sent: what follows when another server becomes active, and what planted faults make up.
+
+use std::collections::BTreeSet;
+
+use super::plan::authority_of;
+use crate::protocol::view::{Class, Evidence, Selector, Update, View};
+use crate::xds::{Authority, Name, Type};
+
+/// The sets and names that the previous server may have been sending or had removed. The rest of them will not come, and the new active
+/// server has yet to send its own (XLAT-12).
+pub(super) fn interrupted_sets(view: &View, of: &BTreeSet<Authority>) -> Vec<Update> {
+    let is_told = |kind: &Type, wanted: &Selector| match wanted {
+        Selector::Wildcard => true,
+        Selector::Name(name) => name.is_glob() || view.tables().is_gone(kind, name),
+    };
+    let sent =
+        view.wants().all().filter(|(kind, wanted, _)| of.contains(&authority_of(wanted)) && is_told(kind, wanted));
+    sent.map(|(kind, of, _)| Update::Interrupted { kind: kind.clone(), of }).collect()
+}
+
+/// What [`Fault::AbsentWhileDown`](crate::protocol::faults::Fault::AbsentWhileDown) deletes: every name that is not cached.
+pub(super) fn absent_while_down(view: &View) -> Vec<Update> {
+    let uncached = view.wants().all().filter(|(_, _, cached)| !cached);
+    let gone = |(kind, wanted, _): (&Type, Selector, bool)| match wanted {
+        Selector::Name(key) => Some(absent(kind, Class::Named, &key)),
+        Selector::Wildcard => None,
+    };
+    uncached.filter_map(gone).collect()
+}
+
+/// What [`Fault::SwitchDeletes`](crate::protocol::faults::Fault::SwitchDeletes) deletes: whatever another server has given.
+pub(super) fn given_by_others(server: usize, view: &View) -> Vec<Update> {
+    let wanted = view.wants().all().map(|(kind, wanted, _)| match wanted {
+        Selector::Wildcard => (kind.clone(), Class::Wildcard),
+        Selector::Name(_) => (kind.clone(), Class::Named),
+    });
+    let gone = |(kind, class): (Type, Class)| {
+        let others = view.holds().here(&kind, class).filter(|(_, entry)| usize::from(entry.origin.server) != server);
+        others.map(|(key, _)| absent(&kind, class, key)).collect::<Vec<_>>()
+    };
+    wanted.collect::<BTreeSet<_>>().into_iter().flat_map(gone).collect()
+}
+
+fn absent(kind: &Type, class: Class, key: &Name) -> Update {
+    Update::Absent { kind: kind.clone(), class, key: key.clone(), evidence: Evidence::Reported }
+}

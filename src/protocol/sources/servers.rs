@@ -1,0 +1,293 @@
+//! The servers of the plan: which are open, over which streams, and what was found of each.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::plan::{Plan, ServerPlan, authority_of};
+use crate::protocol::moment::Moment;
+use crate::protocol::session::Variant;
+use crate::protocol::upstream::{Epoch, Stream, Upstream, UpstreamOptions, ViewContext};
+use crate::protocol::view::{Completeness, InterestChange, Origin, Selector, Update, View};
+use crate::xds::{Authority, TypeTable};
+
+/// A stream, by its server and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId {
+    /// The server's place in [`Plan::servers`].
+    pub server: usize,
+    /// The stream's place among those to this server.
+    pub at: usize,
+}
+
+/// The result of the last attempt to reach a server since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reachability {
+    Responded,
+    /// The last attempt failed before a stream was open.
+    Unreachable,
+    /// The last stream ended before its first response. That is unreachable too (FB-2), but only for this view: the server may reject its
+    /// node.
+    Refused,
+}
+
+/// What is known of one server, whether it is open or not.
+#[derive(Debug, Default)]
+pub(super) struct ServerFindings {
+    reachability: Option<Reachability>,
+    /// Other views have found it unreachable (FB-20).
+    unreachable_to_others: bool,
+    /// Authorities for which the server reported that no server behind it is reachable. Only sources within the process do.
+    without: BTreeSet<Authority>,
+}
+
+impl ServerFindings {
+    pub(super) fn reachability(&self) -> Option<Reachability> {
+        self.reachability
+    }
+
+    pub(super) fn has_responded(&self) -> bool {
+        self.reachability == Some(Reachability::Responded)
+    }
+
+    /// Each view tries the last server itself: shared reachability alone does not rule it out.
+    pub(super) fn is_unreachable(&self, is_last: bool) -> bool {
+        self.reachability.map_or(self.unreachable_to_others && !is_last, |found| found != Reachability::Responded)
+    }
+
+    /// Whether no server behind this one is reachable for an authority.
+    pub(super) fn is_without(&self, authority: &Authority) -> bool {
+        self.without.contains(authority)
+    }
+}
+
+/// Every server of the plan, by its place there.
+#[derive(Debug)]
+pub(super) struct Servers {
+    plan: Arc<Plan>,
+    node: Bytes,
+    /// None while no ladder uses the server.
+    upstreams: Vec<Option<Upstream>>,
+    findings: Vec<ServerFindings>,
+    /// Servers that were released since the last call of `take_closed`, opened again since or not.
+    closed: BTreeSet<usize>,
+    /// Streams that were given up in order to be opened again.
+    reopened: BTreeSet<StreamId>,
+    table: Arc<TypeTable>,
+    options: Arc<UpstreamOptions>,
+}
+
+impl Servers {
+    pub(super) fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, options: Arc<UpstreamOptions>) -> Self {
+        let upstreams = plan.servers.iter().map(|_| None).collect();
+        let findings = plan.servers.iter().map(|_| ServerFindings::default()).collect();
+        let (closed, reopened) = Default::default();
+        Self { plan, node, upstreams, findings, closed, reopened, table, options }
+    }
+
+    /// Requests everything of an authority from a server (FB-7). Names that are cached start no timer (FB-15).
+    pub(super) fn open(&mut self, server: usize, authority: &Authority, view: &View) {
+        let (plan, node) = (&self.plan.servers[server], self.node.clone());
+        let (table, options) = (self.table.clone(), self.options.clone());
+        let upstream = self.upstreams[server]
+            .get_or_insert_with(|| Upstream::new(plan.variant, node, plan.quirks.clone(), table, options));
+        for (kind, wanted, cached) in view.wants().all().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
+            upstream.want(InterestChange { kind: kind.clone(), selector: wanted, on: true }, cached);
+        }
+        for (kind, class, name) in view.tables().unconfirmed_from_disk(server, authority) {
+            upstream.note_given_earlier(kind, class, name);
+        }
+    }
+
+    /// Passes a change of interest to a server, if that is open.
+    pub(super) fn want(&mut self, server: usize, change: InterestChange) {
+        if let Some(upstream) = &mut self.upstreams[server] {
+            upstream.want(change, false);
+        }
+    }
+
+    /// Ends a server's subscriptions of an authority. Others still use the server.
+    pub(super) fn unsubscribe(&mut self, server: usize, authority: &Authority, view: &View) {
+        let Some(upstream) = &mut self.upstreams[server] else { return };
+        for (kind, wanted, _) in view.wants().all().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
+            upstream.want(InterestChange { kind: kind.clone(), selector: wanted, on: false }, false);
+        }
+    }
+
+    /// Releases a server. Its versions are forgotten with it, and what was found of it.
+    pub(super) fn close(&mut self, server: usize) {
+        if self.upstreams[server].take().is_some() {
+            self.findings[server].reachability = None;
+            self.findings[server].without.clear();
+            self.closed.insert(server);
+        }
+    }
+
+    pub(super) fn take_closed(&mut self) -> BTreeSet<usize> {
+        std::mem::take(&mut self.closed)
+    }
+
+    /// Gives up the streams to a server that are due to be opened again, and returns their openings.
+    pub(super) fn reopen_due(&mut self, server: usize, now: Moment) -> Vec<(StreamId, Epoch)> {
+        let epoch = |stream: &mut Stream| stream.take_reopen(now).then(|| stream.epoch());
+        let streams = self.streams_to_mut(server).iter_mut().enumerate();
+        let due = streams.filter_map(|(at, stream)| Some((StreamId { server, at }, epoch(stream)?)));
+        let due: Vec<_> = due.collect();
+        self.reopened.extend(due.iter().map(|(id, _)| *id));
+        due
+    }
+
+    pub(super) fn take_reopened(&mut self) -> BTreeSet<StreamId> {
+        std::mem::take(&mut self.reopened)
+    }
+
+    pub(super) fn streams(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
+        (0..self.upstreams.len()).flat_map(|server| {
+            let streams = self.streams_to(server).iter().enumerate();
+            streams.map(move |(at, stream)| (StreamId { server, at }, stream))
+        })
+    }
+
+    pub(super) fn streams_mut(&mut self) -> impl Iterator<Item = (StreamId, &mut Stream)> {
+        self.upstreams.iter_mut().enumerate().flat_map(|(server, of)| {
+            let streams = of.iter_mut().flat_map(|upstream| upstream.streams_mut().iter_mut().enumerate());
+            streams.map(move |(at, stream)| (StreamId { server, at }, stream))
+        })
+    }
+
+    pub(super) fn stream(&mut self, id: StreamId) -> Option<&mut Stream> {
+        self.upstreams.get_mut(id.server)?.as_mut()?.streams_mut().get_mut(id.at)
+    }
+
+    /// Returns a stream, unless what is reported of it is from an earlier opening.
+    pub(super) fn current_stream(&mut self, id: StreamId, epoch: Epoch) -> Option<&mut Stream> {
+        self.stream(id).filter(|stream| stream.is_current(epoch))
+    }
+
+    fn streams_to(&self, server: usize) -> &[Stream] {
+        self.upstreams[server].as_ref().map_or(&[], Upstream::streams)
+    }
+
+    fn streams_to_mut(&mut self, server: usize) -> &mut [Stream] {
+        self.upstreams[server].as_mut().map_or(&mut [], Upstream::streams_mut)
+    }
+
+    pub(super) fn findings(&self) -> &[ServerFindings] {
+        &self.findings
+    }
+
+    pub(super) fn on_shared_reachability(&mut self, unreachable: impl Fn(usize) -> bool) {
+        for (at, server) in self.findings.iter_mut().enumerate() {
+            server.unreachable_to_others = unreachable(at);
+        }
+    }
+
+    pub(super) fn on_outage(&mut self, id: StreamId, epoch: Epoch, authorities: BTreeSet<Authority>) {
+        if self.current_stream(id, epoch).is_some() {
+            self.findings[id.server].without = authorities;
+        }
+    }
+
+    /// A stream is open. The server has not responded yet, so this is not shared with other views.
+    pub(super) fn opened(&mut self, id: StreamId) -> Option<Epoch> {
+        let found = &mut self.findings[id.server].reachability;
+        if *found == Some(Reachability::Unreachable) {
+            *found = Some(Reachability::Refused);
+        }
+        self.stream(id).map(Stream::opened)
+    }
+
+    pub(super) fn on_response(&mut self, server: usize) {
+        self.findings[server].reachability = Some(Reachability::Responded);
+    }
+
+    /// A stream has ended, which may have been healthy. Returns whether the server is known to be alive all the same.
+    pub(super) fn on_ended(&mut self, server: usize, was_well: bool, now: Moment) -> bool {
+        self.findings[server].without.clear();
+        let had_answered = self.findings[server].has_responded();
+        // Another stream with a response shows that the server is alive. So does any stream, this one included, that stayed silent but
+        // healthy, if the server has responded before (FB-3).
+        let vouches = |of: &Stream| of.has_answered() || had_answered && of.is_wanted() && of.is_healthy(now);
+        self.streams_to(server).iter().any(vouches) || had_answered && was_well
+    }
+
+    /// The last attempt to reach the server has failed, before or after a stream was open.
+    pub(super) fn on_unreachable(&mut self, server: usize, was_open: bool) {
+        let finding = if was_open { Reachability::Refused } else { Reachability::Unreachable };
+        self.findings[server].reachability = Some(finding);
+        self.streams_to_mut(server).iter_mut().for_each(Stream::clear_one_version_per_type);
+    }
+
+    /// Lets the streams to a server decide what its silence means, and returns whether it has answered for the end of a set. `origin` is
+    /// that of its updates for an authority, if they count.
+    pub(super) fn on_time(
+        &mut self,
+        server: usize,
+        view: &View,
+        origin: impl Fn(&Authority, &[ServerFindings]) -> Option<Origin>,
+        now: Moment,
+    ) -> (Vec<Update>, bool) {
+        let origin = |wanted: &Selector| origin(&authority_of(wanted), &self.findings);
+        let at = ViewContext { view, authority_of: &origin };
+        let streams = self.upstreams[server].as_mut().map_or(&mut [][..], Upstream::streams_mut);
+        let updates = streams.iter_mut().flat_map(|stream| stream.on_time(&at, now)).collect();
+        (updates, streams.iter_mut().any(Stream::take_answered_end))
+    }
+
+    /// A stream has ended. Incomplete sets are requested again from the beginning.
+    pub(super) fn interrupt(&mut self, id: StreamId, epoch: Epoch, view: &View) -> Vec<Update> {
+        let Some(stream) = self.stream(id) else { return Vec::new() };
+        let updates = stream.ended(epoch);
+        for update in &updates {
+            let Update::Interrupted { kind, of } = update else { continue };
+            let is_set = !matches!(of, Selector::Name(name) if !name.is_glob());
+            if is_set && view.tables().completeness_of(kind, of) < Completeness::Settled {
+                stream.clear_set_versions(kind, of);
+            }
+            // The end of the stream cancels what it has removed and waits.
+            view.holds().removed_by(id.server, kind, of).for_each(|name| stream.request_again(kind, name));
+        }
+        updates
+    }
+
+    /// A server's responses count from now on. Returns what it has reported before.
+    pub(super) fn recheck(&mut self, server: usize) -> Vec<Update> {
+        let findings = |stream: &mut Stream| {
+            stream.recheck();
+            stream.findings()
+        };
+        self.streams_to_mut(server).iter_mut().flat_map(findings).collect()
+    }
+
+    /// Makes servers send again all that they have of an authority.
+    pub(super) fn clear_versions(&mut self, servers: &[usize], authority: &Authority) {
+        let theirs = |wanted: &Selector| authority_of(wanted) == *authority;
+        for server in servers {
+            self.streams_to_mut(*server).iter_mut().for_each(|stream| stream.clear_all_versions(theirs));
+        }
+    }
+
+    /// Whether a server is open, and all of its streams are delta.
+    pub(super) fn is_open_in_delta(&self, server: usize) -> bool {
+        self.is_open_with(server, |stream| stream.variant() == Variant::Delta)
+    }
+
+    /// Whether a server is open, has a server behind it for the authority, and has sent its routing on each of its streams.
+    pub(super) fn is_steady(&self, server: usize, authority: &Authority) -> bool {
+        !self.findings[server].is_without(authority) && self.is_open_with(server, Stream::has_answered_routing)
+    }
+
+    fn is_open_with(&self, server: usize, all: impl Fn(&Stream) -> bool) -> bool {
+        self.upstreams[server].as_ref().is_some_and(|upstream| upstream.streams().iter().all(all))
+    }
+
+    /// Of a server that is not open, the variant is known that is tried first.
+    pub(super) fn list_limit(&self) -> Option<usize> {
+        let takes_lists = |(server, plan): &(usize, &ServerPlan)| {
+            self.streams_to(*server).first().map_or(plan.variant, Stream::variant) == Variant::Sotw
+        };
+        let servers = self.plan.servers.iter().enumerate().filter(takes_lists);
+        servers.map(|(_, plan)| plan.quirks.max_request_bytes).min()
+    }
+}
