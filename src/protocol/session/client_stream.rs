@@ -255,7 +255,7 @@ impl Session {
         }
     }
 
-    /// Starts a burst, if the stream does not end by that.
+    /// Starts a burst, if the stream does not end by that: then `end` says why.
     fn start_on(
         &mut self,
         newest: &Arc<Snapshot>,

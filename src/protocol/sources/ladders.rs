@@ -35,6 +35,7 @@ pub struct LadderSummary<'a> {
     pub(crate) servers: &'a [usize],
 }
 
+/// The ladders of a view, by authority: whose updates count, and which authorities are to be looked at again.
 #[derive(Debug)]
 pub(super) struct Ladders {
     plan: Arc<Plan>,
@@ -110,7 +111,7 @@ impl Ladders {
         actions
     }
 
-    /// Returns the ladder that a change of interest is about.
+    /// Notes that interest has ended, if it has. Returns the ladder that the change is about.
     pub(super) fn on_interest_change(&mut self, authority: &Authority, on: bool) -> &Ladder {
         self.dropped |= !on;
         self.ladder(authority)
@@ -182,7 +183,7 @@ impl Ladders {
     }
 
     /// Returns the origin under which a server's updates of an authority count, if they do.
-    pub(super) fn origin_if_active(
+    pub(super) fn origin_if_counts(
         &self,
         server: usize,
         authority: &Authority,
@@ -219,7 +220,7 @@ impl Ladders {
                 (_, Some((Class::Named, key))) => Authority::of(key),
                 _ => Authority::TopLevel,
             };
-            let Some(origin) = self.origin_if_active(server, &authority, findings) else { continue };
+            let Some(origin) = self.origin_if_counts(server, &authority, findings) else { continue };
             batches.entry(authority).or_insert(UpdateBatch { origin, updates: Vec::new() }).updates.push(update);
         }
         batches.into_values().collect()

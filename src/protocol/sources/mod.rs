@@ -30,7 +30,7 @@ use super::wait::WaitList;
 use crate::proto::Response;
 use crate::xds::{Authority, BodyStore, Name, Type, TypeTable};
 
-/// The servers of one view: a ladder for each authority, and the streams that are open.
+/// The servers of one view, and the ladder of each authority: whatever happens to one because of the other.
 #[derive(Debug)]
 pub struct Sources {
     plan: Arc<Plan>,
@@ -67,7 +67,7 @@ impl Sources {
 
     /// Applies what other views have learned: the types whose sets each server sends in several responses.
     pub(crate) fn on_delivery_habits(&mut self, cut: impl Fn(usize) -> Arc<BTreeSet<Type>>) {
-        self.streams_mut().for_each(|(id, stream)| stream.on_delivery_habits(&cut(id.server)));
+        self.servers.on_delivery_habits(cut);
     }
 
     /// Returns what this view has learned of that since the last call, by the server's place in the plan.
@@ -211,8 +211,8 @@ impl Sources {
         for server in 0..self.plan.servers.len() {
             batches.extend(self.run_stream_timers(server, view, now));
             if may_reopen(server) {
-                for (id, epoch) in self.servers.reopen_due(server, now) {
-                    batches.extend(self.interrupt(id, epoch, view));
+                for updates in self.servers.reopen_due(server, view, now) {
+                    batches.extend(self.authoritative_updates(server, updates));
                 }
             }
         }
@@ -222,7 +222,7 @@ impl Sources {
     /// Lets the streams of one server decide what its silence means. A server that has answered for the end of a set is usable, also if all
     /// that it sent were removals.
     fn run_stream_timers(&mut self, server: usize, view: &View, now: Moment) -> Vec<UpdateBatch> {
-        let origin = |of: &Authority, found: &[ServerFindings]| self.ladders.origin_if_active(server, of, found);
+        let origin = |of: &Authority, found: &[ServerFindings]| self.ladders.origin_if_counts(server, of, found);
         let (updates, any_ended) = self.servers.on_time(server, view, origin, now);
         let updates = if any_ended { self.on_heard(server, true, updates, view, now) } else { updates };
         self.authoritative_updates(server, updates)
@@ -251,10 +251,8 @@ impl Sources {
         view: &View,
         now: Moment,
     ) -> Vec<UpdateBatch> {
-        let Some(stream) = self.servers.current_stream(id, epoch) else { return Vec::new() };
         let nothing_left = response.is_empty_set();
-        let updates = stream.on_received(epoch, response, now);
-        self.servers.on_response(id.server);
+        let Some(updates) = self.servers.on_received(id, epoch, response, now) else { return Vec::new() };
         let has_content = |update: &Update| matches!(update, Update::Upsert { .. } | Update::FullSet { .. });
         let usable = nothing_left || updates.iter().any(has_content);
         let updates = self.on_heard(id.server, usable, updates, view, now);
@@ -346,8 +344,10 @@ impl Sources {
     ) -> Vec<UpdateBatch> {
         let current = epoch.and_then(|epoch| self.servers.current_stream(id, epoch));
         let was_well = current.is_some_and(|stream| stream.is_healthy(now));
-        let batches = epoch.map(|epoch| self.interrupt(id, epoch, view)).unwrap_or_default();
-        if self.servers.on_ended(id.server, was_well, now) || answered {
+        let updates = epoch.map(|epoch| self.servers.interrupt(id, epoch, view)).unwrap_or_default();
+        let batches = self.authoritative_updates(id.server, updates);
+        let is_alive = self.servers.on_ended(id.server, was_well, now);
+        if is_alive || answered {
             return batches;
         }
         self.servers.on_unreachable(id.server, epoch.is_some());
@@ -355,11 +355,6 @@ impl Sources {
             self.step(&authority, view, |ladder, around| ladder.on_unreachable(rung, around, now));
         }
         batches
-    }
-
-    fn interrupt(&mut self, id: StreamId, epoch: Epoch, view: &View) -> Vec<UpdateBatch> {
-        let updates = self.servers.interrupt(id, epoch, view);
-        self.authoritative_updates(id.server, updates)
     }
 
     fn authoritative_updates(&self, server: usize, updates: Vec<Update>) -> Vec<UpdateBatch> {

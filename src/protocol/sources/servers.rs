@@ -8,9 +8,9 @@ use bytes::Bytes;
 use super::plan::{Plan, ServerPlan, authority_of};
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::{Epoch, Stream, Upstream, UpstreamOptions, ViewContext};
+use crate::protocol::upstream::{Epoch, ReceivedResponse, Stream, Upstream, UpstreamOptions, ViewContext};
 use crate::protocol::view::{Completeness, InterestChange, Origin, Selector, Update, View};
-use crate::xds::{Authority, TypeTable};
+use crate::xds::{Authority, Type, TypeTable};
 
 /// A stream, by its server and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,14 +128,14 @@ impl Servers {
         std::mem::take(&mut self.closed)
     }
 
-    /// Gives up the streams to a server that are due to be opened again, and returns their openings.
-    pub(super) fn reopen_due(&mut self, server: usize, now: Moment) -> Vec<(StreamId, Epoch)> {
+    /// Gives up the streams to a server that are due to be opened again. Returns what follows from the end of each.
+    pub(super) fn reopen_due(&mut self, server: usize, view: &View, now: Moment) -> Vec<Vec<Update>> {
         let epoch = |stream: &mut Stream| stream.take_reopen(now).then(|| stream.epoch());
         let streams = self.streams_to_mut(server).iter_mut().enumerate();
         let due = streams.filter_map(|(at, stream)| Some((StreamId { server, at }, epoch(stream)?)));
         let due: Vec<_> = due.collect();
         self.reopened.extend(due.iter().map(|(id, _)| *id));
-        due
+        due.into_iter().map(|(id, epoch)| self.interrupt(id, epoch, view)).collect()
     }
 
     pub(super) fn take_reopened(&mut self) -> BTreeSet<StreamId> {
@@ -183,6 +183,15 @@ impl Servers {
         }
     }
 
+    /// Applies what other views have learned: the types whose sets each server sends in several responses.
+    pub(super) fn on_delivery_habits(&mut self, cut: impl Fn(usize) -> Arc<BTreeSet<Type>>) {
+        for (server, upstream) in self.upstreams.iter_mut().enumerate() {
+            let Some(upstream) = upstream else { continue };
+            let in_pieces = cut(server);
+            upstream.streams_mut().iter_mut().for_each(|stream| stream.on_delivery_habits(&in_pieces));
+        }
+    }
+
     pub(super) fn on_outage(&mut self, id: StreamId, epoch: Epoch, authorities: BTreeSet<Authority>) {
         if self.current_stream(id, epoch).is_some() {
             self.findings[id.server].without = authorities;
@@ -198,11 +207,20 @@ impl Servers {
         self.stream(id).map(Stream::opened)
     }
 
-    pub(super) fn on_response(&mut self, server: usize) {
-        self.findings[server].reachability = Some(Reachability::Responded);
+    /// Lets a stream read a response, unless that is from an earlier opening.
+    pub(super) fn on_received(
+        &mut self,
+        id: StreamId,
+        epoch: Epoch,
+        response: ReceivedResponse,
+        now: Moment,
+    ) -> Option<Vec<Update>> {
+        let updates = self.current_stream(id, epoch)?.on_received(epoch, response, now);
+        self.findings[id.server].reachability = Some(Reachability::Responded);
+        Some(updates)
     }
 
-    /// A stream has ended, which may have been healthy. Returns whether the server is known to be alive all the same.
+    /// A stream has ended, which had been healthy if `was_well`. Returns whether the server is known to be alive all the same.
     pub(super) fn on_ended(&mut self, server: usize, was_well: bool, now: Moment) -> bool {
         self.findings[server].without.clear();
         let had_answered = self.findings[server].has_responded();
@@ -232,7 +250,8 @@ impl Servers {
         let at = ViewContext { view, authority_of: &origin };
         let streams = self.upstreams[server].as_mut().map_or(&mut [][..], Upstream::streams_mut);
         let updates = streams.iter_mut().flat_map(|stream| stream.on_time(&at, now)).collect();
-        (updates, streams.iter_mut().any(Stream::take_answered_end))
+        let ended = streams.iter_mut().map(Stream::take_answered_end).filter(|ended| *ended).count();
+        (updates, ended > 0)
     }
 
     /// A stream has ended. Incomplete sets are requested again from the beginning.
@@ -253,11 +272,11 @@ impl Servers {
 
     /// A server's responses count from now on. Returns what it has reported before.
     pub(super) fn recheck(&mut self, server: usize) -> Vec<Update> {
-        let findings = |stream: &mut Stream| {
+        let reported_again = |stream: &mut Stream| {
             stream.recheck();
             stream.findings()
         };
-        self.streams_to_mut(server).iter_mut().flat_map(findings).collect()
+        self.streams_to_mut(server).iter_mut().flat_map(reported_again).collect()
     }
 
     /// Makes servers send again all that they have of an authority.
@@ -282,7 +301,8 @@ impl Servers {
         self.upstreams[server].as_ref().is_some_and(|upstream| upstream.streams().iter().all(all))
     }
 
-    /// Of a server that is not open, the variant is known that is tried first.
+    /// Returns the least of how long a request may be to the servers that take whole lists of names. A server that is not open counts by the
+    /// variant that is tried first.
     pub(super) fn list_limit(&self) -> Option<usize> {
         let takes_lists = |(server, plan): &(usize, &ServerPlan)| {
             self.streams_to(*server).first().map_or(plan.variant, Stream::variant) == Variant::Sotw

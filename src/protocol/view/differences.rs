@@ -23,7 +23,7 @@ impl Differences {
     /// Finds what a `*` set changes and removes. In a large set they are few, and only they are applied, unless `all` are.
     pub(super) fn of_set(
         kind: Type,
-        sent: Vec<Arc<Resource>>,
+        sent: &[Arc<Resource>],
         retain: &Retain,
         origin: Origin,
         facts: &Facts,
@@ -31,9 +31,15 @@ impl Differences {
     ) -> Self {
         let class = Class::Wildcard;
         let table = facts.tables().table(&kind, class);
-        let entry = |resource: &Resource| table.and_then(|table| table.get(&resource.name));
-        let present =
-            sent.iter().filter(|resource| entry(resource).is_some_and(|entry| entry.resource().is_some())).count();
+        // A set of hundreds of thousands is looked up once.
+        let (mut present, mut changed) = (0, Vec::new());
+        for resource in sent {
+            let entry = table.and_then(|table| table.get(&resource.name));
+            present += usize::from(entry.is_some_and(|entry| entry.resource().is_some()));
+            if all || !entry.is_some_and(|entry| entry.is_unchanged_by(resource, origin)) {
+                changed.push(resource.clone());
+            }
+        }
         let vanished: Vec<Name> = match retain {
             Retain::These(names) if table.is_some_and(|table| table.journal().present() != present) => {
                 let here: BTreeSet<&Name> = sent.iter().map(|resource| &resource.name).chain(names).collect();
@@ -41,12 +47,6 @@ impl Differences {
                 names.filter(|name| !here.contains(name)).cloned().collect()
             }
             Retain::These(_) | Retain::Everything => Vec::new(),
-        };
-        let is_unchanged =
-            |resource: &Arc<Resource>| entry(resource).is_some_and(|entry| entry.is_unchanged_by(resource, origin));
-        let changed = match all {
-            true => sent,
-            false => sent.iter().filter(|resource| !is_unchanged(resource)).cloned().collect(),
         };
         Self { kind, class, changed: changed.into_iter(), vanished: vanished.into_iter(), is_complete: true }
     }

@@ -195,7 +195,7 @@ impl Row {
                 // again.
                 let leaks = self.options.faults.has(Fault::StarAnswersNames);
                 let all = self.order.is_any() || view.has_claims() || leaks;
-                Differences::of_set(kind, resources, &retain, origin, &view.facts(), all)
+                Differences::of_set(kind, &resources, &retain, origin, &view.facts(), all)
             }
             Update::Absent { kind, class: Class::Named, key: glob, .. } if glob.is_glob() => {
                 Differences::of_removed_collection(kind, glob, &view.facts())
