@@ -2,6 +2,7 @@
 
 pub use crate::transcode::fuzzing::check_message;
 
+use crate::transcode::Transcoder;
 use crate::{config, downstream, protocol, state, transcode, upstream, xds};
 
 /// A function for any input.
@@ -22,7 +23,7 @@ pub const TARGETS: &[Target] = &[
     target("server_responses", protocol::upstream::fuzzing::server_responses, [1 << 16, 256]),
     target("names", xds::fuzzing::names, [1 << 16, 128]),
     target("sharing_keys", xds::fuzzing::sharing_keys, [1 << 16, 256]),
-    target("references", xds::fuzzing::references, [1 << 16, 256]),
+    target("references", references, [1 << 16, 256]),
     target("bootstrap", config::fuzzing::bootstrap, [1 << 16, 256]),
     target("config", config::fuzzing::config, [1 << 20, 256]),
     target("rest_polls", downstream::fuzzing::poll, [1 << 16, 256]),
@@ -35,4 +36,8 @@ pub const TARGETS: &[Target] = &[
 
 const fn target(name: &'static str, run: fn(&[u8]), memory: [usize; 2]) -> Target {
     Target { name, run, memory }
+}
+
+fn references(data: &[u8]) {
+    xds::fuzzing::references(data, |message, body| Transcoder::envoy().canonical(message, body).ok());
 }

@@ -5,8 +5,8 @@
 
 pub mod faults;
 pub mod ladder;
-pub(crate) mod loads;
-pub(crate) mod local;
+pub mod loads;
+pub mod local;
 pub mod moment;
 pub mod options;
 pub mod session;

@@ -52,7 +52,7 @@ impl AtomicMoment {
 }
 
 /// The earlier of two deadlines, either of which may be missing.
-pub(crate) fn earliest(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
+pub fn earliest(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
     [one, other].into_iter().flatten().min()
 }
 

@@ -3,7 +3,7 @@
 
 /// The name of the response header by which a relay knows another one. A relay says itself what does not exist, so its silence proves
 /// nothing: its own servers may be away.
-pub(crate) const RELAY_HEADER: &str = "weir-relay";
+pub const RELAY_HEADER: &str = "weir-relay";
 
 /// Whether what was sent, up to and with this response, is the complete set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

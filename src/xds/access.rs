@@ -39,7 +39,8 @@ pub struct Clearance {
 }
 
 impl Access {
-    pub(crate) fn rules(&self) -> &[AccessRule] {
+    /// Returns the rules in order; the first that matches counts.
+    pub fn rules(&self) -> &[AccessRule] {
         &self.rules
     }
 
@@ -74,7 +75,8 @@ impl Clearance {
             || self.access.rules.iter().zip(&*self.named).any(|(rule, named)| !named && about(rule))
     }
 
-    pub(crate) fn allows(&self, kind: &Type, name: &Name) -> bool {
+    /// Whether the rules let a client have a resource.
+    pub fn allows(&self, kind: &Type, name: &Name) -> bool {
         if self.permit.as_ref().is_some_and(|permit| !permit.allows(kind, name)) {
             return false;
         }

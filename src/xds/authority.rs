@@ -13,7 +13,8 @@ pub enum Authority {
 }
 
 impl Authority {
-    pub(crate) fn of(name: &Name) -> Self {
+    /// Returns the authority of a name.
+    pub fn of(name: &Name) -> Self {
         match Xdstp::is_new_style(name.as_str()).then(|| Xdstp::parse(name.as_str())) {
             Some(Ok(name)) => Self::Named(name.authority),
             Some(Err(_)) | None => Self::TopLevel,
@@ -21,7 +22,7 @@ impl Authority {
     }
 
     /// Returns its name, which is empty for old-style names and wildcards.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         match self {
             Self::TopLevel => "",
             Self::Named(name) => name,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use prost_types::{Struct, Value, value::Kind};
@@ -13,11 +14,10 @@ use super::types::{References, TypeTable};
 use super::xdstp::Xdstp;
 use super::{Authority, wire};
 use crate::proto::node::Node;
-use crate::transcode::Transcoder;
 
 /// Two names, each on a line. The canonical form is a fixed point, keeps the parts of a name, and is equal for equal parts alone; a name is
 /// a member of the collection that contains it, and of no other one.
-pub(crate) fn names(data: &[u8]) {
+pub fn names(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (one, other) = text.split_once('\n').unwrap_or((text, ""));
     let [name, other_name] = [one, other].map(Name::canonical);
@@ -44,7 +44,7 @@ pub(crate) fn names(data: &[u8]) {
 
 /// A rule and two nodes. A key does not depend on the order of map entries, is the key of the node that it stands for upstream, and is
 /// equal for nodes that are equal in its fields, and for those alone.
-pub(crate) fn sharing_keys(data: &[u8]) {
+pub fn sharing_keys(data: &[u8]) {
     let [rule, split, rest @ ..] = data else { return };
     let (one, other) = rest.split_at(rest.len() * usize::from(*split) / 256);
     let path = |keys: &[&str]| KeyField::MetadataPath(keys.iter().copied().map(String::from).collect());
@@ -138,8 +138,8 @@ fn same_value(a: &Value, b: &Value) -> bool {
 }
 
 /// A type and a body. The scan of fields reads what the decoder reads, and what a body refers to does not depend on the order of its
-/// fields.
-pub(crate) fn references(data: &[u8]) {
+/// fields. `canonical` is given the name of a message and one encoded, and returns the bytes that stand for all with the same content.
+pub fn references(data: &[u8], canonical: impl FnOnce(&str, &[u8]) -> Option<Bytes>) {
     let [kind, body @ ..] = data else { return };
     check_scan(body);
     for (references, number) in [(References::ClusterEndpoints, 0), (References::VirtualHosts, 1)] {
@@ -151,7 +151,7 @@ pub(crate) fn references(data: &[u8]) {
     let clusters = found.as_ref().map_or(&[][..], |found| &found.clusters);
     assert!(clusters.is_sorted_by(|a, b| a < b), "each once, in order");
     // The decoder takes entries of maps in any form, so bodies that it would write otherwise are left out.
-    if let Ok(canonical) = Transcoder::envoy().canonical(kind.name(), body)
+    if let Some(canonical) = canonical(kind.name(), body)
         && sorted(&canonical) == sorted(body)
     {
         assert_eq!(references::cluster_references(&kind, &canonical), found, "the same fields in another order");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::xdstp::Xdstp;
 
 /// The name of the wildcard: everything that a node may see (SOTW-37).
-pub(crate) const WILDCARD: &str = "*";
+pub const WILDCARD: &str = "*";
 
 /// The prefix of names that ask for the end of a set: a server that lists one as removed has said all of the set.
 pub(crate) const END_OF_SET: &str = "weir.end-of-set/";
@@ -20,7 +20,7 @@ pub struct Name(Arc<str>);
 
 impl Name {
     /// Returns the name that a peer wrote, new-style names in canonical form and others unchanged (NAME-6, NAME-30).
-    pub(crate) fn canonical(text: &str) -> Self {
+    pub fn canonical(text: &str) -> Self {
         Self(Self::canonical_text(text).into())
     }
 
@@ -43,7 +43,7 @@ impl Name {
     }
 
     /// Whether it names a collection, which is subscribed as a whole (NAME-23).
-    pub(crate) fn is_glob(&self) -> bool {
+    pub fn is_glob(&self) -> bool {
         self.parsed().is_some_and(|name| name.is_glob())
     }
 

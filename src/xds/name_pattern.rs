@@ -29,7 +29,8 @@ impl NamePattern {
         }
     }
 
-    pub(crate) fn matches(&self, name: &str) -> bool {
+    /// Whether a name is like the pattern.
+    pub fn matches(&self, name: &str) -> bool {
         match self {
             Self::Exactly(text) => **text == *name,
             Self::Under(start) => name.starts_with(&**start),

@@ -1,7 +1,7 @@
 //! Finds the known word that a misspelt one probably stands for.
 
 /// Returns the known word with the fewest single-letter changes, if it needs at most `limit`.
-pub(crate) fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>, limit: usize) -> Option<&'a str> {
+pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>, limit: usize) -> Option<&'a str> {
     let measured = known.map(|word| (distance(text, word), word)).filter(|(distance, _)| *distance <= limit);
     measured.min().map(|(_, word)| word)
 }

@@ -21,7 +21,8 @@ impl Network {
         Some(Self { address, bits })
     }
 
-    pub(crate) fn contains(&self, peer: IpAddr) -> bool {
+    /// Whether an address is in the network.
+    pub fn contains(&self, peer: IpAddr) -> bool {
         match (self.address, peer.to_canonical()) {
             (IpAddr::V4(own), IpAddr::V4(peer)) => {
                 let shift = 32 - u32::from(self.bits);
@@ -38,7 +39,7 @@ impl Network {
 
 impl Network {
     /// Returns the IPv4 form of IPv4 addresses that are written as IPv6. Clients never have those: they count as IPv4.
-    pub(crate) fn as_mapped(&self) -> Option<Self> {
+    pub fn as_mapped(&self) -> Option<Self> {
         let IpAddr::V6(address) = self.address else { return None };
         let bits = self.bits.checked_sub(96)?;
         address.to_ipv4_mapped().map(|address| Self { address: address.into(), bits })

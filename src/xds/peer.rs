@@ -46,7 +46,7 @@ impl Peer {
     }
 
     /// Returns its IP address, in IPv4 form if it has one.
-    pub(crate) fn ip(&self) -> Option<IpAddr> {
+    pub fn ip(&self) -> Option<IpAddr> {
         self.address.map(|address| address.ip().to_canonical())
     }
 

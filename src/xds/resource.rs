@@ -44,6 +44,7 @@ struct WrapperFields {
 
 /// Why a resource is rejected (UP-22). The text goes upstream in the NACK.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the text of each says what its fields are
 pub enum Malformed {
     #[error("resource {index}: type {found} in a response of {expected}")]
     ForeignType { index: usize, name: Option<Name>, found: String, expected: String },
@@ -63,7 +64,7 @@ pub enum Malformed {
 
 impl Malformed {
     /// Returns the name of the resource if it is known: the resource exists, but is unusable (UP-25).
-    pub(crate) fn name(&self) -> Option<&Name> {
+    pub fn name(&self) -> Option<&Name> {
         match self {
             Self::ForeignType { name, .. } | Self::Bodyless { name, .. } => name.as_ref(),
             Self::Duplicate { name } | Self::SentAndRemoved { name } | Self::Error { name, .. } => Some(name),
@@ -73,16 +74,18 @@ impl Malformed {
 }
 
 impl Resource {
-    pub(crate) fn content(&self) -> ContentHash {
+    /// Returns the hash of its body.
+    pub fn content(&self) -> ContentHash {
         self.body.hash()
     }
 
     /// Whether the two are equal for every client.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         (&self.name, self.full, self.ttl) == (&other.name, other.full, other.ttl)
     }
 
-    pub(crate) fn with_ttl(&self, ttl: Option<Duration>) -> Self {
+    /// Returns the same resource with another TTL.
+    pub fn with_ttl(&self, ttl: Option<Duration>) -> Self {
         Self { ttl, ..self.clone() }
     }
 
@@ -97,16 +100,17 @@ impl Resource {
     }
 
     /// Returns the encoded `DynamicParameterConstraints`, which are passed on unread.
-    pub(crate) fn constraints(&self) -> Option<&Bytes> {
+    pub fn constraints(&self) -> Option<&Bytes> {
         self.beside.as_ref()?.constraints.as_ref()
     }
 
-    pub(crate) fn do_not_cache(&self) -> bool {
+    /// Whether its server wants it to be sent only to those that wait for it.
+    pub fn do_not_cache(&self) -> bool {
         self.beside.as_ref().is_some_and(|beside| beside.do_not_cache)
     }
 
     /// Returns the wrapper that it would have in a delta response, without body and version. [`Self::from_wrapper`] reads it.
-    pub(crate) fn wrapper_without_body(&self) -> discovery::Resource {
+    pub fn wrapper_without_body(&self) -> discovery::Resource {
         let name = self.name.as_str().to_owned();
         let constraints = self.constraints().map(|bytes| discovery::ResourceName {
             name: name.clone(),
@@ -124,7 +128,7 @@ impl Resource {
     }
 
     /// Reads one entry of a SotW response, with or without a wrapper (UP-29, XLAT-25).
-    pub(crate) fn from_sotw(index: usize, any: Any, kind: &Type, store: &BodyStore) -> Result<Self, Malformed> {
+    pub fn from_sotw(index: usize, any: Any, kind: &Type, store: &BodyStore) -> Result<Self, Malformed> {
         if Type::message_name(&any.type_url) == WRAPPER_TYPE {
             let wrapper = discovery::Resource::decode(any.value).map_err(|_| Malformed::Wrapper { index })?;
             return Self::from_wrapper(index, wrapper, kind, store);
@@ -213,7 +217,7 @@ pub(crate) fn wrapper_name(wrapper: &discovery::Resource) -> Option<Name> {
 }
 
 /// Returns the name in a body, for types whose bodies have one.
-pub(crate) fn own_name(kind: &Type, body: &[u8]) -> Option<Name> {
+pub fn own_name(kind: &Type, body: &[u8]) -> Option<Name> {
     wire::last_text(body, kind.info().name_field?).map(Name::canonical)
 }
 

@@ -2,16 +2,16 @@
 
 /// A path and the type that it requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RestPath {
+pub struct RestPath {
     /// The type by its full message name.
-    pub(crate) kind: &'static str,
+    pub kind: &'static str,
     /// Whether it belongs to the legacy transport, which is served only if enabled (TRN-8).
-    pub(crate) v2: bool,
+    pub v2: bool,
 }
 
 impl RestPath {
     /// Looks a path up. Only paths of the table exist: ADS, VHDS, LEDS and delta have no REST form (REST-11).
-    pub(crate) fn of(path: &str) -> Option<Self> {
+    pub fn of(path: &str) -> Option<Self> {
         let (version, word) = path.strip_prefix('/')?.split_once(DISCOVERY)?;
         let (_, newest, legacy) = WORDS.iter().find(|(known, ..)| *known == word)?;
         match version {
@@ -22,7 +22,7 @@ impl RestPath {
     }
 
     /// Returns the path that requests a type.
-    pub(crate) fn for_type(name: &str) -> Option<String> {
+    pub fn for_type(name: &str) -> Option<String> {
         WORDS.iter().find_map(|(word, newest, legacy)| match name {
             _ if name == *newest => Some(format!("/v3{DISCOVERY}{word}")),
             _ if Some(name) == *legacy => Some(format!("/v2{DISCOVERY}{word}")),
@@ -31,7 +31,7 @@ impl RestPath {
     }
 
     /// Returns the last words of all paths, for a client that used another.
-    pub(crate) fn words() -> String {
+    pub fn words() -> String {
         WORDS.map(|(word, ..)| word).join(", ")
     }
 }

@@ -2,16 +2,19 @@
 
 /// The types that a stream or call serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub enum Scope {
     /// All types on one stream.
     Aggregated,
     /// One type, by its full message name.
     Only(&'static str),
 }
 
+/// How a discovery method is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub enum Shape {
+    /// A stream of the state-of-the-world variant.
     SotwStream,
+    /// A stream of the delta variant.
     DeltaStream,
     /// One request, one response.
     Fetch,
@@ -19,16 +22,18 @@ pub(crate) enum Shape {
 
 /// A discovery method by its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Method {
-    pub(crate) scope: Scope,
-    pub(crate) shape: Shape,
+pub struct Method {
+    /// Which types it is for.
+    pub scope: Scope,
+    /// How it is called.
+    pub shape: Shape,
     /// Whether it belongs to the legacy transport, which is served only if enabled (TRN-8).
-    pub(crate) v2: bool,
+    pub v2: bool,
 }
 
 impl Method {
     /// Returns the discovery method of an HTTP/2 `:path`. Only methods of the table exist (TRN-3).
-    pub(crate) fn of_path(path: &str) -> Option<Self> {
+    pub fn of_path(path: &str) -> Option<Self> {
         let (service, method) = path.strip_prefix('/')?.split_once('/')?;
         let service = SERVICES.iter().find(|known| known.name == service)?;
         let prefix = method.strip_suffix(service.what)?;
@@ -48,7 +53,7 @@ pub const LOADS_PATH_V2: &str = "/envoy.service.load_stats.v2.LoadReportingServi
 pub const LOADS_PATH: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 
 /// Returns the names of the services, with or without those of the legacy transport.
-pub(crate) fn service_names(v2: bool) -> impl Iterator<Item = &'static str> {
+pub fn service_names(v2: bool) -> impl Iterator<Item = &'static str> {
     SERVICES.iter().filter(move |service| v2 || !service.v2).map(|service| service.name)
 }
 

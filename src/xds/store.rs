@@ -38,7 +38,7 @@ impl BodyStore {
     }
 
     /// Returns the bytes of all bodies that anybody holds.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 

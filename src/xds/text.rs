@@ -4,7 +4,7 @@
 pub(crate) const ERROR_BYTES: usize = 4096;
 
 /// Returns the text of a peer, cut to at most `limit` bytes.
-pub(crate) fn truncate(text: &str, limit: usize) -> String {
+pub fn truncate(text: &str, limit: usize) -> String {
     let mut end = text.len().min(limit);
     while !text.is_char_boundary(end) {
         end -= 1;

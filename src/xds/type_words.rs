@@ -3,16 +3,17 @@
 use super::nearest::nearest;
 use super::types::{Type, TypeTable};
 
+/// The word is that of no type. The message proposes one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown type {text:?}: {hint}")]
-pub(crate) struct UnknownType {
+pub struct UnknownType {
     text: String,
     hint: String,
 }
 
 /// Returns a type by a short name, its message name, or its URL. A name with a dot that is not in the table is a type of the user's
 /// own, unless it looks misspelt.
-pub(crate) fn type_by_word(table: &TypeTable, text: &str) -> Result<Type, UnknownType> {
+pub fn type_by_word(table: &TypeTable, text: &str) -> Result<Type, UnknownType> {
     let lower = text.to_lowercase();
     if let Some((_, name)) = WORDS.iter().find(|(words, _)| words.contains(&lower.as_str())) {
         return Ok(table.resolve(name));
@@ -37,7 +38,7 @@ pub(crate) fn type_by_word(table: &TypeTable, text: &str) -> Result<Type, Unknow
 }
 
 /// Returns the usual short name of a type, such as CDS, or the last part of its message name.
-pub(crate) fn short_type_name(name: &str) -> String {
+pub fn short_type_name(name: &str) -> String {
     match WORDS.iter().find(|(_, known)| *known == name) {
         Some((words, _)) => words[0].to_uppercase(),
         None => name.rsplit('.').next().unwrap_or_default().to_owned(),

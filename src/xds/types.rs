@@ -35,7 +35,9 @@ pub enum References {
 /// The meaning of a first request without names (SOTW-39, DELTA-36).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmptyFirst {
+    /// It requests nothing.
     Nothing,
+    /// It requests all resources of the type.
     Everything,
     /// All names under the route configurations that the client subscribes to.
     UnderRoutes,
@@ -45,7 +47,7 @@ pub enum EmptyFirst {
 
 impl EmptyFirst {
     /// Whether it is a wildcard, which is then also the form of a wildcard for older servers (UP-7).
-    pub(crate) fn is_wildcard(self) -> bool {
+    pub fn is_wildcard(self) -> bool {
         matches!(self, Self::Everything | Self::UnderRoutes)
     }
 }
@@ -115,11 +117,12 @@ impl Type {
     }
 
     /// Whether its resources are private keys, passwords and the like.
-    pub(crate) fn is_secret(&self) -> bool {
+    pub fn is_secret(&self) -> bool {
         self.is_called(SECRETS)
     }
 
-    pub(crate) fn is_v2(&self) -> bool {
+    /// Whether the URL is of the second version of the API.
+    pub fn is_v2(&self) -> bool {
         self.0.successor.is_some()
     }
 
@@ -168,7 +171,7 @@ pub struct TypeTable {
 
 impl TypeTable {
     /// Returns a hash of everything in the table.
-    pub(crate) fn fingerprint(&self) -> u64 {
+    pub fn fingerprint(&self) -> u64 {
         let mut rows: Vec<_> = self.by_name.iter().map(|(name, kind)| format!("{name}={:?}", kind.info())).collect();
         rows.sort_unstable();
         xxh3_64(rows.join("\n").as_bytes())
@@ -219,16 +222,18 @@ impl TypeTable {
         self.by_name.values().filter(|kind| kind.info().full_state && !kind.is_v2()).map(Type::name)
     }
 
-    pub(crate) fn clusters(&self) -> Type {
+    /// Returns the type of clusters.
+    pub fn clusters(&self) -> Type {
         self.resolve(CLUSTERS)
     }
 
     /// Returns the full names of all types in the table.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.values().map(Type::name)
     }
 
-    pub(crate) fn knows(&self, name: &str) -> bool {
+    /// Whether a message name is in the table.
+    pub fn knows(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
 

@@ -14,7 +14,7 @@ pub struct ContentHash(u128);
 
 impl ContentHash {
     /// Hashes type and body: all that a client of unwrapped SotW receives.
-    pub(crate) fn of_body(type_name: &str, body: &[u8]) -> Self {
+    pub fn of_body(type_name: &str, body: &[u8]) -> Self {
         let mut hasher = Xxh3::new();
         update_delimited(&mut hasher, type_name.as_bytes());
         hasher.update(body);
@@ -44,14 +44,16 @@ fn update_delimited(hasher: &mut Xxh3, part: &[u8]) {
 
 /// The characters of a version: the scheme, a dot, and 22 digits of six bits each. It is short, because a request may state ten thousand of
 /// them.
-pub(crate) type VersionText = [u8; 24];
+pub type VersionText = [u8; 24];
 
 impl ContentHash {
-    pub(crate) fn to_bytes(self) -> [u8; 16] {
+    /// Returns it as it is stored.
+    pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
+    /// Reads what `to_bytes` returned.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
     }
 
@@ -90,10 +92,11 @@ impl FromStr for ContentHash {
 pub struct SetVersion(u128);
 
 impl SetVersion {
-    pub(crate) const EMPTY: Self = Self(0);
+    /// The version of a set without resources.
+    pub const EMPTY: Self = Self(0);
 
     /// Returns the share of one named resource.
-    pub(crate) fn of(name: &str, content: ContentHash) -> Self {
+    pub fn of(name: &str, content: ContentHash) -> Self {
         let mut hasher = Xxh3::new();
         hasher.update(&content.0.to_le_bytes());
         hasher.update(name.as_bytes());
@@ -105,11 +108,13 @@ impl SetVersion {
         self == Self::EMPTY
     }
 
-    pub(crate) fn to_bytes(self) -> [u8; 16] {
+    /// Returns it as it is stored.
+    pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
+    /// Reads what `to_bytes` returned.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
     }
 

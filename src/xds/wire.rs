@@ -48,7 +48,7 @@ pub(crate) fn last_bytes(bytes: &[u8], number: u32) -> Option<&[u8]> {
 
 /// Returns all occurrences of a message field as one: concatenated encodings are the merged message, which is what decoders make of them.
 /// None if the bytes are no message.
-pub(crate) fn merged(bytes: &[u8], number: u32) -> Option<Vec<u8>> {
+pub fn merged(bytes: &[u8], number: u32) -> Option<Vec<u8>> {
     let mut merged = Vec::new();
     for field in fields(bytes) {
         match field? {
@@ -60,7 +60,7 @@ pub(crate) fn merged(bytes: &[u8], number: u32) -> Option<Vec<u8>> {
 }
 
 /// Returns the last occurrence of a string field; an empty or non-UTF-8 one counts as missing.
-pub(crate) fn last_text(bytes: &[u8], number: u32) -> Option<&str> {
+pub fn last_text(bytes: &[u8], number: u32) -> Option<&str> {
     std::str::from_utf8(last_bytes(bytes, number)?).ok().filter(|text| !text.is_empty())
 }
 

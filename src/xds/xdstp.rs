@@ -7,10 +7,10 @@ const SCHEME: &str = "xdstp:";
 
 /// The decoded parts of a new-style name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Xdstp {
+pub struct Xdstp {
     pub(crate) authority: String,
     /// Full message name, without any prefix.
-    pub(crate) kind: String,
+    pub kind: String,
     /// The segments between the slashes. An encoded slash is part of a segment (NAME-12).
     id: Vec<String>,
     context: BTreeMap<String, String>,
@@ -18,25 +18,32 @@ pub(crate) struct Xdstp {
 
 /// Why a text that begins like a new-style name is invalid (NAME-10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NameFault {
+pub enum NameFault {
+    /// It ends where its authority would begin.
     #[error("there is no // after the scheme")]
     NoAuthority,
+    /// It has no type.
     #[error("it names no type")]
     NoType,
+    /// An escape cannot be read.
     #[error("an escape is not a percent sign and two hexadecimal digits of a readable text")]
     Escape,
+    /// A context parameter cannot be read.
     #[error("a context parameter has no key")]
     Context,
+    /// It has directives.
     #[error("directives belong into resources, not into requests")]
     Directives,
 }
 
 impl Xdstp {
-    pub(crate) fn is_new_style(text: &str) -> bool {
+    /// Whether a text is a new-style name, valid or not.
+    pub fn is_new_style(text: &str) -> bool {
         text.starts_with(SCHEME)
     }
 
-    pub(crate) fn parse(text: &str) -> Result<Self, NameFault> {
+    /// Reads a new-style name.
+    pub fn parse(text: &str) -> Result<Self, NameFault> {
         let rest = text.strip_prefix(SCHEME).and_then(|rest| rest.strip_prefix("//")).ok_or(NameFault::NoAuthority)?;
         if rest.contains('#') {
             return Err(NameFault::Directives);
@@ -60,7 +67,7 @@ impl Xdstp {
     }
 
     /// Whether it is a collection, which is subscribed as a whole (NAME-23).
-    pub(crate) fn is_glob(&self) -> bool {
+    pub fn is_glob(&self) -> bool {
         self.id.last().is_some_and(|last| last == "*")
     }
 
@@ -75,7 +82,7 @@ impl Xdstp {
 }
 
 /// Returns the authority at the start of a name template. The rest of a template is not parsed.
-pub(crate) fn authority_of_template(text: &str) -> Option<String> {
+pub fn authority_of_template(text: &str) -> Option<String> {
     let (authority, _) = text.strip_prefix(SCHEME)?.strip_prefix("//")?.split_once('/')?;
     decoded(authority).ok()
 }

@@ -220,7 +220,7 @@ fn rest_5_who_has_everything_is_known_by_its_version_without_making_the_set() {
         client
     };
     let is_current = |bench: &Bench, client, version: &str| {
-        bench.sessions[&client].is_current(bench.view.snapshot(), version, bench.now)
+        bench.sessions[&client].report().is_current(bench.view.snapshot(), version, bench.now)
     };
     let all = ask(&mut bench, &[]);
     let Fetched::Reply(reply) = bench.fetch(all, false) else { panic!("all is known") };
@@ -307,7 +307,7 @@ fn rest_5_a_client_that_may_not_have_everything_is_current_by_the_version_of_wha
     let Fetched::Reply(reply) = bench.fetch(client, false) else { panic!("all is known") };
     assert_eq!(text_of(&reply), "C a,b");
     let is_current = |bench: &Bench| {
-        bench.sessions[&client].is_current(bench.view.snapshot(), &reply.version.to_string(), bench.now)
+        bench.sessions[&client].report().is_current(bench.view.snapshot(), &reply.version.to_string(), bench.now)
     };
     assert!(is_current(&bench));
     bench.set(CDS, &[("c", "2")]);

@@ -36,10 +36,10 @@ pub enum LadderState {
 
 impl LadderState {
     /// The names of all states.
-    pub(crate) const NAMES: [&str; 5] = ["idle", "trying", "active", "cached", "down"];
+    pub const NAMES: [&str; 5] = ["idle", "trying", "active", "cached", "down"];
 
     /// Returns the name used in reports, metrics and logs.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
             Self::Trying(_) => "trying",
@@ -95,11 +95,11 @@ pub(crate) struct Ladder {
 
 /// How often a ladder has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Switches {
+pub struct Switches {
     /// To the next server, because the one before is unreachable.
-    pub(crate) down: u64,
+    pub down: u64,
     /// Back to a server further up.
-    pub(crate) up: u64,
+    pub up: u64,
 }
 
 impl AddAssign for Switches {

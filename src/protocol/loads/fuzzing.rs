@@ -11,7 +11,7 @@ use crate::protocol::moment::Moment;
 
 /// Steps of clients and of the control plane. The sums stay within their limit, drops are neither lost nor counted twice, and nothing is
 /// left once all clients have left and everything is reported.
-pub(crate) fn load_reports(data: &[u8]) {
+pub fn load_reports(data: &[u8]) {
     let mut aggregate = Aggregate::new(LIMITS);
     let mut clients: Vec<Reporter> = Vec::new();
     let (mut rest, mut now, mut dropped, mut lost) = (data, Moment::START, 0_u128, 0);

@@ -5,7 +5,7 @@
 //! bytes, and in time while the control plane is unreachable.
 
 #[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
+pub mod fuzzing;
 mod order;
 mod row;
 mod sums;
@@ -20,23 +20,26 @@ use self::sums::{Gauge, Sums};
 use super::moment::{Moment, earliest};
 use crate::proto::loads::LoadStatsRequest;
 
-pub(crate) use order::Order;
+pub use order::Order;
 
+/// The limits of what is summed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LoadLimits {
+pub struct LoadLimits {
     /// How long reports are summed for an unreachable control plane; then they are dropped (LRS-18).
-    pub(crate) outage: Duration,
-    /// About how many bytes one sharing key may use, and all keys together.
-    pub(crate) bytes: usize,
-    pub(crate) bytes_total: usize,
+    pub outage: Duration,
+    /// About how many bytes one sharing key may use.
+    pub bytes: usize,
+    /// The same for all sharing keys together.
+    pub bytes_total: usize,
 }
 
 /// A client's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Reporter(u64);
+pub struct Reporter(u64);
 
+/// The load reports of all clients with one sharing key.
 #[derive(Debug)]
-pub(crate) struct Aggregate {
+pub struct Aggregate {
     limits: LoadLimits,
     sums: Sums,
     /// The gauges of each live client as it last reported them.
@@ -61,7 +64,8 @@ struct Asked {
 }
 
 impl Aggregate {
-    pub(crate) fn new(limits: LoadLimits) -> Self {
+    /// Starts without clients and without an order.
+    pub fn new(limits: LoadLimits) -> Self {
         Self {
             sums: Sums::default(),
             limits,
@@ -76,7 +80,8 @@ impl Aggregate {
         }
     }
 
-    pub(crate) fn join(&mut self) -> Reporter {
+    /// Adds a client's stream.
+    pub fn join(&mut self) -> Reporter {
         let client = self.next;
         self.next = Reporter(client.0 + 1);
         self.clients.insert(client, Vec::new());
@@ -84,13 +89,13 @@ impl Aggregate {
     }
 
     /// Removes a client. Its gauges are subtracted, and its counts stay (LRS-16).
-    pub(crate) fn leave(&mut self, client: Reporter) {
+    pub fn leave(&mut self, client: Reporter) {
         self.sums.lower(&self.clients.remove(&client).unwrap_or_default());
     }
 
     /// Counts a client's report. Whatever the report leaves out counts as idle: clients report everything that they have. The sums may grow
     /// by at most `free` bytes.
-    pub(crate) fn on_report(&mut self, client: Reporter, report: &LoadStatsRequest, free: usize) {
+    pub fn on_report(&mut self, client: Reporter, report: &LoadStatsRequest, free: usize) {
         let Some(gauges) = self.clients.get_mut(&client) else { return };
         let Some(requested) = self.requested else {
             self.lost += 1; // no order yet
@@ -105,7 +110,7 @@ impl Aggregate {
     }
 
     /// Applies an order of the control plane. An equal order does not change when the next report is due (LRS-3).
-    pub(crate) fn on_order(&mut self, order: &Order, now: Moment) {
+    pub fn on_order(&mut self, order: &Order, now: Moment) {
         let interval = order.interval();
         let same = self.requested.is_some_and(|requested| requested.interval == interval);
         self.since.get_or_insert(now);
@@ -115,7 +120,7 @@ impl Aggregate {
     }
 
     /// The stream to the control plane has ended, or could not be opened.
-    pub(crate) fn on_ended(&mut self, now: Moment) {
+    pub fn on_ended(&mut self, now: Moment) {
         self.due = None;
         if self.since.is_some() {
             self.patience_ends.get_or_insert(now + self.limits.outage);
@@ -123,7 +128,7 @@ impl Aggregate {
     }
 
     /// Drops the sums when the outage has lasted too long, and starts the next period of the same length.
-    pub(crate) fn on_time(&mut self, now: Moment) {
+    pub fn on_time(&mut self, now: Moment) {
         if self.patience_ends.is_some_and(|ends| ends <= now) {
             self.sums.take(Duration::ZERO);
             self.lost += std::mem::take(&mut self.kept);
@@ -132,12 +137,13 @@ impl Aggregate {
         }
     }
 
-    pub(crate) fn is_due(&self, now: Moment) -> bool {
+    /// Whether the relay's own report is due.
+    pub fn is_due(&self, now: Moment) -> bool {
         self.due.is_some_and(|due| due <= now)
     }
 
     /// Returns the relay's own report for the time since its last one, however late it is (LRS-15).
-    pub(crate) fn report(&mut self, now: Moment) -> LoadStatsRequest {
+    pub fn report(&mut self, now: Moment) -> LoadStatsRequest {
         let covered = now - self.since.replace(now).unwrap_or(now);
         self.due = self.requested.map(|requested| now + requested.interval);
         self.kept = 0;
@@ -145,26 +151,27 @@ impl Aggregate {
     }
 
     /// Makes the next report due now, if one is scheduled.
-    pub(crate) fn hasten(&mut self, now: Moment) {
+    pub fn hasten(&mut self, now: Moment) {
         self.due = self.due.map(|due| due.min(now));
     }
 
-    pub(crate) fn next_deadline(&self) -> Option<Moment> {
+    /// When the next report is due, or what has waited too long is dropped.
+    pub fn next_deadline(&self) -> Option<Moment> {
         earliest(self.due, self.patience_ends)
     }
 
     /// Returns about how many bytes are used.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.sums.bytes()
     }
 
     /// Whether no client is left and nothing is left to report.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.clients.is_empty() && self.sums.is_empty()
     }
 
     /// Returns the number of reports that were lost, wholly or in part, since the last call.
-    pub(crate) fn take_lost(&mut self) -> u64 {
+    pub fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
     }
 }

@@ -9,28 +9,29 @@ use crate::proto::loads::LoadStatsResponse;
 
 /// An order, encoded and decoded.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Order {
+pub struct Order {
     encoded: Bytes,
     response: LoadStatsResponse,
 }
 
 impl Order {
-    pub(crate) fn read(encoded: Bytes) -> Result<Self, DecodeError> {
+    /// Decodes what a server sent.
+    pub fn read(encoded: Bytes) -> Result<Self, DecodeError> {
         Ok(Self { response: LoadStatsResponse::decode(encoded.clone())?, encoded })
     }
 
     /// The order for clients that support all of it.
-    pub(crate) fn encoded(&self) -> &Bytes {
+    pub fn encoded(&self) -> &Bytes {
         &self.encoded
     }
 
     /// Whether every cluster is ordered, whatever the list contains. Only clients with the feature for it may be sent this (LRS-2).
-    pub(crate) fn is_for_all_clusters(&self) -> bool {
+    pub fn is_for_all_clusters(&self) -> bool {
         self.response.send_all_clusters
     }
 
     /// The same order with the clusters listed, for clients without that feature (LRS-17).
-    pub(crate) fn listing(&self, clusters: Vec<String>) -> Bytes {
+    pub fn listing(&self, clusters: Vec<String>) -> Bytes {
         LoadStatsResponse { clusters, send_all_clusters: false, ..self.response.clone() }.encode_to_vec().into()
     }
 
@@ -39,7 +40,8 @@ impl Order {
         self.response.report_endpoint_granularity
     }
 
-    pub(crate) fn interval(&self) -> Duration {
+    /// How often the server wants a report.
+    pub fn interval(&self) -> Duration {
         let requested = self.response.load_reporting_interval.unwrap_or_default();
         Duration::try_from(requested).unwrap_or_default().max(SHORTEST)
     }

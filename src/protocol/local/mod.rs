@@ -11,7 +11,7 @@ mod snapshot;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(crate) use snapshot::{Item, Items, SourceSnapshot};
+pub use snapshot::{Item, Items, SourceSnapshot};
 
 use self::served_type::{Pass, ServedType};
 use super::moment::Moment;
@@ -22,7 +22,7 @@ use crate::xds::{Type, TypeTable};
 
 /// The server's side of one stream of one client.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     table: Arc<TypeTable>,
     snapshot: Arc<SourceSnapshot>,
     /// Whether a name that is not in the set is absent. If false, other sources may have it (FS-6).
@@ -33,19 +33,23 @@ pub(crate) struct Server {
 
 /// The result of asking for the next response.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Step {
+pub enum Step {
+    /// The next response.
     Response(Box<DeltaDiscoveryResponse>),
     /// Many names were checked and none had to be sent yet. The caller may yield the thread before the next call.
     Busy,
+    /// There is nothing to send until something changes.
     Idle,
 }
 
 impl Server {
-    pub(crate) fn new(table: Arc<TypeTable>, snapshot: Arc<SourceSnapshot>, alone: bool) -> Self {
+    /// Serves a snapshot to a client that has requested nothing yet.
+    pub fn new(table: Arc<TypeTable>, snapshot: Arc<SourceSnapshot>, alone: bool) -> Self {
         Self { table, snapshot, alone, types: BTreeMap::new(), responses: 0 }
     }
 
-    pub(crate) fn on_request(&mut self, request: DeltaDiscoveryRequest) {
+    /// Applies a request.
+    pub fn on_request(&mut self, request: DeltaDiscoveryRequest) {
         let kind = self.table.resolve(&request.type_url);
         let served =
             self.types.entry(kind.clone()).or_insert_with(|| ServedType::over(self.snapshot.set(&kind), self.alone));
@@ -53,24 +57,25 @@ impl Server {
     }
 
     /// Replaces the snapshot. Only the differences are sent.
-    pub(crate) fn on_snapshot(&mut self, snapshot: Arc<SourceSnapshot>) {
+    pub fn on_snapshot(&mut self, snapshot: Arc<SourceSnapshot>) {
         self.snapshot = snapshot;
         for (kind, served) in &mut self.types {
             served.turn_to(self.snapshot.set(kind));
         }
     }
 
-    pub(crate) fn on_time(&mut self, now: Moment) {
+    /// Makes resources due whose TTL has to be renewed by now.
+    pub fn on_time(&mut self, now: Moment) {
         self.types.values_mut().for_each(|served| served.on_time(now));
     }
 
     /// When a resource with a TTL has to be sent again.
-    pub(crate) fn next_deadline(&self) -> Option<Moment> {
+    pub fn next_deadline(&self) -> Option<Moment> {
         self.types.values().filter_map(ServedType::next_deadline).min()
     }
 
     /// Returns the next response, if one is due.
-    pub(crate) fn step(&mut self, now: Moment) -> Step {
+    pub fn step(&mut self, now: Moment) -> Step {
         let knows_all = self.alone && self.snapshot.is_complete();
         let mut found = None;
         for (kind, served) in &mut self.types {

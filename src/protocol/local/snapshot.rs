@@ -10,16 +10,18 @@ use crate::xds::{ContentHash, Name, Type};
 
 /// A resource as it is sent.
 #[derive(Debug, Clone)]
-pub(crate) struct Item {
-    pub(crate) wrapper: Arc<Resource>,
+pub struct Item {
+    /// The resource in its wrapper.
+    pub wrapper: Arc<Resource>,
     pub(crate) version: Arc<str>,
 }
 
-pub(crate) type Items = BTreeMap<Name, Item>;
+/// The resources of one type, by name.
+pub type Items = BTreeMap<Name, Item>;
 
 /// The resources of one type.
 #[derive(Debug, Default)]
-pub(crate) struct Set {
+pub struct Set {
     items: Items,
     /// The same resources by their aliases.
     aliases: Items,
@@ -30,8 +32,9 @@ pub(crate) struct Set {
     changed: Vec<Name>,
 }
 
+/// All resources of a source.
 #[derive(Debug, Default)]
-pub(crate) struct SourceSnapshot {
+pub struct SourceSnapshot {
     number: u64,
     sets: BTreeMap<Type, Arc<Set>>,
     /// Everything that the source should hold has been read once. Until then a missing name is not absent (I3).
@@ -41,7 +44,7 @@ pub(crate) struct SourceSnapshot {
 impl Item {
     /// The version is computed from the content and replaces the version of the wrapper. It is the same after a restart and on every
     /// replica, and changes if and only if the content does (I5).
-    pub(crate) fn new(kind: &Type, name: &Name, mut wrapper: Resource) -> Self {
+    pub fn new(kind: &Type, name: &Name, mut wrapper: Resource) -> Self {
         let resource = wrapper.resource.take();
         let body = resource.as_ref().map_or(&[][..], |any| &any.value);
         (wrapper.name, wrapper.version) = (String::new(), String::new());
@@ -63,7 +66,7 @@ impl Set {
         Self { items, aliases, number, follows: None, changed: Vec::new() }
     }
 
-    pub(crate) fn items(&self) -> &Items {
+    pub fn items(&self) -> &Items {
         &self.items
     }
 
@@ -81,7 +84,7 @@ impl Set {
 impl SourceSnapshot {
     /// Returns the snapshot that follows this one. A complete snapshot is followed by complete ones: what becomes unreadable later was
     /// present before, or is new.
-    pub(crate) fn next(&self, items: BTreeMap<Type, Items>, complete: bool) -> Self {
+    pub fn next(&self, items: BTreeMap<Type, Items>, complete: bool) -> Self {
         let number = self.number + 1;
         let mut sets = BTreeMap::new();
         for (kind, items) in items {
@@ -102,15 +105,18 @@ impl SourceSnapshot {
         Self { number, sets, complete: complete || self.complete }
     }
 
-    pub(crate) fn set(&self, kind: &Type) -> Arc<Set> {
+    /// Returns the resources of one type.
+    pub fn set(&self, kind: &Type) -> Arc<Set> {
         self.sets.get(kind).cloned().unwrap_or_default()
     }
 
-    pub(crate) fn is_complete(&self) -> bool {
+    /// Whether everything that the source should hold has been read once.
+    pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    pub(crate) fn resources(&self) -> usize {
+    /// How many resources there are of all types.
+    pub fn resources(&self) -> usize {
         self.sets.values().map(|set| set.items.len()).sum()
     }
 }

@@ -38,45 +38,53 @@ pub enum Ack {
 
 /// The latest NACK, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Nack {
-    pub(crate) nonce: u64,
+pub struct Nack {
+    pub nonce: u64,
     pub(crate) code: i32,
     /// Redacted and escaped.
-    pub(crate) message: Arc<str>,
+    pub message: Arc<str>,
     pub(crate) at: Moment,
 }
 
 /// How a client has answered the replies of one type.
 #[derive(Debug)]
-pub(crate) struct Answers<'a> {
-    pub(crate) kind: &'a Type,
-    pub(crate) newest: SentReply,
+pub struct Answers<'a> {
+    /// The type.
+    pub kind: &'a Type,
+    /// The newest reply.
+    pub newest: SentReply,
     /// The newest reply is unanswered.
-    pub(crate) is_pending: bool,
+    pub is_pending: bool,
     /// The newest reply that the client accepted.
-    pub(crate) accepted: Option<SentReply>,
-    pub(crate) nack: Option<&'a StandingNack>,
+    pub accepted: Option<SentReply>,
+    /// The NACK that stands, if one does.
+    pub nack: Option<&'a StandingNack>,
 }
 
 /// What a client's answer settled: of one type, for its first answer to a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answered {
-    pub(crate) kind: Type,
+pub struct Answered {
+    /// The type.
+    pub kind: Type,
     /// It is the first ACK of a reply. A NACK is none.
-    pub(crate) is_ack: bool,
+    pub is_ack: bool,
     /// How old what the reply carried was by then, for an ACK.
-    pub(crate) lag: Lag,
-    /// Since when the type's oldest unanswered reply waited before, and since when it does now, if that changed.
-    pub(crate) waited_since: Option<Moment>,
-    pub(crate) waits_since: Option<Moment>,
+    pub lag: Lag,
+    /// Since when the type's oldest unanswered reply waited before, if that changed.
+    pub waited_since: Option<Moment>,
+    /// Since when the oldest unanswered reply waits now, if that changed.
+    pub waits_since: Option<Moment>,
 }
 
 /// A NACK of one type that ceased to stand, one that began to, or one in place of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NackChange {
-    pub(crate) kind: Type,
-    pub(crate) ended: Option<SetVersion>,
-    pub(crate) began: Option<SetVersion>,
+pub struct NackChange {
+    /// The type.
+    pub kind: Type,
+    /// The version whose NACK stands no longer.
+    pub ended: Option<SetVersion>,
+    /// The version whose NACK stands from now on.
+    pub began: Option<SetVersion>,
 }
 
 #[derive(Debug, Default)]
@@ -243,13 +251,13 @@ impl AckTracker {
 
 /// The NACK of a client that has accepted nothing newer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StandingNack {
+pub struct StandingNack {
     /// The reply that was NACKed, the latest of several.
-    pub(crate) reply: SentReply,
-    pub(crate) reason: Arc<str>,
-    pub(crate) at: Moment,
+    pub reply: SentReply,
+    pub reason: Arc<str>,
+    pub at: Moment,
     /// When the first of the NACKs came that stand.
-    pub(crate) since: Moment,
+    pub since: Moment,
     suspects: Vec<Suspect>,
 }
 
@@ -274,7 +282,7 @@ impl StandingNack {
         Self { since: earlier.since, suspects: earlier.suspects, ..self }
     }
 
-    pub(crate) fn suspects(&self) -> impl Iterator<Item = &Name> {
+    pub fn suspects(&self) -> impl Iterator<Item = &Name> {
         self.suspects.iter().map(|suspect| &suspect.name)
     }
 

@@ -25,7 +25,7 @@ pub enum Variant {
 
 impl Variant {
     /// Returns its name in reports, metrics, logs and the configuration.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Sotw => "sotw",
             Self::Delta => "delta",
@@ -87,12 +87,12 @@ impl Client {
     }
 
     /// Whether a node is that of a relay.
-    pub(crate) fn is_relay(encoded: &[u8]) -> bool {
+    pub fn is_relay(encoded: &[u8]) -> bool {
         Self::of_node(encoded, Variant::Delta, None).relay
     }
 
     /// Returns the id that a client states, and its program with the version, for logs and reports only.
-    pub(crate) fn id_and_user_agent(encoded: &[u8]) -> (String, Box<str>) {
+    pub fn id_and_user_agent(encoded: &[u8]) -> (String, Box<str>) {
         let node = Node::decode(encoded).unwrap_or_default();
         let version = match node.user_agent_version_type {
             Some(UserAgentVersionType::UserAgentVersion(text)) => text,
@@ -152,17 +152,18 @@ impl Identity {
         Ok(Self { rule, permissions, peer, key, permit: permit.map(Arc::new), seen: xxh3_128(node) })
     }
 
-    pub(crate) fn key(&self) -> &SharingKey {
+    /// Returns the key by which it shares a view.
+    pub fn key(&self) -> &SharingKey {
         &self.key
     }
 
     /// Returns what the client may have, if there are rules.
-    pub(crate) fn permit(&self) -> Option<&Arc<Permit>> {
+    pub fn permit(&self) -> Option<&Arc<Permit>> {
         self.permit.as_ref()
     }
 
     /// Whether a later node still has the same key (KEY-14). An unreadable one does not. Fails if the client may not be that node.
-    pub(crate) fn still_is(&mut self, node: &[u8]) -> Result<bool, Denied> {
+    pub fn still_is(&mut self, node: &[u8]) -> Result<bool, Denied> {
         let hash = xxh3_128(node);
         if hash == self.seen {
             return Ok(true);

@@ -125,7 +125,7 @@ impl Session {
     }
 
     /// Ends the stream if there is no room any more for what it stated. That stays unjudged: the client is sent no removal.
-    pub(crate) fn end_if_refused(&mut self) {
+    pub fn end_if_refused(&mut self) {
         let Some(limit) = self.subscriptions.values().find_map(|of| of.refused_above()) else { return };
         self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyStatedVersions(limit)));
         self.subscriptions.values_mut().for_each(|of| of.forget_initial_versions());
@@ -167,7 +167,7 @@ impl Session {
     }
 
     /// Returns whether a request changed something that the view task needs to know.
-    pub(crate) fn has_news_for_view(&self) -> bool {
+    pub fn has_news_for_view(&self) -> bool {
         !self.interest.is_empty()
     }
 
@@ -182,7 +182,7 @@ impl Session {
     }
 
     /// Takes back claims that could not be delivered.
-    pub(crate) fn return_claims(&mut self, claims: Vec<Claim>) {
+    pub fn return_claims(&mut self, claims: Vec<Claim>) {
         self.claims.extend(claims);
     }
 
@@ -323,14 +323,8 @@ impl Session {
         }
     }
 
-    /// Whether a client that subscribes to everything of a type has all of it, by the version that it states. This costs nothing,
-    /// however large the set is. `false` also means that only the set itself would show it.
-    pub fn is_current(&self, state: &Snapshot, version: &str, now: Moment) -> bool {
-        self.report().is_current(state, version, now)
-    }
-
     /// Suspects the resources among these names, which the NACK of a type quotes: those that the client subscribes to.
-    pub(crate) fn suspect(&mut self, type_url: &str, nonce: u64, quoted: &[Name], state: &Snapshot) {
+    pub fn suspect(&mut self, type_url: &str, nonce: u64, quoted: &[Name], state: &Snapshot) {
         let Ok((kind, _)) = meant_type(type_url, &self.client, &self.table) else { return };
         let allowed = quoted.iter().filter(|name| self.client.clearance.allows(&kind, name));
         if let Some(subscription) = self.subscriptions.get_mut(&kind) {
@@ -339,21 +333,22 @@ impl Session {
     }
 
     /// Returns the names that a request quotes as the reason of a NACK. This needs no session.
-    pub(crate) fn quoted_names(request: &Request, limit: usize) -> Vec<Name> {
+    pub fn quoted_names(request: &Request, limit: usize) -> Vec<Name> {
         names_quoted_by(request, limit)
     }
 
     /// Returns what the last request has answered.
-    pub(crate) fn take_answered(&mut self) -> Option<Answered> {
+    pub fn take_answered(&mut self) -> Option<Answered> {
         self.requests.take_answered()
     }
 
     /// Returns the NACKs that began or ceased to stand since the last call.
-    pub(crate) fn take_nack_changes(&mut self) -> Vec<NackChange> {
+    pub fn take_nack_changes(&mut self) -> Vec<NackChange> {
         self.requests.take_nack_changes()
     }
 
-    pub(crate) fn take_rejected_names(&mut self) -> usize {
+    /// Returns how many names could not be requested since the last call.
+    pub fn take_rejected_names(&mut self) -> usize {
         self.requests.take_rejected_names()
     }
 
@@ -362,12 +357,13 @@ impl Session {
         self.requests.unserved()
     }
 
-    pub(crate) fn options(&self) -> &SessionOptions {
+    /// Returns the options that it was opened with.
+    pub fn options(&self) -> &SessionOptions {
         &self.options
     }
 
     /// Whether nothing is pending that an ACK or NACK could release: then polling again gives no reply.
-    pub(crate) fn is_at_rest(&self) -> bool {
+    pub fn is_at_rest(&self) -> bool {
         self.at_rest
     }
 
@@ -392,7 +388,7 @@ impl Session {
     }
 
     /// Returns the session to be read.
-    pub(crate) fn report(&self) -> SessionReport<'_> {
+    pub fn report(&self) -> SessionReport<'_> {
         let Self { client, options, requests, subscriptions, order, .. } = self;
         SessionReport::new(client, options, requests.authorities(), subscriptions, order, self.end.is_some())
     }

@@ -181,7 +181,7 @@ pub(super) fn may_serve_routing(kind: &Type, others_wait: bool) -> bool {
 
 /// Why a client is not sent what is due for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DelayReason {
+pub enum DelayReason {
     /// The client has not ACKed or NACKed the last reply of the type.
     Unanswered,
     /// Clusters that it was sent wait for their endpoints.
@@ -200,7 +200,7 @@ pub(crate) enum DelayReason {
 
 impl DelayReason {
     /// Returns its name in reports.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Unanswered => "ack",
             Self::RoutingHold => "endpoints",
@@ -215,11 +215,12 @@ impl DelayReason {
 
 /// What waits of one type.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Delay {
+pub struct Delay {
     pub(crate) kind: Type,
-    pub(crate) reason: DelayReason,
+    /// What it waits for.
+    pub reason: DelayReason,
     /// It waits no longer than until then.
-    pub(crate) until: Option<Moment>,
+    pub until: Option<Moment>,
 }
 
 /// What waited when the session last looked for a reply.

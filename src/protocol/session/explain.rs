@@ -17,34 +17,38 @@ use crate::xds::{Name, Resource, Type, Xdstp, nearest};
 
 /// What a session knows of one name.
 #[derive(Debug)]
-pub(crate) struct NameBook {
+pub struct NameBook {
     /// Everything that the client subscribes to and that has the name in it.
-    pub(crate) subscribed: Subscribed,
-    pub(crate) obstacle: Option<Obstacle>,
-    pub(crate) known: Known,
-    pub(crate) sent: Sent,
-    pub(crate) answer: Answer,
+    pub subscribed: Subscribed,
+    /// Why the client cannot have it, if it cannot.
+    pub obstacle: Option<Obstacle>,
+    /// What the view has.
+    pub known: Known,
+    /// What the client was last sent.
+    pub sent: Sent,
+    /// How it has answered.
+    pub answer: Answer,
     /// Why what is due has not been sent.
-    pub(crate) delay: Option<Delay>,
+    pub delay: Option<Delay>,
     /// How much is known of the wildcard set, if the client subscribes to that.
-    pub(crate) completeness: Option<Completeness>,
+    pub completeness: Option<Completeness>,
 }
 
 /// How a client subscribes to a name.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Subscribed {
+pub struct Subscribed {
     /// The client has requested the type.
-    pub(crate) to_type: bool,
-    pub(crate) by_name: bool,
-    pub(crate) by_wildcard: bool,
-    pub(crate) by_collection: Option<Name>,
+    pub to_type: bool,
+    pub by_name: bool,
+    pub by_wildcard: bool,
+    pub by_collection: Option<Name>,
     /// A name that it subscribes to instead and that differs little from this one.
-    pub(crate) similar: Option<Name>,
+    pub similar: Option<Name>,
 }
 
 /// Why a client cannot have a name, whatever servers send.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Obstacle {
+pub enum Obstacle {
     /// Permissions or access rules do not allow it.
     NotAllowed,
     /// It cannot be requested.
@@ -57,26 +61,35 @@ pub(crate) enum Obstacle {
 
 /// What the view has under the name for this client.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub enum Known {
+    /// Nothing is known of it yet.
     Unknown,
     /// It does not exist; or, if `suffices` is false, not certainly enough for a client that may hold it.
     Absent {
+        /// What the absence is concluded from.
         evidence: AbsenceEvidence,
+        /// Since when.
         since: Moment,
+        /// Whether that is enough for a client that may hold it.
         suffices: bool,
     },
+    /// It is there.
     Present {
+        /// The version that the client would be sent.
         version: String,
         /// The place of its server in the plan.
         server: u16,
+        /// Since when it has been there.
         since: Moment,
+        /// It was loaded from disk, and no server has spoken of it since.
         from_disk: bool,
     },
 }
 
 /// What the client was last sent of the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub enum Sent {
+    /// Nothing, on this stream.
     Nothing,
     /// What the view has now: the resource, or its removal.
     Current,
@@ -88,13 +101,18 @@ pub(crate) enum Sent {
 
 /// How the client has answered what it was sent.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub enum Answer {
+    /// There was nothing to answer.
     None,
     /// The newest reply of the type is unanswered.
     Pending,
+    /// It has accepted it.
     Accepted,
+    /// It has rejected it.
     Nacked {
+        /// Its words.
         reason: String,
+        /// Since when the NACK stands.
         since: Moment,
         /// The reason quotes the name.
         is_suspect: bool,
@@ -146,7 +164,7 @@ fn delay(delays: &Delays, kind: &Type, is_removal: bool) -> Option<Delay> {
 }
 
 impl Subscribed {
-    pub(crate) fn is_any(&self) -> bool {
+    pub fn is_any(&self) -> bool {
         self.by_name || self.by_wildcard || self.by_collection.is_some()
     }
 }
@@ -250,7 +268,7 @@ fn answer(acks: &AckTracker, name: &Name) -> Answer {
 }
 
 /// Returns the name that is probably meant, if a few letters differ.
-pub(crate) fn similar_to<'a>(name: &Name, among: impl Iterator<Item = &'a Name>) -> Option<Name> {
+pub fn similar_to<'a>(name: &Name, among: impl Iterator<Item = &'a Name>) -> Option<Name> {
     let limit = (name.as_str().len() / 3).clamp(1, MAX_TYPOS);
     let alike = |other: &&Name| other.as_str().len().abs_diff(name.as_str().len()) <= limit;
     nearest(name.as_str(), among.filter(alike).take(COMPARED).map(Name::as_str), limit).map(Name::from)
@@ -262,22 +280,24 @@ const COMPARED: usize = 10_000;
 
 /// The differences of one type: the first names of each kind, and how many there are.
 #[derive(Debug, Default)]
-pub(crate) struct Differences {
+pub struct Differences {
     /// They exist, and the client was not sent them.
-    pub(crate) missing: Names,
+    pub missing: Names,
     /// The client was sent an earlier version.
-    pub(crate) outdated: Names,
+    pub outdated: Names,
     /// They do not exist, and the client was not sent the removal.
-    pub(crate) surplus: Names,
+    pub surplus: Names,
     /// The client subscribes to them, and nothing is known of them.
-    pub(crate) unknown: Names,
+    pub unknown: Names,
 }
 
 /// The first names in order, and the count of all.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Names {
-    pub(crate) first: Vec<Name>,
-    pub(crate) count: usize,
+pub struct Names {
+    /// The first ones.
+    pub first: Vec<Name>,
+    /// How many there are.
+    pub count: usize,
 }
 
 impl Names {

@@ -12,8 +12,9 @@ use crate::xds::{Clearance, Name, Resource, SetVersion, Type};
 
 /// Everything that a client was sent.
 #[derive(Debug)]
-pub(crate) struct Holdings {
-    pub(crate) types: Vec<Holding>,
+pub struct Holdings {
+    /// By type.
+    pub types: Vec<Holding>,
     clearance: Clearance,
     /// It sees more of a resource than the body.
     reads_wrappers: bool,
@@ -21,13 +22,16 @@ pub(crate) struct Holdings {
 
 /// What a client was sent of one type.
 #[derive(Debug)]
-pub(crate) struct Holding {
-    pub(crate) kind: Type,
+pub struct Holding {
+    /// The type.
+    pub kind: Type,
     wildcard: Option<WildcardHolding>,
     names: Vec<(Name, SetVersion)>,
-    pub(crate) newest: Option<SentReply>,
+    /// The newest reply.
+    pub newest: Option<SentReply>,
     accepted: Option<SentReply>,
-    pub(crate) nack: Option<NackHolding>,
+    /// The NACK that stands, if one does.
+    pub nack: Option<NackHolding>,
 }
 
 #[derive(Debug)]
@@ -40,30 +44,35 @@ struct WildcardHolding {
 
 /// A NACK that stands.
 #[derive(Debug)]
-pub(crate) struct NackHolding {
-    pub(crate) reply: SentReply,
-    pub(crate) reason: Arc<str>,
-    pub(crate) at: Moment,
+pub struct NackHolding {
+    /// The reply that it rejects.
+    pub reply: SentReply,
+    /// The words of the client.
+    pub reason: Arc<str>,
+    /// When it came.
+    pub at: Moment,
     suspects: Vec<Name>,
 }
 
 /// One resource, as far as a client is concerned.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Held<'a> {
-    pub(crate) name: &'a Name,
+pub struct Held<'a> {
+    pub name: &'a Name,
     /// What the view has under the name, if anything.
-    pub(crate) entry: Option<&'a Entry>,
-    pub(crate) state: HeldState,
+    pub entry: Option<&'a Entry>,
+    pub state: HeldState,
 }
 
 /// How far a resource has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HeldState {
+pub enum HeldState {
     /// The client does not have what the view has now.
     NotSent,
     /// It was sent, and the client has not answered.
     Unanswered,
+    /// The client has accepted it.
     Accepted,
+    /// It is in a reply that the client rejected.
     Rejected,
 }
 
@@ -110,7 +119,7 @@ impl Holdings {
     }
 
     /// Calls `each` for every resource of a type that concerns the client, in a snapshot that is no older than what it was sent.
-    pub(crate) fn each<'a>(&'a self, of: &'a Holding, snapshot: &'a Snapshot, mut each: impl FnMut(Held<'a>)) {
+    pub fn each<'a>(&'a self, of: &'a Holding, snapshot: &'a Snapshot, mut each: impl FnMut(Held<'a>)) {
         let changed = |entry: &Entry| if self.reads_wrappers { entry.changed } else { entry.body_changed };
         let table = |class| snapshot.resources(&of.kind, class);
         if let (Some(wildcard), Some(table)) = (&of.wildcard, table(Class::Wildcard)) {

@@ -39,19 +39,16 @@ mod wildcard_additions;
 
 use std::sync::Arc;
 
-pub use acks::Ack;
-pub(crate) use acks::{Answered, Answers, NackChange};
+pub use acks::{Ack, Answered, Answers, NackChange};
 pub use client::{Client, Identity, IdentityError, Variant};
 pub use client_stream::Session;
-pub(crate) use delays::{Delay, DelayReason};
-pub(crate) use explain::{Answer, Differences, Known, NameBook, Names, Obstacle, Sent, similar_to};
-pub(crate) use holdings::{HeldState, Holding, Holdings, NackHolding};
+pub use delays::{Delay, DelayReason};
+pub use explain::{Answer, Differences, Known, NameBook, Names, Obstacle, Sent, similar_to};
+pub use holdings::{HeldState, Holding, Holdings, NackHolding};
 pub use options::SessionOptions;
-pub(crate) use reply::Lag;
-pub use reply::{Heartbeat, Reply};
-pub use reports::Footprint;
-pub(crate) use reports::{Estimate, Summary};
-pub(crate) use requested_names::Authorities;
+pub use reply::{Heartbeat, Lag, Reply};
+pub use reports::{Estimate, Footprint, Summary};
+pub use requested_names::Authorities;
 
 use super::moment::Moment;
 use crate::xds::Denied;

@@ -83,11 +83,11 @@ pub struct Reply {
     /// The snapshot that it was made from.
     pub revision: Revision,
     /// This client can read wrapped resources in SotW.
-    pub(crate) wrappers: bool,
+    pub wrappers: bool,
     /// How old it is.
-    pub(crate) lag: Lag,
+    pub lag: Lag,
     /// When it was made, if the client has answered all earlier replies of the type.
-    pub(crate) begins_wait: Option<Moment>,
+    pub begins_wait: Option<Moment>,
     /// Progress is recorded here with each piece that is sent, so that the snapshot stays leased.
     pub progress: Option<LeaseProgress>,
 }
@@ -265,8 +265,8 @@ impl Reply {
     }
 
     /// Returns a reply for tests of encoding and delivery.
-    #[cfg(test)]
-    pub(crate) fn sample(kind: Type, resources: Vec<Arc<Resource>>) -> Self {
+    #[cfg(any(test, feature = "faults"))]
+    pub fn sample(kind: Type, resources: Vec<Arc<Resource>>) -> Self {
         let spelling = format!("type.googleapis.com/{}", kind.name()).into();
         Self { spelling, ..Self::new(kind, 7, Revision::ZERO, true, Draft { resources, ..Draft::default() }) }
     }
@@ -333,16 +333,16 @@ const PER_ENTRY: usize = 48;
 
 /// A reply that was sent, as far as it is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SentReply {
+pub struct SentReply {
     pub(crate) nonce: u64,
     /// The version of what the client has of the type with it, the `version_info` of SotW.
-    pub(crate) version: SetVersion,
+    pub version: SetVersion,
     /// The snapshot that it was made from.
     pub(crate) revision: Revision,
     /// It has all that the client may have of the type.
     pub(crate) is_full_set: bool,
     /// When it was handed to the transport.
-    pub(crate) sent: Moment,
+    pub sent: Moment,
     pub(crate) carried: Carried,
 }
 
@@ -357,9 +357,11 @@ pub(crate) struct Carried {
 
 /// How long something took, for each of the two.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Lag {
-    pub(crate) change: Option<Duration>,
-    pub(crate) request: Option<Duration>,
+pub struct Lag {
+    /// Since the change was received.
+    pub change: Option<Duration>,
+    /// Since the client requested it.
+    pub request: Option<Duration>,
 }
 
 impl Carried {

@@ -35,32 +35,38 @@ pub struct Footprint {
 
 /// One type of a session, for reports.
 #[derive(Debug)]
-pub(crate) struct Summary<'a> {
-    pub(crate) kind: &'a Type,
-    pub(crate) wildcard: bool,
-    pub(crate) names: usize,
-    pub(crate) pending: usize,
-    pub(crate) last_nack: Option<&'a Nack>,
+pub struct Summary<'a> {
+    /// The type.
+    pub kind: &'a Type,
+    /// The client subscribes to the wildcard set.
+    pub wildcard: bool,
+    /// To how many names it subscribes.
+    pub names: usize,
+    /// Of how many names something is due.
+    pub pending: usize,
+    /// The last NACK, whether it stands or not.
+    pub last_nack: Option<&'a Nack>,
     /// No ACK has followed the latest NACK.
-    pub(crate) nacked: bool,
+    pub nacked: bool,
     /// The newest reply, and whether it is unanswered.
-    pub(crate) newest: Option<(SentReply, bool)>,
+    pub newest: Option<(SentReply, bool)>,
     /// The newest reply that the client accepted.
-    pub(crate) accepted: Option<SentReply>,
+    pub accepted: Option<SentReply>,
     /// Something is known that the client is still to be sent.
-    pub(crate) has_unsent: bool,
+    pub has_unsent: bool,
     /// Since when it has lacked something, or has not answered.
-    pub(crate) behind_since: Option<Moment>,
+    pub behind_since: Option<Moment>,
     /// Why it has not been sent.
-    pub(crate) delay: Option<&'a Delay>,
+    pub delay: Option<&'a Delay>,
 }
 
 /// What a session has to send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Estimate {
-    pub(crate) bytes: usize,
+pub struct Estimate {
+    /// About how many bytes.
+    pub bytes: usize,
     /// The client lacks some of it: it was not sent an earlier state of that on this stream.
-    pub(crate) is_first: bool,
+    pub is_first: bool,
 }
 
 impl Footprint {
@@ -79,7 +85,7 @@ impl Footprint {
 
 /// A session to be read.
 #[derive(Clone, Copy)]
-pub(crate) struct SessionReport<'s> {
+pub struct SessionReport<'s> {
     client: &'s Client,
     options: &'s SessionOptions,
     authorities: &'s Authorities,
@@ -112,7 +118,7 @@ impl<'s> SessionReport<'s> {
     }
 
     /// Returns what the session knows of a name, with the newest snapshot of its view.
-    pub(crate) fn explain(self, kind: &Type, name: &Name, state: &Snapshot, now: Moment) -> NameBook {
+    pub fn explain(self, kind: &Type, name: &Name, state: &Snapshot, now: Moment) -> NameBook {
         let view = self.view(state, now);
         let Some(of) = self.subscriptions.get(kind) else { return explain_unsubscribed(kind, name, state) };
         let parser = NameParser::new(kind, self.client, self.authorities);
@@ -121,7 +127,7 @@ impl<'s> SessionReport<'s> {
     }
 
     /// Compares what the client was sent with the newest snapshot of its view, by type. Of each list it keeps so many names.
-    pub(crate) fn differences(
+    pub fn differences(
         self,
         newest: &'s Snapshot,
         limit: usize,
@@ -132,7 +138,7 @@ impl<'s> SessionReport<'s> {
     }
 
     /// Returns how complete each collection is of which the client has been sent everything in this snapshot.
-    pub(crate) fn sent_completeness(self, state: &Snapshot) -> BTreeMap<(Type, Name), Completeness> {
+    pub fn sent_completeness(self, state: &Snapshot) -> BTreeMap<(Type, Name), Completeness> {
         let of = |(kind, of): (&'s Type, &'s Subscription)| {
             let collections = sent_collections(of.books(), kind, state);
             collections.map(|(glob, completeness)| ((kind.clone(), glob.clone()), completeness)).collect::<Vec<_>>()
@@ -141,12 +147,12 @@ impl<'s> SessionReport<'s> {
     }
 
     /// Returns the latest NACK of each type.
-    pub(crate) fn nacks(self) -> impl Iterator<Item = (&'s Type, &'s Nack)> {
+    pub fn nacks(self) -> impl Iterator<Item = (&'s Type, &'s Nack)> {
         self.subscriptions().filter_map(|(kind, of)| Some((kind, of.acks().last_nack()?)))
     }
 
     /// Returns how the client has answered, by type, for types of which it was sent something. Clients that poll send no answers.
-    pub(crate) fn answers(self) -> impl Iterator<Item = Answers<'s>> {
+    pub fn answers(self) -> impl Iterator<Item = Answers<'s>> {
         self.subscriptions().filter(|(_, of)| !of.asks_once()).filter_map(|(kind, of)| {
             let acks = of.acks();
             let (newest, is_pending) = acks.newest()?;
@@ -155,13 +161,13 @@ impl<'s> SessionReport<'s> {
     }
 
     /// Returns since when replies of each type are unanswered, for types with such replies.
-    pub(crate) fn unanswered(self) -> impl Iterator<Item = (&'s Type, Moment)> {
+    pub fn unanswered(self) -> impl Iterator<Item = (&'s Type, Moment)> {
         let awaited = self.subscriptions().filter(|(_, of)| !of.asks_once());
         awaited.filter_map(|(kind, of)| Some((kind, of.acks().unanswered_since()?)))
     }
 
     /// Returns what clients have of each type, compared with the newest snapshot of the view.
-    pub(crate) fn summaries(self, newest: &'s Snapshot, now: Moment) -> impl Iterator<Item = Summary<'s>> {
+    pub fn summaries(self, newest: &'s Snapshot, now: Moment) -> impl Iterator<Item = Summary<'s>> {
         let view = self.view(newest, now);
         self.subscriptions().map(move |(kind, of)| {
             let (Books { names, wildcard, .. }, acks) = (of.books(), of.acks());
@@ -196,25 +202,26 @@ impl<'s> SessionReport<'s> {
         self.subscriptions().any(|(kind, of)| of.snapshot(kind, &view).is_awaiting_data())
     }
 
-    /// Whether a client that subscribes to everything of one type has all of it, by a version.
-    pub(super) fn is_current(self, state: &Snapshot, version: &str, now: Moment) -> bool {
+    /// Whether a client that subscribes to everything of a type has all of it, by the version that it states. This costs nothing,
+    /// however large the set is. `false` also means that only the set itself would show it.
+    pub fn is_current(self, state: &Snapshot, version: &str, now: Moment) -> bool {
         let (view, mut all) = (self.view(state, now), self.subscriptions());
         all.next().is_some_and(|(kind, of)| is_current(&of.snapshot(kind, &view), version)) && all.next().is_none()
     }
 
     /// Whether the client waits without a time limit, as of the last look.
-    pub(crate) fn is_blocked(self) -> bool {
+    pub fn is_blocked(self) -> bool {
         self.order.waits()
     }
 
     /// Returns whether anything waited when the session last looked for a reply.
-    pub(crate) fn has_waits(self) -> bool {
+    pub fn has_waits(self) -> bool {
         self.order.delays().any()
     }
 
     /// Whether the client has requested something, and nothing of that is unknown. To be called when a poll gave no reply. It looks at each
     /// name.
-    pub(crate) fn has_sent_all_requested(self, state: &Snapshot, now: Moment) -> bool {
+    pub fn has_sent_all_requested(self, state: &Snapshot, now: Moment) -> bool {
         let view = self.view(state, now);
         let mut all = self.subscriptions().filter(|(_, of)| of.wants_anything()).peekable();
         !self.order.waits()
@@ -223,7 +230,7 @@ impl<'s> SessionReport<'s> {
     }
 
     /// Returns about what the client would be sent of a snapshot.
-    pub(crate) fn estimate(self, snapshot: &Snapshot) -> Estimate {
+    pub fn estimate(self, snapshot: &Snapshot) -> Estimate {
         if self.has_ended {
             return Estimate::default(); // the end of a stream waits for no turn
         }
@@ -242,7 +249,7 @@ impl<'s> SessionReport<'s> {
     }
 
     /// Returns about what the client would be sent of a snapshot if it came back with nothing.
-    pub(crate) fn subscribed_bytes(self, snapshot: &Snapshot) -> usize {
+    pub fn subscribed_bytes(self, snapshot: &Snapshot) -> usize {
         let of_type = |(kind, of): (&Type, &Subscription)| {
             let Books { names, wildcard, .. } = of.books();
             let table = wildcard.as_ref().and_then(|_| snapshot.resources(kind, Class::Wildcard));
@@ -252,7 +259,7 @@ impl<'s> SessionReport<'s> {
     }
 
     /// Returns what the client was sent. Costs a copy of its names.
-    pub(crate) fn holdings(self) -> Holdings {
+    pub fn holdings(self) -> Holdings {
         Holdings::of(self.client, self.subscriptions())
     }
 }

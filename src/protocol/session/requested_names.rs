@@ -11,7 +11,7 @@ use crate::protocol::view::NamedError;
 use crate::xds::{Name, Type, WILDCARD, Xdstp};
 
 /// The authorities whose names are served, besides old-style names, which have none.
-pub(crate) type Authorities = Arc<BTreeSet<String>>;
+pub type Authorities = Arc<BTreeSet<String>>;
 
 /// A list of names as a set (SOTW-60), with `*` separate.
 #[derive(Debug, Default)]

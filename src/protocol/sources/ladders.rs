@@ -28,11 +28,14 @@ pub struct LadderSummary<'a> {
     pub authority: &'a Authority,
     /// Which server is active, or why none is.
     pub state: LadderState,
-    pub(crate) since: Moment,
-    pub(crate) switches: Switches,
-    /// The active server by its place in the plan, and all servers of the list, first choice first.
-    pub(crate) server: Option<usize>,
-    pub(crate) servers: &'a [usize],
+    /// Since when.
+    pub since: Moment,
+    /// How often it has moved.
+    pub switches: Switches,
+    /// The active server by its place in the plan.
+    pub server: Option<usize>,
+    /// All servers of the list by their places in the plan, first choice first.
+    pub servers: &'a [usize],
 }
 
 /// The ladders of a view, by authority: whose updates count, and which authorities are to be looked at again.

@@ -17,8 +17,7 @@ use ladders::{AuthorityContext, Ladders};
 pub use ladders::{LadderSummary, UpdateBatch};
 use plan::authority_of;
 pub use plan::{AuthorityPlan, Plan, ServerPlan};
-pub(crate) use servers::Reachability;
-pub use servers::StreamId;
+pub use servers::{Reachability, StreamId};
 use servers::{ServerFindings, Servers};
 
 use super::faults::{Fault, Faults};
@@ -55,23 +54,23 @@ impl Sources {
     }
 
     /// Returns what this view has found of each server, by its place in the plan.
-    pub(crate) fn reachability(&self) -> impl Iterator<Item = Option<Reachability>> {
+    pub fn reachability(&self) -> impl Iterator<Item = Option<Reachability>> {
         self.servers.findings().iter().map(ServerFindings::reachability)
     }
 
     /// Returns the places of the servers that have responded since they were last out of reach.
-    pub(crate) fn responding(&self) -> impl Iterator<Item = u16> {
+    pub fn responding(&self) -> impl Iterator<Item = u16> {
         let responding = self.servers.findings().iter().enumerate().filter(|(_, server)| server.has_responded());
         responding.filter_map(|(at, _)| u16::try_from(at).ok())
     }
 
     /// Applies what other views have learned: the types whose sets each server sends in several responses.
-    pub(crate) fn on_delivery_habits(&mut self, cut: impl Fn(usize) -> Arc<BTreeSet<Type>>) {
+    pub fn on_delivery_habits(&mut self, cut: impl Fn(usize) -> Arc<BTreeSet<Type>>) {
         self.servers.on_delivery_habits(cut);
     }
 
     /// Returns what this view has learned of that since the last call, by the server's place in the plan.
-    pub(crate) fn take_deliveries(&mut self) -> Vec<(usize, Type, Delivery)> {
+    pub fn take_deliveries(&mut self) -> Vec<(usize, Type, Delivery)> {
         let streams = self.streams_mut();
         streams.flat_map(|(id, of)| of.take_deliveries().map(move |(kind, seen)| (id.server, kind, seen))).collect()
     }
@@ -132,7 +131,7 @@ impl Sources {
     }
 
     /// Returns the servers of which a stream is to be opened again now.
-    pub(crate) fn due_reopenings(&self, now: Moment) -> BTreeSet<usize> {
+    pub fn due_reopenings(&self, now: Moment) -> BTreeSet<usize> {
         self.streams().filter(|(_, stream)| stream.is_reopen_due(now)).map(|(id, _)| id.server).collect()
     }
 
@@ -193,12 +192,7 @@ impl Sources {
     }
 
     /// Like [`Self::on_time`]. Streams are opened again only to servers that `may_reopen`; the others stay until then.
-    pub(crate) fn on_time_with(
-        &mut self,
-        view: &View,
-        now: Moment,
-        may_reopen: impl Fn(usize) -> bool,
-    ) -> Vec<UpdateBatch> {
+    pub fn on_time_with(&mut self, view: &View, now: Moment, may_reopen: impl Fn(usize) -> bool) -> Vec<UpdateBatch> {
         let authorities: Vec<_> = self.ladders.authorities().cloned().collect();
         for authority in authorities {
             self.step(&authority, view, |ladder, around| ladder.on_time(around, now));
@@ -299,13 +293,13 @@ impl Sources {
     }
 
     /// A polled server has given the same as before for a type.
-    pub(crate) fn on_unchanged(&mut self, id: StreamId, epoch: Epoch, url: &str, now: Moment) -> Vec<UpdateBatch> {
+    pub fn on_unchanged(&mut self, id: StreamId, epoch: Epoch, url: &str, now: Moment) -> Vec<UpdateBatch> {
         let update = self.stream(id).and_then(|stream| stream.on_unchanged(epoch, url, now));
         self.authoritative_updates(id.server, update.into_iter().collect())
     }
 
     /// A source within the process reports how much of a collection was sent.
-    pub(crate) fn on_progress(
+    pub fn on_progress(
         &mut self,
         id: StreamId,
         epoch: Epoch,
@@ -324,7 +318,7 @@ impl Sources {
     }
 
     /// A source that stands for several servers reports the authorities for which none is reachable.
-    pub(crate) fn on_outage(&mut self, id: StreamId, epoch: Epoch, authorities: BTreeSet<Authority>) {
+    pub fn on_outage(&mut self, id: StreamId, epoch: Epoch, authorities: BTreeSet<Authority>) {
         self.servers.on_outage(id, epoch, authorities);
     }
 

@@ -54,7 +54,8 @@ impl Plan {
         }
     }
 
-    pub(crate) fn authority(&self, authority: &Authority) -> Option<&AuthorityPlan> {
+    /// Returns the servers of an authority, if it is in the plan.
+    pub fn authority(&self, authority: &Authority) -> Option<&AuthorityPlan> {
         match authority {
             Authority::TopLevel => Some(&self.top),
             Authority::Named(name) => self.authorities.get(name),

@@ -23,7 +23,8 @@ pub struct StreamId {
 
 /// The result of the last attempt to reach a server since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reachability {
+pub enum Reachability {
+    /// It has responded.
     Responded,
     /// The last attempt failed before a stream was open.
     Unreachable,

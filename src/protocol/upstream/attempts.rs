@@ -8,14 +8,17 @@ use crate::protocol::session::Variant;
 /// How waiting times grow. Invariants: `initial` is not zero and at most `max`, `factor` is at least 1, and `jitter` is between 0
 /// and 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct BackoffTimes {
-    pub(crate) initial: Duration,
-    pub(crate) factor: f64,
-    pub(crate) max: Duration,
+pub struct BackoffTimes {
+    /// The first wait.
+    pub initial: Duration,
+    /// How many times longer each wait is than the one before.
+    pub factor: f64,
+    /// The longest wait.
+    pub max: Duration,
     /// The part of a wait by which it may be longer or shorter.
-    pub(crate) jitter: f64,
+    pub jitter: f64,
     /// How long a stream has to last, with a response on it, for the next wait to be the initial one again.
-    pub(crate) reset_after: Duration,
+    pub reset_after: Duration,
 }
 
 /// Its numbers are checked when the configuration is read, so none of them is NaN.
@@ -43,7 +46,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    pub(crate) fn new(times: BackoffTimes) -> Self {
+    /// Starts with the first wait.
+    pub fn new(times: BackoffTimes) -> Self {
         Self { times, ..Self::default() }
     }
 
@@ -78,7 +82,7 @@ impl Backoff {
 }
 
 /// What is known of one server by the streams of one link.
-pub(crate) struct VariantChoice {
+pub struct VariantChoice {
     configured: Option<Variant>,
     /// For the next stream.
     variant: Variant,
@@ -92,7 +96,7 @@ pub(crate) struct VariantChoice {
 
 /// How a stream has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub enum Ending {
     /// There was a response on it.
     Answered,
     /// The server does not support the variant.
@@ -105,32 +109,35 @@ pub(crate) enum Ending {
 
 /// What follows from the end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Conclusion {
+pub struct Conclusion {
     /// The server can be reached, whatever it said.
-    pub(crate) is_there: bool,
+    pub is_there: bool,
     /// The next stream is opened without a wait, on another connection.
-    pub(crate) goes_elsewhere: bool,
+    pub goes_elsewhere: bool,
     /// The end was about the variant, and not about the connection.
-    pub(crate) changes_variant: bool,
+    pub changes_variant: bool,
 }
 
 impl Conclusion {
     /// Nothing is held against the server, and the next stream is opened after a wait.
-    pub(crate) const NONE: Self = Self { is_there: true, goes_elsewhere: false, changes_variant: false };
+    pub const NONE: Self = Self { is_there: true, goes_elsewhere: false, changes_variant: false };
 }
 
 impl VariantChoice {
-    pub(crate) fn new(first: Option<Variant>, configured: Option<Variant>) -> Self {
+    /// Starts with `first`, unless the configuration knows the variant.
+    pub fn new(first: Option<Variant>, configured: Option<Variant>) -> Self {
         let (refused_other, was_sent_away) = (false, false);
         let variant = first.unwrap_or(Variant::Delta);
         Self { configured, variant, spoken: configured, refused_other, refusals: 0, was_sent_away }
     }
 
-    pub(crate) fn variant(&self) -> Variant {
+    /// The variant to open the next stream in.
+    pub fn variant(&self) -> Variant {
         self.variant
     }
 
-    pub(crate) fn ended(&mut self, ending: Ending) -> Conclusion {
+    /// Learns from the end of a stream.
+    pub fn ended(&mut self, ending: Ending) -> Conclusion {
         if ending == Ending::Answered {
             self.spoken.get_or_insert(self.variant);
         }

@@ -8,7 +8,7 @@ use crate::xds::{BodyStore, ERROR_BYTES, TypeTable};
 
 /// A variant, the length of a slice, the place of a cut, and two responses of one server. Each gives the same resources and faults whether
 /// it is read at once, in slices after the other response, or from a decoded message.
-pub(crate) fn server_responses(data: &[u8]) {
+pub fn server_responses(data: &[u8]) {
     let [variant, slice, cut, rest @ ..] = data else { return };
     let variant = if variant % 2 == 0 { Variant::Sotw } else { Variant::Delta };
     let (first, second) = rest.split_at(rest.len() * usize::from(*cut) / 256);

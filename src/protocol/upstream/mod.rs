@@ -7,7 +7,7 @@
 mod attempts;
 mod end_question;
 #[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
+pub mod fuzzing;
 mod given;
 mod name_states;
 mod opening;
@@ -32,16 +32,14 @@ mod wanted;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use attempts::Backoff;
-pub(crate) use attempts::{BackoffTimes, Conclusion, Ending, VariantChoice};
+pub use attempts::{Backoff, BackoffTimes, Conclusion, Ending, VariantChoice};
 pub use opening::{Epoch, PollFailure};
 pub use options::UpstreamOptions;
-pub(crate) use parser::ResponseSummary;
-pub use parser::{ReceivedResponse, RecentSets, ResponseMessage, ResponseParser, UnreadableResponse};
+pub use parser::{ReceivedResponse, RecentSets, ResponseMessage, ResponseParser, ResponseSummary, UnreadableResponse};
 pub use quirks::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};
-pub(crate) use report::{NameRequest, RequestState, TypeSummary};
-pub(crate) use set_progress::{Delivery, DeliveryHabits};
-pub(crate) use stream::Stream;
+pub use report::{NameRequest, RequestState, TypeSummary};
+pub use set_progress::{Delivery, DeliveryHabits};
+pub use stream::Stream;
 
 use super::faults::Fault;
 use super::session::Variant;

@@ -28,7 +28,7 @@ pub enum ResponseMessage {
 
 impl ResponseMessage {
     /// Returns about how many bytes are to be read.
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         let body = |any: &Any| any.value.len();
         match self {
             Self::Encoded(_, message) => message.len(),
@@ -39,7 +39,8 @@ impl ResponseMessage {
         }
     }
 
-    pub(crate) fn decode(self) -> Result<Response, UnreadableResponse> {
+    /// Decodes it, if that has not been done.
+    pub fn decode(self) -> Result<Response, UnreadableResponse> {
         Ok(match self {
             Self::Encoded(Variant::Sotw, message) => Response::Sotw(DiscoveryResponse::decode(message)?),
             Self::Encoded(Variant::Delta, message) => Response::Delta(DeltaDiscoveryResponse::decode(message)?),
@@ -61,13 +62,17 @@ pub struct ReceivedResponse {
 
 /// What is reported of a response.
 #[derive(Debug, Clone)]
-pub(crate) struct ResponseSummary {
-    pub(crate) kind: Type,
+pub struct ResponseSummary {
+    /// The type.
+    pub kind: Type,
     /// The version that the server gave.
-    pub(crate) version: String,
-    pub(crate) bytes: usize,
-    pub(crate) resources: usize,
-    pub(crate) removed: usize,
+    pub version: String,
+    /// About how many bytes it had.
+    pub bytes: usize,
+    /// How many resources were in it.
+    pub resources: usize,
+    /// How many names it removed.
+    pub removed: usize,
 }
 
 /// Why a response cannot be read at all, so that the stream ends.
@@ -171,11 +176,7 @@ impl ResponseParser {
 
 impl ReceivedResponse {
     /// Reads all of a response.
-    pub(crate) fn read(
-        message: ResponseMessage,
-        table: &TypeTable,
-        store: &BodyStore,
-    ) -> Result<Self, UnreadableResponse> {
+    pub fn read(message: ResponseMessage, table: &TypeTable, store: &BodyStore) -> Result<Self, UnreadableResponse> {
         let mut recent = RecentSets::default();
         let mut parser = ResponseParser::new(message, table, &mut recent)?;
         while parser.step(store, usize::MAX)? {}
@@ -183,7 +184,7 @@ impl ReceivedResponse {
     }
 
     /// Returns what is reported of the response.
-    pub(crate) fn summary(&self) -> ResponseSummary {
+    pub fn summary(&self) -> ResponseSummary {
         let (version, removed) = match &self.rest {
             Response::Sotw(response) => (&response.version_info, 0),
             Response::Delta(response) => (&response.system_version_info, response.removed_resources.len()),

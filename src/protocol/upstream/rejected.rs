@@ -29,7 +29,7 @@ pub(super) struct Rejected {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     pub version: String,
-    pub(crate) reason: Arc<str>,
+    pub reason: Arc<str>,
 }
 
 /// Rejections that are not reported yet.
@@ -38,7 +38,7 @@ pub struct NewRejections {
     /// The name is `None` where it could not be read.
     pub entries: Vec<(Option<Name>, Rejection)>,
     /// How many more there were.
-    pub(crate) more: usize,
+    pub more: usize,
 }
 
 impl NewRejections {

@@ -21,25 +21,28 @@ use crate::xds::{Name, Type};
 /// One type on a stream, for reports.
 #[derive(Debug)]
 pub struct TypeSummary<'a> {
-    pub(crate) kind: &'a Type,
-    pub(crate) wildcard: bool,
-    pub(crate) names: usize,
+    /// The type.
+    pub kind: &'a Type,
+    /// The wildcard set is requested.
+    pub wildcard: bool,
+    /// How many names are wanted.
+    pub names: usize,
     /// Wanted names that are not requested, since a request has no room for them.
-    pub(crate) left_out: usize,
+    pub left_out: usize,
     /// Resources whose name in the body differs from the one in the wrapper (TYPE-10).
-    pub(crate) misnamed: u64,
+    pub misnamed: u64,
     /// Names that are requested a second time. A set counts as one.
-    pub(crate) asked_again: usize,
+    pub asked_again: usize,
     /// Names of which the server has a resource that cannot be used.
-    pub(crate) rejected: usize,
+    pub rejected: usize,
     /// Why an entry of the last response could not be matched to a name.
-    pub(crate) unnamed: Option<&'a Arc<str>>,
+    pub unnamed: Option<&'a Arc<str>>,
 }
 
 /// Rejections of one type that are not reported yet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TypeRejections {
-    pub(crate) kind: Type,
+    pub kind: Type,
     pub news: NewRejections,
 }
 
@@ -61,17 +64,18 @@ impl<'a> TypeSummary<'a> {
 
 /// One name on one upstream stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NameRequest {
-    pub(crate) state: RequestState,
+pub struct NameRequest {
+    /// How far its request has come.
+    pub state: RequestState,
     /// What the server last sent of it could not be used.
-    pub(crate) rejected: Option<Arc<str>>,
+    pub rejected: Option<Arc<str>>,
     /// The error that the server reported for it.
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
 }
 
 /// How far a request for a name has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RequestState {
+pub enum RequestState {
     /// The server was asked, and has not answered. Its silence counts from then on, if the time runs.
     Waiting(Option<Moment>),
     /// It was silent about the name for the resource timer.

@@ -254,7 +254,7 @@ pub(super) const COMES_IN: Duration = Duration::from_secs(30);
 
 /// What one opening has shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Delivery {
+pub enum Delivery {
     /// A set came in pieces.
     Piece,
     /// An opening has ended, and the first response was the complete set.
@@ -321,7 +321,7 @@ impl DeliveryRecord {
 
 /// What all views have seen of one server. Servers and clients can make up any number of types, so the number kept is bounded.
 #[derive(Debug, Default)]
-pub(crate) struct DeliveryHabits {
+pub struct DeliveryHabits {
     of: BTreeMap<Type, DeliveryHabit>,
     cut: Arc<BTreeSet<Type>>,
 }
@@ -339,7 +339,8 @@ impl DeliveryHabit {
 }
 
 impl DeliveryHabits {
-    pub(crate) fn note(&mut self, kind: &Type, seen: Delivery) {
+    /// Records how a set of a type was delivered.
+    pub fn note(&mut self, kind: &Type, seen: Delivery) {
         let known = self.of.contains_key(kind);
         if !known && (seen == Delivery::AtOnce || self.of.len() >= MOST) {
             return;
@@ -352,7 +353,7 @@ impl DeliveryHabits {
     }
 
     /// The types of which it sends sets in pieces.
-    pub(crate) fn types_in_pieces(&self) -> &Arc<BTreeSet<Type>> {
+    pub fn types_in_pieces(&self) -> &Arc<BTreeSet<Type>> {
         &self.cut
     }
 }

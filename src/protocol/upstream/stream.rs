@@ -28,6 +28,7 @@ use crate::protocol::view::{Class, InterestChange, Selector, Update, View};
 use crate::protocol::wait::WaitList;
 use crate::xds::{BodyStore, Name, Type, TypeTable};
 
+/// A stream to a server through all its openings: its types, and what is due on it.
 #[derive(Debug)]
 pub struct Stream {
     terms: Terms,
@@ -91,7 +92,7 @@ impl Stream {
     }
 
     /// Whether the server has answered the last liveness call on this opening; `None` if there was none.
-    pub(crate) fn has_answered_call(&self) -> Option<bool> {
+    pub fn has_answered_call(&self) -> Option<bool> {
         self.opening.has_answered_call()
     }
 
@@ -141,6 +142,7 @@ impl Stream {
         self.subscriptions.disconnect(&self.terms, shows_life)
     }
 
+    /// Whether the server has responded on the present opening.
     pub fn has_answered(&self) -> bool {
         self.opening.is_open() && self.opening.has_answered()
     }
@@ -166,10 +168,12 @@ impl Stream {
         }
     }
 
+    /// The variant that it is spoken in, or would be.
     pub fn variant(&self) -> Variant {
         self.terms.variant
     }
 
+    /// Whether anything is requested on it.
     pub fn is_wanted(&self) -> bool {
         self.subscriptions.is_wanted()
     }
@@ -226,6 +230,7 @@ impl Stream {
         self.subscriptions.on_response(rest, resources, &context)
     }
 
+    /// When something is next due on it.
     pub fn next_deadline(&self) -> Option<Moment> {
         if !self.opening.is_open() {
             return None;
@@ -343,6 +348,7 @@ impl Stream {
         self.subscriptions.iter().flat_map(|(kind, of)| findings(kind, of, &self.terms.quirks)).collect()
     }
 
+    /// Returns its types, for reports.
     pub fn types(&self) -> impl Iterator<Item = TypeSummary<'_>> {
         self.subscriptions.iter().map(|(kind, subscription)| TypeSummary::new(kind, subscription))
     }
@@ -365,7 +371,7 @@ impl Stream {
     }
 
     /// Returns what is known of a name; none if it is not requested on this stream.
-    pub(crate) fn request_of(&self, kind: &Type, name: &Name) -> Option<NameRequest> {
+    pub fn request_of(&self, kind: &Type, name: &Name) -> Option<NameRequest> {
         NameRequest::find(self.subscriptions.get(kind)?, name)
     }
 

@@ -35,7 +35,7 @@ impl Collections {
     }
 
     /// Returns the collections that were complete once.
-    pub(crate) fn settled(&self) -> impl Iterator<Item = &Name> {
+    pub fn settled(&self) -> impl Iterator<Item = &Name> {
         self.followed.iter().filter(|(_, of)| of.completeness >= Completeness::Settled).map(|(glob, _)| glob)
     }
 

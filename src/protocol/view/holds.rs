@@ -22,17 +22,17 @@ pub struct Holds<'a> {
 
 /// What keeps the tables from following the server.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct NameHolds {
+pub struct NameHolds {
     /// Somebody subscribes to it, or did until recently.
     pub(crate) is_wanted: bool,
     /// The server has removed it, and it stays since something refers to it.
-    pub(crate) doomed: Option<HoldTimes>,
+    pub doomed: Option<HoldTimes>,
     /// The server has changed it, and the change waits for these clusters.
-    pub(crate) awaits: Option<(Vec<Name>, HoldTimes)>,
+    pub awaits: Option<(Vec<Name>, HoldTimes)>,
     /// The server has removed or changed it, and a brake holds that.
-    pub(crate) braked: Option<HoldTimes>,
+    pub braked: Option<HoldTimes>,
     /// Another server has become active, and its set is not complete yet.
-    pub(crate) is_behind_gate: bool,
+    pub is_behind_gate: bool,
 }
 
 impl<'a> Holds<'a> {
@@ -53,12 +53,12 @@ impl<'a> Holds<'a> {
     }
 
     /// Returns a number that changes with what the brakes hold.
-    pub(crate) fn brake_changes(self) -> u64 {
+    pub fn brake_changes(self) -> u64 {
         self.brakes.changes()
     }
 
     /// Whether a brake holds anything.
-    pub(crate) fn is_braked(self) -> bool {
+    pub fn is_braked(self) -> bool {
         self.brakes.is_any()
     }
 
@@ -121,7 +121,7 @@ impl<'a> Holds<'a> {
     }
 
     /// Returns what is held back of a name, of either class.
-    pub(crate) fn of_name(self, kind: &Type, name: &Name) -> NameHolds {
+    pub fn of_name(self, kind: &Type, name: &Name) -> NameHolds {
         let Self { gate, brakes, order, facts } = self;
         let (both, options) = ([Class::Wildcard, Class::Named], facts.options());
         let key = |class: Class| -> Key { (kind.clone(), class, name.clone()) };

@@ -34,7 +34,8 @@ impl Revision {
     /// Before the first change.
     pub const ZERO: Self = Self(0);
 
-    pub(crate) fn next(self) -> Self {
+    /// Returns the revision after this one.
+    pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
 

@@ -12,7 +12,7 @@ use crate::protocol::view::options::ViewOptions;
 
 /// A session's claim on one snapshot. Dropping it releases the claim.
 #[derive(Debug)]
-pub(crate) struct Lease {
+pub struct Lease {
     revision: Revision,
     /// Counts the users of a leased snapshot.
     ticket: Arc<Ticket>,
@@ -62,7 +62,7 @@ impl Leases {
 
     /// Leases the newest snapshot. If too many are leased already, joins the newest of those after `after`, which is what the
     /// session has reached. If there is none, replaces the one without progress for the longest time.
-    pub(crate) fn take(&mut self, newest: &Arc<Snapshot>, after: Revision, now: Moment) -> (Lease, Arc<Snapshot>) {
+    pub fn take(&mut self, newest: &Arc<Snapshot>, after: Revision, now: Moment) -> (Lease, Arc<Snapshot>) {
         self.sweep(now);
         if let Some(pinned) = self.pinned.iter().find(|pinned| Arc::ptr_eq(&pinned.state, newest)) {
             return pinned.join(now);
@@ -85,7 +85,7 @@ impl Leases {
     }
 
     /// Returns the snapshot of a lease, unless it was revoked. The access counts as progress.
-    pub(crate) fn state(&mut self, lease: &Lease, now: Moment) -> Option<Arc<Snapshot>> {
+    pub fn state(&mut self, lease: &Lease, now: Moment) -> Option<Arc<Snapshot>> {
         self.expire(now);
         let pinned = self.pinned.iter().find(|pinned| Arc::ptr_eq(&pinned.ticket, &lease.ticket))?;
         lease.progress().note(now);
@@ -132,13 +132,14 @@ impl Lease {
         self.revision
     }
 
-    pub(crate) fn progress(&self) -> &LeaseProgress {
+    pub fn progress(&self) -> &LeaseProgress {
         &self.ticket.progress
     }
 }
 
 impl LeaseProgress {
-    pub(crate) fn note(&self, now: Moment) {
+    /// Records that its session has come on.
+    pub fn note(&self, now: Moment) {
         self.0.note(now);
     }
 }

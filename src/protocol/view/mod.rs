@@ -37,8 +37,7 @@ pub use brake::{
     BrakeEvent, BrakeReport, BrakeRules, BrakeState, Generations, HeldRemoval, NotReleased, ReleaseReason, SetState,
 };
 pub use claims::{Claim, Claimed, Sought};
-pub use holds::Holds;
-pub(crate) use holds::NameHolds;
+pub use holds::{Holds, NameHolds};
 pub use interest::InterestChange;
 pub use keys::{Class, Revision, Selector, SessionId};
 pub(crate) use leases::Lease;
@@ -47,12 +46,10 @@ pub use options::ViewOptions;
 pub use order::OrderLosses;
 pub use publication::{NameChanged, Notifications};
 pub use removal_history::Forgotten;
-pub use resource_table::{AbsenceEvidence, Presence};
-pub(crate) use resource_table::{Entry, ResourceTable};
+pub use resource_table::{AbsenceEvidence, Entry, Presence, ResourceTable};
 pub use saved::{SavedResource, SavedSet};
 pub use snapshot::{Batch, BatchKey, Lookup, Snapshot};
-pub(crate) use stage::HoldTimes;
-pub use stage::{Facts, Place, Stage, Unit};
+pub use stage::{Facts, HoldTimes, Place, Stage, Unit};
 pub use tables::Tables;
 pub use update::{Completeness, Evidence, NamedError, NoRoom, Origin, RefusedName, Retain, Update};
 pub use wants::Wants;
@@ -267,12 +264,12 @@ impl View {
     }
 
     /// Returns the revision of the last change, published or not.
-    pub(crate) fn revision(&self) -> Revision {
+    pub fn revision(&self) -> Revision {
         self.publication.revision()
     }
 
     /// Returns the sessions of `*` that the next publication concerns because a resource of the type has changed.
-    pub(crate) fn changed_wildcard_sessions(&self, kind: &Type) -> impl Iterator<Item = SessionId> {
+    pub fn changed_wildcard_sessions(&self, kind: &Type) -> impl Iterator<Item = SessionId> {
         let has_changed = self.publication.has_changed_wildcard(kind);
         has_changed.then(|| self.interest.wildcard_sessions(kind)).into_iter().flatten()
     }
@@ -347,7 +344,7 @@ impl View {
     }
 
     /// Returns how many removals were forgotten.
-    pub(crate) fn forgotten_removals(&self) -> Forgotten {
+    pub fn forgotten_removals(&self) -> Forgotten {
         self.removals.forgotten()
     }
 

@@ -18,11 +18,14 @@ use crate::xds::{Authority, Name, Type};
 /// A change to one name that a session requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameChanged {
-    pub(crate) kind: Type,
-    pub(crate) name: Name,
-    pub(crate) revision: Revision,
+    /// The type.
+    pub kind: Type,
+    /// The name, in canonical form.
+    pub name: Name,
+    /// The revision of the change.
+    pub revision: Revision,
     /// It answers a claim: the server has no such name. No table shows that.
-    pub(crate) claimed: Option<Class>,
+    pub claimed: Option<Class>,
 }
 
 /// A new snapshot and the sessions that it concerns. Wildcard sessions get no per-name notifications: they read the snapshot.

@@ -26,8 +26,10 @@ pub(super) struct RemovalHistory {
 /// How many removals were forgotten, and why.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Forgotten {
-    pub(crate) by_age: u64,
-    pub(crate) by_bytes: u64,
+    /// Older than the limit.
+    pub by_age: u64,
+    /// There was no room.
+    pub by_bytes: u64,
 }
 
 impl RemovalHistory {

@@ -14,8 +14,8 @@ mod tombstone_bodies;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use entry::Entry;
-pub use entry::{AbsenceEvidence, Presence};
+pub(crate) use entry::Applied;
+pub use entry::{AbsenceEvidence, Entry, Presence};
 use rpds::HashTrieMapSync;
 
 use self::coverage::Coverage;
@@ -32,17 +32,7 @@ use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::visits::visit;
 use crate::xds::{Name, Resource};
 
-/// The result of applying a resource.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Applied {
-    Unchanged,
-    /// Another server has given the same. No client needs to know.
-    Reattributed,
-    /// Its TTL was extended or removed, or a server has confirmed what was loaded from disk. Only some clients need to know.
-    Refreshed,
-    Changed,
-}
-
+/// What a view has of one type: by name, or of the wildcard set.
 #[derive(Debug, Clone, Default)]
 pub struct ResourceTable {
     entries: HashTrieMapSync<Name, Entry>,
@@ -60,7 +50,8 @@ impl ResourceTable {
         Self { journal: Journal::empty_at(made, horizon), ..Self::default() }
     }
 
-    pub(crate) fn journal(&self) -> &Journal {
+    /// Returns when what has changed.
+    pub fn journal(&self) -> &Journal {
         &self.journal
     }
 
@@ -68,7 +59,8 @@ impl ResourceTable {
         &mut self.journal
     }
 
-    pub(crate) fn sums(&self) -> &Sums {
+    /// Returns the sums of contents that versions are made of.
+    pub fn sums(&self) -> &Sums {
         &self.sums
     }
 
@@ -76,6 +68,7 @@ impl ResourceTable {
         &mut self.sums
     }
 
+    /// Returns how much of the wildcard set is known.
     pub fn coverage(&self) -> &Coverage {
         &self.coverage
     }
@@ -84,6 +77,7 @@ impl ResourceTable {
         &mut self.coverage
     }
 
+    /// Returns the collections that sessions subscribe to.
     pub fn collections(&self) -> &Collections {
         &self.collections
     }
@@ -96,11 +90,13 @@ impl ResourceTable {
         &self.expirations
     }
 
+    /// Looks up a name.
     pub fn get(&self, name: &Name) -> Option<&Entry> {
         self.entries.get(name)
     }
 
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&Name, &Entry)> {
+    /// Returns everything known, by name, present or not.
+    pub fn entries(&self) -> impl Iterator<Item = (&Name, &Entry)> {
         self.entries.iter().inspect(|_| visit())
     }
 
@@ -115,26 +111,27 @@ impl ResourceTable {
     }
 
     /// Returns the names of present resources that changed after a revision, in the order of change.
-    pub(crate) fn changed_since(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
+    pub fn changed_since(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
         self.journal.additions(after).filter_map(|name| Some((name, self.entries.get(name)?)))
     }
 
     /// Returns the names of present resources whose TTL was extended after a revision.
-    pub(crate) fn refreshed_since(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
+    pub fn refreshed_since(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
         self.journal.refreshes(after).filter_map(|name| Some((name, self.entries.get(name)?)))
     }
 
     /// Returns the names that were removed after a revision, in the order of removal.
-    pub(crate) fn removals(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
+    pub fn removals(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
         self.journal.removals(after).filter_map(|name| Some((name, self.entries.get(name)?)))
     }
 
     /// Returns what is present and was given by its server since then.
-    pub(crate) fn given_since(&self, since: Moment) -> impl Iterator<Item = (&Name, &Entry)> {
+    pub fn given_since(&self, since: Moment) -> impl Iterator<Item = (&Name, &Entry)> {
         self.entries().filter(move |(_, entry)| entry.resource().is_some() && entry.since >= since)
     }
 
-    pub(crate) fn present_names(&self) -> impl Iterator<Item = &Name> {
+    /// Returns the names of what is present.
+    pub fn present_names(&self) -> impl Iterator<Item = &Name> {
         self.journal.present_names()
     }
 

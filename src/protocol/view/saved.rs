@@ -68,7 +68,7 @@ impl SavedSet {
 
     /// Whether the present resources may be given to clients of a later process: a set that was never settled may be a part of one, and one
     /// with resources that are not to be cached would lack those.
-    pub(crate) fn can_be_of(class: Class, table: &ResourceTable) -> bool {
+    pub fn can_be_of(class: Class, table: &ResourceTable) -> bool {
         let is_settled = || table.coverage().completeness() >= Completeness::Settled;
         class == Class::Named || is_settled() && table.sums().uncacheable() == 0
     }

@@ -37,7 +37,7 @@ pub struct Snapshot {
     /// The number of the last change in it, which is the end of a response.
     pub revision: Revision,
     /// Authorities of which no server is reachable.
-    pub(crate) down: Arc<BTreeSet<Authority>>,
+    pub down: Arc<BTreeSet<Authority>>,
     /// In the order of their keys, so that a look-up needs no owned key.
     tables: Vec<((Type, Class), ResourceTable)>,
     /// When the last `*` set was forgotten.
@@ -78,7 +78,7 @@ impl Snapshot {
     }
 
     /// Returns how often a server gave what another one had given. Snapshots that differ in that alone have one revision.
-    pub(crate) fn reattributed(&self) -> u64 {
+    pub fn reattributed(&self) -> u64 {
         self.tables().map(|(_, _, table)| table.sums().reattributed()).sum()
     }
 
@@ -103,12 +103,13 @@ impl Snapshot {
         Some(&self.tables[at].1)
     }
 
-    pub(crate) fn tables(&self) -> impl Iterator<Item = (&Type, Class, &ResourceTable)> {
+    /// Returns the tables by type and class.
+    pub fn tables(&self) -> impl Iterator<Item = (&Type, Class, &ResourceTable)> {
         self.tables.iter().map(|((kind, class), table)| (kind, *class, table))
     }
 
     /// Returns the present resources of types that may refer to clusters.
-    pub(crate) fn referring(&self) -> impl Iterator<Item = (&Type, &Arc<Resource>)> {
+    pub fn referring(&self) -> impl Iterator<Item = (&Type, &Arc<Resource>)> {
         let referring =
             self.tables.iter().filter(|((kind, _), _)| matches!(kind.info().role, Role::Routing | Role::Clusters));
         referring.flat_map(|((kind, _), table)| {
@@ -127,7 +128,7 @@ impl Snapshot {
     }
 
     /// Whether it has the body of this resource, so that keeping the resource costs nothing.
-    pub(crate) fn has_body_of(&self, kind: &Type, resource: &Resource) -> bool {
+    pub fn has_body_of(&self, kind: &Type, resource: &Resource) -> bool {
         let is_there = |class, name: &Name| match self.lookup(kind, class, name) {
             Lookup::Present(found) | Lookup::Absent(Some(found)) => Arc::ptr_eq(&found.body, &resource.body),
             Lookup::Unknown | Lookup::Absent(None) => false,

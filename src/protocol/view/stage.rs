@@ -52,9 +52,11 @@ pub trait Stage: std::fmt::Debug + Send {
 
 /// Since when something is held, and until when at the latest, if that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct HoldTimes {
-    pub(crate) since: Option<Moment>,
-    pub(crate) until: Option<Moment>,
+pub struct HoldTimes {
+    /// Since when.
+    pub since: Option<Moment>,
+    /// Until when at the latest.
+    pub until: Option<Moment>,
 }
 
 /// What a view was set up with.

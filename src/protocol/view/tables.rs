@@ -41,7 +41,7 @@ impl Tables {
     }
 
     /// Returns the completeness of a set.
-    pub(crate) fn completeness_of(&self, kind: &Type, of: &Selector) -> Completeness {
+    pub fn completeness_of(&self, kind: &Type, of: &Selector) -> Completeness {
         let completeness = match of {
             Selector::Wildcard => self.table(kind, Class::Wildcard).map(|table| table.coverage().completeness()),
             Selector::Name(glob) => {
@@ -79,18 +79,18 @@ impl Tables {
     }
 
     /// Returns how many resources are cached of each type and class, and the length of their bodies.
-    pub(crate) fn sizes(&self) -> impl Iterator<Item = (&Type, usize, usize)> {
+    pub fn sizes(&self) -> impl Iterator<Item = (&Type, usize, usize)> {
         self.of.iter().map(|((kind, _), table)| (kind, table.journal().present(), table.sums().bytes()))
     }
 
     /// Returns what the remembered removals of sets take, without bodies.
-    pub(crate) fn removal_bytes(&self) -> usize {
+    pub fn removal_bytes(&self) -> usize {
         let sets = self.of.iter().filter(|((_, class), _)| *class == Class::Wildcard);
         sets.map(|(_, table)| table.journal().removal_bytes()).sum()
     }
 
     /// Returns how many cached resources came from each server, by its place in the plan.
-    pub(crate) fn cached_by_server(&self) -> BTreeMap<u16, usize> {
+    pub fn cached_by_server(&self) -> BTreeMap<u16, usize> {
         let mut sum = BTreeMap::new();
         for (server, count) in self.of.values().flat_map(|table| table.sums().by_server()) {
             *sum.entry(*server).or_default() += count;

@@ -86,18 +86,20 @@ impl Completeness {
 /// The origin of an update: a server by its place in the plan, and its rank in the list of the authority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Origin {
-    pub(crate) server: u16,
-    pub(crate) rank: u8,
+    /// The place of the server in the plan.
+    pub server: u16,
+    /// Its rank in the authority's list: zero is the first choice.
+    pub rank: u8,
     /// Resources from a server of higher rank are not deleted because this one lacks them.
-    pub(crate) holds_missing: bool,
+    pub holds_missing: bool,
     /// It was loaded from disk, or comes from the view of an earlier configuration, and no server has confirmed it since.
-    pub(crate) from_disk: bool,
+    pub from_disk: bool,
     /// The same, and a server has removed it since; it stays for now. That confirms nothing.
-    pub(crate) is_removed: bool,
+    pub is_removed: bool,
     /// Brakes do not hold what it removes: it is a source within the process, or of files.
-    pub(crate) skips_brakes: bool,
+    pub skips_brakes: bool,
     /// Each of its full sets is the answer to another poll.
-    pub(crate) is_polled: bool,
+    pub is_polled: bool,
 }
 
 impl Origin {
@@ -108,7 +110,7 @@ impl Origin {
     }
 
     /// Stands for a server that is not in the plan any more.
-    pub(crate) const GONE: Self = Self {
+    pub const GONE: Self = Self {
         server: u16::MAX,
         rank: u8::MAX,
         holds_missing: false,
@@ -195,7 +197,8 @@ impl NamedError {
 pub struct RefusedName {
     pub(crate) kind: Type,
     pub(crate) name: Name,
-    pub(crate) why: NoRoom,
+    /// Why there is none.
+    pub why: NoRoom,
 }
 
 /// Why there is no room for a name.

@@ -30,7 +30,7 @@ impl<'a> Wants<'a> {
     }
 
     /// Returns whether there is interest, including interest that lingers.
-    pub(crate) fn is_any(self) -> bool {
+    pub fn is_any(self) -> bool {
         self.interest.is_any()
     }
 
@@ -56,7 +56,7 @@ impl<'a> Wants<'a> {
     }
 
     /// Sessions that request more absent names than the limit: those names do not trigger fallback.
-    pub(crate) fn over_absent_limit(self) -> usize {
+    pub fn over_absent_limit(self) -> usize {
         self.interest.over_absent_limit()
     }
 
@@ -66,7 +66,7 @@ impl<'a> Wants<'a> {
     }
 
     /// Returns all missing selectors, in no order.
-    pub(crate) fn missing(self) -> impl Iterator<Item = (&'a Type, Selector)> {
+    pub fn missing(self) -> impl Iterator<Item = (&'a Type, Selector)> {
         self.interest.all().filter(move |(kind, wanted)| self.is_missing(kind, wanted))
     }
 

@@ -120,12 +120,12 @@ impl WaitList {
     }
 
     /// Keeps those that concern one name: its own, and those of its sets.
-    pub(crate) fn about(kind: &Type, name: &Name) -> Self {
+    pub fn about(kind: &Type, name: &Name) -> Self {
         Self { about: Some((kind.clone(), name.clone())), ..Self::keeping(MAX_ABOUT) }
     }
 
     /// Adds one wait. What waits is only asked for if it is kept.
-    pub(crate) fn add(
+    pub fn add(
         &mut self,
         kind: WaitKind,
         age: Duration,
@@ -196,7 +196,7 @@ impl WaitList {
 
 impl WaitSum {
     /// Adds those of another owner.
-    pub(crate) fn absorb(&mut self, other: &Self) {
+    pub fn absorb(&mut self, other: &Self) {
         self.count += other.count;
         self.oldest = self.oldest.max(other.oldest);
         self.beyond += other.beyond;

@@ -254,7 +254,7 @@ impl SessionHandle {
     /// Whether a client is current if it states this version for everything.
     pub(crate) fn is_current(&self, version: &str) -> bool {
         let newest = self.place.published.newest();
-        self.session.lock().is_current(&newest, version, self.place.clock.now())
+        self.session.lock().report().is_current(&newest, version, self.place.clock.now())
     }
 
     /// Like [`Self::poll`], for a client that is sent one reply: `at_last` with what is known.

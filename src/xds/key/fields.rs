@@ -60,7 +60,8 @@ const FIELD_NAMES: [(&str, KeyField); 14] = [
 ];
 
 impl KeyField {
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    /// Reads the word of a configuration.
+    pub fn parse(text: &str) -> Option<Self> {
         if let Some((_, field)) = FIELD_NAMES.iter().find(|(name, _)| *name == text) {
             return Some(field.clone());
         }
@@ -68,12 +69,13 @@ impl KeyField {
         Some(Self::MetadataPath(path.split('.').map(String::from).collect()))
     }
 
-    pub(crate) fn all_names() -> String {
+    /// Returns all words, for a message about another one.
+    pub fn all_names() -> String {
         FIELD_NAMES.iter().map(|(name, _)| *name).chain(["metadata.<path>"]).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether its value is one text, which a rule can permit.
-    pub(crate) fn is_text(&self) -> bool {
+    pub fn is_text(&self) -> bool {
         use KeyField::*;
         matches!(self, Id | Cluster | Region | Zone | SubZone | MetadataPath(_))
     }

@@ -39,7 +39,7 @@ const TRANSPORT_FEATURES: [&str; 8] = [
 pub(crate) const RELAY_MARKER: &str = "weir.relay";
 
 /// The client feature of a program other than a relay that reads `resource_errors`.
-pub(crate) const ERRORS_FEATURE: &str = "weir.errors";
+pub const ERRORS_FEATURE: &str = "weir.errors";
 
 /// The parts of a node that form the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,12 +128,13 @@ impl KeyRule {
 }
 
 impl KeyRule {
-    pub(crate) fn fields(&self) -> &[KeyField] {
+    /// Returns the fields that the key is made of.
+    pub fn fields(&self) -> &[KeyField] {
         &self.fields
     }
 
     /// Returns the value of each field of the key in a node, as text for operators (KEY-20).
-    pub(crate) fn parts(&self, encoded_node: &[u8]) -> Vec<(KeyField, String)> {
+    pub fn parts(&self, encoded_node: &[u8]) -> Vec<(KeyField, String)> {
         let node = Node::decode(encoded_node).unwrap_or_default();
         self.fields.iter().map(|field| (field.clone(), words(field, &node, encoded_node))).collect()
     }
@@ -141,7 +142,7 @@ impl KeyRule {
 
 impl SharingKey {
     /// Returns the fields that form the key: the [`KeyRule::parts`] of every node with this key.
-    pub(crate) fn parts(&self, rule: &KeyRule) -> Vec<(KeyField, String)> {
+    pub fn parts(&self, rule: &KeyRule) -> Vec<(KeyField, String)> {
         rule.parts(&self.canonical)
     }
 
@@ -158,7 +159,7 @@ impl SharingKey {
 
 impl SharingKey {
     /// Returns whose clients these are, if that is in the key.
-    pub(crate) fn tenant(&self) -> Option<Arc<str>> {
+    pub fn tenant(&self) -> Option<Arc<str>> {
         let node = Node::decode(&*self.canonical).ok()?;
         claimed_tenant(&node).map(Arc::from)
     }

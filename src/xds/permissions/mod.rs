@@ -12,8 +12,7 @@ use std::sync::Arc;
 use prost::Message;
 
 use self::pattern::Captures;
-pub(crate) use self::pattern::TENANT;
-pub use self::pattern::{PatternFault, SegmentPattern, Template};
+pub use self::pattern::{PatternFault, SegmentPattern, TENANT, Template};
 pub use self::permit::Permit;
 pub use self::rule::{IdentityPattern, NodeField, PermissionRule};
 use super::key::{KeyField, NodeError, claimed_tenant};
@@ -104,12 +103,12 @@ impl Permissions {
     }
 
     /// Whether a client may have the status of all clients. Without rules, nobody may.
-    pub(crate) fn let_see_status(&self, peer: &Peer) -> bool {
+    pub fn let_see_status(&self, peer: &Peer) -> bool {
         self.rule_for(peer).is_some_and(|(rule, _)| rule.client_status)
     }
 
     /// Whether both treat a client alike: by equal rules, or by none.
-    pub(crate) fn treat_alike(&self, other: &Self, peer: &Peer) -> bool {
+    pub fn treat_alike(&self, other: &Self, peer: &Peer) -> bool {
         Arc::ptr_eq(&self.rules, &other.rules) || self.rule_for(peer) == other.rule_for(peer)
     }
 

@@ -207,7 +207,7 @@ impl fmt::Display for Template {
 }
 
 /// The name by which texts refer to the tenant.
-pub(crate) const TENANT: &str = "tenant";
+pub const TENANT: &str = "tenant";
 /// `scheme://owner/`: what comes after that belongs to the owner.
 const OWNER_SLASHES: usize = 3;
 

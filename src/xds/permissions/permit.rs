@@ -23,22 +23,22 @@ pub struct Permit {
 
 impl Permit {
     /// Returns one for everything but secrets, for what is shared by all clients.
-    pub(crate) fn all_but_secrets() -> Self {
+    pub fn all_but_secrets() -> Self {
         Self { rule: "shared".into(), tenant: None, types: None, names: None, secrets: Vec::new() }
     }
 
     /// Returns the types that may be requested; without them all.
-    pub(crate) fn types(&self) -> Option<&[Box<str>]> {
+    pub fn types(&self) -> Option<&[Box<str>]> {
         self.types.as_deref()
     }
 
     /// Returns names of resources other than secrets; without them all.
-    pub(crate) fn names(&self) -> Option<&[NamePattern]> {
+    pub fn names(&self) -> Option<&[NamePattern]> {
         self.names.as_deref()
     }
 
     /// Returns names of secrets.
-    pub(crate) fn secrets(&self) -> &[NamePattern] {
+    pub fn secrets(&self) -> &[NamePattern] {
         &self.secrets
     }
 

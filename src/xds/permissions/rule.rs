@@ -76,7 +76,7 @@ impl IdentityPattern {
     }
 
     /// Whether a peer has proved to be one of them.
-    pub(crate) fn is_of(&self, peer: &Peer) -> bool {
+    pub fn is_of(&self, peer: &Peer) -> bool {
         self.captures(peer).is_some()
     }
 

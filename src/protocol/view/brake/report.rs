@@ -140,7 +140,7 @@ pub struct HeldRemoval {
 
 impl BrakeState {
     /// Whether the same is held, for however long.
-    pub(crate) fn holds_the_same(&self, other: &Self) -> bool {
+    pub fn holds_the_same(&self, other: &Self) -> bool {
         let held = |state: &Self| -> Vec<(String, Option<Name>, Name, u64)> {
             let of_set = |set: &SetState| {
                 let held =

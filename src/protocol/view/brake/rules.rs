@@ -59,7 +59,7 @@ impl Generations {
     }
 
     /// Numbers up to this one, which another process may have given, are not given.
-    pub(crate) fn skip_to(&self, last: u64) {
+    pub fn skip_to(&self, last: u64) {
         self.0.fetch_max(last.min(u64::MAX / 2), Ordering::Relaxed); // a file may have any number
     }
 

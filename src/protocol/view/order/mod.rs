@@ -39,15 +39,15 @@ pub(super) struct Order {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct OrderLosses {
     /// Clusters that were removed while something referred to them.
-    pub(crate) removed: Vec<Name>,
+    pub removed: Vec<Name>,
     /// Removals of clusters that did not wait until nothing referred to them.
     pub removals: u64,
     /// Clusters that a change refers to and that did not arrive.
-    pub(crate) awaited: Vec<Name>,
+    pub awaited: Vec<Name>,
     /// Changes of routing that were applied before their clusters arrived.
     pub waits: u64,
     /// Bodies that were too large to be inspected.
-    pub(crate) too_large: u64,
+    pub too_large: u64,
 }
 
 impl Order {

@@ -31,7 +31,7 @@ impl Coverage {
     }
 
     /// Whether a resource has expired since upstream last sent something of the set.
-    pub(crate) fn has_expired(&self) -> bool {
+    pub fn has_expired(&self) -> bool {
         self.has_expired
     }
 

@@ -18,22 +18,37 @@ pub enum Presence {
     Unknown,
 }
 
+/// The result of applying a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Applied {
+    Unchanged,
+    /// Another server has given the same. No client needs to know.
+    Reattributed,
+    /// Its TTL was extended or removed, or a server has confirmed what was loaded from disk. Only some clients need to know.
+    Refreshed,
+    Changed,
+}
+
+/// What a view knows of one name.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    pub(crate) changed: Revision,
+    /// The last change.
+    pub changed: Revision,
     /// The last change of its body, which is all that a SotW client without wrappers sees.
     pub(crate) body_changed: Revision,
     pub(crate) history: PresenceHistory,
+    /// Whether it is there.
     pub presence: Presence,
     /// The last reported error, with its revision (UP-46).
     pub error: Option<(Revision, Arc<NamedError>)>,
     /// When it expires unless the server extends its TTL (UP-40).
-    pub(crate) expires: Option<Moment>,
+    pub expires: Option<Moment>,
     /// When it was last given a TTL, or none.
-    pub(crate) refreshed: Revision,
-    /// The server that sent it, and since when; or since when it is absent or in error.
-    pub(crate) origin: Origin,
-    pub(crate) since: Moment,
+    pub refreshed: Revision,
+    /// The server that sent it.
+    pub origin: Origin,
+    /// Since when it is present from that server, absent or in error.
+    pub since: Moment,
     /// Why it is absent, if it is, and when that was last reported on the present opening.
     pub absence: AbsenceEvidence,
     pub(super) reported: Revision,
@@ -68,7 +83,7 @@ impl Entry {
     }
 
     /// Returns the resource, if it is present.
-    pub(crate) fn resource(&self) -> Option<&Arc<Resource>> {
+    pub fn resource(&self) -> Option<&Arc<Resource>> {
         match &self.presence {
             Presence::Present(resource) => Some(resource),
             Presence::Absent(_) | Presence::Unknown => None,
@@ -76,7 +91,7 @@ impl Entry {
     }
 
     /// Returns the resource, if clients of a later process may be given it.
-    pub(crate) fn to_save(&self) -> Option<&Arc<Resource>> {
+    pub fn to_save(&self) -> Option<&Arc<Resource>> {
         self.resource().filter(|resource| !resource.do_not_cache())
     }
 

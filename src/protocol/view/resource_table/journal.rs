@@ -16,7 +16,7 @@ use crate::xds::Name;
 type Changes = RedBlackTreeMapSync<Revision, Name>;
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Journal {
+pub struct Journal {
     /// What is present.
     additions: Changes,
     removals: Changes,
@@ -80,12 +80,12 @@ impl Journal {
     }
 
     /// Returns when something present was last forgotten without a tombstone, or the table was made.
-    pub(crate) fn forgotten_at(&self) -> Revision {
+    pub fn forgotten_at(&self) -> Revision {
         self.forgotten_at
     }
 
     /// Whether everything that left since a revision is among the removals: nothing was forgotten meanwhile.
-    pub(crate) fn remembers_since(&self, revision: Revision, forgotten_at: Revision) -> bool {
+    pub fn remembers_since(&self, revision: Revision, forgotten_at: Revision) -> bool {
         self.forgotten_at == forgotten_at && self.horizon <= revision
     }
 

@@ -9,7 +9,7 @@ use crate::protocol::view::update::Origin;
 use crate::xds::{Name, Resource, SetVersion};
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sums {
+pub struct Sums {
     content: SetVersion,
     full: SetVersion,
     /// Earlier versions of the table, the last one last, of bodies and of everything: a client that states one holds nothing
@@ -26,7 +26,7 @@ pub(crate) struct Sums {
 
 impl Sums {
     /// Returns the version of everything present: of bodies alone, or of all that a delta client sees (I5).
-    pub(crate) fn version(&self, full: bool) -> SetVersion {
+    pub fn version(&self, full: bool) -> SetVersion {
         if full { self.full } else { self.content }
     }
 
@@ -45,7 +45,7 @@ impl Sums {
     }
 
     /// Returns the remembered versions, the last one last.
-    pub(crate) fn past_versions(&self) -> &[(SetVersion, SetVersion)] {
+    pub fn past_versions(&self) -> &[(SetVersion, SetVersion)] {
         &self.past
     }
 
@@ -76,22 +76,22 @@ impl Sums {
     }
 
     /// Returns how many of the present resources came from each server, by its place in the plan.
-    pub(crate) fn by_server(&self) -> &BTreeMap<u16, usize> {
+    pub fn by_server(&self) -> &BTreeMap<u16, usize> {
         &self.by_server
     }
 
     /// Returns how often a server gave what another one had given. That is no change of a resource.
-    pub(crate) fn reattributed(&self) -> u64 {
+    pub fn reattributed(&self) -> u64 {
         self.reattributed
     }
 
     /// Returns when something was last given. What is given or attributed later has a later `since`, or this one.
-    pub(crate) fn given(&self) -> Moment {
+    pub fn given(&self) -> Moment {
         self.given
     }
 
     /// Returns how many of the present resources were loaded from disk, and not confirmed by a server since.
-    pub(crate) fn loaded_from_disk(&self) -> usize {
+    pub fn loaded_from_disk(&self) -> usize {
         self.from_disk
     }
 
