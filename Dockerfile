@@ -9,20 +9,22 @@ WORKDIR /src
 
 # The dependencies are a layer of their own, which lasts until a manifest changes: programs without content need the same ones.
 COPY Cargo.toml Cargo.lock ./
+COPY core/Cargo.toml core/
 COPY loadtest/Cargo.toml loadtest/
-RUN mkdir -p src loadtest/src \
- && touch src/lib.rs loadtest/src/lib.rs \
- && echo 'fn main() {}' | tee src/main.rs loadtest/src/main.rs > build.rs \
+RUN mkdir -p src core/src loadtest/src \
+ && touch src/lib.rs core/src/lib.rs loadtest/src/lib.rs \
+ && echo 'fn main() {}' | tee src/main.rs core/build.rs loadtest/src/main.rs > build.rs \
  && cargo build --release --locked --bin weir \
- && rm -r src build.rs
+ && rm -r src build.rs core/src core/build.rs
 
 COPY build.rs ./
 COPY proto proto
 COPY config config
+COPY core core
 COPY src src
 # Cargo goes by times, and those of copied files are older than the programs without content.
 ARG WEIR_COMMIT=unknown
-RUN find src build.rs -exec touch {} + \
+RUN find src build.rs core -exec touch {} + \
  && WEIR_COMMIT=$WEIR_COMMIT cargo build --release --locked --bin weir
 
 COPY deploy/image deploy/image

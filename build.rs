@@ -9,13 +9,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-env-changed=WEIR_COMMIT");
     let commit = std::env::var("WEIR_COMMIT").ok().filter(|commit| !commit.is_empty());
     println!("cargo:rustc-env=WEIR_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
-    let files = ["proto/discovery.proto", "proto/loads.proto", "proto/node.proto", "proto/status.proto"];
-    let descriptors = protox::compile(files, ["proto"])?;
+    let descriptors = protox::compile(["proto/status.proto"], ["proto"])?;
     let mut config = prost_build::Config::new();
     config
         .bytes(["."])
         .btree_map(["."])
-        .extern_path(".google.protobuf.Any", "crate::proto::Any")
+        .extern_path(".google.protobuf.Any", "weir_core::proto::Any")
         .out_dir(PathBuf::from(std::env::var("OUT_DIR")?))
         .compile_fds(descriptors)?;
     supplement()

@@ -2,8 +2,10 @@
 
 pub use crate::transcode::fuzzing::check_message;
 
+use weir_core::{protocol, xds};
+
 use crate::transcode::Transcoder;
-use crate::{config, downstream, protocol, state, transcode, upstream, xds};
+use crate::{config, downstream, state, transcode, upstream};
 
 /// A function for any input.
 #[derive(Debug)]

@@ -27,12 +27,9 @@ pub mod upstream;
 
 pub mod relay;
 
-pub mod protocol;
-
 pub mod transcode;
 
 pub mod proto;
-pub mod xds;
 
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::sync::Mutex;
+use weir_core::xds::Permissions;
 
 use crate::admin::ReloadCall;
 use crate::config::{Applies, Config, Diagnostic, InUse, Reloaded, hash_of, without_environment};
@@ -14,7 +15,6 @@ use crate::downstream::{DrainReason, DrainTimes, JudgedClients, Service};
 use crate::generation::Generation;
 use crate::relay::{LivePermissions, NeedsRestart, Newest, Views};
 use crate::tls::{ListenTls, ListenerTls, ReadTls, TlsFileError};
-use crate::xds::Permissions;
 
 /// What serves now, each for those who need no more than that. All of them are replaced together.
 pub(crate) struct Serving {

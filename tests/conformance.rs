@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use weir::app::App;
 use weir::config::Config;
-use weir::protocol::faults::{Fault, Faults};
+use weir_core::protocol::faults::{Fault, Faults};
 use weir_loadtest::conformance::{self, Options, Report, Verdict};
 use weir_loadtest::wire::{Plane, Variant};
 

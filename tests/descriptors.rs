@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use prost_reflect::prost::encoding::{WireType, encode_key, encode_varint};
-use weir::xds::wire::{self, Value};
+use weir_core::xds::wire::{self, Value};
 
 const SOURCE_CODE_INFO: u32 = 9; // of FileDescriptorProto
 

@@ -16,8 +16,8 @@ use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 use weir::app::App;
 use weir::config::Config;
-use weir::proto::discovery::DiscoveryRequest;
-use weir::proto::node::Node;
+use weir_core::proto::discovery::DiscoveryRequest;
+use weir_core::proto::node::Node;
 use weir_loadtest::content::Item;
 use weir_loadtest::wire::{Client, Opening, Plane, Received, Variant, fetch};
 

@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 use client::{Client, PATIENCE};
 use plane::{Plane, Stream};
 use program::Program;
-use weir::proto::discovery::{DiscoveryRequest, DiscoveryResponse};
-use weir::proto::{Any, Response};
-use weir::protocol::session::Variant;
+use weir_core::proto::discovery::{DiscoveryRequest, DiscoveryResponse};
+use weir_core::proto::{Any, Response};
+use weir_core::protocol::session::Variant;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 

@@ -24,11 +24,11 @@ use std::time::{Duration, Instant};
 use client::{Client, PATIENCE};
 use plane::{Plane, Stream};
 use program::Program;
-use weir::proto::discovery::{
+use weir_core::proto::discovery::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
 };
-use weir::proto::{Any, Request, Response};
-use weir::protocol::session::Variant;
+use weir_core::proto::{Any, Request, Response};
+use weir_core::protocol::session::Variant;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];

@@ -100,7 +100,8 @@ fn documents_and_examples_use_the_words_of_the_field() {
 #[test]
 fn messages_use_the_words_of_the_field() {
     let mut found = Vec::new();
-    for path in files_in("src", |path| path.extension().is_some_and(|extension| extension == "rs")) {
+    let is_rust = |path: &Path| path.extension().is_some_and(|extension| extension == "rs");
+    for path in [files_in("src", is_rust), files_in("core/src", is_rust)].concat() {
         if path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs") {
             continue;
         }

@@ -21,8 +21,8 @@ use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request as Call, Streaming};
 use tonic_prost::ProstCodec;
-use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
-use weir::protocol::session::Variant;
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use weir_core::protocol::session::Variant;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use weir::transcode::{Strictness, Transcoder};
-use weir::xds::{BodyStore, TypeTable};
+use weir_core::xds::{BodyStore, TypeTable};
 
 const LISTENER: &str = "envoy.config.listener.v3.Listener";
 const ROUTES: &str = "envoy.config.route.v3.RouteConfiguration";

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use client::{Client, PATIENCE};
 use program::{Program, field};
-use weir::protocol::session::Variant;
+use weir_core::protocol::session::Variant;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 

@@ -20,8 +20,8 @@ use tonic::{Request, Streaming};
 use tonic_prost::ProstCodec;
 use weir::app::App;
 use weir::config::Config;
-use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
-use weir::proto::node::Node;
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use weir_core::proto::node::Node;
 
 struct Counting;
 

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use prost::Message;
-use weir::proto::Any;
+use weir_core::proto::Any;
 
 use crate::kind::Kind;
 

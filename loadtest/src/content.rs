@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use prost::Message;
-use weir::proto::{Any, discovery};
+use weir_core::proto::{Any, discovery};
 
 pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 pub const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message;
-use weir::proto::Any;
-use weir::proto::discovery::{
+use weir_core::proto::Any;
+use weir_core::proto::discovery::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
 };
 use weir_loadtest::bodies::{self, Stamp};

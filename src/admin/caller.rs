@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use weir_core::xds::Peer;
+
 use crate::tls::ClientChain;
-use crate::xds::Peer;
 
 /// The other end of a connection for operators or probes.
 #[derive(Clone)]

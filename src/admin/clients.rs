@@ -3,12 +3,12 @@
 use axum::extract::{Path, State};
 use axum::response::Response;
 use http::StatusCode;
+use weir_core::xds::Name;
 
 use super::Shown;
 use super::answer::{bad_request, json, text};
 use super::query::Query;
 use crate::relay::{ClientQuery, ExplainQuery, UnknownState, Views, questions};
-use crate::xds::Name;
 
 pub(super) async fn page(State(shown): State<Shown>, query: Query) -> Result<Response, Response> {
     Ok(json(&questions::clients(&shown.views, &client_query(&query, &shown.views)?).await))

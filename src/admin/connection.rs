@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tower::Layer;
+use weir_core::xds::{Peer, Proven};
 
 use super::caller::{Caller, Via};
 use super::listener::{AdminSocket, Incoming, Listener};
@@ -18,7 +19,6 @@ use crate::downstream::{
     HandshakeLimits, Handshakes, Secured, Spoken, Unread, VerifiedClient, WriteTimeout, first_word, secure,
 };
 use crate::tls::ListenerTls;
-use crate::xds::{Peer, Proven};
 
 /// What the connections of one listener have in common.
 pub(super) struct Serving {

@@ -14,10 +14,10 @@ use axum::response::Response;
 use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
 use http::{HeaderValue, StatusCode};
+use weir_core::xds::IdentityPattern;
 
 use super::answer::text;
 use super::caller::{Caller, Via};
-use crate::xds::IdentityPattern;
 
 /// What requests are checked against.
 #[derive(Debug, Clone, Default)]
@@ -175,8 +175,9 @@ fn is_foreign<B>(request: &http::Request<B>, via: Via) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use weir_core::xds::{CertificateNames, Peer, Proven, SegmentPattern};
+
     use super::*;
-    use crate::xds::{CertificateNames, Peer, Proven, SegmentPattern};
 
     fn caller(via: Via) -> Caller {
         Caller { via, peer: Arc::new(Peer::at(([127, 0, 0, 1], 1).into())), chain: None }

@@ -7,11 +7,11 @@ use axum::extract::FromRequestParts;
 use axum::response::Response;
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
+use weir_core::xds::Type;
+use weir_core::xds::type_by_word;
 
 use super::answer::bad_request;
 use crate::relay::Views;
-use crate::xds::Type;
-use crate::xds::type_by_word;
 
 /// Parameters by name. Of equal ones the last counts.
 pub(super) struct Query(BTreeMap<String, String>);

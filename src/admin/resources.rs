@@ -2,12 +2,12 @@
 
 use axum::extract::State;
 use axum::response::Response;
+use weir_core::xds::Name;
 
 use super::Shown;
 use super::answer::json;
 use super::query::Query;
 use crate::relay::{ResourceQuery, questions};
-use crate::xds::Name;
 
 pub(super) async fn page(State(shown): State<Shown>, query: Query) -> Result<Response, Response> {
     let (kind, limit) = (query.kind(&shown.views)?, query.limit(PAGE, MAX_PAGE)?);

@@ -7,14 +7,14 @@ use std::time::Duration;
 use clap::Args;
 use prost::Message;
 use tokio::time::{Instant, timeout_at};
+use weir_core::proto::Any;
+use weir_core::proto::discovery::{DiscoveryResponse, Resource};
+use weir_core::xds::WRAPPER_TYPE;
 
 use super::printer::{Printer, plain};
 use super::query_args::{Checked, Output, QueryArgs};
 use super::query_state::{Change, NameStatus, QueryState};
 use super::xds_client::{Client, Event};
-use crate::proto::Any;
-use crate::proto::discovery::{DiscoveryResponse, Resource};
-use crate::xds::WRAPPER_TYPE;
 
 /// Requests resources from an xDS server and prints them
 ///
@@ -185,13 +185,14 @@ const FAILED: u8 = 2;
 
 #[cfg(test)]
 mod tests {
+    use weir_core::proto::Response;
+    use weir_core::proto::discovery::DeltaDiscoveryResponse;
+    use weir_core::protocol::session::Variant;
+    use weir_core::xds::TypeTable;
+
     use super::*;
     use crate::cli::query_state::Question;
-    use crate::proto::Response;
-    use crate::proto::discovery::DeltaDiscoveryResponse;
-    use crate::protocol::session::Variant;
     use crate::transcode::Transcoder;
-    use crate::xds::TypeTable;
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 

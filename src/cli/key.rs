@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use prost::Message;
+use weir_core::xds::{KeyField, KeyRule, SharingKey};
 
 use super::node_json::NodeJson;
-use crate::xds::{KeyField, KeyRule, SharingKey};
 
 /// Returns the report for nodes in JSON, one per line; a single node may take several lines.
 pub fn report(rule: &KeyRule, text: &str) -> Result<String, NodesError> {

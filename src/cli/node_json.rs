@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use prost_types::{ListValue, Struct, Value, value::Kind};
 use serde::Deserialize;
 
-use crate::proto::node::node::UserAgentVersionType;
-use crate::proto::node::{self, Node};
+use weir_core::proto::node::node::UserAgentVersionType;
+use weir_core::proto::node::{self, Node};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]

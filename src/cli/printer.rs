@@ -8,10 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use prost::Message;
 use serde::Serialize;
 use serde_json::{Value, json};
+use weir_core::proto::Any;
 
 use super::query_args::Output;
 use super::query_state::ReceivedResource;
-use crate::proto::Any;
 use crate::transcode::{REDACTED, Transcoder, UNDECODED, UnknownAny};
 
 pub(super) struct Printer {

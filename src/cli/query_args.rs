@@ -7,14 +7,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use prost::Message;
+use weir_core::protocol::session::Variant;
+use weir_core::xds::{ERRORS_FEATURE, NameFault, TypeTable, UnknownType, Xdstp, type_by_word};
 
 use super::endpoint::{EndpointError, TlsArgs};
 use super::node_json::NodeJson;
 use super::query_state::Question;
-use crate::protocol::session::Variant;
 use crate::transcode::{TranscodeError, Transcoder};
 use crate::upstream::AdsServer;
-use crate::xds::{ERRORS_FEATURE, NameFault, TypeTable, UnknownType, Xdstp, type_by_word};
 
 #[derive(Debug, Args)]
 pub(super) struct QueryArgs {
@@ -196,9 +196,9 @@ impl QueryArgs {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use weir_core::proto::node::Node;
 
     use super::*;
-    use crate::proto::node::Node;
 
     #[derive(Parser)]
     struct Line {

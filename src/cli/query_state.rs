@@ -7,16 +7,16 @@ mod received;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use weir_core::proto::code::NOT_FOUND;
+use weir_core::proto::discovery::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource, ResourceError,
+};
+use weir_core::proto::{Request, Response};
+use weir_core::protocol::session::Variant;
+use weir_core::xds::{Name, Type, WILDCARD, Xdstp};
 
 pub(super) use self::received::ReceivedResource;
 use self::received::{name_in, name_of_nameless, received_of, type_name, unwrapped, wrapper_name};
-use crate::proto::code::NOT_FOUND;
-use crate::proto::discovery::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource, ResourceError,
-};
-use crate::proto::{Request, Response};
-use crate::protocol::session::Variant;
-use crate::xds::{Name, Type, WILDCARD, Xdstp};
 
 /// What is requested.
 #[derive(Debug, Clone)]

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
+use weir_core::xds::short_type_name;
 
 use super::admin::{AdminArgs, AdminError};
 use super::table::Table;
 use super::{note, seconds, show};
-use crate::xds::short_type_name;
 
 /// Shows the servers and clients of a running relay
 ///

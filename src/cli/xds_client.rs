@@ -2,11 +2,11 @@
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use weir_core::proto::Request;
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::sources::StreamId;
 
 use super::query_state::{Change, QueryState};
-use crate::proto::Request;
-use crate::protocol::session::Variant;
-use crate::protocol::sources::StreamId;
 use crate::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
 use crate::upstream::{AdsConnector, AdsServer};
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use weir_core::protocol::session::HeldState;
+
 use super::Failure;
 use super::matchers::Matchers;
 use super::rows::{Rows, failure};
 use crate::proto::status::{ClientConfig, ConfigStatus, StatusNode};
-use crate::protocol::session::HeldState;
 use crate::relay::{ClientHoldings, Views, questions};
 
 /// Returns an entry for each client that matches. None if the process is stopping.

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_core::protocol::view::{AbsenceEvidence, Entry, Presence};
+use weir_core::xds::{Authority, Name, Type};
+
 use super::Failure;
 use super::rows::{Rows, failure};
 use crate::proto::status::{ClientConfig, ClientResourceStatus, GenericXdsConfig, StatusNode, UpdateFailureState};
-use crate::protocol::view::{AbsenceEvidence, Entry, Presence};
 use crate::relay::{RejectedReport, ViewReport, ViewSnapshot, Views, questions};
-use crate::xds::{Authority, Name, Type};
 
 /// Returns an entry for each view and authority. None if the process is stopping.
 pub(super) async fn configs(views: &Views, mut rows: Rows) -> Option<Result<Vec<ClientConfig>, Failure>> {

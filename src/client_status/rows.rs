@@ -3,14 +3,14 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prost::Message;
+use weir_core::proto::Any;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::view::Entry;
+use weir_core::xds::{Name, Type};
 
 use super::Failure;
-use crate::proto::Any;
 use crate::proto::status::{ClientConfig, GenericXdsConfig, StatusNode, StatusTime, UpdateFailureState};
-use crate::protocol::moment::Moment;
-use crate::protocol::view::Entry;
 use crate::transcode::Descriptors;
-use crate::xds::{Name, Type};
 
 /// Entries that grow up to a limit.
 pub(super) struct Rows {

@@ -1,9 +1,10 @@
 //! The access rules.
 
+use weir_core::xds::{Access, AccessRule, Name as ResourceName, NamePattern, Network, TypeTable};
+
 use super::checker::Checker;
 use super::form::{Located, Name};
 use super::raw;
-use crate::xds::{Access, AccessRule, Name as ResourceName, NamePattern, Network, TypeTable};
 
 pub(super) fn check(entries: &[Located<raw::AccessEntry>], table: &TypeTable, checker: &mut Checker) -> Access {
     let rules = entries.iter().map(|entry| AccessRule {

@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use weir_core::xds::IdentityPattern;
+
 use super::checker::Checker;
 use super::form::{Located, NonEmpty};
 use super::permissions::check_identity;
 use super::{listen, listen_tls, raw};
 use crate::tls::{ClientAuth, ListenTls};
-use crate::xds::IdentityPattern;
 
 /// Where operators connect, and who of them may do what. Without an address and a socket they do not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

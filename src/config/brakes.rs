@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use weir_core::protocol::view::BrakeRules;
+use weir_core::xds::TypeTable;
+
 use super::checker::{Checker, or};
 use super::form::{Pause, Percent, Positive, Wait};
 use super::raw;
-use crate::protocol::view::BrakeRules;
-use crate::xds::TypeTable;
 
 pub(super) fn check(raw: &raw::Brakes, table: &TypeTable, checker: &mut Checker) -> BrakeRules {
     let rules = BrakeRules {

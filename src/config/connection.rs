@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use weir_core::protocol::upstream::BackoffTimes;
+
 use super::checker::{Checker, or};
 use super::form::{Factor, Interval, Jitter, Pause, Wait};
 use super::raw;
-use crate::protocol::upstream::BackoffTimes;
 use crate::upstream::{Keepalive, LifeTimes};
 
 /// Keys that are missing are as in `default`.

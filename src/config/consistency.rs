@@ -1,11 +1,12 @@
 //! Numbers that have to fit one another: totals and their shares, and what clients send and servers take.
 
+use weir_core::protocol::session::SessionOptions;
+
 use super::bounds::{LONGEST_MESSAGE, Setting, has_room_for, is_share_of, within};
 use super::checker::Checker;
 use super::form::size_text;
 use super::raw;
 use crate::downstream;
-use crate::protocol::session::SessionOptions;
 use crate::upstream::{Plan, SourcePlan};
 
 /// Checks the limits in force, those by default included.

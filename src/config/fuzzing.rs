@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use weir_core::protocol::ladder::FallbackTimers;
+
 use super::diagnostic::Diagnostic;
 use super::json::JsonReader;
 use super::yaml::{Node, Scalar, Value};
 use super::{bootstrap, load};
-use crate::protocol::ladder::FallbackTimers;
 use crate::upstream::{Plan, SourcePlan};
 
 /// A configuration file. It is accepted or has faults, each with a place in the file, and the same each time.

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use weir_core::protocol::loads::LoadLimits;
+
 use super::bounds::{Setting, is_share_of};
 use super::checker::{Checker, or};
 use super::form::{Count, Interval, Pause, Positive, Size, Wait};
 use super::raw;
 use crate::downstream::{ConnectionLimits, DrainTimes, HandshakeLimits};
-use crate::protocol::loads::LoadLimits;
 use crate::relay::LoadsMode;
 
 pub(super) fn connections(raw: &raw::Root, checker: &mut Checker) -> ConnectionLimits {

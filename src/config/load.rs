@@ -9,6 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_core::protocol::options::ProtocolOptions;
+use weir_core::protocol::upstream::BackoffTimes;
+use weir_core::xds::{Access, KeyRule, Permissions};
+
 use super::addresses::{self, Addresses};
 use super::admin::{AdminOptions, admin_may_be_at};
 use super::checker::{Checker, or};
@@ -22,13 +26,10 @@ use super::{
     access, brakes, clients, consistency, files, limits, loops, permissions, protocol, raw, rest, state, types,
 };
 use crate::downstream::{self, DrainTimes, ListenAddress, ListenOptions, RestOptions};
-use crate::protocol::options::ProtocolOptions;
-use crate::protocol::upstream::BackoffTimes;
 use crate::relay::{LoadsMode, ViewsOptions};
 use crate::state::StateOptions;
 use crate::transcode::Transcoder;
 use crate::upstream::Plan;
-use crate::xds::{Access, KeyRule, Permissions};
 
 /// How a file that changes is taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use weir_core::xds::{
+    IdentityPattern, KeyField, KeyRule, NamePattern, NodeField, PatternFault, PermissionRule, Permissions,
+    SegmentPattern, TENANT, Template, TypeTable,
+};
+
 use super::access::known_type;
 use super::checker::Checker;
 use super::diagnostic::Place;
 use super::form::{ListenPlace, Located, Name, NonEmpty};
 use super::raw;
-use crate::xds::{
-    IdentityPattern, KeyField, KeyRule, NamePattern, NodeField, PatternFault, PermissionRule, Permissions,
-    SegmentPattern, TENANT, Template, TypeTable,
-};
 
 pub(super) fn check(raw: &raw::Root, key: &KeyRule, table: &TypeTable, checker: &mut Checker) -> Permissions {
     let mut rules: Vec<PermissionRule> = Vec::new();

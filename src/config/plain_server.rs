@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use http::Uri;
 use rustls::pki_types::ServerName;
+use weir_core::protocol::ladder::Rule;
+use weir_core::protocol::upstream::{BackoffTimes, ServerQuirks};
 
-use crate::protocol::ladder::Rule;
-use crate::protocol::upstream::{BackoffTimes, ServerQuirks};
 use crate::upstream::{AdsServer, Keepalive, LifeTimes};
 
 /// Returns a server without TLS and with defaults for everything else.

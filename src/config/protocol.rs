@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use weir_core::protocol::options::ProtocolOptions;
+use weir_core::protocol::session::SessionOptions;
+use weir_core::protocol::upstream::UpstreamOptions;
+use weir_core::protocol::view::{BrakeRules, ViewOptions};
+
 use super::checker::{Checker, or};
 use super::form::{Count, Pause, Positive, Size, Wait};
 use super::raw;
-use crate::protocol::options::ProtocolOptions;
-use crate::protocol::session::SessionOptions;
-use crate::protocol::upstream::UpstreamOptions;
-use crate::protocol::view::{BrakeRules, ViewOptions};
 
 pub(super) fn check(raw: &raw::Root, brakes: BrakeRules, checker: &mut Checker) -> ProtocolOptions {
     let limits = &raw.limits;

@@ -11,8 +11,9 @@ mod shown;
 use std::path::Path;
 use std::time::Duration;
 
+use weir_core::protocol::ladder::Rule;
+
 use super::*;
-use crate::protocol::ladder::Rule;
 use crate::relay::LoadsMode;
 use crate::upstream::SourcePlan;
 

@@ -1,9 +1,10 @@
 //! Entries of `types`: types that are not built in, and changes to built-in ones.
 
+use weir_core::xds::{EmptyFirst, Type, TypeInfo, TypeTable};
+
 use super::checker::{Checker, or};
 use super::form::Located;
 use super::raw::{self, VhdsWildcard};
-use crate::xds::{EmptyFirst, Type, TypeInfo, TypeTable};
 
 pub(super) fn check(raw: &raw::Root, checker: &mut Checker) -> TypeTable {
     let known = TypeTable::new();
@@ -80,9 +81,10 @@ fn warn_of_less(entry: &raw::TypeEntry, base: &Type, known: &TypeTable, checker:
 mod tests {
     use std::path::Path;
 
+    use weir_core::xds::Role;
+
     use super::*;
     use crate::config::Config;
-    use crate::xds::Role;
 
     fn parse(types: &str) -> Config {
         let text = format!(

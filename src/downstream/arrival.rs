@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weir_core::xds::{Peer, Proven};
+
 use super::accept::Accepted;
 use super::client_address::{AddressError, AddressSource};
 use super::client_stream::ClientStream;
@@ -19,7 +21,6 @@ use super::socket::Socket;
 use crate::log_pace::LogPace;
 use crate::relay::Newest;
 use crate::tls::{ClientChain, ListenerTls};
-use crate::xds::{Peer, Proven};
 
 /// What clients arrive through, whichever configuration serves them.
 pub(super) struct Arrivals {

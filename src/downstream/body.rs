@@ -12,13 +12,13 @@ use futures_util::task::AtomicWaker;
 use http::HeaderMap;
 use http_body::{Body, Frame};
 use tokio::time::Sleep;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::{Reply, Step, Variant};
 
 use super::encode::{Head, Outgoing, SharedMessages};
 use super::slot::{Slot, Status};
 use super::turns::{LARGE, Turn, Turns};
 use super::unfinished_replies::{NextPiece, Unfinished, UnfinishedReplies};
-use crate::protocol::moment::Moment;
-use crate::protocol::session::{Reply, Step, Variant};
 
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
@@ -283,13 +283,13 @@ pub(super) mod tests {
     use std::task::{Wake, Waker};
 
     use futures_util::FutureExt;
+    use weir_core::proto::{Any, discovery};
+    use weir_core::protocol::session::Reply;
+    use weir_core::xds::{BodyStore, Resource, Type, TypeTable};
 
     use super::*;
     use crate::downstream::encode::PIECE;
     use crate::downstream::unfinished_replies::CurrentResources;
-    use crate::proto::{Any, discovery};
-    use crate::protocol::session::Reply;
-    use crate::xds::{BodyStore, Resource, Type, TypeTable};
 
     /// Counts how often it is woken.
     #[derive(Default)]

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use weir_core::xds::Peer;
 
 use super::drain::Drain;
 use super::frames::Frames;
 use super::slot::Status;
 use crate::client_status::{ClientStatus, Failure, SERVICE};
 use crate::relay::LivePermissions;
-use crate::xds::Peer;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StatusMethod {

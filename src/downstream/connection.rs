@@ -15,6 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
+use weir_core::xds::Peer;
 
 use super::coalesce::Coalesced;
 use super::connections::{ConnectionLimits, End, OpenStream, Place, ends, finish};
@@ -24,7 +25,6 @@ use super::paced_reads::PacedReads;
 use super::sniff::{Spoken, Unread, first_word};
 use super::socket::Socket;
 use super::write_timeout::WriteTimeout;
-use crate::xds::Peer;
 
 /// How long a peer may keep a connection without progress.
 #[derive(Debug, Clone, Copy)]

@@ -12,6 +12,10 @@ use prost::Message;
 
 pub(crate) use super::rest::fuzzing::poll;
 
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
+use weir_core::proto::loads::{ClusterStats, LoadStatsRequest, UpstreamLocalityStats};
+use weir_core::protocol::session::Variant;
+
 use super::frames::Frames;
 use super::incomplete::IncompleteRequests;
 use super::proxy_header::{self, Header, LONGEST, Origin};
@@ -19,9 +23,6 @@ use super::report_limits;
 use super::request_limits::{self, RequestLimits};
 use super::slot::Status;
 use crate::limit::LimitCounters;
-use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
-use crate::proto::loads::{ClusterStats, LoadStatsRequest, UpstreamLocalityStats};
-use crate::protocol::session::Variant;
 
 /// The kind of a stream, the length of a chunk, and the bytes of the stream. The messages do not depend on how the bytes are cut, and no
 /// decoded request or load report has more than the limits allow.

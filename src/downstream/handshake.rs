@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use weir_core::xds::{CertificateNames, Peer};
 
 use super::coalesce::BUFFER;
 use super::handshakes::Handshakes;
 use crate::tls::{ClientChain, Failure, ListenerTls};
-use crate::xds::{CertificateNames, Peer};
 
 /// A connection after its handshake.
 pub(crate) struct Secured<S> {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message;
 use tokio::sync::mpsc;
+use weir_core::xds::service_names;
 
 use super::drain::Drain;
 use super::frames::Frames;
 use super::slot::Status;
 use crate::relay::Readiness;
-use crate::xds::service_names;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Inquiry {

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
+use weir_core::xds::Network;
 
 use super::inherited::{Handover, InheritedSockets};
 use super::listen::{BACKLOG, listen};
@@ -13,7 +14,6 @@ use super::socket::Socket;
 use super::unix_options::{UnixOptions, UnixSocketError};
 use super::unix_socket::UnixSocket;
 use crate::tls::{ListenTls, ListenerTls, TlsFileError};
-use crate::xds::Network;
 
 /// How the connections of one address are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]

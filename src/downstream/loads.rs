@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use weir_core::xds::Peer;
 
 use super::drain::Drain;
 use super::frames::Frames;
@@ -12,7 +13,6 @@ use super::request_limits::RequestLimits;
 use super::slot::Status;
 use crate::limit::LimitCounters;
 use crate::relay::{LoadEnd, LoadLink, Loads};
-use crate::xds::Peer;
 
 /// The context of a call.
 pub(super) struct LoadsCall {

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
+use weir_core::proto::code;
 
 use super::slot::Status;
 use crate::limit::Limit;
-use crate::proto::code;
 
 /// The reason why requests are refused, and the status for REST and for gRPC.
 #[derive(Debug, Clone, PartialEq, Eq)]

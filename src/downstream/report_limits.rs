@@ -1,9 +1,10 @@
 //! Limits of one load report that are looked at before it is decoded: decoded, an empty locality takes a hundred times its bytes.
 
+use weir_core::xds::wire::{Value, fields};
+
 use super::request_limits::RequestLimits;
 use super::slot::Status;
 use crate::limit::{Limit, LimitCounters};
-use crate::xds::wire::{Value, fields};
 
 /// A message within a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,12 +62,12 @@ pub(super) fn check(report: &[u8], limits: RequestLimits, counters: &LimitCounte
 #[cfg(test)]
 mod tests {
     use prost::Message;
-
-    use super::*;
-    use crate::proto::loads::cluster_stats::DroppedRequests;
-    use crate::proto::loads::{
+    use weir_core::proto::loads::cluster_stats::DroppedRequests;
+    use weir_core::proto::loads::{
         ClusterStats, EndpointLoadMetricStats, LoadStatsRequest, UpstreamEndpointStats, UpstreamLocalityStats,
     };
+
+    use super::*;
 
     fn judged(report: &[u8], entries: usize) -> Option<Status> {
         let counters = LimitCounters::default();

@@ -1,9 +1,10 @@
 //! Limits of one request that are looked at before it is decoded: decoded, an empty name takes twelve times its bytes.
 
+use weir_core::protocol::session::Variant;
+use weir_core::xds::wire::{Field, Value, fields};
+
 use super::slot::Status;
 use crate::limit::{Limit, LimitCounters};
-use crate::protocol::session::Variant;
-use crate::xds::wire::{Field, Value, fields};
 
 /// What one request may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,9 +75,9 @@ fn is_entry(variant: Variant, number: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use prost::Message;
+    use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
 
     use super::*;
-    use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
 
     const LIMITS: RequestLimits = RequestLimits { entries: 3, name_bytes: 10, node_bytes: 20 };
 

@@ -8,6 +8,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use weir_core::xds::Peer;
 
 use super::accept::{Accepted, accept};
 use super::any_body::{AnyBody, refuse};
@@ -25,7 +26,6 @@ use super::service::{Options, Service};
 use super::stream::LINGER;
 use crate::relay::Newest;
 use crate::tls::ListenerTls;
-use crate::xds::Peer;
 
 /// The listeners' side: what all connections share, whichever configuration serves their requests.
 #[derive(Clone)]

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
+use weir_core::protocol::set_mark::RELAY_HEADER;
+use weir_core::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Peer, Shape};
 
 use super::any_body::{AnyBody, grpc_response, refuse};
 use super::body::{SessionBody, Shared};
@@ -29,9 +31,7 @@ use super::stream::{Call, LINGER, read};
 use super::turns::Turns;
 use super::unfinished_replies::UnfinishedReplies;
 use crate::client_status::ClientStatus;
-use crate::protocol::set_mark::RELAY_HEADER;
 use crate::relay::{Loads, ViewQuota, Views};
-use crate::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Peer, Shape};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Options {

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
+use weir_core::proto::code;
+use weir_core::protocol::session::{BadRequest, CloseReason, Reply};
+use weir_core::xds::Denied;
 
-use crate::proto::code;
-use crate::protocol::session::{BadRequest, CloseReason, Reply};
 use crate::relay::{AdmissionError, SessionHandle};
-use crate::xds::Denied;
 
 /// How a stream ends, as a gRPC status.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use weir_core::xds::Proven;
 
 use super::delegate_io::delegate_io;
-use crate::xds::Proven;
 
 #[derive(Debug)]
 pub(crate) enum Socket {

@@ -9,6 +9,10 @@ use bytes::Bytes;
 use futures_util::future::poll_immediate;
 use prost::Message;
 use tokio::time::Instant;
+use weir_core::proto::Request;
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir_core::protocol::session::{BadRequest, CloseReason, Fetched, Variant};
+use weir_core::xds::{HeldVersions, Method, Peer, Scope, Shape, StatedEntries};
 
 use super::drain::Drain;
 use super::frames::Frames;
@@ -17,11 +21,7 @@ use super::pace::Pace;
 use super::request_limits::{self, RequestLimits};
 use super::slot::{Slot, Status};
 use crate::limit::{Limit, LimitCounters};
-use crate::proto::Request;
-use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
-use crate::protocol::session::{BadRequest, CloseReason, Fetched, Variant};
 use crate::relay::{ClientInfo, ViewQuota, Views, fetch_reply, open_session};
-use crate::xds::{HeldVersions, Method, Peer, Scope, Shape, StatedEntries};
 
 /// The context of a call.
 pub(super) struct Call {

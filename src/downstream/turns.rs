@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
-use crate::protocol::session::Estimate;
+use weir_core::protocol::session::Estimate;
 
 #[derive(Debug)]
 pub(super) struct Turns {

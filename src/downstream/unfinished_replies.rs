@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::task::yield_now;
+use weir_core::protocol::moment::Moment;
+use weir_core::xds::{Resource, Type};
 
 use super::encode::{Head, Outgoing};
 use crate::limit::{Limit, LimitCounters};
-use crate::protocol::moment::Moment;
 use crate::relay::SessionHandle;
-use crate::xds::{Resource, Type};
 
 /// The unfinished replies of all clients of the process.
 pub(super) struct UnfinishedReplies {
@@ -228,11 +228,12 @@ const LOOKED_UP_AT_ONCE: usize = 1000;
 mod tests {
     use std::collections::HashSet;
 
+    use weir_core::proto::{Any, discovery};
+    use weir_core::protocol::session::{Reply, Variant};
+    use weir_core::xds::{Body, BodyStore, TypeTable};
+
     use super::*;
     use crate::downstream::encode::SharedMessages;
-    use crate::proto::{Any, discovery};
-    use crate::protocol::session::{Reply, Variant};
-    use crate::xds::{Body, BodyStore, TypeTable};
 
     const MIB: usize = 1 << 20;
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use weir_core::protocol::session::{Identity, IdentityError};
+use weir_core::xds::{Access, Clearance, Denied, KeyRule, Peer, Permit};
 
 use super::live_permissions::LivePermissions;
 use super::views::split::Split;
 use crate::limit::Limit;
-use crate::protocol::session::{Identity, IdentityError};
-use crate::xds::{Access, Clearance, Denied, KeyRule, Peer, Permit};
 
 /// Who a client is, which key it has by that, and what it may have.
 pub(super) struct Admission {

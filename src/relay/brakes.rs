@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::protocol::view::{BrakeEvent, ReleaseReason, View};
+use weir_core::protocol::view::{BrakeEvent, ReleaseReason, View};
 
 /// One for the process, shared by the views and the hub.
 #[derive(Debug, Default)]

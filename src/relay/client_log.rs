@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use weir_core::xds::Peer;
+
 use super::admission::AdmissionError;
 use super::clients::ClientFacts;
 use super::traces::SpanIds;
 use crate::log_pace::LogPace;
-use crate::xds::Peer;
 
 #[derive(Debug)]
 pub(crate) struct ClientLog {
@@ -131,10 +132,11 @@ const MOST_LINES: u32 = 10;
 
 #[cfg(test)]
 mod tests {
+    use weir_core::protocol::moment::Moment;
+    use weir_core::protocol::session::Variant;
+    use weir_core::protocol::view::SessionId;
+
     use super::*;
-    use crate::protocol::moment::Moment;
-    use crate::protocol::session::Variant;
-    use crate::protocol::view::SessionId;
 
     #[tokio::test]
     async fn ten_streams_a_second_have_lines_and_the_rest_are_counted_once() {

@@ -5,10 +5,10 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::protocol::moment::Moment;
-use crate::protocol::session::Variant;
-use crate::protocol::view::SessionId;
-use crate::xds::Peer;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::view::SessionId;
+use weir_core::xds::Peer;
 
 /// What is known of a client stream from its start.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use crate::protocol::moment::Moment;
+use weir_core::protocol::moment::Moment;
 
 /// Counts from the moment at which it was created.
 #[derive(Debug, Clone, Copy)]

@@ -1,11 +1,11 @@
 //! The commands that sessions and reporters send to a view task.
 
 use tokio::sync::{mpsc, oneshot};
+use weir_core::protocol::view::{Claim, InterestChange, SessionId};
 
 use super::inspection::Inspection;
 use super::report::{ReleaseQuery, Released};
 use super::subscriber::Subscriber;
-use crate::protocol::view::{Claim, InterestChange, SessionId};
 
 /// A command of a session or a reporter to a view task.
 pub(super) enum Command {

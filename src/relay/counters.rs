@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use weir_core::protocol::session::{BadRequest, Variant};
+use weir_core::xds::{Type, TypeTable};
+
 use super::admission::AdmissionError;
 use super::clock::Clock;
 use super::deliveries::Deliveries;
 use super::traces::Traces;
 use crate::limit::{Limit, LimitCounters};
-use crate::protocol::session::{BadRequest, Variant};
-use crate::xds::{Type, TypeTable};
 
 #[derive(Debug)]
 pub(crate) struct ProcessCounters {

@@ -12,19 +12,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use weir_core::proto::discovery::{
+    DeltaDiscoveryResponse, Resource as Wrapper, ResourceError, ResourceName, Status, resource::CacheControl,
+};
+use weir_core::proto::{Any, Response};
+use weir_core::protocol::session::{Reply, Step, Variant};
+use weir_core::protocol::upstream::ResponseMessage;
+use weir_core::protocol::view::{Completeness, NamedError};
+use weir_core::xds::{Authority, Name, Peer, Resource, Type};
 
 use super::admission::AdmissionError;
 use super::link::{Connector, Link, LinkEvent, LinkReport};
 use super::session_handle::{SessionGuard, SessionHandle};
 use super::views::{ClientInfo, Views, open_session};
-use crate::proto::discovery::{
-    DeltaDiscoveryResponse, Resource as Wrapper, ResourceError, ResourceName, Status, resource::CacheControl,
-};
-use crate::proto::{Any, Response};
-use crate::protocol::session::{Reply, Step, Variant};
-use crate::protocol::upstream::ResponseMessage;
-use crate::protocol::view::{Completeness, NamedError};
-use crate::xds::{Authority, Name, Peer, Resource, Type};
 
 /// Opens streams to the hub.
 #[derive(Clone)]
@@ -218,10 +218,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use weir_core::protocol::session::{Heartbeat, Lag};
+    use weir_core::protocol::view::Revision;
+    use weir_core::xds::{BodyStore, SetVersion, TypeTable};
+
     use super::*;
-    use crate::protocol::session::{Heartbeat, Lag};
-    use crate::protocol::view::Revision;
-    use crate::xds::{BodyStore, SetVersion, TypeTable};
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
     const SECOND: Duration = Duration::from_secs(1);

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use weir_core::protocol::wait::WaitKind;
+use weir_core::xds::{Type, TypeTable};
+
 use super::brakes::BrakeWatch;
 use super::report::{Totals, WaitKey};
-use crate::protocol::wait::WaitKind;
-use crate::xds::{Type, TypeTable};
 
 /// One for the process, shared by the views and the hub.
 #[derive(Debug, Default)]
@@ -100,8 +101,9 @@ impl WaitWatch {
 
 #[cfg(test)]
 mod tests {
+    use weir_core::protocol::wait::WaitSubject;
+
     use super::*;
-    use crate::protocol::wait::WaitSubject;
 
     fn key(session: u64, kind: WaitKind) -> WaitKey {
         WaitKey { kind, view: "one".into(), session: Some(session), subject: WaitSubject::default() }

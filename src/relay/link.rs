@@ -6,14 +6,14 @@ use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use weir_core::proto::{Request, Response};
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::sources::StreamId;
+use weir_core::protocol::upstream::{PollFailure, ReceivedResponse, ResponseMessage, UnreadableResponse};
+use weir_core::protocol::view::Completeness;
+use weir_core::xds::{Authority, Name};
 
 use super::response_reader::{ResponseReader, Turn};
-use crate::proto::{Request, Response};
-use crate::protocol::session::Variant;
-use crate::protocol::sources::StreamId;
-use crate::protocol::upstream::{PollFailure, ReceivedResponse, ResponseMessage, UnreadableResponse};
-use crate::protocol::view::Completeness;
-use crate::xds::{Authority, Name};
 
 /// Identifies a link: one of the view's streams, and one of the links that were started for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

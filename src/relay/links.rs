@@ -8,6 +8,12 @@ use futures_util::future::select_all;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use weir_core::proto::Request;
+use weir_core::protocol::ladder::LadderState;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::sources::{LadderSummary, Sources, StreamId};
+use weir_core::protocol::upstream::Epoch;
 
 use super::link::{Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 use super::reopenings::{Leave, Reopenings};
@@ -15,12 +21,6 @@ use super::report::{ServerMetrics, Totals};
 use super::response_reader::ResponseReaders;
 use super::server_log::{Connection, ServerLog};
 use super::shared::Shared;
-use crate::proto::Request;
-use crate::protocol::ladder::LadderState;
-use crate::protocol::moment::Moment;
-use crate::protocol::session::Variant;
-use crate::protocol::sources::{LadderSummary, Sources, StreamId};
-use crate::protocol::upstream::Epoch;
 
 pub(super) struct Links {
     /// By the servers' places in the plan.
@@ -393,13 +393,13 @@ mod tests {
 
     use bytes::Bytes;
     use futures_util::FutureExt;
+    use weir_core::protocol::options::ProtocolOptions;
+    use weir_core::protocol::sources::Plan;
+    use weir_core::protocol::upstream::{ServerQuirks, Upstream};
+    use weir_core::protocol::view::{InterestChange, Selector};
+    use weir_core::xds::{KeyRule, TypeTable};
 
     use super::*;
-    use crate::protocol::options::ProtocolOptions;
-    use crate::protocol::sources::Plan;
-    use crate::protocol::upstream::{ServerQuirks, Upstream};
-    use crate::protocol::view::{InterestChange, Selector};
-    use crate::xds::{KeyRule, TypeTable};
 
     #[tokio::test]
     async fn a_view_waits_for_room_for_a_request_and_only_as_long_as_there_is_none() {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use crate::xds::{Peer, Permissions};
+use weir_core::xds::{Peer, Permissions};
 
 #[derive(Debug)]
 pub(crate) struct LivePermissions(RwLock<Versions>);
@@ -89,8 +89,9 @@ const KEPT: usize = 8;
 
 #[cfg(test)]
 mod tests {
+    use weir_core::xds::{IdentityPattern, Network, PermissionRule};
+
     use super::*;
-    use crate::xds::{IdentityPattern, Network, PermissionRule};
 
     fn rule(name: &str, network: &str) -> PermissionRule {
         PermissionRule {

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use weir_core::protocol::view::SessionId;
+
 use super::report::AnswersSource;
 use super::session_handle::SessionHandle;
 use super::subscriber::{Notice, Subscriber};
 use super::traces::OpenChange;
 use super::view_usage::Stay;
-use crate::protocol::view::SessionId;
 
 /// A session that joins a view, or has joined it.
 ///

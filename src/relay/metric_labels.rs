@@ -131,8 +131,9 @@ impl Drop for MetricLabel {
 
 #[cfg(test)]
 mod tests {
+    use weir_core::protocol::ladder::Switches;
+
     use super::*;
-    use crate::protocol::ladder::Switches;
     use crate::relay::report::{LadderMetrics, ServerMetrics, Totals};
 
     fn metrics(label: &MetricLabel, opened: u64) -> ViewMetrics {

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::protocol::session::NackChange;
-use crate::xds::{Type, VersionText};
+use weir_core::protocol::session::NackChange;
+use weir_core::xds::{Type, VersionText};
 
 #[derive(Debug, Default)]
 pub(super) struct NackWatch(Mutex<BTreeMap<Type, TypeWatch>>);
@@ -142,8 +142,9 @@ const NEW_PER_MINUTE: usize = 5;
 
 #[cfg(test)]
 mod tests {
+    use weir_core::xds::{ContentHash, SetVersion, TypeTable};
+
     use super::*;
-    use crate::xds::{ContentHash, SetVersion, TypeTable};
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::protocol::view::{BrakeState, LeaseAccess, Leases, Snapshot, ViewOptions};
-use crate::xds::Authority;
+use weir_core::protocol::view::{BrakeState, LeaseAccess, Leases, Snapshot, ViewOptions};
+use weir_core::xds::Authority;
 
 /// The newest snapshot of a view, and those that sessions have leased. No lock is held while a reply is made.
 #[derive(Debug)]
@@ -129,8 +129,9 @@ impl LeaseAccess for &Published {
 mod tests {
     use std::time::Duration;
 
+    use weir_core::protocol::view::{HeldRemoval, SetState};
+
     use super::*;
-    use crate::protocol::view::{HeldRemoval, SetState};
 
     fn holding(name: &str, generation: u64, seconds: u64) -> Option<BrakeState> {
         let age = Duration::from_secs(seconds);

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::protocol::sources::Reachability;
-use crate::protocol::upstream::{Delivery, DeliveryHabits};
-use crate::xds::Type;
+use weir_core::protocol::sources::Reachability;
+use weir_core::protocol::upstream::{Delivery, DeliveryHabits};
+use weir_core::xds::Type;
 
 /// By the servers' places in the plan.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ mod tests {
     fn what_one_view_has_seen_of_how_a_server_sends_its_sets_all_views_know_of_that_server() {
         let health = Arc::new(SharedReachability::of(2));
         let (one, two) = (ViewReachability::none(health.clone()), ViewReachability::none(health));
-        let kind = crate::xds::TypeTable::new().clusters();
+        let kind = weir_core::xds::TypeTable::new().clusters();
         one.health().record_deliveries(vec![(1, kind.clone(), Delivery::Piece)]);
         drop(one);
         let pieces = [0, 1].map(|server| two.health().types_in_pieces(server).contains(&kind));

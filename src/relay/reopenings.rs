@@ -79,9 +79,9 @@ mod tests {
     use futures_util::FutureExt;
     use tokio::sync::Semaphore;
     use tokio::task::JoinHandle;
+    use weir_core::protocol::session::Variant;
 
     use super::*;
-    use crate::protocol::session::Variant;
     use crate::relay::link::{Connector, Link};
 
     struct Server(Arc<Semaphore>);

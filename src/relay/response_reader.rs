@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::protocol::upstream::{ReceivedResponse, RecentSets, ResponseMessage, ResponseParser, UnreadableResponse};
-use crate::xds::{BodyStore, TypeTable};
+use weir_core::protocol::upstream::{
+    ReceivedResponse, RecentSets, ResponseMessage, ResponseParser, UnreadableResponse,
+};
+use weir_core::xds::{BodyStore, TypeTable};
 
 /// What all views share for reading.
 #[derive(Debug, Clone)]
@@ -77,13 +79,13 @@ mod tests {
     use futures_util::FutureExt;
     use prost::Message;
     use tokio::sync::mpsc;
+    use weir_core::proto::Any;
+    use weir_core::proto::discovery::DiscoveryResponse;
+    use weir_core::protocol::session::Variant;
+    use weir_core::protocol::sources::StreamId;
 
     use super::super::link::{Link, LinkEvent, LinkId};
     use super::*;
-    use crate::proto::Any;
-    use crate::proto::discovery::DiscoveryResponse;
-    use crate::protocol::session::Variant;
-    use crate::protocol::sources::StreamId;
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::protocol::ladder::LadderState;
+use weir_core::protocol::ladder::LadderState;
 
 #[derive(Debug)]
 pub(super) struct ServerLog {

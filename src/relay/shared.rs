@@ -7,6 +7,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::watch;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::options::ProtocolOptions;
+use weir_core::protocol::session::SessionOptions;
+use weir_core::protocol::sources::Plan;
+use weir_core::protocol::upstream::UpstreamOptions;
+use weir_core::protocol::view::ViewOptions;
+use weir_core::protocol::view::{Class, View};
+use weir_core::xds::{Access, Authority, BodyStore, KeyRule, Name, Permissions, SharingKey, TypeTable};
 
 use super::client_log::ClientLog;
 use super::clock::Clock;
@@ -18,14 +26,6 @@ use super::reachability::SharedReachability;
 use super::readiness::Readiness;
 use super::response_reader::ResponseReaders;
 use super::server_log::ServerLog;
-use crate::protocol::moment::Moment;
-use crate::protocol::options::ProtocolOptions;
-use crate::protocol::session::SessionOptions;
-use crate::protocol::sources::Plan;
-use crate::protocol::upstream::UpstreamOptions;
-use crate::protocol::view::ViewOptions;
-use crate::protocol::view::{Class, View};
-use crate::xds::{Access, Authority, BodyStore, KeyRule, Name, Permissions, SharingKey, TypeTable};
 
 /// How clients are assigned to views and served.
 #[derive(Debug, Clone)]

@@ -3,10 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use weir_core::protocol::view::{Claim, NameChanged, NoRoom, Notifications, RefusedName, SessionId, View};
+
 use super::report::AnswersSource;
 use super::traces::OpenChange;
 use crate::limit::{Limit, LimitCounters};
-use crate::protocol::view::{Claim, NameChanged, NoRoom, Notifications, RefusedName, SessionId, View};
 
 /// A notice to a session, mostly of the view task.
 #[derive(Debug)]

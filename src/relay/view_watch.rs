@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use weir_core::xds::Type;
+
 use super::nack_watch::NackNews;
 use super::questions::nack_reports;
 use super::report::{NackQuery, NackReport};
 use super::views::Views;
-use crate::xds::Type;
 
 /// Removes views that were idle for `views.idle_timeout`, or for as long as they were in use, with their upstream streams. Never returns.
 pub(crate) async fn retire_idle(views: &Views, after: Duration) {

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use weir_core::protocol::view::{BrakeState, Class, HeldRemoval, SetState};
+use weir_core::xds::Name;
+
 use super::records::{BrakeRecord, HeldRecord, ServerRecord};
-use crate::protocol::view::{BrakeState, Class, HeldRemoval, SetState};
 use crate::relay::{NotedBrakes, Views};
-use crate::xds::Name;
 
 /// Returns the records of what is held in a view. `names` are the names of servers by their places in the plan, and `servers` the servers of the
 /// view's record. While a server responds, time goes on for what is held.

@@ -8,6 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::Message;
 use redb::{Database, ReadableDatabase, ReadableTable};
+use weir_core::proto::{Any, discovery};
+use weir_core::protocol::view::{BrakeState, Class, SavedResource, SavedSet, Snapshot};
+use weir_core::xds::{ContentHash, Name, Resource};
 
 use super::brakes;
 use super::file::{BODIES, FileFault, RESOURCES, VIEWS};
@@ -16,10 +19,7 @@ use super::records::{
 };
 use super::save::{Contents, ViewId, Written, WrittenSet};
 use super::sealing::SealingKey;
-use crate::proto::{Any, discovery};
-use crate::protocol::view::{BrakeState, Class, SavedResource, SavedSet, Snapshot};
 use crate::relay::Views;
-use crate::xds::{ContentHash, Name, Resource};
 
 /// A view as it is in the file.
 pub(super) struct StoredView {
@@ -243,12 +243,12 @@ fn opened(key: Option<&SealingKey>, place: impl FnOnce() -> Vec<u8>, bytes: &[u8
     }
 }
 
-fn versions(bytes: &[u8]) -> Result<Vec<(crate::xds::SetVersion, crate::xds::SetVersion)>, Damaged> {
+fn versions(bytes: &[u8]) -> Result<Vec<(weir_core::xds::SetVersion, weir_core::xds::SetVersion)>, Damaged> {
     let (pairs, rest) = bytes.as_chunks::<32>();
     if !rest.is_empty() {
         return Err(Damaged);
     }
-    let half = |half: &[u8]| half.try_into().map(crate::xds::SetVersion::from_bytes).map_err(|_| Damaged);
+    let half = |half: &[u8]| half.try_into().map(weir_core::xds::SetVersion::from_bytes).map_err(|_| Damaged);
     pairs.iter().map(|pair| Ok((half(&pair[..16])?, half(&pair[16..])?))).collect()
 }
 

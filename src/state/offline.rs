@@ -7,12 +7,12 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
+use weir_core::proto::node::Node;
 
 use super::file;
 use super::load::Stored;
 use super::portable;
 use super::sealing::SealingKey;
-use crate::proto::node::Node;
 
 /// Returns what is in the file: views, their servers, sets and names.
 pub(crate) fn describe(path: &Path, key: Option<&Path>) -> anyhow::Result<Value> {

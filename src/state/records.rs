@@ -4,8 +4,8 @@ use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::protocol::view::Class;
-use crate::xds::TypeTable;
+use weir_core::protocol::view::Class;
+use weir_core::xds::TypeTable;
 
 /// Grows with each change after which an older program cannot read the file.
 pub(super) const FORMAT: u32 = 1;

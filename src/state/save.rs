@@ -10,6 +10,9 @@ use std::sync::Arc;
 
 use prost::Message;
 use redb::{Database, ReadableTable, Table};
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::view::{Class, Entry, ResourceTable, Revision, SavedSet, Snapshot};
+use weir_core::xds::{ContentHash, Name, Resource, SharingKey, Type};
 
 use super::brakes::records_of;
 use super::file::{BODIES, FileFault, RESOURCES, VIEWS};
@@ -18,10 +21,7 @@ use super::records::{
     resource_key, stamped, verified,
 };
 use super::sealing::SealingKey;
-use crate::protocol::moment::Moment;
-use crate::protocol::view::{Class, Entry, ResourceTable, Revision, SavedSet, Snapshot};
 use crate::relay::NotedBrakes;
-use crate::xds::{ContentHash, Name, Resource, SharingKey, Type};
 
 /// A view as the file knows it: of the hub, or by its key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use redb::Database;
 use tokio::sync::oneshot;
+use weir_core::protocol::view::Revision;
+use weir_core::xds::SharingKey;
 
 use super::counters::StateCounters;
 use super::file::{self, FileFault};
@@ -18,9 +20,7 @@ use super::records::ViewRecord;
 use super::save::{Contents, Current, Form, Saved, ViewId, Written, WrittenSet};
 use super::sealing::SealingKey;
 use super::{StateOptions, WhenOlder};
-use crate::protocol::view::Revision;
 use crate::relay::{Newest, SavedView, ViewToSave, Views};
-use crate::xds::SharingKey;
 
 /// Writes the state until it is told to stop.
 pub(crate) struct StateWriter {
@@ -204,7 +204,7 @@ impl Work {
             return Ok(Err((NotUsed::LacksSecrets, Some(id))));
         }
         let sets = stored.sets_of(view, of, clock)?;
-        let given = |set: &crate::protocol::view::SavedSet| set.resources.len();
+        let given = |set: &weir_core::protocol::view::SavedSet| set.resources.len();
         let count = sets.iter().map(given).sum();
         if sets.is_empty() {
             return Ok(Err((NotUsed::Nothing, None)));

@@ -2,15 +2,16 @@ mod cardinality;
 
 use std::collections::BTreeSet;
 
+use weir_core::protocol::ladder::Switches;
+use weir_core::protocol::session::{Answered, Lag};
+use weir_core::protocol::view::Forgotten;
+use weir_core::protocol::wait::{WaitKind, WaitSubject};
+use weir_core::xds::TypeTable;
+
 use super::*;
-use crate::protocol::ladder::Switches;
-use crate::protocol::session::{Answered, Lag};
-use crate::protocol::view::Forgotten;
-use crate::protocol::wait::{WaitKind, WaitSubject};
 use crate::relay::Clock;
 use crate::relay::report::{LadderMetrics, OrderMetrics, RemovalMetrics, ServerMetrics, Totals, TypeSize};
 use crate::state::StateCounters;
-use crate::xds::TypeTable;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 

@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use weir_core::protocol::ladder::LadderState;
 
 use super::integer;
 use super::labels::{Labelled, Labels};
-use crate::protocol::ladder::LadderState;
 use crate::relay::{LadderMetrics, ServerMetrics, ViewMetrics};
 
 pub(super) struct ViewFamilies {

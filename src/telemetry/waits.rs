@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicU64;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use weir_core::protocol::wait::WaitKind;
 
 use super::labels::Labelled;
-use crate::protocol::wait::WaitKind;
 use crate::relay::{WaitReport, WaitWatch};
 
 pub(super) fn register(registry: &mut Registry, waits: &WaitReport, watch: &WaitWatch) {

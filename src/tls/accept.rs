@@ -12,10 +12,10 @@ use rustls::sign::CertifiedKey;
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme, SupportedProtocolVersion,
 };
+use weir_core::xds::CertificateNames;
 
 use super::pem::TlsFileError;
 use super::trust::{Rejection, Trust};
-use crate::xds::CertificateNames;
 
 /// A handshake that begins.
 pub(crate) struct Accepting {

@@ -13,11 +13,11 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, Der, Trust
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{CertificateError, DistinguishedName, OtherError, RootCertStore};
+use weir_core::xds::CertificateNames;
 
 use super::certificate::{self, CertificateContent, Validity, is_plain};
 use super::pem::{TlsFileError, provider};
 use super::spiffe::{SpiffeId, claims_to_be_one};
-use crate::xds::CertificateNames;
 
 /// CAs and what was read of them, at one time.
 #[derive(Debug)]

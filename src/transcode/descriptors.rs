@@ -5,9 +5,9 @@ use std::io::Read;
 
 use bytes::Bytes;
 use prost_reflect::{DescriptorPool, MessageDescriptor, Value};
+use weir_core::xds::wire;
 
 use super::TranscodeError;
-use crate::xds::wire;
 
 /// A gzipped FileDescriptorSet. `tests/descriptors.rs` creates it and checks whether it is current; NOTICE names its sources.
 const ENVOY: &[u8] = include_bytes!("envoy.binpb.gz");

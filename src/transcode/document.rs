@@ -12,14 +12,14 @@ use prost::Message;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
+use weir_core::proto::{Any, discovery};
+use weir_core::xds::WRAPPER_TYPE;
 
 use super::error::{Place, Step};
 use super::from_json::kind_of;
 use super::locate::{self, YamlPlaces};
 use super::tree::{Outline, Tree};
 use super::{ANY, Strictness, TranscodeError, Transcoder, type_name, yaml};
-use crate::proto::{Any, discovery};
-use crate::xds::WRAPPER_TYPE;
 
 /// Further faults are only counted.
 const MAX_FAULTS: usize = 20;

@@ -9,13 +9,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Request as Call, Status};
+use weir_core::proto::code;
+use weir_core::protocol::upstream::BackoffTimes;
+use weir_core::xds::LOADS_PATH;
 
 use super::ads::{AdsConnector, Connected};
 use super::error_chain::chain;
-use crate::proto::code;
-use crate::protocol::upstream::BackoffTimes;
 use crate::relay::{LoadConnector, LoadEnd, LoadLink};
-use crate::xds::LOADS_PATH;
 
 /// Opens streams of load reports. They share connections among themselves.
 pub(crate) struct LoadsConnector {

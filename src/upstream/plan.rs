@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_core::protocol::ladder::{FallbackTimers, Rule};
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::sources;
+use weir_core::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
+
 use super::{AdsServer, FilesOptions, RestServer};
-use crate::protocol::ladder::{FallbackTimers, Rule};
-use crate::protocol::session::Variant;
-use crate::protocol::sources;
-use crate::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
 
 /// Every server once, and the server lists as indices into it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::upstream::{BackoffTimes, ServerQuirks};
+use weir_core::xds::NamePattern;
 
 use super::tls::TlsFiles;
-use crate::protocol::session::Variant;
-use crate::protocol::upstream::{BackoffTimes, ServerQuirks};
 use crate::tls::OwnCertificate;
-use crate::xds::NamePattern;
 
 /// Equal servers are one, and share connections (BOOT-9).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 use tonic::Request;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Endpoint;
-use weir::proto::discovery::DiscoveryRequest;
-use weir::proto::node::Node;
+use weir_core::proto::discovery::DiscoveryRequest;
+use weir_core::proto::node::Node;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::plane::CDS;

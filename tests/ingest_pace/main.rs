@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use weir::proto::node::Node;
+use weir_core::proto::node::Node;
 use weir_loadtest::wire::{Client, Opening, Variant};
 
 use self::plane::{CDS, Feed, Plane, clusters};

@@ -19,9 +19,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_stream::{Stream, StreamExt};
-use weir::proto::Any;
-use weir::proto::discovery::{DiscoveryRequest, DiscoveryResponse};
-use weir::proto::node::Node;
+use weir_core::proto::Any;
+use weir_core::proto::discovery::{DiscoveryRequest, DiscoveryResponse};
+use weir_core::proto::node::Node;
 
 pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use weir::protocol::moment::Moment;
-use weir::protocol::session::Variant;
-use weir::protocol::sources::{Plan, Sources};
-use weir::protocol::upstream::{RecentSets, ResponseMessage, ResponseParser};
-use weir::protocol::view::{InterestChange, Selector, SessionId, View};
-use weir::xds::{BodyStore, TypeTable};
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::sources::{Plan, Sources};
+use weir_core::protocol::upstream::{RecentSets, ResponseMessage, ResponseParser};
+use weir_core::protocol::view::{InterestChange, Selector, SessionId, View};
+use weir_core::xds::{BodyStore, TypeTable};
 
 use super::plane::CDS;
 

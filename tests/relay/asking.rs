@@ -7,11 +7,11 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
-use weir::proto::{Any, Request, Response};
-use weir::protocol::session::Variant;
 use weir::transcode::document::{Format, read_resources};
 use weir::transcode::{Strictness, Transcoder};
+use weir_core::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
+use weir_core::proto::{Any, Request, Response};
+use weir_core::protocol::session::Variant;
 
 use crate::client::PATIENCE;
 use crate::plane::{Plane, Stream};

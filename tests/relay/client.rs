@@ -16,13 +16,13 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request as Call, Status, Streaming};
 use tonic_prost::ProstCodec;
-use weir::proto::Any;
-use weir::proto::discovery::{
+use weir_core::proto::Any;
+use weir_core::proto::discovery::{
     self, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
 };
-use weir::proto::node::Node;
-use weir::protocol::session::Variant;
-use weir::xds::WRAPPER_TYPE;
+use weir_core::proto::node::Node;
+use weir_core::protocol::session::Variant;
+use weir_core::xds::WRAPPER_TYPE;
 
 pub enum Client {
     Sotw(mpsc::UnboundedSender<DiscoveryRequest>, Streaming<DiscoveryResponse>),

@@ -9,13 +9,13 @@ use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request as Call, Status, Streaming};
 use tonic_prost::ProstCodec;
-use weir::proto::discovery::{ResourceError, ResourceName, Status as ErrorDetail};
 use weir::proto::status::string_matcher::MatchPattern;
 use weir::proto::status::{
     ClientResourceStatus, ClientStatusRequest, ClientStatusResponse, ConfigStatus, GenericXdsConfig, NodeMatcher,
     StringMatcher,
 };
-use weir::protocol::options::ProtocolOptions;
+use weir_core::proto::discovery::{ResourceError, ResourceName, Status as ErrorDetail};
+use weir_core::protocol::options::ProtocolOptions;
 
 use super::asking::{SDS, deltas};
 use super::client::channel_over;

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use weir::config::Config;
-use weir::protocol::session::Variant;
+use weir_core::protocol::session::Variant;
 
 use crate::certificates::*;
 use crate::client::{Client, PATIENCE};

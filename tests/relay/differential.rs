@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 use weir::config::Config;
-use weir::proto::Request;
-use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
-use weir::protocol::session::Variant;
+use weir_core::proto::Request;
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir_core::protocol::session::Variant;
 
 use crate::client::{Client, node};
 use crate::content::{Content, Kind};
@@ -114,7 +114,7 @@ impl Origin {
 }
 
 fn key_of(request: &Request) -> Option<usize> {
-    let node: weir::proto::node::Node = prost::Message::decode(request.node()?.clone()).unwrap();
+    let node: weir_core::proto::node::Node = prost::Message::decode(request.node()?.clone()).unwrap();
     Some(usize::from(node.cluster == "k1"))
 }
 

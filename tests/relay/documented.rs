@@ -100,7 +100,7 @@ async fn clients_are_found_page_by_page_and_by_what_is_known_of_them() {
         let client = Client::connect(relay.address, BOTH[number % 2]).await;
         let id = format!("envoy-{number:02}");
         let cluster = if number < 20 { "web" } else { "db" };
-        client.ask_as(&weir::proto::node::Node { id, cluster: cluster.into(), ..Default::default() }, CDS, &[]);
+        client.ask_as(&weir_core::proto::node::Node { id, cluster: cluster.into(), ..Default::default() }, CDS, &[]);
         clients.push(client);
     }
     let page = async |query: &str| -> Value {

@@ -12,8 +12,8 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
-use weir::protocol::session::Variant;
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use weir_core::protocol::session::Variant;
 
 use crate::client::{Client, PATIENCE, node};
 use crate::plane::Plane;

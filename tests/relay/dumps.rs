@@ -19,7 +19,7 @@ pub(super) struct World {
 }
 
 /// A cluster whose TLS settings have an inline key.
-pub(super) fn cluster_with_key(name: &str, timeout: &str) -> weir::proto::Any {
+pub(super) fn cluster_with_key(name: &str, timeout: &str) -> weir_core::proto::Any {
     made(
         CDS,
         json!({ "name": name, "type": "EDS", "connectTimeout": timeout, "transportSocket": { "name": "tls", "typedConfig": {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weir::protocol::options::ProtocolOptions;
+use weir_core::protocol::options::ProtocolOptions;
 
 use super::failover::standing;
 use super::holder::{ALL_CLUSTERS, Holder, Record};

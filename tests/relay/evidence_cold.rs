@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde_json::json;
-use weir::protocol::options::ProtocolOptions;
+use weir_core::protocol::options::ProtocolOptions;
 
 use super::client::node;
 use super::evidence::{relay_with_options, servers};

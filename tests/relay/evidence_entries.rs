@@ -24,7 +24,7 @@ fn nine_and_a_flaw() -> Vec<Resource> {
 
 async fn flawed_set() -> (Plane, Stream, Relay) {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let quick = |options: &mut weir::protocol::options::ProtocolOptions| {
+    let quick = |options: &mut weir_core::protocol::options::ProtocolOptions| {
         options.upstream.settle_fresh = Duration::from_millis(50);
         options.upstream.settle_stated = Duration::from_millis(100);
     };

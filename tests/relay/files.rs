@@ -8,7 +8,7 @@ use super::client::{PATIENCE, node};
 use super::examples::assert_documented;
 use super::load_plane::{LoadClient, LoadPlane};
 use super::*;
-use weir::proto::loads::LoadStatsRequest;
+use weir_core::proto::loads::LoadStatsRequest;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const ENDPOINTS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
-use weir::protocol::session::Variant;
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir_core::protocol::session::Variant;
 
 use crate::client::{Client, PATIENCE, node};
 use crate::{CDS, LDS};

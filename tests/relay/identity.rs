@@ -17,7 +17,7 @@ async fn clients_of_one_key_share_a_stream_and_clients_of_two_do_not() {
     for _ in 0..2 {
         let mut stream = plane.stream().await;
         let first = stream.request().await;
-        let node: weir::proto::node::Node = prost::Message::decode(first.node().unwrap().clone()).unwrap();
+        let node: weir_core::proto::node::Node = prost::Message::decode(first.node().unwrap().clone()).unwrap();
         let own = format!("of-{}", node.cluster);
         say(&stream, "1", &[(&own, "1")], &[(&own, "1")], &[]);
         streams.push(stream);

@@ -1,6 +1,6 @@
 //! The state table (FB-11) over real connections: control planes that are unreachable in every way, and many clients that do not notice.
 
-use weir::proto::node::Node;
+use weir_core::proto::node::Node;
 
 use super::failover::{content_of, relay_over, standing};
 use super::flock::Flock;

@@ -24,8 +24,8 @@ use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
-use weir::proto::loads::{LoadStatsRequest, LoadStatsResponse};
-use weir::xds::LOADS_PATH;
+use weir_core::proto::loads::{LoadStatsRequest, LoadStatsResponse};
+use weir_core::xds::LOADS_PATH;
 
 use self::raw::Raw;
 

@@ -7,8 +7,8 @@ use super::client::{PATIENCE, node};
 use super::load_plane::{LoadClient, LoadPlane};
 use super::scripts::{Server, Way};
 use super::*;
-use weir::proto::loads::{ClusterStats, LoadStatsRequest, LoadStatsResponse, UpstreamLocalityStats};
-use weir::proto::node::Node;
+use weir_core::proto::loads::{ClusterStats, LoadStatsRequest, LoadStatsResponse, UpstreamLocalityStats};
+use weir_core::proto::node::Node;
 
 async fn loads_relay(plane: SocketAddr, rest: &str) -> Relay {
     let config = config(plane, "", &format!("views: {{key: [cluster]}}\n{rest}"));
@@ -557,7 +557,7 @@ async fn trn_1_loads_have_a_method_of_v2_where_v2_is_served() {
     for (served, rest) in [(false, ""), (true, "clients: {v2: true}\n")] {
         let mut plane = LoadPlane::start().await;
         let relay = loads_relay(plane.address, rest).await;
-        let path = weir::xds::LOADS_PATH_V2;
+        let path = weir_core::xds::LOADS_PATH_V2;
         match LoadClient::try_connect_to(relay.address, path).await {
             Ok(client) if served => {
                 client.report(&opening("web")).await;

@@ -12,7 +12,7 @@ mod client_tls_files;
 mod client_tls_limits;
 mod collector;
 mod connections;
-#[path = "../model/content.rs"]
+#[path = "../../core/tests/model/content.rs"]
 #[allow(dead_code)] // the model uses the rest
 mod content;
 mod differential;
@@ -45,7 +45,7 @@ mod loads;
 mod log_lines;
 mod nacks;
 mod order_pace;
-#[path = "../model/origin.rs"]
+#[path = "../../core/tests/model/origin.rs"]
 #[allow(dead_code)] // the model also reads what a response means, and requests repetitions
 mod origin;
 mod partition;
@@ -97,13 +97,13 @@ use plane::{Plane, Stream};
 use tonic::Code;
 use weir::app::App;
 use weir::config::Config;
-use weir::proto::discovery::{
+use weir_core::proto::discovery::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
 };
-use weir::proto::{Any, Request, Response};
-use weir::protocol::faults::{Fault, Faults};
-use weir::protocol::session::Variant;
-use weir::protocol::view::BrakeRules;
+use weir_core::proto::{Any, Request, Response};
+use weir_core::protocol::faults::{Fault, Faults};
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::view::BrakeRules;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";

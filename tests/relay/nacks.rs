@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 use tracing::Level;
-use weir::proto::node::Node;
-use weir::proto::node::node::UserAgentVersionType;
+use weir_core::proto::node::Node;
+use weir_core::proto::node::node::UserAgentVersionType;
 
 use super::client::Told;
 use super::log_lines::Lines;

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
-use weir::proto::{Any, Request, Response};
-use weir::protocol::session::Variant;
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
+use weir_core::proto::{Any, Request, Response};
+use weir_core::protocol::session::Variant;
 
 use crate::cluster;
 use crate::plane::{Plane, Stream, encoded};

@@ -20,10 +20,10 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
-use weir::proto::{Request, Response};
-use weir::protocol::session::Variant;
-use weir::xds::LOADS_PATH;
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
+use weir_core::proto::{Request, Response};
+use weir_core::protocol::session::Variant;
+use weir_core::xds::LOADS_PATH;
 
 use crate::client::PATIENCE;
 use crate::last_errors::errors_of;

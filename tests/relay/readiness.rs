@@ -7,7 +7,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request as Call, Streaming};
 use tonic_prost::ProstCodec;
-use weir::proto::discovery::{ResourceLocator, Status};
+use weir_core::proto::discovery::{ResourceLocator, Status};
 
 use super::client::PATIENCE;
 use super::log_lines::Lines;

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use tokio::sync::oneshot;
-use weir::proto::node::Node;
 use weir::reload::{ReloadControl, ReloadReport};
+use weir_core::proto::node::Node;
 
 use super::certificates::{Authority, Identity, certificate};
 use super::client::PATIENCE;

@@ -7,7 +7,7 @@ use crate::holder::{ALL_CLUSTERS, Holder};
 use crate::plane::Plane;
 use crate::strict_plane::{StrictPlane, World};
 use crate::*;
-use weir::proto::node::Node;
+use weir_core::proto::node::Node;
 
 const CLUSTERS: usize = 60_000;
 const MADE_UP: usize = 90_000;

@@ -8,10 +8,10 @@ use http::Method;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use serde_json::{Value, json};
-use weir::proto::discovery::DiscoveryResponse;
-use weir::proto::{Any, Request, Response};
-use weir::protocol::session::Variant;
 use weir::transcode::{Strictness, Transcoder};
+use weir_core::proto::discovery::DiscoveryResponse;
+use weir_core::proto::{Any, Request, Response};
+use weir_core::protocol::session::Variant;
 
 use crate::client::Client;
 use crate::plane::{Plane, Stream};

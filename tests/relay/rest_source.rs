@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use serde_json::{Value, json};
 use weir::config::Config;
-use weir::protocol::session::Variant;
+use weir_core::protocol::session::Variant;
 
 use crate::client::{Client, PATIENCE};
 use crate::evidence_crowd::ended;

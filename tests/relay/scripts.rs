@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
-use weir::proto::{Any, Request, Response};
-use weir::protocol::session::Variant;
+use weir_core::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
+use weir_core::proto::{Any, Request, Response};
+use weir_core::protocol::session::Variant;
 
 use crate::client::PATIENCE;
 use crate::load_plane::LoadStream;

@@ -9,7 +9,7 @@ use tonic_prost::ProstCodec;
 
 use super::client::node;
 use super::*;
-use weir::protocol::session::Variant::{Delta, Sotw};
+use weir_core::protocol::session::Variant::{Delta, Sotw};
 
 /// Service, suffix of its methods' names, type, and whether it has more than delta.
 #[rustfmt::skip]
@@ -250,7 +250,7 @@ async fn type_4_and_wire_9_a_collection_goes_wrapped_under_its_name_with_all_its
     let Client::Sotw(_, responses) = &mut client else { unreachable!() };
     let response = tokio::time::timeout(super::client::PATIENCE, responses.message()).await.expect("nothing came");
     let outer = response.unwrap().unwrap().resources.remove(0);
-    assert!(outer.type_url.ends_with(weir::xds::WRAPPER_TYPE));
+    assert!(outer.type_url.ends_with(weir_core::xds::WRAPPER_TYPE));
     let wrapper: Resource = prost::Message::decode(outer.value).unwrap();
     assert_eq!((wrapper.name.as_str(), wrapper.resource), ("both", Some(any)));
 }
@@ -316,7 +316,8 @@ async fn key_19_views_are_limited_and_those_that_nobody_uses_make_room() {
         }
         assert!(start.elapsed() < super::client::PATIENCE, "the first view is kept");
     };
-    let node: weir::proto::node::Node = prost::Message::decode(stream.request().await.node().unwrap().clone()).unwrap();
+    let node: weir_core::proto::node::Node =
+        prost::Message::decode(stream.request().await.node().unwrap().clone()).unwrap();
     assert_eq!(node.cluster, "db");
 }
 

@@ -2,7 +2,7 @@
 
 use super::failover::{content_of, relay_over};
 use super::*;
-use weir::proto::node::Node;
+use weir_core::proto::node::Node;
 
 const KIND: &str = "envoy.config.cluster.v3.Cluster";
 

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use weir::proto::node::Node;
+use weir_core::proto::node::Node;
 
 use super::poller::Poller;
 use super::*;

@@ -144,7 +144,7 @@ async fn up_36_a_stream_shows_whether_its_silent_server_answered_the_call() {
 #[tokio::test]
 async fn names_that_are_asked_a_second_time_are_counted() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let quick = |options: &mut weir::protocol::options::ProtocolOptions| {
+    let quick = |options: &mut weir_core::protocol::options::ProtocolOptions| {
         options.upstream.settle_fresh = Duration::from_millis(20);
         options.upstream.settle_stated = Duration::from_millis(50);
         options.upstream.second_silence = Duration::from_secs(3_600);

@@ -1,7 +1,7 @@
 //! Silent servers: one that is alive and has nothing to send, and one that is not alive (UP-36, XLAT-36).
 
 use super::*;
-use weir::proto::node::Node;
+use weir_core::proto::node::Node;
 
 async fn relay_of_little_patience(plane: SocketAddr) -> Relay {
     let config = config(plane, ", variant: delta", "views: {key: [cluster]}\nlimits: {resource_timer: 100ms}\n");

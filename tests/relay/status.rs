@@ -26,7 +26,8 @@ async fn status_has_a_line_for_each_ladder_and_client_and_explain_says_why() {
     assert_eq!((code, out.as_str()), (0, "VIEW  CLIENTS  AUTHORITY  STATE  FOR  SERVER\n\n0 of 0 client streams\n"));
 
     let mut client = Client::connect(relay.address, Variant::Delta).await;
-    let hostile = weir::proto::node::Node { id: "envoy\u{1b}[2J".into(), cluster: "web".into(), ..Default::default() };
+    let hostile =
+        weir_core::proto::node::Node { id: "envoy\u{1b}[2J".into(), cluster: "web".into(), ..Default::default() };
     client.ask_as(&hostile, CDS, &[]);
     let stream = plane.stream().await;
     say(&stream, "1", &TWO, &TWO, &[]);

@@ -18,8 +18,8 @@ use tonic::codegen::Service;
 use tonic::server::Grpc;
 use tonic::{Request as Call, Response as Reply, Status, Streaming};
 use tonic_prost::ProstCodec;
-use weir::proto::Any;
-use weir::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
+use weir_core::proto::Any;
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
 
 use crate::plane::listen_at;
 use crate::{CDS, cluster};

@@ -33,7 +33,7 @@ async fn has_metric(relay: &Relay, start: &str, value: u64) {
 /// A client that requests two names of a server, which sends one of them.
 async fn one_of_two(answers: Answers) -> (Relay, Server, life::server::Stream, Client) {
     let mut server = Server::start(answers).await;
-    let quick = |options: &mut weir::protocol::options::ProtocolOptions| {
+    let quick = |options: &mut weir_core::protocol::options::ProtocolOptions| {
         options.upstream.resource_timer = Duration::from_millis(100)
     };
     let relay = relay_with_options(&servers(&[server.address], ", variant: delta"), "", quick).await;
@@ -80,7 +80,7 @@ async fn behind_a_gateway_that_answers_liveness_calls_itself_a_name_stays_missin
 #[tokio::test]
 async fn a_client_that_holds_a_set_is_counted_as_blocked_until_the_set_is_known() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let never = |options: &mut weir::protocol::options::ProtocolOptions| {
+    let never = |options: &mut weir_core::protocol::options::ProtocolOptions| {
         let hour = Duration::from_secs(3_600);
         (options.upstream.settle_fresh, options.upstream.settle_stated, options.upstream.second_silence) =
             (hour, hour, hour);
@@ -187,7 +187,7 @@ async fn fifty_views_of_one_client_each_are_a_line_in_the_log_that_names_the_fie
     for number in 0..50 {
         let client = Client::connect(relay.address, Variant::Delta).await;
         let (id, cluster) = (format!("envoy-{number}"), "web".into());
-        client.ask_as(&weir::proto::node::Node { id, cluster, ..Default::default() }, CDS, &[]);
+        client.ask_as(&weir_core::proto::node::Node { id, cluster, ..Default::default() }, CDS, &[]);
         clients.push(client);
     }
     has_metric(&relay, "weir_views", 50).await;

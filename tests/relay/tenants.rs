@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use prost_types::{Struct, Value, value::Kind};
 use weir::config::Config;
-use weir::proto::loads::LoadStatsRequest;
-use weir::proto::node::Node;
+use weir_core::proto::loads::LoadStatsRequest;
+use weir_core::proto::node::Node;
 
 use super::certificates::{Authority, Folder, Identity, NOTHING};
 use super::client_tls::{Connecting, VERSIONS, write_server};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use weir::protocol::options::ProtocolOptions;
+use weir_core::protocol::options::ProtocolOptions;
 
 use super::evidence::{relay_with_options, servers};
 use super::holder::{ALL_CLUSTERS, Holder, Wish};

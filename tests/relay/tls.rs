@@ -12,10 +12,10 @@ use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use weir::config::Config;
-use weir::protocol::sources::StreamId;
 use weir::relay::{Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 use weir::transcode::Transcoder;
 use weir::upstream::{AdsConnector, RestConnector, SourcePlan};
+use weir_core::protocol::sources::StreamId;
 
 use crate::asking::Weir;
 use crate::certificates::{Authority, Folder, Identity, certificate, write_identity};
@@ -345,7 +345,7 @@ async fn boot_6_and_boot_8_a_server_that_is_polled_is_shown_the_same_and_trusted
     let app = crate::bind(Config::parse(&folder.0.join("relay.yaml"), &text).unwrap()).await.unwrap();
     let address = app.addresses()[0];
     let task = tokio::spawn(app.run());
-    let mut client = Client::connect(address, weir::protocol::session::Variant::Delta).await;
+    let mut client = Client::connect(address, weir_core::protocol::session::Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     assert_eq!(client.sent().await.set, ["a"]);
     let sent = plane.script.polls()[0].authorization.clone().unwrap();

@@ -9,10 +9,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Endpoint;
-use weir::proto::loads::LoadStatsRequest;
-use weir::proto::node::Node;
 use weir::relay::{Connector, LinkEvent};
-use weir::xds::LOADS_PATH;
+use weir_core::proto::loads::LoadStatsRequest;
+use weir_core::proto::node::Node;
+use weir_core::xds::LOADS_PATH;
 
 use super::life::server::{Answers, Server, Stream};
 use super::life::{View, connector, response};

@@ -11,7 +11,7 @@ async fn xlat_36_without_upstream_a_new_grpc_client_is_sent_to_its_next_server()
     envoy.ask(CDS, &["a"], Some("web"));
     let Client::Sotw(requests, _) = &grpc else { unreachable!() };
     let node =
-        weir::proto::node::Node { cluster: "web".into(), user_agent_name: "gRPC Go".into(), ..Default::default() };
+        weir_core::proto::node::Node { cluster: "web".into(), user_agent_name: "gRPC Go".into(), ..Default::default() };
     let node = Some(prost::Message::encode_to_vec(&node).into());
     let (type_url, resource_names) = (CDS.into(), vec!["a".into()]);
     requests.send(DiscoveryRequest { node, type_url, resource_names, ..Default::default() }).unwrap();

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use weir::protocol::options::ProtocolOptions;
+use weir_core::protocol::options::ProtocolOptions;
 
 use super::evidence::{relay_with_options, servers};
 use super::examples::assert_documented;

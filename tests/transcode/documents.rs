@@ -2,9 +2,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use prost::Message;
-use weir::proto::discovery;
 use weir::transcode::document::{FileResource, Format, read_resources};
 use weir::transcode::{Strictness, Transcoder, UnknownAny};
+use weir_core::proto::discovery;
 
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
@@ -94,7 +94,7 @@ fn fs_1_a_discovery_response_in_every_format() {
 #[test]
 fn fs_1_binary_bodies_are_taken_as_they_are() {
     let strange = [0x80, 0xfa, 0x01, 0x07, 0x0a, 1, b'c']; // an unknown field before the name
-    let any = weir::proto::Any { type_url: "t/a.Bcd".into(), value: strange.to_vec().into() };
+    let any = weir_core::proto::Any { type_url: "t/a.Bcd".into(), value: strange.to_vec().into() };
     let response = discovery::DiscoveryResponse { resources: vec![any], ..Default::default() };
     let resources = read_resources(&Transcoder::envoy(), Format::Binary, &response.encode_to_vec()).unwrap();
     assert_eq!(&resources[0].body[..], strange);

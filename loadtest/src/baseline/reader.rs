@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use prost::Message;
-use weir::proto::discovery::DiscoveryResponse;
+use weir_core::proto::discovery::DiscoveryResponse;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::bench::Kind;

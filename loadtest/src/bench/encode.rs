@@ -51,7 +51,7 @@ pub fn framed(message: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use prost::Message;
-    use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse};
+    use weir_core::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse};
 
     use super::super::resources::{Kind, round_of};
     use super::*;

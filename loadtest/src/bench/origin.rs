@@ -24,7 +24,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_stream::{Stream, StreamExt};
-use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 
 use super::encode::{framed, response, version_of};
 use super::{Kind, Resources};

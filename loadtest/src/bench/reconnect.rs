@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
-use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse};
+use weir_core::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse};
 
 use super::clients::{CachedVersions, ClientOptions, Clients};
 use super::gate::Gate;

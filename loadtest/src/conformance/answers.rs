@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::ensure;
-use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 
 use super::{Check, DELTA, EITHER, Scene, scripted};
 use crate::content::{CDS, EDS, Item};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
-use weir::proto::discovery::DeltaDiscoveryRequest;
+use weir_core::proto::discovery::DeltaDiscoveryRequest;
 
 use super::{Check, DELTA, Scene, scripted};
 use crate::content::{CDS, EDS, Item};

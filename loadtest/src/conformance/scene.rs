@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir::proto::node::Node;
+use weir_core::proto::node::Node;
 
 use super::Options;
 use crate::content::Item;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 use tonic::Code;
-use weir::proto::discovery::DiscoveryRequest;
+use weir_core::proto::discovery::DiscoveryRequest;
 
 use super::{Check, DELTA, EITHER, NotHere, OWN, Scene, scripted, unscripted};
 use crate::content::{CDS, ECDS, EDS, Item, LDS, LEDS, RDS, RTDS, SDS, SRDS, VHDS};

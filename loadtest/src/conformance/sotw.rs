@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use prost::Message;
-use weir::proto::discovery::DiscoveryRequest;
+use weir_core::proto::discovery::DiscoveryRequest;
 
 use super::{Check, EITHER, SOTW, Scene, scripted};
 use crate::content::{CDS, EDS, Item, LDS};

@@ -1,7 +1,7 @@
 //! Translation from one variant to the other, and what passes through unchanged.
 
 use anyhow::ensure;
-use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
 
 use super::{Check, EITHER, SOTW, Scene, scripted};
 use crate::content::{CDS, COLLECTION, EDS, Item, LDS, SRDS, UNKNOWN};

@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use prost::Message;
 use tonic::Code;
-use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 
 use super::{Check, EITHER, OWN, SOTW, Scene, scripted, unscripted};
 use crate::content::{CDS, COLLECTION, EDS, Item, LDS, LEDS, UNKNOWN, VHDS};

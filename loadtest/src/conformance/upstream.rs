@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use tonic::Code;
-use weir::proto::Request;
+use weir_core::proto::Request;
 
 use super::{Check, DELTA, EITHER, NotHere, Scene, scripted};
 use crate::content::{CDS, EDS, Item, LDS, RDS};
@@ -209,7 +209,7 @@ async fn shared(scene: Scene) -> anyhow::Result<()> {
 async fn unserved(scene: Scene) -> anyhow::Result<()> {
     scene.world.go_down();
     let mut opening = scene.opening();
-    opening.node = opening.node.map(|node| weir::proto::node::Node { user_agent_name: "gRPC Go".into(), ..node });
+    opening.node = opening.node.map(|node| weir_core::proto::node::Node { user_agent_name: "gRPC Go".into(), ..node });
     let mut client = opening.connect().await?;
     client.want(LDS, &["l"]);
     let code = client.ended().await?;

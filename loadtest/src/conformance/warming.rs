@@ -1,7 +1,7 @@
 //! Endpoints behind a changed cluster, which Envoy waits for (SOTW-33, DELTA-45).
 
 use anyhow::ensure;
-use weir::proto::discovery::DiscoveryRequest;
+use weir_core::proto::discovery::DiscoveryRequest;
 
 use super::{Check, EITHER, SOTW, Scene, scripted};
 use crate::content::{CDS, EDS, Item};

@@ -3,7 +3,7 @@
 use prost::Message as _;
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
-use weir::proto::node::{Locality, Node};
+use weir_core::proto::node::{Locality, Node};
 
 /// What nodes are made of. `{n}` in any of them is the client's number, and `{n%100}` that number modulo 100.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args, serde::Deserialize)]

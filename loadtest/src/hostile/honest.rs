@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use prost::Message;
 use tokio::time::{sleep, timeout};
-use weir::proto::discovery::DeltaDiscoveryResponse;
+use weir_core::proto::discovery::DeltaDiscoveryResponse;
 
 use super::times::{Phase, Phases, Time};
 use crate::bodies;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use prost::Message;
-use weir::proto::discovery::DeltaDiscoveryRequest;
+use weir_core::proto::discovery::DeltaDiscoveryRequest;
 
 use super::offender::{Offender, at_once};
 use crate::content::EDS;

@@ -116,7 +116,7 @@ const ENTRY: usize = 15;
 #[cfg(test)]
 mod tests {
     use prost::Message;
-    use weir::proto::discovery::DeltaDiscoveryRequest;
+    use weir_core::proto::discovery::DeltaDiscoveryRequest;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use prost::Message;
-use weir::proto::discovery::{DeltaDiscoveryRequest, Status};
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, Status};
 
 use super::offender::{CLUSTER, Offender, at_once};
 use crate::content::EDS;

@@ -107,7 +107,7 @@ pub fn delta_subscribe(type_url: &str, node: Option<&[u8]>, names: &[&str]) -> V
 
 /// An encoded node with the fields that identify clients.
 pub fn node(id: &str, cluster: &str) -> Vec<u8> {
-    weir::proto::node::Node { id: id.into(), cluster: cluster.into(), ..Default::default() }.encode_to_vec()
+    weir_core::proto::node::Node { id: id.into(), cluster: cluster.into(), ..Default::default() }.encode_to_vec()
 }
 
 fn message<'a>(fields: impl Iterator<Item = (u32, &'a [u8])> + Clone) -> Vec<u8> {
@@ -124,8 +124,8 @@ fn message<'a>(fields: impl Iterator<Item = (u32, &'a [u8])> + Clone) -> Vec<u8>
 #[cfg(test)]
 mod tests {
     use prost::Message as _;
-    use weir::proto::Any;
-    use weir::proto::discovery::{
+    use weir_core::proto::Any;
+    use weir_core::proto::discovery::{
         DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource, ResourceError,
     };
 

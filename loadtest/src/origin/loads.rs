@@ -5,7 +5,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Frame, Incoming};
 use prost::Message;
 use tokio::sync::mpsc::Sender;
-use weir::proto::loads::LoadStatsResponse;
+use weir_core::proto::loads::LoadStatsResponse;
 
 pub const LOADS: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 

@@ -16,8 +16,8 @@ use tokio::sync::mpsc::{self, Sender};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
-use weir::proto::Request;
-use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir_core::proto::Request;
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 
 use super::loads::{self, LOADS};
 use crate::kind::{Kind, method};

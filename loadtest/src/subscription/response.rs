@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use prost::Message as _;
-use weir::proto::Any;
-use weir::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
+use weir_core::proto::Any;
+use weir_core::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
 
 use super::names::{Name, Names};
 use crate::bodies::{self, Stamp};

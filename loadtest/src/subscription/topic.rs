@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use prost::Message as _;
-use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 
 use super::names::Name;
 use super::response::Response;

@@ -16,10 +16,10 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request as Call, Status};
 use tonic_prost::ProstCodec;
-use weir::proto::discovery::{
+use weir_core::proto::discovery::{
     self, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
 };
-use weir::proto::node::Node;
+use weir_core::proto::node::Node;
 
 use super::Variant;
 use super::received::{ClientCache, Received};

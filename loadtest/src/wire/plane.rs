@@ -20,9 +20,9 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_stream::{Stream, StreamExt};
-use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
-use weir::proto::node::Node;
-use weir::proto::{Request, Response};
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir_core::proto::node::Node;
+use weir_core::proto::{Request, Response};
 
 use super::Variant;
 use super::server::Out;

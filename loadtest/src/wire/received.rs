@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{bail, ensure};
 use bytes::Bytes;
 use prost::Message;
-use weir::proto::Any;
-use weir::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
+use weir_core::proto::Any;
+use weir_core::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
 
 use super::Variant;
 use crate::content::{Item, WRAPPER, is_full_state, message_name, name_in};

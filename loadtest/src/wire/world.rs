@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use tokio::sync::mpsc::UnboundedSender;
-use weir::proto::Request;
+use weir_core::proto::Request;
 
 use super::Variant;
 use super::server::{Out, Server, Truth};

@@ -3,16 +3,16 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use weir_core::proto::Any;
+use weir_core::proto::discovery::Resource as Wrapper;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::view::{Class, InterestChange, Retain, Selector, SessionId, Update, View};
+use weir_core::xds::{BodyStore, Resource, Type, TypeTable};
 
 use super::mask::Mask;
 use super::writer::{Pieces, Source, Writer};
 use super::{Wanted, sections};
-use crate::proto::Any;
-use crate::proto::discovery::Resource as Wrapper;
-use crate::protocol::moment::Moment;
-use crate::protocol::view::{Class, InterestChange, Retain, Selector, SessionId, Update, View};
 use crate::transcode::{Strictness, Transcoder};
-use crate::xds::{BodyStore, Resource, Type, TypeTable};
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 const LISTENER: &str = "envoy.config.listener.v3.Listener";

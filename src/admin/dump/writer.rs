@@ -8,15 +8,15 @@ use serde_json::{Value as Json, json};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::{HeldState, Holding, NackHolding};
+use weir_core::protocol::view::{Class, Entry, Snapshot};
+use weir_core::xds::{Name, Type};
 
 use super::Wanted;
 use super::sections::{ENDPOINTS, Row, SECTIONS, Section, has_its_own};
-use crate::protocol::moment::Moment;
-use crate::protocol::session::{HeldState, Holding, NackHolding};
-use crate::protocol::view::{Class, Entry, Snapshot};
 use crate::relay::ClientHoldings;
 use crate::transcode::Transcoder;
-use crate::xds::{Name, Type};
 
 /// What is dumped.
 pub(super) struct Source {

@@ -153,7 +153,7 @@ fn view(report: &ViewReport, census: &Census) -> Json {
 }
 
 fn types(census: &Census) -> Vec<Json> {
-    let of = |(kind, spread): (&crate::xds::Type, &crate::relay::Spread)| {
+    let of = |(kind, spread): (&weir_core::xds::Type, &crate::relay::Spread)| {
         json!({
             "type": kind.name(),
             "clients": spread.clients,
@@ -179,9 +179,10 @@ const ROWS: usize = 20;
 
 #[cfg(test)]
 mod tests {
+    use weir_core::xds::TypeTable;
+
     use super::*;
     use crate::relay::{AuthorityReport, Spread, StreamReport};
-    use crate::xds::TypeTable;
 
     fn stream(server: &str, connected: bool, last_error: Option<&str>) -> StreamReport {
         StreamReport {

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use prost::Message;
+use weir_core::protocol::session::Identity;
+use weir_core::xds::{CertificateNames, NamePattern, Peer, Proven};
 
 use crate::cli::node_json::NodeJson;
 use crate::config::Config;
-use crate::protocol::session::Identity;
-use crate::xds::{CertificateNames, NamePattern, Peer, Proven};
 
 /// What a client would prove, and the node that it would send.
 #[derive(Debug, clap::Args)]
@@ -153,8 +153,9 @@ fn listed(patterns: &[NamePattern], none: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use weir_core::proto::node::Node;
+
     use super::*;
-    use crate::proto::node::Node;
 
     fn config(rest: &str) -> Config {
         let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{files: x}}\n{rest}");

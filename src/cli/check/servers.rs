@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use weir_core::protocol::ladder::Rule;
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
+
 use crate::config::{Config, MAX_STREAMS_PER_CONNECTION};
-use crate::protocol::ladder::Rule;
-use crate::protocol::session::Variant;
-use crate::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
 use crate::upstream::{AdsServer, FilesServer, Plan, RestServer, SourcePlan, TenantCredentials};
 
 /// Returns the ladder of the top level and of each authority.

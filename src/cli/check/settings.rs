@@ -4,11 +4,11 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::Value;
+use weir_core::protocol::options::ProtocolOptions;
+use weir_core::xds::{AccessRule, NodeField, PermissionRule};
 
 use crate::config::{AdminTls, Config, ListenOptions, schema, size_text};
-use crate::protocol::options::ProtocolOptions;
 use crate::tls::ClientAuth;
-use crate::xds::{AccessRule, NodeField, PermissionRule};
 
 pub(super) fn report(config: &Config) -> String {
     let mut out = String::from("\n");

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use prost::Message;
 
-use crate::proto::node::Node;
-use crate::xds::{KeyField, KeyRule};
+use weir_core::proto::node::Node;
+use weir_core::xds::{KeyField, KeyRule};
 
 /// Returns what splits the fleet most and what the key could have instead; nothing if most nodes share.
 pub(super) fn for_fleet(rule: &KeyRule, nodes: &[Vec<u8>]) -> String {
@@ -68,8 +68,9 @@ const MOST_PARTS: usize = 20;
 
 #[cfg(test)]
 mod tests {
+    use weir_core::xds::KeyRule;
+
     use crate::cli::key::report;
-    use crate::xds::KeyRule;
 
     /// A fleet as Istio makes it: each node states its own name in its metadata.
     fn fleet(nodes: usize) -> String {
@@ -98,7 +99,7 @@ If it reads some parts of it, list those instead of metadata. Their values:
 
     #[test]
     fn a_fleet_that_shares_or_is_small_is_told_nothing() {
-        let key = ["cluster", "metadata.NAMESPACE"].map(|text| crate::xds::KeyField::parse(text).unwrap());
+        let key = ["cluster", "metadata.NAMESPACE"].map(|text| weir_core::xds::KeyField::parse(text).unwrap());
         let report_of = |rule: &KeyRule, nodes| report(rule, &fleet(nodes)).unwrap();
         assert!(!report_of(&KeyRule::of(key.into()), 30).contains("Most nodes"));
         assert!(!report_of(&KeyRule::default(), 9).contains("Most nodes"));

@@ -5,9 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::Message;
 
-use crate::proto::Any;
-use crate::proto::discovery::Resource;
-use crate::xds::{Type, WRAPPER_TYPE, wire};
+use weir_core::proto::Any;
+use weir_core::proto::discovery::Resource;
+use weir_core::xds::{Type, WRAPPER_TYPE, wire};
 
 /// One resource as it was sent.
 #[derive(Debug, Clone, PartialEq)]

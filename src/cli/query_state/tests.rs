@@ -1,11 +1,11 @@
 use std::time::Duration;
 
 use prost::Message;
+use weir_core::proto::Any;
+use weir_core::proto::discovery::{ResourceName, Status};
+use weir_core::xds::{TypeTable, WRAPPER_TYPE};
 
 use super::*;
-use crate::proto::Any;
-use crate::proto::discovery::{ResourceName, Status};
-use crate::xds::{TypeTable, WRAPPER_TYPE};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";

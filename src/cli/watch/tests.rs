@@ -1,10 +1,11 @@
+use weir_core::proto::discovery::{DeltaDiscoveryResponse, Resource, ResourceError, ResourceName, Status};
+use weir_core::proto::{Any, Response};
+use weir_core::protocol::session::Variant;
+use weir_core::xds::TypeTable;
+
 use super::*;
 use crate::cli::query_state::Question;
-use crate::proto::discovery::{DeltaDiscoveryResponse, Resource, ResourceError, ResourceName, Status};
-use crate::proto::{Any, Response};
-use crate::protocol::session::Variant;
 use crate::transcode::{Strictness, Transcoder};
-use crate::xds::TypeTable;
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";

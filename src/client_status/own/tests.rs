@@ -1,13 +1,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_core::proto::Any;
+use weir_core::proto::discovery::Resource as Wrapper;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::view::{Class, InterestChange, Selector, SessionId, Update, View};
+use weir_core::xds::{BodyStore, Resource, TypeTable};
+
 use super::*;
-use crate::proto::Any;
-use crate::proto::discovery::Resource as Wrapper;
-use crate::protocol::moment::Moment;
-use crate::protocol::view::{Class, InterestChange, Selector, SessionId, Update, View};
 use crate::relay::{AuthorityReport, MissingReport, StreamReport, TypeReport};
-use crate::xds::{BodyStore, Resource, TypeTable};
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 const LISTENER: &str = "envoy.config.listener.v3.Listener";

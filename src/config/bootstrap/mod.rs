@@ -9,17 +9,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use http::Uri;
+use weir_core::protocol::ladder::Rule;
+use weir_core::protocol::upstream::{OnResourceTimeout, ServerQuirks};
+use weir_core::xds::authority_of_template;
 
 use self::target::host_and_port;
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::files::{look_at_cas, look_at_certificates, look_at_key, look_at_pair, look_at_token};
 use super::json::{JsonReader, Object};
 use super::plain_server::{name_in, plain_server, rule};
-use crate::protocol::ladder::Rule;
-use crate::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 use crate::tls::OwnCertificate;
 use crate::upstream::{AdsServer, Lists, SourcePlan, TlsFiles, TlsWords};
-use crate::xds::authority_of_template;
 
 /// What a bootstrap file says, and files that it names and that cannot be used now. These are looked at only if `opens_files`.
 pub(super) struct Bootstrap {

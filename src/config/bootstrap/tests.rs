@@ -1,5 +1,6 @@
+use weir_core::protocol::ladder::FallbackTimers;
+
 use super::*;
-use crate::protocol::ladder::FallbackTimers;
 use crate::upstream::Plan;
 
 const PLAIN: &str = r#""channel_creds": [{"type": "insecure"}]"#;

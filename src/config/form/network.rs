@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use http::Uri;
 use rustls::pki_types::ServerName;
 use serde_json::{Value as Json, json};
+use weir_core::xds::Network;
 
 use super::scalar::{ValueError, or_text, scalar_form, text_like};
 use super::text::{FilePath, text};
 use crate::config::yaml::Scalar;
-use crate::xds::Network;
 
 /// Where clients connect. A port alone means all addresses of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]

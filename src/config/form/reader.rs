@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
+use weir_core::xds::nearest;
 
 use super::homes;
 use crate::config::diagnostic::{Diagnostics, Place};
 use crate::config::yaml::{Entry, Node};
-use crate::xds::nearest;
 
 /// The form of a value.
 pub(in crate::config) trait Form: Sized {

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use serde_json::json;
+use weir_core::xds::KeyField;
 
 use super::scalar::{ValueError, scalar_form, text_like};
 use crate::config::yaml::Scalar;
 use crate::tls::is_trust_domain;
-use crate::xds::KeyField;
 
 /// Text that is not empty.
 #[derive(Debug, Clone, PartialEq, Eq)]

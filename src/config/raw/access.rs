@@ -1,7 +1,8 @@
 //! Types, and who may have what.
 
+use weir_core::xds::Network;
+
 use crate::config::form::{FieldNumber, Located, Name, Needed, NonEmpty, section};
-use crate::xds::Network;
 
 section! {
     /// A type that is not built in, or changes to one that is.

@@ -1,7 +1,8 @@
 //! Clients: how they share, what they are sent, what they report, how they poll.
 
+use weir_core::xds::KeyField;
+
 use crate::config::form::{Count, Interval, Located, NonEmpty, Positive, Size, Wait, section, words};
-use crate::xds::KeyField;
 
 section! {
     /// Which clients share a view.

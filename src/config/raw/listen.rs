@@ -1,10 +1,11 @@
 //! Addresses for clients.
 
+use weir_core::xds::Network;
+
 use crate::config::form::{
     FileMode, FilePath, ListenPlace, Located, Needed, NonEmpty, TrustDomainName, section, words,
 };
 use crate::downstream::Account;
-use crate::xds::Network;
 
 section! {
     /// One address for clients.

@@ -1,7 +1,8 @@
 //! Who may be which client, and what they may have.
 
+use weir_core::xds::{KeyField, Network};
+
 use crate::config::form::{Located, Name, Names, Needed, NonEmpty, OneOrMore, UserNumber, section};
-use crate::xds::{KeyField, Network};
 
 section! {
     /// What clients of some identities may be, and what they may have. The first rule for a client counts; one for whom there is none is refused.

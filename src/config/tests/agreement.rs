@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use weir_core::protocol::wait::{WaitKind, WaitRow};
 
 use super::json_schema::accepts;
 use crate::config::diagnostic::Diagnostics;
 use crate::config::form::{Form, Reader};
 use crate::config::{Config, load, raw, schema, yaml};
-use crate::protocol::wait::{WaitKind, WaitRow};
 use crate::transcode::yaml::parse as yaml_value;
 
 const EXAMPLES: [&str; 6] = [

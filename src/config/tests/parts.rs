@@ -1,7 +1,8 @@
 //! The parts of a configuration, and which keys they are made of.
 
+use weir_core::protocol::upstream::OnResourceTimeout;
+
 use super::*;
-use crate::protocol::upstream::OnResourceTimeout;
 use crate::state::WhenOlder;
 
 const START: &str = "listen: [{address: '127.0.0.1:1'}]\nupstream: {servers: [{uri: 'http://cp:1'}]}\n";
@@ -109,8 +110,8 @@ limits:
     let of_hub = &own.servers[2].quirks;
     assert!(of_hub.signals_completion && of_hub.skips_brakes && of_hub.max_request_bytes == all);
     assert_eq!(of_hub.on_resource_timeout, OnResourceTimeout::Unknown);
-    let lists = |plan: &crate::protocol::sources::Plan| {
-        let of = |(name, list): (&String, &crate::protocol::sources::AuthorityPlan)| {
+    let lists = |plan: &weir_core::protocol::sources::Plan| {
+        let of = |(name, list): (&String, &weir_core::protocol::sources::AuthorityPlan)| {
             (name.clone(), list.servers.clone(), list.rule)
         };
         plan.authorities.iter().map(of).collect::<Vec<_>>()

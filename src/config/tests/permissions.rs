@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use weir_core::xds::{CertificateNames, Peer, Proven};
+
 use crate::config::load::review;
-use crate::xds::{CertificateNames, Peer, Proven};
 
 const START: &str = "listen: [{address: '127.0.0.1:18000'}]\nupstream: {servers: [{uri: 'http://cp:1'}]}\n";
 const KEY: &str = "views: {key: [cluster, tenant]}\n";

@@ -1,6 +1,6 @@
 //! Limits of all sources.
 
-use crate::protocol::upstream::BackoffTimes;
+use weir_core::protocol::upstream::BackoffTimes;
 
 /// Limits that all sources have in common.
 #[derive(Debug, Clone, Copy)]

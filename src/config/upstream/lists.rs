@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use weir_core::protocol::ladder::{FallbackTimers, Rule};
+
 use super::limits::SourceLimits;
 use super::server::{file_source, source};
 use crate::config::checker::{Checker, or};
@@ -13,7 +15,6 @@ use crate::config::files;
 use crate::config::form::{FilePath, Located, Name, Names, Wait};
 use crate::config::plain_server::rule;
 use crate::config::raw::{self, OnMissing};
-use crate::protocol::ladder::{FallbackTimers, Rule};
 use crate::upstream::{Lists, Plan, SourcePlan};
 
 pub(in crate::config) fn check(

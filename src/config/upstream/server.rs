@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
+
 use super::limits::SourceLimits;
 use super::tls;
 use crate::config::bounds::{LONGEST_MESSAGE, within};
@@ -12,8 +15,6 @@ use crate::config::files;
 use crate::config::form::{FilePath, Located, OneOrMore, Pause, Positive, ServerUri, Size};
 use crate::config::plain_server::{CONNECT_TIMEOUT, MAX_STREAMS_PER_CONNECTION, plain_server};
 use crate::config::raw::{self, Server};
-use crate::protocol::session::Variant;
-use crate::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
 use crate::upstream::{AdsServer, FilesOptions, FilesServer, RestServer, SourcePlan};
 
 pub(super) fn source(raw: &Located<Server>, limits: SourceLimits, checker: &mut Checker) -> Option<SourcePlan> {

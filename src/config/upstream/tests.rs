@@ -1,9 +1,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use weir_core::protocol::ladder::{FallbackTimers, Rule};
+use weir_core::protocol::upstream::{BackoffTimes, InitialSet, OnResourceTimeout};
+
 use crate::config::Config;
-use crate::protocol::ladder::{FallbackTimers, Rule};
-use crate::protocol::upstream::{BackoffTimes, InitialSet, OnResourceTimeout};
 use crate::tls::OwnCertificate;
 use crate::upstream::{Keepalive, LifeTimes, Plan, RestServer, SourcePlan};
 

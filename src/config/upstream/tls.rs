@@ -1,5 +1,7 @@
 //! TLS to a server.
 
+use weir_core::xds::NamePattern;
+
 use crate::config::checker::Checker;
 use crate::config::diagnostic::Place;
 use crate::config::files::{look_at_cas, look_at_certificates, look_at_key, look_at_pair, look_at_token};
@@ -8,7 +10,6 @@ use crate::config::plain_server::name_in;
 use crate::config::raw::{Server, Tls};
 use crate::tls::OwnCertificate;
 use crate::upstream::{TenantCredentials, TlsFiles, TlsWords};
-use crate::xds::NamePattern;
 
 pub(super) fn check(raw: Option<&Located<Tls>>, uri: &Located<ServerUri>, checker: &mut Checker) -> Option<TlsFiles> {
     let given = raw.and_then(|raw| raw.server_name.as_ref());

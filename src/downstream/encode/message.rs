@@ -5,10 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_core::protocol::session::{Heartbeat, Reply, Variant};
+use weir_core::protocol::view::NamedError;
+use weir_core::xds::{Name, Resource, SetVersion, Type};
+
 use super::sink::{Length, Sink, Window, field_len, put_bytes, put_length, put_message, put_number, put_text};
-use crate::protocol::session::{Heartbeat, Reply, Variant};
-use crate::protocol::view::NamedError;
-use crate::xds::{Name, Resource, SetVersion, Type};
 
 /// A reply with everything else that its bytes depend on.
 #[derive(Debug)]
@@ -274,8 +275,9 @@ const WRAPPER_URL: &str = "type.googleapis.com/envoy.service.discovery.v3.Resour
 
 #[cfg(test)]
 mod tests {
+    use weir_core::xds::WRAPPER_TYPE;
+
     use super::*;
-    use crate::xds::WRAPPER_TYPE;
 
     #[test]
     fn the_url_of_wrappers_is_that_of_their_type() {

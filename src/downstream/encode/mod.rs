@@ -7,16 +7,16 @@ mod sink;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::{Reply, Variant};
+use weir_core::protocol::view::LeaseProgress;
+use weir_core::xds::{Resource, Type};
 
 pub(super) use self::message::Message;
 use self::message::put_own_fields;
 use self::shared::SharedMessage;
 pub(super) use self::shared::{PIECE, SharedMessages};
 use self::sink::{Length, Sink};
-use crate::protocol::moment::Moment;
-use crate::protocol::session::{Reply, Variant};
-use crate::protocol::view::LeaseProgress;
-use crate::xds::{Resource, Type};
 
 /// A gRPC message that is being sent to one client.
 #[derive(Debug)]
@@ -114,13 +114,13 @@ mod tests {
 
     use proptest::prelude::*;
     use prost::Message as _;
+    use weir_core::proto::{Any, discovery};
+    use weir_core::protocol::session::Heartbeat;
+    use weir_core::protocol::set_mark::SetMark;
+    use weir_core::protocol::view::{Leases, NamedError, Revision, View};
+    use weir_core::xds::{BodyStore, ContentHash, Name, SetVersion, TypeTable, WRAPPER_TYPE};
 
     use super::*;
-    use crate::proto::{Any, discovery};
-    use crate::protocol::session::Heartbeat;
-    use crate::protocol::set_mark::SetMark;
-    use crate::protocol::view::{Leases, NamedError, Revision, View};
-    use crate::xds::{BodyStore, ContentHash, Name, SetVersion, TypeTable, WRAPPER_TYPE};
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
+use weir_core::protocol::session::{Reply, Variant};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::message::{Message, Place, is_for_all};
-use crate::protocol::session::{Reply, Variant};
 
 /// The messages that are being sent to clients.
 #[derive(Debug)]

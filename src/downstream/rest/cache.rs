@@ -9,11 +9,11 @@ use http::StatusCode;
 use moka::future::Cache;
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use weir_core::protocol::session::{Reply, Variant};
 
 use super::budget::Budget;
 use super::rejection::Rejection;
 use crate::downstream::encode::Message;
-use crate::protocol::session::{Reply, Variant};
 use crate::transcode::{Descriptors, TranscodeError, UnknownAny};
 
 /// What distinguishes responses. The version covers the resources and the requested names.
@@ -180,10 +180,11 @@ const PER_ENTRY: usize = 128;
 
 #[cfg(test)]
 mod tests {
+    use weir_core::protocol::view::NamedError;
+    use weir_core::xds::TypeTable;
+
     use super::*;
-    use crate::protocol::view::NamedError;
     use crate::transcode::Transcoder;
-    use crate::xds::TypeTable;
 
     #[tokio::test]
     async fn what_was_made_for_all_is_shared_and_the_errors_of_one_client_are_its_own() {

@@ -23,6 +23,10 @@ use hyper::body::Incoming;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
+use weir_core::proto;
+use weir_core::proto::discovery::DiscoveryRequest;
+use weir_core::protocol::session::{Fetched, Reply, Variant};
+use weir_core::xds::{Peer, RestPath};
 use xxhash_rust::xxh3::Xxh3;
 
 use self::budget::Budget;
@@ -30,13 +34,9 @@ use self::cache::{CacheKey, ResponseCache};
 use self::rejection::Rejection;
 use super::drain::Drain;
 use super::incomplete::Inbound;
-use crate::proto;
-use crate::proto::discovery::DiscoveryRequest;
-use crate::protocol::session::{Fetched, Reply, Variant};
 use crate::relay::traces::{POLL, SpanIds, SpanRecord, SpanTime};
 use crate::relay::{ClientInfo, SessionGuard, ViewQuota, Views, fetch_reply, open_session, session_changed};
 use crate::transcode::Descriptors;
-use crate::xds::{Peer, RestPath};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RestOptions {

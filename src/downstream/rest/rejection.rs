@@ -1,11 +1,11 @@
 //! The HTTP status of a poll that gets no resources (REST-9).
 
 use http::StatusCode;
+use weir_core::protocol::session::{BadRequest, CloseReason};
+use weir_core::xds::Denied;
 
 use crate::downstream::slot::Status;
-use crate::protocol::session::{BadRequest, CloseReason};
 use crate::relay::AdmissionError;
-use crate::xds::Denied;
 
 /// A status with a text for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]

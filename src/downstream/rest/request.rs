@@ -9,13 +9,13 @@ use http::{HeaderMap, Method, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use prost::Message;
+use weir_core::proto::discovery::DiscoveryRequest;
+use weir_core::xds::RestPath;
 
 use super::rejection::Rejection;
 use crate::downstream::incomplete::Inbound;
 use crate::downstream::slot::Status;
-use crate::proto::discovery::DiscoveryRequest;
 use crate::transcode::{Strictness, Transcoder};
-use crate::xds::RestPath;
 
 /// Checks the head of a request. If it is rejected, the body is not read.
 pub(super) fn check_head(head: &Parts, v2: bool, limit: usize) -> Result<RestPath, Rejection> {

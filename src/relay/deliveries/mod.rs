@@ -11,12 +11,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::{Answered, Lag};
+use weir_core::xds::{Type, TypeTable};
+
 pub(crate) use self::histogram::{Histogram, HistogramCounts, Writers};
 use self::waits::Waits;
 use super::clock::Clock;
-use crate::protocol::moment::Moment;
-use crate::protocol::session::{Answered, Lag};
-use crate::xds::{Type, TypeTable};
 
 #[derive(Debug)]
 pub(crate) struct Deliveries {

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use weir_core::protocol::moment::Moment;
+
 use super::histogram::Writers;
-use crate::protocol::moment::Moment;
 
 /// Waits that began and did not end yet: all of them, and those that began in each of the last seconds. One shard of several: a wait may
 /// begin in one and end in another, so that only the sum over all is a number of waits.

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_core::protocol::sources::{LadderSummary, Sources};
+use weir_core::protocol::view::View;
+use weir_core::xds::{Type, TypeTable};
+
 use super::Inspection;
-use crate::protocol::sources::{LadderSummary, Sources};
-use crate::protocol::view::View;
 use crate::relay::report::{LadderMetrics, RemovalMetrics, TypeSize, ViewMetrics};
-use crate::xds::{Type, TypeTable};
 
 /// Returns what is measured of a view.
 pub(in crate::relay) fn metrics(of: &Inspection<'_>) -> ViewMetrics {
@@ -65,13 +66,14 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use weir_core::proto::{Any, discovery};
+    use weir_core::protocol::moment::Moment;
+    use weir_core::protocol::view::ViewOptions;
+    use weir_core::protocol::view::{BrakeRules, Class, Evidence, InterestChange, Retain, Selector, SessionId, Update};
+    use weir_core::protocol::visits::take_visits;
+    use weir_core::xds::{BodyStore, Resource};
+
     use super::*;
-    use crate::proto::{Any, discovery};
-    use crate::protocol::moment::Moment;
-    use crate::protocol::view::ViewOptions;
-    use crate::protocol::view::{BrakeRules, Class, Evidence, InterestChange, Retain, Selector, SessionId, Update};
-    use crate::protocol::visits::take_visits;
-    use crate::xds::{BodyStore, Resource};
 
     const CLUSTERS: &str = "envoy.config.cluster.v3.Cluster";
     const LISTENERS: &str = "envoy.config.listener.v3.Listener";

@@ -6,6 +6,12 @@ mod report;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::sources::Sources;
+use weir_core::protocol::view::{BrakeReport, Selector, View};
+use weir_core::protocol::wait::{Wait, WaitList};
+use weir_core::xds::{Name, Type, TypeTable, WILDCARD};
+
 pub(super) use self::metrics::metrics;
 pub(super) use self::report::{explain, report};
 use super::links::Links;
@@ -13,11 +19,6 @@ use super::metric_labels::MetricLabel;
 use super::published::FromDisk;
 use super::report::{DanglingClusters, OrderMetrics, SetBrakeReport, ViewSessions, ViewSnapshot, ViewWaits};
 use super::subscriber::Subscribers;
-use crate::protocol::moment::Moment;
-use crate::protocol::sources::Sources;
-use crate::protocol::view::{BrakeReport, Selector, View};
-use crate::protocol::wait::{Wait, WaitList};
-use crate::xds::{Name, Type, TypeTable, WILDCARD};
 
 /// What is known of a view from its start.
 pub(super) struct ViewFacts {

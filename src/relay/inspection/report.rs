@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_core::protocol::sources::StreamId;
+use weir_core::protocol::upstream::{Stream, TypeSummary};
+use weir_core::protocol::view::{Completeness, Selector, View};
+use weir_core::xds::{Authority, Name, Type, WILDCARD};
+
 use super::{Inspection, waits_of};
-use crate::protocol::sources::StreamId;
-use crate::protocol::upstream::{Stream, TypeSummary};
-use crate::protocol::view::{Completeness, Selector, View};
 use crate::relay::links::LinkFacts;
 use crate::relay::report::{
     AuthorityReport, FromDiskReport, LadderBook, MissingReport, RejectedReport, ServerBook, StreamReport, TypeReport,
     ViewBook, ViewReport,
 };
-use crate::xds::{Authority, Name, Type, WILDCARD};
 
 fn completeness_name(completeness: Completeness) -> &'static str {
     match completeness {

@@ -11,15 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use prost::Message;
 use tokio::sync::{Notify, mpsc};
+use weir_core::proto::loads::LoadStatsRequest;
+use weir_core::protocol::loads::LoadLimits;
+use weir_core::protocol::upstream::BackoffTimes;
+use weir_core::xds::{Peer, SharingKey, wire};
 
 use self::pool::{Member, Pool};
 use super::admission::AdmissionError;
 use super::clock::Clock;
 use super::views::Views;
-use crate::proto::loads::LoadStatsRequest;
-use crate::protocol::loads::LoadLimits;
-use crate::protocol::upstream::BackoffTimes;
-use crate::xds::{Peer, SharingKey, wire};
 
 /// What happens to the reports of clients (LRS-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

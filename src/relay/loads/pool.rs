@@ -6,17 +6,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::Message;
 use tokio::sync::{Notify, mpsc, watch};
+use weir_core::proto::code;
+use weir_core::proto::loads::LoadStatsRequest;
+use weir_core::proto::node::Node;
+use weir_core::protocol::loads::{Aggregate, LoadLimits, Order, Reporter};
+use weir_core::protocol::session::Identity;
+use weir_core::protocol::upstream::Backoff;
+use weir_core::xds::{Peer, SharingKey};
 
 use super::{Kept, LoadConnector, LoadEnd, LoadLink, Pools};
-use crate::proto::code;
-use crate::proto::loads::LoadStatsRequest;
-use crate::proto::node::Node;
-use crate::protocol::loads::{Aggregate, LoadLimits, Order, Reporter};
-use crate::protocol::session::Identity;
-use crate::protocol::upstream::Backoff;
 use crate::relay::admission::AdmissionError;
 use crate::relay::{Clock, Views};
-use crate::xds::{Peer, SharingKey};
 
 pub(super) struct Pool {
     pub(crate) key: SharingKey,

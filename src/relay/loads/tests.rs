@@ -2,8 +2,9 @@ use std::net::Ipv4Addr;
 use std::task::Poll;
 use std::time::Duration;
 
+use weir_core::proto::node::Node;
+
 use super::*;
-use crate::proto::node::Node;
 
 /// A server whose stream ends some time after the last report, when the test says so.
 #[derive(Default)]

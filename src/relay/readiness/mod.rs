@@ -22,12 +22,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 use tokio::time::Instant;
+use weir_core::protocol::ladder::LadderState;
+use weir_core::protocol::sources::LadderSummary;
+use weir_core::xds::Authority;
 
 use self::state::ReadinessState;
 use self::state::{Report, Reports};
-use crate::protocol::ladder::LadderState;
-use crate::protocol::sources::LadderSummary;
-use crate::xds::Authority;
 
 /// One for the process, shared by its views and the probes.
 #[derive(Debug, Default)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use weir_core::xds::Authority;
 
 use super::{LadderPlace, NotReady};
-use crate::xds::Authority;
 
 /// How long a ladder may wait for its first response before the relay is not ready.
 const FIRST_RESPONSE: Duration = Duration::from_secs(2);

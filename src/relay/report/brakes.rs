@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::protocol::moment::Moment;
-use crate::protocol::view::{NotReleased, View};
-use crate::xds::Type;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::view::{NotReleased, View};
+use weir_core::xds::Type;
 
 /// All that is held.
 #[derive(Debug, Default, Serialize)]

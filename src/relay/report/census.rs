@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Add;
 
 use serde::Serialize;
+use weir_core::protocol::moment::Moment;
+use weir_core::xds::Type;
 
 use super::SyncState;
-use crate::protocol::moment::Moment;
-use crate::xds::Type;
 
 #[derive(Debug)]
 pub(crate) struct Census {
@@ -147,8 +147,9 @@ pub(crate) const LAGS: [f64; 4] = [0.1, 1.0, 10.0, 60.0];
 mod tests {
     use std::time::Duration;
 
+    use weir_core::xds::{TypeTable, type_by_word};
+
     use super::*;
-    use crate::xds::{TypeTable, type_by_word};
 
     #[test]
     fn clients_are_counted_by_view_type_and_lag_and_the_slowest_are_kept() {

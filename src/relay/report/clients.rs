@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::protocol::moment::Moment;
-use crate::protocol::session::{Holdings, Names};
-use crate::protocol::view::Snapshot;
-use crate::xds::Type;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::{Holdings, Names};
+use weir_core::protocol::view::Snapshot;
+use weir_core::xds::Type;
 
 /// One session in a report.
 #[derive(Debug, Serialize)]
@@ -215,8 +215,9 @@ pub(crate) trait HoldingsSource: Send + Sync {
 
 #[cfg(test)]
 mod tests {
+    use weir_core::xds::{TypeTable, type_by_word};
+
     use super::*;
-    use crate::xds::{TypeTable, type_by_word};
 
     fn of_type(kind: &Type, state: SyncState, behind_seconds: Option<f64>) -> ClientTypeReport {
         ClientTypeReport {

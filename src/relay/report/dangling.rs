@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::protocol::view::Snapshot;
-use crate::xds::Name;
+use weir_core::protocol::view::Snapshot;
+use weir_core::xds::Name;
 
 /// A cluster that does not exist in a view.
 #[derive(Debug, Serialize)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::protocol::moment::Moment;
-use crate::protocol::view::{AbsenceEvidence, Class, Entry, Presence, Snapshot};
-use crate::xds::{Name, Type};
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::view::{AbsenceEvidence, Class, Entry, Presence, Snapshot};
+use weir_core::xds::{Name, Type};
 
 /// The state of one name in one view, in the wildcard set or subscribed by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

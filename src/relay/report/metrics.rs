@@ -5,8 +5,8 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::protocol::ladder::Switches;
-use crate::protocol::view::Forgotten;
+use weir_core::protocol::ladder::Switches;
+use weir_core::protocol::view::Forgotten;
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct ViewMetrics {

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::Serialize;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::Answers;
+use weir_core::xds::truncate;
+use weir_core::xds::{Name, Type, VersionText};
 
 use super::clients::HoldingsSource;
-use crate::protocol::moment::Moment;
-use crate::protocol::session::Answers;
-use crate::xds::truncate;
-use crate::xds::{Name, Type, VersionText};
 
 /// A session whose answers can be counted. This takes the session's lock, and no other.
 pub(crate) trait AnswersSource: HoldingsSource {

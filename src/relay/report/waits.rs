@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::protocol::view::Selector;
-use crate::protocol::wait::{Wait, WaitKind, WaitList, WaitSubject, WaitSum};
-use crate::xds::WILDCARD;
+use weir_core::protocol::view::Selector;
+use weir_core::protocol::wait::{Wait, WaitKind, WaitList, WaitSubject, WaitSum};
+use weir_core::xds::WILDCARD;
 
 /// What waits in one view, without its sessions.
 #[derive(Debug)]

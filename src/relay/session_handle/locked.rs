@@ -2,7 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use crate::protocol::session::Session;
+use weir_core::protocol::session::Session;
+
 use crate::relay::subscriber::Notice;
 
 /// Whoever has the lock has read the inbox: so a session never works on less than its view has told it.

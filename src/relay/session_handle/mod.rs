@@ -14,6 +14,11 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
+use weir_core::proto::Request;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::{Ack, CloseReason, Estimate, Fetched, NackChange, Session, Step};
+use weir_core::protocol::view::{LeaseAccess as _, Snapshot};
+use weir_core::xds::HeldVersions;
 
 use self::locked::LockedSession;
 pub(crate) use self::transit::Obstruction;
@@ -30,11 +35,6 @@ use super::published::Published;
 use super::subscriber::Notice;
 use super::traces::{OpenChange, SessionTraces};
 use crate::log_pace::LogPace;
-use crate::proto::Request;
-use crate::protocol::moment::Moment;
-use crate::protocol::session::{Ack, CloseReason, Estimate, Fetched, NackChange, Session, Step};
-use crate::protocol::view::{LeaseAccess as _, Snapshot};
-use crate::xds::HeldVersions;
 
 pub(crate) struct SessionHandle {
     client: ClientFacts,

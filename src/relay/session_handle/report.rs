@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::{Differences, Known, Summary, similar_to};
+use weir_core::protocol::view::Class;
+use weir_core::protocol::wait::WaitList;
+use weir_core::xds::{Name, Type};
+
 use super::SessionHandle;
 use super::transit::Obstruction;
-use crate::protocol::moment::Moment;
-use crate::protocol::session::{Differences, Known, Summary, similar_to};
-use crate::protocol::view::Class;
-use crate::protocol::wait::WaitList;
 use crate::relay::report::{
     AnswersSource, Census, ClientHoldings, ClientReport, ClientTypeReport, DifferenceReport, HoldingsSource,
     NackCounts, SessionBook, SyncState, TypeDifference, TypeGlance, WaitReport,
 };
-use crate::xds::{Name, Type};
 
 /// Returns what `/clients` shows of a client.
 pub(in crate::relay) fn report(handle: &SessionHandle) -> ClientReport {

@@ -3,16 +3,16 @@ use std::sync::atomic::AtomicUsize;
 use std::task::{Wake, Waker};
 
 use futures_util::FutureExt;
+use weir_core::proto::Any;
+use weir_core::proto::discovery::{self, DeltaDiscoveryRequest};
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::{Client, Step, Variant};
+use weir_core::protocol::view::{Claim, Claimed, Class, InterestChange, Selector, SessionId, Update, View};
+use weir_core::xds::{BodyStore, Peer, Resource, TypeTable};
 
 use super::*;
-use crate::proto::Any;
-use crate::proto::discovery::{self, DeltaDiscoveryRequest};
-use crate::protocol::moment::Moment;
-use crate::protocol::session::{Client, Step, Variant};
-use crate::protocol::view::{Claim, Claimed, Class, InterestChange, Selector, SessionId, Update, View};
 use crate::relay::member::Member;
 use crate::relay::view_usage::Stay;
-use crate::xds::{BodyStore, Peer, Resource, TypeTable};
 
 const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::protocol::moment::Moment;
+use weir_core::protocol::moment::Moment;
 
 /// The way of replies to the client, as of the last poll.
 #[derive(Debug, Default)]

@@ -6,9 +6,9 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
+use weir_core::protocol::session::{Fetched, Step};
 
 use super::SessionHandle;
-use crate::protocol::session::{Fetched, Step};
 
 /// Returns one reply to the request once everything in it is known, and at the latest when `timeout` is over.
 pub(crate) async fn fetch_reply(handle: &SessionHandle, timeout: Duration) -> Fetched {

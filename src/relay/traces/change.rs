@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use weir_core::protocol::view::Revision;
+use weir_core::xds::Type;
+
 use super::span::{CHANGE, SpanIds, SpanRecord, SpanTime};
-use crate::protocol::view::Revision;
 use crate::relay::deliveries::this_thread;
-use crate::xds::Type;
 
 /// What is known of a change when it is published.
 #[derive(Debug)]
@@ -184,8 +185,9 @@ pub(super) const MAX_OPEN: usize = 256;
 
 #[cfg(test)]
 mod tests {
+    use weir_core::xds::TypeTable;
+
     use super::*;
-    use crate::xds::TypeTable;
 
     #[test]
     fn a_span_ends_with_the_last_answer_and_not_with_the_last_reply() {

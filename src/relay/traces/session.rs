@@ -5,12 +5,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use weir_core::protocol::view::Revision;
+use weir_core::xds::Type;
+
 use super::change::{OpenChange, Outcome};
 use super::span::{STREAM, SpanIds, SpanRecord, SpanTime};
 use super::tracer::Traces;
-use crate::protocol::view::Revision;
 use crate::relay::clients::ClientFacts;
-use crate::xds::Type;
 
 #[derive(Debug, Default)]
 pub(crate) struct SessionTraces {

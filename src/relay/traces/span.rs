@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::xds::truncate;
+use weir_core::xds::truncate;
 
 /// A sort of span, with the attributes that each span of it has.
 #[derive(Debug)]

@@ -145,12 +145,13 @@ impl SpanCounts {
 mod tests {
     use std::sync::{LazyLock, Mutex};
 
+    use weir_core::protocol::view::Revision;
+    use weir_core::xds::{Type, TypeTable};
+
     use super::*;
-    use crate::protocol::view::Revision;
     use crate::relay::traces::change::{ChangeFacts, MAX_OPEN};
     use crate::relay::traces::session::SessionTraces;
     use crate::relay::traces::span::{SpanTime, SpanValue};
-    use crate::xds::{Type, TypeTable};
 
     #[derive(Debug, Default)]
     struct Kept {

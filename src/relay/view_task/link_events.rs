@@ -1,12 +1,12 @@
 //! What an event of an upstream stream means to the view.
 
 use tokio::time::Instant;
+use weir_core::protocol::sources::{Sources, StreamId, UpdateBatch};
+use weir_core::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage, Stream};
+use weir_core::protocol::view::View;
 
 use super::reports::ViewReporter;
 use super::traces::TracedChanges;
-use crate::protocol::sources::{Sources, StreamId, UpdateBatch};
-use crate::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage, Stream};
-use crate::protocol::view::View;
 use crate::relay::link::{LinkEvent, LinkReport};
 use crate::relay::links::Links;
 use crate::relay::response_reader::Turn;

@@ -11,6 +11,10 @@ use std::sync::atomic::AtomicUsize;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use weir_core::protocol::moment::{Moment, earliest};
+use weir_core::protocol::sources::{Sources, UpdateBatch};
+use weir_core::protocol::view::View;
+use weir_core::xds::{Authority, SharingKey};
 
 use self::link_events::{Arrival, Upstream};
 use self::reports::ViewReporter;
@@ -24,10 +28,6 @@ use super::reachability::ViewReachability;
 use super::shared::Shared;
 use super::subscriber::Subscribers;
 use super::view_usage::ViewUsage;
-use crate::protocol::moment::{Moment, earliest};
-use crate::protocol::sources::{Sources, UpdateBatch};
-use crate::protocol::view::View;
-use crate::xds::{Authority, SharingKey};
 
 pub(super) struct ViewTask {
     shared: Arc<Shared>,

@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use weir_core::protocol::ladder::LadderState;
+use weir_core::protocol::sources::Sources;
+use weir_core::protocol::upstream::Stream;
+use weir_core::protocol::view::{Update, View};
+use weir_core::xds::{Authority, Name};
+
 use crate::limit::Limit;
 use crate::log_pace::LogPace;
-use crate::protocol::ladder::LadderState;
-use crate::protocol::sources::Sources;
-use crate::protocol::upstream::Stream;
-use crate::protocol::view::{Update, View};
 use crate::relay::brakes::ViewBrakes;
 use crate::relay::links::Links;
 use crate::relay::readiness::ViewReadiness;
 use crate::relay::report::OrderMetrics;
 use crate::relay::server_log::LadderChange;
 use crate::relay::shared::Shared;
-use crate::xds::{Authority, Name};
 
 pub(super) struct ViewReporter {
     view_id: Arc<str>,

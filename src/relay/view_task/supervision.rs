@@ -4,8 +4,9 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 
-use crate::protocol::faults::{Fault, Faults};
-use crate::protocol::view::{InterestChange, Selector};
+use weir_core::protocol::faults::{Fault, Faults};
+use weir_core::protocol::view::{InterestChange, Selector};
+
 use crate::relay::incidents::Incidents;
 
 /// Runs a view task until the last command sender is dropped, or the task panics. Shared state stays consistent after a panic: each of its

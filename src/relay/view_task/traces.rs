@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::time::Instant;
+use weir_core::protocol::upstream::{ReceivedResponse, ResponseSummary};
+use weir_core::protocol::view::{NameChanged, Notifications, Revision, SessionId, View};
+use weir_core::xds::Type;
+use weir_core::xds::truncate;
 
-use crate::protocol::upstream::{ReceivedResponse, ResponseSummary};
-use crate::protocol::view::{NameChanged, Notifications, Revision, SessionId, View};
 use crate::relay::counters::ProcessCounters;
 use crate::relay::links::Links;
 use crate::relay::subscriber::Subscribers;
 use crate::relay::traces::{ChangeFacts, OpenChange, SpanIds, SpanTime, Tracer};
-use crate::xds::Type;
-use crate::xds::truncate;
 
 pub(super) struct TracedChanges {
     counters: Arc<ProcessCounters>,
@@ -120,8 +120,9 @@ const VERSION_BYTES: usize = 256;
 
 #[cfg(test)]
 mod tests {
+    use weir_core::xds::TypeTable;
+
     use super::*;
-    use crate::xds::TypeTable;
 
     #[test]
     fn a_name_belongs_to_the_change_whose_revisions_its_own_is_among() {

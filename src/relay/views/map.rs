@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use weir_core::proto::Request;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::Client;
+use weir_core::xds::{KeyRule, SharingKey, Type};
 
 use super::quotas::{MadeViews, ViewLimits, ViewQuota};
 use super::saved::{ViewToSave, WaitingView, WaitingViews};
 use super::split::{FieldValues, Split, SplitWatch, ViewValues, view_values};
 use super::successor::InheritedView;
-use crate::proto::Request;
-use crate::protocol::moment::Moment;
-use crate::protocol::session::Client;
 use crate::relay::admission::AdmissionError;
 use crate::relay::command::Command;
 use crate::relay::inspection::ViewFacts;
@@ -24,7 +25,6 @@ use crate::relay::published::{FromDisk, Published};
 use crate::relay::shared::Shared;
 use crate::relay::view_task::{ViewChannels, ViewTask};
 use crate::relay::view_usage::{Stay, ViewUsage};
-use crate::xds::{KeyRule, SharingKey, Type};
 
 /// A view with the types that are worth a log line.
 pub(in crate::relay) type ViewNews = (mpsc::Sender<Command>, Vec<(Type, NackNews)>);

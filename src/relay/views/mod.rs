@@ -13,6 +13,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use weir_core::proto::Request;
+use weir_core::protocol::session::{Authorities, Client, Identity, Session, Variant};
+use weir_core::protocol::view::{Class, ResourceTable, Snapshot};
+use weir_core::xds::{Name, Peer, SharingKey, StatedVersionsStore, TypeTable};
 
 pub(super) use self::map::ViewNews;
 use self::map::{Entrance, ViewHandle, ViewMap};
@@ -34,10 +38,6 @@ use super::readiness::Readiness;
 use super::report::ViewMetrics;
 use super::session_handle::SessionHandle;
 use super::shared::{Shared, ViewsOptions};
-use crate::proto::Request;
-use crate::protocol::session::{Authorities, Client, Identity, Session, Variant};
-use crate::protocol::view::{Class, ResourceTable, Snapshot};
-use crate::xds::{Name, Peer, SharingKey, StatedVersionsStore, TypeTable};
 
 pub(crate) struct Views {
     shared: Arc<Shared>,

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
+use weir_core::proto::Request;
+use weir_core::protocol::session::{Client, Identity, Variant};
+use weir_core::xds::Peer;
+
 use super::map::Entrance;
 use super::{ViewQuota, Views};
-use crate::proto::Request;
-use crate::protocol::session::{Client, Identity, Variant};
 use crate::relay::admission::AdmissionError;
 use crate::relay::clients::ClientFacts;
 use crate::relay::command::Command;
 use crate::relay::member::Member;
 use crate::relay::session_handle::{SessionHandle, SessionPlace};
 use crate::relay::shared::Shared;
-use crate::xds::Peer;
 
 /// A client that opens a stream, and the kind of stream.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::xds::SharingKey;
+use weir_core::xds::SharingKey;
 
 /// How many views there may be.
 #[derive(Debug, Clone, Copy)]
@@ -124,10 +124,10 @@ impl Drop for IdentityQuota {
 #[cfg(test)]
 mod tests {
     use prost::Message;
+    use weir_core::proto::node::Node;
+    use weir_core::xds::KeyRule;
 
     use super::*;
-    use crate::proto::node::Node;
-    use crate::xds::KeyRule;
 
     #[test]
     fn connections_of_one_identity_share_its_quota_and_the_last_one_takes_it_along() {

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::view::{BrakeState, Class, SavedSet, Snapshot, View};
+use weir_core::xds::{Authority, SharingKey};
 
-use crate::protocol::moment::Moment;
-use crate::protocol::view::{BrakeState, Class, SavedSet, Snapshot, View};
 use crate::relay::published::{FromDisk, NotedBrakes};
-use crate::xds::{Authority, SharingKey};
 
 /// What an earlier process had of a view.
 pub(crate) struct SavedView {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::xds::KeyRule;
+use weir_core::xds::KeyRule;
 
 /// Pure books: a view is added when it is created, and taken out when it is removed. Texts are kept as hashes.
 #[derive(Debug, Default)]

@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::view::{BrakeState, Class, Origin, SavedResource, SavedSet, Snapshot};
+use weir_core::xds::{Authority, Name, SharingKey};
 
 use super::saved::{WaitingView, authorities_of, noted_brakes};
-use crate::protocol::moment::Moment;
-use crate::protocol::view::{BrakeState, Class, Origin, SavedResource, SavedSet, Snapshot};
 use crate::relay::published::{FromDisk, NotedBrakes, Published};
 use crate::relay::shared::Shared;
-use crate::xds::{Authority, Name, SharingKey};
 
 /// What an earlier view leaves to the one that follows it.
 pub(super) struct InheritedView {

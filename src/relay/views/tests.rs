@@ -9,17 +9,17 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use prost::Message;
+use weir_core::proto::discovery::DeltaDiscoveryRequest;
+use weir_core::proto::node::Node;
+use weir_core::protocol::options::ProtocolOptions;
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::sources::Plan;
+use weir_core::protocol::upstream::ServerQuirks;
+use weir_core::xds::{Access, KeyRule};
 
 use super::split::Split;
 use super::*;
-use crate::proto::discovery::DeltaDiscoveryRequest;
-use crate::proto::node::Node;
-use crate::protocol::options::ProtocolOptions;
-use crate::protocol::session::Variant;
-use crate::protocol::sources::Plan;
-use crate::protocol::upstream::ServerQuirks;
 use crate::relay::questions;
-use crate::xds::{Access, KeyRule};
 
 pub(in crate::relay) fn views() -> Views {
     views_of(1, 0)
@@ -54,7 +54,7 @@ fn options() -> ViewsOptions {
         max_in_metrics: 1,
         table: TypeTable::new(),
         access: Access::default(),
-        permissions: crate::xds::Permissions::default(),
+        permissions: weir_core::xds::Permissions::default(),
         protocol: ProtocolOptions::default(),
         stated_versions_bytes: 1 << 20,
         plan: Plan::single(Variant::Delta, ServerQuirks::default()),

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::protocol::moment::Moment;
-use crate::protocol::view::{Retain, Update};
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::view::{Retain, Update};
 
 use super::super::file;
 use super::super::load::Stored;
@@ -34,7 +34,7 @@ fn a_hundred_thousand_resources() {
         for name in names.iter().step_by(RESOURCES / 50) {
             let resource = world.large(&kind, name, BYTES, round);
             let view = &mut world.views[0].1;
-            let class = crate::protocol::view::Class::Wildcard;
+            let class = weir_core::protocol::view::Class::Wildcard;
             view.apply(
                 vec![Update::Upsert { kind: kind.clone(), class, key: (**name).into(), resource }],
                 Moment::START,

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use redb::Database;
 use tokio::time::Instant;
+use weir_core::protocol::view::{BrakeState, Class, HeldRemoval, SavedSet, SetState};
 
 use super::world::{World, shown};
 use super::*;
-use crate::protocol::view::{BrakeState, Class, HeldRemoval, SavedSet, SetState};
 use crate::relay::{NotedBrakes, SavedView, Views, views_to_all};
 use crate::state::brakes::{records_of, state_of};
 use crate::state::load::{id_of, written};

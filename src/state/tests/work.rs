@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::view::{BrakeState, Class, SavedResource, SavedSet};
+use weir_core::xds::SharingKey;
+
 use super::world::{CDS, SECRETS, SERVER, Shown, World, shown};
 use super::*;
-use crate::protocol::moment::Moment;
-use crate::protocol::view::{BrakeState, Class, SavedResource, SavedSet};
 use crate::relay::{SavedView, Views, views_to_all};
 use crate::state::writer::Work;
 use crate::state::{StateOptions, WhenOlder};
-use crate::xds::SharingKey;
 
 /// The work of one process on a file, without its thread.
 struct Process {
@@ -89,7 +90,7 @@ impl Process {
 fn by_cluster(shown: &Shown) -> BTreeMap<String, Vec<String>> {
     let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (node, _, _, name) in shown.keys() {
-        let node: crate::proto::node::Node = prost::Message::decode(node.clone()).unwrap();
+        let node: weir_core::proto::node::Node = prost::Message::decode(node.clone()).unwrap();
         names.entry(node.cluster).or_default().push(name.clone());
     }
     names
@@ -100,8 +101,8 @@ fn of(views: &[(&str, &[&str])]) -> BTreeMap<String, Vec<String>> {
 }
 
 fn key_of(cluster: &str) -> SharingKey {
-    let node = crate::proto::node::Node { cluster: cluster.into(), ..Default::default() };
-    crate::xds::KeyRule::default().key(&prost::Message::encode_to_vec(&node)).unwrap()
+    let node = weir_core::proto::node::Node { cluster: cluster.into(), ..Default::default() };
+    weir_core::xds::KeyRule::default().key(&prost::Message::encode_to_vec(&node)).unwrap()
 }
 
 /// Gives some views a view with these clusters and a secret, as if they had it from a file or an earlier configuration.

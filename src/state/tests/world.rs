@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use redb::Database;
+use weir_core::proto::{Any, discovery};
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::view::ViewOptions;
+use weir_core::protocol::view::{
+    Class, Completeness, Evidence, InterestChange, Origin, Retain, SavedSet, Selector, SessionId, Update, View,
+};
+use weir_core::xds::{BodyStore, KeyRule, Name, Resource, Type, TypeTable};
 
 use super::super::file::FileFault;
 use super::super::load::Stored;
 use super::super::records::ViewRecord;
 use super::super::save::{Contents, Current, Form, Saved, ViewId};
 use super::super::sealing::SealingKey;
-use crate::proto::{Any, discovery};
-use crate::protocol::moment::Moment;
-use crate::protocol::view::ViewOptions;
-use crate::protocol::view::{
-    Class, Completeness, Evidence, InterestChange, Origin, Retain, SavedSet, Selector, SessionId, Update, View,
-};
 use crate::relay::NotedBrakes;
-use crate::xds::{BodyStore, KeyRule, Name, Resource, Type, TypeTable};
 
 pub(super) const SERVER: &str = "http://server";
 pub(super) const CDS: &str = "envoy.config.cluster.v3.Cluster";
@@ -59,7 +59,7 @@ impl World {
     }
 
     pub(super) fn add_view(&mut self, number: usize) {
-        let node = crate::proto::node::Node { cluster: format!("cluster {number}"), ..Default::default() };
+        let node = weir_core::proto::node::Node { cluster: format!("cluster {number}"), ..Default::default() };
         let key = KeyRule::default().key(&prost::Message::encode_to_vec(&node)).unwrap();
         let options = ViewOptions { history_bytes: 1300, ..ViewOptions::default() };
         let mut view = View::new(self.table.clone(), Arc::new(options));

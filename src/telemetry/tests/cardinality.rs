@@ -4,18 +4,18 @@ use std::net::Ipv4Addr;
 
 use prost::Message;
 use tokio::task::JoinHandle;
+use weir_core::proto::Request;
+use weir_core::proto::discovery::DeltaDiscoveryRequest;
+use weir_core::proto::node::Node;
+use weir_core::protocol::options::ProtocolOptions;
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::sources::Plan;
+use weir_core::protocol::upstream::ServerQuirks;
+use weir_core::xds::type_by_word;
+use weir_core::xds::{Access, KeyRule, Peer, Permissions};
 
 use super::*;
-use crate::proto::Request;
-use crate::proto::discovery::DeltaDiscoveryRequest;
-use crate::proto::node::Node;
-use crate::protocol::options::ProtocolOptions;
-use crate::protocol::session::Variant;
-use crate::protocol::sources::Plan;
-use crate::protocol::upstream::ServerQuirks;
 use crate::relay::{ClientInfo, Connector, Link, ViewsOptions, open_session, questions};
-use crate::xds::type_by_word;
-use crate::xds::{Access, KeyRule, Peer, Permissions};
 
 const NODES: u64 = 5_000;
 const VIEWS: u64 = 500;

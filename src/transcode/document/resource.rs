@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::proto::{Any, discovery};
+use weir_core::proto::{Any, discovery};
 
 /// The format of a resource file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,6 +16,9 @@ use tonic::client::Grpc;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::upstream::{Backoff, BackoffTimes, Conclusion, Ending, VariantChoice};
+use weir_core::xds::NamePattern;
 
 use self::shared::{Shared, Stage, Waited};
 use self::stream::open_once;
@@ -23,10 +26,7 @@ use super::connection_pool::{ConnectionPool, ServedStream, StreamSlot};
 use super::error_chain::{chain, with_causes};
 use super::server::{AdsServer, LifeTimes};
 use super::token;
-use crate::protocol::session::Variant;
-use crate::protocol::upstream::{Backoff, BackoffTimes, Conclusion, Ending, VariantChoice};
 use crate::relay::{Connector, Link, LinkEvent, LinkReport};
-use crate::xds::NamePattern;
 
 /// Opens streams to one control plane, on connections that they share.
 #[derive(Debug, Clone)]

@@ -11,6 +11,11 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Request as Call, Response as Answer, Status, Streaming};
+use weir_core::proto::Request;
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::set_mark::RELAY_HEADER;
+use weir_core::protocol::upstream::ResponseMessage;
 
 use super::super::error_chain::chain;
 use super::codec::RawResponses;
@@ -18,11 +23,6 @@ use super::frames::{Incoming, Watched};
 use super::liveness::Life;
 use super::shared::{Shared, Stage};
 use super::{AdsConnector, Connected};
-use crate::proto::Request;
-use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
-use crate::protocol::session::Variant;
-use crate::protocol::set_mark::RELAY_HEADER;
-use crate::protocol::upstream::ResponseMessage;
 use crate::relay::{Connector, Link, LinkEvent, LinkReport};
 
 /// How one opening of a stream ended.

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use weir_core::xds::{Name, Type};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::FileError;
 use super::parse::{Entry, Parser};
 use super::walk::Stamp;
-use crate::xds::{Name, Type};
 
 /// The state of one file.
 #[derive(Default)]

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use weir_core::proto::{Request, Response};
+use weir_core::protocol::local::{Server, SourceSnapshot, Step};
+use weir_core::protocol::session::Variant;
+use weir_core::xds::TypeTable;
 
 use super::{FilesSource, Loaded, State};
-use crate::proto::{Request, Response};
-use crate::protocol::local::{Server, SourceSnapshot, Step};
-use crate::protocol::session::Variant;
 use crate::relay::{Clock, Connector, Link, LinkEvent, LinkReport};
-use crate::xds::TypeTable;
 
 /// Opens streams to the files of one source.
 #[derive(Clone)]

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weir_core::protocol::local::{Items, SourceSnapshot};
+use weir_core::xds::{Name, Type};
+
 use super::known::{Known, Reading};
 use super::parse::Parser;
 use super::walk::{Sought, Stamp, Walk};
 use super::watch::Watcher;
 use super::{FileError, FilesOptions, Loaded, Report, State};
-use crate::protocol::local::{Items, SourceSnapshot};
-use crate::xds::{Name, Type};
 
 pub(super) struct Loader {
     options: Arc<FilesOptions>,

@@ -1,7 +1,7 @@
 //! Files as a source: their resources are served as if a control plane had sent them.
 //!
 //! One loader for each list of paths reads and watches the files; each stream gets each new snapshot as a whole. What a missing
-//! resource means is decided in [`local`](crate::protocol::local).
+//! resource means is decided in [`local`](weir_core::protocol::local).
 
 mod known;
 mod link;
@@ -21,10 +21,10 @@ use tokio::task::JoinHandle;
 
 pub(crate) use link::FilesConnector;
 pub(crate) use parse::Parser;
+use weir_core::protocol::local::SourceSnapshot;
 
 use self::loader::{Loader, Look};
 use self::watch::Watcher;
-use crate::protocol::local::SourceSnapshot;
 
 /// Which files are read, and the limits on their number and size.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use weir_core::protocol::local::Item;
+use weir_core::xds::{Name, Type, TypeTable, own_name};
+
 use super::FileError;
-use crate::protocol::local::Item;
 use crate::transcode::Transcoder;
 use crate::transcode::document::{DocumentError, FileResource, Format, read_resources};
-use crate::xds::{Name, Type, TypeTable, own_name};
 
 /// A resource of a file.
 #[derive(Debug, Clone)]

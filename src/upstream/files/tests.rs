@@ -5,8 +5,9 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use weir_core::xds::{Name, TypeTable};
+
 use super::*;
-use crate::xds::{Name, TypeTable};
 
 mod absence;
 mod limits;
@@ -126,8 +127,8 @@ fn fs_1_every_format_is_read_and_other_files_are_let_be() {
     let text = format!("resources {{ [{any}] {{ name: \"d\" }} }}\n");
     fs::write(folder.at("d.pb_text"), &text).unwrap();
     fs::write(folder.at("e.textproto"), text.replace("\"d\"", "\"e\"")).unwrap();
-    let body = crate::proto::Any { type_url: any, value: bytes::Bytes::from_static(b"\x0a\x01f") };
-    let response = crate::proto::discovery::DiscoveryResponse { resources: vec![body], ..Default::default() };
+    let body = weir_core::proto::Any { type_url: any, value: bytes::Bytes::from_static(b"\x0a\x01f") };
+    let response = weir_core::proto::discovery::DiscoveryResponse { resources: vec![body], ..Default::default() };
     fs::write(folder.at("f.pb"), prost::Message::encode_to_vec(&response)).unwrap();
     for other in ["README.md", ".hidden.yaml", "c.json~", "resources"] {
         fs::write(folder.at(other), "no resources").unwrap();
@@ -505,12 +506,12 @@ fn figures_of_loading() {
             let bodies: Vec<_> = (0..each).map(|number| body(file * each + number)).collect();
             let list: Vec<_> = bodies.iter().map(|(json, _)| json).collect();
             fs::write(json.at(&format!("{file}.json")), serde_json::to_vec(&list).unwrap()).unwrap();
-            let any = |value: &bytes::Bytes| crate::proto::Any {
+            let any = |value: &bytes::Bytes| weir_core::proto::Any {
                 type_url: format!("type.googleapis.com/{CLUSTER}"),
                 value: value.clone(),
             };
             let resources = bodies.iter().map(|(_, bytes)| any(bytes)).collect();
-            let response = crate::proto::discovery::DiscoveryResponse { resources, ..Default::default() };
+            let response = weir_core::proto::discovery::DiscoveryResponse { resources, ..Default::default() };
             fs::write(binary.at(&format!("{file}.pb")), response.encode_to_vec()).unwrap();
         }
         for (name, folder) in [("json", &json), ("pb", &binary)] {
@@ -522,7 +523,7 @@ fn figures_of_loading() {
             let count: usize = all()
                 .map(|bytes| match name {
                     "json" => serde_json::from_slice::<Vec<serde_json::Value>>(&bytes).unwrap().len(),
-                    _ => crate::proto::discovery::DiscoveryResponse::decode(&*bytes).unwrap().resources.len(),
+                    _ => weir_core::proto::discovery::DiscoveryResponse::decode(&*bytes).unwrap().resources.len(),
                 })
                 .sum();
             let plainly = start.elapsed();

@@ -1,9 +1,10 @@
 //! Fuzz target: the answers of polled servers.
 
+use weir_core::proto::discovery::DiscoveryRequest;
+use weir_core::xds::{BodyStore, Resource, TypeTable};
+
 use super::read::{self, Read};
-use crate::proto::discovery::DiscoveryRequest;
 use crate::transcode::Transcoder;
-use crate::xds::{BodyStore, Resource, TypeTable};
 
 /// Writes a poll as the relay does.
 pub(crate) fn written(request: &DiscoveryRequest, transcoder: &Transcoder) -> Vec<u8> {

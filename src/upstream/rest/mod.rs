@@ -20,6 +20,10 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
+use weir_core::proto::{Request, Response};
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::upstream::{Backoff, PollFailure, ServerQuirks};
+use weir_core::xds::TypeTable;
 
 use self::read::Read;
 use self::subscriptions::{Accepted, Poll, PollSchedule, Polls};
@@ -27,12 +31,8 @@ use self::wire::{Answer, Failure, Wire};
 use super::AdsServer;
 use super::ads::random;
 use super::error_chain::chain;
-use crate::proto::{Request, Response};
-use crate::protocol::session::Variant;
-use crate::protocol::upstream::{Backoff, PollFailure, ServerQuirks};
 use crate::relay::{Connector, Link, LinkEvent, LinkReport};
 use crate::transcode::{Descriptors, Transcoder};
-use crate::xds::TypeTable;
 
 /// A server that is polled.
 #[derive(Debug, Clone, PartialEq, Eq)]

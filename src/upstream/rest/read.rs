@@ -2,11 +2,11 @@
 
 use prost::Message;
 use serde_json::{Map, Value};
+use weir_core::proto::Any;
+use weir_core::proto::discovery::{self, DiscoveryRequest, DiscoveryResponse};
+use weir_core::xds::WRAPPER_TYPE;
 
-use crate::proto::Any;
-use crate::proto::discovery::{self, DiscoveryRequest, DiscoveryResponse};
 use crate::transcode::{Strictness, TranscodeError, Transcoder, UnknownAny, type_name};
-use crate::xds::WRAPPER_TYPE;
 
 /// Why a complete answer is unusable.
 #[derive(Debug, thiserror::Error)]
@@ -97,9 +97,9 @@ const NAMES: [&str; 3] = ["name", "clusterName", "cluster_name"];
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use weir_core::xds::{BodyStore, Malformed, Resource, TypeTable};
 
     use super::*;
-    use crate::xds::{BodyStore, Malformed, Resource, TypeTable};
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_question_is_written_with_its_node_and_reads_back() {
-        let node = crate::proto::node::Node { id: "n".into(), cluster: "c".into(), ..Default::default() };
+        let node = weir_core::proto::node::Node { id: "n".into(), cluster: "c".into(), ..Default::default() };
         let request = DiscoveryRequest {
             node: Some(node.encode_to_vec().into()),
             resource_names: vec!["a".into()],

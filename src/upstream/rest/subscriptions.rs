@@ -9,9 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::proto::discovery::DiscoveryRequest;
-use crate::protocol::upstream::Backoff;
-use crate::xds::{RestPath, TypeTable, WILDCARD};
+use weir_core::proto::discovery::DiscoveryRequest;
+use weir_core::protocol::upstream::Backoff;
+use weir_core::xds::{RestPath, TypeTable, WILDCARD};
 
 /// One poll: its path and its request.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,8 +1,9 @@
+use weir_core::proto::discovery::DiscoveryRequest;
+use weir_core::protocol::sources::StreamId;
+use weir_core::protocol::upstream::BackoffTimes;
+
 use super::wire::tests::{Does, Server, answer};
 use super::*;
-use crate::proto::discovery::DiscoveryRequest;
-use crate::protocol::sources::StreamId;
-use crate::protocol::upstream::BackoffTimes;
 use crate::relay::LinkId;
 
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";

@@ -35,7 +35,7 @@ pub fn compile(tree: &Tree, mutants: &[Mutant], programs: &[Program], target: &P
         viable.retain(|number| !blamed.contains(number));
     }
     let mut arguments = vec!["test", "--no-run", "--lib"];
-    for program in programs.iter().filter(|program| program.name != "weir") {
+    for program in programs.iter().filter(|program| !program.is_beside_code()) {
         arguments.extend(["--test", &program.name]);
     }
     let built = cargo(tree, target, &arguments)?;
@@ -67,6 +67,8 @@ fn cargo(tree: &Tree, target: &Path, arguments: &[&str]) -> Result<Run> {
         .args([
             "--config",
             "profile.test.package.weir.opt-level=0",
+            "--config",
+            "profile.test.package.weir-core.opt-level=0",
             "--config",
             "profile.test.package.weir-loadtest.opt-level=0",
         ])
@@ -166,6 +168,6 @@ fn in_function(span: &Value, rewritten: &BTreeMap<String, Rewritten>, mutants: &
 }
 
 fn bytes(span: &Value) -> Option<(&str, usize, usize)> {
-    let file = span["file_name"].as_str()?.strip_prefix("src/")?;
+    let file = span["file_name"].as_str()?;
     Some((file, span["byte_start"].as_u64()? as usize, span["byte_end"].as_u64()? as usize))
 }

@@ -19,7 +19,7 @@ pub fn mutants(file: &str, source: &str) -> Result<Vec<Mutant>> {
     Ok(finder.mutants)
 }
 
-/// Returns the modules in files of their own that only tests have, as paths below `src/` without an ending.
+/// Returns the modules in files of their own that only tests have, as paths without an ending.
 pub fn modules_for_tests(file: &str, source: &str) -> Result<Vec<String>> {
     let tree = syn::parse_file(source).with_context(|| format!("{file} is not Rust"))?;
     let stem = file.strip_suffix(".rs").unwrap_or(file);

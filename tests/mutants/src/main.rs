@@ -39,7 +39,7 @@ struct Options {
     /// Only lines that were changed since this revision
     #[arg(long, value_name = "REVISION")]
     since: Option<String>,
-    /// Only files below src/ whose path begins so
+    /// Only files below src/ or core/src/ whose path there begins so
     #[arg(long, value_name = "PATH")]
     only: Vec<String>,
     /// Only mutants whose name contains this, as the report prints it
@@ -117,7 +117,8 @@ fn choose(tree: &tree::Tree, settings: &Settings, options: &Options, repository:
     };
     for (file, source) in tree.sources.iter().filter(|(file, _)| !is_for_tests(file)) {
         let Some(area) = settings.area(file) else { continue };
-        if !options.only.is_empty() && !options.only.iter().any(|only| file.starts_with(only)) {
+        let begins = |only: &String| tree::within(file).is_some_and(|file| file.starts_with(only));
+        if !options.only.is_empty() && !options.only.iter().any(begins) {
             continue;
         }
         let of_area = by_area.entry(area).or_default();

@@ -5,7 +5,7 @@ use std::ops::Range;
 /// One change of one place.
 #[derive(Debug, Clone)]
 pub struct Mutant {
-    /// Below `src/`.
+    /// From the root of the repository.
     pub file: String,
     pub line: usize,
     /// With its type: `Backoff::next`.

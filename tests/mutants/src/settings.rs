@@ -6,10 +6,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
+use crate::tree::within;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Folders of `src/`, and the percentage of their mutants that should be caught.
+    /// Folders of the sources of the core or the relay, and the percentage of their mutants that should be caught.
     pub areas: BTreeMap<String, u32>,
     pub except: Vec<String>,
     pub programs: Vec<Program>,
@@ -23,7 +25,7 @@ pub struct Settings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
-    /// `weir` for the tests beside the code, else a file or folder of `tests/`.
+    /// `weir` or `weir_core` for the tests beside the code, else a file or folder of `tests/` or `core/tests/`.
     pub name: String,
     #[serde(default)]
     pub waits: bool,
@@ -43,10 +45,18 @@ impl Settings {
         serde_saphyr::from_str(&text).with_context(|| path.display().to_string())
     }
 
-    /// Returns the area of a file below `src/`, if it may be changed.
+    /// Returns the area of a file, if it may be changed.
     pub fn area(&self, file: &str) -> Option<&str> {
+        let file = within(file)?;
         let excepted = self.except.iter().any(|except| file == except || file.ends_with(&format!("/{except}")));
         let (area, _) = self.areas.get_key_value(file.split('/').next()?)?;
         (!excepted).then_some(area)
+    }
+}
+
+impl Program {
+    /// Whether it has the tests that stand beside the code.
+    pub fn is_beside_code(&self) -> bool {
+        ["weir", "weir_core"].contains(&self.name.as_str())
     }
 }

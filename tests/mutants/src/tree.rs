@@ -8,11 +8,13 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 const VERSION: &str = "0.1.0-mutants";
+/// The sources of the crates whose code is changed.
+const ROOTS: [&str; 2] = ["src", "core/src"];
 const SWITCH: &str = include_str!("../switch.rs");
 
 pub struct Tree {
     pub root: PathBuf,
-    /// The sources below `src/`, as they are in the repository.
+    /// The sources of the core and of the relay, as they are in the repository.
     pub sources: BTreeMap<String, String>,
 }
 
@@ -23,9 +25,10 @@ impl Tree {
         let mut sources = BTreeMap::new();
         for file in files.lines() {
             let Ok(content) = fs::read(repository.join(file)) else { continue }; // removed and not committed yet
-            match file.strip_prefix("src/").filter(|file| file.ends_with(".rs")) {
-                Some(source) => drop(sources.insert(source.to_owned(), String::from_utf8(content)?)),
-                None => write(&root.join(file), &as_other_packages(file, content)?)?,
+            if within(file).is_some() && file.ends_with(".rs") {
+                sources.insert(file.to_owned(), String::from_utf8(content)?);
+            } else {
+                write(&root.join(file), &as_other_packages(file, content)?)?;
             }
         }
         let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
@@ -37,13 +40,18 @@ impl Tree {
     pub fn write(&self, changed: &BTreeMap<String, String>) -> Result<()> {
         for (file, source) in &self.sources {
             let mut text = changed.get(file).unwrap_or(source).clone();
-            if file == "lib.rs" {
+            if within(file) == Some("lib.rs") {
                 text.push_str("\nmod mutant_switch;\n");
             }
-            write(&self.root.join("src").join(file), text.as_bytes())?;
+            write(&self.root.join(file), text.as_bytes())?;
         }
-        write(&self.root.join("src/mutant_switch.rs"), SWITCH.as_bytes())
+        ROOTS.iter().try_for_each(|root| write(&self.root.join(root).join("mutant_switch.rs"), SWITCH.as_bytes()))
     }
+}
+
+/// Returns the path of a file below the sources of its crate, if it is one of them.
+pub fn within(file: &str) -> Option<&str> {
+    ROOTS.iter().find_map(|root| file.strip_prefix(root)?.strip_prefix('/'))
 }
 
 /// Gives the packages another version. Cargo keeps what it has built by name and version of a package, wherever its sources are: without
@@ -53,7 +61,7 @@ fn as_other_packages(file: &str, content: Vec<u8>) -> Result<Vec<u8>> {
         return Ok(content);
     }
     let mut text = String::from_utf8(content)?;
-    for name in ["weir", "weir-loadtest"] {
+    for name in ["weir", "weir-core", "weir-loadtest"] {
         text = text.replace(
             &format!("name = \"{name}\"\nversion = \"0.1.0\""),
             &format!("name = \"{name}\"\nversion = \"{VERSION}\""),
@@ -78,12 +86,13 @@ pub fn git(repository: &Path, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Returns the lines below `src/` that were changed since a revision, committed or not.
+/// Returns the lines of the sources that were changed since a revision, committed or not.
 pub fn changed_lines(repository: &Path, since: &str) -> Result<Vec<(String, std::ops::Range<usize>)>> {
     let mut file = String::new();
     let mut lines = Vec::new();
-    for line in git(repository, &["diff", "--unified=0", "--no-prefix", since, "--", "src"])?.lines() {
-        if let Some(path) = line.strip_prefix("+++ src/") {
+    let arguments = [&["diff", "--unified=0", "--no-prefix", since, "--"][..], &ROOTS].concat();
+    for line in git(repository, &arguments)?.lines() {
+        if let Some(path) = line.strip_prefix("+++ ") {
             file = path.to_owned();
         } else if let Some(hunk) = line.strip_prefix("@@ ") {
             let added = hunk.split(' ').find_map(|part| part.strip_prefix('+')).context("a hunk says what it adds")?;

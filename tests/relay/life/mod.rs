@@ -8,9 +8,9 @@ use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use weir::protocol::sources::StreamId;
 use weir::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
 use weir::upstream::AdsConnector;
+use weir_core::protocol::sources::StreamId;
 
 use self::server::{Answers, Server};
 use super::client::PATIENCE;

@@ -200,7 +200,7 @@ type Body = BoxBody<Bytes, Infallible>;
 
 async fn reply(call: Call<Incoming>, connection: usize, script: Arc<Script>) -> Result<Reply<Body>, Infallible> {
     let grpc = Reply::builder().header("content-type", "application/grpc");
-    if call.uri().path().ends_with("AggregatedResources") || call.uri().path() == weir::xds::LOADS_PATH {
+    if call.uri().path().ends_with("AggregatedResources") || call.uri().path() == weir_core::xds::LOADS_PATH {
         let (responses, out) = mpsc::unbounded_channel();
         script.accepted.send(Stream { connection, responses, _requests: call.into_body() }).ok();
         let out = UnboundedReceiverStream::new(out).map(|bytes| Ok(Frame::data(bytes)));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use prost::Message;
-use weir::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 
 use super::super::Kind;
 use crate::link::{ADS_DELTA, ADS_SOTW, Target, Tls, scan};

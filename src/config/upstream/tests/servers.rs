@@ -1,9 +1,10 @@
 //! What each key means for a server, and what servers get from the rest of the file.
 
+use weir_core::protocol::session::Variant;
+use weir_core::xds::NamePattern;
+
 use super::*;
-use crate::protocol::session::Variant;
 use crate::upstream::{AdsServer, TenantCredentials};
-use crate::xds::NamePattern;
 
 fn server(keys: &str) -> AdsServer {
     let plan = parse(&format!("servers: [{{uri: 'https://one:1'{keys}}}]")).unwrap_or_else(|error| panic!("{error}"));

@@ -1,9 +1,10 @@
 //! The client's end of the chain: what it subscribes to, what it was sent, what it answered.
 
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::{Answer, Delay, DelayReason, Known, Obstacle, Sent};
+use weir_core::protocol::view::Completeness;
+
 use super::{Reason, SessionBook};
-use crate::protocol::moment::Moment;
-use crate::protocol::session::{Answer, Delay, DelayReason, Known, Obstacle, Sent};
-use crate::protocol::view::Completeness;
 use crate::relay::Obstruction;
 
 /// Returns how the client subscribes to the name, and what keeps it from having the name at all.

@@ -5,21 +5,21 @@ mod client;
 mod server;
 
 use serde::Serialize;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::{Answer, Known, NameBook, Obstacle, Sent};
+use weir_core::protocol::upstream::NameRequest;
+use weir_core::protocol::view::NameHolds;
+use weir_core::protocol::wait::Wait;
+use weir_core::xds::Name;
 
 use super::WaitRow;
-use crate::protocol::moment::Moment;
-use crate::protocol::session::{Answer, Known, NameBook, Obstacle, Sent};
-use crate::protocol::upstream::NameRequest;
-use crate::protocol::view::NameHolds;
-use crate::protocol::wait::Wait;
 use crate::relay::Obstruction;
-use crate::xds::Name;
 
 /// What is asked: one resource of one client.
 #[derive(Debug, Clone)]
 pub(crate) struct ExplainQuery {
     pub(crate) session: u64,
-    pub(crate) kind: crate::xds::Type,
+    pub(crate) kind: weir_core::xds::Type,
     pub(crate) name: Name,
 }
 

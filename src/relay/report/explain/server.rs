@@ -1,11 +1,12 @@
 //! The server's end of the chain: who was asked, what was said, and what the view holds back.
 
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::Known;
+use weir_core::protocol::upstream::RequestState;
+use weir_core::protocol::view::{AbsenceEvidence, HoldTimes};
+use weir_core::xds::Name;
+
 use super::{LadderBook, Reason, ServerBook, SessionBook, ViewBook};
-use crate::protocol::moment::Moment;
-use crate::protocol::session::Known;
-use crate::protocol::upstream::RequestState;
-use crate::protocol::view::{AbsenceEvidence, HoldTimes};
-use crate::xds::Name;
 
 /// Returns what the view does about the name, and what its servers say.
 pub(super) fn of_view(book: &ViewBook, known: &Known) -> Vec<Reason> {

@@ -1,11 +1,11 @@
 use bytes::Bytes;
+use weir_core::proto::{Any, discovery};
+use weir_core::protocol::view::{HeldRemoval, InterestChange, SavedSet, Selector, SessionId, SetState, Update, View};
+use weir_core::xds::{BodyStore, Resource, Type, TypeTable};
 
 use super::super::Views;
 use super::*;
-use crate::proto::{Any, discovery};
-use crate::protocol::view::{HeldRemoval, InterestChange, SavedSet, Selector, SessionId, SetState, Update, View};
 use crate::relay::{views_to, views_to_all};
-use crate::xds::{BodyStore, Resource, Type, TypeTable};
 
 const SERVER: &str = "http://server";
 const HOUR: Duration = Duration::from_secs(3600);

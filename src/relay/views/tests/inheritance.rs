@@ -1,11 +1,12 @@
 //! What views take over from those of an earlier process or configuration, and what they do not.
 
+use weir_core::proto::{Any, discovery};
+use weir_core::protocol::session::NackChange;
+use weir_core::protocol::view::{BrakeState, SavedResource, SavedSet};
+use weir_core::xds::{ContentHash, KeyField, Resource, SetVersion};
+
 use super::*;
-use crate::proto::{Any, discovery};
-use crate::protocol::session::NackChange;
-use crate::protocol::view::{BrakeState, SavedResource, SavedSet};
 use crate::relay::brakes::BrakeNews;
-use crate::xds::{ContentHash, KeyField, Resource, SetVersion};
 
 const SERVER: &str = "http://server";
 const HOUR: Duration = Duration::from_secs(3600);

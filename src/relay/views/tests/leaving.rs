@@ -2,10 +2,11 @@
 
 use std::task::Waker;
 
+use weir_core::proto::discovery::DiscoveryRequest;
+use weir_core::protocol::session::Step;
+
 use super::wakes::settle;
 use super::*;
-use crate::proto::discovery::DiscoveryRequest;
-use crate::protocol::session::Step;
 
 /// A client that may hold clusters that the view does not know.
 fn of_clusters() -> Request {

@@ -4,14 +4,14 @@ use std::task::Waker;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use weir_core::proto::Response;
+use weir_core::proto::discovery::DeltaDiscoveryResponse;
+use weir_core::protocol::faults::{Fault, Faults};
+use weir_core::protocol::session::{CloseReason, Step};
 
 use super::scripted::{SERVER, views_at_server, wants};
 use super::wakes::settle;
 use super::*;
-use crate::proto::Response;
-use crate::proto::discovery::DeltaDiscoveryResponse;
-use crate::protocol::faults::{Fault, Faults};
-use crate::protocol::session::{CloseReason, Step};
 use crate::relay::report::ClientQuery;
 
 const EDS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";

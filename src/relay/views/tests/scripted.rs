@@ -1,9 +1,9 @@
 //! A server whose streams a test opens, answers and ends.
 
 use tokio::sync::mpsc;
+use weir_core::proto::Response;
 
 use super::*;
-use crate::proto::Response;
 use crate::relay::link::{Connector, Link, LinkEvent, LinkReport};
 
 pub(super) const SERVER: &str = "http://server";

@@ -2,13 +2,14 @@
 
 use std::task::Waker;
 
+use weir_core::proto::discovery::{DeltaDiscoveryResponse, DiscoveryRequest, Resource};
+use weir_core::proto::{Any, Response};
+use weir_core::protocol::session::Step;
+use weir_core::protocol::wait::WaitKind;
+
 use super::scripted::{SERVER, views_at_server, wants};
 use super::wakes::settle;
 use super::*;
-use crate::proto::discovery::{DeltaDiscoveryResponse, DiscoveryRequest, Resource};
-use crate::proto::{Any, Response};
-use crate::protocol::session::Step;
-use crate::protocol::wait::WaitKind;
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 

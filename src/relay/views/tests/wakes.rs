@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 
+use weir_core::proto::discovery::DeltaDiscoveryRequest;
+use weir_core::protocol::session::Step;
+use weir_core::protocol::view::{InterestChange, Revision, Selector, SessionId};
+
 use super::*;
-use crate::proto::discovery::DeltaDiscoveryRequest;
-use crate::protocol::session::Step;
-use crate::protocol::view::{InterestChange, Revision, Selector, SessionId};
 use crate::relay::link::{Connector, Link};
 use crate::relay::published::Published;
 use crate::relay::report::AnswersSource;

@@ -1,7 +1,8 @@
 //! The streams of views to the files of a source.
 
+use weir_core::protocol::sources::StreamId;
+
 use super::*;
-use crate::protocol::sources::StreamId;
 use crate::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
 
 async fn event(reports: &mut mpsc::Receiver<LinkReport>) -> LinkEvent {

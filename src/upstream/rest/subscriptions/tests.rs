@@ -1,5 +1,6 @@
+use weir_core::proto::discovery::Status;
+
 use super::*;
-use crate::proto::discovery::Status;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";

@@ -1,0 +1,94 @@
+//! Generated messages of the discovery protocol, and enums for the two variants of a message.
+
+/// `google.protobuf.Any` whose value is a slice of the received buffer instead of a copy.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Any {
+    /// The type of the message.
+    #[prost(string, tag = "1")]
+    pub type_url: String,
+    /// The encoded message.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub value: bytes::Bytes,
+}
+
+/// A request of either variant. The method of the stream decides which one (TRN-24).
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// A request of the state-of-the-world variant.
+    Sotw(discovery::DiscoveryRequest),
+    /// A request of the delta variant.
+    Delta(discovery::DeltaDiscoveryRequest),
+}
+
+impl Request {
+    /// Returns the encoded node, if the request has one.
+    pub fn node(&self) -> Option<&bytes::Bytes> {
+        match self {
+            Self::Sotw(request) => request.node.as_ref(),
+            Self::Delta(request) => request.node.as_ref(),
+        }
+    }
+
+    /// Returns the type URL as the peer spelled it; empty if the request has none.
+    pub fn type_url(&self) -> &str {
+        match self {
+            Self::Sotw(request) => &request.type_url,
+            Self::Delta(request) => &request.type_url,
+        }
+    }
+
+    /// Whether it rejects a response.
+    pub fn is_nack(&self) -> bool {
+        match self {
+            Self::Sotw(request) => request.error_detail.is_some(),
+            Self::Delta(request) => request.error_detail.is_some(),
+        }
+    }
+}
+
+/// A response of either variant.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Response {
+    /// A response of the state-of-the-world variant.
+    Sotw(discovery::DiscoveryResponse),
+    /// A response of the delta variant.
+    Delta(discovery::DeltaDiscoveryResponse),
+}
+
+impl Response {
+    /// Returns the type URL as the server wrote it.
+    pub fn type_url(&self) -> &str {
+        match self {
+            Self::Sotw(response) => &response.type_url,
+            Self::Delta(response) => &response.type_url,
+        }
+    }
+}
+
+#[allow(missing_docs)] // generated
+pub mod discovery {
+    include!(concat!(env!("OUT_DIR"), "/envoy.service.discovery.v3.rs"));
+}
+
+#[allow(missing_docs)] // generated
+pub mod loads {
+    include!(concat!(env!("OUT_DIR"), "/envoy.service.load_stats.v3.rs"));
+}
+
+#[allow(missing_docs, clippy::module_inception)] // generated; oneofs are named after their messages
+pub mod node {
+    include!(concat!(env!("OUT_DIR"), "/envoy.config.core.v3.rs"));
+}
+
+/// The gRPC status codes in use.
+#[allow(missing_docs)] // the names are those of gRPC
+pub mod code {
+    pub const OK: i32 = 0;
+    pub const INVALID_ARGUMENT: i32 = 3;
+    pub const NOT_FOUND: i32 = 5;
+    pub const PERMISSION_DENIED: i32 = 7;
+    pub const RESOURCE_EXHAUSTED: i32 = 8;
+    pub const UNIMPLEMENTED: i32 = 12;
+    pub const UNAVAILABLE: i32 = 14;
+    pub const UNAUTHENTICATED: i32 = 16;
+}

@@ -1,0 +1,28 @@
+//! What events of servers cost: how much is looked at goes by what they concern, and not by what is there.
+
+use weir_core::protocol::visits::take_visits;
+
+use super::*;
+
+/// How much is looked at when a stream ends on which names were not answered, beside so many that were given.
+fn of_an_end(given: usize) -> u64 {
+    let mut bench = Bench::new(plan(1, Variant::Delta, Rule::Reachability));
+    let names: Vec<_> = (0..given).map(|number| format!("c{number:06}")).collect();
+    names.iter().for_each(|name| bench.want(CDS, name, true));
+    (0..OPEN).for_each(|number| bench.want(CDS, &format!("missing{number}"), true));
+    bench.open(0);
+    let resources: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    bench.say(0, delta(CDS, &resources, &[]));
+    take_visits();
+    bench.end(0, true);
+    take_visits()
+}
+
+#[test]
+fn the_end_of_a_stream_costs_nothing_of_what_was_given_for_each_name_that_was_not() {
+    let visits = of_an_end(GIVEN);
+    assert!(visits <= (2 * GIVEN + 8 * OPEN) as u64, "{visits} for {OPEN} names beside {GIVEN}");
+}
+
+const GIVEN: usize = 10_000;
+const OPEN: usize = 100;

@@ -1,0 +1,56 @@
+//! The pure model under random histories, compared with a naive oracle.
+//!
+//! A history is a list of operations on a small world: a scripted control plane, one relay with two views, and a few simulated clients of
+//! both variants. Every reply is checked when it is made, and the final states once nothing changes any more.
+//!
+//! `cargo test --test model` runs a few thousand histories, and repeats each planted fault.
+//! `WEIR_HISTORIES=100000 cargo test --release --test model` runs more, `WEIR_SEED=n WEIR_HISTORIES=1` repeats the one in a failure.
+
+#[path = "../support/bounds.rs"]
+mod bounds;
+mod client;
+mod content;
+mod coverage;
+mod faults;
+mod fixed;
+mod history;
+mod oracle;
+mod origin;
+mod rest;
+mod rig;
+mod view;
+mod world;
+
+use coverage::Coverage;
+use weir_core::protocol::faults::Faults;
+use weir_core::protocol::view::Place;
+
+const HISTORIES: u64 = 3_000;
+
+#[test]
+fn every_history_ends_with_each_client_holding_exactly_what_it_requested() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let (seed, count) = (number("WEIR_SEED").unwrap_or(1), number("WEIR_HISTORIES").unwrap_or(HISTORIES));
+    let mut coverage = Coverage::default();
+    for seed in seed..seed + count {
+        if let Err(failure) = history::run(seed, Faults::NONE, &mut coverage) {
+            let smallest = history::shrink(seed, Faults::NONE);
+            panic!("seed {seed}: {failure}\nsmallest: {smallest}");
+        }
+    }
+    println!("seeds {seed}..{}\n{coverage}", seed + count);
+    if count >= HISTORIES {
+        let missing = coverage.never_reached();
+        assert!(missing.is_empty(), "the histories never reached {missing:?}");
+    }
+}
+
+#[test]
+fn a_stage_that_holds_nothing_changes_nothing_wherever_it_stands() {
+    for at in [Place::Gate, Place::Brakes, Place::Order, Place::Tables] {
+        let passed = (1..=HISTORIES / 5).map(|seed| {
+            history::run_with_stage(seed, at).unwrap_or_else(|failure| panic!("at {at:?}, seed {seed}: {failure}"))
+        });
+        assert!(passed.sum::<usize>() > 10_000, "at {at:?}");
+    }
+}

@@ -1,0 +1,105 @@
+//! Complete sets of SotW: what they have, and when they are sent again.
+
+use weir_core::proto::Request;
+use weir_core::proto::discovery::DiscoveryRequest;
+use weir_core::protocol::session::{Client, Variant};
+use weir_core::protocol::view::{Class, Evidence, Selector, Update};
+
+use super::support::{Bench, CDS, LDS};
+
+#[test]
+fn sotw_20_what_was_removed_is_sent_when_it_comes_back_as_it_was() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Sotw);
+    bench.sotw(client, CDS, &["*"], "");
+    for (nonce, set, said) in [
+        ("1", &[("a", "1"), ("b", "1")][..], "C a,b"),
+        ("2", &[("a", "1")], "C a"),
+        ("3", &[("a", "1"), ("b", "1")], "C a,b"),
+    ] {
+        bench.whole(CDS, set);
+        assert_eq!(bench.said(client), [said]);
+        bench.sotw(client, CDS, &["*"], nonce);
+    }
+}
+
+#[test]
+fn sotw_20_a_set_has_what_is_subscribed_by_name_beside_the_wildcard() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Sotw);
+    bench.sotw(client, LDS, &["*", "x"], "");
+    bench.give(LDS, "x", "1", |_| {});
+    bench.whole(LDS, &[("a", "1")]);
+    assert_eq!(bench.said(client), ["L a,x"]);
+}
+
+#[test]
+fn sotw_52_an_error_beside_a_set_is_sent_once_though_nothing_else_is_known_of_the_name() {
+    let mut bench = Bench::new();
+    let client = bench.add(Client { errors: true, ..Client::plain(Variant::Sotw) });
+    bench.sotw(client, LDS, &["a", "b"], "");
+    bench.set(LDS, &[("a", "1")]);
+    assert_eq!(bench.said(client), ["L a"]);
+    bench.sotw(client, LDS, &["a", "b"], "1");
+    bench.trouble(LDS, "b", 14);
+    assert_eq!(bench.said(client), ["L !b:14,a"]);
+    bench.sotw(client, LDS, &["a", "b"], "2");
+    assert_eq!(bench.said(client), [""; 0], "not again");
+}
+
+#[test]
+fn sotw_52_the_set_without_what_is_absent_says_why() {
+    let mut bench = Bench::new();
+    let client = bench.add(Client { errors: true, ..Client::plain(Variant::Sotw) });
+    bench.sotw(client, LDS, &["a", "b"], "");
+    bench.set(LDS, &[("a", "1"), ("b", "1")]);
+    assert_eq!(bench.said(client), ["L a,b"]);
+    bench.sotw(client, LDS, &["a", "b"], "1");
+    bench.remove(LDS, "a");
+    assert_eq!(bench.said(client), ["L !a:5,b"]);
+    bench.sotw(client, LDS, &["a", "b"], "2");
+    assert_eq!(bench.said(client), [""; 0]);
+}
+
+#[test]
+fn sotw_7_a_version_that_was_stated_counts_no_more_once_a_set_was_sent() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Sotw);
+    let request = DiscoveryRequest { type_url: CDS.into(), version_info: "x".into(), ..Default::default() };
+    bench.request(client, Request::Sotw(request));
+    bench.whole(CDS, &[("a", "1")]);
+    assert_eq!(bench.said(client), ["C a"]);
+    bench.sotw(client, CDS, &[], "1");
+    bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]);
+    bench.set(CDS, &[("a", "2")]);
+    assert_eq!(bench.said(client), ["C a"], "it holds what it was sent");
+}
+
+/// The client would drop it, so silence is not enough: the name is requested once more.
+#[test]
+fn sotw_7_what_a_client_may_hold_and_a_server_was_silent_about_is_requested_again() {
+    let mut bench = Bench::new();
+    let other = bench.client(Variant::Sotw);
+    bench.sotw(other, CDS, &["silent", "here"], "");
+    bench.set(CDS, &[("here", "1")]);
+    let (kind, class, evidence) = (bench.kind(CDS), Class::Named, Evidence::Silence);
+    bench.apply(vec![Update::Absent { kind, class, key: "silent".into(), evidence }]);
+    assert_eq!((bench.said(other), bench.sought()), (vec!["C here".into()], Vec::new()), "it holds nothing");
+
+    let holder = bench.client(Variant::Sotw);
+    bench.request(
+        holder,
+        Request::Sotw(DiscoveryRequest {
+            type_url: CDS.into(),
+            version_info: "held".into(),
+            resource_names: ["silent", "here", "new"].map(String::from).into(),
+            ..Default::default()
+        }),
+    );
+    assert_eq!(bench.said(holder), [""; 0]);
+    assert_eq!(bench.sought(), ["silent"]);
+    bench.remove(CDS, "silent");
+    bench.remove(CDS, "new");
+    assert_eq!(bench.said(holder), ["C here"]);
+    assert_eq!(bench.sought(), [""; 0]);
+}

@@ -1,0 +1,206 @@
+//! Removals of clusters for a client that has NACKed its routing and continues with the routing from before (ORD-1, I8).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use weir_core::proto::Request;
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
+use weir_core::protocol::options::ProtocolOptions;
+use weir_core::protocol::session::{Step, Variant};
+use weir_core::protocol::view::SessionId;
+
+use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, lead, nack};
+
+const HOLD: u64 = 5_000;
+const QUIET: u64 = 50;
+/// What a change of routing waits for its clusters at most.
+const WAIT: u64 = 1_000;
+
+/// A client of one variant that has `r`, `a`, `idle` and the endpoints of both, new or back with what it holds, and that NACKs the
+/// latest change of `r`.
+fn nacking(variant: Variant, is_back: bool, options: ProtocolOptions) -> (Bench, SessionId) {
+    let mut bench = Bench::with(options);
+    let other = bench.client(Variant::Delta);
+    for (url, names) in [(CDS, ["*"].as_slice()), (EDS, &["a", "idle"]), (RDS, &["r"])] {
+        bench.delta(other, url, names, &[]);
+    }
+    bench.whole(CDS, &[("a", "1"), ("idle", "1")]);
+    bench.set(EDS, &[("a", "1"), ("idle", "1")]);
+    lead(&mut bench, "r", &["a"]);
+    let clusters = bench.poll(other).unwrap();
+    let stated = clusters.resources.iter().map(|of| (of.name.to_string(), of.full.to_string()));
+    let stated: BTreeMap<String, String> = stated.collect();
+    bench.said(other);
+    let client = bench.client(variant);
+    for (url, names) in [(CDS, ["*"].as_slice()), (EDS, &["a", "idle"]), (RDS, &["r"])] {
+        let type_url = url.to_owned();
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        bench.request(
+            client,
+            match variant {
+                Variant::Sotw => Request::Sotw(DiscoveryRequest {
+                    type_url,
+                    resource_names: names,
+                    version_info: if is_back { "of-another".into() } else { String::new() },
+                    ..Default::default()
+                }),
+                Variant::Delta => Request::Delta(DeltaDiscoveryRequest {
+                    type_url,
+                    resource_names_subscribe: names,
+                    initial_resource_versions: if is_back && url == CDS { stated.clone() } else { BTreeMap::new() },
+                    ..Default::default()
+                }),
+            },
+        );
+    }
+    bench.said(client);
+    bench.said(other);
+    bench.later(10 * HOLD);
+    bench.said(client);
+    lead(&mut bench, "r", &["a", "a2"]);
+    bench.later(WAIT);
+    bench.said(other);
+    let nonce = std::iter::from_fn(|| bench.poll(client)).last().unwrap().nonce.to_string();
+    answer(&mut bench, client, variant, &nonce, nack(3));
+    bench.later(10 * HOLD);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.said(other);
+    (bench, client)
+}
+
+/// The client ACKs or NACKs a reply with routes.
+fn answer(bench: &mut Bench, client: SessionId, variant: Variant, nonce: &str, error_detail: Option<Status>) {
+    let (type_url, response_nonce) = (RDS.to_owned(), nonce.to_owned());
+    bench.request(
+        client,
+        match variant {
+            Variant::Sotw => {
+                let resource_names = vec!["r".into()];
+                Request::Sotw(DiscoveryRequest {
+                    type_url,
+                    response_nonce,
+                    resource_names,
+                    error_detail,
+                    ..Default::default()
+                })
+            }
+            Variant::Delta => {
+                Request::Delta(DeltaDiscoveryRequest { type_url, response_nonce, error_detail, ..Default::default() })
+            }
+        },
+    );
+}
+
+/// What the client is sent when `idle` and its endpoints are removed.
+fn removed(variant: Variant) -> Vec<&'static str> {
+    if variant == Variant::Sotw { vec!["C a"] } else { vec!["C  -idle", "C  -idle"] }
+}
+
+fn without_order() -> ProtocolOptions {
+    // The view lets removals of what nothing leads to go after 50 ms.
+    ProtocolOptions::default().with(|options| options.hold_referenced(Duration::from_millis(HOLD)))
+}
+
+#[test]
+fn ord_1_removals_of_a_client_that_nacked_its_routing_wait_for_the_bound_and_those_of_others_do_not() {
+    for (variant, is_back) in [Variant::Sotw, Variant::Delta].into_iter().flat_map(|of| [(of, false), (of, true)]) {
+        let (mut bench, client) = nacking(variant, is_back, without_order());
+        let other = bench.client(Variant::Delta);
+        bench.delta(other, CDS, &["*"], &[]);
+        bench.delta(other, LDS, &["l"], &[]);
+        bench.said(other);
+        bench.remove(EDS, "idle");
+        bench.remove(CDS, "idle");
+        bench.later(QUIET);
+        assert_eq!(bench.said(other), ["C  -idle"], "{variant:?} {is_back}");
+        assert_eq!(bench.said(client), [""; 0], "{variant:?} {is_back}: its routing may lead there");
+        // What becomes due meanwhile does not lengthen the wait, and other types have none.
+        bench.later(HOLD - 1);
+        bench.set(SDS, &[("s", "1")]);
+        assert_eq!(bench.said(client), [""; 0], "{variant:?} {is_back}");
+        let Step::Idle(Some(until)) = bench.step(client) else { panic!("nothing would wake it") };
+        assert_eq!(until, bench.now + Duration::from_millis(1));
+        bench.later(1);
+        assert_eq!(bench.said(client), removed(variant), "{variant:?} {is_back}");
+        bench.later(10 * HOLD);
+        assert_eq!(bench.said(client), [""; 0], "once");
+    }
+}
+
+#[test]
+fn ord_1_the_removals_of_a_client_that_nacked_its_routing_go_when_it_accepts_a_newer_one() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let (mut bench, client) = nacking(variant, false, without_order());
+        bench.remove(EDS, "idle");
+        bench.remove(CDS, "idle");
+        bench.later(QUIET);
+        assert_eq!(bench.said(client), [""; 0], "{variant:?}");
+        lead(&mut bench, "r", &["a"]);
+        let reply = bench.poll(client).unwrap();
+        assert_eq!(bench.said(client), [""; 0], "{variant:?}");
+        answer(&mut bench, client, variant, &reply.nonce.to_string(), None);
+        assert_eq!(bench.said(client), removed(variant), "{variant:?}");
+    }
+}
+
+#[test]
+fn ord_1_what_a_nack_of_routing_keeps_back_is_routing_and_what_it_leads_to_and_nothing_else() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let (mut bench, client) = nacking(variant, false, without_order());
+        match variant {
+            Variant::Sotw => bench.sotw(client, LDS, &["*"], ""),
+            Variant::Delta => [LDS, SDS].iter().for_each(|url| bench.delta(client, url, &["*"], &[])),
+        }
+        bench.whole(LDS, &[("l", "1"), ("m", "1")]);
+        bench.whole(SDS, &[("s", "1"), ("t", "1")]);
+        bench.said(client);
+        bench.later(HOLD);
+        bench.said(client);
+        bench.whole(SDS, &[("s", "1")]);
+        let alone = if variant == Variant::Sotw { vec![] } else { vec!["S  -t"] };
+        assert_eq!(bench.said(client), alone, "{variant:?}: no cluster that stays may need it");
+        bench.remove(CDS, "idle");
+        bench.later(QUIET);
+        bench.whole(LDS, &[("l", "1")]);
+        let listeners = if variant == Variant::Sotw { "L l" } else { "L  -m" };
+        assert_eq!(bench.said(client), [listeners], "{variant:?}");
+    }
+}
+
+#[test]
+fn ord_1_a_nack_of_routing_keeps_nothing_back_without_order_and_never_so_much_that_the_history_forgets_it() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let options = ProtocolOptions::default().with(|options| options.hold_referenced(Duration::ZERO));
+        let (mut bench, client) = nacking(variant, false, options);
+        bench.remove(EDS, "idle");
+        bench.remove(CDS, "idle");
+        assert_eq!(bench.said(client), removed(variant), "{variant:?}");
+
+        let (mut bench, client) =
+            nacking(variant, false, without_order().with(|options| options.view.history_bytes = 1600));
+        let many = ["a", "idle", "c", "d", "e"].map(|name| (name, "1"));
+        bench.whole(CDS, &many);
+        bench.said(client);
+        for left in (1..5).rev() {
+            bench.whole(CDS, &many[..left]);
+            bench.later(QUIET);
+            bench.said(client); // a session that ends fails the test
+        }
+    }
+}
+
+#[test]
+fn i8_names_that_do_not_exist_are_no_removals_of_sets() {
+    let (mut bench, client) =
+        nacking(Variant::Delta, false, ProtocolOptions::default().with(|options| options.view.history_bytes = 6_000));
+    let guesses: Vec<_> = (0..50).map(|number| format!("none-{number}")).collect();
+    let guesses: Vec<_> = guesses.iter().map(String::as_str).collect();
+    let other = bench.client(Variant::Delta);
+    bench.delta(other, EDS, &guesses, &[]);
+    guesses.iter().for_each(|name| bench.remove(EDS, name));
+    bench.said(other);
+    bench.remove(EDS, "idle");
+    bench.remove(CDS, "idle");
+    bench.later(HOLD - 1);
+    assert_eq!(bench.said(client), [""; 0], "its routing may lead there");
+}

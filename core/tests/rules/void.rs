@@ -1,0 +1,303 @@
+//! Changes that the server sends in the wrong order: what stays, what waits, and when it is sent (ORD-1, ORD-4).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use weir_core::protocol::options::ProtocolOptions;
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::view::{Class, Evidence, Lookup, OrderLosses, Selector, SessionId, Update};
+use weir_core::xds::Authority;
+
+use super::support::{Bench, CDS, EDS, RDS, lead};
+
+const HOLD: u64 = 5_000;
+const QUIET: u64 = 50;
+/// What a change of routing waits for its clusters at most.
+const WAIT: u64 = 1_000;
+
+/// A view whose route `r` leads to cluster `a`, and a client that subscribes to everything.
+fn led() -> (Bench, SessionId) {
+    let mut bench = Bench::with(ProtocolOptions::default());
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["*"], &[]);
+    bench.delta(client, EDS, &["a", "b"], &[]);
+    bench.delta(client, RDS, &["r"], &[]);
+    bench.whole(CDS, &[("a", "1"), ("idle", "1")]);
+    bench.set(EDS, &[("a", "1")]);
+    lead(&mut bench, "r", &["a"]);
+    bench.said(client);
+    bench.later(10 * HOLD);
+    bench.said(client);
+    (bench, client)
+}
+
+fn gone(bench: &mut Bench, name: &str) {
+    let (kind, class, key) = (bench.kind(CDS), Class::Wildcard, name.into());
+    bench.apply(vec![Update::Absent { kind, class, key, evidence: Evidence::Reported }]);
+}
+
+/// Returns the clusters that the published route leads to.
+fn leads(bench: &Bench) -> Vec<String> {
+    let kind = bench.kind(RDS);
+    match bench.view.snapshot().lookup(&kind, Class::Named, &"r".into()) {
+        Lookup::Present(route) => route.body.clusters(&kind).iter().map(ToString::to_string).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn dangling(bench: &Bench) -> Vec<String> {
+    bench.view.holds().dangling().map(|(name, _)| name.to_string()).collect()
+}
+
+#[test]
+fn ord_1_a_cluster_that_nothing_leads_to_goes_when_upstream_is_quiet_and_another_after_the_bound() {
+    let (mut bench, client) = led();
+    gone(&mut bench, "idle");
+    bench.later(QUIET - 1);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.later(1);
+    assert_eq!(bench.said(client), ["C  -idle"]);
+
+    gone(&mut bench, "a");
+    bench.later(HOLD - 1);
+    assert_eq!(bench.said(client), [""; 0], "a route leads to it");
+    assert_eq!(bench.view.take_dangled(), OrderLosses::default());
+    bench.later(1);
+    assert_eq!(bench.said(client), ["C  -a"]);
+    assert_eq!(bench.view.take_dangled().removals, 1);
+    assert_eq!(dangling(&bench), ["a"]);
+}
+
+#[test]
+fn ord_1_what_was_led_to_until_lately_stays_for_the_bound() {
+    let (mut bench, client) = led();
+    bench.whole(CDS, &[("a", "1"), ("b", "1")]);
+    lead(&mut bench, "r", &["b"]);
+    bench.said(client);
+    bench.later(3_000);
+    bench.said(client);
+    gone(&mut bench, "a");
+    bench.later(HOLD - 3_000 - 1);
+    assert_eq!(bench.said(client), [""; 0], "a listener may drain there");
+    bench.later(1 + QUIET);
+    assert_eq!(bench.said(client), ["C  -a"]);
+    assert_eq!(bench.view.take_dangled(), OrderLosses::default());
+}
+
+#[test]
+fn ord_1_a_cluster_that_comes_back_in_time_was_never_gone() {
+    let (mut bench, client) = led();
+    gone(&mut bench, "a");
+    bench.later(1_000);
+    bench.set(CDS, &[("a", "1")]);
+    bench.later(10 * HOLD);
+    assert_eq!(bench.said(client), [""; 0]);
+}
+
+#[test]
+fn ord_1_endpoints_stay_as_long_as_the_cluster_that_is_led_to() {
+    let (mut bench, client) = led();
+    let (kind, class) = (bench.kind(EDS), Class::Named);
+    bench.apply(vec![Update::Absent { kind, class, key: "a".into(), evidence: Evidence::Reported }]);
+    gone(&mut bench, "a");
+    bench.later(HOLD - 1);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.later(1);
+    assert_eq!(bench.said(client), ["C  -a", "C  -a"], "both, endpoints and cluster");
+}
+
+#[test]
+fn ord_1_the_bound_does_not_run_while_the_server_is_away_or_has_not_said_its_routing() {
+    let (mut bench, client) = led();
+    bench.view.note_unsteady(BTreeSet::from([Authority::TopLevel]), bench.now);
+    gone(&mut bench, "a");
+    bench.later(100 * HOLD);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.view.note_unsteady(BTreeSet::new(), bench.now);
+    bench.later(HOLD - 1);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.later(1);
+    assert_eq!(bench.said(client), ["C  -a"]);
+}
+
+#[test]
+fn ord_1_a_route_configuration_that_was_removed_counts_while_somebody_requests_it() {
+    let (mut bench, client) = led();
+    let (kind, class) = (bench.kind(RDS), Class::Named);
+    bench.apply(vec![Update::Absent { kind, class, key: "r".into(), evidence: Evidence::Reported }]);
+    bench.said(client);
+    bench.later(2 * HOLD);
+    gone(&mut bench, "a");
+    bench.later(HOLD - 1);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.later(1);
+    assert_eq!(bench.said(client), ["C  -a"]);
+}
+
+#[test]
+fn ord_4_a_route_waits_a_second_for_a_missing_cluster_however_quiet_upstream_is() {
+    let (mut bench, client) = led();
+    lead(&mut bench, "r", &["a", "b"]);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.later(WAIT - 1);
+    bench.set(EDS, &[("b", "1")]);
+    bench.set(CDS, &[("b", "1")]);
+    assert_eq!(leads(&bench), ["a", "b"], "at once");
+    assert_eq!(bench.said(client), ["C b", "C b"]);
+    bench.later(500);
+    assert_eq!(bench.said(client), ["R r"], "behind its cluster and endpoints");
+
+    lead(&mut bench, "r", &["a", "b", "static"]);
+    bench.later(WAIT - 1);
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.later(1);
+    assert_eq!(bench.said(client), ["R r"]);
+    assert_eq!((bench.view.take_dangled().waits, dangling(&bench)), (1, vec!["static".to_owned()]));
+
+    // It is not waited for again while a route leads to it.
+    lead(&mut bench, "r2", &["static"]);
+    lead(&mut bench, "r", &["static", "a"]);
+    assert_eq!(bench.said(client), ["R r"]);
+}
+
+#[test]
+fn ord_4_upstream_that_is_never_quiet_keeps_a_route_back_for_a_second_and_no_longer() {
+    let (mut bench, _client) = led();
+    lead(&mut bench, "r", &["b"]);
+    for number in 0..99 {
+        bench.set(CDS, &[("idle", &number.to_string())]);
+        bench.later(10);
+    }
+    assert_eq!(leads(&bench), ["a"]);
+    bench.later(10);
+    assert_eq!(leads(&bench), ["b"]);
+}
+
+#[test]
+fn ord_4_each_change_has_its_own_second_and_one_that_is_replaced_gets_no_other() {
+    let (mut bench, client) = led();
+    bench.delta(client, RDS, &["r2"], &[]);
+    lead(&mut bench, "r2", &["a"]);
+    lead(&mut bench, "r", &["b"]);
+    bench.later(WAIT - 1);
+    lead(&mut bench, "r2", &["c"]);
+    lead(&mut bench, "r", &["b", "c"]);
+    assert_eq!(leads(&bench), ["a"]);
+    bench.later(1);
+    assert_eq!(leads(&bench), ["b", "c"], "r goes, and r2 waits");
+    assert_eq!(bench.view.take_dangled().waits, 2);
+    bench.later(WAIT - 2);
+    assert_eq!(bench.view.take_dangled().waits, 0);
+    bench.later(1);
+    assert_eq!(bench.view.take_dangled().waits, 1, "r2 goes");
+}
+
+#[test]
+fn ord_4_a_change_has_its_second_after_its_server_is_steady_again() {
+    let (mut bench, _client) = led();
+    lead(&mut bench, "r", &["b"]);
+    bench.later(WAIT - 1);
+    bench.view.note_unsteady(BTreeSet::from([Authority::TopLevel]), bench.now);
+    bench.later(100 * WAIT);
+    assert_eq!(leads(&bench), ["a"], "nobody could have sent the cluster");
+    bench.view.note_unsteady(BTreeSet::new(), bench.now);
+    bench.later(WAIT - 1);
+    assert_eq!(leads(&bench), ["a"]);
+    bench.later(1);
+    assert_eq!(leads(&bench), ["b"]);
+}
+
+#[test]
+fn ord_4_first_answers_and_clients_that_request_clusters_by_name_wait_for_nothing() {
+    let (mut bench, client) = led();
+    bench.delta(client, RDS, &["r2"], &[]);
+    lead(&mut bench, "r2", &["b"]);
+    assert_eq!(bench.said(client), ["R r2"], "the first that is said of it");
+
+    let mut bench = Bench::with(ProtocolOptions::default());
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, RDS, &["r"], &[]);
+    bench.delta(client, CDS, &["a"], &[]);
+    bench.set(CDS, &[("a", "1")]);
+    lead(&mut bench, "r", &["a"]);
+    bench.said(client);
+    lead(&mut bench, "r", &["b"]);
+    assert_eq!(bench.said(client), ["R r"], "it asks for the cluster because of the route");
+}
+
+#[test]
+fn with_a_hold_of_zero_everything_goes_out_as_it_comes() {
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.hold_referenced(Duration::ZERO)));
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &["*"], &[]);
+    bench.delta(client, RDS, &["r"], &[]);
+    bench.whole(CDS, &[("a", "1")]);
+    lead(&mut bench, "r", &["a"]);
+    bench.said(client);
+    lead(&mut bench, "r", &["b"]);
+    gone(&mut bench, "a");
+    assert_eq!(bench.said(client), ["R r", "C  -a"]);
+}
+
+/// A cluster whose endpoints have another name.
+fn cluster_with_endpoints(bench: &mut Bench, name: &str, endpoints: &str) {
+    bench.give(CDS, "*", "1", |wrapper| {
+        let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();
+        let config = [nested(1, &[0x1a, 0]), nested(2, endpoints.as_bytes())].concat();
+        let body = [nested(1, name.as_bytes()), nested(3, &config)].concat();
+        wrapper.name = name.into();
+        wrapper.resource.as_mut().unwrap().value = body.into();
+    });
+}
+
+#[test]
+fn ord_1_endpoints_stay_for_the_clusters_that_use_them_now_and_for_no_others() {
+    let (mut bench, client) = led();
+    bench.delta(client, EDS, &["e1", "e2"], &[]);
+    bench.set(EDS, &[("e1", "1"), ("e2", "1")]);
+    cluster_with_endpoints(&mut bench, "named", "e1");
+    lead(&mut bench, "r", &["named"]);
+    bench.said(client);
+    bench.later(10 * HOLD);
+    bench.said(client);
+    let gone = |bench: &mut Bench, name: &str| {
+        let (kind, class) = (bench.kind(EDS), Class::Named);
+        bench.apply(vec![Update::Absent { kind, class, key: name.into(), evidence: Evidence::Reported }]);
+        bench.said(client)
+    };
+    assert_eq!(gone(&mut bench, "e1"), [""; 0], "a cluster that is led to uses them");
+    bench.set(EDS, &[("e1", "1")]);
+    cluster_with_endpoints(&mut bench, "named", "e2");
+    bench.said(client);
+    bench.later(10 * HOLD);
+    bench.said(client);
+    assert_eq!(gone(&mut bench, "e1"), ["C  -e1"], "the cluster has others now");
+    assert_eq!(gone(&mut bench, "e2"), [""; 0]);
+}
+
+#[test]
+fn ord_1_a_removal_that_waits_is_taken_back_when_its_set_starts_over() {
+    let (mut bench, client) = led();
+    gone(&mut bench, "a");
+    bench.later(1_000);
+    bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]);
+    bench.later(10 * HOLD);
+    assert_eq!(bench.said(client), [""; 0], "the server of the new opening has said nothing of it");
+}
+
+#[test]
+fn ord_4_a_change_that_waits_is_dropped_by_what_comes_for_its_name_meanwhile() {
+    let (mut bench, client) = led();
+    lead(&mut bench, "r", &["a", "b"]);
+    bench.later(WAIT / 2);
+    lead(&mut bench, "r", &["a"]);
+    bench.later(10 * WAIT);
+    assert_eq!((leads(&bench), bench.said(client)), (vec!["a".to_owned()], vec![]), "the server took it back");
+
+    lead(&mut bench, "r", &["a", "c"]);
+    bench.later(WAIT / 2);
+    bench.remove(RDS, "r");
+    assert_eq!(bench.said(client), ["R  -r"]);
+    bench.later(10 * WAIT);
+    assert_eq!((leads(&bench), bench.said(client)), (vec![], vec![]), "a removal is not undone by an earlier change");
+}

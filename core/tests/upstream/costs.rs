@@ -1,0 +1,170 @@
+//! What events cost: how much is looked at goes by what has happened, and not by what is there.
+
+use std::time::Duration;
+
+use weir_core::proto::Response;
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::upstream::ServerQuirks;
+use weir_core::protocol::view::{Claim, Claimed, Class, SessionId};
+use weir_core::protocol::visits::take_visits;
+
+use super::support::{CDS, EDS};
+use super::{Bench, delta, requested, sotw};
+
+const TIMER: Duration = Duration::from_secs(15);
+
+/// How much is looked at when one name turns silent that a client holds or does not hold, beside so many others.
+fn of_a_silent_name(others: usize, is_claimed: bool) -> u64 {
+    let names: Vec<_> = (0..others).map(|number| format!("e{number:06}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut bench = requested(Variant::Delta, EDS, &names, ServerQuirks::default());
+    for some in names.chunks(1_000) {
+        bench.respond(0, delta(EDS, some, &[], "1"));
+    }
+    bench.later(TIMER);
+    assert!(!bench.asks_again(), "the server has given everything");
+    bench.want(EDS, "silent", true);
+    bench.requests(0);
+    take_visits();
+    assert_eq!(bench.later(TIMER), ["Named silent unanswered"]);
+    if is_claimed {
+        bench.claim(EDS, Class::Named, "silent");
+        bench.later(Duration::ZERO);
+        assert!(bench.asks_again());
+    }
+    take_visits()
+}
+
+#[test]
+fn a_name_that_turns_silent_costs_what_it_concerns() {
+    for is_claimed in [false, true] {
+        let [few, many] = [1_000, 100_000].map(|others| of_a_silent_name(others, is_claimed));
+        assert!(many <= 8 && many * 10 <= few.max(1) * 12, "{few} beside 1,000, {many} beside 100,000");
+    }
+}
+
+/// Asserts that an event looks at little, and beside many others at no more than beside few.
+fn assert_law(event: &str, visits: impl Fn(usize) -> u64) {
+    let few = visits(1_000);
+    assert!(few <= 8, "{event}: {few} beside 1,000");
+    let many = visits(MANY);
+    assert!(many * 10 <= few.max(1) * 12, "{event}: {few} beside 1,000, {many} beside {MANY}");
+}
+
+/// A view has room for as many claims of one client.
+const MANY: usize = 80_000;
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("n{number:06}")).collect()
+}
+
+fn texts(names: &[String]) -> Vec<&str> {
+    names.iter().map(String::as_str).collect()
+}
+
+/// A delta server that has sent a set of so many clusters at once, and has been silent since.
+fn with_set(count: usize) -> Bench {
+    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+    bench.respond(0, delta(CDS, &texts(&names(count)), &[], "1"));
+    bench.requests(0);
+    bench.later(TIMER);
+    bench
+}
+
+#[test]
+fn a_response_costs_what_is_in_it() {
+    for (on, off, said) in [(&["n000007~2"][..], &[][..], "set"), (&[][..], &["n000007"][..], "gone")] {
+        assert_law(said, |others| {
+            let mut bench = with_set(others);
+            take_visits();
+            assert_eq!(bench.respond(0, delta(CDS, on, off, "2"))[0], format!("Wildcard n000007 {said}"));
+            bench.requests(0);
+            bench.later(Duration::ZERO);
+            take_visits()
+        });
+    }
+}
+
+#[test]
+fn a_claim_costs_nothing_of_those_that_wait() {
+    for is_of_the_type in [true, false] {
+        assert_law("a claim", |waiting| {
+            let mut bench = with_set(1);
+            bench.want(EDS, "a", true);
+            bench.requests(0);
+            names(waiting + 1)[1..].iter().for_each(|name| bench.claim(CDS, Class::Wildcard, name));
+            bench.later(Duration::ZERO);
+            assert!(bench.asks_again());
+            bench.reopen();
+            bench.later(TIMER);
+            assert!(!bench.asks_again(), "all of them are asked for");
+            take_visits();
+            match is_of_the_type {
+                true => bench.claim(CDS, Class::Wildcard, "new"),
+                false => bench.claim(EDS, Class::Named, "a"),
+            }
+            bench.later(Duration::ZERO);
+            let visits = take_visits();
+            assert!(bench.asks_again(), "the new one is to be asked for");
+            visits
+        });
+    }
+}
+
+#[test]
+fn while_the_end_of_a_set_is_asked_for_an_event_costs_nothing_of_the_set() {
+    assert_law("an event", |others| {
+        let mut bench = with_set(others);
+        bench.reopen();
+        bench.respond(0, delta(CDS, &["n000007~2"], &[], "2"));
+        let claim = Claim { kind: bench.table.resolve(CDS), of: Claimed::Set };
+        bench.view.seek(SessionId(1), vec![claim]);
+        bench.later(Duration::from_secs(1));
+        take_visits();
+        bench.later(Duration::from_secs(1));
+        take_visits()
+    });
+}
+
+#[test]
+fn a_poll_and_a_claim_cost_nothing_of_what_a_polled_server_has() {
+    let polled = |bench: &mut Bench| {
+        let (epoch, now) = (bench.epochs[0], bench.now);
+        bench.upstream.streams_mut()[0].on_unchanged(epoch, EDS, now);
+        bench.later(Duration::ZERO)
+    };
+    assert_law("a poll", |others| {
+        let names = names(others);
+        let rules = ServerQuirks { per_type_liveness: true, ..ServerQuirks::default() };
+        let mut bench = requested(Variant::Sotw, EDS, &texts(&names), rules);
+        bench.respond(0, sotw(EDS, &texts(&names), "1"));
+        bench.requests(0);
+        bench.later(TIMER);
+        assert_eq!(polled(&mut bench), [""; 0], "it has everything");
+        bench.want(EDS, "silent", true);
+        bench.requests(0);
+        take_visits();
+        bench.claim(EDS, Class::Named, "silent");
+        bench.later(Duration::ZERO);
+        bench.later(TIMER);
+        assert_eq!(polled(&mut bench), ["Named silent gone"]);
+        assert_eq!(polled(&mut bench), [""; 0]);
+        take_visits()
+    });
+}
+
+#[test]
+fn a_look_at_a_stream_costs_nothing_of_what_is_rejected() {
+    assert_law("a look", |rejected| {
+        let mut bench = with_set(1);
+        let mut response = delta(CDS, &texts(&names(rejected)), &[], "2");
+        if let Response::Delta(response) = &mut response {
+            response.resources.iter_mut().for_each(|resource| resource.resource = None);
+        }
+        bench.respond(0, response);
+        take_visits();
+        let types: Vec<_> = bench.upstream.streams_mut()[0].types().collect();
+        assert_eq!(types.len(), 1);
+        take_visits()
+    });
+}

@@ -1,0 +1,48 @@
+//! What waits in all tiers, by the relays' own list: nothing for longer than it may.
+
+use weir_core::protocol::wait::{Wait, WaitList};
+
+use super::World;
+
+impl World {
+    /// Returns everything that waits, with its owner.
+    fn waits(&self) -> Vec<(String, Wait)> {
+        let mut all = Vec::new();
+        for (number, tier) in self.tiers.iter().enumerate() {
+            let mut list = WaitList::keeping(MANY);
+            tier.sources.add_waits(&tier.view, self.now, &mut list);
+            tier.view.holds().add_waits(self.now, &mut list);
+            all.extend(list.into_oldest().into_iter().map(|wait| (format!("tier {number}"), wait)));
+            for (session, seat) in &tier.seats {
+                let mut list = WaitList::keeping(MANY);
+                seat.session.add_waits(self.now, &mut list);
+                let owner = format!("tier {number}, {session:?} of {:?}", seat.holder);
+                all.extend(list.into_oldest().into_iter().map(|wait| (owner.clone(), wait)));
+            }
+        }
+        all
+    }
+
+    /// Once faults have ended, no wait lasts longer than it may.
+    pub fn judge_waits(&mut self) {
+        let beyond = self.waits().into_iter().find(|(_, wait)| wait.is_beyond());
+        if let Some((owner, wait)) = beyond {
+            self.wrong(|| format!("{owner} waits beyond its bound: {}", text(&wait)));
+        }
+    }
+
+    /// Writes down what waits.
+    pub fn tell_waits(&self) {
+        for (owner, wait) in self.waits() {
+            self.tell(|_| format!("{owner} waits: {}", text(&wait)));
+        }
+    }
+}
+
+fn text(wait: &Wait) -> String {
+    let kind = wait.subject.kind.as_ref().map_or("", |kind| kind.name().rsplit_once('.').map_or("", |(_, name)| name));
+    format!("{:?} {:?} of {:?}, {kind} {:?}", wait.kind, wait.age, wait.bound, wait.subject.of)
+}
+
+/// More than wait in any history.
+const MANY: usize = 1000;
