@@ -1,8 +1,8 @@
-//! The core of Weir: the protocol of an xDS relay as plain data structures. Requests, responses and the time go in, messages come out.
-//! Nothing here waits, reads a clock, opens a socket or has globals.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 #![warn(missing_docs, unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))] // no input of a peer may reach one
+#![cfg_attr(not(test), warn(clippy::disallowed_types, clippy::disallowed_methods, clippy::disallowed_macros))] // `clippy.toml`
 
 pub mod proto;
 pub mod protocol;

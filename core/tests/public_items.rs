@@ -1,0 +1,86 @@
+//! What is public in this crate, listed in `public-items.txt`, so that whatever becomes public is seen.
+//!
+//! `WEIR_WRITE=1 cargo test -p weir-core --test public_items` writes the list.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Returns the public items of a file by their paths: types, functions, fields. Re-exports are other names of the same.
+fn public_items(module: &str, text: &str) -> Vec<String> {
+    let (mut found, mut owners) = (Vec::new(), Vec::<(usize, String)>::new());
+    let code = text.lines().take_while(|line| *line != "#[cfg(test)]");
+    for line in code.filter(|line| !line.trim().is_empty()) {
+        let depth = line.len() - line.trim_start().len();
+        let code = line.trim_start();
+        owners.retain(|(outer, _)| *outer < depth);
+        if let Some(item) = code.strip_prefix("pub ").filter(|item| !item.starts_with("use ")) {
+            let owner: String = owners.iter().map(|(_, name)| format!("{name}::")).collect();
+            found.push(format!("{module}::{owner}{}", name_of(item)));
+        }
+        if let Some(name) = owner_of(code) {
+            owners.push((depth, name));
+        }
+    }
+    found
+}
+
+/// Returns the first word that is no keyword.
+fn name_of(item: &str) -> &str {
+    let words = item.split(|letter: char| !(letter.is_alphanumeric() || letter == '_')).filter(|word| !word.is_empty());
+    let keywords = ["async", "const", "enum", "fn", "mod", "static", "struct", "trait", "type", "unsafe"];
+    words.into_iter().find(|word| !keywords.contains(word)).unwrap_or_default()
+}
+
+/// Returns the type whose fields or methods the next lines have.
+fn owner_of(code: &str) -> Option<String> {
+    let of_impl = code.strip_prefix("impl").map(|rest| {
+        let rest = if rest.starts_with('<') { rest.split_once("> ").map_or(rest, |(_, of)| of) } else { rest };
+        name_of(rest.trim_start()).to_owned()
+    });
+    let visible = code.strip_prefix("pub ").or_else(|| code.split_once(") ").map(|(_, item)| item)).unwrap_or(code);
+    let is_type = ["struct ", "enum ", "trait ", "mod "].iter().any(|keyword| visible.starts_with(keyword));
+    of_impl.or_else(|| is_type.then(|| name_of(visible).to_owned()))
+}
+
+fn all() -> Vec<String> {
+    let (mut found, mut folders) = (Vec::new(), vec![PathBuf::from("src")]);
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let is_test = path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs");
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") && !is_test {
+                found.extend(public_items(&module_of(&path), &fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn module_of(path: &Path) -> String {
+    let path = path.strip_prefix("src").unwrap().with_extension("");
+    let mut parts: Vec<_> = path.iter().map(|part| part.to_str().unwrap()).collect();
+    parts.pop_if(|last| ["mod", "lib"].contains(last));
+    parts.join("::")
+}
+
+#[test]
+fn what_is_public_is_listed() {
+    let (list, items) = ("public-items.txt", all().join("\n") + "\n");
+    if std::env::var_os("WEIR_WRITE").is_some() {
+        fs::write(list, &items).unwrap();
+    }
+    let listed = fs::read_to_string(list).unwrap();
+    let news: Vec<_> = items.lines().filter(|item| !listed.lines().any(|of| of == *item)).collect();
+    let gone: Vec<_> = listed.lines().filter(|of| !items.lines().any(|item| item == *of)).collect();
+    assert_eq!((news, gone), (Vec::new(), Vec::new()), "public and not listed; listed and not public");
+}
+
+#[test]
+fn a_public_item_is_found_with_what_it_belongs_to() {
+    let text = "\
+pub(crate) struct Inner {\n    pub size: usize,\n}\nimpl<T: Into<u8>> Outer<T> {\n    pub const fn new() -> Self {\n        todo!()\n    }\n}
+pub use other::Thing;\npub trait Shape {}\n#[cfg(test)]\nmod tests {\n    pub fn help() {}\n}\n";
+    assert_eq!(public_items("a", text), ["a::Inner::size", "a::Outer::new", "a::Shape"]);
+}
