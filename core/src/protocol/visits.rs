@@ -6,7 +6,6 @@
 use std::cell::Cell;
 
 #[cfg(feature = "faults")]
-#[allow(clippy::disallowed_macros)] // for tests, which run on many threads
 thread_local! {
     static VISITS: Cell<u64> = const { Cell::new(0) };
 }

@@ -113,7 +113,3 @@ pub fn prints() {
     print!("");
     println!();
 }
-
-thread_local! {
-    pub static OF_A_THREAD: u8 = const { 0 };
-}
