@@ -20,7 +20,8 @@ RUN mkdir -p src core/src loadtest/src \
 COPY build.rs ./
 COPY proto proto
 COPY config config
-COPY core core
+COPY core/build.rs core/README.md core/
+COPY core/src core/src
 COPY src src
 # Cargo goes by times, and those of copied files are older than the programs without content.
 ARG WEIR_COMMIT=unknown

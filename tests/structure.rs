@@ -1,5 +1,5 @@
-//! The structure of the core, the relay and the load tool: files import downwards, no files import each other in a ring, the methods of a type stand in
-//! the file that defines it, and no file is too long to be read at once.
+//! The structure of the core, the relay and the load tool: files import downwards, no files import each other in a ring, the methods of a
+//! type stand in the file that defines it, and no file is too long to be read at once. The core has no tasks and no globals.
 //!
 //! An import counts for the file that defines the item, whatever re-exports it. A file may use its own folder (`super`), as tests and the
 //! parts of a module do.
@@ -296,6 +296,43 @@ fn imports_point_down_the_layers() {
         }
     }
     assert_eq!(upward, [""; 0]);
+    // The lowest files of the relay know words of the core, and nothing of sessions or views.
+    let (root, layers) = LAYERS[0];
+    let sources = Sources::read(root);
+    let lowest = sources.files.iter().filter(|(module, _)| layer_of(module, layers) == layers.len() - 1);
+    let know_protocol: Vec<_> = lowest.filter(|(_, code)| knows_protocol(code)).map(|(module, _)| module).collect();
+    assert_eq!(know_protocol, [""; 0]);
+    assert!(
+        knows_protocol("use weir_core::{protocol, xds};") && knows_protocol("use weir_core::protocol::view::View;")
+    );
+    assert!(!knows_protocol("use weir_core::xds::Type;"));
+}
+
+fn knows_protocol(code: &str) -> bool {
+    let imports = code.split(';').filter_map(|statement| statement.trim().strip_prefix("use "));
+    let leaves = imports.flat_map(leaves);
+    code.contains("weir_core::protocol") || leaves.into_iter().any(|path| path.starts_with("weir_core::protocol"))
+}
+
+/// What would make the core wait, or keep something outside of its objects.
+const NOT_IN_THE_CORE: [&str; 5] = ["async ", "static ", "LazyLock", "OnceCell", "thread_local!"];
+
+#[test]
+fn the_core_has_no_tasks_and_no_globals() {
+    let found = |code: &str| {
+        let words = NOT_IN_THE_CORE.into_iter().filter(|word| code.replace("'static ", "").contains(word));
+        words.collect::<Vec<_>>()
+    };
+    let sources = Sources::read("core/src");
+    // Compiled for tests alone.
+    let files = sources.files.iter().filter(|(module, _)| *module != "protocol::visits");
+    let all: Vec<_> =
+        files.flat_map(|(module, code)| found(code).into_iter().map(move |word| (module, word))).collect();
+    assert_eq!(all, []);
+    assert_eq!(
+        found("static SEEN: AtomicU64 = AtomicU64::new(0);\nasync fn wait(text: &'static str) {}"),
+        ["async ", "static "]
+    );
 }
 
 #[test]

@@ -5,23 +5,50 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the public items of a file by their paths: types, functions, fields. Re-exports are other names of the same.
+/// Returns the public items of a file by their paths: types with their variants and fields, functions, methods of traits, re-exports. Of a
+/// function it is the name alone.
 fn public_items(module: &str, text: &str) -> Vec<String> {
-    let (mut found, mut owners) = (Vec::new(), Vec::<(usize, String)>::new());
-    let code = text.lines().take_while(|line| *line != "#[cfg(test)]");
-    for line in code.filter(|line| !line.trim().is_empty()) {
-        let depth = line.len() - line.trim_start().len();
-        let code = line.trim_start();
-        owners.retain(|(outer, _)| *outer < depth);
-        if let Some(item) = code.strip_prefix("pub ").filter(|item| !item.starts_with("use ")) {
-            let owner: String = owners.iter().map(|(_, name)| format!("{name}::")).collect();
-            found.push(format!("{module}::{owner}{}", name_of(item)));
+    let (mut found, mut owners) = (Vec::new(), Vec::<(usize, String, &str)>::new());
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    while let Some(line) = lines.next() {
+        let depth = depth_of(line);
+        let mut code = line.trim_start().to_owned();
+        if code == "#[cfg(test)]" {
+            // As rustfmt writes it, an item ends at its own depth.
+            let ends = |line: &str| depth_of(line) == depth && line.ends_with(['}', ';', ',']);
+            while lines.next().is_some_and(|line| !ends(line)) {}
+            continue;
         }
-        if let Some(name) = owner_of(code) {
-            owners.push((depth, name));
+        if code.starts_with("pub use ") {
+            while !code.ends_with(';') {
+                code += lines.next().unwrap_or(";").trim();
+            }
+            found.push(format!("{module} {code}"));
+            continue;
+        }
+        owners.retain(|(outer, ..)| *outer < depth);
+        let owner: String = owners.iter().map(|(_, name, _)| format!("{name}::")).collect();
+        let within = owners.last().filter(|(outer, ..)| *outer + 4 == depth).map_or("", |(.., kind)| kind);
+        let is_item = match within {
+            "pub enum" => code.starts_with(char::is_uppercase),
+            "pub trait" => ["fn ", "type ", "const "].iter().any(|keyword| code.starts_with(keyword)),
+            _ => false,
+        };
+        if let Some(item) = code.strip_prefix("pub ").or(is_item.then_some(&code)) {
+            found.push(format!("{module}::{owner}{}", name_of(item)));
+            let fields = item.split_once("(pub ").filter(|_| item.starts_with("struct "));
+            found.extend(fields.map(|(_, fields)| format!("{module}::{owner}{} is pub {fields}", name_of(item))));
+        }
+        if let Some(name) = owner_of(&code) {
+            let kind = ["pub enum", "pub trait"].into_iter().find(|kind| code.starts_with(kind)).unwrap_or_default();
+            owners.push((depth, name, kind));
         }
     }
     found
+}
+
+fn depth_of(line: &str) -> usize {
+    line.len() - line.trim_start().len()
 }
 
 /// Returns the first word that is no keyword.
@@ -75,12 +102,19 @@ fn what_is_public_is_listed() {
     let news: Vec<_> = items.lines().filter(|item| !listed.lines().any(|of| of == *item)).collect();
     let gone: Vec<_> = listed.lines().filter(|of| !items.lines().any(|item| item == *of)).collect();
     assert_eq!((news, gone), (Vec::new(), Vec::new()), "public and not listed; listed and not public");
+    assert_eq!(items.lines().count(), listed.lines().count(), "as often as it is listed");
 }
 
 #[test]
 fn a_public_item_is_found_with_what_it_belongs_to() {
     let text = "\
 pub(crate) struct Inner {\n    pub size: usize,\n}\nimpl<T: Into<u8>> Outer<T> {\n    pub const fn new() -> Self {\n        todo!()\n    }\n}
-pub use other::Thing;\npub trait Shape {}\n#[cfg(test)]\nmod tests {\n    pub fn help() {}\n}\n";
-    assert_eq!(public_items("a", text), ["a::Inner::size", "a::Outer::new", "a::Shape"]);
+pub use other::{\n    Thing,\n};\n#[cfg(test)]\nmod tests {\n    pub fn help() {}\n}
+pub trait Shape {\n    fn area(&self);\n}\npub enum Kind {\n    One { size: u8 },\n    /// Text.\n    Two,\n}\nenum Own {\n    Three,\n}
+#[cfg(test)]\nmod more;\npub struct Number(pub u64);\n";
+    let expected = ["Inner::size", "Outer::new", "Shape", "Shape::area", "Kind", "Kind::One", "Kind::Two", "Number"];
+    let mut expected: Vec<_> = expected.map(|item| format!("a::{item}")).into();
+    expected.insert(2, "a pub use other::{Thing,};".into());
+    expected.push("a::Number is pub u64);".into());
+    assert_eq!(public_items("a", text), expected);
 }

@@ -39,7 +39,7 @@ pub struct Clearance {
 }
 
 impl Access {
-    /// Returns the rules in order; the first that matches counts.
+    /// Returns the rules. What several cover is for the clients of each.
     pub fn rules(&self) -> &[AccessRule] {
         &self.rules
     }

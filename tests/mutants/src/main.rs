@@ -117,7 +117,8 @@ fn choose(tree: &tree::Tree, settings: &Settings, options: &Options, repository:
     };
     for (file, source) in tree.sources.iter().filter(|(file, _)| !is_for_tests(file)) {
         let Some(area) = settings.area(file) else { continue };
-        let begins = |only: &String| tree::within(file).is_some_and(|file| file.starts_with(only));
+        let begins =
+            |only: &String| file.starts_with(only) || tree::within(file).is_some_and(|file| file.starts_with(only));
         if !options.only.is_empty() && !options.only.iter().any(begins) {
             continue;
         }

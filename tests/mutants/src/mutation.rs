@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::tree::within;
+
 /// One change of one place.
 #[derive(Debug, Clone)]
 pub struct Mutant {
@@ -31,6 +33,7 @@ pub enum Place {
 impl Mutant {
     /// As docs/testing.md names it.
     pub fn name(&self) -> String {
-        format!("{}::{}: {}", self.file, self.function, self.change)
+        let file = within(&self.file).unwrap_or(&self.file);
+        format!("{file}::{}: {}", self.function, self.change)
     }
 }

@@ -16,7 +16,21 @@ pub fn equivalents(path: &Path) -> Result<BTreeSet<String>> {
     let text = std::fs::read_to_string(path)?;
     let section = text.split("\n## ").find(|section| section.starts_with("Mutants that change nothing")).unwrap_or("");
     let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
-    Ok(rows.map(|(name, _)| name.replace("\\|", "|")).collect())
+    Ok(rows.flat_map(|(names, _)| names_of_row(names)).collect())
+}
+
+/// Returns the mutants of a row. A name without a file is of the file before it.
+fn names_of_row(names: &str) -> Vec<String> {
+    let (mut file, mut found) = ("", Vec::new());
+    for name in names.split("`, `") {
+        let begins_with_file = name.split_once(".rs::").is_some_and(|(path, _)| !path.contains(' '));
+        if begins_with_file {
+            file = &name[..name.find("::").unwrap_or_default()];
+        }
+        let full = if begins_with_file { name.to_owned() } else { format!("{file}::{name}") };
+        found.push(full.replace("\\|", "|"));
+    }
+    found
 }
 
 #[derive(Default)]
@@ -78,4 +92,24 @@ pub fn report(
     }
     let _ = write!(text, "\nMissed:\n\n{missed}");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mutant_of_the_document_is_in_a_file_that_exists() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let names = equivalents(&root.join("docs/testing.md")).unwrap();
+        assert!(names.len() > 15, "{names:?}");
+        for name in names {
+            let (file, _) = name.split_once("::").unwrap();
+            assert!(["src", "core/src"].iter().any(|sources| root.join(sources).join(file).exists()), "{name}");
+        }
+        assert_eq!(
+            names_of_row("a/b.rs::C::d: x is left out`, `E::f: y"),
+            ["a/b.rs::C::d: x is left out", "a/b.rs::E::f: y"]
+        );
+    }
 }

@@ -38,7 +38,7 @@ pub enum Step {
     Response(Box<DeltaDiscoveryResponse>),
     /// Many names were checked and none had to be sent yet. The caller may yield the thread before the next call.
     Busy,
-    /// There is nothing to send until something changes.
+    /// There is nothing to send until something changes, or until the next deadline.
     Idle,
 }
 

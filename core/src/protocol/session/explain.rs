@@ -79,9 +79,9 @@ pub enum Known {
         version: String,
         /// The place of its server in the plan.
         server: u16,
-        /// Since when it has been there.
+        /// Since when it is there from this server.
         since: Moment,
-        /// It was loaded from disk, and no server has spoken of it since.
+        /// It is from an earlier process or configuration, and no server has sent it again.
         from_disk: bool,
     },
 }

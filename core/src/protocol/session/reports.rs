@@ -42,7 +42,7 @@ pub struct Summary<'a> {
     pub wildcard: bool,
     /// To how many names it subscribes.
     pub names: usize,
-    /// Of how many names something is due.
+    /// Of how many names something is due, or nothing is known yet.
     pub pending: usize,
     /// The last NACK, whether it stands or not.
     pub last_nack: Option<&'a Nack>,

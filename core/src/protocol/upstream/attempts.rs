@@ -124,7 +124,7 @@ impl Conclusion {
 }
 
 impl VariantChoice {
-    /// Starts with `first`, unless the configuration knows the variant.
+    /// Starts with `first`, else with delta. A variant that is configured is never changed.
     pub fn new(first: Option<Variant>, configured: Option<Variant>) -> Self {
         let (refused_other, was_sent_away) = (false, false);
         let variant = first.unwrap_or(Variant::Delta);
