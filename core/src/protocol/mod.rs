@@ -4,6 +4,7 @@
 //! [`view`] stores and publishes them, [`session`] serves one client.
 
 pub mod faults;
+mod keys;
 pub mod ladder;
 pub mod loads;
 pub mod local;

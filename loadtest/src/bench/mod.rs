@@ -24,7 +24,7 @@ pub mod size;
 mod stage;
 mod stall;
 mod storm;
-mod subject;
+pub(crate) mod subject;
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

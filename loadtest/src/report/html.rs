@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::plot::{Line, Plot, escape};
 use super::{Cell, Report, Sample};
-use crate::bench::Subject;
+use crate::bench::subject::Subject;
 
 /// Returns the page.
 pub fn page(report: &Report) -> String {

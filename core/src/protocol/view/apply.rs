@@ -1,8 +1,8 @@
 //! What each update means for the tables of a view.
 
-use super::keys::{Class, Selector};
 use super::table_writer::TableWriter;
 use super::update::{Completeness, Evidence, Update};
+use crate::protocol::keys::{Class, Selector};
 use crate::xds::{Name, Type};
 
 /// Applies an update that no stage holds.

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::interest::Interest;
-use super::keys::{Class, Revision, Selector, SessionId};
 use super::publication::NameChanged;
 use super::sought_names::{Claimant, Insertion, SoughtNames};
 use crate::protocol::faults::Fault;
+use crate::protocol::keys::{Class, Revision, Selector, SessionId};
 use crate::protocol::view::options::ViewOptions;
 use crate::xds::{Name, Type};
 

@@ -7,8 +7,8 @@ use std::ops::Bound::{Included, Unbounded};
 
 use rpds::{HashTrieMapSync, RedBlackTreeSetSync};
 
-use super::keys::Revision;
 use super::update::Completeness;
+use crate::protocol::keys::Revision;
 use crate::protocol::visits::visit;
 use crate::xds::{Name, Xdstp};
 

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::vec;
 
-use super::keys::{Class, Selector};
 use super::stage::Facts;
 use super::update::{Completeness, Evidence, Origin, Retain, Update};
+use crate::protocol::keys::{Class, Selector};
 use crate::xds::{Name, Resource, Type};
 
 /// The updates, one by one: what has changed, what has vanished, and that all of the set has come.

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use super::keys::{Class, Selector};
 use super::update::Update;
+use crate::protocol::keys::{Class, Selector};
 use crate::xds::{Name, Type};
 
 #[derive(Debug, Default)]

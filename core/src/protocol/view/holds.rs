@@ -2,10 +2,10 @@
 
 use super::brake::{BrakeReport, BrakeState, Brakes};
 use super::gate::Gate;
-use super::keys::{Class, Key, Selector, SetKey};
 use super::order::Order;
 use super::resource_table::Entry;
 use super::stage::{Facts, HoldTimes};
+use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::Moment;
 use crate::protocol::visits::visit;
 use crate::protocol::wait::WaitList;

@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::keys::{Selector, SessionId};
 use super::name_room::{NameRoom, Shares};
 use super::update::NoRoom;
 use crate::protocol::faults::Fault;
+use crate::protocol::keys::{Selector, SessionId};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::options::ViewOptions;
 use crate::protocol::visits::visit;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::keys::Revision;
 use super::snapshot::Snapshot;
 use crate::protocol::faults::Fault;
+use crate::protocol::keys::Revision;
 use crate::protocol::moment::{AtomicMoment, Moment};
 use crate::protocol::view::options::ViewOptions;
 

@@ -11,7 +11,6 @@ mod differences;
 mod gate;
 mod holds;
 mod interest;
-mod keys;
 mod leases;
 mod name_room;
 mod options;
@@ -33,13 +32,13 @@ mod wants;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub use super::keys::{Class, Revision, Selector, SessionId};
 pub use brake::{
     BrakeEvent, BrakeReport, BrakeRules, BrakeState, Generations, HeldRemoval, NotReleased, ReleaseReason, SetState,
 };
 pub use claims::{Claim, Claimed, Sought};
 pub use holds::{Holds, NameHolds};
 pub use interest::InterestChange;
-pub use keys::{Class, Revision, Selector, SessionId};
 pub(crate) use leases::Lease;
 pub use leases::{LeaseAccess, LeaseProgress, Leases};
 pub use options::ViewOptions;

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::keys::SessionId;
+use crate::protocol::keys::SessionId;
 
 /// What there is room for, and how it is shared.
 #[derive(Debug, Clone, Copy)]

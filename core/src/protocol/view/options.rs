@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::brake::BrakeRules;
+use super::brake::rules::BrakeRules;
 use crate::protocol::faults::Faults;
 
 /// Bounds and waiting times of one view.

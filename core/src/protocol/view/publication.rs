@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::interest::Interest;
-use super::keys::{Class, Revision, SessionId};
 use super::options::ViewOptions;
 use super::receipts::Receipts;
 use super::snapshot::Snapshot;
 use super::tables::Tables;
+use crate::protocol::keys::{Class, Revision, SessionId};
 use crate::protocol::moment::{Moment, earliest};
 use crate::xds::{Authority, Name, Type};
 

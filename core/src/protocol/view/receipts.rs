@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::keys::Revision;
+use crate::protocol::keys::Revision;
 use crate::protocol::moment::Moment;
 
 /// The publications with changes of one sort, oldest first.

@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::keys::Revision;
 use super::resource_table::ResourceTable;
+use crate::protocol::keys::Revision;
 use crate::protocol::moment::{Clock, Moment};
 use crate::protocol::view::options::ViewOptions;
 

@@ -5,11 +5,11 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::keys::{Class, Revision};
 use super::receipts::Receipts;
 use super::resource_table::{Presence, ResourceTable};
 use super::tables::Tables;
 use super::update::NamedError;
+use crate::protocol::keys::{Class, Revision};
 use crate::protocol::moment::Moment;
 use crate::xds::{Authority, Name, Resource, Role, SetVersion, Type};
 

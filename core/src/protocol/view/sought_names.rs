@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
-use super::keys::{Revision, SessionId};
 use super::name_room::{NameRoom, Shares};
+use crate::protocol::keys::{Revision, SessionId};
 use crate::protocol::visits::visit;
 use crate::xds::Name;
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::claims::Sought;
 use super::interest::Interest;
-use super::keys::{Class, Key, Revision, Selector};
 use super::publication::{NameChanged, Publication};
 use super::resource_table::{Applied, Entry, Presence, ResourceTable};
 use super::row::Row;
@@ -17,6 +16,7 @@ use super::stage::{Facts, Setup};
 use super::tables::Tables;
 use super::update::{Completeness, Evidence, NamedError, Origin};
 use super::wants::Wants;
+use crate::protocol::keys::{Class, Key, Revision, Selector};
 use crate::protocol::moment::Moment;
 use crate::xds::{Name, Resource, SetVersion, Type};
 

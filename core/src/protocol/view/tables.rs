@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::collections::Collection;
-use super::keys::{Class, Key, Revision, Selector};
 use super::resource_table::{Entry, Presence, ResourceTable};
 use super::update::{Completeness, Origin};
+use crate::protocol::keys::{Class, Key, Revision, Selector};
 use crate::protocol::moment::Moment;
 use crate::xds::{Authority, Name, Resource, Type};
 

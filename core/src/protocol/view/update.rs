@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::keys::{Class, Selector};
 use crate::proto::code::{NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED};
+use crate::protocol::keys::{Class, Selector};
 use crate::protocol::moment::Moment;
 use crate::xds::{Name, Resource, Type};
 

@@ -3,10 +3,10 @@
 use super::claims::{Claim, Claimed};
 use super::collections::Collection;
 use super::interest::Interest;
-use super::keys::{Class, Selector};
 use super::resource_table::{AbsenceEvidence, Entry, Presence};
 use super::tables::Tables;
 use super::update::Completeness;
+use crate::protocol::keys::{Class, Selector};
 use crate::xds::{Name, Type};
 
 /// The interest in a view beside what is cached.

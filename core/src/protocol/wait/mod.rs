@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 pub use self::table::{WaitKind, WaitRow};
+use super::keys::Selector;
 use super::moment::Moment;
-use super::view::Selector;
 use crate::xds::{Authority, Name, Type};
 
 /// Something that waits.

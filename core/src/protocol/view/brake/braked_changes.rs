@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::rules::BrakeRules;
+use crate::protocol::keys::SetKey;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::keys::SetKey;
 use crate::protocol::view::stage::{Unit, class_of};
 use crate::protocol::view::update::{Evidence, Origin, Update};
 use crate::protocol::visits::visit;

@@ -8,7 +8,7 @@ mod braked_changes;
 mod hold;
 mod judgement;
 mod report;
-mod rules;
+pub(super) mod rules;
 mod set_brake;
 #[cfg(test)]
 mod tests;
@@ -21,9 +21,9 @@ pub use rules::{BrakeRules, Generations};
 
 use self::hold::Hold;
 use self::set_brake::{Outcome, Said, SetBrake};
-use super::keys::{Class, Selector, SetKey};
 use super::stage::{Facts, HoldTimes, Unit};
 use super::update::Update;
+use crate::protocol::keys::{Class, Selector, SetKey};
 use crate::protocol::moment::Moment;
 use crate::protocol::wait::WaitList;
 use crate::xds::{Name, TypeTable};

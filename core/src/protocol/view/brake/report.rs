@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::protocol::keys::Selector;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::keys::Selector;
 use crate::protocol::view::update::Origin;
 use crate::xds::{Name, Type};
 

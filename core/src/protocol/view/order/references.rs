@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::protocol::keys::Key;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::keys::Key;
 use crate::xds::{Name, Resource, Role, Type};
 
 #[derive(Debug, Default)]

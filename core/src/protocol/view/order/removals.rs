@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::references::References;
 use super::waiting::WaitTimes;
+use crate::protocol::keys::{Class, Key};
 use crate::protocol::moment::{Moment, earliest};
-use crate::protocol::view::keys::{Class, Key};
 use crate::protocol::view::update::{Evidence, Origin, Passed, Update};
 use crate::xds::{Name, Role, Type};
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::protocol::keys::Key;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::keys::Key;
 use crate::protocol::view::update::{Origin, Passed, Update};
 use crate::xds::{Authority, Name, Resource};
 

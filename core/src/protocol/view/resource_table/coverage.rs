@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::entry::{AbsenceEvidence, Entry, Presence};
-use crate::protocol::view::keys::Revision;
+use crate::protocol::keys::Revision;
 use crate::protocol::view::update::Completeness;
 use crate::xds::Name;
 

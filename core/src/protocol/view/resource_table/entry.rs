@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::protocol::keys::Revision;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::keys::Revision;
 use crate::protocol::view::update::{NamedError, Origin};
 use crate::xds::Resource;
 

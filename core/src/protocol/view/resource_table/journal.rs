@@ -7,8 +7,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 use rpds::RedBlackTreeMapSync;
 
 use super::entry::{Entry, Presence};
+use crate::protocol::keys::Revision;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::keys::Revision;
 use crate::protocol::view::receipts::Receipts;
 use crate::protocol::visits::visit;
 use crate::xds::Name;

@@ -3,8 +3,8 @@
 use rpds::{HashTrieMapSync, QueueSync};
 
 use super::entry::{Entry, Presence};
+use crate::protocol::keys::Revision;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::keys::Revision;
 use crate::protocol::view::options::ViewOptions;
 use crate::xds::{Name, Resource};
 
