@@ -1,6 +1,6 @@
 //! The copy of the repository in which code is changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,6 +23,7 @@ impl Tree {
     pub fn copy(repository: &Path, root: PathBuf) -> Result<Self> {
         let files = git(repository, &["ls-files", "--cached", "--others", "--exclude-standard"])?;
         let mut sources = BTreeMap::new();
+        remove_others(&root, &files)?;
         for file in files.lines() {
             let Ok(content) = fs::read(repository.join(file)) else { continue }; // removed and not committed yet
             if within(file).is_some() && file.ends_with(".rs") {
@@ -52,6 +53,24 @@ impl Tree {
 /// Returns the path of a file below the sources of its crate, if it is one of them.
 pub fn within(file: &str) -> Option<&str> {
     ROOTS.iter().find_map(|root| file.strip_prefix(root)?.strip_prefix('/'))
+}
+
+/// Removes what an earlier copy had and the repository has no more: cargo would find its tests.
+fn remove_others(root: &Path, files: &str) -> Result<()> {
+    let known: BTreeSet<PathBuf> = files.lines().map(|file| root.join(file)).collect();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue }; // there is no copy yet
+        for entry in entries {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if !known.contains(&path) && !path.ends_with("mutant_switch.rs") {
+                fs::remove_file(&path).with_context(|| path.display().to_string())?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Gives the packages another version. Cargo keeps what it has built by name and version of a package, wherever its sources are: without
@@ -90,7 +109,8 @@ pub fn git(repository: &Path, arguments: &[&str]) -> Result<String> {
 pub fn changed_lines(repository: &Path, since: &str) -> Result<Vec<(String, std::ops::Range<usize>)>> {
     let mut file = String::new();
     let mut lines = Vec::new();
-    let arguments = [&["diff", "--unified=0", "--no-prefix", since, "--"][..], &ROOTS].concat();
+    let arguments =
+        [&["diff", "--unified=0", "--no-prefix", "--find-renames", "-l0", since, "--"][..], &ROOTS].concat();
     for line in git(repository, &arguments)?.lines() {
         if let Some(path) = line.strip_prefix("+++ ") {
             file = path.to_owned();
@@ -102,4 +122,21 @@ pub fn changed_lines(repository: &Path, since: &str) -> Result<Vec<(String, std:
         }
     }
     Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_repository_has_no_more_is_removed_from_an_earlier_copy() {
+        let root = std::env::temp_dir().join(format!("weir-mutants-{}", std::process::id()));
+        for file in ["a/kept.rs", "a/gone/old.rs", "src/mutant_switch.rs"] {
+            write(&root.join(file), b"").unwrap();
+        }
+        remove_others(&root, "a/kept.rs\nb.rs").unwrap();
+        let there = ["a/kept.rs", "a/gone/old.rs", "src/mutant_switch.rs"].map(|file| root.join(file).exists());
+        assert_eq!(there, [true, false, true]);
+        fs::remove_dir_all(root).unwrap();
+    }
 }

@@ -82,7 +82,7 @@ impl KeyRule {
     }
 
     /// Returns the key of a client that was judged: only `tenant` counts, and not what it states.
-    pub fn key_of_tenant(&self, encoded_node: &[u8], tenant: Option<&str>) -> Result<SharingKey, NodeError> {
+    pub(crate) fn key_of_tenant(&self, encoded_node: &[u8], tenant: Option<&str>) -> Result<SharingKey, NodeError> {
         let mut node = Node::decode(encoded_node).map_err(|_| NodeError)?;
         tenant::take(&mut node);
         let tenant = tenant.filter(|_| self.fields.contains(&KeyField::Tenant));

@@ -43,7 +43,7 @@ impl Permit {
     }
 
     /// Whether any resource of a type may be requested.
-    pub fn allows_type(&self, kind: &Type) -> bool {
+    pub(crate) fn allows_type(&self, kind: &Type) -> bool {
         let listed = |types: &Arc<[Box<str>]>| types.iter().any(|name| kind.is_called(name));
         kind.is_secret() && !self.secrets.is_empty() || self.types.as_ref().is_none_or(listed)
     }
