@@ -108,7 +108,7 @@ fn what_is_public_is_listed() {
 #[test]
 fn a_public_item_is_found_with_what_it_belongs_to() {
     let text = "\
-pub(crate) struct Inner {\n    pub size: usize,\n}\nimpl<T: Into<u8>> Outer<T> {\n    pub const fn new() -> Self {\n        todo!()\n    }\n}
+pub(crate) struct Inner {\n    pub size: usize,\n}\nimpl<T: Into<u8>> Outer<T> {\n    pub const fn new() -> Self {\n        Self(None)\n    }\n}
 pub use other::{\n    Thing,\n};\n#[cfg(test)]\nmod tests {\n    pub fn help() {}\n}
 pub trait Shape {\n    fn area(&self);\n}\npub enum Kind {\n    One { size: u8 },\n    /// Text.\n    Two,\n}\nenum Own {\n    Three,\n}
 #[cfg(test)]\nmod more;\npub struct Number(pub u64);\n";

@@ -68,7 +68,7 @@ pub enum Known {
     Absent {
         /// What the absence is concluded from.
         evidence: AbsenceEvidence,
-        /// Since when.
+        /// Since when it is absent.
         since: Moment,
         /// Whether that is enough for a client that may hold it.
         suffices: bool,

@@ -1,5 +1,5 @@
 //! Updates that no server has sent: what follows when another server becomes active, and what planted faults make up. What follows from the
-//! end of a stream is [`servers`](super::servers)'.
+//! end of a stream, [`servers`](super::servers) makes.
 
 use std::collections::BTreeSet;
 

@@ -28,7 +28,7 @@ pub struct LadderSummary<'a> {
     pub authority: &'a Authority,
     /// Which server is active, or why none is.
     pub state: LadderState,
-    /// Since when.
+    /// Since when it is in that state.
     pub since: Moment,
     /// How often it has moved.
     pub switches: Switches,

@@ -251,6 +251,7 @@ impl Servers {
         let at = ViewContext { view, authority_of: &origin };
         let streams = self.upstreams[server].as_mut().map_or(&mut [][..], Upstream::streams_mut);
         let updates = streams.iter_mut().flat_map(|stream| stream.on_time(&at, now)).collect();
+        // All are taken: one that was left would count at a later time, when the server may be unreachable.
         let ended = streams.iter_mut().map(Stream::take_answered_end).filter(|ended| *ended).count();
         (updates, ended > 0)
     }

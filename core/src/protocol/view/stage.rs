@@ -53,9 +53,9 @@ pub trait Stage: std::fmt::Debug + Send {
 /// Since when something is held, and until when at the latest, if that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HoldTimes {
-    /// Since when.
+    /// Since when it is held.
     pub since: Option<Moment>,
-    /// Until when at the latest.
+    /// Until when it is held at the latest.
     pub until: Option<Moment>,
 }
 
