@@ -44,7 +44,6 @@ pub enum Event {
     SotwUpstream,
     DeltaUpstream,
     SecondUpstreamStream,
-    GateHeld,
     Claimed,
     OpenedAgain,
     AskedTwice,

@@ -93,12 +93,6 @@ pub enum Op {
     Advance {
         milliseconds: u32,
     },
-    ShutGate {
-        key: u8,
-    },
-    OpenGates {
-        key: u8,
-    },
     // clients
     Subscribe {
         client: u8,
@@ -318,8 +312,6 @@ fn take(world: &mut World, history: &History, step: &Op) -> Result<(), String> {
         Op::RelayReads { key, how_many, publish } => drop(world.relay_reads(key, how_many.into(), publish)?),
         Op::Late { key } => world.late_messages(key),
         Op::Advance { milliseconds } => world.advance(Duration::from_millis(milliseconds.into()))?,
-        Op::ShutGate { key } => world.shut_gate(key, Kind::Runtime),
-        Op::OpenGates { key } => world.open_gates(key),
         Op::Subscribe { client, kind, number } => change(world, at(&client), kind, &[kind.name(number)], &[]),
         Op::Unsubscribe { client, kind, number } => change(world, at(&client), kind, &[], &[kind.name(number)]),
         Op::Star { client, kind, on: true } => change(world, at(&client), kind, &["*".into()], &[]),
@@ -530,8 +522,6 @@ fn op() -> impl Strategy<Value = Op> {
         6 => (key(), 1..4u8, any::<bool>()).prop_map(|(key, how_many, publish)| Op::RelayReads { key, how_many, publish }),
         1 => key().prop_map(|key| Op::Late { key }),
         4 => times.prop_map(|milliseconds| Op::Advance { milliseconds }),
-        1 => key().prop_map(|key| Op::ShutGate { key }),
-        1 => key().prop_map(|key| Op::OpenGates { key }),
     ];
     let clients = prop_oneof![
         6 => (client(), kind(), number()).prop_map(|(client, kind, number)| Op::Subscribe { client, kind, number }),

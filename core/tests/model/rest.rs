@@ -16,7 +16,6 @@ use crate::world::{KEYS, Pulled, World};
 impl World {
     /// Runs everything until nothing changes any more, and no timer is left.
     pub fn quiesce(&mut self) -> Result<(), String> {
-        (0..KEYS).for_each(|key| self.open_gates(key));
         for _ in 0..2_000 {
             if self.run_until_still()? {
                 continue;

@@ -28,8 +28,6 @@ pub struct UnitRig {
     /// Upstream itself never let a route refer to a missing cluster.
     pub orderly: bool,
     pub forgotten: Vec<(Kind, Option<String>)>,
-    /// Updates that the server has sent, and the relay does not apply yet.
-    pub gated: BTreeMap<Kind, Vec<Entry>>,
     pub responses_since_publication: usize,
     /// A client holds a name that the view does not know, and the streams have not evaluated their silence since.
     pub sought: bool,
@@ -70,7 +68,6 @@ impl UnitRig {
             views: BTreeMap::new(),
             orderly: true,
             forgotten: Vec::new(),
-            gated: BTreeMap::new(),
             responses_since_publication: 0,
             sought: false,
         }

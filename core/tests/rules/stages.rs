@@ -37,7 +37,7 @@ impl Stage for HoldsLate {
 
 #[test]
 fn a_name_that_an_added_stage_holds_is_late_and_no_other_is() {
-    for at in [Place::Gate, Place::Brakes, Place::Order, Place::Tables] {
+    for at in [Place::Brakes, Place::Order, Place::Tables] {
         let types = ["envoy.config.cluster.v3.Cluster".into()].into();
         let brakes = BrakeRules { types, share: 50, count: 2, grace: LATE * 100, ..BrakeRules::default() };
         let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.view.brakes = brakes)); // all stages are on

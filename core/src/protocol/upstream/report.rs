@@ -235,13 +235,12 @@ fn add_set(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
     let is_concluded = of.second_request().has_looked() || means_nothing || !of.wanted().is_any();
     let end = first_silence_ends_at(of, context.others, options).filter(|_| !is_concluded);
     if let Some((end, written)) = end.zip(of.wire().written()) {
-        // Once it is over, it is judged at the next look, unless the server has to show life or a switch is under way.
+        // Once it is over, it is judged at the next look, unless the server has to show life.
         let is_stuck = end <= of.judged_at();
         if is_stuck && !stands {
             return;
         }
         let since = progress.first().map_or(written, |first| first.max(written));
-        let stands = stands || context.view.holds().is_gated(context.kind);
         let bound = (!stands).then(|| longest_first_silence(options));
         list.add(WaitKind::Set, context.now - since, bound, || subject(of, context));
     }

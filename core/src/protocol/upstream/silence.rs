@@ -119,7 +119,7 @@ fn conclude_polls(parts: &mut Parts, context: &TimerContext, updates: &mut Vec<U
 
 /// Once the set of `*` is complete, cached resources that the server has not sent are absent.
 fn conclude_end(parts: &mut Parts, context: &TimerContext, updates: &mut Vec<Update>) {
-    if !parts.progress.is_to_conclude() || context.at.view.holds().is_gated(context.kind) {
+    if !parts.progress.is_to_conclude() {
         return;
     }
     parts.progress.conclude();
@@ -207,12 +207,7 @@ pub(super) fn plan_second_request(parts: &mut Parts, context: &mut TimerContext)
     let soon = end_is_asked_at(parts, context).filter(|end| *end <= context.now);
     let Some(end) = soon.or(silence) else { return };
     let nobody_says = quirks.on_resource_timeout == OnResourceTimeout::Unknown && !quirks.signals_completion;
-    if nobody_says
-        || quirks.per_type_liveness
-        || context.opening.is_receiving()
-        || !parts.wanted.is_any()
-        || context.at.view.holds().is_gated(context.kind)
-    {
+    if nobody_says || quirks.per_type_liveness || context.opening.is_receiving() || !parts.wanted.is_any() {
         return;
     }
     let at_once = soon.is_some() && is_to_ask_for_set(parts, context);

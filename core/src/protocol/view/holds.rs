@@ -1,7 +1,6 @@
 //! What the stages of a view hold, for those who ask: of all names, and of one.
 
 use super::brake::{BrakeReport, BrakeState, Brakes};
-use super::gate::Gate;
 use super::order::Order;
 use super::resource_table::Entry;
 use super::stage::{Facts, HoldTimes};
@@ -14,7 +13,6 @@ use crate::xds::{Name, Type};
 /// The stages of a view as they are now.
 #[derive(Debug, Clone, Copy)]
 pub struct Holds<'a> {
-    gate: &'a Gate,
     brakes: &'a Brakes,
     order: &'a Order,
     facts: Facts<'a>,
@@ -31,13 +29,11 @@ pub struct NameHolds {
     pub awaits: Option<(Vec<Name>, HoldTimes)>,
     /// The server has removed or changed it, and a brake holds that.
     pub braked: Option<HoldTimes>,
-    /// Another server has become active, and its set is not complete yet.
-    pub is_behind_gate: bool,
 }
 
 impl<'a> Holds<'a> {
-    pub(super) fn new(gate: &'a Gate, brakes: &'a Brakes, order: &'a Order, facts: Facts<'a>) -> Self {
-        Self { gate, brakes, order, facts }
+    pub(super) fn new(brakes: &'a Brakes, order: &'a Order, facts: Facts<'a>) -> Self {
+        Self { brakes, order, facts }
     }
 
     /// Adds what is held back.
@@ -98,11 +94,6 @@ impl<'a> Holds<'a> {
         (!self.is_removed(kind, class, name)).then_some(entry)
     }
 
-    /// Returns whether updates of a type are kept back, so that the tables do not show what the server has sent.
-    pub(crate) fn is_gated(self, kind: &Type) -> bool {
-        self.gate.is_shut(kind)
-    }
-
     /// Returns the names that a server has removed and whose removal waits for references: of a set, or one name.
     pub(crate) fn removed_by(self, server: usize, kind: &'a Type, of: &'a Selector) -> impl Iterator<Item = &'a Name> {
         let removals = self.order.removals();
@@ -122,7 +113,7 @@ impl<'a> Holds<'a> {
 
     /// Returns what is held back of a name, of either class.
     pub fn of_name(self, kind: &Type, name: &Name) -> NameHolds {
-        let Self { gate, brakes, order, facts } = self;
+        let Self { brakes, order, facts } = self;
         let (both, options) = ([Class::Wildcard, Class::Named], facts.options());
         let key = |class: Class| -> Key { (kind.clone(), class, name.clone()) };
         let braked = |set: SetKey| brakes.times_of(&set, name, &options.brakes);
@@ -131,7 +122,6 @@ impl<'a> Holds<'a> {
             doomed: both.into_iter().find_map(|class| order.removal_times(&key(class), options.reference_hold)),
             awaits: both.into_iter().find_map(|class| order.awaited_by(&key(class))),
             braked: both.into_iter().find_map(|class| facts.set_of(kind, class, name).and_then(braked)),
-            is_behind_gate: gate.is_shut(kind),
         }
     }
 }

@@ -8,7 +8,6 @@ mod brake;
 mod claims;
 mod collections;
 mod differences;
-mod gate;
 mod holds;
 mod interest;
 mod leases;
@@ -77,8 +76,6 @@ pub struct View {
     row: Row,
     publication: Publication,
     removals: RemovalHistory,
-    /// Who said what came last.
-    origin: Origin,
     /// Upstream responds to a name that is requested again (UP-17).
     repeats: bool,
     setup: Setup,
@@ -87,10 +84,10 @@ pub struct View {
 impl View {
     /// Starts empty, with an empty snapshot published.
     pub fn new(table: Arc<TypeTable>, options: Arc<ViewOptions>) -> Self {
-        let (tables, sought, refused_names, publication, removals, origin, repeats) = Default::default();
+        let (tables, sought, refused_names, publication, removals, repeats) = Default::default();
         let (interest, row) = (Interest::new(options.clone()), Row::new(options.clone()));
         let setup = Setup::new(table, options);
-        Self { tables, interest, sought, refused_names, row, publication, removals, origin, repeats, setup }
+        Self { tables, interest, sought, refused_names, row, publication, removals, repeats, setup }
     }
 
     /// Applies one complete response.
@@ -105,8 +102,7 @@ impl View {
 
     /// Like [`View::apply_from`], for a response that was received earlier.
     pub fn apply_received(&mut self, origin: Origin, updates: Vec<Update>, received: Moment, now: Moment) {
-        self.origin = origin;
-        self.row.enter(Place::Gate, Unit { origin, received: received.min(now), updates });
+        self.row.enter(Place::Brakes, Unit { origin, received: received.min(now), updates });
         self.apply_passed(now);
     }
 
@@ -143,17 +139,6 @@ impl View {
     /// Returns what the stages hold, for those who ask.
     pub fn holds(&self) -> Holds<'_> {
         self.row.holds(Facts::new(&self.tables, &self.interest, &self.setup))
-    }
-
-    /// Applies the updates of a type that the gate kept back.
-    pub fn open_gate(&mut self, kind: &Type, now: Moment) {
-        self.row.open_gate(kind, self.origin, now);
-        self.apply_passed(now);
-    }
-
-    /// Keeps back updates of a type until its set is complete, since another server has become active.
-    pub fn shut_gate(&mut self, kind: &Type) {
-        self.row.shut_gate(kind);
     }
 
     /// Records the authorities of `Sources::unsteady`. While an authority is unsteady, no wait in it runs out.
@@ -314,7 +299,6 @@ impl View {
         for set in sets {
             set.restore(known, &mut writer);
         }
-        self.origin = Origin::default();
         self.publish();
     }
 
@@ -370,7 +354,7 @@ impl View {
         self.apply_passed(now);
         for (kind, class, key) in self.tables.expired(now) {
             let (origin, updates) = (Origin::default(), vec![Update::Expired { kind, class, key }]); // expiry has no rank
-            self.row.enter(Place::Gate, Unit { origin, received: now, updates });
+            self.row.enter(Place::Brakes, Unit { origin, received: now, updates });
             self.apply_passed(now);
         }
         self.trim(now);

@@ -1,7 +1,7 @@
-//! The way of what a server says: through the gate, the brakes and the order to the tables.
+//! The way of what a server says: through the brakes and the order to the tables.
 //!
 //! Each stage lets on what passes, and keeps what it holds. What it releases later enters at the next one, never at the head: a released
-//! removal is not braked again. The gate and the brakes judge all that one response says; before the order, sets are taken apart into their
+//! removal is not braked again. The brakes judge all that one response says; before the order, sets are taken apart into their
 //! differences, and each is applied before the next is judged.
 //!
 //! Owns the stages, and what is on its way between them. Leaves the tables to the view, which applies what [`Row::next`] returns, one update
@@ -13,7 +13,6 @@ use std::vec;
 
 use super::brake::{BrakeEvent, BrakeState, Brakes, NotReleased, Release};
 use super::differences::Differences;
-use super::gate::Gate;
 use super::holds::Holds;
 use super::order::{Order, OrderLosses};
 use super::stage::{Facts, Place, Stage, Surroundings, Unit, class_of};
@@ -27,7 +26,6 @@ use crate::xds::{Authority, Name, Resource, Type};
 /// The stages of a view.
 #[derive(Debug)]
 pub(super) struct Row {
-    gate: Gate,
     brakes: Brakes,
     order: Order,
     /// Stages beside these, by where they stand. Tests add them.
@@ -68,8 +66,8 @@ enum Step {
 
 impl Row {
     pub(super) fn new(options: Arc<ViewOptions>) -> Self {
-        let (gate, brakes, order) = Default::default();
-        Self { gate, brakes, order, added: BTreeMap::new(), under_way: Vec::new(), options }
+        let (brakes, order) = Default::default();
+        Self { brakes, order, added: BTreeMap::new(), under_way: Vec::new(), options }
     }
 
     /// Lets a unit into the row, before the stages at a place.
@@ -104,10 +102,6 @@ impl Row {
                 };
                 let passed = stage.judge(unit, facts, now);
                 self.pass_all(at, passed);
-            }
-            Step::Pass(Place::Gate, unit) => {
-                let updates = self.gate.pass(unit.updates);
-                self.enter(Place::Brakes, Unit { updates, ..unit });
             }
             Step::Pass(Place::Brakes, unit) => {
                 let parts = self.brakes.parts(unit, &view.facts());
@@ -264,7 +258,6 @@ impl Row {
     /// Lets go what stages have held for long enough.
     pub(super) fn on_time(&mut self) {
         let released = [
-            Step::ReleaseAdded(Place::Gate),
             Step::ReleaseAdded(Place::Brakes),
             Step::ReleaseBraked,
             Step::ReleaseAdded(Place::Order),
@@ -282,7 +275,6 @@ impl Row {
 
     /// Ends what is held of an interest that has ended, but for single names in the order: [`Self::applied`].
     pub(super) fn forget(&mut self, kind: &Type, wanted: &Selector) {
-        self.gate.forget(kind, wanted);
         self.brakes.forget(&(kind.clone(), wanted.clone()));
     }
 
@@ -290,17 +282,6 @@ impl Row {
     #[cfg(feature = "faults")]
     pub(super) fn add_stage(&mut self, at: Place, stage: Box<dyn Stage>) {
         self.added.insert(at, stage);
-    }
-
-    /// Keeps back updates of a type until its set is complete, since another server has become active.
-    pub(super) fn shut_gate(&mut self, kind: &Type) {
-        self.gate.shut(kind.clone());
-    }
-
-    /// Lets on the updates of a type that the gate kept back.
-    pub(super) fn open_gate(&mut self, kind: &Type, origin: Origin, now: Moment) {
-        let updates = self.gate.open(kind);
-        self.enter(Place::Brakes, Unit { origin, received: now, updates });
     }
 
     /// Lets go what an operator has seen. Returns how many removals.
@@ -318,7 +299,7 @@ impl Row {
 
     /// Returns what the stages hold, for those who ask.
     pub(super) fn holds<'a>(&'a self, facts: Facts<'a>) -> Holds<'a> {
-        Holds::new(&self.gate, &self.brakes, &self.order, facts)
+        Holds::new(&self.brakes, &self.order, facts)
     }
 
     /// Returns what has happened to brakes since the last call.

@@ -29,8 +29,6 @@ pub struct Unit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// The head: everything that a server says, and the end of a TTL.
-    Gate,
-    /// What the gate lets on.
     Brakes,
     /// What the brakes let on.
     Order,

@@ -128,25 +128,6 @@ impl World {
         Ok(())
     }
 
-    pub fn shut_gate(&mut self, key: u8, kind: Kind) {
-        self.coverage.note(Event::GateHeld);
-        let rig = &mut self.units[usize::from(key)];
-        rig.gated.entry(kind).or_default();
-        rig.view.shut_gate(&table().resolve(kind.url()));
-    }
-
-    pub fn open_gates(&mut self, key: u8) {
-        let now = self.now;
-        let rig = &mut self.units[usize::from(key)];
-        for (kind, entries) in std::mem::take(&mut rig.gated) {
-            rig.view.open_gate(&table().resolve(kind.url()), now);
-            rig.log.extend(entries.into_iter().map(|entry| match entry {
-                Entry::Said { sent, .. } => Entry::Said { sent, at: now },
-                other => other,
-            }));
-        }
-    }
-
     pub fn unstall(&mut self) {
         self.clients.iter_mut().for_each(|client| client.stalled = false);
     }

@@ -42,11 +42,7 @@ impl World {
                 for content in &sent.set {
                     link.asked_at.remove(&(content.kind, content.name.clone()));
                 }
-                let said = Entry::Said { sent: Box::new(sent.clone()), at: now };
-                match rig.gated.get_mut(&sent.kind) {
-                    Some(gated) => gated.push(said),
-                    None => rig.log.push(said),
-                }
+                rig.log.push(Entry::Said { sent: Box::new(sent.clone()), at: now });
                 rig.responses_since_publication += 1;
                 let said = self.trace.then(|| {
                     let names: Vec<_> = sent.set.iter().map(|content| &content.name).collect();
@@ -92,9 +88,7 @@ impl World {
             } else if rig.forgotten.contains(&(kind, name.clone())) {
                 self.coverage.note(Event::Refetched);
             }
-            let wanted = Entry::Wanted { kind, name, on: change.on };
-            rig.gated.entry(kind).and_modify(|gated| gated.push(wanted.clone()));
-            rig.log.push(wanted);
+            rig.log.push(Entry::Wanted { kind, name, on: change.on });
             rig.upstream.want(change, false);
         }
         self.send_requests(key);
@@ -126,14 +120,10 @@ impl World {
                     })?;
                     self.coverage.note(Event::ResourceTimerFired);
                     self.coverage.note_if(*word == Evidence::Reported, Event::AskedTwice);
-                    let timed_out = match class {
+                    rig.log.push(match class {
                         Class::Named => Entry::TimedOut { kind, name },
                         Class::Wildcard => Entry::NotThere { kind, name, at: now },
-                    };
-                    match rig.gated.get_mut(&kind) {
-                        Some(gated) => gated.push(timed_out),
-                        None => rig.log.push(timed_out),
-                    }
+                    });
                 }
                 rig.view.apply(updates, now);
                 let stream = &mut rig.upstream.streams_mut()[at];

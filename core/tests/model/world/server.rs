@@ -86,7 +86,6 @@ impl World {
 
     pub fn kill_upstream(&mut self, key: u8, at: usize) {
         let now = self.now;
-        self.open_gates(key);
         let rig = &mut self.units[usize::from(key)];
         let Some(link) = rig.links.get_mut(at) else { return };
         let Some(epoch) = link.open.take() else { return };

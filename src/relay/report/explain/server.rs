@@ -31,10 +31,6 @@ pub(super) fn of_view(book: &ViewBook, known: &Known) -> Vec<Reason> {
         let text = format!("the server has sent a newer version, which waits for missing clusters: {}", list(clusters));
         reasons.push(held("change_deferred", text, of));
     }
-    if holds.is_behind_gate {
-        let text = "the view has moved to another server, whose set is not complete yet: what it sends waits";
-        reasons.push(Reason::of("switching_server", text));
-    }
     reasons
 }
 
