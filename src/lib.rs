@@ -12,6 +12,7 @@ pub mod demo;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub(crate) mod generation;
+pub mod inputs;
 pub(crate) mod limit;
 pub(crate) mod log_pace;
 pub mod open_files;

@@ -9,6 +9,8 @@
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 
+pub(crate) mod inputs;
+
 mod reload;
 
 mod load;

@@ -23,6 +23,7 @@ mod handshakes;
 mod health;
 mod incomplete;
 mod inherited;
+pub(crate) mod inputs;
 mod judged_clients;
 mod lifetime;
 mod listen;

@@ -8,12 +8,19 @@ use crate::limit::{Limit, LimitCounters};
 
 /// What one request may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RequestLimits {
+pub struct RequestLimits {
     /// Names, and versions by name, altogether.
     pub(crate) entries: usize,
     /// The bytes of a name, with its version or its parameters.
     pub(crate) name_bytes: usize,
     pub(crate) node_bytes: usize,
+}
+
+impl RequestLimits {
+    /// Returns the limits that `limits.request_entries`, `limits.name_bytes` and `limits.node_bytes` stand for.
+    pub const fn new(entries: usize, name_bytes: usize, node_bytes: usize) -> Self {
+        Self { entries, name_bytes, node_bytes }
+    }
 }
 
 /// Checks an encoded request. Entries in the form of numbers are rejected: the decoder reads them as entries if they are those of a map.

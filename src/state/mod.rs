@@ -8,6 +8,7 @@ mod counters;
 mod file;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+pub(crate) mod inputs;
 mod load;
 pub(crate) mod offline;
 mod portable;

@@ -19,11 +19,11 @@ pub(crate) use dial::{DialError, dial, dial_host};
 pub(crate) use files::{FilesConnector, FilesOptions, FilesReport, FilesSource, Parser};
 pub(crate) use loads::LoadsConnector;
 pub(crate) use observed_socket::Socket;
-pub use plan::SourcePlan;
-pub(crate) use plan::{FilesServer, Lists, Plan};
+pub(crate) use plan::{FilesServer, Lists};
+pub use plan::{Plan, SourcePlan};
 pub use rest::RestConnector;
-pub(crate) use rest::RestServer;
 #[cfg(feature = "fuzzing")]
 pub(crate) use rest::fuzzing;
+pub(crate) use rest::{RestServer, inputs};
 pub(crate) use server::{AdsServer, Keepalive, LifeTimes, TenantCredentials};
 pub(crate) use tls::{TlsFiles, TlsWords};

@@ -12,10 +12,13 @@ use super::{AdsServer, FilesOptions, RestServer};
 /// Every server once, and the server lists as indices into it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
+    /// The servers, in the order of their first mention.
     pub servers: Vec<SourcePlan>,
     /// For old-style names, the first choice first (BOOT-12, BOOT-14).
     pub top: Vec<usize>,
+    /// For new-style names, by their authority.
     pub authorities: BTreeMap<String, AuthorityPlan>,
+    /// Against flapping between the servers of a list.
     pub timers: FallbackTimers,
     /// After a fallback, resources that the old server had and the new one lacks are kept (FB-26).
     pub(crate) hold_missing: bool,

@@ -111,6 +111,16 @@ impl AdsServer {
         Self { tls, tokens, tenants: Vec::new(), ..self.clone() }
     }
 
+    /// Returns its address: a scheme, a host and an optional port.
+    pub fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
+    /// Whether connections to it are made with TLS.
+    pub fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Returns the URI without the trailing slash that its type appends.
     pub(crate) fn name(&self) -> String {
         match &self.socket {

@@ -48,7 +48,7 @@ impl Name {
     }
 
     /// Returns the glob that contains this name, if it is a new-style name (NAME-24).
-    pub(crate) fn collection(&self) -> Option<Self> {
+    pub fn collection(&self) -> Option<Self> {
         self.parsed().filter(|name| !name.is_glob()).map(|name| name.parent().to_string().into())
     }
 
@@ -58,8 +58,8 @@ impl Name {
         path.strip_suffix('*').unwrap_or(path)
     }
 
-    /// Returns the entries of an ordered map that are members of this glob.
-    pub(crate) fn members_in<'a, V>(&'a self, map: &'a BTreeMap<Self, V>) -> impl Iterator<Item = (&'a Self, &'a V)> {
+    /// Returns the entries of an ordered map that are members of this glob, whatever else begins like it.
+    pub fn members_in<'a, V>(&'a self, map: &'a BTreeMap<Self, V>) -> impl Iterator<Item = (&'a Self, &'a V)> {
         let from = map.range::<str, _>((Included(self.folder()), Unbounded));
         let near = from.take_while(|(name, _)| name.as_str().starts_with(self.folder()));
         near.filter(|(name, _)| name.collection().as_ref() == Some(self))

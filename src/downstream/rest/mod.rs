@@ -7,6 +7,7 @@ mod budget;
 mod cache;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+pub(super) mod inputs;
 mod rejection;
 mod request;
 

@@ -21,6 +21,13 @@ pub struct DocumentFault {
     pub(crate) reason: String,
 }
 
+impl DocumentFault {
+    /// Returns the line of the file, from 1, if it is known.
+    pub fn line(&self) -> Option<u64> {
+        self.line
+    }
+}
+
 impl fmt::Display for DocumentError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         for (number, fault) in self.faults.iter().enumerate() {

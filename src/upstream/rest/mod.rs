@@ -6,6 +6,7 @@
 
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+pub(crate) mod inputs;
 mod read;
 mod subscriptions;
 #[cfg(test)]

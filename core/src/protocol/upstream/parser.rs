@@ -15,7 +15,7 @@ use crate::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::proto::{Any, Response};
 use crate::protocol::session::Variant;
 use crate::xds::wire::{self, Field, Value};
-use crate::xds::{BodyStore, Name, Resource, Type, TypeTable, WRAPPER_TYPE};
+use crate::xds::{BodyStore, Malformed, Name, Resource, Type, TypeTable, WRAPPER_TYPE};
 
 /// A response as it came.
 #[derive(Debug)]
@@ -191,6 +191,31 @@ impl ReceivedResponse {
         };
         let (kind, version) = (self.kind.clone(), version.clone());
         ResponseSummary { kind, version, bytes: self.bytes, resources: self.resources.count, removed }
+    }
+
+    /// Returns the names whose resources can be used, in order.
+    pub fn usable_names(&self) -> impl Iterator<Item = &Name> {
+        self.resources.good.names()
+    }
+
+    /// Returns the names that exist and whose resources cannot be used: what is cached of them stays.
+    pub fn rejected_names(&self) -> impl Iterator<Item = &Name> {
+        self.resources.rejected.keys()
+    }
+
+    /// Returns how many entries have no body. What these mean depends on what is cached.
+    pub fn bodyless(&self) -> usize {
+        self.resources.bodyless.len()
+    }
+
+    /// Returns what is wrong with single entries. The server is sent a NACK if there is anything.
+    pub fn faults(&self) -> &[Malformed] {
+        &self.resources.faults
+    }
+
+    /// Returns the text of that NACK, which lists the first faults and is cut where it gets too long.
+    pub fn nack_message(&self) -> Option<String> {
+        self.resources.nack_message()
     }
 
     /// Whether the response is a complete set without resources.

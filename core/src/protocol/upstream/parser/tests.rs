@@ -113,8 +113,10 @@ fn up_22_of_two_entries_of_a_name_neither_is_trusted_in_whichever_order_they_com
     for entries in [[good.clone(), foreign.clone()], [foreign, good]] {
         let message = encoded(&sotw([&entries[..], &[cluster("b", "a")]].concat()));
         let response = read(message, usize::MAX, &BodyStore::default(), &mut RecentSets::default()).unwrap();
-        assert_eq!(response.resources.good.names().map(Name::as_str).collect::<Vec<_>>(), ["b"]);
-        assert_eq!(response.resources.rejected.keys().map(Name::as_str).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(response.usable_names().map(Name::as_str).collect::<Vec<_>>(), ["b"]);
+        assert_eq!(response.rejected_names().map(Name::as_str).collect::<Vec<_>>(), ["a"]);
+        let (faults, text) = (response.faults(), response.nack_message().unwrap());
+        assert!(!faults.is_empty() && faults.iter().all(|fault| text.contains(&fault.to_string())), "{text}");
     }
 }
 
