@@ -9,8 +9,6 @@ pub mod cli;
 pub mod config;
 pub(crate) mod config_status;
 pub mod demo;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 pub(crate) mod generation;
 pub mod inputs;
 pub(crate) mod limit;

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use weir::fuzzing::TARGETS;
+use targets::TARGETS;
+
+#[path = "../fuzz/src/targets/mod.rs"]
+mod targets;
 
 #[test]
 fn every_kept_input_of_every_target_still_holds() {

@@ -1,13 +1,15 @@
-//! Runs one target of `weir::fuzzing` under libFuzzer. The variable `WEIR_FUZZ_TARGET` names it; `fuzz/run` sets it.
+//! Runs one target under libFuzzer. The variable `WEIR_FUZZ_TARGET` names it; `fuzz/run` sets it.
 #![no_main]
 
 mod memory;
+mod targets;
 
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use weir::fuzzing::{TARGETS, Target};
 use weir::transcode::Transcoder;
+
+use targets::{TARGETS, Target};
 
 static TARGET: OnceLock<&'static Target> = OnceLock::new();
 

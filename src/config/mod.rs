@@ -6,9 +6,6 @@
 //!
 //! Imports go one way: each file may use those below it in this list, and none above it.
 
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
-
 pub(crate) mod inputs;
 
 mod reload;

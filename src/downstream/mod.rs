@@ -16,8 +16,6 @@ mod delegate_io;
 mod drain;
 mod encode;
 mod frames;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod handshake;
 mod handshakes;
 mod health;

@@ -148,7 +148,7 @@ const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The signature, the command, the family and the length.
 const FIXED_BYTES: usize = 16;
 /// Enough for a client's certificate beside the addresses. The length field would allow 64 KiB.
-pub(super) const LONGEST: usize = 4096;
+const LONGEST: usize = 4096;
 /// Version 2 in the upper half.
 const LOCAL: u8 = 0x20;
 const PROXY: u8 = 0x21;

@@ -6,8 +6,6 @@
 mod brakes;
 mod counters;
 mod file;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 pub(crate) mod inputs;
 mod load;
 pub(crate) mod offline;

@@ -162,7 +162,7 @@ impl<W: Write> Write for Hashed<'_, W> {
 }
 
 /// Returns a stream with this content.
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(test)]
 pub(super) fn with_frame(content: &[u8]) -> Vec<u8> {
     let content = [HEADER, content].concat();
     let hash = xxhash_rust::xxh3::xxh3_64(&content);

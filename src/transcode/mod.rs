@@ -11,8 +11,6 @@ mod encode;
 mod error;
 mod from_json;
 mod from_text;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod locate;
 mod redact;
 mod to_json;

@@ -22,8 +22,6 @@ pub(crate) use observed_socket::Socket;
 pub(crate) use plan::{FilesServer, Lists};
 pub use plan::{Plan, SourcePlan};
 pub use rest::RestConnector;
-#[cfg(feature = "fuzzing")]
-pub(crate) use rest::fuzzing;
 pub(crate) use rest::{RestServer, inputs};
 pub(crate) use server::{AdsServer, Keepalive, LifeTimes, TenantCredentials};
 pub(crate) use tls::{TlsFiles, TlsWords};

@@ -2,11 +2,15 @@
 
 use proptest::prelude::*;
 use serde_json::Value;
-use weir::fuzzing::check_message;
 use weir::transcode::document::{Format, read_resources};
 use weir::transcode::{Strictness, Transcoder, UnknownAny, parse_json, yaml};
 
 use super::corpus;
+use message_rules::check_message;
+
+/// Shared with the fuzz targets.
+#[path = "../../fuzz/src/targets/message_rules.rs"]
+mod message_rules;
 
 struct Dice(u64);
 

@@ -3,8 +3,6 @@
 mod access;
 mod authority;
 mod body;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 mod key;
 mod metadata;
 mod name;

@@ -5,8 +5,6 @@
 
 mod budget;
 mod cache;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 pub(super) mod inputs;
 mod rejection;
 mod request;

@@ -4,8 +4,6 @@
 //! is alive. The stream ends, and the server counts as unreachable, when no connection succeeds, or when a number of polls in a row
 //! failed otherwise. From then on one poll is repeated, and the first good answer opens the stream again.
 
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 pub(crate) mod inputs;
 mod read;
 mod subscriptions;

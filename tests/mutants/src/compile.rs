@@ -25,7 +25,7 @@ pub fn compile(tree: &Tree, mutants: &[Mutant], programs: &[Program], target: &P
     let mut viable: BTreeSet<usize> = (0..mutants.len()).collect();
     loop {
         let rewritten = put_in(tree, mutants, &viable)?;
-        let check = cargo(tree, target, &["check", "--lib", "--features", "faults,fuzzing"])?;
+        let check = cargo(tree, target, &["check", "--lib", "--features", "faults"])?;
         if check.errors.is_empty() {
             ensure!(check.succeeded, "cargo check failed without an error in the code");
             break;

@@ -4,8 +4,6 @@
 //! Leaves streams to `relay`. Invariants: each client report is counted in one report upstream, or counted as lost; memory is bounded in
 //! bytes, and in time while the control plane is unreachable.
 
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 mod order;
 mod row;
 mod sums;

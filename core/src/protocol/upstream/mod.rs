@@ -6,8 +6,6 @@
 
 mod attempts;
 mod end_question;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 mod given;
 mod name_states;
 mod opening;

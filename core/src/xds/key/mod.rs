@@ -253,7 +253,7 @@ fn empty_object() -> Value {
 const LAST_KNOWN_FIELD: u32 = 12;
 
 /// Returns the fields that this build does not know, in a fixed order.
-pub(super) fn unknown_fields(encoded_node: &[u8]) -> Vec<u8> {
+fn unknown_fields(encoded_node: &[u8]) -> Vec<u8> {
     let mut unknown: Vec<_> = wire::fields(encoded_node)
         .flatten()
         .filter(|field| field.number > LAST_KNOWN_FIELD)

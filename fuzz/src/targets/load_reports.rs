@@ -1,13 +1,12 @@
-//! Fuzz target: load reports of clients and orders of control planes.
+//! Load reports of clients and orders of control planes.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
-
-use super::{Aggregate, LoadLimits, Order, Reporter};
-use crate::proto::loads::{ClusterStats, LoadStatsRequest, LoadStatsResponse};
-use crate::protocol::moment::Moment;
+use weir_core::proto::loads::{ClusterStats, LoadStatsRequest, LoadStatsResponse};
+use weir_core::protocol::loads::{Aggregate, LoadLimits, Order, Reporter};
+use weir_core::protocol::moment::Moment;
 
 /// Steps of clients and of the control plane. The sums stay within their limit, drops are neither lost nor counted twice, and nothing is
 /// left once all clients have left and everything is reported.
@@ -61,8 +60,9 @@ fn drops(stats: &[ClusterStats]) -> u128 {
 fn check_order(order: &Order) {
     assert!(order.interval() >= Duration::from_secs(1));
     let listed = LoadStatsResponse::decode(order.listing(vec!["a".into()])).expect("an order of our own");
+    let whole = LoadStatsResponse::decode(order.encoded().clone()).expect("an order that was read");
     assert_eq!(listed.clusters, ["a"]);
-    assert_eq!(listed.report_endpoint_granularity, order.endpoints());
+    assert_eq!(listed.report_endpoint_granularity, whole.report_endpoint_granularity);
 }
 
 /// Small, so that short inputs reach it.
