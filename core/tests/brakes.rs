@@ -330,7 +330,7 @@ fn variable(name: &str, default: u64) -> u64 {
 #[test]
 fn no_history_takes_more_than_allowed_and_what_is_meant_passes() {
     let first = variable("WEIR_SEED", 1);
-    for seed in first..first + variable("WEIR_HISTORIES", 400) {
+    for seed in first..first + variable("WEIR_HISTORIES", 100) {
         let ops = history(seed);
         if let Err(reason) = run(&ops, true, None) {
             let ops = shrink(ops, None);
