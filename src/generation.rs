@@ -140,7 +140,7 @@ impl Sources {
         };
         let parser = match earlier {
             Some(earlier) => earlier.parser.clone(),
-            None => Parser { table: Arc::new(config.views.table.clone()), transcoder: config.transcoder.clone() },
+            None => Parser::new(config.views.table.clone(), config.transcoder.clone()),
         };
         let mut sources = Self { all: Vec::new(), files: Vec::new(), parser, descriptors };
         for plan in &config.upstream.servers {
@@ -173,7 +173,7 @@ impl Sources {
                 let table = self.parser.table.clone();
                 Opener { streams: Arc::new(RestConnector::new(*server, self.descriptors.clone(), table)), loads: None }
             }
-            SourcePlan::Files(FilesServer { options, authoritative: alone }) => {
+            SourcePlan::Files(FilesServer { options, .. }) => {
                 let is_meant = |files: &&FilesSource| *files.options() == options;
                 let files = match self.files.iter().find(is_meant) {
                     Some(files) => files.clone(),
@@ -184,8 +184,7 @@ impl Sources {
                         files
                     }
                 };
-                let connector = FilesConnector::new(files, alone, self.parser.table.clone());
-                Opener { streams: Arc::new(connector), loads: None }
+                Opener { streams: Arc::new(FilesConnector::new(files)), loads: None }
             }
         }
     }

@@ -1,6 +1,4 @@
-//! What peers and files send, read without a connection and without a relay: for programs that look at single inputs.
-//!
-//! Each function reads as the relay does, and keeps nothing.
+//! What peers and files send, read as the relay does, without a connection and without a relay: for the fuzz targets.
 
 pub use crate::config::inputs::{read_bootstrap, read_json, review_config};
 pub use crate::downstream::inputs::{

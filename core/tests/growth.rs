@@ -17,6 +17,7 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{Plan, Sources};
+use weir_core::protocol::upstream::{ReceivedResponse, ResponseMessage};
 use weir_core::protocol::view::{InterestChange, Selector, SessionId, View};
 use weir_core::xds::{BodyStore, TypeTable};
 
@@ -384,7 +385,8 @@ fn bytes_of_a_name(url: &str, wanted: &str, count: usize, versions: usize) -> (i
             ..Default::default()
         };
         let response = Response::Delta(response);
-        let batches = sources.on_response(id, epoch, response, &store, &unit, Moment::START);
+        let response = ReceivedResponse::read(ResponseMessage::Decoded(response), &table, &store).unwrap();
+        let batches = sources.on_received(id, epoch, response, &unit, Moment::START);
         batches.into_iter().for_each(|batch| unit.apply_from(batch.origin, batch.updates, Moment::START));
         unit.publish();
         let all = live_bytes() - before;

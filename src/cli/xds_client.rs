@@ -63,7 +63,8 @@ impl Client {
                     self.requests = Some(requests);
                     return Event::Open(variant);
                 }
-                LinkEvent::Relay
+                LinkEvent::Snapshot(_)
+                | LinkEvent::Relay
                 | LinkEvent::Alive
                 | LinkEvent::Receiving
                 | LinkEvent::Unchanged { .. }

@@ -7,6 +7,7 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use weir_core::proto::{Request, Response};
+use weir_core::protocol::local_set::SourceSnapshot;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::StreamId;
 use weir_core::protocol::upstream::{PollFailure, ReceivedResponse, ResponseMessage, UnreadableResponse};
@@ -64,7 +65,7 @@ pub struct LinkReport {
     pub event: LinkEvent,
 }
 
-/// What happens on an upstream stream.
+/// What happens on an upstream stream, or to a local set.
 #[derive(Debug)]
 pub enum LinkEvent {
     /// The stream is open in this variant, and accepts requests here.
@@ -76,6 +77,8 @@ pub enum LinkEvent {
         /// When notified, the edge calls the server on the connection of this stream, to see whether it is alive.
         life: Arc<Notify>,
     },
+    /// A local set is reachable, or has changed.
+    Snapshot(Arc<SourceSnapshot>),
     /// The server is a relay.
     Relay,
     /// The server has answered a liveness call that was started after the last notification, on the connection of this stream.
@@ -105,7 +108,7 @@ pub enum LinkEvent {
         /// What became of it.
         failure: PollFailure,
     },
-    /// How much of a collection was sent; only a source within the process reports it.
+    /// How much of a collection was sent; only the hub reports it.
     Progress {
         /// The collection's type.
         type_url: String,
@@ -119,7 +122,7 @@ pub enum LinkEvent {
         /// All such authorities; others are reachable again.
         authorities: BTreeSet<Authority>,
     },
-    /// The stream has ended. The link opens another one after a pause.
+    /// The stream has ended, and the link opens another one after a pause; or the local set is unreachable.
     Ended {
         /// The cause, for logs and reports.
         reason: String,

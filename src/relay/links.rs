@@ -49,18 +49,36 @@ struct OpenLink {
     serial: u64,
     #[expect(dead_code)] // ends with the link
     task: AbortOnDrop,
-    /// While the stream is open: the channel for requests, and the opening that it belongs to.
-    up: Option<(mpsc::Sender<Request>, Epoch)>,
+    /// While it is open.
+    state: Option<OpenState>,
     /// Counts the stream as connected in the log for as long as it is open.
     connection: Option<Connection>,
-    /// Notify it to make the edge send a liveness call.
-    life: Option<Arc<Notify>>,
     /// A request that did not fit into the channel. None after it is taken meanwhile.
     waiting: Option<Request>,
     last_error: Option<String>,
     responses: u64,
     /// Until the server has responded, or until then.
     leave: Option<(Leave, Instant)>,
+}
+
+/// One opening of a link.
+pub(super) struct OpenState {
+    pub(super) epoch: Epoch,
+    /// `None` for a local set.
+    pub(super) stream: Option<StreamEnds>,
+}
+
+/// The ends of a stream that a view writes to.
+pub(super) struct StreamEnds {
+    pub(super) requests: mpsc::Sender<Request>,
+    /// Notify it to make the edge send a liveness call.
+    pub(super) life: Arc<Notify>,
+}
+
+impl OpenLink {
+    fn stream(&self) -> Option<&StreamEnds> {
+        self.state.as_ref()?.stream.as_ref()
+    }
 }
 
 /// What is reported of the link of a stream.
@@ -140,7 +158,7 @@ impl Links {
     /// Notes a report, and counts it unless its link has been given up. Returns whether it counts.
     pub(crate) fn note(&mut self, report: &LinkReport) -> bool {
         let ended = matches!(report.event, LinkEvent::Ended { .. });
-        let responded = matches!(report.event, LinkEvent::Response(_) | LinkEvent::Received { .. });
+        let responded = is_response(&report.event);
         let ending = self.ending.get_mut(&report.id.stream).filter(|of| of.link.serial == report.id.serial);
         if let Some(of) = ending.filter(|_| ended) {
             of.until = Instant::now(); // the next one is opened at once
@@ -150,27 +168,24 @@ impl Links {
             link.leave = None;
         }
         link.responses += u64::from(responded);
-        self.count(report.id.stream.server, &report.event);
+        let opens = link.state.is_none() && matches!(report.event, LinkEvent::Opened { .. } | LinkEvent::Snapshot(_));
+        self.count(
+            report.id.stream.server,
+            Totals { opened: opens.into(), responses: responded.into(), ended: ended.into(), ..Totals::default() },
+        );
         true
     }
 
     /// Returns the opening of a stream, while it is open.
     pub(crate) fn epoch(&self, id: StreamId) -> Option<Epoch> {
-        self.open.get(&id)?.up.as_ref().map(|(_, epoch)| *epoch)
+        self.open.get(&id)?.state.as_ref().map(|state| state.epoch)
     }
 
-    /// The stream is open, and takes requests in this variant.
-    pub(crate) fn opened(
-        &mut self,
-        id: StreamId,
-        variant: Variant,
-        up: Option<(mpsc::Sender<Request>, Epoch)>,
-        life: Arc<Notify>,
-    ) {
+    /// The stream is open in this variant, or the local set is reachable.
+    pub(crate) fn opened(&mut self, id: StreamId, variant: Variant, state: Option<OpenState>) {
         let server = self.server(id.server);
         let Some(link) = self.open.get_mut(&id) else { return };
-        link.up = up;
-        link.life = Some(life);
+        link.state = state;
         link.connection = Some(self.log.stream_opened(id.server, &server, &self.view_id, variant.name()));
     }
 
@@ -182,7 +197,7 @@ impl Links {
         self.log.stream_ended(id.server, &server, &self.view_id, &reason);
         link.waiting = None;
         link.last_error = Some(reason);
-        link.up.take().map(|(_, epoch)| epoch)
+        link.state.take().map(|state| state.epoch)
     }
 
     /// When a wait for the end of a stream, or for a first response, is over.
@@ -194,7 +209,7 @@ impl Links {
 
     pub(crate) fn facts(&self, id: StreamId) -> LinkFacts {
         let of = |link: &OpenLink| LinkFacts {
-            connected: link.up.is_some(),
+            connected: link.state.is_some(),
             responses: link.responses,
             last_error: link.last_error.clone(),
         };
@@ -202,25 +217,12 @@ impl Links {
     }
 
     pub(crate) fn is_connected(&self, id: StreamId) -> bool {
-        self.open.get(&id).is_some_and(|link| link.up.is_some())
+        self.open.get(&id).is_some_and(|link| link.state.is_some())
     }
 
-    fn count(&mut self, server: usize, event: &LinkEvent) {
-        let mut news = Totals::default();
-        match event {
-            LinkEvent::Opened { .. } => news.opened += 1,
-            LinkEvent::Response(_) | LinkEvent::Received { .. } => {
-                news.responses += 1;
-                self.last_responses.insert(server, SystemTime::now());
-            }
-            LinkEvent::Ended { .. } => news.ended += 1,
-            LinkEvent::Relay
-            | LinkEvent::Alive
-            | LinkEvent::Receiving
-            | LinkEvent::Unchanged { .. }
-            | LinkEvent::PollFailed { .. }
-            | LinkEvent::Progress { .. }
-            | LinkEvent::Outage { .. } => {}
+    fn count(&mut self, server: usize, news: Totals) {
+        if news.responses > 0 {
+            self.last_responses.insert(server, SystemTime::now());
         }
         self.add(server, news);
     }
@@ -241,7 +243,7 @@ impl Links {
     pub(crate) fn metrics(&self) -> Vec<ServerMetrics> {
         let of = |(at, server): (usize, String)| {
             let links = || self.open.iter().filter(|(id, _)| id.server == at);
-            let connected = links().filter(|(_, link)| link.up.is_some()).count();
+            let connected = links().filter(|(_, link)| link.state.is_some()).count();
             let totals = self.totals.get(&at).copied().unwrap_or_default();
             let last_response = self.last_responses.get(&at).copied();
             ServerMetrics { server, streams: links().count(), connected, last_response, totals }
@@ -284,18 +286,19 @@ impl Links {
     /// Opens a link for each stream that has none, and closes those whose stream is no longer wanted.
     pub(crate) fn follow(&mut self, sources: &mut Sources) {
         let (closed, now) = (sources.take_closed(), Instant::now());
-        let wanted: Vec<_> = sources.streams_mut().map(|(id, _)| id).collect();
+        let wanted: Vec<_> =
+            sources.streams().map(|(id, _)| id).chain(sources.local_sets().map(|(id, _)| id)).collect();
         let stays = |id: &StreamId| wanted.contains(id) && !closed.contains(&id.server);
         self.open.retain(|id, _| stays(id));
         self.ending.retain(|id, _| stays(id));
         for id in sources.take_reopened() {
             let leave = self.reopenings.take(id.server);
             if let Some(mut link) = self.open.remove(&id)
-                && link.up.take().is_some()
+                && link.state.take().is_some()
                 && self.connectors[id.server].reopenings().is_some()
             {
                 // Without its channel for requests, the stream is half-closed.
-                (link.waiting, link.life) = (None, None);
+                link.waiting = None;
                 self.ending.insert(id, EndingLink { link, leave, until: now + END_OF_STREAM });
             }
         }
@@ -324,9 +327,8 @@ impl Links {
         OpenLink {
             serial,
             task: AbortOnDrop(task),
-            up: None,
+            state: None,
             connection: None,
-            life: None,
             waiting: None,
             last_error: None,
             responses: 0,
@@ -339,9 +341,11 @@ impl Links {
         for (id, stream) in sources.streams_mut() {
             let Some(link) = self.open.get_mut(&id) else { continue };
             if stream.take_liveness_call() {
-                link.life.iter().for_each(|life| life.notify_one());
+                link.stream().iter().for_each(|stream| stream.life.notify_one());
             }
-            let Some((requests, _)) = &link.up else { continue };
+            let Some(StreamEnds { requests, .. }) = link.state.as_ref().and_then(|state| state.stream.as_ref()) else {
+                continue;
+            };
             while let Some(request) = link.waiting.take().or_else(|| {
                 let next = stream.next_request(now);
                 nacks.extend(next.as_ref().filter(|next| next.is_nack()).map(|_| id.server));
@@ -362,8 +366,13 @@ impl Links {
     /// Returns the full channels of streams with a waiting request.
     fn blocked(&self) -> Vec<mpsc::Sender<Request>> {
         let blocked = self.open.values().filter(|link| link.waiting.is_some());
-        blocked.filter_map(|link| link.up.as_ref()).map(|(requests, _)| requests.clone()).collect()
+        blocked.filter_map(OpenLink::stream).map(|stream| stream.requests.clone()).collect()
     }
+}
+
+/// Whether it is a response, or a version of a local set, which counts as one.
+fn is_response(event: &LinkEvent) -> bool {
+    matches!(event, LinkEvent::Response(_) | LinkEvent::Received { .. } | LinkEvent::Snapshot(_))
 }
 
 /// Waits until one of the full channels has room.
@@ -430,9 +439,11 @@ mod tests {
             let link = OpenLink {
                 serial: 0,
                 task: AbortOnDrop(tokio::spawn(std::future::pending())),
-                up: is_open.then(|| (requests.clone(), epoch)),
+                state: is_open.then(|| OpenState {
+                    epoch,
+                    stream: Some(StreamEnds { requests: requests.clone(), life: Arc::default() }),
+                }),
                 connection: None,
-                life: None,
                 waiting: waits.then(|| Request::Delta(Default::default())),
                 last_error: None,
                 responses: 0,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_core::protocol::ladder::{FallbackTimers, Rule};
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources;
-use weir_core::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
+use weir_core::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 
 use super::{AdsServer, FilesOptions, RestServer};
 
@@ -74,12 +74,11 @@ impl Plan {
     /// Returns the plan of a view: the same lists, with the hub behind all servers where authorities are shared.
     pub(crate) fn for_views(&self) -> sources::Plan {
         let mut plan = self.for_sources();
-        let hub = sources::ServerPlan {
+        let hub = sources::ServerPlan::Streams {
             variant: Variant::Delta,
             // The hub reports absence itself, and waits as long as its upstream does.
             quirks: ServerQuirks {
                 on_resource_timeout: OnResourceTimeout::Unknown,
-                signals_completion: true,
                 skips_brakes: true, // the hub's views have them
                 max_request_bytes: usize::MAX,
                 ..ServerQuirks::default()
@@ -103,14 +102,10 @@ impl Plan {
 
     /// Returns the same lists without how a server is reached.
     fn for_sources(&self) -> sources::Plan {
-        let server = |server: &SourcePlan| sources::ServerPlan {
-            variant: server.variant().unwrap_or(Variant::Delta),
-            quirks: server.rules().into(),
-        };
         let list = |servers: &[usize], rule| sources::AuthorityPlan { servers: servers.into(), rule };
         let authorities = self.authorities.iter().map(|(name, of)| (name.clone(), list(&of.servers, of.rule)));
         sources::Plan {
-            servers: self.servers.iter().map(server).collect(),
+            servers: self.servers.iter().map(SourcePlan::for_sources).collect(),
             top: list(&self.top, Rule::default()), // old-style names have no other list (BOOT-22)
             authorities: authorities.collect(),
             timers: self.timers,
@@ -136,19 +131,17 @@ impl SourcePlan {
         }
     }
 
-    fn variant(&self) -> Option<Variant> {
+    /// Returns what a view has to know of it.
+    fn for_sources(&self) -> sources::ServerPlan {
         match self {
-            Self::Ads(server) => server.variant,
-            Self::Files(_) => None,
-            Self::Rest(_) => Some(Variant::Sotw),
-        }
-    }
-
-    fn rules(&self) -> ServerQuirks {
-        match self {
-            Self::Ads(server) => server.quirks.clone(),
-            Self::Files(files) => files.rules(),
-            Self::Rest(server) => server.rules(),
+            Self::Ads(server) => sources::ServerPlan::Streams {
+                variant: server.variant.unwrap_or(Variant::Delta),
+                quirks: server.quirks.clone().into(),
+            },
+            Self::Files(files) => sources::ServerPlan::LocalSet { authoritative: files.authoritative },
+            Self::Rest(server) => {
+                sources::ServerPlan::Streams { variant: Variant::Sotw, quirks: server.rules().into() }
+            }
         }
     }
 }
@@ -156,20 +149,6 @@ impl SourcePlan {
 impl FilesServer {
     pub(crate) fn new(options: FilesOptions) -> Self {
         Self { options, authoritative: false }
-    }
-
-    /// Files report absence themselves, if they may report it at all.
-    fn rules(&self) -> ServerQuirks {
-        let ignore_deletions = !self.authoritative;
-        let initial_set = InitialSet::OneResponse;
-        ServerQuirks {
-            initial_set,
-            on_resource_timeout: OnResourceTimeout::Unknown,
-            ignore_deletions,
-            skips_brakes: true,
-            max_request_bytes: usize::MAX,
-            ..ServerQuirks::default()
-        }
     }
 }
 

@@ -111,7 +111,7 @@ impl AdsServer {
         Self { tls, tokens, tenants: Vec::new(), ..self.clone() }
     }
 
-    /// Returns its address: a scheme, a host and an optional port.
+    /// Returns its configured address: a scheme, a host and an optional port.
     pub fn uri(&self) -> &Uri {
         &self.uri
     }

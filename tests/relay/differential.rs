@@ -1,5 +1,5 @@
 //! The same clients at an origin directly and through the relay: their final states are equal, and none of them lost anything that the
-//! origin did not remove.
+//! origin did not remove. The relay has it from the origin in either variant, or from files that have the same.
 //!
 //! Runs half a minute; `WEIR_SECONDS=3600 cargo test --release --test relay the_same -- --nocapture` runs an hour.
 
@@ -10,14 +10,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use prost::Message;
 use tokio::task::JoinHandle;
 use weir::config::Config;
-use weir_core::proto::Request;
-use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse};
+use weir_core::proto::{Any, Request};
 use weir_core::protocol::session::Variant;
 
 use crate::client::{Client, node};
 use crate::content::{Content, Kind};
+use crate::files::Folder;
 use crate::origin::{Server, Truth};
 use crate::plane::{Plane, Stream, own_address};
 use crate::{BOTH, protocol_of, until};
@@ -48,6 +50,22 @@ struct Origin {
     epoch: u64,
     /// Names that were ever missing, so a reported absence was right at some time.
     ever_absent: BTreeSet<(usize, Kind, String)>,
+    /// Where the relay has the resources of the first node from, if not from here.
+    files: Option<Folder>,
+}
+
+/// From where the relay has the resources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum From {
+    Server(Variant),
+    Files,
+}
+
+impl From {
+    /// The keys of the clients' nodes. All nodes have the same files.
+    fn keys(self) -> [usize; 2] {
+        if self == Self::Files { [0, 0] } else { [0, 1] }
+    }
 }
 
 /// One stream. It has the only sender, so the stream ends when it is dropped.
@@ -104,6 +122,12 @@ impl Origin {
             open.server.push(kind, &self.truths[key], epoch);
         }
         self.flush();
+        if let Some(files) = self.files.as_ref().filter(|_| key == 0) {
+            let any = |content: &Content| Any { type_url: kind.url().into(), value: content.body() };
+            let resources = self.truths[0].of(kind, true).values().map(any).collect();
+            let response = DiscoveryResponse { resources, type_url: kind.url().into(), ..Default::default() };
+            files.put_bytes(&format!("{kind:?}.pb"), &response.encode_to_vec());
+        }
     }
 
     /// A new instance: other versions for the same contents, and every stream ends.
@@ -276,11 +300,8 @@ fn name_in(body: &[u8]) -> String {
     String::from_utf8(body[2..2 + length].to_vec()).unwrap()
 }
 
-async fn start_relay(listen: SocketAddr, plane: SocketAddr, up: Variant) -> (SocketAddr, JoinHandle<()>) {
-    let protocol = protocol_of(up);
-    let text = format!(
-        "listen: [{{address: '{listen}'}}]\nupstream: {{servers: [{{uri: 'http://{plane}'{protocol}}}]}}\nviews: {{key: [cluster]}}\n"
-    );
+async fn start_relay(listen: SocketAddr, upstream: &str) -> (SocketAddr, JoinHandle<()>) {
+    let text = format!("listen: [{{address: '{listen}'}}]\nupstream: {upstream}\nviews: {{key: [cluster]}}\n");
     let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
     let app = Mutex::new(None);
     let binds = async || {
@@ -297,12 +318,12 @@ async fn the_same_clients_directly_and_through_the_relay_end_with_the_same() {
     let seconds: u64 = std::env::var("WEIR_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
     let seed: u64 = std::env::var("WEIR_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     println!("seed {seed}, {seconds} s");
-    for up in BOTH {
-        round(up, seed, Duration::from_secs(seconds / 2)).await;
+    for up in [From::Server(Variant::Sotw), From::Server(Variant::Delta), From::Files] {
+        round(up, seed, Duration::from_secs(seconds / 3)).await;
     }
 }
 
-async fn round(up: Variant, seed: u64, duration: Duration) {
+async fn round(up: From, seed: u64, duration: Duration) {
     let mut dice = Dice(seed);
     let plane = Plane::start(&BOTH).await;
     let (origin, plane_address) = (Arc::<Mutex<Origin>>::default(), plane.address);
@@ -314,10 +335,20 @@ async fn round(up: Variant, seed: u64, duration: Duration) {
             origin.ever_absent.remove(&(key, kind, kind.name(0)));
         }
     }
+    let upstream = match up {
+        From::Server(variant) => format!("{{servers: [{{uri: 'http://{plane_address}'{}}}]}}", protocol_of(variant)),
+        From::Files => {
+            let (folder, mut origin) = (Folder::new(), origin.lock().unwrap());
+            let upstream = format!("{{files: '{}'}}", folder.path());
+            origin.files = Some(folder);
+            Kind::ALL.into_iter().for_each(|kind| origin.push(0, kind));
+            upstream
+        }
+    };
     let server = tokio::spawn(serve(plane, origin.clone()));
-    let (relay_address, mut relay) = start_relay(own_address(), plane_address, up).await;
+    let (relay_address, mut relay) = start_relay(own_address(), &upstream).await;
     let mut stubs = Vec::new();
-    for (key, variant) in [0, 1].into_iter().flat_map(|key| BOTH.map(|variant| (key, variant))) {
+    for (key, variant) in up.keys().into_iter().flat_map(|key| BOTH.map(|variant| (key, variant))) {
         for _ in 0..2 {
             stubs.push(Stub::start(plane_address, variant, key));
             stubs.push(Stub::start(relay_address, variant, key));
@@ -326,7 +357,7 @@ async fn round(up: Variant, seed: u64, duration: Duration) {
     let end = Instant::now() + duration;
     let mut restarts = 0;
     while Instant::now() < end {
-        let (key, number) = (dice.below(2), u8::try_from(dice.below(4)).unwrap());
+        let (key, number) = (up.keys()[dice.below(2)], u8::try_from(dice.below(4)).unwrap());
         match dice.below(100) {
             0..55 => {
                 let kind = Kind::ALL[dice.below(4)];
@@ -341,7 +372,7 @@ async fn round(up: Variant, seed: u64, duration: Duration) {
             82..83 => {
                 relay.abort();
                 let _ = relay.await;
-                relay = start_relay(relay_address, plane_address, up).await.1;
+                relay = start_relay(relay_address, &upstream).await.1;
                 restarts += 1;
             }
             83..86 => {
@@ -354,7 +385,7 @@ async fn round(up: Variant, seed: u64, duration: Duration) {
         }
     }
     settle(&stubs, up, &origin).await;
-    println!("{up:?} upstream: {} changes, {restarts} relay restarts", origin.lock().unwrap().serial);
+    println!("{up:?}: {} changes, {restarts} relay restarts", origin.lock().unwrap().serial);
     relay.abort();
     server.abort();
 }
@@ -365,22 +396,17 @@ fn directly(at: usize) -> bool {
 }
 
 /// Waits until every client holds the right resources, and then checks what was lost on the way.
-async fn settle(stubs: &[Stub], up: Variant, origin: &Mutex<Origin>) {
+async fn settle(stubs: &[Stub], up: From, origin: &Mutex<Origin>) {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
         let wrong = stubs.iter().enumerate().find_map(|(at, stub)| {
             // What upstream cannot report in SotW, the relay cannot report either.
-            let unsaid = stub.variant == Variant::Sotw || (up == Variant::Sotw && !directly(at));
+            let unsaid = stub.variant == Variant::Sotw || (up == From::Server(Variant::Sotw) && !directly(at));
             differs(stub, unsaid, &origin.lock().unwrap()).map(|how| (at, how))
         });
         let Some((at, how)) = wrong else { break };
         let (stub, where_) = (&stubs[at], if directly(at) { "at the origin" } else { "through the relay" });
-        assert!(
-            Instant::now() < patience,
-            "{up:?} upstream, {:?} client {where_}, key {}: {how}",
-            stub.variant,
-            stub.key
-        );
+        assert!(Instant::now() < patience, "{up:?}, {:?} client {where_}, key {}: {how}", stub.variant, stub.key);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let origin = origin.lock().unwrap();

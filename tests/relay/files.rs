@@ -34,7 +34,11 @@ impl Folder {
     }
 
     pub(super) fn put_text(&self, file: &str, text: &str) {
-        fs::write(self.0.join(".new"), text).unwrap();
+        self.put_bytes(file, text.as_bytes());
+    }
+
+    pub(super) fn put_bytes(&self, file: &str, bytes: &[u8]) {
+        fs::write(self.0.join(".new"), bytes).unwrap();
         fs::rename(self.0.join(".new"), self.0.join(file)).unwrap();
     }
 

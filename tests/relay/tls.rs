@@ -126,6 +126,7 @@ impl Opened {
                 }
                 LinkEvent::Response(_) | LinkEvent::Received { .. } => panic!("an answer"),
                 LinkEvent::Opened { .. }
+                | LinkEvent::Snapshot(_)
                 | LinkEvent::Relay
                 | LinkEvent::Alive
                 | LinkEvent::Receiving

@@ -7,7 +7,7 @@ pub mod faults;
 mod keys;
 pub mod ladder;
 pub mod loads;
-pub mod local;
+pub mod local_set;
 pub mod moment;
 pub mod options;
 pub mod session;

@@ -58,7 +58,7 @@ impl Name {
         path.strip_suffix('*').unwrap_or(path)
     }
 
-    /// Returns the entries of an ordered map that are members of this glob, whatever else begins like it.
+    /// Returns the entries of an ordered map that are members of this glob. Names that only share the prefix are left out.
     pub fn members_in<'a, V>(&'a self, map: &'a BTreeMap<Self, V>) -> impl Iterator<Item = (&'a Self, &'a V)> {
         let from = map.range::<str, _>((Included(self.folder()), Unbounded));
         let near = from.take_while(|(name, _)| name.as_str().starts_with(self.folder()));

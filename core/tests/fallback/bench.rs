@@ -12,7 +12,7 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{AuthorityPlan, Plan, ServerPlan, Sources, StreamId};
-use weir_core::protocol::upstream::Epoch;
+use weir_core::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage};
 use weir_core::protocol::view::{Class, InterestChange, Lookup, SavedSet, Selector, SessionId, View};
 use weir_core::xds::{Authority, BodyStore, TypeTable};
 
@@ -31,7 +31,7 @@ pub struct Bench {
 }
 
 pub fn plan(servers: usize, variant: Variant, rule: Rule) -> Plan {
-    let server = || ServerPlan { variant, quirks: Arc::default() };
+    let server = || ServerPlan::Streams { variant, quirks: Arc::default() };
     Plan {
         servers: (0..servers).map(|_| server()).collect(),
         top: AuthorityPlan { servers: (0..servers).collect(), rule },
@@ -158,7 +158,8 @@ impl Bench {
     pub fn say(&mut self, server: usize, response: Response) {
         let id = StreamId { server, at: 0 };
         let epoch = self.up[&id];
-        let batches = self.sources.on_response(id, epoch, response, &self.store, &self.view, self.now);
+        let response = ReceivedResponse::read(ResponseMessage::Decoded(response), &self.table, &self.store).unwrap();
+        let batches = self.sources.on_received(id, epoch, response, &self.view, self.now);
         for batch in batches {
             self.view.apply_from(batch.origin, batch.updates, self.now);
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use weir_core::protocol::sources::ServerPlan;
 use weir_core::protocol::upstream::{InitialSet, ServerQuirks};
 
 const GLOB: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/*";
@@ -213,7 +214,8 @@ fn fb_6_a_set_that_clients_without_state_are_given_is_cached_and_one_that_was_cu
             let mut both = plan_of_both(Rule::Uncached);
             let initial_set = if pieces { InitialSet::Pieces } else { InitialSet::Auto };
             both.servers.iter_mut().for_each(|server| {
-                server.quirks = ServerQuirks { initial_set, ..ServerQuirks::default() }.into();
+                let quirks = ServerQuirks { initial_set, ..ServerQuirks::default() }.into();
+                *server = ServerPlan::Streams { variant: Variant::Delta, quirks };
             });
             let mut bench = Bench::new(both);
             bench.want(url, wanted, true);

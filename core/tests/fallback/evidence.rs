@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::*;
+use weir_core::protocol::sources::ServerPlan;
 use weir_core::protocol::upstream::ServerQuirks;
 use weir_core::protocol::view::{Claim, Claimed, Completeness};
 
@@ -259,8 +260,8 @@ fn up_25_what_cannot_be_read_of_a_server_counts_when_it_becomes_active() {
 #[test]
 fn up_16_a_server_that_is_sent_no_versions_is_asked_again_by_opening_again() {
     let mut one = plan(1, Variant::Delta, Rule::Uncached);
-    one.servers[0].quirks =
-        ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() }.into();
+    let quirks = ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() }.into();
+    one.servers[0] = ServerPlan::Streams { variant: Variant::Delta, quirks };
     let mut bench = Bench::new(one);
     bench.want(CDS, "*", true);
     bench.open(0);

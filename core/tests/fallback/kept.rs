@@ -1,11 +1,10 @@
 //! A server whose deletions are ignored: what it removes stays, over restarts too, and its word is an answer all the same.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::protocol::ladder::Rule;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::sources::Plan;
+use weir_core::protocol::sources::{Plan, ServerPlan};
 use weir_core::protocol::upstream::ServerQuirks;
 use weir_core::protocol::view::Class;
 
@@ -14,9 +13,8 @@ use super::support::{CDS, EDS};
 
 /// One server that keeps what it deletes.
 fn keeping(variant: Variant) -> Plan {
-    let mut plan = plan(1, variant, Rule::default());
-    plan.servers[0].quirks = Arc::new(ServerQuirks { ignore_deletions: true, ..ServerQuirks::default() });
-    plan
+    let quirks = ServerQuirks { ignore_deletions: true, ..ServerQuirks::default() }.into();
+    Plan { servers: vec![ServerPlan::Streams { variant, quirks }], ..plan(1, variant, Rule::default()) }
 }
 
 /// Watches for longer than any silence, over which the server stays alive.

@@ -22,6 +22,7 @@ use weir_core::protocol::ladder::{LadderState, Rule};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{AuthorityPlan, Plan, StreamId};
+use weir_core::protocol::upstream::{ReceivedResponse, ResponseMessage};
 use weir_core::protocol::view::{Class, InterestChange, Selector};
 use weir_core::xds::Authority;
 
@@ -129,7 +130,8 @@ fn fb_13_row_13_a_late_word_of_a_closed_server_is_not_taken() {
     bench.say(0, delta(EDS, &[("a", "1")], &[]));
     let id = StreamId { server: 1, at: 0 };
     let response = delta(EDS, &[("a", "8")], &[]);
-    let batches = bench.sources.on_response(id, late, response, &bench.store, &bench.view, bench.now);
+    let response = ReceivedResponse::read(ResponseMessage::Decoded(response), &bench.table, &bench.store).unwrap();
+    let batches = bench.sources.on_received(id, late, response, &bench.view, bench.now);
     assert!(batches.is_empty());
 }
 

@@ -301,7 +301,7 @@ fn sotw_52_an_error_that_an_outage_an_answer_or_a_lack_of_interest_has_ended_is_
 fn up_37_a_timer_that_ran_out_before_the_server_was_active_counts_when_it_is() {
     let rules = ServerQuirks { on_resource_timeout: OnResourceTimeout::TransientError, ..ServerQuirks::default() };
     let mut two = two(Variant::Delta);
-    two.servers[0] = ServerPlan { variant: Variant::Delta, quirks: rules.into() };
+    two.servers[0] = ServerPlan::Streams { variant: Variant::Delta, quirks: rules.into() };
     let mut bench = Bench::new(two);
     bench.want(EDS, "a", true);
     bench.want(EDS, "b", true);

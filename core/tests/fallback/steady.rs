@@ -22,7 +22,10 @@ const SECOND: Duration = Duration::from_secs(1);
 const TIMER: u64 = 15;
 
 fn one(variant: Variant, quirks: ServerQuirks) -> Plan {
-    Plan { servers: vec![ServerPlan { variant, quirks: quirks.into() }], ..plan(1, variant, Rule::Reachability) }
+    Plan {
+        servers: vec![ServerPlan::Streams { variant, quirks: quirks.into() }],
+        ..plan(1, variant, Rule::Reachability)
+    }
 }
 
 fn with_timeout(variant: Variant, on_resource_timeout: OnResourceTimeout) -> Plan {
@@ -96,7 +99,7 @@ fn ord_1_a_name_of_the_first_request_counts_until_its_answer_or_one_silence_of_a
             bench.open(0);
             say(&mut bench, variant, LDS, &[("l", "1")]);
             say(&mut bench, variant, RDS, &[("r", "1")]);
-            // Silence of a source that draws no conclusion from it is that of a source within the process.
+            // The hub is alive without a call.
             let lasts = if answers_calls || means == OnResourceTimeout::Unknown { TIMER } else { 120 };
             assert_eq!(unsteady_for(&mut bench), lasts, "{variant:?} {means:?} {answers_calls}");
             later(&mut bench, 60);

@@ -33,7 +33,7 @@ fn run(seed: u64, faults: Faults) -> Result<BTreeSet<u8>, String> {
 #[test]
 fn no_outage_takes_anything_from_anybody_and_the_first_server_serves_in_the_end() {
     let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (first, histories) = (number("WEIR_SEED", 1), number("WEIR_HISTORIES", 400));
+    let (first, histories) = (number("WEIR_SEED", 1), number("WEIR_HISTORIES", 100));
     let mut reached = BTreeSet::new();
     for seed in first..first + histories {
         reached.extend(run(seed, Faults::NONE).unwrap());
@@ -46,6 +46,7 @@ fn no_outage_takes_anything_from_anybody_and_the_first_server_serves_in_the_end(
 }
 
 #[test]
+#[ignore = "long: core/tests/histories"]
 fn outages_that_are_handled_badly_on_purpose_are_noticed() {
     for fault in [
         Fault::DropOnDisconnect,

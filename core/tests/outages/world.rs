@@ -15,7 +15,7 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{AuthorityPlan, Plan, ServerPlan, Sources, StreamId};
-use weir_core::protocol::upstream::{Backoff, Epoch};
+use weir_core::protocol::upstream::{Backoff, Epoch, ReceivedResponse, ResponseMessage};
 use weir_core::protocol::view::{Class, InterestChange, Lookup, Selector, SessionId, View};
 use weir_core::xds::{BodyStore, TypeTable};
 
@@ -102,7 +102,7 @@ impl World {
         let rule = if below(&mut random, 2) == 0 { Rule::Uncached } else { Rule::Reachability };
         let hold_down = Duration::from_secs(10 * below(&mut random, 3));
         let hung_after = Duration::from_secs([10, 30, 300][below(&mut random, 3) as usize]);
-        let server = || ServerPlan { variant: Variant::Delta, quirks: Arc::default() };
+        let server = || ServerPlan::Streams { variant: Variant::Delta, quirks: Arc::default() };
         let plan = Plan {
             servers: (0..SERVERS).map(|_| server()).collect(),
             top: AuthorityPlan { servers: (0..SERVERS).collect(), rule },
@@ -427,7 +427,8 @@ impl World {
             let names: Vec<_> = of.resources.iter().map(|of| format!("{}={}", of.name, of.version)).collect();
             self.tell(|| format!("{id:?} says {} {names:?} -{:?}", letter(&of.type_url), of.removed_resources));
         }
-        let batches = self.sources.on_response(id, epoch, response, &self.store, &self.view, self.now);
+        let response = ReceivedResponse::read(ResponseMessage::Decoded(response), &self.table, &self.store).unwrap();
+        let batches = self.sources.on_received(id, epoch, response, &self.view, self.now);
         for batch in batches {
             self.view.apply_from(batch.origin, batch.updates, self.now);
         }

@@ -6,7 +6,7 @@ use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse}
 use weir_core::proto::{Request, Response};
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::set_mark::SetMark;
-use weir_core::protocol::upstream::{InitialSet, ServerQuirks};
+use weir_core::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
 use weir_core::protocol::view::{Claim, Claimed, Class, SessionId};
 
 use super::support::{CDS, END_OF_SET, LDS};
@@ -83,7 +83,7 @@ fn xlat_12_servers_that_mark_the_end_or_ignore_what_is_stated_are_not_asked() {
         ServerQuirks { initial_set: InitialSet::Pieces, ..rules.clone() },
         ServerQuirks { initial_set: InitialSet::OneResponse, ..rules.clone() },
         ServerQuirks { supports_initial_resource_versions: false, ..rules.clone() },
-        ServerQuirks { signals_completion: true, ..rules.clone() },
+        ServerQuirks { on_resource_timeout: OnResourceTimeout::Unknown, ..rules.clone() },
     ];
     for rules in not_asked {
         let mut bench = settled(&["a"], rules.clone());

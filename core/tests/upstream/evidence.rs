@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_core::proto::Response;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
+use weir_core::protocol::upstream::{InitialSet, ServerQuirks};
 use weir_core::protocol::view::{Claim, Claimed, Class, SessionId};
 
 use super::support::{CDS, EDS, LDS};
@@ -337,20 +337,6 @@ fn up_35_a_question_that_a_lost_stream_left_open_is_asked_again_with_a_time_of_i
     }
     assert_eq!(bench.later(Duration::from_secs(1)), ["Wildcard b gone"]);
     assert_eq!(bench.reopen(), ["C +[] -[] {x:1} n with node"]);
-}
-
-#[test]
-fn xlat_16_a_source_whose_silence_is_nothing_is_not_asked_again_and_nothing_goes() {
-    let rules = ServerQuirks { on_resource_timeout: OnResourceTimeout::Unknown, ..ServerQuirks::default() };
-    let mut bench = requested(Variant::Delta, CDS, &["*"], rules.clone());
-    bench.respond(0, delta(CDS, &["x"], &[], "1"));
-    bench.claim(CDS, Class::Wildcard, "b");
-    assert_eq!(bench.later(Duration::from_secs(3600)), ["Settled"]);
-    assert!(!bench.asks_again());
-    let mut bench = requested(Variant::Delta, EDS, &["a"], rules);
-    bench.claim(EDS, Class::Named, "a");
-    assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
-    assert!(!bench.asks_again());
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn up_24_an_entry_without_a_name_suspends_a_second_silence_until_the_next_openin
 #[test]
 fn up_25_and_i10_of_ever_new_names_that_cannot_be_read_only_so_many_are_remembered() {
     let limit = ProtocolOptions::default().upstream.rejected_names;
-    for (bad, unread) in [(limit, "unread []"), (limit + 1, "unread [\"weir.incomplete\"]")] {
+    for (bad, unread) in [(limit, "unread []"), (limit + 1, "unread [\"weir.more\"]")] {
         let names: Vec<_> = (0..bad).map(|number| format!("x{number:04}")).collect();
         let others: Vec<_> = names.iter().map(|name| format!("{name}~2")).collect();
         let both: Vec<_> = names.iter().chain(&others).map(String::as_str).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_core::proto::discovery::{DiscoveryResponse, Resource, ResourceError, ResourceName, Status};
 use weir_core::proto::{Any, Response};
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::upstream::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, PollFailure, ServerQuirks};
+use weir_core::protocol::upstream::{OnResourceTimeout, PollFailure, ServerQuirks};
 
 use super::support::{CDS, EDS, LDS};
 use super::{Bench, WINDOW, any, delta, error, requested, sotw, wrapped};
@@ -250,23 +250,6 @@ fn up_36_a_type_that_is_requested_apart_is_silent_only_while_its_own_questions_a
     assert_eq!(bench.later(Duration::from_secs(15)), [""; 0], "it starts over, and ends with an answer");
     assert_eq!(bench.respond(0, sotw(EDS, &["a"], "1")), ["Named a set"]);
     assert_eq!(bench.later(Duration::ZERO), ["Named b gone"], "which was one to all that is asked");
-}
-
-#[test]
-fn fs_4_an_answer_to_everything_is_whole_where_the_source_says_so_and_reports_nothing_amiss() {
-    let (initial_set, silence) = (InitialSet::OneResponse, OnResourceTimeout::Unknown);
-    let rules = ServerQuirks { initial_set, on_resource_timeout: silence, ..ServerQuirks::default() };
-    let mut bench = requested(Variant::Delta, CDS, &["*"], rules.clone());
-    let whole = "Complete";
-    assert_eq!(bench.respond(0, delta(CDS, &["x"], &[], "1")), ["Wildcard x set", whole]);
-    assert_eq!(bench.respond(0, delta(CDS, &["y"], &["x"], "2")), ["Wildcard y set", "Wildcard x gone", whole]);
-    let mut bench = requested(Variant::Delta, CDS, &["*"], rules);
-    let Response::Delta(mut amiss) = delta(CDS, &["x"], &[], "1") else { unreachable!() };
-    let marker = ResourceName { name: INCOMPLETE_MARKER.into(), ..Default::default() };
-    let of = Status { code: 14, ..Default::default() };
-    amiss.resource_errors = vec![ResourceError { resource_name: Some(marker), error_detail: Some(of) }];
-    assert_eq!(bench.respond(0, Response::Delta(amiss)), ["Wildcard x set", "Arriving"]);
-    assert_eq!(bench.respond(0, delta(CDS, &[], &[INCOMPLETE_MARKER], "3")).last().unwrap(), whole, "it is no more");
 }
 
 #[test]

@@ -169,7 +169,7 @@ impl Options {
         let servers = if tier == 0 { self.habits.len() } else { 1 };
         let (variant, quirks) = (self.variants[tier], Arc::new(self.quirks[tier].clone()));
         Arc::new(Plan {
-            servers: (0..servers).map(|_| ServerPlan { variant, quirks: quirks.clone() }).collect(),
+            servers: (0..servers).map(|_| ServerPlan::Streams { variant, quirks: quirks.clone() }).collect(),
             top: AuthorityPlan { servers: (0..servers).collect(), rule: self.rule },
             timers: FallbackTimers { delay: Duration::ZERO, hold_down: self.hold_down },
             holds_missing: self.holds_missing,

@@ -52,7 +52,8 @@ pub fn bootstrap(data: &[u8]) {
 fn is_same(own: &Value, json: &Value) -> bool {
     match (own, json) {
         (Value::Number(_), Value::Number(_)) => true,
-        (Value::Null, Value::Number(number)) => !number.is_i64(), // an integer beyond those
+        // An integer beyond those of 64 bits.
+        (Value::Null, Value::Number(number)) => number.as_f64().is_some_and(|number| number.abs() >= 2_f64.powi(63)),
         (Value::Array(own), Value::Array(items)) => {
             own.len() == items.len() && own.iter().zip(items).all(|(own, item)| is_same(own, item))
         }

@@ -36,11 +36,15 @@ pub fn sharing_keys(data: &[u8]) {
 /// Returns the node with the entries of all objects in its metadata in the opposite order.
 fn with_maps_reversed(encoded: &[u8]) -> Vec<u8> {
     const METADATA: u32 = 3;
-    let others = wire::fields(encoded).flatten().filter(|field| field.number != METADATA);
-    let mut reversed: Vec<u8> = others.flat_map(|field| field.raw).copied().collect();
-    if let Some(metadata) = Node::decode(encoded).unwrap_or_default().metadata {
-        put(&mut reversed, METADATA, &reversed_struct(&metadata));
+    const LAST_KNOWN_FIELD: u32 = 12;
+    let mut node = Node::decode(encoded).unwrap_or_default();
+    let metadata = node.metadata.take();
+    let mut reversed = node.encode_to_vec();
+    if let Some(metadata) = &metadata {
+        put(&mut reversed, METADATA, &reversed_struct(metadata));
     }
+    let unknown = wire::fields(encoded).flatten().filter(|field| field.number > LAST_KNOWN_FIELD);
+    reversed.extend(unknown.flat_map(|field| field.raw));
     reversed
 }
 

@@ -5,7 +5,6 @@ mod servers;
 mod settings;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::as_client::AsClient;
@@ -54,7 +53,7 @@ pub fn run_as(path: &Path, client: &AsClient) -> u8 {
 
 /// Reads all resource files, as the relay does when it starts.
 async fn faults_in_resources(config: &Config) -> Vec<String> {
-    let parser = Parser { table: Arc::new(config.views.table.clone()), transcoder: config.transcoder.clone() };
+    let parser = Parser::new(config.views.table.clone(), config.transcoder.clone());
     let mut read: Vec<&FilesOptions> = Vec::new();
     let mut faults = Vec::new();
     for source in &config.upstream.servers {

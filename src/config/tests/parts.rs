@@ -1,5 +1,6 @@
 //! The parts of a configuration, and which keys they are made of.
 
+use weir_core::protocol::sources::ServerPlan;
 use weir_core::protocol::upstream::OnResourceTimeout;
 
 use super::*;
@@ -107,8 +108,8 @@ limits:
 
     let (own, shared) = (&config.views.plan, &hub.plan);
     assert_eq!((own.servers.len(), shared.servers.len()), (3, 2), "views have the hub behind all servers");
-    let of_hub = &own.servers[2].quirks;
-    assert!(of_hub.signals_completion && of_hub.skips_brakes && of_hub.max_request_bytes == all);
+    let ServerPlan::Streams { quirks: of_hub, .. } = &own.servers[2] else { panic!("no wire") };
+    assert!(of_hub.skips_brakes && of_hub.max_request_bytes == all);
     assert_eq!(of_hub.on_resource_timeout, OnResourceTimeout::Unknown);
     let lists = |plan: &weir_core::protocol::sources::Plan| {
         let of = |(name, list): (&String, &weir_core::protocol::sources::AuthorityPlan)| {

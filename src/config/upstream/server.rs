@@ -116,7 +116,6 @@ fn quirks(raw: &Server) -> ServerQuirks {
         on_resource_timeout,
         fail_on_data_errors: or(&raw.fail_on_data_errors, false),
         initial_set: or(&raw.initial_set, raw::InitialSet::Auto).into(),
-        signals_completion: false,
         per_type_liveness: false,
         skips_brakes: false,
     }

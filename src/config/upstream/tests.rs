@@ -2,7 +2,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use weir_core::protocol::ladder::{FallbackTimers, Rule};
-use weir_core::protocol::upstream::{BackoffTimes, InitialSet, OnResourceTimeout};
+use weir_core::protocol::sources::ServerPlan;
+use weir_core::protocol::upstream::{BackoffTimes, InitialSet};
 
 use crate::config::Config;
 use crate::tls::OwnCertificate;
@@ -88,13 +89,8 @@ fn fs_6_files_are_alone_where_nobody_else_is_asked_and_one_source_wherever_they_
     assert_eq!([own("bare"), own("both"), own("own")], [vec![0, 1], vec![2, 1], vec![3]]);
     let only = parse("files: ./resources").unwrap();
     assert!(only.top == [0] && is_authoritative(&only.servers[0]));
-    let rules = only.for_views().servers[0].quirks.clone();
-    assert!(
-        rules.initial_set == InitialSet::OneResponse
-            && rules.on_resource_timeout == OnResourceTimeout::Unknown
-            && !rules.ignore_deletions
-    );
-    assert!(plan.for_views().servers[1].quirks.ignore_deletions);
+    assert!(matches!(only.for_views().servers[0], ServerPlan::LocalSet { authoritative: true }));
+    assert!(matches!(plan.for_views().servers[1], ServerPlan::LocalSet { authoritative: false }));
 }
 
 #[test]
@@ -112,7 +108,7 @@ fn a_server_that_is_polled_may_be_any_in_a_list() {
     };
     assert_eq!((times(one), times(two)), ([2, 3, 3], [5, 10, 10]));
     assert!(one.at.tls.is_some() && plan.servers[0].name() == "https://one (REST)");
-    let rules = &plan.for_views().servers[0].quirks;
+    let ServerPlan::Streams { quirks: rules, .. } = &plan.for_views().servers[0] else { panic!("no wire") };
     assert!(rules.per_type_liveness && rules.node_in_every_request && rules.ignore_deletions);
 }
 

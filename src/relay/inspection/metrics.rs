@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_core::protocol::sources::{LadderSummary, Sources};
+use weir_core::protocol::upstream::TypeSummary;
 use weir_core::protocol::view::View;
 use weir_core::xds::{Type, TypeTable};
 
@@ -55,10 +56,10 @@ fn sizes(view: &View, table: &TypeTable) -> BTreeMap<String, TypeSize> {
 
 /// Returns the types that are requested upstream, and whether by wildcard.
 fn asked_types(sources: &Sources) -> BTreeSet<(Type, bool)> {
-    let subscriptions = sources.streams().flat_map(|(_, stream)| {
-        stream.types().map(|subscription| (subscription.kind.clone(), subscription.wildcard)).collect::<Vec<_>>()
-    });
-    subscriptions.collect()
+    let of_type = |of: TypeSummary| (of.kind.clone(), of.wildcard);
+    let streams = sources.streams().flat_map(|(_, stream)| stream.types().map(of_type).collect::<Vec<_>>());
+    let sets = sources.local_sets().flat_map(|(_, set)| set.types().map(of_type).collect::<Vec<_>>());
+    streams.chain(sets).collect()
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_core::protocol::local_set::LocalSet;
+use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::StreamId;
 use weir_core::protocol::upstream::{Stream, TypeSummary};
 use weir_core::protocol::view::{Completeness, Selector, View};
@@ -24,8 +26,8 @@ fn completeness_name(completeness: Completeness) -> &'static str {
     }
 }
 
-fn type_report(of: &TypeSummary, stream: &Stream, view: &View) -> TypeReport {
-    let (rejected, rejected_count) = rejected_of_type(stream, of);
+fn type_report(of: &TypeSummary, rejected: (Vec<RejectedReport>, usize), view: &View) -> TypeReport {
+    let (rejected, rejected_count) = rejected;
     let completeness = || completeness_name(view.tables().completeness_of(of.kind, &Selector::Wildcard));
     TypeReport {
         kind: of.kind.name().to_owned(),
@@ -69,17 +71,20 @@ pub(in crate::relay) fn report(of: &Inspection<'_>) -> ViewReport {
         fallbacks: ladder.switches.down,
         returns: ladder.switches.up,
     });
-    let of_stream = |(id, stream): (StreamId, &Stream)| {
+    let of_link = |id: StreamId| {
         let LinkFacts { connected, responses, last_error } = links.facts(id);
-        StreamReport {
-            server: links.server(id.server),
-            connected,
-            variant: stream.variant().name(),
-            responses,
-            last_error,
-            liveness_call: stream.has_answered_call().map(|answered| if answered { "answered" } else { "pending" }),
-            types: stream.types().map(|of| type_report(&of, stream, view)).collect(),
-        }
+        let (server, variant) = (links.server(id.server), Variant::Delta.name());
+        StreamReport { server, connected, variant, responses, last_error, liveness_call: None, types: Vec::new() }
+    };
+    let of_stream = |(id, stream): (StreamId, &Stream)| StreamReport {
+        variant: stream.variant().name(),
+        liveness_call: stream.has_answered_call().map(|answered| if answered { "answered" } else { "pending" }),
+        types: stream.types().map(|of| type_report(&of, rejected_of_type(stream, &of), view)).collect(),
+        ..of_link(id)
+    };
+    let of_set = |(id, set): (StreamId, &LocalSet)| StreamReport {
+        types: set.types().map(|of| type_report(&of, Default::default(), view)).collect(),
+        ..of_link(id)
     };
     let cached = view.tables().cached_by_server().into_iter();
     let from_disk = &facts.from_disk;
@@ -95,7 +100,7 @@ pub(in crate::relay) fn report(of: &Inspection<'_>) -> ViewReport {
         cached: cached.map(|(server, count)| (links.server_name(server), count)).collect(),
         from_disk,
         authorities: authorities.collect(),
-        streams: sources.streams().map(of_stream).collect(),
+        streams: sources.streams().map(of_stream).chain(sources.local_sets().map(of_set)).collect(),
     }
 }
 
@@ -112,12 +117,14 @@ pub(in crate::relay) fn explain(of: &Inspection<'_>, kind: &Type, name: &Name) -
         since: ladder.since,
         reason: links.reason_of(&ladder),
     });
-    let requests = sources.streams().filter_map(|(id, stream)| {
+    let of_streams = sources.streams().map(|(id, stream)| (id, stream.request_of(kind, name)));
+    let of_sets = sources.local_sets().map(|(id, set)| (id, set.request_of(kind, name)));
+    let requests = of_streams.chain(of_sets).filter_map(|(id, request)| {
         Some(ServerBook {
             server: links.server(id.server),
             connected: links.is_connected(id),
             is_active: active == Some(id.server),
-            request: stream.request_of(kind, name)?,
+            request: request?,
         })
     });
     let (holds, waits) = (view.holds().of_name(kind, name), waits_of(of, kind, name));

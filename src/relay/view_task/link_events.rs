@@ -1,6 +1,10 @@
 //! What an event of an upstream stream means to the view.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
+use weir_core::protocol::local_set::SourceSnapshot;
+use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{Sources, StreamId, UpdateBatch};
 use weir_core::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage, Stream};
 use weir_core::protocol::view::View;
@@ -8,7 +12,7 @@ use weir_core::protocol::view::View;
 use super::reports::ViewReporter;
 use super::traces::TracedChanges;
 use crate::relay::link::{LinkEvent, LinkReport};
-use crate::relay::links::Links;
+use crate::relay::links::{Links, OpenState, StreamEnds};
 use crate::relay::response_reader::Turn;
 use crate::relay::shared::Shared;
 
@@ -51,19 +55,28 @@ impl<'a> Upstream<'a> {
             return Arrival::default();
         }
         let epoch = self.links.epoch(id);
+        let event = match report.event {
+            LinkEvent::Ended { reason, answered } => {
+                let epoch = self.links.ended(id, reason);
+                let batches = self.sources.ended(id, epoch, answered, self.view, now);
+                return Arrival { batches, ..Arrival::default() };
+            }
+            LinkEvent::Snapshot(snapshot) => {
+                self.on_snapshot(id, epoch, snapshot);
+                return Arrival::default();
+            }
+            event => event,
+        };
         let Some(stream) = self.sources.stream(id) else { return Arrival::default() };
-        let batches = match (report.event, epoch) {
+        let batches = match (event, epoch) {
             (LinkEvent::Opened { variant, requests, life }, _) => {
                 stream.set_variant(variant);
-                let up = self.sources.opened(id).map(|epoch| (requests, epoch));
-                self.links.opened(id, variant, up, life);
+                let ends = Some(StreamEnds { requests, life });
+                let state = self.sources.opened(id).map(|epoch| OpenState { epoch, stream: ends });
+                self.links.opened(id, variant, state);
                 Vec::new()
             }
-            (LinkEvent::Ended { reason, answered }, _) => {
-                let epoch = self.links.ended(id, reason);
-                self.sources.ended(id, epoch, answered, self.view, now)
-            }
-            (_, None) => Vec::new(),
+            (LinkEvent::Snapshot(_) | LinkEvent::Ended { .. }, _) | (_, None) => Vec::new(),
             (LinkEvent::Relay, Some(epoch)) => {
                 stream.on_relay(epoch);
                 Vec::new()
@@ -103,6 +116,18 @@ impl<'a> Upstream<'a> {
         Arrival { batches, ..Arrival::default() }
     }
 
+    /// `Sources::take_set_updates` returns what follows from it, in parts.
+    fn on_snapshot(&mut self, id: StreamId, epoch: Option<Epoch>, snapshot: Arc<SourceSnapshot>) {
+        let epoch = epoch.or_else(|| {
+            let epoch = self.sources.opened(id)?;
+            self.links.opened(id, Variant::Delta, Some(OpenState { epoch, stream: None })); // it gives single resources, as delta does
+            Some(epoch)
+        });
+        if let Some(epoch) = epoch {
+            self.sources.on_snapshot(id, epoch, snapshot);
+        }
+    }
+
     fn on_received(
         &mut self,
         id: StreamId,
@@ -111,7 +136,7 @@ impl<'a> Upstream<'a> {
         received: Instant,
     ) -> Vec<UpdateBatch> {
         let now = self.shared.clock.now();
-        self.traced.begin(id.server, &response, received);
+        self.traced.begin(id.server, || response.summary(), received);
         let before = self.sources.stream(id).map_or(0, |stream| name_mismatches(stream));
         let batches = self.sources.on_received(id, epoch, response, self.view, now);
         if let Some(stream) = self.sources.stream(id) {

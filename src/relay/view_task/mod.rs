@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicUsize;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use weir_core::protocol::moment::{Moment, earliest};
-use weir_core::protocol::sources::{Sources, UpdateBatch};
+use weir_core::protocol::sources::{SetUpdates, Sources, UpdateBatch};
 use weir_core::protocol::view::View;
 use weir_core::xds::{Authority, SharingKey};
 
@@ -137,6 +137,7 @@ impl ViewTask {
         let deadline = self.next_deadline();
         let sleep = async {
             match deadline {
+                Some(at) if at <= Instant::now() => tokio::task::yield_now().await, // so that other tasks run between parts
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
@@ -245,6 +246,13 @@ impl ViewTask {
     }
 
     fn run_timers(&mut self, now: Moment) {
+        for SetUpdates { server, batches, summary, misnamed } in self.sources.take_set_updates(&self.view, now) {
+            self.traced.begin(server, || summary, Instant::now());
+            self.apply(batches, now, now);
+            if misnamed > 0 {
+                self.reporter.report_mismatches(misnamed, &self.links.server(server));
+            }
+        }
         let batches = self.sources.on_time_with(&self.view, now, |server| self.links.may_reopen(server));
         self.apply(batches, now, now);
         if self.view.holds().awaits_routing() {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use weir_core::protocol::upstream::{ReceivedResponse, ResponseSummary};
+use weir_core::protocol::upstream::ResponseSummary;
 use weir_core::protocol::view::{NameChanged, Notifications, Revision, SessionId, View};
 use weir_core::xds::Type;
 use weir_core::xds::truncate;
@@ -44,13 +44,13 @@ impl TracedChanges {
     }
 
     /// A response is about to be applied.
-    pub(super) fn begin(&mut self, server: usize, response: &ReceivedResponse, received: Instant) {
+    pub(super) fn begin(&mut self, server: usize, summary: impl FnOnce() -> ResponseSummary, received: Instant) {
         self.response = self.counters.traces.sample().map(|(tracer, ids)| TracedResponse {
             tracer: tracer.clone(),
             ids,
             time: SpanTime::since(received),
             server,
-            summary: response.summary(),
+            summary: summary(),
         });
     }
 

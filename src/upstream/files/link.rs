@@ -1,121 +1,50 @@
-//! Connects the stream of one view to the server within this process that serves the files.
+//! Passes the contents of the files to one view, as often as they change.
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use weir_core::proto::{Request, Response};
-use weir_core::protocol::local::{Server, SourceSnapshot, Step};
 use weir_core::protocol::session::Variant;
-use weir_core::xds::TypeTable;
 
-use super::{FilesSource, Loaded, State};
-use crate::relay::{Clock, Connector, Link, LinkEvent, LinkReport};
+use super::{FilesSource, State};
+use crate::relay::{Connector, Link, LinkEvent, LinkReport};
 
-/// Opens streams to the files of one source.
+/// Lets views follow the files of one source.
 #[derive(Clone)]
 pub(crate) struct FilesConnector {
     source: FilesSource,
-    /// No other server gets the same requests: a resource that is not in these files does not exist.
-    alone: bool,
-    table: Arc<TypeTable>,
-    clock: Clock,
 }
 
 impl FilesConnector {
-    pub(crate) fn new(source: FilesSource, alone: bool, table: Arc<TypeTable>) -> Self {
-        Self { source, alone, table, clock: Clock::starting_now() }
+    pub(crate) fn new(source: FilesSource) -> Self {
+        Self { source }
     }
 
-    async fn keep_open(self, link: Link) {
-        let mut loaded = self.source.subscribe();
-        // If either call fails, the view task or the loader has ended.
-        while let Some(snapshot) = self.ready(&link, &mut loaded).await {
-            if self.serve(&link, &mut loaded, snapshot).await.is_none() {
-                return;
-            }
-        }
-    }
-
-    /// Waits until the files are loaded. Files that are being read may be ready at any moment; missing paths are reported.
-    async fn ready(&self, link: &Link, loaded: &mut watch::Receiver<Loaded>) -> Option<Arc<SourceSnapshot>> {
-        let mut reported = None;
+    /// Reports each new snapshot, and missing paths. Files that are being read for the first time may be there at any moment. Returns if the
+    /// view task or the loader has ended.
+    async fn follow(self, link: Link) -> Option<()> {
+        let (mut loaded, mut reported) = (self.source.subscribe(), State::Loading);
         loop {
             let state = loaded.borrow_and_update().state.clone();
-            match state {
-                State::Ready(snapshot) => return Some(snapshot),
-                State::Missing(reason) if reported.as_ref() != Some(&reason) => {
-                    report(link, LinkEvent::Ended { reason: reason.clone(), answered: false }).await?;
-                    reported = Some(reason);
-                }
-                State::Missing(_) | State::Loading => loaded.changed().await.ok()?,
+            let event = match (&state, &reported) {
+                (State::Ready(snapshot), State::Ready(before)) if Arc::ptr_eq(snapshot, before) => None,
+                (State::Missing(reason), State::Missing(before)) if reason == before => None,
+                (State::Ready(snapshot), _) => Some(LinkEvent::Snapshot(snapshot.clone())),
+                (State::Missing(reason), _) => Some(LinkEvent::Ended { reason: reason.clone(), answered: false }),
+                (State::Loading, _) => None,
+            };
+            if let Some(event) = event {
+                link.reports.send(LinkReport { id: link.id, event }).await.ok()?;
+                reported = state;
             }
-        }
-    }
-
-    /// Serves until the files are unreachable.
-    async fn serve(
-        &self,
-        link: &Link,
-        loaded: &mut watch::Receiver<Loaded>,
-        snapshot: Arc<SourceSnapshot>,
-    ) -> Option<()> {
-        let (sender, mut requests) = mpsc::channel(16);
-        report(link, LinkEvent::Opened { variant: Variant::Delta, requests: sender, life: Arc::default() }).await?;
-        let mut server = Server::new(self.table.clone(), snapshot, self.alone);
-        loop {
-            // Requests that have come meanwhile are handled first: they may make the pending response unnecessary.
-            while let Ok(request) = requests.try_recv() {
-                self.receive(&mut server, request);
-            }
-            if loaded.has_changed().ok()? {
-                match loaded.borrow_and_update().state.clone() {
-                    State::Ready(snapshot) => server.on_snapshot(snapshot),
-                    State::Missing(_) | State::Loading => return Some(()),
-                }
-            }
-            server.on_time(self.clock.now());
-            match server.step(self.clock.now()) {
-                Step::Response(response) => {
-                    report(link, LinkEvent::Response(Box::new(Response::Delta(*response)))).await?;
-                }
-                Step::Busy => tokio::task::yield_now().await,
-                Step::Idle => {
-                    let time = async {
-                        match server.next_deadline() {
-                            Some(moment) => tokio::time::sleep_until(self.clock.instant(moment)).await,
-                            None => std::future::pending().await,
-                        }
-                    };
-                    tokio::select! {
-                        request = requests.recv() => self.receive(&mut server, request?),
-                        changed = loaded.changed() => {
-                            changed.ok()?;
-                            loaded.mark_changed();
-                        }
-                        () = time => {}
-                    }
-                }
-            }
-        }
-    }
-
-    fn receive(&self, server: &mut Server, request: Request) {
-        match request {
-            Request::Delta(request) => {
-                if let Some(rejected) = &request.error_detail {
-                    tracing::warn!(source = %self.source.options(), error = %rejected.message, "resources of files rejected");
-                }
-                server.on_request(request);
-            }
-            Request::Sotw(_) => {} // the stream was opened in delta, so that no SotW request comes
+            loaded.changed().await.ok()?;
         }
     }
 }
 
 impl Connector for FilesConnector {
     fn start(&self, link: Link) -> JoinHandle<()> {
-        tokio::spawn(self.clone().keep_open(link))
+        let following = self.clone().follow(link);
+        tokio::spawn(async { following.await.unwrap_or_default() })
     }
 
     fn describe(&self) -> String {
@@ -123,15 +52,10 @@ impl Connector for FilesConnector {
     }
 
     fn variant(&self) -> Option<Variant> {
-        Some(Variant::Delta)
+        None
     }
 
     fn is_local(&self) -> bool {
         true
     }
-}
-
-/// Returns None if the view task has ended.
-async fn report(link: &Link, event: LinkEvent) -> Option<()> {
-    link.reports.send(LinkReport { id: link.id, event }).await.ok()
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_core::protocol::local::{Items, SourceSnapshot};
+use weir_core::protocol::local_set::{Items, SourceSnapshot};
 use weir_core::xds::{Name, Type};
 
 use super::known::{Known, Reading};
@@ -215,7 +215,7 @@ impl Loader {
                 all.insert(entry.kind.clone(), Items::new());
             }
             if let Some(items) = all.get_mut(&entry.kind) {
-                items.insert(entry.name.clone(), entry.item.clone());
+                items.insert(entry.name.clone(), entry.resource.clone());
             }
         }
         all

@@ -1,7 +1,7 @@
-//! Files as a source: their resources are served as if a control plane had sent them.
+//! Files as a source: a local set.
 //!
-//! One loader for each list of paths reads and watches the files; each stream gets each new snapshot as a whole. What a missing
-//! resource means is decided in [`local`](weir_core::protocol::local).
+//! One loader for each list of paths reads and watches the files; each view gets each new snapshot as a whole. What a missing
+//! resource means is decided in [`local_set`](weir_core::protocol::local_set).
 
 mod known;
 mod link;
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 pub(crate) use link::FilesConnector;
 pub(crate) use parse::Parser;
-use weir_core::protocol::local::SourceSnapshot;
+use weir_core::protocol::local_set::SourceSnapshot;
 
 use self::loader::{Loader, Look};
 use self::watch::Watcher;

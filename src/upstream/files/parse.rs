@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use weir_core::protocol::local::Item;
-use weir_core::xds::{Name, Type, TypeTable, own_name};
+use weir_core::proto::discovery;
+use weir_core::xds::{BodyStore, Malformed, Name, Resource, Type, TypeTable, own_name};
 
 use super::FileError;
 use crate::transcode::Transcoder;
@@ -16,7 +16,7 @@ use crate::transcode::document::{DocumentError, FileResource, Format, read_resou
 pub(super) struct Entry {
     pub(crate) kind: Type,
     pub(crate) name: Name,
-    pub(crate) item: Item,
+    pub(crate) resource: Arc<Resource>,
     pub(crate) line: Option<u64>,
 }
 
@@ -26,9 +26,15 @@ pub(crate) struct Parser {
     pub(crate) table: Arc<TypeTable>,
     /// None means the transcoder with the embedded descriptors, which are unpacked when the first file is read.
     pub(crate) transcoder: Option<Arc<Transcoder>>,
+    /// The bodies of all files. They are in memory whatever clients request, so they are not in the store that is limited.
+    store: Arc<BodyStore>,
 }
 
 impl Parser {
+    pub(crate) fn new(table: TypeTable, transcoder: Option<Arc<Transcoder>>) -> Self {
+        Self { table: Arc::new(table), transcoder, store: Arc::default() }
+    }
+
     /// Returns whether a file's name is that of a resource file.
     pub(super) fn takes(path: &Path) -> bool {
         Format::of_path(path).is_some()
@@ -63,8 +69,9 @@ impl Parser {
             Some(_) => EntryError::NoName(kind.clone()),
             None => EntryError::NoWrapper(kind.clone()),
         })?;
-        let item = Item::new(&kind, &name, resource.into_wrapper());
-        Ok(Entry { kind, name, item, line })
+        let wrapper = discovery::Resource { name: name.to_string(), ..resource.into_wrapper() };
+        let resource = Resource::from_wrapper(0, wrapper, &kind, &self.store)?;
+        Ok(Entry { kind, name, resource: Arc::new(resource), line })
     }
 }
 
@@ -77,6 +84,8 @@ enum EntryError {
     NoWrapper(Type),
     #[error("{} {name} is in this file twice", kind.name())]
     Twice { kind: Type, name: Name },
+    #[error(transparent)]
+    Unusable(#[from] Malformed),
 }
 
 fn fault(path: &Path, error: DocumentError) -> FileError {

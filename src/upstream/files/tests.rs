@@ -70,7 +70,7 @@ fn options(paths: Vec<PathBuf>) -> FilesOptions {
 }
 
 fn parser() -> Parser {
-    Parser { table: Arc::new(TypeTable::new()), transcoder: None }
+    Parser::new(TypeTable::new(), None)
 }
 
 fn loader(options: FilesOptions) -> Loader {
@@ -295,7 +295,7 @@ fn a_file_that_is_written_twice_within_a_moment_is_read_twice() {
         fs::write(folder.at("a.json"), cluster.to_string()).unwrap();
         let State::Ready(snapshot) = loader.look().loaded.state else { panic!("not there") };
         let set = snapshot.set(&TypeTable::new().resolve(CLUSTER));
-        let body = set.items().values().next().unwrap().wrapper.resource.as_ref().unwrap().value.clone();
+        let body = set.items().values().next().unwrap().body.bytes();
         assert!(body.windows(4).any(|part| part == content.as_bytes()), "{content}");
     }
 }

@@ -36,7 +36,7 @@ impl Order {
     }
 
     /// Whether loads of each endpoint are ordered too (LRS-19).
-    pub(crate) fn endpoints(&self) -> bool {
+    pub fn endpoints(&self) -> bool {
         self.response.report_endpoint_granularity
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::plan::authority_of;
-use crate::protocol::view::{Class, Evidence, Selector, Update, View};
+use crate::protocol::view::{Class, Completeness, Evidence, Selector, Update, View};
 use crate::xds::{Authority, Name, Type};
 
 /// The sets and names that the previous server may have been sending or had removed. The rest of them will not come, and the new active
@@ -17,6 +17,13 @@ pub(super) fn interrupted_sets(view: &View, of: &BTreeSet<Authority>) -> Vec<Upd
     let sent =
         view.wants().all().filter(|(kind, wanted, _)| of.contains(&authority_of(wanted)) && is_told(kind, wanted));
     sent.map(|(kind, of, _)| Update::Interrupted { kind: kind.clone(), of }).collect()
+}
+
+/// How much of a set is known. What counted as complete may have grown since.
+pub(super) fn progress(kind: Type, of: Selector, completeness: Completeness) -> Vec<Update> {
+    let less =
+        (completeness < Completeness::Complete).then(|| Update::Interrupted { kind: kind.clone(), of: of.clone() });
+    less.into_iter().chain([Update::Progress { kind, of, completeness }]).collect()
 }
 
 /// What [`Fault::AbsentWhileDown`](crate::protocol::faults::Fault::AbsentWhileDown) deletes: every name that is not cached.

@@ -8,6 +8,7 @@ use super::servers::ServerFindings;
 use crate::protocol::faults::{Fault, Faults};
 use crate::protocol::ladder::{Ladder, LadderAction, LadderContext, LadderState, Switches};
 use crate::protocol::moment::Moment;
+use crate::protocol::upstream::ResponseSummary;
 use crate::protocol::view::{Class, InterestChange, Origin, Update, View};
 use crate::protocol::wait::{WaitKind, WaitList, WaitSubject};
 use crate::xds::Authority;
@@ -19,6 +20,19 @@ pub struct UpdateBatch {
     pub origin: Origin,
     /// What changed, in order.
     pub updates: Vec<Update>,
+}
+
+/// One part of a local set's updates.
+#[derive(Debug)]
+pub struct SetUpdates {
+    /// The place of the server in the plan.
+    pub server: usize,
+    /// Those updates that count.
+    pub batches: Vec<UpdateBatch>,
+    /// What is reported of it.
+    pub summary: ResponseSummary,
+    /// Resources whose name in the body differs from their own.
+    pub misnamed: u64,
 }
 
 /// One ladder, for status reports.
@@ -198,15 +212,15 @@ impl Ladders {
         let all = any.then(|| plan.servers.iter().position(|of| *of == server));
         let counts = heard.filter(|(_, at)| *at == server).map(|(rung, _)| rung);
         let rank = counts.or(all.flatten())?;
-        let quirks = &self.plan.servers.get(server)?.quirks;
+        let server_plan = self.plan.servers.get(server)?;
         Some(Origin {
             server: u16::try_from(server).unwrap_or(u16::MAX),
             rank: u8::try_from(rank).unwrap_or(u8::MAX),
             holds_missing: self.plan.holds_missing,
             from_disk: false,
             is_removed: false,
-            skips_brakes: quirks.skips_brakes,
-            is_polled: quirks.per_type_liveness,
+            skips_brakes: server_plan.skips_brakes(),
+            is_polled: server_plan.is_polled(),
         })
     }
 

@@ -8,13 +8,14 @@ mod derived_updates;
 mod ladders;
 mod plan;
 mod servers;
+mod source;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use ladders::{AuthorityContext, Ladders};
-pub use ladders::{LadderSummary, UpdateBatch};
+pub use ladders::{LadderSummary, SetUpdates, UpdateBatch};
 use plan::authority_of;
 pub use plan::{AuthorityPlan, Plan, ServerPlan};
 pub use servers::{Reachability, StreamId};
@@ -22,12 +23,12 @@ use servers::{ServerFindings, Servers};
 
 use super::faults::{Fault, Faults};
 use super::ladder::{Ladder, LadderAction, LadderState};
+use super::local_set::{LocalSet, SetPart, SourceSnapshot};
 use super::moment::{Moment, earliest};
-use super::upstream::{Delivery, Epoch, ReceivedResponse, ResponseMessage, Stream, UpstreamOptions};
+use super::upstream::{Delivery, Epoch, ReceivedResponse, Stream, UpstreamOptions};
 use super::view::{Completeness, InterestChange, Origin, Selector, Update, View};
 use super::wait::WaitList;
-use crate::proto::Response;
-use crate::xds::{Authority, BodyStore, Name, Type, TypeTable};
+use crate::xds::{Authority, Name, Type, TypeTable};
 
 /// The servers of one view, and the ladder of each authority: whatever happens to one because of the other.
 #[derive(Debug)]
@@ -120,6 +121,11 @@ impl Sources {
         self.servers.stream(id)
     }
 
+    /// Returns every local set that is wanted, reachable or not.
+    pub fn local_sets(&self) -> impl Iterator<Item = (StreamId, &LocalSet)> {
+        self.servers.local_sets()
+    }
+
     /// Returns servers whose streams were replaced since the last call. One that was closed and opened again has new streams.
     pub fn take_closed(&mut self) -> BTreeSet<usize> {
         self.servers.take_closed()
@@ -171,19 +177,21 @@ impl Sources {
     /// Whether the server that serves `*` and old-style names sends the same name twice (UP-17).
     pub fn repeats(&self) -> bool {
         let active = self.ladders.active(&Authority::TopLevel);
-        active.is_some_and(|rung| self.servers.is_open_in_delta(self.plan.top.servers[rung]))
+        active.is_some_and(|rung| self.servers.repeats(self.plan.top.servers[rung]))
     }
 
     /// Adds what waits for servers.
     pub fn add_waits(&self, view: &View, now: Moment, list: &mut WaitList) {
         self.streams().for_each(|(id, stream)| stream.add_waits(id.server, view, now, list));
+        self.local_sets().for_each(|(id, set)| set.add_waits(id.server, now, list));
         self.ladders.add_waits(now, list);
     }
 
     /// The next deadline, leaving out streams that cannot send requests now.
     pub fn next_deadline(&self, blocked: impl Fn(StreamId) -> bool) -> Option<Moment> {
         let streams = self.streams().filter(|(id, _)| !blocked(*id)).filter_map(|(_, stream)| stream.next_deadline());
-        earliest(self.ladders.next_deadline(), streams.min())
+        let sets = self.local_sets().filter_map(|(_, set)| set.next_deadline());
+        earliest(self.ladders.next_deadline(), streams.chain(sets).min())
     }
 
     /// Runs the timers that are due, and returns what follows from them.
@@ -220,20 +228,6 @@ impl Sources {
         let (updates, any_ended) = self.servers.on_time(server, view, origin, now);
         let updates = if any_ended { self.on_heard(server, true, updates, view, now) } else { updates };
         self.authoritative_updates(server, updates)
-    }
-
-    /// Reads a response in one go, and applies it as [`Self::on_received`] does.
-    pub fn on_response(
-        &mut self,
-        id: StreamId,
-        epoch: Epoch,
-        response: Response,
-        store: &BodyStore,
-        view: &View,
-        now: Moment,
-    ) -> Vec<UpdateBatch> {
-        let response = ReceivedResponse::read(ResponseMessage::Decoded(response), &self.table, store);
-        response.map_or_else(|_| Vec::new(), |response| self.on_received(id, epoch, response, view, now))
     }
 
     /// Turns a response that has been read into updates of the authorities for which the server is active.
@@ -298,7 +292,7 @@ impl Sources {
         self.authoritative_updates(id.server, update.into_iter().collect())
     }
 
-    /// A source within the process reports how much of a collection was sent.
+    /// The hub reports how much of a collection was sent.
     pub fn on_progress(
         &mut self,
         id: StreamId,
@@ -307,14 +301,11 @@ impl Sources {
         glob: Name,
         completeness: Completeness,
     ) -> Vec<UpdateBatch> {
-        let kind = self.table.resolve(url);
-        let current = self.servers.current_stream(id, epoch).is_some();
-        let of = Selector::Name(glob);
-        // What counted as complete may have grown since.
-        let less =
-            (completeness < Completeness::Complete).then(|| Update::Interrupted { kind: kind.clone(), of: of.clone() });
-        let updates = less.into_iter().chain([Update::Progress { kind, of, completeness }]);
-        self.authoritative_updates(id.server, updates.filter(|_| current).collect())
+        if self.servers.current_stream(id, epoch).is_none() {
+            return Vec::new();
+        }
+        let updates = derived_updates::progress(self.table.resolve(url), Selector::Name(glob), completeness);
+        self.authoritative_updates(id.server, updates)
     }
 
     /// A source that stands for several servers reports the authorities for which none is reachable.
@@ -322,12 +313,30 @@ impl Sources {
         self.servers.on_outage(id, epoch, authorities);
     }
 
-    /// A stream is open.
+    /// A local set goes on with another snapshot. [`Self::take_set_updates`] returns what follows from it.
+    pub fn on_snapshot(&mut self, id: StreamId, epoch: Epoch, snapshot: Arc<SourceSnapshot>) {
+        self.servers.on_snapshot(id, epoch, snapshot);
+    }
+
+    /// Returns the next parts of each local set that has any. [`Self::next_deadline`] says when there are more.
+    pub fn take_set_updates(&mut self, view: &View, now: Moment) -> Vec<SetUpdates> {
+        let mut all = Vec::new();
+        for server in 0..self.plan.servers.len() {
+            for SetPart { updates, summary, misnamed, .. } in self.servers.next_parts(server, view, now) {
+                let updates = self.on_heard(server, summary.resources > 0, updates, view, now);
+                let batches = self.authoritative_updates(server, updates);
+                all.push(SetUpdates { server, batches, summary, misnamed });
+            }
+        }
+        all
+    }
+
+    /// A stream is open, or a local set is reachable.
     pub fn opened(&mut self, id: StreamId) -> Option<Epoch> {
         self.servers.opened(id)
     }
 
-    /// A stream has ended, or could not be opened.
+    /// A stream has ended, or could not be opened; or a local set is unreachable.
     pub fn ended(
         &mut self,
         id: StreamId,

@@ -24,13 +24,21 @@ pub struct Plan {
     pub holds_missing: bool,
 }
 
-/// How to talk to one server.
+/// What a server of the plan is.
 #[derive(Debug, Clone)]
-pub struct ServerPlan {
-    /// The variant that is tried first.
-    pub variant: Variant,
-    /// How this server differs from others.
-    pub quirks: Arc<ServerQuirks>,
+pub enum ServerPlan {
+    /// A server that Weir sends requests to.
+    Streams {
+        /// The variant that is tried first.
+        variant: Variant,
+        /// How this server differs from others.
+        quirks: Arc<ServerQuirks>,
+    },
+    /// A local set, which has its resources in the process.
+    LocalSet {
+        /// No other server gets the same requests: what is not in the set does not exist.
+        authoritative: bool,
+    },
 }
 
 /// The servers of one authority, and the rule for falling back.
@@ -46,7 +54,7 @@ impl Plan {
     /// One server for everything.
     pub fn single(variant: Variant, rules: ServerQuirks) -> Self {
         Self {
-            servers: vec![ServerPlan { variant, quirks: rules.into() }],
+            servers: vec![ServerPlan::Streams { variant, quirks: rules.into() }],
             top: AuthorityPlan { servers: vec![0], rule: Rule::default() },
             authorities: BTreeMap::new(),
             timers: FallbackTimers::default(),
@@ -59,6 +67,24 @@ impl Plan {
         match authority {
             Authority::TopLevel => Some(&self.top),
             Authority::Named(name) => self.authorities.get(name),
+        }
+    }
+}
+
+impl ServerPlan {
+    /// Brakes do not hold what it removes.
+    pub(super) fn skips_brakes(&self) -> bool {
+        match self {
+            Self::Streams { quirks, .. } => quirks.skips_brakes,
+            Self::LocalSet { .. } => true,
+        }
+    }
+
+    /// Each type is polled by itself.
+    pub(super) fn is_polled(&self) -> bool {
+        match self {
+            Self::Streams { quirks, .. } => quirks.per_type_liveness,
+            Self::LocalSet { .. } => false,
         }
     }
 }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::plan::{Plan, ServerPlan, authority_of};
+use super::source::Source;
+use crate::protocol::local_set::{LocalSet, SetPart, SourceSnapshot};
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::{Epoch, ReceivedResponse, Stream, Upstream, UpstreamOptions, ViewContext};
-use crate::protocol::view::{Completeness, InterestChange, Origin, Selector, Update, View};
+use crate::protocol::upstream::{Epoch, ReceivedResponse, Stream, UpstreamOptions, ViewContext};
+use crate::protocol::view::{InterestChange, Origin, Selector, Update, View};
 use crate::xds::{Authority, Type, TypeTable};
 
 /// A stream, by its server and its number there.
@@ -39,7 +41,7 @@ pub(super) struct ServerFindings {
     reachability: Option<Reachability>,
     /// Other views have found it unreachable (FB-20).
     unreachable_to_others: bool,
-    /// Authorities for which the server reported that no server behind it is reachable. Only sources within the process do.
+    /// Authorities for which the server reported that no server behind it is reachable. Only the hub does.
     without: BTreeSet<Authority>,
 }
 
@@ -69,7 +71,7 @@ pub(super) struct Servers {
     plan: Arc<Plan>,
     node: Bytes,
     /// None while no ladder uses the server.
-    upstreams: Vec<Option<Upstream>>,
+    sources: Vec<Option<Source>>,
     findings: Vec<ServerFindings>,
     /// Servers that were released since the last call of `take_closed`, opened again since or not.
     closed: BTreeSet<usize>,
@@ -81,44 +83,43 @@ pub(super) struct Servers {
 
 impl Servers {
     pub(super) fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, options: Arc<UpstreamOptions>) -> Self {
-        let upstreams = plan.servers.iter().map(|_| None).collect();
+        let sources = plan.servers.iter().map(|_| None).collect();
         let findings = plan.servers.iter().map(|_| ServerFindings::default()).collect();
         let (closed, reopened) = Default::default();
-        Self { plan, node, upstreams, findings, closed, reopened, table, options }
+        Self { plan, node, sources, findings, closed, reopened, table, options }
     }
 
     /// Requests everything of an authority from a server (FB-7). Names that are cached start no timer (FB-15).
     pub(super) fn open(&mut self, server: usize, authority: &Authority, view: &View) {
         let (plan, node) = (&self.plan.servers[server], self.node.clone());
         let (table, options) = (self.table.clone(), self.options.clone());
-        let upstream = self.upstreams[server]
-            .get_or_insert_with(|| Upstream::new(plan.variant, node, plan.quirks.clone(), table, options));
+        let source = self.sources[server].get_or_insert_with(|| Source::new(plan, node, table, options));
         for (kind, wanted, cached) in view.wants().all().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
-            upstream.want(InterestChange { kind: kind.clone(), selector: wanted, on: true }, cached);
+            source.want(InterestChange { kind: kind.clone(), selector: wanted, on: true }, cached);
         }
         for (kind, class, name) in view.tables().unconfirmed_from_disk(server, authority) {
-            upstream.note_given_earlier(kind, class, name);
+            source.note_given_earlier(kind, class, name);
         }
     }
 
     /// Passes a change of interest to a server, if that is open.
     pub(super) fn want(&mut self, server: usize, change: InterestChange) {
-        if let Some(upstream) = &mut self.upstreams[server] {
-            upstream.want(change, false);
+        if let Some(source) = &mut self.sources[server] {
+            source.want(change, false);
         }
     }
 
     /// Ends a server's subscriptions of an authority. Others still use the server.
     pub(super) fn unsubscribe(&mut self, server: usize, authority: &Authority, view: &View) {
-        let Some(upstream) = &mut self.upstreams[server] else { return };
+        let Some(source) = &mut self.sources[server] else { return };
         for (kind, wanted, _) in view.wants().all().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
-            upstream.want(InterestChange { kind: kind.clone(), selector: wanted, on: false }, false);
+            source.want(InterestChange { kind: kind.clone(), selector: wanted, on: false }, false);
         }
     }
 
     /// Releases a server. Its versions are forgotten with it, and what was found of it.
     pub(super) fn close(&mut self, server: usize) {
-        if self.upstreams[server].take().is_some() {
+        if self.sources[server].take().is_some() {
             self.findings[server].reachability = None;
             self.findings[server].without.clear();
             self.closed.insert(server);
@@ -144,21 +145,21 @@ impl Servers {
     }
 
     pub(super) fn streams(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
-        (0..self.upstreams.len()).flat_map(|server| {
+        (0..self.sources.len()).flat_map(|server| {
             let streams = self.streams_to(server).iter().enumerate();
             streams.map(move |(at, stream)| (StreamId { server, at }, stream))
         })
     }
 
     pub(super) fn streams_mut(&mut self) -> impl Iterator<Item = (StreamId, &mut Stream)> {
-        self.upstreams.iter_mut().enumerate().flat_map(|(server, of)| {
-            let streams = of.iter_mut().flat_map(|upstream| upstream.streams_mut().iter_mut().enumerate());
+        self.sources.iter_mut().enumerate().flat_map(|(server, of)| {
+            let streams = of.iter_mut().flat_map(|source| source.streams_mut().iter_mut().enumerate());
             streams.map(move |(at, stream)| (StreamId { server, at }, stream))
         })
     }
 
     pub(super) fn stream(&mut self, id: StreamId) -> Option<&mut Stream> {
-        self.upstreams.get_mut(id.server)?.as_mut()?.streams_mut().get_mut(id.at)
+        self.sources.get_mut(id.server)?.as_mut()?.streams_mut().get_mut(id.at)
     }
 
     /// Returns a stream, unless what is reported of it is from an earlier opening.
@@ -167,11 +168,11 @@ impl Servers {
     }
 
     fn streams_to(&self, server: usize) -> &[Stream] {
-        self.upstreams[server].as_ref().map_or(&[], Upstream::streams)
+        self.sources[server].as_ref().map_or(&[], Source::streams)
     }
 
     fn streams_to_mut(&mut self, server: usize) -> &mut [Stream] {
-        self.upstreams[server].as_mut().map_or(&mut [], Upstream::streams_mut)
+        self.sources[server].as_mut().map_or(&mut [], Source::streams_mut)
     }
 
     pub(super) fn findings(&self) -> &[ServerFindings] {
@@ -186,10 +187,10 @@ impl Servers {
 
     /// Applies what other views have learned: the types whose sets each server sends in several responses.
     pub(super) fn on_delivery_habits(&mut self, cut: impl Fn(usize) -> Arc<BTreeSet<Type>>) {
-        for (server, upstream) in self.upstreams.iter_mut().enumerate() {
-            let Some(upstream) = upstream else { continue };
+        for (server, source) in self.sources.iter_mut().enumerate() {
+            let Some(source) = source else { continue };
             let in_pieces = cut(server);
-            upstream.streams_mut().iter_mut().for_each(|stream| stream.on_delivery_habits(&in_pieces));
+            source.streams_mut().iter_mut().for_each(|stream| stream.on_delivery_habits(&in_pieces));
         }
     }
 
@@ -205,7 +206,7 @@ impl Servers {
         if *found == Some(Reachability::Unreachable) {
             *found = Some(Reachability::Refused);
         }
-        self.stream(id).map(Stream::opened)
+        self.sources.get_mut(id.server)?.as_mut()?.opened(id.at)
     }
 
     /// Lets a stream read a response, unless that is from an earlier opening.
@@ -249,36 +250,42 @@ impl Servers {
     ) -> (Vec<Update>, bool) {
         let origin = |wanted: &Selector| origin(&authority_of(wanted), &self.findings);
         let at = ViewContext { view, authority_of: &origin };
-        let streams = self.upstreams[server].as_mut().map_or(&mut [][..], Upstream::streams_mut);
-        let updates = streams.iter_mut().flat_map(|stream| stream.on_time(&at, now)).collect();
-        // All are taken: one that was left would count at a later time, when the server may be unreachable.
-        let ended = streams.iter_mut().map(Stream::take_answered_end).filter(|ended| *ended).count();
-        (updates, ended > 0)
+        self.sources[server].as_mut().map_or_else(Default::default, |source| source.on_time(&at, now))
     }
 
-    /// A stream has ended. Incomplete sets are requested again from the beginning.
+    /// A stream has ended, or a local set is unreachable.
     pub(super) fn interrupt(&mut self, id: StreamId, epoch: Epoch, view: &View) -> Vec<Update> {
-        let Some(stream) = self.stream(id) else { return Vec::new() };
-        let updates = stream.ended(epoch);
-        for update in &updates {
-            let Update::Interrupted { kind, of } = update else { continue };
-            let is_set = !matches!(of, Selector::Name(name) if !name.is_glob());
-            if is_set && view.tables().completeness_of(kind, of) < Completeness::Settled {
-                stream.clear_set_versions(kind, of);
-            }
-            // The end of the stream cancels what it has removed and waits.
-            view.holds().removed_by(id.server, kind, of).for_each(|name| stream.request_again(kind, name));
-        }
-        updates
+        let source = self.sources.get_mut(id.server).and_then(Option::as_mut);
+        source.map_or_else(Vec::new, |source| source.ended(id.server, id.at, epoch, view))
     }
 
     /// A server's responses count from now on. Returns what it has reported before.
     pub(super) fn recheck(&mut self, server: usize) -> Vec<Update> {
-        let reported_again = |stream: &mut Stream| {
-            stream.recheck();
-            stream.findings()
-        };
-        self.streams_to_mut(server).iter_mut().flat_map(reported_again).collect()
+        self.sources[server].as_mut().map_or_else(Vec::new, Source::recheck)
+    }
+
+    /// Returns the local sets that are wanted, reachable or not.
+    pub(super) fn local_sets(&self) -> impl Iterator<Item = (StreamId, &LocalSet)> {
+        let all = self.sources.iter().enumerate();
+        all.filter_map(|(server, source)| Some((StreamId { server, at: 0 }, source.as_ref()?.local_set()?)))
+    }
+
+    /// A local set goes on with another snapshot.
+    pub(super) fn on_snapshot(&mut self, id: StreamId, epoch: Epoch, snapshot: Arc<SourceSnapshot>) {
+        let source = self.sources.get_mut(id.server).and_then(Option::as_mut);
+        if let Some(set) = source.and_then(Source::local_set_mut) {
+            set.on_snapshot(epoch, snapshot);
+        }
+    }
+
+    /// Returns the next parts of what is due of a local set.
+    pub(super) fn next_parts(&mut self, server: usize, view: &View, now: Moment) -> Vec<SetPart> {
+        let set = self.sources[server].as_mut().and_then(Source::local_set_mut);
+        let parts = set.map(|set| set.next_parts(view, now)).unwrap_or_default();
+        if !parts.is_empty() {
+            self.findings[server].reachability = Some(Reachability::Responded);
+        }
+        parts
     }
 
     /// Makes servers send again all that they have of an authority.
@@ -289,27 +296,25 @@ impl Servers {
         }
     }
 
-    /// Whether a server is open, and all of its streams are delta.
-    pub(super) fn is_open_in_delta(&self, server: usize) -> bool {
-        self.is_open_with(server, |stream| stream.variant() == Variant::Delta)
+    /// Whether a server is open, and gives a name again that is requested again.
+    pub(super) fn repeats(&self, server: usize) -> bool {
+        self.sources[server].as_ref().is_some_and(Source::repeats)
     }
 
-    /// Whether a server is open, has a server behind it for the authority, and has sent its routing on each of its streams.
+    /// Whether a server is open, has a server behind it for the authority, and has sent its routing.
     pub(super) fn is_steady(&self, server: usize, authority: &Authority) -> bool {
-        !self.findings[server].is_without(authority) && self.is_open_with(server, Stream::has_answered_routing)
-    }
-
-    fn is_open_with(&self, server: usize, all: impl Fn(&Stream) -> bool) -> bool {
-        self.upstreams[server].as_ref().is_some_and(|upstream| upstream.streams().iter().all(all))
+        !self.findings[server].is_without(authority)
+            && self.sources[server].as_ref().is_some_and(Source::has_answered_routing)
     }
 
     /// Returns the least of how long a request may be to the servers that take whole lists of names. A server that is not open counts by the
     /// variant that is tried first.
     pub(super) fn list_limit(&self) -> Option<usize> {
-        let takes_lists = |(server, plan): &(usize, &ServerPlan)| {
-            self.streams_to(*server).first().map_or(plan.variant, Stream::variant) == Variant::Sotw
+        let limit = |(server, plan): (usize, &ServerPlan)| {
+            let ServerPlan::Streams { variant, quirks } = plan else { return None };
+            let variant = self.streams_to(server).first().map_or(*variant, Stream::variant);
+            (variant == Variant::Sotw).then_some(quirks.max_request_bytes)
         };
-        let servers = self.plan.servers.iter().enumerate().filter(takes_lists);
-        servers.map(|(_, plan)| plan.quirks.max_request_bytes).min()
+        self.plan.servers.iter().enumerate().filter_map(limit).min()
     }
 }

@@ -3,11 +3,11 @@ use std::time::Duration;
 use super::*;
 use crate::proto::Response;
 use crate::proto::discovery::DeltaDiscoveryResponse;
-use crate::protocol::ladder::Rule;
+use crate::protocol::ladder::{LadderState, Rule};
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::{Epoch, ServerQuirks};
-use crate::protocol::view::{Completeness, SessionId};
-use crate::xds::{BodyStore, Name};
+use crate::protocol::upstream::{Epoch, ResponseMessage, ServerQuirks};
+use crate::protocol::view::{Class, Completeness, SessionId};
+use crate::xds::{BodyStore, Name, Resource};
 
 const URL: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 const NAME: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/a";
@@ -46,7 +46,9 @@ impl World {
         let epoch = self.sources.opened(STREAM).expect("a stream is wanted");
         let response = DeltaDiscoveryResponse { type_url: URL.into(), nonce: "1".into(), ..Default::default() };
         let store = BodyStore::default();
-        self.sources.on_response(STREAM, epoch, Response::Delta(response), &store, &self.view, self.now);
+        let response = ResponseMessage::Decoded(Response::Delta(response));
+        let response = ReceivedResponse::read(response, &self.table, &store).unwrap();
+        self.sources.on_received(STREAM, epoch, response, &self.view, self.now);
         epoch
     }
 }
@@ -149,4 +151,137 @@ fn up_4_a_list_is_as_long_as_the_strictest_server_takes_of_those_that_are_spoken
     assert_eq!(world.sources.list_limit(), Some(100), "it turned out to speak in lists");
     world.sources.stream(STREAM).unwrap().set_variant(Variant::Delta);
     assert_eq!(world.sources.list_limit(), Some(300));
+}
+
+/// A view of which all clusters are wanted from this list, with a local set at one place.
+fn over(servers: Vec<ServerPlan>) -> World {
+    let mut world = World::new();
+    let places = (0..servers.len()).collect();
+    let top = AuthorityPlan { servers: places, rule: Rule::Reachability };
+    let plan = Plan { servers, top, ..Plan::single(Variant::Delta, ServerQuirks::default()) };
+    world.sources = Sources::new(Arc::new(plan), Bytes::new(), world.table.clone(), Arc::default());
+    let change = InterestChange { kind: world.table.resolve(CDS), selector: Selector::Wildcard, on: true };
+    world.view.change_interest(SessionId(1), change, world.now);
+    for change in world.view.take_upstream_changes() {
+        world.sources.want(change, &world.view, world.now);
+    }
+    world
+}
+
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+fn streams() -> ServerPlan {
+    ServerPlan::Streams { variant: Variant::Delta, quirks: Arc::default() }
+}
+
+fn snapshot_of(world: &World, names: &[&str]) -> Arc<SourceSnapshot> {
+    let kind = world.table.resolve(CDS);
+    let resource = |name: &&str| {
+        let body = crate::proto::Any { type_url: CDS.into(), value: Bytes::from_static(b"\x12\x01x") };
+        let wrapper =
+            crate::proto::discovery::Resource { name: (*name).into(), resource: Some(body), ..Default::default() };
+        let resource = Resource::from_wrapper(0, wrapper, &kind, &BodyStore::default()).unwrap();
+        (Name::from(*name), Arc::new(resource))
+    };
+    let items = names.iter().map(resource).collect();
+    Arc::new(SourceSnapshot::default().next([(kind.clone(), items)].into(), true))
+}
+
+impl World {
+    /// A local set is reachable, and all that is due of it is applied. Returns how many updates there were.
+    fn report(&mut self, id: StreamId, names: &[&str]) -> (Epoch, usize) {
+        let epoch = self.sources.opened(id).expect("it is wanted");
+        self.sources.on_snapshot(id, epoch, snapshot_of(self, names));
+        let mut count = 0;
+        while self.sources.local_sets().any(|(_, set)| set.next_deadline() == Some(Moment::START)) {
+            for SetUpdates { batches, .. } in self.sources.take_set_updates(&self.view, self.now) {
+                for UpdateBatch { origin, updates } in batches {
+                    count += updates.len();
+                    self.view.apply_from(origin, updates, self.now);
+                }
+            }
+        }
+        (epoch, count)
+    }
+
+    fn clusters(&self) -> Vec<String> {
+        let kind = self.table.resolve(CDS);
+        self.view.holds().here(&kind, Class::Wildcard).map(|(name, _)| name.to_string()).collect()
+    }
+
+    fn state(&self) -> LadderState {
+        self.sources.ladders().next().expect("a ladder is in use").state
+    }
+}
+
+#[test]
+fn fs_6_a_local_set_serves_while_the_server_above_it_is_unreachable_and_says_nothing_of_the_rest() {
+    let mut world = over(vec![streams(), ServerPlan::LocalSet { authoritative: false }]);
+    let (server, set) = (StreamId { server: 0, at: 0 }, StreamId { server: 1, at: 0 });
+    assert_eq!(world.sources.local_sets().count(), 0, "it is not in use");
+    world.sources.ended(server, None, false, &world.view, world.now);
+    assert_eq!(world.state(), LadderState::Trying(1));
+    world.report(set, &["a", "b"]);
+    assert_eq!((world.state(), world.clusters()), (LadderState::Active(1), vec!["a".into(), "b".into()]));
+    world.report(set, &["b"]);
+    assert_eq!(world.clusters(), ["a", "b"], "it is no evidence of absence");
+    let epoch = world.sources.opened(server).unwrap();
+    let content = crate::proto::discovery::Resource {
+        name: "c".into(),
+        version: "1".into(),
+        resource: Some(crate::proto::Any { type_url: CDS.into(), value: Bytes::new() }),
+        ..Default::default()
+    };
+    let response = DeltaDiscoveryResponse { type_url: CDS.into(), resources: vec![content], ..Default::default() };
+    let response = ResponseMessage::Decoded(Response::Delta(response));
+    let response = ReceivedResponse::read(response, &world.table, &BodyStore::default()).unwrap();
+    for UpdateBatch { origin, updates } in world.sources.on_received(server, epoch, response, &world.view, world.now) {
+        world.view.apply_from(origin, updates, world.now);
+    }
+    assert_eq!((world.state(), world.clusters()), (LadderState::Active(0), ["a", "b", "c"].map(String::from).into()));
+    assert_eq!(world.sources.local_sets().count(), 0, "it is closed");
+    assert_eq!(world.sources.take_closed(), [1].into());
+}
+
+#[test]
+fn a_local_set_that_is_lost_is_unreachable_however_long_it_was_well() {
+    let mut world = over(vec![ServerPlan::LocalSet { authoritative: false }, streams()]);
+    let set = StreamId { server: 0, at: 0 };
+    let (epoch, _) = world.report(set, &["a"]);
+    assert_eq!(world.state(), LadderState::Active(0));
+    world.now = world.now + Duration::from_secs(3600);
+    world.sources.ended(set, Some(epoch), false, &world.view, world.now);
+    assert_eq!((world.state(), world.clusters()), (LadderState::Trying(1), vec!["a".to_owned()]));
+    assert_eq!(world.sources.reachability().next().unwrap(), Some(Reachability::Refused));
+
+    let mut alone = over(vec![ServerPlan::LocalSet { authoritative: true }]);
+    let (epoch, _) = alone.report(set, &["a", "b"]);
+    alone.now = alone.now + Duration::from_secs(3600);
+    alone.sources.ended(set, Some(epoch), false, &alone.view, alone.now);
+    assert_eq!(alone.state(), LadderState::Down);
+    alone.report(set, &["b"]);
+    assert_eq!((alone.state(), alone.clusters()), (LadderState::Active(0), vec!["b".to_owned()]));
+}
+
+#[test]
+fn what_a_local_set_reports_is_reported_once_also_if_it_becomes_active_by_that_and_for_another_authority_later() {
+    let mut world = over(vec![ServerPlan::LocalSet { authoritative: true }]);
+    let set = StreamId { server: 0, at: 0 };
+    let mut plan = Plan::clone(&world.sources.plan);
+    plan.authorities.insert("x".into(), AuthorityPlan { servers: vec![0], rule: Rule::Uncached });
+    world.sources = Sources::new(Arc::new(plan), Bytes::new(), world.table.clone(), Arc::default());
+    let change = InterestChange { kind: world.table.resolve(CDS), selector: Selector::Wildcard, on: true };
+    world.sources.want(change, &world.view, world.now);
+    let names: Vec<_> = (0..2_500).map(|number| format!("c{number:04}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let (_, count) = world.report(set, &names);
+    // Also that it was interrupted, twice that more is to come, and the end.
+    assert!((2_500..2_510).contains(&count), "{count}");
+    let other = InterestChange { kind: world.table.resolve(URL), selector: Selector::Name(NAME.into()), on: true };
+    world.view.change_interest(SessionId(1), other.clone(), world.now);
+    world.sources.want(other, &world.view, world.now);
+    let updates = world.sources.take_set_updates(&world.view, world.now);
+    let count: usize = updates.iter().flat_map(|of| &of.batches).map(|batch| batch.updates.len()).sum();
+    assert_eq!(count, 1, "the name is absent, and nothing else is reported");
+    assert_eq!(world.sources.next_deadline(|_| false), None);
 }

@@ -34,7 +34,7 @@ pub use attempts::{Backoff, BackoffTimes, Conclusion, Ending, VariantChoice};
 pub use opening::{Epoch, PollFailure};
 pub use options::UpstreamOptions;
 pub use parser::{ReceivedResponse, RecentSets, ResponseMessage, ResponseParser, ResponseSummary, UnreadableResponse};
-pub use quirks::{INCOMPLETE_MARKER, InitialSet, OnResourceTimeout, ServerQuirks};
+pub use quirks::{InitialSet, OnResourceTimeout, ServerQuirks};
 pub use report::{NameRequest, RequestState, TypeSummary};
 pub use set_progress::{Delivery, DeliveryHabits};
 pub use stream::Stream;

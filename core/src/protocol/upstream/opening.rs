@@ -5,10 +5,14 @@ use crate::protocol::faults::{Fault, Faults};
 use crate::protocol::moment::Moment;
 
 /// The number of an opening of the stream. It shows whether a message belongs to an earlier opening.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(u64);
 
 impl Epoch {
+    pub(crate) fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
     pub(super) fn number(self) -> u64 {
         self.0
     }
@@ -37,13 +41,13 @@ impl Opening {
     /// There was none yet.
     pub(crate) fn none() -> Self {
         let (answered, asked_at, answered_at, receiving, is_relay, is_outdated) = Default::default();
-        let (epoch, open, liveness) = (Epoch(0), false, Liveness::default());
+        let (epoch, open, liveness) = (Epoch::default(), false, Liveness::default());
         Self { epoch, open, liveness, answered, asked_at, answered_at, receiving, is_relay, is_outdated }
     }
 
     /// The stream is opened again.
     pub(crate) fn next(&self, faults: Faults) -> Self {
-        Self { epoch: Epoch(self.epoch.0 + 1), open: true, liveness: Liveness::new(faults), ..Self::none() }
+        Self { epoch: self.epoch.next(), open: true, liveness: Liveness::new(faults), ..Self::none() }
     }
 
     pub(crate) fn epoch(&self) -> Epoch {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::quirks::INCOMPLETE_MARKER;
 use crate::proto::code::OK;
 use crate::proto::{Any, discovery};
 use crate::protocol::view::NamedError;
@@ -27,8 +26,6 @@ pub(super) struct ParsedResponse {
     pub(crate) rejected: BTreeMap<Name, Arc<str>>,
     /// Why an entry could not be matched to a name.
     pub(crate) unnamed: Option<Arc<str>>,
-    /// A source within the process reported that this is not the complete set.
-    pub(crate) incomplete: bool,
     pub(crate) faults: Vec<Malformed>,
 }
 
@@ -158,10 +155,6 @@ impl ParsedResponse {
             let name = Name::canonical(&error.resource_name.map(|name| name.name).unwrap_or_default());
             let detail = error.error_detail.unwrap_or_default();
             let code = detail.code;
-            if name.as_str() == INCOMPLETE_MARKER {
-                self.incomplete = true;
-                continue;
-            }
             if name.as_str().is_empty() || code == OK {
                 let why = if code == OK { "that all is well" } else { "of nothing" };
                 self.faults.push(Malformed::Error { name, why });

@@ -22,7 +22,7 @@ use crate::xds::{BodyStore, Malformed, Name, Resource, Type, TypeTable, WRAPPER_
 pub enum ResponseMessage {
     /// In the bytes of the wire.
     Encoded(Variant, Bytes),
-    /// From a source within the process.
+    /// From the hub, which is in the process.
     Decoded(Response),
 }
 
@@ -208,12 +208,12 @@ impl ReceivedResponse {
         self.resources.bodyless.len()
     }
 
-    /// Returns what is wrong with single entries. The server is sent a NACK if there is anything.
+    /// Returns what is wrong with single entries, whatever is cached. Entries without a body are judged later.
     pub fn faults(&self) -> &[Malformed] {
         &self.resources.faults
     }
 
-    /// Returns the text of that NACK, which lists the first faults and is cut where it gets too long.
+    /// Returns these faults as the text of a NACK, which is cut where it gets too long; none if there are none.
     pub fn nack_message(&self) -> Option<String> {
         self.resources.nack_message()
     }

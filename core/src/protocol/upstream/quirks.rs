@@ -24,11 +24,9 @@ pub struct ServerQuirks {
     pub fail_on_data_errors: bool,
     /// Whether the first response to `*` is the complete set.
     pub initial_set: InitialSet,
-    /// It signals when a collection is complete. Until then the collection is not known to be.
-    pub signals_completion: bool,
     /// Each type is polled separately, so that a response for one is no evidence about another (REST).
     pub per_type_liveness: bool,
-    /// Brakes do not hold what it removes: its resources are files, or of a view that has brakes itself.
+    /// Brakes do not hold what it removes: it is of a view that has brakes itself.
     pub skips_brakes: bool,
     /// The longest request that it is sent.
     pub max_request_bytes: usize,
@@ -54,14 +52,14 @@ pub enum OnResourceTimeout {
     Absent,
     /// A transient error (A88, `resource_timer_is_transient_error`).
     TransientError,
-    /// Nothing: the server reports a name that does not exist, and until then the name is unknown (XLAT-16).
+    /// Nothing: it is the hub, which reports a name that does not exist, and until then the name is unknown (XLAT-16).
     Unknown,
 }
 
 impl ServerQuirks {
-    /// Whether it may answer a question for the end of a set. Sources within the process, files and polled servers mark the end themselves.
+    /// Whether it may answer a question for the end of a set. The hub and polled servers mark the end themselves.
     pub(super) fn may_answer_for_end(&self) -> bool {
-        let marks_end = self.signals_completion || self.per_type_liveness;
+        let marks_end = self.is_hub() || self.per_type_liveness;
         self.supports_initial_resource_versions && self.initial_set == InitialSet::Auto && !marks_end
     }
 
@@ -83,10 +81,9 @@ impl ServerQuirks {
         }
     }
 
-    /// Whether it is within the process, as files and the hub are: then it is alive as long as its stream is open. No others have
-    /// silence that means nothing.
-    pub(super) fn is_within_process(&self) -> bool {
-        self.signals_completion || self.on_resource_timeout == OnResourceTimeout::Unknown
+    /// Whether it is the hub: it is alive as long as its stream is open, and signals itself what is absent and when a collection is complete.
+    pub(super) fn is_hub(&self) -> bool {
+        self.on_resource_timeout == OnResourceTimeout::Unknown
     }
 }
 
@@ -100,7 +97,6 @@ impl Default for ServerQuirks {
             on_resource_timeout: OnResourceTimeout::Absent,
             fail_on_data_errors: false,
             initial_set: InitialSet::Auto,
-            signals_completion: false,
             per_type_liveness: false,
             skips_brakes: false,
             max_request_bytes: MAX_REQUEST_BYTES,
@@ -110,6 +106,3 @@ impl Default for ServerQuirks {
 
 /// Below the 4 MiB that gRPC servers take by default.
 const MAX_REQUEST_BYTES: usize = 3 << 20;
-
-/// Stands for the part of a `*` set that a source within the process has not sent yet. No resource has this name.
-pub const INCOMPLETE_MARKER: &str = "weir.incomplete";

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::quirks::INCOMPLETE_MARKER;
 use crate::protocol::view::NamedError;
 use crate::protocol::visits::visit;
 use crate::xds::Name;
@@ -160,7 +159,7 @@ impl Rejected {
             return None;
         }
         let mut unread: BTreeSet<_> = self.names.keys().filter(|name| !is_held(name)).cloned().collect();
-        unread.extend(self.more.then(|| Name::from(INCOMPLETE_MARKER)));
+        unread.extend(self.more.then(|| Name::from(MORE)));
         (unread != self.unreadable).then(|| {
             self.unreadable.clone_from(&unread);
             unread
@@ -177,6 +176,9 @@ impl Rejected {
         std::mem::take(&mut self.news)
     }
 }
+
+/// Stands for the rejected names beyond those that are remembered. No resource has this name.
+const MORE: &str = "weir.more";
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::name_states::NameState;
 use super::opening::Opening;
-use super::quirks::{OnResourceTimeout, ServerQuirks};
+use super::quirks::ServerQuirks;
 use super::rejected::NewRejections;
 use super::second_request::{ReopenPace, SecondRequest};
 use super::set_progress::COMES_IN;
@@ -223,16 +223,14 @@ fn add_names(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) 
 
 fn add_set(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
     let (quirks, options, progress, stands) = (context.quirks, context.options, of.progress(), stands(context));
-    let quiet = progress.settles_at(options).filter(|_| of.wanted().has_sets() && !quirks.signals_completion);
+    let quiet = progress.settles_at(options).filter(|_| of.wanted().has_sets() && !quirks.is_hub());
     if let Some(until) = quiet {
         let lasting = options.settle_fresh;
         let bound = (!stands).then_some(lasting);
         list.add(WaitKind::Quiet, age_of(until, lasting, context.now), bound, || subject(of, context));
     }
     add_end(of, context, list);
-    // Nothing follows from the silence of such a server.
-    let means_nothing = quirks.on_resource_timeout == OnResourceTimeout::Unknown && !quirks.signals_completion;
-    let is_concluded = of.second_request().has_looked() || means_nothing || !of.wanted().is_any();
+    let is_concluded = of.second_request().has_looked() || !of.wanted().is_any();
     let end = first_silence_ends_at(of, context.others, options).filter(|_| !is_concluded);
     if let Some((end, written)) = end.zip(of.wire().written()) {
         // Once it is over, it is judged at the next look, unless the server has to show life.

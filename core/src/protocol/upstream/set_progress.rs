@@ -301,9 +301,9 @@ impl DeliveryRecord {
         let wildcard = *of == Selector::Wildcard;
         match quirks.initial_set {
             _ if ends && wildcard => Completeness::Complete,
-            _ if quirks.signals_completion && !wildcard => Completeness::Arriving,
+            _ if quirks.is_hub() && !wildcard => Completeness::Arriving,
             InitialSet::Pieces => Completeness::Arriving,
-            InitialSet::OneResponse if wildcard => Completeness::Arriving, // the server states that there is more
+            InitialSet::OneResponse if wildcard => Completeness::Arriving, // what could not be read may be more
             InitialSet::Auto | InitialSet::OneResponse if self.is_in_pieces() => Completeness::Arriving,
             InitialSet::Auto | InitialSet::OneResponse => Completeness::FirstResponse,
         }

@@ -46,7 +46,7 @@ pub(super) fn conclude(parts: &mut Parts, context: &mut TimerContext) -> Vec<Upd
         parts.given.clear_accepted();
     }
     let mut updates = Vec::new();
-    if !is_receiving && parts.progress.settle(context.now, context.options) && !context.quirks.signals_completion {
+    if !is_receiving && parts.progress.settle(context.now, context.options) && !context.quirks.is_hub() {
         updates.extend(parts.wanted.completeness_updates(context.kind, Completeness::Settled));
         if parts.wanted.has_wildcard() && context.options.faults.has(Fault::FirstQuietIsTheEnd) {
             parts.progress.complete();
@@ -206,8 +206,7 @@ pub(super) fn plan_second_request(parts: &mut Parts, context: &mut TimerContext)
     let silence = first_silence_ends_at(parts, context).filter(|end| *end <= context.now);
     let soon = end_is_asked_at(parts, context).filter(|end| *end <= context.now);
     let Some(end) = soon.or(silence) else { return };
-    let nobody_says = quirks.on_resource_timeout == OnResourceTimeout::Unknown && !quirks.signals_completion;
-    if nobody_says || quirks.per_type_liveness || context.opening.is_receiving() || !parts.wanted.is_any() {
+    if quirks.per_type_liveness || context.opening.is_receiving() || !parts.wanted.is_any() {
         return;
     }
     let at_once = soon.is_some() && is_to_ask_for_set(parts, context);
@@ -225,8 +224,8 @@ pub(super) fn plan_second_request(parts: &mut Parts, context: &mut TimerContext)
     }
     if question.is_empty() {
         parts.second_request.looked(generation);
-    } else if quirks.signals_completion || context.opening.judge(end, context.now) == SilenceVerdict::Proven {
-        // A source that signals completion is within the process, and so alive.
+    } else if quirks.is_hub() || context.opening.judge(end, context.now) == SilenceVerdict::Proven {
+        // The hub is alive.
         parts.second_request.looked(generation);
         parts.second_request.ask_next(question, at_once);
     }

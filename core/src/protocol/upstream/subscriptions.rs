@@ -303,7 +303,7 @@ impl Subscriptions {
             return;
         }
         let news = self.routing_news(terms.variant, opening);
-        let within = terms.quirks.is_within_process();
+        let within = terms.quirks.is_hub();
         let routing = self.types.iter_mut().filter(|(kind, of)| is_routing(kind, of, terms.variant));
         for (_, subscription) in routing {
             let Some(due) = first_answer_due(subscription, news, &terms.options) else { continue };

@@ -40,6 +40,11 @@ impl Tables {
         self.table(kind, Class::Named)?.collections().get(glob)
     }
 
+    /// Returns the members of a collection that is followed.
+    pub(crate) fn members(&self, kind: &Type, glob: &Name) -> impl Iterator<Item = &Name> {
+        self.collection(kind, glob).into_iter().flat_map(Collection::members)
+    }
+
     /// Returns the completeness of a set.
     pub fn completeness_of(&self, kind: &Type, of: &Selector) -> Completeness {
         let completeness = match of {

@@ -96,7 +96,7 @@ pub struct Origin {
     pub from_disk: bool,
     /// The same, and a server has removed it since; it stays for now. That confirms nothing.
     pub is_removed: bool,
-    /// Brakes do not hold what it removes: it is a source within the process, or of files.
+    /// Brakes do not hold what it removes: it is a local set, or the hub.
     pub skips_brakes: bool,
     /// Each of its full sets is the answer to another poll.
     pub is_polled: bool,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use weir_core::proto::{Request, Response};
 use weir_core::protocol::session::{Client, Session};
+use weir_core::protocol::upstream::{ReceivedResponse, ResponseMessage};
 use weir_core::protocol::view::{Class, SessionId};
 
 use super::{Event, World};
@@ -133,7 +134,8 @@ impl World {
         }
         let of = &mut self.tiers[key.tier];
         let copy = is_first.then(|| response.clone());
-        let batches = of.sources.on_response(key.id, epoch, response, &of.store, &of.view, now);
+        let response = ReceivedResponse::read(ResponseMessage::Decoded(response), &table(), &of.store).unwrap();
+        let batches = of.sources.on_received(key.id, epoch, response, &of.view, now);
         if let Some(response) = copy.filter(|_| !batches.is_empty()) {
             let is_set = self.streams.get(&key).is_some_and(|of| of.is_set(Kind::of(response.type_url())));
             self.judge.received(&response, if is_set { Class::Wildcard } else { Class::Named }, now);

@@ -1,6 +1,7 @@
 //! What each key means for a server, and what servers get from the rest of the file.
 
 use weir_core::protocol::session::Variant;
+use weir_core::protocol::upstream::OnResourceTimeout;
 use weir_core::xds::NamePattern;
 
 use super::*;

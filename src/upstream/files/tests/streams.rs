@@ -1,4 +1,4 @@
-//! The streams of views to the files of a source.
+//! What a view hears of the files of a source.
 
 use weir_core::protocol::sources::StreamId;
 
@@ -10,23 +10,20 @@ async fn event(reports: &mut mpsc::Receiver<LinkReport>) -> LinkEvent {
 }
 
 #[tokio::test]
-async fn a_stream_ends_each_time_that_its_files_go_away_and_is_open_while_they_are_there() {
+async fn each_time_that_its_files_go_away_a_source_ends_and_its_set_comes_when_they_are_there() {
     let folder = Folder::new();
     let source = FilesSource::start(options(vec![folder.at("one")]), parser());
     let (sender, mut reports) = mpsc::channel(1);
     let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 3 };
     let link = Link { id, variant: None, tenant: None, reports: sender, reader: None, follows_another: false };
-    let connector = FilesConnector::new(source, true, Arc::new(TypeTable::new()));
-    let task = connector.start(link);
-    let mut open = Vec::new();
+    let task = FilesConnector::new(source).start(link);
     for round in 0..3 {
         let ended = event(&mut reports).await;
         let LinkEvent::Ended { reason, answered: false } = &ended else { panic!("{round}: {ended:?}") };
         assert!(reason.contains("one: it does not exist"), "{round}: {reason}");
         fs::create_dir(folder.at("one")).unwrap();
-        let opened = event(&mut reports).await;
-        assert!(matches!(opened, LinkEvent::Opened { .. }), "{round}: {opened:?}");
-        open.push(opened); // the view has its end until it is reported
+        let there = event(&mut reports).await;
+        assert!(matches!(there, LinkEvent::Snapshot(_)), "{round}: {there:?}");
         fs::remove_dir(folder.at("one")).unwrap();
     }
     drop(reports);

@@ -11,7 +11,7 @@ use crate::protocol::faults::Fault;
 use crate::protocol::set_mark::SetMark;
 use crate::protocol::upstream::parsed_response::ParsedResponse;
 use crate::protocol::upstream::parts::{Parts, absence};
-use crate::protocol::upstream::quirks::{InitialSet, OnResourceTimeout};
+use crate::protocol::upstream::quirks::InitialSet;
 use crate::protocol::view::{Class, Selector, Update};
 use crate::xds::Name;
 
@@ -77,10 +77,9 @@ pub(in crate::protocol::upstream) fn read_delta(
     let unreadable = unreadable_names(&read, &reported);
     // The first response to `*` is complete if the server sends sets in one response, or if it is empty.
     let opens_again = parts.progress.take_mark(mark);
-    let speaks_of_all = first || context.quirks.on_resource_timeout == OnResourceTimeout::Unknown;
-    let at_once = context.quirks.initial_set == InitialSet::OneResponse && speaks_of_all || first && is_nothing;
+    let at_once = first && (context.quirks.initial_set == InitialSet::OneResponse || is_nothing);
     let at_end = parts.progress.is_marked_complete() || at_once && !parts.progress.is_marked_partial();
-    let ends = at_end && !read.incomplete && read.unnamed.is_none();
+    let ends = at_end && read.unnamed.is_none();
     if ends && class == Class::Wildcard {
         parts.progress.complete();
     }

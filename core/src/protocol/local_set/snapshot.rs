@@ -1,23 +1,12 @@
-//! The resources of a source at one moment: immutable, and shared by all streams that serve them.
+//! The resources of a local set at one moment: immutable, and shared by all views that use it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use prost::Message;
-
-use crate::proto::discovery::Resource;
-use crate::xds::{ContentHash, Name, Type};
-
-/// A resource as it is sent.
-#[derive(Debug, Clone)]
-pub struct Item {
-    /// The resource in its wrapper.
-    pub wrapper: Arc<Resource>,
-    pub(crate) version: Arc<str>,
-}
+use crate::xds::{Name, Resource, Type};
 
 /// The resources of one type, by name.
-pub type Items = BTreeMap<Name, Item>;
+pub type Items = BTreeMap<Name, Arc<Resource>>;
 
 /// The resources of one type.
 #[derive(Debug, Default)]
@@ -30,6 +19,8 @@ pub struct Set {
     follows: Option<u64>,
     /// Names that differ from that set.
     changed: Vec<Name>,
+    /// Resources whose name in the body differs from their own.
+    misnamed: u64,
 }
 
 /// All resources of a source.
@@ -41,37 +32,28 @@ pub struct SourceSnapshot {
     complete: bool,
 }
 
-impl Item {
-    /// The version is computed from the content and replaces the version of the wrapper. It is the same after a restart and on every
-    /// replica, and changes if and only if the content does (I5).
-    pub fn new(kind: &Type, name: &Name, mut wrapper: Resource) -> Self {
-        let resource = wrapper.resource.take();
-        let body = resource.as_ref().map_or(&[][..], |any| &any.value);
-        (wrapper.name, wrapper.version) = (String::new(), String::new());
-        let beside = wrapper.encode_to_vec();
-        let content = ContentHash::of_body(kind.name(), body);
-        let version = if beside.is_empty() { content } else { content.with([beside.as_slice()]) }.to_string();
-        let wrapper = Resource { name: name.to_string(), version: version.clone(), resource, ..wrapper };
-        Self { wrapper: wrapper.into(), version: version.into() }
-    }
-}
-
 impl Set {
     fn of(items: Items, number: u64) -> Self {
-        let of_item = |item: &Item| {
-            let aliases = item.wrapper.aliases.iter().map(|alias| Name::canonical(alias));
-            aliases.map(|alias| (alias, item.clone())).collect::<Vec<_>>()
+        let of_one = |resource: &Arc<Resource>| {
+            let aliases = resource.aliases().iter();
+            aliases.map(|alias| (alias.clone(), resource.clone())).collect::<Vec<_>>()
         };
-        let aliases = items.values().flat_map(of_item).collect();
-        Self { items, aliases, number, follows: None, changed: Vec::new() }
+        let aliases = items.values().flat_map(of_one).collect();
+        let misnamed = items.values().filter(|resource| resource.name_mismatch).count() as u64;
+        Self { items, aliases, number, follows: None, changed: Vec::new(), misnamed }
     }
 
+    /// Returns them by their own names, without aliases.
     pub fn items(&self) -> &Items {
         &self.items
     }
 
+    pub(super) fn misnamed(&self) -> u64 {
+        self.misnamed
+    }
+
     /// Looks up a resource by its name or an alias.
-    pub(crate) fn get(&self, name: &Name) -> Option<&Item> {
+    pub(super) fn get(&self, name: &Name) -> Option<&Arc<Resource>> {
         self.items.get(name).or_else(|| self.aliases.get(name))
     }
 
@@ -121,9 +103,9 @@ impl SourceSnapshot {
     }
 }
 
-/// Names whose resource is new, removed, or has another version.
+/// Names whose resource is new, removed, or another one.
 fn differences(before: &Items, after: &Items) -> Vec<Name> {
-    let new = after.iter().filter(|(name, item)| before.get(*name).is_none_or(|old| old.version != item.version));
+    let new = after.iter().filter(|(name, resource)| before.get(*name).is_none_or(|old| !old.is_same(resource)));
     let gone = before.keys().filter(|name| !after.contains_key(*name));
     new.map(|(name, _)| name).chain(gone).cloned().collect()
 }

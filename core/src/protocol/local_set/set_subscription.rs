@@ -1,0 +1,425 @@
+//! One class of one type of a local set, for one view: what is wanted, and what of that is to be reported.
+//!
+//! Invariant: what is remembered is bounded by what is wanted, by the set, and by what the view has.
+
+use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::part::SetPart;
+use super::renewals::Renewals;
+use super::snapshot::Set;
+use crate::protocol::moment::Moment;
+use crate::protocol::upstream::RequestState;
+use crate::protocol::view::{Class, Completeness, Selector, Update, View};
+use crate::xds::{Name, Resource, Type};
+
+#[derive(Debug)]
+pub(super) struct SetSubscription {
+    class: Class,
+    /// Whether `*` is wanted.
+    wildcard: bool,
+    names: BTreeSet<Name>,
+    globs: BTreeSet<Name>,
+    set: Arc<Set>,
+    /// Names to report as present or absent.
+    due: BTreeSet<Name>,
+    /// A pass over everything: the last name that was looked at, or none yet.
+    sweep: Option<Option<Name>>,
+    /// Names that the set lacks. They are reported last, if the set still lacks them by then.
+    missing: BTreeSet<Name>,
+    /// The view may have resources that are not in the set, from another source or from disk.
+    may_have_unlisted: bool,
+    /// Sets of which something was reported, and those whose end was not.
+    begun: BTreeSet<Selector>,
+    unreported_ends: BTreeSet<Selector>,
+    renewals: Renewals,
+    /// When something new of a set was last reported; none once it has been quiet since.
+    last_reported: Option<Moment>,
+    /// Not all was reported of what was wanted when the source became reachable.
+    has_first_pending: bool,
+}
+
+impl SetSubscription {
+    pub(super) fn new(set: Arc<Set>, class: Class) -> Self {
+        let (names, globs, due, missing, begun, unreported_ends, renewals) = Default::default();
+        Self {
+            class,
+            wildcard: false,
+            names,
+            globs,
+            set,
+            due,
+            sweep: None,
+            missing,
+            may_have_unlisted: false,
+            begun,
+            unreported_ends,
+            renewals,
+            last_reported: None,
+            has_first_pending: false,
+        }
+    }
+
+    /// A name or a set is wanted; or wanted once more, and then reported again, but for `*`, of which the view is sent what changes.
+    pub(super) fn want(&mut self, of: Selector) {
+        match of {
+            Selector::Wildcard if self.wildcard => {}
+            Selector::Wildcard => {
+                (self.wildcard, self.sweep, self.may_have_unlisted) = (true, Some(None), true);
+                self.unreported_ends.insert(Selector::Wildcard);
+            }
+            Selector::Name(glob) if glob.is_glob() => {
+                self.due.extend(glob.members_in(self.set.items()).map(|(name, _)| name.clone()));
+                self.may_have_unlisted = true;
+                self.unreported_ends.insert(Selector::Name(glob.clone()));
+                self.globs.insert(glob);
+            }
+            Selector::Name(name) => {
+                self.due.insert(name.clone());
+                self.names.insert(name);
+            }
+        }
+    }
+
+    pub(super) fn leave(&mut self, of: &Selector) {
+        self.unreported_ends.remove(of);
+        self.begun.remove(of);
+        match of {
+            Selector::Wildcard => self.wildcard = false,
+            Selector::Name(name) if self.globs.remove(name) => {}
+            Selector::Name(name) => {
+                self.names.remove(name);
+                if !self.wants(name) {
+                    self.due.remove(name);
+                    self.missing.remove(name);
+                    self.renewals.remove(name);
+                }
+                return;
+            }
+        }
+        // What a set had queued may be without number, and its turn may never come.
+        let (mut due, mut missing) = (std::mem::take(&mut self.due), std::mem::take(&mut self.missing));
+        let mut renewals = std::mem::take(&mut self.renewals);
+        due.retain(|name| self.wants(name));
+        missing.retain(|name| self.wants(name));
+        renewals.retain(|name| self.wants(name));
+        (self.due, self.missing, self.renewals) = (due, missing, renewals);
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wildcard || !self.names.is_empty() || !self.globs.is_empty()
+    }
+
+    fn wants(&self, name: &Name) -> bool {
+        self.wildcard || self.names.contains(name) || self.is_member(name)
+    }
+
+    fn is_member(&self, name: &Name) -> bool {
+        !self.globs.is_empty() && name.collection().is_some_and(|glob| self.globs.contains(&glob))
+    }
+
+    fn sets(&self) -> impl Iterator<Item = Selector> {
+        let wildcard = self.wildcard.then_some(Selector::Wildcard);
+        wildcard.into_iter().chain(self.globs.iter().cloned().map(Selector::Name))
+    }
+
+    /// The set that reports a name, if one does.
+    fn set_with(&self, name: &Name) -> Option<Selector> {
+        match self.wildcard {
+            true => Some(Selector::Wildcard),
+            false => name.collection().filter(|glob| self.globs.contains(glob)).map(Selector::Name),
+        }
+    }
+
+    fn is_empty(&self, of: &Selector) -> bool {
+        match of {
+            Selector::Wildcard => self.set.items().is_empty(),
+            Selector::Name(glob) => glob.members_in(self.set.items()).next().is_none(),
+        }
+    }
+
+    /// Goes on with another set. Only the differences are reported, if they are known.
+    pub(super) fn replace_set(&mut self, set: Arc<Set>) {
+        if Arc::ptr_eq(&set, &self.set) || set.items().is_empty() && self.set.items().is_empty() {
+            return;
+        }
+        match set.changed_since(&self.set) {
+            Some(changed) => {
+                let changed: Vec<_> = changed.iter().filter(|name| self.wants(name)).cloned().collect();
+                self.due.extend(changed);
+            }
+            None => (self.sweep, self.may_have_unlisted) = (Some(None), true),
+        }
+        self.set = set;
+    }
+
+    /// The source is reachable: everything is to be reported.
+    pub(super) fn on_reachable(&mut self) {
+        self.clear();
+        (self.sweep, self.may_have_unlisted, self.has_first_pending) = (Some(None), true, true);
+        self.unreported_ends = self.sets().collect();
+    }
+
+    /// The source is unreachable. What was reported as absent may be there by now.
+    pub(super) fn on_unreachable(&mut self, kind: &Type) -> Vec<Update> {
+        self.clear();
+        let all = self.sets().chain(self.names.iter().cloned().map(Selector::Name));
+        all.map(|of| Update::Interrupted { kind: kind.clone(), of }).collect()
+    }
+
+    fn clear(&mut self) {
+        self.due.clear();
+        self.missing.clear();
+        self.begun.clear();
+        self.renewals = Renewals::default();
+        (self.sweep, self.last_reported) = (None, None);
+    }
+
+    /// Queues the resources whose TTL is to be renewed by now.
+    pub(super) fn renew(&mut self, now: Moment) {
+        while let Some(name) = self.renewals.take_due(now) {
+            self.due.insert(name);
+        }
+    }
+
+    /// What is reported under a name: a resource with that name, or with that alias if somebody wants the alias by itself.
+    fn resource_for(&self, name: &Name) -> Option<&Arc<Resource>> {
+        match self.names.contains(name) {
+            true => self.set.get(name),
+            false => self.set.items().get(name),
+        }
+    }
+
+    /// Whether there is something to report that waits for nothing. `absence_counts`: what the set lacks is absent.
+    pub(super) fn has_pending(&self, absence_counts: bool) -> bool {
+        let may_end = || !self.missing.is_empty() || self.may_have_unlisted || !self.unreported_ends.is_empty();
+        self.has_additions() || absence_counts && may_end()
+    }
+
+    pub(super) fn has_additions(&self) -> bool {
+        !self.due.is_empty() || self.sweep.is_some()
+    }
+
+    /// Whether something is not reported that was wanted when the source became reachable. What is wanted later does not count.
+    pub(super) fn has_first_pending(&self) -> bool {
+        self.has_first_pending
+    }
+
+    /// When something of a set last came that may have more.
+    pub(super) fn last_reported(&self) -> Option<Moment> {
+        self.last_reported
+    }
+
+    pub(super) fn next_deadline(&self, absence_counts: bool, settle_fresh: Duration) -> Option<Moment> {
+        let quiet = self.last_reported.filter(|_| !absence_counts).map(|last| last + settle_fresh);
+        quiet.into_iter().chain(self.renewals.next()).min()
+    }
+
+    /// Returns resources of the set that were not reported: a bounded part of them, or nothing although more is due.
+    pub(super) fn additions(&mut self, kind: &Type, authoritative: bool, view: &View, now: Moment) -> SetPart {
+        let (mut part, mut news) = (SetPart::of(kind), BTreeSet::new());
+        let candidates = self.candidates();
+        part.looked += candidates.len();
+        for name in candidates {
+            if part.summary.bytes >= BYTES_AT_ONCE {
+                self.due.insert(name); // in the next part
+                continue;
+            }
+            let Some(resource) = self.resource_for(&name).cloned() else {
+                if authoritative {
+                    self.missing.insert(name);
+                }
+                continue;
+            };
+            if !self.wants(&name) {
+                continue;
+            }
+            if let Some(ttl) = resource.ttl {
+                self.renewals.insert(name.clone(), now + (ttl / 2).max(MIN_RENEWAL_INTERVAL));
+            }
+            if let Some(of) = self.set_with(&name).filter(|of| self.unreported_ends.contains(of)) {
+                let is_new =
+                    || view.tables().entry(kind, self.class, &name).is_none_or(|entry| entry.resource().is_none());
+                if self.begun.insert(of.clone()) || is_new() {
+                    news.insert(of);
+                }
+            }
+            part.add(self.class, name, resource);
+        }
+        self.last_reported = if news.is_empty() { self.last_reported } else { Some(now) };
+        for of in news {
+            let known = if of == Selector::Wildcard { Completeness::Arriving } else { Completeness::FirstResponse };
+            part.add_progress(of, known);
+        }
+        self.has_first_pending &= authoritative || self.has_additions();
+        part
+    }
+
+    /// Returns what the view has or waits for, and the set lacks, and then the end of each set: a bounded part. To be called when what the set
+    /// lacks is absent, and all that it has was reported.
+    pub(super) fn removals(&mut self, kind: &Type, view: &View) -> SetPart {
+        if std::mem::take(&mut self.may_have_unlisted) {
+            self.missing.extend(self.unlisted_in_view(kind, view));
+        }
+        let mut part = SetPart::of(kind);
+        while part.looked < NAMES_AT_ONCE {
+            let Some(name) = self.missing.pop_first() else { break };
+            part.looked += 1;
+            if self.resource_for(&name).is_none() && self.wants(&name) {
+                self.renewals.remove(&name);
+                part.remove(self.class, name);
+            }
+        }
+        while part.looked < NAMES_AT_ONCE && self.missing.is_empty() {
+            let Some(of) = self.unreported_ends.pop_first() else { break };
+            part.looked += 1;
+            match of {
+                Selector::Name(glob) if self.is_empty(&Selector::Name(glob.clone())) => part.remove(self.class, glob),
+                of => part.add_progress(of, Completeness::Complete),
+            }
+            self.last_reported = None;
+        }
+        self.has_first_pending &= self.has_pending(true);
+        part
+    }
+
+    /// Returns the resources of the view's sets that are not in the set.
+    fn unlisted_in_view(&self, kind: &Type, view: &View) -> Vec<Name> {
+        let (holds, tables) = (view.holds(), view.tables());
+        let wildcard = self.wildcard.then(|| holds.here(kind, Class::Wildcard).map(|(name, _)| name));
+        let members = self.globs.iter().flat_map(|glob| tables.members(kind, glob));
+        let members = members.filter(|name| holds.entry_here(kind, Class::Named, name).is_some());
+        let all = wildcard.into_iter().flatten().chain(members);
+        all.filter(|name| self.resource_for(name).is_none()).cloned().collect()
+    }
+
+    /// A set that has been quiet for `settle_fresh` may be served, although it may be incomplete.
+    pub(super) fn settle(
+        &mut self,
+        kind: &Type,
+        absence_counts: bool,
+        settle_fresh: Duration,
+        now: Moment,
+    ) -> Vec<Update> {
+        let is_quiet = self.last_reported.is_some_and(|last| last + settle_fresh <= now) && !self.has_additions();
+        if absence_counts || !is_quiet {
+            return Vec::new();
+        }
+        self.last_reported = None;
+        let begun = self.begun.iter().cloned();
+        begun.map(|of| Update::Progress { kind: kind.clone(), of, completeness: Completeness::Settled }).collect()
+    }
+
+    /// Returns what is known of a name, if it is wanted.
+    pub(super) fn state_of(&self, name: &Name, absence_counts: bool) -> Option<RequestState> {
+        let is_glob = self.globs.contains(name);
+        if !is_glob && !self.wants(name) {
+            return None;
+        }
+        let is_present = match is_glob {
+            true => !self.is_empty(&Selector::Name(name.clone())),
+            false => self.resource_for(name).is_some(),
+        };
+        Some(match is_present {
+            _ if self.wildcard => RequestState::OfWildcard,
+            true => RequestState::Given,
+            false if absence_counts => RequestState::Absent,
+            false => RequestState::Waiting(None),
+        })
+    }
+
+    /// Returns the wanted names that the set lacks.
+    pub(super) fn names_not_in_set(&self) -> impl Iterator<Item = &Name> {
+        self.names.iter().filter(|name| self.set.get(name).is_none())
+    }
+
+    pub(super) fn names(&self) -> &BTreeSet<Name> {
+        &self.names
+    }
+
+    pub(super) fn globs(&self) -> &BTreeSet<Name> {
+        &self.globs
+    }
+
+    pub(super) fn has_wildcard(&self) -> bool {
+        self.wildcard
+    }
+
+    /// Returns how many resources of the set have another name in their body (TYPE-10).
+    pub(super) fn misnamed(&self) -> u64 {
+        self.set.misnamed()
+    }
+
+    /// The next names to look at, in order.
+    fn candidates(&mut self) -> BTreeSet<Name> {
+        if !self.due.is_empty() {
+            let rest = self.due.iter().nth(NAMES_AT_ONCE).cloned();
+            let rest = rest.map(|rest| self.due.split_off(&rest)).unwrap_or_default();
+            return std::mem::replace(&mut self.due, rest);
+        }
+        let Some(after) = self.sweep.take() else { return BTreeSet::new() };
+        let from = (after.as_ref().map_or(Unbounded, Excluded), Unbounded);
+        let mut names: BTreeSet<Name> = self.names.range::<Name, _>(from).take(NAMES_AT_ONCE).cloned().collect();
+        if self.wildcard || !self.globs.is_empty() {
+            names.extend(self.set.items().range::<Name, _>(from).take(NAMES_AT_ONCE).map(|(name, _)| name.clone()));
+        }
+        // Both gave their first names, so the first of all are among them.
+        if let Some(rest) = names.iter().nth(NAMES_AT_ONCE).cloned() {
+            names.split_off(&rest);
+        }
+        self.sweep = names.last().map(|last| Some(last.clone()));
+        names
+    }
+}
+
+/// Names looked at, and about how many bytes reported, at once. The thread has other views to serve.
+pub(super) const NAMES_AT_ONCE: usize = 1_000;
+pub(super) const BYTES_AT_ONCE: usize = 1 << 20;
+/// The shortest time between two renewals of a resource, however short its TTL is.
+const MIN_RENEWAL_INTERVAL: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::super::SourceSnapshot;
+    use super::*;
+    use crate::xds::TypeTable;
+
+    fn names_of_nothing() -> SetSubscription {
+        SetSubscription::new(SourceSnapshot::default().set(&TypeTable::new().resolve("t")), Class::Named)
+    }
+
+    fn look(of: &mut SetSubscription, authoritative: bool) {
+        let (kind, view) = (TypeTable::new().resolve("t"), View::new(Arc::new(TypeTable::new()), Arc::default()));
+        while of.has_additions() {
+            assert!(of.additions(&kind, authoritative, &view, Moment::START).updates.is_empty());
+        }
+    }
+
+    #[test]
+    fn i1_names_that_are_wanted_and_left_while_nothing_is_known_to_be_absent_are_not_kept() {
+        let mut of = names_of_nothing();
+        of.want(Selector::Name("stays".into()));
+        for round in 0..10 {
+            for left in [format!("n{round}"), format!("xdstp://x/t/{round}/*")] {
+                let left = Selector::Name(left.as_str().into());
+                of.want(left.clone());
+                look(&mut of, true);
+                of.leave(&left);
+                let SetSubscription { missing, due, unreported_ends, names, globs, .. } = &of;
+                assert_eq!((missing.len(), due.len(), unreported_ends.len(), names.len() + globs.len()), (1, 0, 0, 1));
+            }
+        }
+        of.leave(&Selector::Name("stays".into()));
+        assert!(of.missing.is_empty() && !of.is_wanted());
+    }
+
+    #[test]
+    fn i1_where_absence_is_never_reported_nothing_is_remembered_for_it() {
+        let mut of = names_of_nothing();
+        ["a", "b"].into_iter().for_each(|name| of.want(Selector::Name(name.into())));
+        look(&mut of, false);
+        assert!(of.missing.is_empty() && !of.has_pending(false));
+    }
+}

@@ -1,0 +1,142 @@
+//! One server of the plan while a ladder uses it: streams to it, or a local set. It takes changes of interest and time, and yields updates.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::plan::ServerPlan;
+use crate::protocol::local_set::LocalSet;
+use crate::protocol::moment::Moment;
+use crate::protocol::session::Variant;
+use crate::protocol::upstream::{Epoch, Stream, Upstream, UpstreamOptions, ViewContext};
+use crate::protocol::view::{Class, Completeness, InterestChange, Selector, Update, View};
+use crate::xds::{Name, Type, TypeTable};
+
+#[derive(Debug)]
+pub(super) enum Source {
+    Streams(Upstream),
+    LocalSet(LocalSet),
+}
+
+impl Source {
+    pub(super) fn new(plan: &ServerPlan, node: Bytes, table: Arc<TypeTable>, options: Arc<UpstreamOptions>) -> Self {
+        match plan {
+            ServerPlan::Streams { variant, quirks } => {
+                Self::Streams(Upstream::new(*variant, node, quirks.clone(), table, options))
+            }
+            ServerPlan::LocalSet { authoritative } => Self::LocalSet(LocalSet::new(*authoritative, options)),
+        }
+    }
+
+    /// Applies a change of interest. What is cached from another server (`held`) is wanted as well.
+    pub(super) fn want(&mut self, change: InterestChange, held: bool) {
+        match self {
+            Self::Streams(upstream) => upstream.want(change, held),
+            Self::LocalSet(set) => set.want(change),
+        }
+    }
+
+    /// It gave this to an earlier process. A local set reports by itself what it does not have any more.
+    pub(super) fn note_given_earlier(&mut self, kind: &Type, class: Class, name: &Name) {
+        if let Self::Streams(upstream) = self {
+            upstream.note_given_earlier(kind, class, name);
+        }
+    }
+
+    pub(super) fn streams(&self) -> &[Stream] {
+        match self {
+            Self::Streams(upstream) => upstream.streams(),
+            Self::LocalSet(_) => &[],
+        }
+    }
+
+    pub(super) fn streams_mut(&mut self) -> &mut [Stream] {
+        match self {
+            Self::Streams(upstream) => upstream.streams_mut(),
+            Self::LocalSet(_) => &mut [],
+        }
+    }
+
+    pub(super) fn local_set(&self) -> Option<&LocalSet> {
+        match self {
+            Self::Streams(_) => None,
+            Self::LocalSet(set) => Some(set),
+        }
+    }
+
+    pub(super) fn local_set_mut(&mut self) -> Option<&mut LocalSet> {
+        match self {
+            Self::Streams(_) => None,
+            Self::LocalSet(set) => Some(set),
+        }
+    }
+
+    /// One of its streams is open, or it is a local set that is reachable.
+    pub(super) fn opened(&mut self, at: usize) -> Option<Epoch> {
+        match self {
+            Self::Streams(upstream) => upstream.streams_mut().get_mut(at).map(Stream::opened),
+            Self::LocalSet(set) => Some(set.opened()),
+        }
+    }
+
+    /// One of its streams has ended, or it is a local set that is unreachable. Incomplete sets are requested again from the beginning.
+    pub(super) fn ended(&mut self, server: usize, at: usize, epoch: Epoch, view: &View) -> Vec<Update> {
+        match self {
+            Self::Streams(upstream) => upstream
+                .streams_mut()
+                .get_mut(at)
+                .map_or_else(Vec::new, |stream| interrupt(stream, server, epoch, view)),
+            Self::LocalSet(set) => set.ended(epoch),
+        }
+    }
+
+    /// Returns what follows from the time, and whether it has answered for the end of a set.
+    pub(super) fn on_time(&mut self, at: &ViewContext, now: Moment) -> (Vec<Update>, bool) {
+        match self {
+            Self::Streams(upstream) => {
+                let streams = upstream.streams_mut();
+                let updates = streams.iter_mut().flat_map(|stream| stream.on_time(at, now)).collect();
+                // All are taken: one that was left would count at a later time, when the server may be unreachable.
+                let ended = streams.iter_mut().map(Stream::take_answered_end).filter(|ended| *ended).count();
+                (updates, ended > 0)
+            }
+            Self::LocalSet(set) => (set.on_time(now), false),
+        }
+    }
+
+    /// Its updates count from now on. Returns what it has reported before. What a local set has reported has counted.
+    pub(super) fn recheck(&mut self) -> Vec<Update> {
+        let reported_again = |stream: &mut Stream| {
+            stream.recheck();
+            stream.findings()
+        };
+        self.streams_mut().iter_mut().flat_map(reported_again).collect()
+    }
+
+    /// Whether it has sent its routing.
+    pub(super) fn has_answered_routing(&self) -> bool {
+        match self {
+            Self::Streams(upstream) => upstream.streams().iter().all(Stream::has_answered_routing),
+            Self::LocalSet(set) => set.has_reported_routing(),
+        }
+    }
+
+    /// Whether it gives a name again that is requested again.
+    pub(super) fn repeats(&self) -> bool {
+        self.streams().iter().all(|stream| stream.variant() == Variant::Delta)
+    }
+}
+
+fn interrupt(stream: &mut Stream, server: usize, epoch: Epoch, view: &View) -> Vec<Update> {
+    let updates = stream.ended(epoch);
+    for update in &updates {
+        let Update::Interrupted { kind, of } = update else { continue };
+        let is_set = !matches!(of, Selector::Name(name) if !name.is_glob());
+        if is_set && view.tables().completeness_of(kind, of) < Completeness::Settled {
+            stream.clear_set_versions(kind, of);
+        }
+        // The end of the stream cancels what it has removed and waits.
+        view.holds().removed_by(server, kind, of).for_each(|name| stream.request_again(kind, name));
+    }
+    updates
+}
