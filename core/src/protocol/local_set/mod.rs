@@ -18,6 +18,7 @@ pub(crate) use part::SetPart;
 pub use snapshot::{Items, Set, SourceSnapshot};
 
 use self::set_subscription::{BYTES_AT_ONCE, NAMES_AT_ONCE, SetSubscription};
+use self::snapshot::Absence;
 use super::moment::{Moment, earliest};
 use super::upstream::{Epoch, NameRequest, TypeSummary, UpstreamOptions};
 use super::view::{Class, InterestChange, Selector, Update, View};
@@ -88,11 +89,11 @@ impl LocalSet {
     }
 
     /// The source is unreachable. What the view has stays.
-    pub(crate) fn ended(&mut self, epoch: Epoch) -> Vec<Update> {
+    pub(crate) fn ended(&mut self, epoch: Epoch, view: &View) -> Vec<Update> {
         if epoch != self.epoch || self.snapshot.take().is_none() {
             return Vec::new();
         }
-        self.subscriptions.iter_mut().flat_map(|((kind, _), of)| of.on_unreachable(kind)).collect()
+        self.subscriptions.iter_mut().flat_map(|((kind, _), of)| of.on_unreachable(kind, view)).collect()
     }
 
     /// Whether the source is reachable.
@@ -100,9 +101,17 @@ impl LocalSet {
         self.snapshot.is_some()
     }
 
+    fn absence(&self) -> Absence {
+        match self.snapshot.as_ref().is_some_and(|snapshot| snapshot.is_complete()) {
+            _ if !self.authoritative => Absence::Never,
+            true => Absence::Counts,
+            false => Absence::NotYet,
+        }
+    }
+
     /// Whether a name that the set lacks is absent.
     fn absence_counts(&self) -> bool {
-        self.authoritative && self.snapshot.as_ref().is_some_and(|snapshot| snapshot.is_complete())
+        self.absence() == Absence::Counts
     }
 
     /// Returns parts of what is due, so many that together they take no longer than one large one. [`Self::next_deadline`] says whether more is
@@ -121,10 +130,10 @@ impl LocalSet {
     fn next_part(&mut self, view: &View, now: Moment) -> Option<SetPart> {
         self.snapshot.as_ref()?;
         self.subscriptions.values_mut().for_each(|subscription| subscription.renew(now));
-        let (authoritative, absence_counts) = (self.authoritative, self.absence_counts());
+        let (absence, absence_counts) = (self.absence(), self.absence_counts());
         let mut additions = self.subscriptions.iter_mut().filter(|(_, of)| of.has_additions());
         Some(match additions.next() {
-            Some(((kind, _), of)) => of.additions(kind, authoritative, view, now),
+            Some(((kind, _), of)) => of.additions(kind, absence, view, now),
             None => {
                 let mut others = self.subscriptions.iter_mut().rev().filter(|(_, of)| of.has_pending(absence_counts));
                 others.next().map(|((kind, _), of)| of.removals(kind, view))?
@@ -180,7 +189,7 @@ impl LocalSet {
     }
 
     /// Adds what waits for the source: everything while it is unreachable, and sets that may have more than came.
-    pub(crate) fn add_waits(&self, server: usize, now: Moment, list: &mut WaitList) {
+    pub(crate) fn add_waits(&self, server: usize, view: &View, now: Moment, list: &mut WaitList) {
         for ((kind, _), of) in &self.subscriptions {
             if self.is_open() {
                 if let Some(last) = of.last_reported().filter(|_| !self.absence_counts()) {
@@ -189,7 +198,7 @@ impl LocalSet {
                 }
                 continue;
             }
-            let mut names = of.names_not_in_set().chain(of.globs());
+            let mut names = of.names_not_in(view, kind).chain(of.globs());
             for name in names.by_ref().take(list.room()) {
                 list.add(WaitKind::Name, Duration::ZERO, None, || WaitSubject::name(kind, name).at(server));
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::part::SetPart;
 use super::renewals::Renewals;
-use super::snapshot::Set;
+use super::snapshot::{Absence, Set};
 use crate::protocol::moment::Moment;
 use crate::protocol::upstream::RequestState;
 use crate::protocol::view::{Class, Completeness, Selector, Update, View};
@@ -29,8 +29,8 @@ pub(super) struct SetSubscription {
     sweep: Option<Option<Name>>,
     /// Names that the set lacks. They are reported last, if the set still lacks them by then.
     missing: BTreeSet<Name>,
-    /// The view may have resources that are not in the set, from another source or from disk.
-    may_have_unlisted: bool,
+    /// Sets of which the view may have resources that this source does not have, from another source or from disk.
+    unlisted_in: BTreeSet<Selector>,
     /// Sets of which something was reported, and those whose end was not.
     begun: BTreeSet<Selector>,
     unreported_ends: BTreeSet<Selector>,
@@ -43,7 +43,7 @@ pub(super) struct SetSubscription {
 
 impl SetSubscription {
     pub(super) fn new(set: Arc<Set>, class: Class) -> Self {
-        let (names, globs, due, missing, begun, unreported_ends, renewals) = Default::default();
+        let (names, globs, due, missing, unlisted_in, begun, unreported_ends, renewals) = Default::default();
         Self {
             class,
             wildcard: false,
@@ -53,7 +53,7 @@ impl SetSubscription {
             due,
             sweep: None,
             missing,
-            may_have_unlisted: false,
+            unlisted_in,
             begun,
             unreported_ends,
             renewals,
@@ -67,14 +67,13 @@ impl SetSubscription {
         match of {
             Selector::Wildcard if self.wildcard => {}
             Selector::Wildcard => {
-                (self.wildcard, self.sweep, self.may_have_unlisted) = (true, Some(None), true);
-                self.unreported_ends.insert(Selector::Wildcard);
+                (self.wildcard, self.sweep) = (true, Some(None));
+                self.begin(Selector::Wildcard);
             }
             Selector::Name(glob) if glob.is_glob() => {
                 self.due.extend(glob.members_in(self.set.items()).map(|(name, _)| name.clone()));
-                self.may_have_unlisted = true;
-                self.unreported_ends.insert(Selector::Name(glob.clone()));
-                self.globs.insert(glob);
+                self.globs.insert(glob.clone());
+                self.begin(Selector::Name(glob));
             }
             Selector::Name(name) => {
                 self.due.insert(name.clone());
@@ -84,8 +83,9 @@ impl SetSubscription {
     }
 
     pub(super) fn leave(&mut self, of: &Selector) {
-        self.unreported_ends.remove(of);
-        self.begun.remove(of);
+        for sets in [&mut self.unlisted_in, &mut self.unreported_ends, &mut self.begun] {
+            sets.remove(of);
+        }
         match of {
             Selector::Wildcard => self.wildcard = false,
             Selector::Name(name) if self.globs.remove(name) => {}
@@ -150,7 +150,10 @@ impl SetSubscription {
                 let changed: Vec<_> = changed.iter().filter(|name| self.wants(name)).cloned().collect();
                 self.due.extend(changed);
             }
-            None => (self.sweep, self.may_have_unlisted) = (Some(None), true),
+            None => {
+                self.sweep = Some(None);
+                self.unlisted_in = self.sets().collect();
+            }
         }
         self.set = set;
     }
@@ -158,15 +161,21 @@ impl SetSubscription {
     /// The source is reachable: everything is to be reported.
     pub(super) fn on_reachable(&mut self) {
         self.clear();
-        (self.sweep, self.may_have_unlisted, self.has_first_pending) = (Some(None), true, true);
-        self.unreported_ends = self.sets().collect();
+        (self.sweep, self.has_first_pending) = (Some(None), true);
+        self.sets().collect::<Vec<_>>().into_iter().for_each(|of| self.begin(of));
     }
 
-    /// The source is unreachable. What was reported as absent may be there by now.
-    pub(super) fn on_unreachable(&mut self, kind: &Type) -> Vec<Update> {
+    /// The source is unreachable. What it has reported as absent may be there by now.
+    pub(super) fn on_unreachable(&mut self, kind: &Type, view: &View) -> Vec<Update> {
         self.clear();
-        let all = self.sets().chain(self.names.iter().cloned().map(Selector::Name));
+        self.set = Arc::default();
+        let all = self.sets().chain(self.names_not_in(view, kind).cloned().map(Selector::Name));
         all.map(|of| Update::Interrupted { kind: kind.clone(), of }).collect()
+    }
+
+    fn begin(&mut self, of: Selector) {
+        self.unlisted_in.insert(of.clone());
+        self.unreported_ends.insert(of);
     }
 
     fn clear(&mut self) {
@@ -194,7 +203,7 @@ impl SetSubscription {
 
     /// Whether there is something to report that waits for nothing. `absence_counts`: what the set lacks is absent.
     pub(super) fn has_pending(&self, absence_counts: bool) -> bool {
-        let may_end = || !self.missing.is_empty() || self.may_have_unlisted || !self.unreported_ends.is_empty();
+        let may_end = || !self.missing.is_empty() || !self.unlisted_in.is_empty() || !self.unreported_ends.is_empty();
         self.has_additions() || absence_counts && may_end()
     }
 
@@ -218,8 +227,9 @@ impl SetSubscription {
     }
 
     /// Returns resources of the set that were not reported: a bounded part of them, or nothing although more is due.
-    pub(super) fn additions(&mut self, kind: &Type, authoritative: bool, view: &View, now: Moment) -> SetPart {
-        let (mut part, mut news) = (SetPart::of(kind), BTreeSet::new());
+    /// What the set lacks is kept for [`Self::removals`] if it may be absent, now or later.
+    pub(super) fn additions(&mut self, kind: &Type, absence: Absence, view: &View, now: Moment) -> SetPart {
+        let (mut part, mut given) = (SetPart::of(kind), BTreeSet::new());
         let candidates = self.candidates();
         part.looked += candidates.len();
         for name in candidates {
@@ -228,7 +238,7 @@ impl SetSubscription {
                 continue;
             }
             let Some(resource) = self.resource_for(&name).cloned() else {
-                if authoritative {
+                if absence != Absence::Never {
                     self.missing.insert(name);
                 }
                 continue;
@@ -239,29 +249,29 @@ impl SetSubscription {
             if let Some(ttl) = resource.ttl {
                 self.renewals.insert(name.clone(), now + (ttl / 2).max(MIN_RENEWAL_INTERVAL));
             }
-            if let Some(of) = self.set_with(&name).filter(|of| self.unreported_ends.contains(of)) {
+            if let Some(of) = self.set_with(&name) {
                 let is_new =
                     || view.tables().entry(kind, self.class, &name).is_none_or(|entry| entry.resource().is_none());
-                if self.begun.insert(of.clone()) || is_new() {
-                    news.insert(of);
+                if self.unreported_ends.contains(&of) && (self.begun.insert(of.clone()) || is_new()) {
+                    self.last_reported = Some(now);
                 }
+                given.insert(of);
             }
             part.add(self.class, name, resource);
         }
-        self.last_reported = if news.is_empty() { self.last_reported } else { Some(now) };
-        for of in news {
+        for of in given {
             let known = if of == Selector::Wildcard { Completeness::Arriving } else { Completeness::FirstResponse };
             part.add_progress(of, known);
         }
-        self.has_first_pending &= authoritative || self.has_additions();
+        self.has_first_pending &= absence == Absence::Counts || self.has_additions();
         part
     }
 
     /// Returns what the view has or waits for, and the set lacks, and then the end of each set: a bounded part. To be called when what the set
     /// lacks is absent, and all that it has was reported.
     pub(super) fn removals(&mut self, kind: &Type, view: &View) -> SetPart {
-        if std::mem::take(&mut self.may_have_unlisted) {
-            self.missing.extend(self.unlisted_in_view(kind, view));
+        for of in std::mem::take(&mut self.unlisted_in) {
+            self.missing.extend(self.unlisted_in_view(kind, &of, view));
         }
         let mut part = SetPart::of(kind);
         while part.looked < NAMES_AT_ONCE {
@@ -285,14 +295,18 @@ impl SetSubscription {
         part
     }
 
-    /// Returns the resources of the view's sets that are not in the set.
-    fn unlisted_in_view(&self, kind: &Type, view: &View) -> Vec<Name> {
-        let (holds, tables) = (view.holds(), view.tables());
-        let wildcard = self.wildcard.then(|| holds.here(kind, Class::Wildcard).map(|(name, _)| name));
-        let members = self.globs.iter().flat_map(|glob| tables.members(kind, glob));
-        let members = members.filter(|name| holds.entry_here(kind, Class::Named, name).is_some());
-        let all = wildcard.into_iter().flatten().chain(members);
-        all.filter(|name| self.resource_for(name).is_none()).cloned().collect()
+    /// Returns the resources of a set that the view has and this source does not.
+    fn unlisted_in_view(&self, kind: &Type, of: &Selector, view: &View) -> Vec<Name> {
+        let (holds, is_unlisted) = (view.holds(), |name: &&Name| self.resource_for(name).is_none());
+        match of {
+            Selector::Wildcard => {
+                holds.here(kind, Class::Wildcard).map(|(name, _)| name).filter(is_unlisted).cloned().collect()
+            }
+            Selector::Name(glob) => {
+                let members = view.tables().members(kind, glob).filter(is_unlisted);
+                members.filter(|name| holds.entry_here(kind, Class::Named, name).is_some()).cloned().collect()
+            }
+        }
     }
 
     /// A set that has been quiet for `settle_fresh` may be served, although it may be incomplete.
@@ -330,9 +344,9 @@ impl SetSubscription {
         })
     }
 
-    /// Returns the wanted names that the set lacks.
-    pub(super) fn names_not_in_set(&self) -> impl Iterator<Item = &Name> {
-        self.names.iter().filter(|name| self.set.get(name).is_none())
+    /// Returns the wanted names that the view does not have, or has only until a removal is carried out.
+    pub(super) fn names_not_in<'a>(&'a self, view: &'a View, kind: &'a Type) -> impl Iterator<Item = &'a Name> {
+        self.names.iter().filter(|name| view.holds().entry_here(kind, self.class, name).is_none())
     }
 
     pub(super) fn names(&self) -> &BTreeSet<Name> {
@@ -390,10 +404,10 @@ mod tests {
         SetSubscription::new(SourceSnapshot::default().set(&TypeTable::new().resolve("t")), Class::Named)
     }
 
-    fn look(of: &mut SetSubscription, authoritative: bool) {
+    fn look(of: &mut SetSubscription, absence: Absence) {
         let (kind, view) = (TypeTable::new().resolve("t"), View::new(Arc::new(TypeTable::new()), Arc::default()));
         while of.has_additions() {
-            assert!(of.additions(&kind, authoritative, &view, Moment::START).updates.is_empty());
+            assert!(of.additions(&kind, absence, &view, Moment::START).updates.is_empty());
         }
     }
 
@@ -405,7 +419,7 @@ mod tests {
             for left in [format!("n{round}"), format!("xdstp://x/t/{round}/*")] {
                 let left = Selector::Name(left.as_str().into());
                 of.want(left.clone());
-                look(&mut of, true);
+                look(&mut of, Absence::NotYet);
                 of.leave(&left);
                 let SetSubscription { missing, due, unreported_ends, names, globs, .. } = &of;
                 assert_eq!((missing.len(), due.len(), unreported_ends.len(), names.len() + globs.len()), (1, 0, 0, 1));
@@ -419,7 +433,7 @@ mod tests {
     fn i1_where_absence_is_never_reported_nothing_is_remembered_for_it() {
         let mut of = names_of_nothing();
         ["a", "b"].into_iter().for_each(|name| of.want(Selector::Name(name.into())));
-        look(&mut of, false);
+        look(&mut of, Absence::Never);
         assert!(of.missing.is_empty() && !of.has_pending(false));
     }
 }

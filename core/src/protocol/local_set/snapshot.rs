@@ -23,6 +23,17 @@ pub struct Set {
     misnamed: u64,
 }
 
+/// What it means that the set lacks a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Absence {
+    /// Nothing: other sources may have it.
+    Never,
+    /// Nothing before everything that the set should have has been read once.
+    NotYet,
+    /// It is absent.
+    Counts,
+}
+
 /// All resources of a source.
 #[derive(Debug, Default)]
 pub struct SourceSnapshot {

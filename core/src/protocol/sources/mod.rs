@@ -183,7 +183,7 @@ impl Sources {
     /// Adds what waits for servers.
     pub fn add_waits(&self, view: &View, now: Moment, list: &mut WaitList) {
         self.streams().for_each(|(id, stream)| stream.add_waits(id.server, view, now, list));
-        self.local_sets().for_each(|(id, set)| set.add_waits(id.server, now, list));
+        self.local_sets().for_each(|(id, set)| set.add_waits(id.server, view, now, list));
         self.ladders.add_waits(now, list);
     }
 
@@ -345,6 +345,9 @@ impl Sources {
         view: &View,
         now: Moment,
     ) -> Vec<UpdateBatch> {
+        if !self.servers.is_open(id.server) {
+            return Vec::new(); // it is not in use any more, and whether it can be reached is another one's business
+        }
         let current = epoch.and_then(|epoch| self.servers.current_stream(id, epoch));
         let was_well = current.is_some_and(|stream| stream.is_healthy(now));
         let updates = epoch.map(|epoch| self.servers.interrupt(id, epoch, view)).unwrap_or_default();

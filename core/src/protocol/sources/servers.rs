@@ -175,6 +175,11 @@ impl Servers {
         self.sources[server].as_mut().map_or(&mut [], Source::streams_mut)
     }
 
+    /// Whether a ladder uses the server.
+    pub(super) fn is_open(&self, server: usize) -> bool {
+        self.sources.get(server).is_some_and(Option::is_some)
+    }
+
     pub(super) fn findings(&self) -> &[ServerFindings] {
         &self.findings
     }
@@ -202,11 +207,12 @@ impl Servers {
 
     /// A stream is open. The server has not responded yet, so this is not shared with other views.
     pub(super) fn opened(&mut self, id: StreamId) -> Option<Epoch> {
+        let epoch = self.sources.get_mut(id.server)?.as_mut()?.opened(id.at)?;
         let found = &mut self.findings[id.server].reachability;
         if *found == Some(Reachability::Unreachable) {
             *found = Some(Reachability::Refused);
         }
-        self.sources.get_mut(id.server)?.as_mut()?.opened(id.at)
+        Some(epoch)
     }
 
     /// Lets a stream read a response, unless that is from an earlier opening.

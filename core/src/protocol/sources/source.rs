@@ -86,7 +86,7 @@ impl Source {
                 .streams_mut()
                 .get_mut(at)
                 .map_or_else(Vec::new, |stream| interrupt(stream, server, epoch, view)),
-            Self::LocalSet(set) => set.ended(epoch),
+            Self::LocalSet(set) => set.ended(epoch, view),
         }
     }
 

@@ -285,3 +285,27 @@ fn what_a_local_set_reports_is_reported_once_also_if_it_becomes_active_by_that_a
     assert_eq!(count, 1, "the name is absent, and nothing else is reported");
     assert_eq!(world.sources.next_deadline(|_| false), None);
 }
+
+#[test]
+fn fb_20_what_a_server_that_is_not_in_use_any_more_reports_late_says_nothing_of_it() {
+    let mut world = over(vec![streams(), streams()]);
+    let [first, second] = [0, 1].map(|server| StreamId { server, at: 0 });
+    world.sources.ended(first, None, false, &world.view, world.now);
+    assert_eq!(world.state(), LadderState::Trying(1));
+    let epoch = world.sources.opened(first).unwrap();
+    let response = DeltaDiscoveryResponse {
+        type_url: CDS.into(),
+        resources: vec![crate::proto::discovery::Resource {
+            name: "a".into(),
+            resource: Some(crate::proto::Any { type_url: CDS.into(), value: Bytes::new() }),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let response = ResponseMessage::Decoded(Response::Delta(response));
+    let response = ReceivedResponse::read(response, &world.table, &BodyStore::default()).unwrap();
+    world.sources.on_received(first, epoch, response, &world.view, world.now);
+    assert_eq!(world.state(), LadderState::Active(0));
+    world.sources.ended(second, None, false, &world.view, world.now);
+    assert_eq!((world.sources.opened(second), world.sources.reachability().nth(1).unwrap()), (None, None));
+}
