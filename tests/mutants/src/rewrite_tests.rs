@@ -51,7 +51,8 @@ fn code_for_tests_and_code_for_the_compiler_stay_as_they_are() {
 
 #[test]
 fn files_of_tests_are_known_by_how_they_are_declared() {
-    let source = "#[cfg(test)] mod tests; mod a; #[cfg(test)] mod random; #[cfg(unix)] mod b; #[cfg(test)] mod c { fn d() {} }";
+    let source =
+        "#[cfg(test)] mod tests; mod a; #[cfg(test)] mod random; #[cfg(unix)] mod b; #[cfg(test)] mod c { fn d() {} }";
     assert_eq!(modules_for_tests("xds/mod.rs", source).unwrap(), ["xds/tests", "xds/random"]);
     assert_eq!(modules_for_tests("xds/name.rs", source).unwrap()[0], "xds/name/tests");
     assert_eq!(modules_for_tests("lib.rs", source).unwrap()[1], "random");
