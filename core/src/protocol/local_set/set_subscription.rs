@@ -226,8 +226,8 @@ impl SetSubscription {
         quiet.into_iter().chain(self.renewals.next()).min()
     }
 
-    /// Returns resources of the set that were not reported: a bounded part of them, or nothing although more is due.
-    /// What the set lacks is kept for [`Self::removals`] if it may be absent, now or later.
+    /// Returns resources of the set that were not reported: a bounded part of them, or nothing although more is due. What the set lacks is kept
+    /// for [`Self::removals`] if it may be absent, now or later.
     pub(super) fn additions(&mut self, kind: &Type, absence: Absence, view: &View, now: Moment) -> SetPart {
         let (mut part, mut given) = (SetPart::of(kind), BTreeSet::new());
         let candidates = self.candidates();
@@ -263,7 +263,7 @@ impl SetSubscription {
             let known = if of == Selector::Wildcard { Completeness::Arriving } else { Completeness::FirstResponse };
             part.add_progress(of, known);
         }
-        self.has_first_pending &= absence == Absence::Counts || self.has_additions();
+        self.has_first_pending &= self.has_pending(absence == Absence::Counts);
         part
     }
 

@@ -455,6 +455,14 @@ fn ord_1_names_that_are_requested_later_do_not_count_as_routing_that_was_not_rep
     bench.open();
     assert!(!bench.set.has_reported_routing());
     bench.said();
+    for (complete, authoritative) in [(true, true), (false, true), (true, false)] {
+        let mut all = Bench::new(authoritative);
+        all.end();
+        all.hold(&[(RDS, "r", "1")], complete);
+        all.ask(RDS, &["r"], &[]);
+        all.open();
+        assert_eq!((all.said(), all.set.has_reported_routing()), (vec!["R +r".to_owned()], true), "{complete}");
+    }
     let mut incomplete = Bench::new(true);
     incomplete.end();
     incomplete.hold(&[(RDS, "r", "1")], false);
