@@ -11,7 +11,7 @@ use weir_core::protocol::visits::take_visits;
 
 use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, lead};
 
-const MANY: usize = 100_000;
+const MANY: usize = 30_000;
 
 /// Asserts that an event looks at little for what it concerns, and at no more beside many others than beside few.
 fn assert_law(event: &str, concerned: usize, visits: impl Fn(usize) -> u64) {
