@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+#[cfg(any(test, feature = "faults"))]
 use super::faults::Faults;
 use super::session::SessionOptions;
 use super::upstream::UpstreamOptions;
@@ -33,6 +34,7 @@ impl ProtocolOptions {
     }
 
     /// Breaks rules on purpose, in each part.
+    #[cfg(any(test, feature = "faults"))]
     pub fn plant(&mut self, faults: Faults) {
         (self.session.faults, self.view.faults, self.upstream.faults) = (faults, faults, faults);
     }

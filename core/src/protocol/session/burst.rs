@@ -62,6 +62,7 @@ impl SessionLease {
         self.ends_at
     }
 
+    #[cfg(any(test, feature = "faults"))]
     pub(super) fn revision(&self) -> Option<Revision> {
         self.lease.as_ref().map(Lease::revision)
     }
@@ -297,6 +298,7 @@ impl SendOrder {
     }
 
     /// Whether a change of routing waits for endpoints.
+    #[cfg(any(test, feature = "faults"))]
     pub(super) fn holds_routing(&self) -> bool {
         self.hold.is_keeping_back()
     }

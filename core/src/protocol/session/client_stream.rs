@@ -18,7 +18,7 @@ use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::{
-    Claim, InterestChange, LeaseAccess, NameChanged, NamedError, NoRoom, RefusedName, Revision, Snapshot,
+    Claim, InterestChange, LeaseAccess, NameChanged, NamedError, NoRoom, RefusedName, Snapshot,
 };
 use crate::protocol::wait::WaitList;
 use crate::xds::{HeldVersions, Name, Type, TypeTable};
@@ -368,11 +368,13 @@ impl Session {
     }
 
     /// Returns the revision of its lease, which may have been revoked.
-    pub fn leased_revision(&self) -> Option<Revision> {
+    #[cfg(any(test, feature = "faults"))]
+    pub fn leased_revision(&self) -> Option<crate::protocol::view::Revision> {
         self.lease.revision()
     }
 
     /// Whether a change of routing waits for endpoints.
+    #[cfg(any(test, feature = "faults"))]
     pub fn holds_routing(&self) -> bool {
         self.order.holds_routing()
     }

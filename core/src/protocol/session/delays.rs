@@ -147,6 +147,7 @@ impl Hold {
         self.since
     }
 
+    #[cfg(any(test, feature = "faults"))]
     pub(super) fn is_keeping_back(&self) -> bool {
         self.since.is_some()
     }

@@ -53,6 +53,7 @@ pub struct ViewContext<'a> {
 
 impl<'a> ViewContext<'a> {
     /// A single server is active for everything.
+    #[cfg(any(test, feature = "faults"))]
     pub fn single_server(view: &'a View) -> Self {
         Self { view, authority_of: &|_| Some(Origin::default()) }
     }

@@ -135,6 +135,7 @@ impl ResourceTable {
         self.journal.present_names()
     }
 
+    #[cfg(any(test, feature = "faults"))]
     pub(super) fn len(&self) -> usize {
         self.entries.size()
     }
