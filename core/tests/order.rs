@@ -507,7 +507,7 @@ fn ord_1_whatever_order_things_come_in_no_client_holds_a_route_into_the_void() {
 }
 
 #[test]
-#[ignore = "long: core/tests/histories"]
+#[ignore = "takes from ten seconds to a minute; core/tests/histories runs it, and so does CI"]
 fn an_order_that_is_broken_on_purpose_is_noticed() {
     for fault in [Fault::RemoveUnderReference, Fault::RoutingGoesAhead, Fault::HoldEndsWithAck, Fault::NoRoutingHold] {
         let options = ProtocolOptions::default().with(|options| options.plant(Faults::planted(fault)));

@@ -10,7 +10,7 @@ use crate::{fixed, history};
 const PATIENCE: u64 = 6_000;
 
 #[test]
-#[ignore = "long: core/tests/histories"]
+#[ignore = "takes from ten seconds to a minute; core/tests/histories runs it, and so does CI"]
 fn every_planted_fault_is_caught() {
     let mut missed = Vec::new();
     for fault in Fault::ALL {

@@ -48,7 +48,7 @@ fn every_history_ends_with_each_client_holding_exactly_what_it_requested() {
 }
 
 #[test]
-#[ignore = "long: core/tests/histories"]
+#[ignore = "takes from ten seconds to a minute; core/tests/histories runs it, and so does CI"]
 fn a_stage_that_holds_nothing_changes_nothing_wherever_it_stands() {
     for at in [Place::Brakes, Place::Order, Place::Tables] {
         let passed = (1..=ENOUGH / 5).map(|seed| {

@@ -46,7 +46,7 @@ fn no_outage_takes_anything_from_anybody_and_the_first_server_serves_in_the_end(
 }
 
 #[test]
-#[ignore = "long: core/tests/histories"]
+#[ignore = "takes from ten seconds to a minute; core/tests/histories runs it, and so does CI"]
 fn outages_that_are_handled_badly_on_purpose_are_noticed() {
     for fault in [
         Fault::DropOnDisconnect,

@@ -75,7 +75,7 @@ fn everybody_is_served_what_there_is_within_the_bounds_and_loses_nothing() {
 
 /// Each fault is found by some history, or else the judge could not see it.
 #[test]
-#[ignore = "long: core/tests/histories"]
+#[ignore = "takes from ten seconds to a minute; core/tests/histories runs it, and so does CI"]
 fn every_planted_fault_is_found_within_two_thousand_histories() {
     let found = |fault: Fault| {
         let first = AtomicU64::new(u64::MAX);

@@ -23,7 +23,7 @@ pub struct Target {
     /// Panics if the input breaks a rule.
     pub run: fn(&[u8]),
     /// How many bytes of memory any input may take, and how many more for each of its bytes.
-    #[allow(dead_code)] // the test of the corpora counts no memory
+    #[allow(dead_code)] // the fuzzer alone measures memory; `tests/fuzz_corpus.rs` includes this file too
     pub memory: [usize; 2],
 }
 
