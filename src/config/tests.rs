@@ -6,6 +6,7 @@ mod json_schema;
 mod listen_tls;
 mod parts;
 mod permissions;
+mod recorded;
 mod shown;
 
 use std::path::Path;
