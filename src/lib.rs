@@ -32,3 +32,5 @@ pub mod proto;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod written;

@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use weir_core::xds::Permissions;
 
 use crate::admin::ReloadCall;
-use crate::config::{Applies, Config, Diagnostic, InUse, Reloaded, hash_of, without_environment};
+use crate::config::{Applies, Config, Diagnostic, InUse, Reloaded, applies, hash_of, without_environment};
 use crate::config_status::ConfigStatus;
 use crate::downstream::{DrainReason, DrainTimes, JudgedClients, Service};
 use crate::generation::Generation;
@@ -170,7 +170,7 @@ impl ReloadControl {
         }
         let has_other_tls = changed.iter().any(|key| key.starts_with("listen.tls"));
         let tls = if has_other_tls { self.read_tls(&config).await? } else { Vec::new() };
-        if changed.iter().all(|key| Applies::of(key) == Applies::AtOnce) {
+        if changed.iter().all(|key| applies(key) == Applies::AtOnce) {
             self.0.permissions.replace(config.views.permissions.clone())?;
         } else {
             self.replace(&config)?;

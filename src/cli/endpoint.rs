@@ -6,7 +6,7 @@ use clap::Args;
 use http::Uri;
 use rustls::pki_types::ServerName;
 
-use crate::config::{MESSAGE_BYTES, ValueError, name_in, plain_server, server_uri};
+use crate::config::{ValueError, name_in, plain_server, server_uri};
 use crate::tls::OwnCertificate;
 use crate::upstream::{AdsServer, TlsFiles, TlsWords};
 
@@ -51,7 +51,7 @@ impl TlsArgs {
             if path.is_empty() || path.starts_with('@') {
                 faults.push(EndpointError::NoPath(flag));
             }
-            let server = plain_server(Uri::from_static("http://localhost"), MESSAGE_BYTES);
+            let server = plain_server(Uri::from_static("http://localhost"));
             return if faults.is_empty() { Ok(AdsServer { socket: Some(path.into()), ..server }) } else { Err(faults) };
         }
         let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
@@ -64,7 +64,7 @@ impl TlsArgs {
             }
         };
         match uri {
-            Some(uri) if faults.is_empty() => Ok(AdsServer { tls, ..plain_server(uri, MESSAGE_BYTES) }),
+            Some(uri) if faults.is_empty() => Ok(AdsServer { tls, ..plain_server(uri) }),
             _ => Err(faults),
         }
     }

@@ -81,6 +81,11 @@ impl Place {
         }
     }
 
+    /// Returns the place where a key of this section would be.
+    pub(crate) fn below(&self, key: &str) -> Self {
+        Self { path: self.key(key), ..self.clone() }
+    }
+
     pub(crate) fn item(&self, index: usize) -> String {
         format!("{}[{index}]", self.path)
     }

@@ -8,7 +8,7 @@ use super::bootstrap::{self, Bootstrap};
 use super::diagnostic::Diagnostic;
 use super::json::JsonReader;
 use super::load::{self, Config, Review};
-use super::plain_server::MESSAGE_BYTES;
+use super::plain_server::default_message_bytes;
 use super::shown::json_of;
 use crate::upstream::Plan;
 
@@ -25,7 +25,7 @@ pub fn review_config(
 
 /// Reads the text of a bootstrap file of gRPC clients, and returns its servers in their lists, or all of its faults.
 pub fn read_bootstrap(path: &Path, text: &str) -> Result<Plan, Vec<Diagnostic>> {
-    let Bootstrap { lists, .. } = bootstrap::read(path, text, MESSAGE_BYTES, false)?;
+    let Bootstrap { lists, .. } = bootstrap::read(path, text, default_message_bytes(), false)?;
     Ok(Plan::new(lists, FallbackTimers::default(), false))
 }
 

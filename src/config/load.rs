@@ -15,10 +15,9 @@ use weir_core::xds::{Access, KeyRule, Permissions};
 
 use super::addresses::{self, Addresses};
 use super::admin::{AdminOptions, admin_may_be_at};
-use super::checker::{Checker, or};
+use super::checker::Checker;
 use super::diagnostic::{Diagnostic, Diagnostics};
-use super::form::{Count, Positive, Size, Wait};
-use super::plain_server::MESSAGE_BYTES;
+use super::in_force::InForce;
 use super::shown::ShownConfig;
 use super::upstream::{self, SourceLimits};
 use super::yaml::{self, Node};
@@ -56,8 +55,6 @@ pub struct Config {
     /// Options of the hub, if there are shared authorities.
     pub hub: Option<ViewsOptions>,
     pub(crate) views_idle: Duration,
-    /// The longest resource file.
-    pub(crate) file_bytes: usize,
     pub(crate) downstream: downstream::Options,
     pub(crate) drain: DrainTimes,
     pub(crate) loads: LoadsMode,
@@ -68,6 +65,8 @@ pub struct Config {
     /// The file as it was written.
     pub(super) tree: Node,
     pub(crate) reload: ReloadOptions,
+    /// The values of the sections that `weir check` shows.
+    pub(crate) in_force: InForce,
     /// As operators are shown it.
     pub(crate) shown: ShownConfig,
     /// What is valid, but probably not intended.
@@ -180,8 +179,8 @@ fn review_read(path: &Path, text: &str, tree: Option<Node>, mut checker: Checker
 fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     let Addresses { listen, admin, probes } = addresses::check(raw, checker);
     let limits = SourceLimits {
-        message_bytes: or(&raw.limits.message_bytes, Size(MESSAGE_BYTES)).0,
-        file_bytes: or(&raw.limits.file_bytes, Size(FILE_BYTES)).0 as u64,
+        message_bytes: raw.limits.message_bytes.0,
+        file_bytes: raw.limits.file_bytes.0 as u64,
         backoff: BackoffTimes::default(),
     };
     let upstream = raw.upstream.0.as_ref();
@@ -193,29 +192,29 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     let permissions = permissions::check(raw, &rule, &table, checker);
     let brakes = brakes::check(&raw.brakes, &table, checker);
     let protocol = protocol::check(raw, brakes, checker);
-    let connections = limits::connections(raw, checker);
+    let connections = limits::connections(&raw.limits, checker);
     let loads = limits::loads(&raw.load_reports, checker);
     let rest = rest::check(&raw.rest, checker);
-    let views_idle = or(&raw.views.idle_timeout, Wait(VIEWS_IDLE)).0;
+    let views_idle = raw.views.idle_timeout.0;
     let state = state::check(&raw.state, views_idle, checker);
-    let downstream = clients::check(raw, limits.message_bytes, connections, limits::handshakes(raw));
-    consistency::check(raw, &protocol.session, &downstream, checker);
+    let downstream = clients::check(raw, connections, limits::handshakes(&raw.limits));
+    consistency::check(raw, checker);
     consistency::check_views(raw, checker);
     let upstream = plan?;
     loops::check(raw, &upstream, checker);
-    consistency::check_nodes(raw, &upstream, downstream.request_limits.node_bytes, checker);
+    consistency::check_nodes(raw, &upstream, checker);
     let views = ViewsOptions {
         rule,
         accept_missing_node: raw.views.accept_missing_node.value,
-        max_views: or(&raw.views.max, Positive(MAX_VIEWS)).0,
-        max_views_per_connection: or(&raw.limits.views_per_connection, Count(MAX_VIEWS_PER_CONNECTION)).0,
-        max_views_per_identity: or(&raw.limits.views_per_identity, Count(0)).0,
-        max_in_metrics: or(&raw.views.max_in_metrics, Count(MAX_IN_METRICS)).0,
+        max_views: raw.views.max.0,
+        max_views_per_connection: raw.limits.views_per_connection.0,
+        max_views_per_identity: raw.limits.views_per_identity.0,
+        max_in_metrics: raw.views.max_in_metrics.0,
         table,
         access,
         permissions,
         protocol,
-        stated_versions_bytes: or(&raw.limits.stated_versions_bytes, Size(STATED_VERSIONS_BYTES)).0,
+        stated_versions_bytes: raw.limits.stated_versions_bytes.0,
         plan: upstream.for_views(),
     };
     Some(Config {
@@ -226,7 +225,6 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
         upstream,
         transcoder,
         views,
-        file_bytes: limits.file_bytes as usize,
         views_idle,
         downstream,
         drain: limits::drain(&raw.drain, &raw.reload),
@@ -235,6 +233,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
         loads,
         rest,
         state,
+        in_force: InForce::of(raw),
         shown: ShownConfig::default(),
         warnings: Vec::new(),
     })
@@ -276,12 +275,3 @@ fn unlimited(options: &ProtocolOptions) -> ProtocolOptions {
 fn listed(faults: &[Diagnostic]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
-
-const FILE_BYTES: usize = 64 << 20;
-/// 25 fleets with a hundred thousand clusters each come back at the same time.
-const STATED_VERSIONS_BYTES: usize = 512 << 20;
-const MAX_VIEWS: usize = 10_000;
-/// A relay has up to 50 streams on one connection, each of another view. Twice that, since views outlive their streams for a while.
-const MAX_VIEWS_PER_CONNECTION: usize = 100;
-const MAX_IN_METRICS: usize = 100;
-const VIEWS_IDLE: Duration = Duration::from_secs(600);

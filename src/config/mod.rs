@@ -12,7 +12,9 @@ mod reload;
 
 mod load;
 
-mod applies;
+mod in_force;
+
+mod keys;
 
 mod shown;
 
@@ -60,17 +62,19 @@ mod diagnostic;
 pub use crate::downstream::{Account, ListenAddress, ListenOptions, UnixOptions};
 pub use admin::AdminOptions;
 pub(crate) use admin::AdminTls;
-pub(crate) use applies::Applies;
 pub use diagnostic::Diagnostic;
+pub(crate) use form::Applies;
 pub use form::{admin_address, listen_address};
+pub(crate) use keys::applies;
 pub use load::Config;
 pub(crate) use load::Review;
 pub(crate) use reload::{InUse, Reloaded, without_environment};
 pub use schema::schema;
 pub(crate) use shown::{ShownConfig, hash_of};
 
-pub(crate) use form::{ValueError, server_uri, size_text};
-pub(crate) use plain_server::{MAX_STREAMS_PER_CONNECTION, MESSAGE_BYTES, name_in, plain_server};
+pub(crate) use form::{ValueError, server_uri};
+pub(crate) use in_force::ShownKey;
+pub(crate) use plain_server::{name_in, plain_server};
 
 #[cfg(test)]
 mod tests;

@@ -104,8 +104,8 @@ fn permission(
     });
     let names = templates(entry.names.as_ref(), &known, checker);
     let secrets = templates(entry.secrets.as_ref(), &known, checker);
-    let client_status = entry.client_status.as_ref().filter(|of| of.value);
-    let proved_only = [entry.secrets.as_ref().map(|of| &of.place), client_status.map(|of| &of.place)];
+    let client_status = entry.client_status.given().filter(|_| entry.client_status.value);
+    let proved_only = [entry.secrets.as_ref().map(|of| &of.place), client_status];
     for place in proved_only.into_iter().flatten() {
         let Some(network) = identities.iter().find(|identity| !identity.is_proof()) else { break };
         let reason = format!("requires identities that are proved: {network} is any client that connects from there");

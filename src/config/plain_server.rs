@@ -1,17 +1,18 @@
 //! The defaults of a server with nothing but an address.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use http::Uri;
 use rustls::pki_types::ServerName;
 use weir_core::protocol::ladder::Rule;
 use weir_core::protocol::upstream::{BackoffTimes, ServerQuirks};
 
+use super::raw;
 use crate::upstream::{AdsServer, Keepalive, LifeTimes};
 
 /// Returns a server without TLS and with defaults for everything else.
-pub(crate) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
+pub(crate) fn plain_server(uri: Uri) -> AdsServer {
+    let defaults = raw::Server::default();
     AdsServer {
         uri,
         socket: None,
@@ -21,13 +22,26 @@ pub(crate) fn plain_server(uri: Uri, message_bytes: usize) -> AdsServer {
         variant: None,
         quirks: ServerQuirks::default(),
         features: BTreeSet::new(),
-        connect_timeout: CONNECT_TIMEOUT,
-        life: LifeTimes::default(),
-        keepalive: Keepalive::default(),
+        connect_timeout: defaults.connect_timeout.0,
+        life: life(&raw::Liveness::default()),
+        keepalive: keepalive(&raw::Keepalive::default()),
         backoff: BackoffTimes::default(),
-        message_bytes,
-        max_streams_per_connection: MAX_STREAMS_PER_CONNECTION,
+        message_bytes: default_message_bytes(),
+        max_streams_per_connection: defaults.max_streams_per_connection.0,
     }
+}
+
+pub(super) fn life(raw: &raw::Liveness) -> LifeTimes {
+    LifeTimes { interval: raw.interval.0, timeout: raw.timeout.0 }
+}
+
+pub(super) fn keepalive(raw: &raw::Keepalive) -> Keepalive {
+    Keepalive { interval: raw.interval.0, timeout: raw.timeout.0 }
+}
+
+/// Returns the longest response of a server, and the longest request of a client, where nothing else is set.
+pub(crate) fn default_message_bytes() -> usize {
+    raw::Limits::default().message_bytes.0
 }
 
 /// Returns the default name for the certificate of a server.
@@ -40,8 +54,3 @@ pub(crate) fn name_in(uri: &Uri) -> Option<ServerName<'static>> {
 pub(super) fn rule(reachability_only: bool) -> Rule {
     if reachability_only { Rule::Reachability } else { Rule::Uncached }
 }
-
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-pub(crate) const MESSAGE_BYTES: usize = 64 << 20;
-/// Few connections for many views, while one that breaks ends few streams.
-pub(crate) const MAX_STREAMS_PER_CONNECTION: usize = 50;

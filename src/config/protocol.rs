@@ -7,21 +7,19 @@ use weir_core::protocol::session::SessionOptions;
 use weir_core::protocol::upstream::UpstreamOptions;
 use weir_core::protocol::view::{BrakeRules, ViewOptions};
 
-use super::checker::{Checker, or};
-use super::form::{Count, Pause, Positive, Size, Wait};
+use super::checker::Checker;
 use super::raw;
 
 pub(super) fn check(raw: &raw::Root, brakes: BrakeRules, checker: &mut Checker) -> ProtocolOptions {
     let limits = &raw.limits;
-    if let Some(timer) = limits.resource_timer.as_ref().filter(|timer| timer.0 < SHORTEST_TIMER) {
-        let reason = "below 15s, names that a control plane is slow to send may count as absent";
-        checker.warn(&timer.place, reason);
+    if let Some(place) = limits.resource_timer.given().filter(|_| limits.resource_timer.0 < SHORTEST_TIMER) {
+        checker.warn(place, "below 15s, names that a control plane is slow to send may count as absent");
     }
-    if let Some(age) = limits.removal_history_age.as_ref().filter(|age| age.0 < SHORTEST_HISTORY) {
-        let reason = "expected 10s or more, since removals wait that long for clients that keep up";
-        checker.fault(&age.place, reason.to_owned());
+    if let Some(place) = limits.removal_history_age.given().filter(|_| limits.removal_history_age.0 < SHORTEST_HISTORY)
+    {
+        checker.fault(place, "expected 10s or more, since removals wait that long for clients that keep up");
     }
-    let (session, view, upstream) = (of_sessions(raw), of_views(raw, brakes), of_streams(raw));
+    let (session, view, upstream) = (of_sessions(raw), of_views(limits, brakes), of_streams(limits));
     let reference_hold = view.reference_hold;
     let mut options = ProtocolOptions { session, view, upstream };
     options.hold_referenced(reference_hold);
@@ -29,42 +27,40 @@ pub(super) fn check(raw: &raw::Root, brakes: BrakeRules, checker: &mut Checker) 
 }
 
 fn of_sessions(raw: &raw::Root) -> SessionOptions {
-    let (limits, defaults) = (&raw.limits, SessionOptions::default());
+    let limits = &raw.limits;
     SessionOptions {
-        types: or(&limits.types_per_stream, Positive(defaults.types)).0,
-        names: or(&limits.names_per_type, Positive(defaults.names)).0,
-        names_per_stream: or(&limits.names_per_stream, Positive(defaults.names_per_stream)).0,
-        reply_bytes: or(&limits.reply_bytes, Size(defaults.reply_bytes)).0,
-        clusters_timeout: or(&limits.clusters_timeout, Wait(defaults.clusters_timeout)).0,
-        fetch_timeout: or(&limits.fetch_timeout, Wait(defaults.fetch_timeout)).0,
-        grpc_fail_fast: or(&raw.clients.grpc_fail_fast, defaults.grpc_fail_fast),
-        ..defaults
+        types: limits.types_per_stream.0,
+        names: limits.names_per_type.0,
+        names_per_stream: limits.names_per_stream.0,
+        reply_bytes: limits.reply_bytes.0,
+        clusters_timeout: limits.clusters_timeout.0,
+        fetch_timeout: limits.fetch_timeout.0,
+        grpc_fail_fast: raw.clients.grpc_fail_fast.value,
+        ..SessionOptions::default()
     }
 }
 
-fn of_views(raw: &raw::Root, brakes: BrakeRules) -> ViewOptions {
-    let (limits, defaults) = (&raw.limits, ViewOptions::default());
+fn of_views(limits: &raw::Limits, brakes: BrakeRules) -> ViewOptions {
     ViewOptions {
-        names_per_view: or(&limits.names_per_view, Positive(defaults.names_per_view)).0,
-        cached_bytes: or(&limits.cached_bytes, Size(defaults.cached_bytes)).0,
-        sought_names: or(&limits.sought_names, Positive(defaults.sought_names)).0,
-        history_bytes: or(&limits.removal_history_bytes, Size(defaults.history_bytes)).0,
-        history_age: or(&limits.removal_history_age, Pause(defaults.history_age)).0,
-        absent_names_per_stream: or(&limits.absent_names_per_stream, Count(defaults.absent_names_per_stream)).0,
-        linger: or(&limits.linger, Wait(defaults.linger)).0,
-        lingering: or(&limits.lingering, Count(defaults.lingering)).0,
-        reference_hold: or(&limits.reference_hold, Wait(defaults.reference_hold)).0,
+        names_per_view: limits.names_per_view.0,
+        cached_bytes: limits.cached_bytes.0,
+        sought_names: limits.sought_names.0,
+        history_bytes: limits.removal_history_bytes.0,
+        history_age: limits.removal_history_age.0,
+        absent_names_per_stream: limits.absent_names_per_stream.0,
+        linger: limits.linger.0,
+        lingering: limits.lingering.0,
+        reference_hold: limits.reference_hold.0,
         brakes,
-        ..defaults
+        ..ViewOptions::default()
     }
 }
 
-fn of_streams(raw: &raw::Root) -> UpstreamOptions {
-    let (limits, defaults) = (&raw.limits, UpstreamOptions::default());
+fn of_streams(limits: &raw::Limits) -> UpstreamOptions {
     UpstreamOptions {
-        resource_timer: or(&limits.resource_timer, Pause(defaults.resource_timer)).0,
-        second_silence: or(&limits.second_silence, Pause(defaults.second_silence)).0,
-        ..defaults
+        resource_timer: limits.resource_timer.0,
+        second_silence: limits.second_silence.0,
+        ..UpstreamOptions::default()
     }
 }
 

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value as Json};
 
-use super::applies::Applies;
 use super::diagnostic::Diagnostic;
+use super::form::Applies;
+use super::keys::applies;
 use super::load::{self, Config, ConfigError, Review};
 use super::schema::schema;
 use super::shown::{fill, json_of};
@@ -58,7 +59,7 @@ impl InUse {
             false => self.without(path, &text, new.tree, &pending)?,
         };
         let mut changed = changes(&self.tree, &config.tree);
-        let is_at_once = |key: &String| Applies::of(key) == Applies::AtOnce;
+        let is_at_once = |key: &String| applies(key) == Applies::AtOnce;
         if changed.iter().all(is_at_once) && config.upstream != self.upstream {
             changed.push("upstream".into()); // another file that it names
         }
@@ -71,7 +72,7 @@ impl InUse {
         let needs_restart = |path: &String| match path.as_str() {
             // Clients that came without any rule were never judged, and a file that lost its rules must not open everything.
             "permissions" => is_empty(&self.tree) != is_empty(tree),
-            path => Applies::of(path) == Applies::Restart,
+            path => applies(path) == Applies::Restart,
         };
         changes(&self.tree, tree).into_iter().filter(needs_restart).collect()
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::checker::Checker;
 use super::form::Located;
 use super::{files, raw};
-use crate::state::{StateOptions, WhenOlder};
+use crate::state::StateOptions;
 
 pub(super) fn check(raw: &Option<Located<raw::State>>, keep: Duration, checker: &mut Checker) -> Option<StateOptions> {
     let raw = raw.as_ref()?;
@@ -14,16 +14,11 @@ pub(super) fn check(raw: &Option<Located<raw::State>>, keep: Duration, checker: 
     if let Some(given) = raw.max_age.as_ref().filter(|given| given.0.is_zero()) {
         checker.fault(&given.place, "invalid duration 0s: expected more; without max_age there is no limit");
     }
-    let when_older = match raw.when_older.value {
-        raw::WhenOlder::Serve => WhenOlder::Serve,
-        raw::WhenOlder::NotReady => WhenOlder::NotReady,
-        raw::WhenOlder::Refuse => WhenOlder::Refuse,
-    };
     Some(StateOptions {
         path: path?,
         key,
         max_age: raw.max_age.as_ref().map(|age| age.0),
-        when_older,
+        when_older: raw.when_older.value,
         serve_without_secrets: raw.serve_without_secrets.value,
         keep,
     })

@@ -1,9 +1,11 @@
 mod admin;
 mod agreement;
 mod contradictions;
+mod example;
 mod faults;
 mod json_schema;
 mod listen_tls;
+mod pages;
 mod parts;
 mod permissions;
 mod recorded;

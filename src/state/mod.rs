@@ -40,9 +40,8 @@ pub(crate) struct StateOptions {
 }
 
 /// What happens with a view whose servers were not heard for longer than the maximum age.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhenOlder {
-    #[default]
     Serve,
     /// It is served, and does not count for readiness.
     NotReady,

@@ -69,13 +69,13 @@ fn thousandths(quality: &str) -> u16 {
     (quality.clamp(0.0, 1.0) * 1000.0).round() as u16
 }
 
-/// In the older format a family of counters has the name of its series, units are not stated, and the page has no end mark.
+/// In the older format a family of counters has the name of its series, and the page has no end mark.
 fn classic(text: &str) -> String {
     let mut classic = String::with_capacity(text.len());
     let counters: BTreeSet<&str> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
     for line in text.lines() {
-        if line == "# EOF" || line.starts_with("# UNIT ") {
+        if line == "# EOF" {
             continue;
         }
         let described = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE "));
@@ -122,8 +122,8 @@ mod tests {
     }
 
     #[test]
-    fn the_older_format_names_counters_as_their_series_and_has_no_units_and_no_end() {
-        let open_metrics = "# HELP a_b Bytes.\n# TYPE a_b gauge\n# UNIT a_b b\na_b 1\n# HELP c It counts.\n# TYPE c counter\nc_total{d=\"# EOF\"} 2\n# HELP h Times.\n# TYPE h histogram\nh_sum 0.5\nh_count 1\nh_bucket{le=\"+Inf\"} 1\n# EOF\n";
+    fn the_older_format_names_counters_as_their_series_and_has_no_end() {
+        let open_metrics = "# HELP a_b Bytes.\n# TYPE a_b gauge\na_b 1\n# HELP c It counts.\n# TYPE c counter\nc_total{d=\"# EOF\"} 2\n# HELP h Times.\n# TYPE h histogram\nh_sum 0.5\nh_count 1\nh_bucket{le=\"+Inf\"} 1\n# EOF\n";
         let text = "# HELP a_b Bytes.\n# TYPE a_b gauge\na_b 1\n# HELP c_total It counts.\n# TYPE c_total counter\nc_total{d=\"# EOF\"} 2\n# HELP h Times.\n# TYPE h histogram\nh_sum 0.5\nh_count 1\nh_bucket{le=\"+Inf\"} 1\n";
         assert_eq!(MetricsFormat::Text.of_open_metrics(open_metrics.into()), text);
         assert_eq!(MetricsFormat::OpenMetrics.of_open_metrics(open_metrics.into()), open_metrics);

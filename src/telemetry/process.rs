@@ -3,10 +3,8 @@
 
 use std::fs;
 
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
-use std::sync::atomic::AtomicU64;
+use super::page::Page;
+use super::table::*;
 
 /// Figures of this process from `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,25 +18,15 @@ struct ProcessStats {
     max_fds: i64,
 }
 
-pub(super) fn register(registry: &mut Registry) {
+pub(super) fn add(page: &mut Page) {
     let Some(stats) = read() else { return };
-    let cpu = Counter::<f64, AtomicU64>::default();
-    cpu.inc_by(stats.cpu_seconds);
-    registry.register("process_cpu_seconds", "Total user and system CPU time spent in seconds", cpu);
-    let start = Gauge::<f64, AtomicU64>::default();
-    start.set(stats.start_time);
-    registry.register("process_start_time_seconds", "Start time of the process since unix epoch in seconds", start);
-    for (name, help, value) in [
-        ("process_resident_memory_bytes", "Resident memory size in bytes", stats.resident_bytes),
-        ("process_virtual_memory_bytes", "Virtual memory size in bytes", stats.virtual_bytes),
-        ("process_threads", "Number of OS threads in the process", stats.threads),
-        ("process_open_fds", "Number of open file descriptors", stats.open_fds),
-        ("process_max_fds", "Maximum number of open file descriptors", stats.max_fds),
-    ] {
-        let gauge = Gauge::<i64>::default();
-        gauge.set(value);
-        registry.register(name, help, gauge);
-    }
+    page.add(PROCESS_CPU_SECONDS, [], stats.cpu_seconds);
+    page.add(PROCESS_START_TIME_SECONDS, [], stats.start_time);
+    page.add(PROCESS_RESIDENT_MEMORY_BYTES, [], stats.resident_bytes);
+    page.add(PROCESS_VIRTUAL_MEMORY_BYTES, [], stats.virtual_bytes);
+    page.add(PROCESS_THREADS, [], stats.threads);
+    page.add(PROCESS_OPEN_FDS, [], stats.open_fds);
+    page.add(PROCESS_MAX_FDS, [], stats.max_fds);
 }
 
 /// Returns the resident memory of this process, if the system tells.

@@ -12,6 +12,7 @@ use super::*;
 use crate::relay::Clock;
 use crate::relay::report::{LadderMetrics, OrderMetrics, RemovalMetrics, ServerMetrics, Totals, TypeSize};
 use crate::state::StateCounters;
+use crate::written::{check_tables, head, row};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
@@ -200,29 +201,32 @@ fn views_without_a_label_are_summed_as_other() {
 }
 
 #[test]
-fn the_page_has_every_metric_and_no_other() {
+fn every_metric_of_the_table_has_a_series() {
     let text = written(&[view()]);
     let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
-    let named = |(name, kind): (&str, &str)| if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
-    let there: BTreeSet<_> = kinds.map(named).collect();
-    let page = include_str!("../../docs/metrics.md");
-    let sent = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
-    let sent: BTreeSet<_> = sent.map(|(name, _)| name.to_owned()).collect();
-    assert_eq!(there, sent);
-    // The labels of each series have to be in the documented row of its metric.
-    for (name, labels) in text.lines().filter_map(|line| line.split_once('{')) {
-        let labels = labels.split_once('}').unwrap().0;
-        let names = labels.split("\",").filter_map(|label| label.split_once('=')).map(|(name, _)| name);
-        let names: Vec<_> = names.filter(|name| *name != "le").collect();
-        let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
-        let name = of_histogram.filter(|name| there.contains(*name)).unwrap_or(name);
-        if names.is_empty() {
-            continue; // the buckets of a histogram without labels
-        }
-        let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap();
-        let columns: Vec<_> = row.split(" | ").collect();
-        assert_eq!(columns[1], names.join(", "), "{row}");
-    }
+    let kinds = kinds.map(|(name, kind)| if kind == "counter" { format!("{name}_total") } else { name.to_owned() });
+    let names: Vec<_> = table::ROWS.iter().map(|row| row.name).collect();
+    assert_eq!(kinds.collect::<Vec<_>>(), names, "in the order of the table");
+    let unique: BTreeSet<_> = names.iter().collect();
+    assert_eq!(unique.len(), names.len());
+}
+
+#[test]
+fn the_table_of_metrics_is_written_from_that_of_the_program() {
+    let line = |of: &metric::Row| {
+        let (labels, words) = (of.labels.join(", "), of.doc.trim().split("\n\n").map(joined).collect::<Vec<_>>());
+        let kind = of.kind.trim_start_matches("Float");
+        row(&[&format!("`{}`", of.name), &labels, kind, &words.join(". "), of.since])
+    };
+    check_tables("docs/metrics.md", |what, _| {
+        let rows = table::ROWS.iter().map(line);
+        (what == "metrics")
+            .then(|| head(&["Metric", "Labels", "Kind", "Meaning", "Since"]).into_iter().chain(rows).collect())
+    });
+}
+
+fn joined(lines: &str) -> String {
+    lines.lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
 fn config_facts() -> ConfigFacts {

@@ -56,24 +56,11 @@ pub(crate) struct LifeTimes {
     pub(crate) timeout: Duration,
 }
 
-impl Default for LifeTimes {
-    fn default() -> Self {
-        Self { interval: Some(Duration::from_secs(10)), timeout: Duration::from_secs(5) }
-    }
-}
-
 /// HTTP/2 pings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Keepalive {
     pub(crate) interval: Option<Duration>,
     pub(crate) timeout: Duration,
-}
-
-/// The defaults of gRPC clients; no more frequent (TRN-17).
-impl Default for Keepalive {
-    fn default() -> Self {
-        Self { interval: Some(Duration::from_secs(300)), timeout: Duration::from_secs(20) }
-    }
 }
 
 impl AdsServer {
@@ -90,8 +77,8 @@ impl AdsServer {
             quirks: Default::default(),
             features: Default::default(),
             connect_timeout: Duration::from_secs(1),
-            life: LifeTimes::default(),
-            keepalive: Keepalive::default(),
+            life: LifeTimes { interval: None, timeout: Duration::from_secs(5) },
+            keepalive: Keepalive { interval: None, timeout: Duration::from_secs(20) },
             backoff: Default::default(),
             message_bytes: 1 << 20,
             max_streams_per_connection: 50,

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use weir_core::protocol::ladder::Rule;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
+use weir_core::protocol::upstream::{InitialSet, OnResourceTimeout};
 
-use crate::config::{Config, MAX_STREAMS_PER_CONNECTION};
+use crate::config::{Config, plain_server};
 use crate::upstream::{AdsServer, FilesServer, Plan, RestServer, SourcePlan, TenantCredentials};
 
 /// Returns the ladder of the top level and of each authority.
@@ -107,10 +107,11 @@ fn features(server: &AdsServer) -> Option<String> {
         InitialSet::OneResponse => names.push("initial_set one_response".into()),
         InitialSet::Pieces => names.push("initial_set pieces".into()),
     }
-    if quirks.max_request_bytes != ServerQuirks::default().max_request_bytes {
+    let usual = plain_server(server.uri.clone());
+    if quirks.max_request_bytes != usual.quirks.max_request_bytes {
         names.push(format!("max_request_bytes {}", quirks.max_request_bytes));
     }
-    if server.max_streams_per_connection != MAX_STREAMS_PER_CONNECTION {
+    if server.max_streams_per_connection != usual.max_streams_per_connection {
         names.push(format!("max_streams_per_connection {}", server.max_streams_per_connection));
     }
     (!names.is_empty()).then(|| format!("features: {}", names.join(", ")))

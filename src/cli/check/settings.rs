@@ -1,13 +1,10 @@
 //! Addresses, the sharing key, access rules and limits, as the relay understands them.
 
 use std::fmt::Write;
-use std::time::Duration;
 
-use serde_json::Value;
-use weir_core::protocol::options::ProtocolOptions;
 use weir_core::xds::{AccessRule, NodeField, PermissionRule};
 
-use crate::config::{AdminTls, Config, ListenOptions, schema, size_text};
+use crate::config::{AdminTls, Config, ListenOptions, ShownKey};
 use crate::tls::ClientAuth;
 
 pub(super) fn report(config: &Config) -> String {
@@ -20,28 +17,32 @@ pub(super) fn report(config: &Config) -> String {
     if !config.views.permissions.rules().is_empty() {
         section(&mut out, "permissions", config.views.permissions.rules().iter().map(permission).collect());
     }
-    section(&mut out, "limits", limits(config));
+    section(&mut out, "limits", keys(&config.in_force.limits, &[]));
     section(&mut out, "brakes", brakes(config));
     out
 }
 
 type Row = (String, String);
 
-/// Writes rows in two columns. Rows of keys also show the default, if the value is another.
+/// Writes rows in two columns.
 fn section(out: &mut String, title: &str, rows: Vec<Row>) {
-    let defaults = schema();
-    let default_of = |key: &str| match &defaults["properties"][title]["properties"][key]["default"] {
-        Value::Null => None,
-        Value::String(text) => Some(text.clone()),
-        value => Some(value.to_string()),
-    };
     let width = rows.iter().map(|(key, _)| key.chars().count()).max().unwrap_or(0);
     let _ = writeln!(out, "{title}"); // writing to a String does not fail
     for (key, value) in rows {
-        let default = default_of(&key).filter(|default| *default != value);
-        let default = default.map(|default| format!(" (default {default})")).unwrap_or_default();
-        let _ = writeln!(out, "  {key:width$}  {value}{default}");
+        let _ = writeln!(out, "  {key:width$}  {value}");
     }
+}
+
+/// Returns the rows of a section's keys. `lists` has the values of those that the relay understands otherwise than they are written.
+fn keys(keys: &[ShownKey], lists: &[(&str, String)]) -> Vec<Row> {
+    let row = |ShownKey { key, value, default }: &ShownKey| {
+        let list = lists.iter().find(|(list, _)| list == key).map(|(_, value)| value.clone());
+        let value = list.or_else(|| value.clone()).unwrap_or_default();
+        let default = default.as_ref().filter(|default| **default != value);
+        let default = default.map(|default| format!(" (default {default})")).unwrap_or_default();
+        ((*key).to_owned(), value + &default)
+    };
+    keys.iter().map(row).collect()
 }
 
 fn addresses(config: &Config) -> Vec<Row> {
@@ -81,16 +82,8 @@ fn certificates(auth: &ClientAuth) -> String {
 }
 
 fn views(config: &Config) -> Vec<Row> {
-    let views = &config.views;
-    let key: Vec<_> = views.rule.fields().iter().map(ToString::to_string).collect();
-    let key = ("key".to_owned(), key.join(", "));
-    let others = [
-        ("max", views.max_views.to_string()),
-        ("max_in_metrics", views.max_in_metrics.to_string()),
-        ("idle_timeout", time(config.views_idle)),
-        ("accept_missing_node", views.accept_missing_node.to_string()),
-    ];
-    [key].into_iter().chain(others.map(|(key, value)| (key.to_owned(), value))).collect()
+    let key: Vec<_> = config.views.rule.fields().iter().map(ToString::to_string).collect();
+    keys(&config.in_force.views, &[("key", key.join(", "))])
 }
 
 /// Returns what a rule protects, and who has it.
@@ -131,103 +124,27 @@ fn permission(rule: &PermissionRule) -> Row {
     (rule.name.to_string(), parts.join("; "))
 }
 
-fn limits(config: &Config) -> Vec<Row> {
-    let ProtocolOptions { session, view, upstream } = &config.views.protocol;
-    let clients = &config.downstream;
-    let (requests, connections) = (&clients.request_limits, &clients.connections);
-    let rows = [
-        ("message_bytes", size_text(clients.message_bytes)),
-        ("incomplete_request_bytes", size_text(clients.incomplete_request_bytes)),
-        ("outdated_reply_bytes", size_text(clients.outdated_reply_bytes)),
-        ("stated_versions_bytes", size_text(config.views.stated_versions_bytes)),
-        ("request_bytes_per_second", size_text(clients.request_bytes_per_second)),
-        ("request_entries", requests.entries.to_string()),
-        ("name_bytes", size_text(requests.name_bytes)),
-        ("node_bytes", size_text(requests.node_bytes)),
-        ("types_per_stream", session.types.to_string()),
-        ("names_per_type", session.names.to_string()),
-        ("names_per_stream", session.names_per_stream.to_string()),
-        ("names_per_view", view.names_per_view.to_string()),
-        ("cached_bytes", size_text(view.cached_bytes)),
-        ("sought_names", view.sought_names.to_string()),
-        ("removal_history_bytes", size_text(view.history_bytes)),
-        ("removal_history_age", time(view.history_age)),
-        ("absent_names_per_stream", view.absent_names_per_stream.to_string()),
-        ("linger", time(view.linger)),
-        ("lingering", view.lingering.to_string()),
-        ("reply_bytes", size_text(session.reply_bytes)),
-        ("resource_timer", time(upstream.resource_timer)),
-        ("second_silence", time(upstream.second_silence)),
-        ("reference_hold", time(view.reference_hold)),
-        ("clusters_timeout", time(session.clusters_timeout)),
-        ("fetch_timeout", time(session.fetch_timeout)),
-        ("file_bytes", size_text(config.file_bytes)),
-        ("connections", connections.connections.map_or("as open files allow".into(), |limit| limit.to_string())),
-        ("connections_per_address", connections.per_address.to_string()),
-        ("connections_per_identity", connections.per_identity.to_string()),
-        ("new_connections_per_second", connections.new_per_second.to_string()),
-        ("first_request_timeout", time(connections.first_request)),
-        ("handshakes", clients.handshakes.at_a_time.to_string()),
-        ("handshake_timeout", time(clients.handshakes.timeout)),
-        ("handshakes_per_address", clients.handshakes.per_address.to_string()),
-        ("streams_per_connection", connections.streams_per_connection.to_string()),
-        ("streams_per_identity", connections.streams_per_identity.to_string()),
-        ("new_streams_per_second", connections.new_streams_per_second.to_string()),
-        ("views_per_connection", config.views.max_views_per_connection.to_string()),
-        ("views_per_identity", config.views.max_views_per_identity.to_string()),
-        ("streams", connections.streams.to_string()),
-        ("requests_per_second", connections.requests_per_second.to_string()),
-        ("new_names_per_second", clients.new_names_per_second.to_string()),
-        ("header_bytes", size_text(connections.header_bytes)),
-    ];
-    rows.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
-}
-
 fn brakes(config: &Config) -> Vec<Row> {
-    let rules = &config.views.protocol.view.brakes;
-    let row = |(key, value): (&str, String)| (key.to_owned(), value);
-    if rules.types.is_empty() {
-        return [("enabled", "false".to_owned())].map(row).into();
+    let types: Vec<_> = config.views.protocol.view.brakes.types.iter().map(|name| &**name).collect();
+    if types.is_empty() {
+        return vec![("enabled".to_owned(), "false".to_owned())];
     }
-    let types: Vec<_> = rules.types.iter().map(|name| &**name).collect();
-    let rows = [
-        ("enabled", "true".into()),
-        ("types", types.join(", ")),
-        ("share", rules.share.to_string()),
-        ("count", rules.count.to_string()),
-        ("window", time(rules.window)),
-        ("grace", time(rules.grace)),
-        ("empty_grace", time(rules.empty_grace)),
-        ("agree_after", time(rules.agree_after)),
-    ];
-    rows.map(row).into()
-}
-
-fn time(time: Duration) -> String {
-    humantime::format_duration(time).to_string()
+    keys(&config.in_force.brakes, &[("types", types.join(", "))])
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
     use std::path::Path;
 
+    use serde_json::Value;
+
     use super::*;
+    use crate::config::schema;
 
     fn parsed(rest: &str) -> Config {
         let text = format!("listen: [{{address: ':1'}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\n{rest}");
         Config::parse(Path::new("relay.yaml"), &text).unwrap()
-    }
-
-    #[test]
-    fn every_key_of_the_limits_and_of_the_views_has_a_row() {
-        let config = parsed("");
-        for (section, rows) in [("limits", limits(&config)), ("views", views(&config)), ("brakes", brakes(&config))] {
-            let schema = schema();
-            let keys = schema["properties"][section]["properties"].as_object().unwrap();
-            let shown: BTreeSet<_> = rows.into_iter().map(|(key, _)| key).collect();
-            assert_eq!(shown, keys.keys().cloned().collect(), "{section}");
-        }
     }
 
     #[test]
@@ -318,9 +235,11 @@ limits
     fn each_key_is_shown_with_its_value_in_its_own_row_and_changes_no_other() {
         let rows = |text: &str| {
             let config = parsed(text);
-            let sections = [("limits", limits(&config)), ("views", views(&config)), ("brakes", brakes(&config))];
+            let limits = keys(&config.in_force.limits, &[]);
+            let sections = [("limits", limits), ("views", views(&config)), ("brakes", brakes(&config))];
             let named = |(section, rows): (&str, Vec<Row>)| {
-                rows.into_iter().map(|(key, value)| (format!("{section}.{key}"), value)).collect::<Vec<_>>()
+                let value_of = |value: String| value.split(" (default").next().unwrap_or_default().to_owned();
+                rows.into_iter().map(|(key, value)| (format!("{section}.{key}"), value_of(value))).collect::<Vec<_>>()
             };
             sections.into_iter().flat_map(named).collect::<BTreeMap<_, _>>()
         };

@@ -113,7 +113,7 @@ fn ads_server(server: &Object, message_bytes: usize, reader: &mut JsonReader) ->
     if tls.is_none() && !tokens.is_empty() {
         tracing::warn!(server = %uri, "call_creds need TLS; sending no token to this server"); // BOOT-7
     }
-    Some(AdsServer { tls, tokens, quirks, features, ..plain_server(uri, message_bytes) })
+    Some(AdsServer { tls, tokens, quirks, features, message_bytes, ..plain_server(uri) })
 }
 
 /// Returns the first channel type that is supported (BOOT-4).

@@ -13,6 +13,7 @@ pub(in crate::config) struct FileMode(pub(crate) u32);
 
 scalar_form!(
     FileMode,
+    "octal, in quotes",
     |scalar| {
         // Without quotes YAML would take it for a decimal number.
         let expected = "three octal digits in quotes, such as \"0660\"";
@@ -27,6 +28,7 @@ scalar_form!(
 
 scalar_form!(
     Account,
+    "name or number",
     |scalar| {
         let expected = "a name, or a number from 0 to 4294967294";
         let number = match scalar {

@@ -6,6 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::located::Located;
 use super::reader::{Form, Reader};
+use super::row::Inner;
 use crate::config::yaml::{Node, Value};
 
 /// A list with at least one item.
@@ -44,6 +45,14 @@ impl<T: Form> Form for Vec<Located<T>> {
     fn schema() -> Json {
         json!({ "type": ["array", "null"], "items": T::schema() })
     }
+
+    fn name() -> String {
+        list_of(&T::name())
+    }
+
+    fn inner() -> Inner {
+        items_of::<T>()
+    }
 }
 
 impl<T: Form> Form for NonEmpty<T> {
@@ -65,6 +74,14 @@ impl<T: Form> Form for NonEmpty<T> {
     fn schema() -> Json {
         json!({ "type": "array", "items": T::schema(), "minItems": 1 })
     }
+
+    fn name() -> String {
+        list_of(&T::name())
+    }
+
+    fn inner() -> Inner {
+        items_of::<T>()
+    }
 }
 
 impl<T: Form> Form for OneOrMore<T> {
@@ -77,6 +94,10 @@ impl<T: Form> Form for OneOrMore<T> {
 
     fn schema() -> Json {
         json!({ "anyOf": [T::schema(), NonEmpty::<T>::schema()] })
+    }
+
+    fn name() -> String {
+        format!("{}, or a list", T::name())
     }
 }
 
@@ -101,6 +122,22 @@ impl<T: Form> Form for Names<T> {
     fn schema() -> Json {
         json!({ "type": ["object", "null"], "additionalProperties": T::schema() })
     }
+
+    fn name() -> String {
+        "map".into()
+    }
+
+    fn inner() -> Inner {
+        Inner { items: ".<name>", ..T::inner() }
+    }
+}
+
+fn list_of(name: &str) -> String {
+    if name == "map" { "list".into() } else { format!("list of {name}") }
+}
+
+fn items_of<T: Form>() -> Inner {
+    Inner { items: "[]", ..T::inner() }
 }
 
 /// Items of the wrong form are reported and left out.

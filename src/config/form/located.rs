@@ -1,14 +1,15 @@
-//! Values with their places, and defaults of missing keys.
+//! Values with their places, and keys without a default.
 
 use std::ops::Deref;
 
 use serde_json::Value as Json;
 
 use super::reader::{Form, Reader};
+use super::row::{Inner, Presence};
 use crate::config::diagnostic::Place;
 use crate::config::yaml::Node;
 
-/// A value and its place. As the value of a key it has a default.
+/// A value and its place.
 #[derive(Debug, Clone, Default)]
 pub(in crate::config) struct Located<T> {
     pub(crate) place: Place,
@@ -19,13 +20,22 @@ pub(in crate::config) struct Located<T> {
 #[derive(Debug, Clone)]
 pub(in crate::config) struct Needed<T>(pub(crate) Option<Located<T>>);
 
-/// The type of a key's value.
+/// What a key may be declared as.
 pub(in crate::config) trait Field: Sized {
-    const IS_NEEDED: bool;
+    type Value: Form;
 
-    fn read_key(node: Option<&Node>, section: &Place, key: &str, reader: &mut Reader) -> Self;
+    const PRESENCE: Presence;
 
-    fn value_schema() -> Json;
+    /// Returns what the section says of the key, or else this, the default.
+    fn read_key(self, node: Option<&Node>, section: &Place, key: &str, reader: &mut Reader) -> Self;
+
+    /// Returns where the file has it, in its form.
+    fn given(&self) -> Option<&Place>;
+
+    /// Returns the value in force, if there is one and it can be written in one word.
+    fn json(&self) -> Option<Json> {
+        None
+    }
 }
 
 impl<T> Deref for Located<T> {
@@ -50,46 +60,66 @@ impl<T: Form> Form for Located<T> {
     fn schema() -> Json {
         T::schema()
     }
+
+    fn name() -> String {
+        T::name()
+    }
+
+    fn inner() -> Inner {
+        T::inner()
+    }
 }
 
+/// A key without a default.
 impl<T: Form> Field for Option<Located<T>> {
-    const IS_NEEDED: bool = false;
+    type Value = T;
 
-    fn read_key(node: Option<&Node>, _: &Place, _: &str, reader: &mut Reader) -> Self {
+    const PRESENCE: Presence = Presence::Optional;
+
+    fn read_key(self, node: Option<&Node>, _: &Place, _: &str, reader: &mut Reader) -> Self {
         Located::read(node?, reader)
     }
 
-    fn value_schema() -> Json {
-        T::schema()
+    fn given(&self) -> Option<&Place> {
+        self.as_ref().map(|given| &given.place)
+    }
+
+    fn json(&self) -> Option<Json> {
+        self.as_ref().and_then(|given| given.value.json())
     }
 }
 
+/// A section, list or map that is there without being written: one that is left out, or of the wrong form, has nothing in it.
 impl<T: Form + Default> Field for Located<T> {
-    const IS_NEEDED: bool = false;
+    type Value = T;
 
-    fn read_key(node: Option<&Node>, section: &Place, key: &str, reader: &mut Reader) -> Self {
-        let read = node.and_then(|node| <Self as Form>::read(node, reader));
-        let place =
-            || node.map_or_else(|| Place { path: section.key(key), ..section.clone() }, |node| node.place.clone());
-        read.unwrap_or_else(|| Self { place: place(), value: T::default() })
+    const PRESENCE: Presence = Presence::Always;
+
+    fn read_key(self, node: Option<&Node>, section: &Place, key: &str, reader: &mut Reader) -> Self {
+        let place = node.map_or_else(|| section.below(key), |node| node.place.clone());
+        let read = node.and_then(|node| T::read(node, reader));
+        let value = read.or_else(|| T::read(&Node::null_at(place.clone()), reader)).unwrap_or_default();
+        Self { place, value }
     }
 
-    fn value_schema() -> Json {
-        T::schema()
+    fn given(&self) -> Option<&Place> {
+        Some(&self.place)
     }
 }
 
 impl<T: Form> Field for Needed<T> {
-    const IS_NEEDED: bool = true;
+    type Value = T;
 
-    fn read_key(node: Option<&Node>, section: &Place, key: &str, reader: &mut Reader) -> Self {
+    const PRESENCE: Presence = Presence::Needed;
+
+    fn read_key(self, node: Option<&Node>, section: &Place, key: &str, reader: &mut Reader) -> Self {
         if node.is_none() {
             reader.missing_key(section, key);
         }
         Self(node.and_then(|node| Located::read(node, reader)))
     }
 
-    fn value_schema() -> Json {
-        T::schema()
+    fn given(&self) -> Option<&Place> {
+        self.0.as_ref().map(|given| &given.place)
     }
 }

@@ -10,22 +10,30 @@ mod located;
 mod network;
 mod number;
 pub(super) mod reader;
+pub(super) mod row;
 pub(super) mod scalar;
 pub(super) mod section;
+mod setting;
 mod text;
 
 pub(super) use account::FileMode;
 pub(super) use collection::{Names, NonEmpty, OneOrMore};
-pub(super) use located::{Located, Needed};
+pub(super) use located::{Field, Located, Needed};
 pub(super) use network::{AdminAddress, HostName, ListenPlace, ProbesAddress, ServerUri};
 pub(crate) use number::size_text;
 pub(super) use number::{
-    Count, Factor, FieldNumber, Interval, Jitter, Pause, Percent, Positive, Size, UserNumber, Wait,
+    Count, Counted, Factor, FieldNumber, Interval, Jitter, Pause, Percent, Positive, Size, UserNumber, Wait, kib, mib,
+    millis, minutes, seconds,
 };
 pub(super) use reader::{Form, Reader};
+pub(crate) use row::Applies;
+#[cfg(test)]
+pub(super) use row::Presence;
+pub(super) use row::Row;
 pub(crate) use scalar::ValueError;
-pub(super) use scalar::words;
-pub(super) use section::section;
+pub(super) use scalar::{words, words_for};
+pub(super) use section::{Section, section};
+pub(super) use setting::Setting;
 pub(super) use text::{FilePath, Name, TrustDomainName};
 
 pub(crate) use network::server_uri;

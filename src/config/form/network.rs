@@ -36,6 +36,7 @@ pub(in crate::config) struct HostName(pub(crate) ServerName<'static>);
 
 scalar_form!(
     ListenPlace,
+    "address, or `unix:` and a path",
     |scalar| match scalar {
         Scalar::Text(text) if text.starts_with(UNIX) => socket(scalar, &text[UNIX.len()..]).map(ListenPlace::Unix),
         scalar => listen(scalar).map(ListenPlace::Tcp),
@@ -43,14 +44,15 @@ scalar_form!(
     or_text(json!({ "type": "integer", "minimum": 0, "maximum": u16::MAX }), "unix:[^@].*|(.+:|:?)[0-9]+")
 );
 
-scalar_form!(AdminAddress, |scalar| admin(scalar).map(AdminAddress), address_schema());
+scalar_form!(AdminAddress, "address", |scalar| admin(scalar).map(AdminAddress), address_schema());
 
-scalar_form!(ProbesAddress, |scalar| probes(scalar).map(ProbesAddress), address_schema());
+scalar_form!(ProbesAddress, "address", |scalar| probes(scalar).map(ProbesAddress), address_schema());
 
-scalar_form!(ServerUri, |scalar| uri(scalar).map(ServerUri), text_like("[hH][tT][tT][pP][sS]?://[^/?]+/?"));
+scalar_form!(ServerUri, "URI", |scalar| uri(scalar).map(ServerUri), text_like("[hH][tT][tT][pP][sS]?://[^/?]+/?"));
 
 scalar_form!(
     HostName,
+    "name",
     |scalar| {
         let name = ServerName::try_from(text("host name", scalar)?.to_owned());
         name.map(HostName).map_err(|_| ValueError::new("host name", scalar, "a DNS name or an IP address"))
@@ -60,6 +62,7 @@ scalar_form!(
 
 scalar_form!(
     Network,
+    "network",
     |scalar| {
         let network = Network::parse(text("network", scalar)?);
         network.ok_or_else(|| ValueError::new("network", scalar, "an IP address or a network such as 10.1.0.0/16"))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::scalar::{ValueError, or_text, scalar_form, text_like};
 use crate::config::yaml::Scalar;
@@ -53,25 +53,30 @@ pub(in crate::config) struct Jitter(pub(crate) f64);
 
 scalar_form!(
     Count,
+    "integer",
     |scalar| {
         let number = whole(scalar).ok_or_else(|| ValueError::new("number", scalar, "a whole number of 0 or more"))?;
         countable(number, scalar).map(Count)
     },
-    or_text(json!({ "type": "integer", "minimum": 0, "maximum": MAX_COUNT }), "[0-9]+")
+    or_text(json!({ "type": "integer", "minimum": 0, "maximum": MAX_COUNT }), "[0-9]+"),
+    |count| count.0.into()
 );
 
 scalar_form!(
     Positive,
+    "integer",
     |scalar| {
         let number = whole(scalar).filter(|number| *number > 0);
         let number = number.ok_or_else(|| ValueError::new("number", scalar, "a whole number of 1 or more"))?;
         countable(number, scalar).map(Positive)
     },
-    or_text(json!({ "type": "integer", "minimum": 1, "maximum": MAX_COUNT }), "0*[1-9][0-9]*")
+    or_text(json!({ "type": "integer", "minimum": 1, "maximum": MAX_COUNT }), "0*[1-9][0-9]*"),
+    |number| number.0.into()
 );
 
 scalar_form!(
     FieldNumber,
+    "integer",
     |scalar| {
         let number = whole(scalar).and_then(|number| u32::try_from(number).ok()).filter(|number| *number <= MAX_FIELD);
         let expected = || format!("0 for none, or a number up to {MAX_FIELD}");
@@ -82,6 +87,7 @@ scalar_form!(
 
 scalar_form!(
     UserNumber,
+    "integer",
     |scalar| {
         let number = whole(scalar).and_then(|number| u32::try_from(number).ok());
         number.map(UserNumber).ok_or_else(|| ValueError::new("number of a user or group", scalar, "one such as 1000"))
@@ -91,64 +97,97 @@ scalar_form!(
 
 scalar_form!(
     Size,
+    "bytes",
     |scalar| {
         let bytes = whole(scalar).or_else(|| with_unit(scalar)).filter(|bytes| *bytes > 0);
         bytes
             .map(Size)
             .ok_or_else(|| ValueError::new("size", scalar, "a number of bytes above 0, such as 67108864 or 64MiB"))
     },
-    or_text(json!({ "type": "integer", "minimum": 1 }), &format!("[0-9]+ ?({})?", unit_names()))
+    or_text(json!({ "type": "integer", "minimum": 1 }), &format!("[0-9]+ ?({})?", unit_names())),
+    |size| size_text(size.0).into()
 );
 
-scalar_form!(Wait, |scalar| duration(scalar).map(Wait), duration_schema());
+scalar_form!(Wait, "duration", |scalar| duration(scalar).map(Wait), duration_schema(), |wait| time_text(wait.0));
 
 scalar_form!(
     Pause,
+    "duration",
     |scalar| match duration(scalar)? {
         time if time < SHORTEST => Err(ValueError::new("duration", scalar, "10ms or more")),
         time => Ok(Pause(time)),
     },
-    text_like(DURATION)
+    text_like(DURATION),
+    |pause| time_text(pause.0)
 );
 
 scalar_form!(
     Interval,
+    "duration",
     |scalar| match duration(scalar)? {
         Duration::ZERO => Ok(Interval(None)),
         time if time < SHORTEST => Err(ValueError::new("duration", scalar, "10ms or more, or 0s for never")),
         time => Ok(Interval(Some(time))),
     },
-    duration_schema()
+    duration_schema(),
+    |interval| time_text(interval.0.unwrap_or_default())
 );
 
 scalar_form!(
     Percent,
+    "integer, 1 to 100",
     |scalar| {
         let percent = whole(scalar).filter(|percent| (1..=100).contains(percent));
         percent
             .map(|percent| Percent(percent as u8))
             .ok_or_else(|| ValueError::new("percentage", scalar, "a whole number from 1 to 100"))
     },
-    or_text(json!({ "type": "integer", "minimum": 1, "maximum": 100 }), "[0-9]+")
+    or_text(json!({ "type": "integer", "minimum": 1, "maximum": 100 }), "[0-9]+"),
+    |percent| percent.0.into()
 );
 
 scalar_form!(
     Factor,
+    "number, 1 to 100",
     |scalar| {
         let factor = number(scalar).filter(|factor| (1.0..=100.0).contains(factor));
         factor.map(Factor).ok_or_else(|| ValueError::new("factor", scalar, "a number from 1 to 100"))
     },
-    or_text(json!({ "type": "number", "minimum": 1, "maximum": 100 }), r"[0-9]+(\.[0-9]+)?")
+    or_text(json!({ "type": "number", "minimum": 1, "maximum": 100 }), r"[0-9]+(\.[0-9]+)?"),
+    |factor| factor.0.into()
 );
 
 scalar_form!(
     Jitter,
+    "number, 0 to 1",
     |scalar| {
         let jitter = number(scalar).filter(|jitter| (0.0..=1.0).contains(jitter));
         jitter.map(Jitter).ok_or_else(|| ValueError::new("jitter", scalar, "a number from 0 to 1"))
     },
-    or_text(json!({ "type": "number", "minimum": 0, "maximum": 1 }), r"[01](\.[0-9]+)?")
+    or_text(json!({ "type": "number", "minimum": 0, "maximum": 1 }), r"[01](\.[0-9]+)?"),
+    |jitter| jitter.0.into()
 );
+
+/// A number of bytes or of things.
+pub(in crate::config) trait Counted {
+    const IS_SIZE: bool;
+
+    fn amount(&self) -> usize;
+}
+
+/// Implements it for a form.
+macro_rules! counted {
+    ($($form:ident: $is_size:literal),+) => {
+        $(impl Counted for $form {
+            const IS_SIZE: bool = $is_size;
+
+            fn amount(&self) -> usize {
+                self.0
+            }
+        })+
+    };
+}
+counted!(Count: false, Positive: false, Size: true);
 
 fn whole(scalar: &Scalar) -> Option<usize> {
     match scalar {
@@ -188,6 +227,53 @@ pub(crate) fn size_text(bytes: usize) -> String {
     let fits = |(_, unit): &&(&str, u64)| bytes > 0 && (bytes as u64).is_multiple_of(*unit);
     let found = units.clone().find(fits);
     found.map_or_else(|| bytes.to_string(), |(name, unit)| format!("{}{name}", bytes as u64 / unit))
+}
+
+fn time_text(time: Duration) -> Json {
+    humantime::format_duration(time).to_string().into()
+}
+
+/// Returns so many KiB.
+pub(in crate::config) const fn kib(count: usize) -> usize {
+    count << 10
+}
+
+/// Returns so many MiB.
+pub(in crate::config) const fn mib(count: usize) -> usize {
+    count << 20
+}
+
+/// Returns so many milliseconds.
+pub(in crate::config) const fn millis(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+/// Returns so many seconds.
+pub(in crate::config) const fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+/// Returns so many minutes.
+pub(in crate::config) const fn minutes(count: u64) -> Duration {
+    Duration::from_secs(60 * count)
+}
+
+/// Implements the conversion that a default needs.
+macro_rules! made_of {
+    ($($form:ident: $value:ty),+) => {
+        $(impl From<$value> for $form {
+            fn from(value: $value) -> Self {
+                Self(value)
+            }
+        })+
+    };
+}
+made_of!(Count: usize, Positive: usize, Size: usize, Wait: Duration, Pause: Duration, Percent: u8, Factor: f64, Jitter: f64);
+
+impl From<Duration> for Interval {
+    fn from(time: Duration) -> Self {
+        Self((!time.is_zero()).then_some(time))
+    }
 }
 
 fn unit_names() -> String {

@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 use weir_core::xds::nearest;
 
 use super::homes;
+use super::row::Inner;
 use crate::config::diagnostic::{Diagnostics, Place};
 use crate::config::yaml::{Entry, Node};
 
@@ -16,6 +17,19 @@ pub(in crate::config) trait Form: Sized {
 
     /// Returns the JSON schema of all values that can be read.
     fn schema() -> Json;
+
+    /// Returns the word for it in pages.
+    fn name() -> String;
+
+    /// Returns the keys of a section, or of the sections in a list or map.
+    fn inner() -> Inner {
+        Inner::NONE
+    }
+
+    /// Returns the value as a file may have it, if it is a single one.
+    fn json(&self) -> Option<Json> {
+        None
+    }
 }
 
 pub(in crate::config) struct Reader<'a> {

@@ -20,9 +20,10 @@ impl ValueError {
     }
 }
 
-/// Implements a form for a type, by the function that parses a scalar and its JSON schema.
+/// Implements a form for a type, by its name in pages, the function that parses a scalar, its JSON schema, and, if a default or a report may
+/// have to be written, how that is done.
 macro_rules! scalar_form {
-    ($form:ty, $parse:expr, $schema:expr) => {
+    ($form:ty, $name:expr, $parse:expr, $schema:expr $(, $json:expr)?) => {
         impl $crate::config::form::reader::Form for $form {
             fn read(
                 node: &$crate::config::yaml::Node,
@@ -34,38 +35,63 @@ macro_rules! scalar_form {
             fn schema() -> serde_json::Value {
                 $schema
             }
+
+            fn name() -> String {
+                $name.into()
+            }
+
+            $(fn json(&self) -> Option<serde_json::Value> {
+                let written: fn(&Self) -> serde_json::Value = $json;
+                Some(written(self))
+            })?
         }
     };
 }
 pub(super) use scalar_form;
 
-/// Declares an enumeration whose values are words. The first is the default.
+/// Declares an enumeration whose values are words.
 macro_rules! words {
-    ($(#[$meta:meta])* $name:ident { $first:ident = $first_word:literal $(, $variant:ident = $word:literal)* $(,)? }) => {
+    ($(#[$meta:meta])* $name:ident { $($variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$meta])*
-        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(in crate::config) enum $name {
-            #[default]
-            $first,
-            $($variant),*
+            $($variant),+
         }
 
+        $crate::config::form::scalar::words_for!($name { $($variant = $word),+ });
+    };
+}
+pub(in crate::config) use words;
+
+/// Gives an enumeration its words.
+macro_rules! words_for {
+    ($name:ty { $($variant:ident = $word:literal),+ $(,)? }) => {
         impl $crate::config::form::reader::Form for $name {
             fn read(
                 node: &$crate::config::yaml::Node,
                 reader: &mut $crate::config::form::reader::Reader,
             ) -> Option<Self> {
-                let index = $crate::config::form::scalar::word_index(node, &[$first_word $(, $word)*], reader)?;
-                [Self::$first $(, Self::$variant)*].get(index).copied()
+                let index = $crate::config::form::scalar::word_index(node, &[$($word),+], reader)?;
+                [$(Self::$variant),+].get(index).copied()
             }
 
             fn schema() -> serde_json::Value {
-                serde_json::json!({ "enum": [$first_word $(, $word)*] })
+                serde_json::json!({ "enum": [$($word),+] })
+            }
+
+            fn name() -> String {
+                [$($word),+].map(|word| format!("`{word}`")).join(", ")
+            }
+
+            fn json(&self) -> Option<serde_json::Value> {
+                match self {
+                    $(Self::$variant => Some($word.into())),+
+                }
             }
         }
     };
 }
-pub(in crate::config) use words;
+pub(in crate::config) use words_for;
 
 pub(super) fn read<T>(node: &Node, reader: &mut Reader, parse: impl Fn(&Scalar) -> Result<T, ValueError>) -> Option<T> {
     match &node.value {
@@ -109,7 +135,7 @@ pub(super) fn text_like(pattern: &str) -> Json {
 
 const VARIABLE: &str = r"\$\{";
 
-scalar_form!(bool, flag, or_text(json!({ "type": "boolean" }), "true|false"));
+scalar_form!(bool, "bool", flag, or_text(json!({ "type": "boolean" }), "true|false"), |flag| (*flag).into());
 
 fn flag(scalar: &Scalar) -> Result<bool, ValueError> {
     match scalar {

@@ -3,20 +3,44 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::located::Field;
-use super::reader::Reader;
+use super::reader::{Form, Reader};
+use super::row::{Pages, Presence, Row};
 use crate::config::diagnostic::Place;
 use crate::config::yaml::{Entry, Node, Value};
 
-/// Declares a mapping as a structure: its keys, each with a form, a description, and the default if that is one value. The structure reads
-/// itself and reports every fault. The descriptions also appear in the JSON schema.
+/// Declares a mapping as a structure: its keys, each with what it is for, a form, the default if it has one, and notes ([`Row`]). The
+/// structure reads itself and reports every fault; the JSON schema, `weir check`, the pages of `docs` and the comments of config/relay.yaml
+/// are made of the same rows.
 macro_rules! section {
     ($(#[doc = $about:literal])+ $name:ident {
-        $($(#[doc = $doc:literal])+ $key:ident: $field:ty $(= $default:literal)?;)+
+        $($(#[doc = $doc:literal])+ $key:ident: $field:ty $(= $default:expr)? $(, $note:ident($value:expr))*;)+
     }) => {
         $(#[doc = $about])+
-        #[derive(Debug, Default)]
+        #[derive(Debug)]
         pub(in crate::config) struct $name {
             $($(#[doc = $doc])+ pub $key: $field),+
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($key: $crate::config::form::section::by_default!($($default)?)),+ }
+            }
+        }
+
+        impl $crate::config::form::section::Section for $name {
+            fn rows() -> Vec<$crate::config::form::Row> {
+                let defaults = Self::default();
+                vec![$($crate::config::form::section::row_of(stringify!($key), concat!($($doc, "\n"),+), &defaults.$key)
+                    $(.$note($value))*),+]
+            }
+
+            fn given(&self) -> Vec<Option<&$crate::config::diagnostic::Place>> {
+                vec![$($crate::config::form::Field::given(&self.$key)),+]
+            }
+
+            fn values(&self) -> Vec<Option<serde_json::Value>> {
+                vec![$($crate::config::form::Field::json(&self.$key)),+]
+            }
         }
 
         impl $crate::config::form::reader::Form for $name {
@@ -25,21 +49,50 @@ macro_rules! section {
                 reader: &mut $crate::config::form::reader::Reader,
             ) -> Option<Self> {
                 let keys = $crate::config::form::section::Keys::of(node, &[$(stringify!($key)),+], reader)?;
-                Some(Self { $($key: keys.read(stringify!($key), reader)),+ })
+                let defaults = Self::default();
+                Some(Self { $($key: keys.read(stringify!($key), defaults.$key, reader)),+ })
             }
 
             fn schema() -> serde_json::Value {
-                let mut schema = $crate::config::form::section::SectionSchema::new(concat!($($about),+));
-                $(
-                    let default: &[serde_json::Value] = &[$($default.into())?];
-                    schema.key::<$field>(stringify!($key), concat!($($doc),+), default.first());
-                )+
-                schema.done()
+                $crate::config::form::section::schema::<Self>(concat!($($about),+))
+            }
+
+            fn name() -> String {
+                "map".into()
+            }
+
+            fn inner() -> $crate::config::form::row::Inner {
+                $crate::config::form::row::Inner {
+                    items: "",
+                    rows: <Self as $crate::config::form::section::Section>::rows(),
+                }
             }
         }
     };
 }
 pub(in crate::config) use section;
+
+/// A key's value when the file does not have it.
+macro_rules! by_default {
+    () => {
+        Default::default()
+    };
+    ($default:expr) => {
+        $crate::config::form::Setting::by_default($default)
+    };
+}
+pub(in crate::config) use by_default;
+
+/// What is made of the declaration of a section besides its reading.
+pub(in crate::config) trait Section: Form {
+    fn rows() -> Vec<Row>;
+
+    /// Returns where the file has the keys, in the order of the rows.
+    fn given(&self) -> Vec<Option<&Place>>;
+
+    /// Returns the values in force, in the order of the rows.
+    fn values(&self) -> Vec<Option<Json>>;
+}
 
 /// The keys of one mapping, all of them known.
 pub(in crate::config) struct Keys<'n> {
@@ -65,46 +118,50 @@ impl<'n> Keys<'n> {
         Some(Self { place: &node.place, entries })
     }
 
-    pub(crate) fn read<F: Field>(&self, key: &str, reader: &mut Reader) -> F {
+    /// Reads a key that has this default.
+    pub(crate) fn read<F: Field>(&self, key: &str, default: F, reader: &mut Reader) -> F {
         let entry = self.entries.iter().find(|entry| entry.key == key);
-        F::read_key(entry.map(|entry| &entry.node), self.place, key, reader)
+        default.read_key(entry.map(|entry| &entry.node), self.place, key, reader)
     }
 }
 
-pub(in crate::config) struct SectionSchema {
-    about: String,
-    properties: Map<String, Json>,
-    needed: Vec<Json>,
+/// Returns the row of a key without its notes.
+pub(in crate::config) fn row_of<F: Field>(key: &'static str, doc: &'static str, default: &F) -> Row {
+    Row {
+        key,
+        doc,
+        schema: F::Value::schema,
+        inner: F::Value::inner,
+        presence: F::PRESENCE,
+        default: default.json(),
+        applies: None,
+        absent: None,
+        only: None,
+        pages: Pages { form: F::Value::name, example: None },
+    }
 }
 
-impl SectionSchema {
-    pub(crate) fn new(about: &str) -> Self {
-        Self { about: about.trim().into(), properties: Map::new(), needed: Vec::new() }
-    }
-
-    pub(crate) fn key<F: Field>(&mut self, key: &str, about: &str, default: Option<&Json>) {
-        let mut schema = F::value_schema();
-        schema["description"] = about.trim().into();
-        if let Some(default) = default {
-            schema["default"] = default.clone();
+/// Returns the JSON schema of a section.
+pub(in crate::config) fn schema<S: Section>(about: &str) -> Json {
+    let (mut properties, mut needed) = (Map::new(), Vec::new());
+    for row in S::rows() {
+        let mut schema = (row.schema)();
+        schema["description"] = row.summary().into();
+        needed.extend((row.presence == Presence::Needed).then(|| Json::from(row.key)));
+        if let Some(default) = row.default {
+            schema["default"] = default;
         }
-        self.properties.insert(key.into(), schema);
-        if F::IS_NEEDED {
-            self.needed.push(key.into());
-        }
+        properties.insert(row.key.into(), schema);
     }
-
-    pub(crate) fn done(self) -> Json {
-        let mut schema = json!({
-            "type": ["object", "null"],
-            "description": self.about,
-            "properties": self.properties,
-            "additionalProperties": false,
-        });
-        if !self.needed.is_empty() {
-            schema["type"] = "object".into(); // null is not valid
-            schema["required"] = self.needed.into();
-        }
-        schema
+    let mut schema = json!({
+        "type": ["object", "null"],
+        "description": about.trim(),
+        "properties": properties,
+        "additionalProperties": false,
+    });
+    if !needed.is_empty() {
+        schema["type"] = "object".into(); // null is not valid
+        schema["required"] = needed.into();
     }
+    schema
 }

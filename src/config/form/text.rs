@@ -21,22 +21,27 @@ pub(in crate::config) struct TrustDomainName(pub(crate) String);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) struct FilePath(pub(crate) PathBuf);
 
-scalar_form!(String, |scalar| text("text", scalar).map(String::from), json!({ "type": "string" }));
+scalar_form!(String, "text", |scalar| text("text", scalar).map(String::from), json!({ "type": "string" }), |text| {
+    text.as_str().into()
+});
 
 scalar_form!(
     Name,
+    "name",
     |scalar| filled("name", scalar).map(|text| Name(text.into())),
     json!({ "type": "string", "minLength": 1 })
 );
 
 scalar_form!(
     FilePath,
+    "path",
     |scalar| filled("path", scalar).map(|text| FilePath(text.into())),
     json!({ "type": "string", "minLength": 1 })
 );
 
 scalar_form!(
     TrustDomainName,
+    "name",
     |scalar| {
         let name = text("trust domain", scalar)?;
         let expected = "a name such as prod.example: small letters, digits, points, hyphens and underscores";
@@ -50,6 +55,7 @@ scalar_form!(
 
 scalar_form!(
     KeyField,
+    "field",
     |scalar| {
         let expected = || format!("one of {}", KeyField::all_names());
         KeyField::parse(text("part of a node", scalar)?)

@@ -6,13 +6,20 @@ use crate::config::form::{AdminAddress, FilePath, HostName, Located, Name, Neede
 section! {
     /// The address and the socket for operators. At least one of them is needed.
     Admin {
-        /// Reads, and with tls also changes: IP address and port; `:19000` is that port on 127.0.0.1. Other machines reach it only with tls.
-        address: Option<Located<AdminAddress>>;
+        /// Reads, and with tls also changes: IP address and port; `:19000` is that port on 127.0.0.1. Other machines reach it only with
+        /// tls.
+        ///
+        /// Without `tls` it has to be a loopback address.
+        address: Option<Located<AdminAddress>>, written("127.0.0.1:19000");
         /// Reads and changes: path of a Unix socket for the relay's own user and root.
-        socket: Option<Located<FilePath>>;
+        socket: Option<Located<FilePath>>, example("/run/weir/admin.sock");
         /// Names in the Host header under which address may be asked, besides IP addresses and localhost.
-        hosts: Option<Located<NonEmpty<HostName>>>;
+        ///
+        /// Such as that of a Kubernetes service. Requests with another name get 421.
+        hosts: Option<Located<NonEmpty<HostName>>>, example("[weir.monitoring.svc]");
         /// Certificates of address and of those who connect to it.
+        ///
+        /// See [TLS towards operators](#tls-towards-operators).
         tls: Option<Located<AdminTls>>;
     }
 }
@@ -21,19 +28,21 @@ section! {
     /// TLS towards operators, who have to show a certificate. Files are read again when they change.
     AdminTls {
         /// PEM file of the certificate that operators are shown, with its chain.
-        certificate: Needed<FilePath>;
+        certificate: Needed<FilePath>, written("admin.pem");
         /// PEM file of its private key.
-        key: Needed<FilePath>;
+        key: Needed<FilePath>, written("admin.key");
         /// PEM file of the CAs that sign operators' certificates with DNS and URI names.
-        client_ca: Option<Located<FilePath>>;
+        ///
+        /// The certificates count by these names.
+        client_ca: Option<Located<FilePath>>, example("operators.pem");
         /// PEM file of revocation lists, one for each CA that has one.
-        crl: Option<Located<FilePath>>;
+        crl: Option<Located<FilePath>>, example("operators.crl");
         /// SPIFFE trust domains. With any, a certificate with a SPIFFE id counts by that id alone.
-        trust_domains: Option<Located<NonEmpty<TrustDomain>>>;
+        trust_domains: Option<Located<NonEmpty<TrustDomain>>>, example("");
         /// Who may read: any of these identities.
-        may_read: Option<Located<NonEmpty<OperatorEntry>>>;
+        may_read: Option<Located<NonEmpty<OperatorEntry>>>, example("");
         /// Who may read and change: any of these identities.
-        may_change: Option<Located<NonEmpty<OperatorEntry>>>;
+        may_change: Option<Located<NonEmpty<OperatorEntry>>>, example("");
     }
 }
 
@@ -41,11 +50,11 @@ section! {
     /// What a certificate of an operator proves; exactly one key.
     OperatorEntry {
         /// SPIFFE ids; {name} matches one segment, a * at the end any rest.
-        spiffe: Option<Located<Name>>;
+        spiffe: Option<Located<Name>>, written("\"spiffe://prod.example/ops/*\"");
         /// URIs, by the same patterns.
-        uri: Option<Located<Name>>;
+        uri: Option<Located<Name>>, example("\"https://id.example/ops/*\"");
         /// DNS names; {name} matches one label.
-        dns: Option<Located<Name>>;
+        dns: Option<Located<Name>>, example("oncall.example");
     }
 }
 
@@ -53,6 +62,9 @@ section! {
     /// The address for probes and metrics, in plain text: /healthz, /ready and /metrics.
     Probes {
         /// IP address and port; `:19001` is that port on all addresses.
-        address: Needed<ProbesAddress>;
+        ///
+        /// Plain HTTP for `/healthz`, `/ready` and `/metrics` alone, for everybody who reaches it. The same paths are at `admin.address`
+        /// and `admin.socket`, so that one address is enough on a machine of your own.
+        address: Needed<ProbesAddress>, written(":19001");
     }
 }

@@ -1,25 +1,40 @@
 //! Brakes: removals that are held.
 
-use crate::config::form::{Located, Name, NonEmpty, Pause, Percent, Positive, Wait, section};
+use crate::config::form::{Located, Name, NonEmpty, Pause, Percent, Positive, Setting, Wait, minutes, section};
 
 section! {
     /// Removals that would take much of a set at once are held for a while.
     Brakes {
         /// If false, every removal passes at once.
-        enabled: Option<Located<bool>> = true;
+        enabled: Setting<bool> = true;
         /// Full names of the types with brakes: full-state types alone. Without it Listener, Cluster and ScopedRouteConfiguration.
-        types: Option<Located<NonEmpty<Name>>>;
+        ///
+        /// v2 types follow their successors.
+        types: Option<Located<NonEmpty<Name>>>, absent("Listener, Cluster, ScopedRouteConfiguration"),
+            example("[envoy.config.cluster.v3.Cluster]");
         /// Percentage of a set that may leave it within the window; removals beyond it, and of at least count, are held.
-        share: Option<Located<Percent>> = 30;
+        // A tenth or a fifth of a fleet's clusters may go in one change, when a namespace or a zone is given up. Half of them, or a third,
+        // go when a control plane has lost a part of its sources.
+        share: Setting<Percent> = 30;
         /// Fewer removals than this within the window are never held, unless the set would be empty.
-        count: Option<Located<Positive>> = 10;
+        // Small fleets change by large shares. Nine removals are a change that a person makes.
+        count: Setting<Positive> = 10;
         /// The time over which removals are counted, net of additions.
-        window: Option<Located<Pause>> = "10m";
+        ///
+        /// They are counted against the size of the set at its start.
+        // Longer than a rollout takes from its first step to its last.
+        window: Setting<Pause> = minutes(10);
         /// How long a removal is held.
-        grace: Option<Located<Pause>> = "5m";
+        ///
+        /// Time in which the server is away does not count.
+        // Long enough for an alert to reach an operator, and short enough that nothing that is meant is delayed by much.
+        grace: Setting<Pause> = minutes(5);
         /// How long removals are held that would leave the set empty. At least grace.
-        empty_grace: Option<Located<Pause>> = "15m";
+        empty_grace: Setting<Pause> = minutes(15);
         /// A later opening or poll of the same server ends the grace of what it has removed at least this long ago.
-        agree_after: Option<Located<Wait>> = "1m";
+        ///
+        /// Not if the set would be empty.
+        // A server that restarts again and again, or that fills its set from its own sources, is quicker than this.
+        agree_after: Setting<Wait> = minutes(1);
     }
 }

@@ -1,22 +1,34 @@
 //! Clients: how they share, what they are sent, what they report, how they poll.
 
+use weir_core::protocol::session::SessionOptions;
 use weir_core::xds::KeyField;
 
-use crate::config::form::{Count, Interval, Located, NonEmpty, Positive, Size, Wait, section, words};
+use crate::config::form::{
+    Count, Interval, Located, NonEmpty, Positive, Setting, Size, Wait, mib, millis, minutes, seconds, section, words,
+};
 
 section! {
     /// Which clients share a view.
     Views {
         /// Node fields that must be equal for two clients to share a view. Without it all but id and listening_addresses.
-        key: Option<Located<NonEmpty<KeyField>>>;
+        key: Option<Located<NonEmpty<KeyField>>>, absent("all of the node but id and listening_addresses"),
+            written("[cluster, locality.region, metadata.tenant]");
         /// Views at one time; a client that would need one more gets RESOURCE_EXHAUSTED.
-        max: Option<Located<Positive>> = 10000;
+        ///
+        /// When the limit is reached, unused views are removed at once; only if there are none, a client is refused. A poll gets 503.
+        max: Setting<Positive> = 10_000;
         /// Views with series of their own in metrics; the others are summed as view="other".
-        max_in_metrics: Option<Located<Count>> = 100;
+        ///
+        /// Decided when a view is created. See [metrics](metrics.md).
+        max_in_metrics: Setting<Count> = 100;
         /// A view without clients and interest is removed after this long.
-        idle_timeout: Option<Located<Wait>> = "10m";
+        ///
+        /// Its cache is empty and its upstream streams are closed before that, when `limits.linger` has passed.
+        idle_timeout: Setting<Wait> = minutes(10);
         /// If true, a client that sends no node counts as one with an empty node.
-        accept_missing_node: Located<bool> = false;
+        ///
+        /// If false, its stream ends with `INVALID_ARGUMENT`.
+        accept_missing_node: Setting<bool> = false;
     }
 }
 
@@ -24,16 +36,22 @@ section! {
     /// How clients are answered.
     Clients {
         /// control_plane.identifier of the replies.
-        control_plane_identifier: Option<Located<String>> = "weir";
+        control_plane_identifier: Setting<String> = "weir";
         /// If true, the v2 methods and types are served too.
-        v2: Located<bool> = false;
+        v2: Setting<bool> = false;
         /// What an empty first VHDS request means: the virtual hosts of the client's route configurations, or none.
-        vhds_wildcard: Located<VhdsWildcard> = "subscribed_routes";
+        ///
+        /// Envoy sends such a request. The route configurations are those that the client subscribes to.
+        vhds_wildcard: Setting<VhdsWildcard> = VhdsWildcard::SubscribedRoutes;
         /// If true, new gRPC clients are ended with UNAVAILABLE when nothing they want is cached and no server is reachable.
-        grpc_fail_fast: Option<Located<bool>> = true;
+        ///
+        /// New are clients, and relays, that have had no reply. They then turn to the next server of their own list.
+        grpc_fail_fast: Setting<bool> = SessionOptions::default().grpc_fail_fast;
         /// New connections end after about this long, and their clients connect again: this is what spreads them over relays that were
         /// added behind a balancer. 0s: never.
-        max_connection_age: Option<Located<Interval>> = "0s";
+        ///
+        /// 10 % more or less: each stream ends after a reply, with `UNAVAILABLE`. See [scaling](deploy.md#scaling).
+        max_connection_age: Setting<Interval> = seconds(0);
     }
 }
 
@@ -41,13 +59,13 @@ section! {
     /// Load reports (LRS) of clients that report to `self`.
     LoadReports {
         /// pass_through: an upstream stream for each client; aggregate: one for each view, with the sums; off: no service.
-        mode: Located<LoadsMode> = "pass_through";
+        mode: Setting<LoadsMode> = LoadsMode::PassThrough;
         /// With aggregate: how long reports are summed while the control plane is away.
-        max_outage: Option<Located<Wait>> = "5m";
+        max_outage: Setting<Wait> = minutes(5);
         /// With aggregate: approximate limit of the sums of one view; reports above it are dropped.
-        bytes_per_view: Option<Located<Size>> = "64MiB";
+        bytes_per_view: Setting<Size> = mib(64);
         /// With aggregate: the same for all views together.
-        bytes_total: Option<Located<Size>> = "256MiB";
+        bytes_total: Setting<Size> = mib(256);
     }
 }
 
@@ -55,15 +73,19 @@ section! {
     /// Clients that poll in JSON over HTTP.
     Rest {
         /// If false, polls get 404.
-        enabled: Option<Located<bool>> = true;
+        enabled: Setting<bool> = true;
         /// How long a poll waits for what is unknown, before it gets 503. Less than clients wait.
-        timeout: Option<Located<Wait>> = "800ms";
+        ///
+        /// An Envoy waits 1 s by default.
+        // Shorter than Envoy's default timeout (REST-6), and longer than a set needs to settle after its first response, so that the first
+        // poll of a view gets a response.
+        timeout: Setting<Wait> = millis(800);
         /// How long a poll that finds nothing new waits for a change, before it gets 304. Less than clients wait.
-        long_poll: Option<Located<Wait>> = "0s";
+        long_poll: Setting<Wait> = seconds(0);
         /// Responses that are cached for other clients that request the same.
-        cache_bytes: Option<Located<Size>> = "64MiB";
+        cache_bytes: Setting<Size> = mib(64);
         /// All responses, cached or in flight; further polls get 503. At least twice cache_bytes; the default is four times.
-        response_bytes: Option<Located<Size>> = "256MiB";
+        response_bytes: Setting<Size> = mib(256);
     }
 }
 

@@ -1,97 +1,168 @@
 //! Bounds and waits.
 
-use crate::config::form::{Count, Interval, Located, Pause, Positive, Size, Wait, section};
+use weir_core::protocol::session::SessionOptions;
+use weir_core::protocol::upstream::UpstreamOptions;
+use weir_core::protocol::view::ViewOptions;
+
+use crate::config::form::Applies::{NewStreams, Restart};
+use crate::config::form::{
+    Count, Interval, Located, Pause, Positive, Setting, Size, Wait, kib, mib, minutes, seconds, section,
+};
 
 section! {
     /// Bounds on messages, names and waits.
     Limits {
         /// The longest request of a client, and the longest response of a server.
-        message_bytes: Option<Located<Size>> = "64MiB";
+        ///
+        /// A poll is limited to 4 MiB besides.
+        message_bytes: Setting<Size> = mib(64), applies(NewStreams);
         /// Memory for requests that have not fully arrived, over all clients.
-        incomplete_request_bytes: Option<Located<Size>> = "512MiB";
+        incomplete_request_bytes: Setting<Size> = mib(512), applies(Restart);
         /// Memory for resources that were replaced while clients take replies with them, over all clients.
-        outdated_reply_bytes: Option<Located<Size>> = "128MiB";
+        ///
+        /// Above it, streams of clients that take nothing are reset.
+        outdated_reply_bytes: Setting<Size> = mib(128), applies(NewStreams);
         /// How fast the rest of a request has to arrive, on average over half a minute.
-        request_bytes_per_second: Option<Located<Size>> = "1KiB";
+        // Slower than any link that an Envoy is run on.
+        request_bytes_per_second: Setting<Size> = kib(1), applies(Restart);
         /// Names, and versions by name, of one request; clusters and rows of one load report.
-        request_entries: Option<Located<Positive>> = 400000;
+        // A full stream of names, each with its version, and as many to leave.
+        request_entries: Setting<Positive> = 400_000, applies(NewStreams);
         /// The longest name, with its version or its parameters.
-        name_bytes: Option<Located<Size>> = "16KiB";
+        name_bytes: Setting<Size> = kib(16), applies(NewStreams);
         /// The largest node of a client.
-        node_bytes: Option<Located<Size>> = "1MiB";
+        // Sixteen times a large node.
+        node_bytes: Setting<Size> = mib(1), applies(NewStreams);
         /// Types of one stream; above it, the stream ends with RESOURCE_EXHAUSTED.
-        types_per_stream: Option<Located<Positive>> = 64;
+        types_per_stream: Setting<Positive> = SessionOptions::default().types, applies(NewStreams);
         /// Names of one type on one stream; above it, the stream ends with RESOURCE_EXHAUSTED.
-        names_per_type: Option<Located<Positive>> = 100000;
+        names_per_type: Setting<Positive> = SessionOptions::default().names, applies(NewStreams);
         /// Names of all types on one stream, with those in `initial_resource_versions`.
-        names_per_stream: Option<Located<Positive>> = 500000;
+        ///
+        /// Above it, the stream ends with `RESOURCE_EXHAUSTED`.
+        names_per_stream: Setting<Positive> = SessionOptions::default().names_per_stream, applies(NewStreams);
         /// Names of all streams of one view; above half of it, only streams with few names of their own get new ones.
-        names_per_view: Option<Located<Positive>> = 1000000;
+        ///
+        /// Names that linger are included. See [limits](limits.md#views).
+        names_per_view: Setting<Positive> = ViewOptions::default().names_per_view, applies(NewStreams);
         /// Bytes of all cached resources; above it, new names get RESOURCE_EXHAUSTED, and nothing lingers.
-        cached_bytes: Option<Located<Size>> = "4GiB";
+        ///
+        /// Counted are resources that servers sent, each body once, with what replies and removals still keep; [files](files.md) do not
+        /// count. A name is new if its view does not have it. Complete sets are never refused.
+        cached_bytes: Setting<Size> = ViewOptions::default().cached_bytes, applies(NewStreams);
         /// Memory for `initial_resource_versions` of all clients until they are judged; equal ones are kept once.
-        stated_versions_bytes: Option<Located<Size>> = "512MiB";
-        /// Names of one type that clients hold, their view does not know, and servers are asked for once more. Those above it are asked for later.
-        sought_names: Option<Located<Positive>> = 100000;
+        // 25 fleets with a hundred thousand clusters each come back at the same time.
+        stated_versions_bytes: Setting<Size> = mib(512), applies(NewStreams);
+        /// Names of one type that clients hold, their view does not know, and servers are asked for once more. Those above it are asked for
+        /// later.
+        ///
+        /// See [limits](limits.md#views).
+        sought_names: Setting<Positive> = ViewOptions::default().sought_names, applies(NewStreams);
         /// Memory for the removals that one view remembers for clients that are behind; the oldest go first.
-        removal_history_bytes: Option<Located<Size>> = "64MiB";
+        ///
+        /// Without bodies: about 350 bytes and the name each, so some 180,000. See [limits](limits.md#views).
+        removal_history_bytes: Setting<Size> = ViewOptions::default().history_bytes, applies(NewStreams);
         /// How long a removal is remembered for clients that are behind, while the control plane can be reached.
-        removal_history_age: Option<Located<Pause>> = "10m";
+        ///
+        /// The clock stands while no server is reachable. At least `10s`.
+        removal_history_age: Setting<Pause> = ViewOptions::default().history_age, applies(NewStreams);
         /// Above this, names that only this stream wants no longer trigger fallback.
-        absent_names_per_stream: Option<Located<Count>> = 100;
+        ///
+        /// Counted are the absent names that the stream wants.
+        absent_names_per_stream: Setting<Count> = ViewOptions::default().absent_names_per_stream, applies(NewStreams);
         /// How long interest and its cache outlive the last client that had it.
-        linger: Option<Located<Wait>> = "30s";
+        ///
+        /// A name that is known to be absent lingers only after a stream or poll that ended. With polling clients: longer than the time
+        /// between two polls.
+        linger: Setting<Wait> = ViewOptions::default().linger, applies(NewStreams);
         /// Subscriptions of one view that are kept for the linger time. Beyond it the oldest end.
-        lingering: Option<Located<Count>> = 100000;
+        lingering: Setting<Count> = ViewOptions::default().lingering, applies(NewStreams);
         /// Size above which a delta reply is split.
-        reply_bytes: Option<Located<Size>> = "2MiB";
+        reply_bytes: Setting<Size> = SessionOptions::default().reply_bytes, applies(NewStreams);
         /// Silence of a live server after which a name is absent, for clients without it.
-        resource_timer: Option<Located<Pause>> = "15s";
+        ///
+        /// Below 15 s there is a warning.
+        resource_timer: Setting<Pause> = UpstreamOptions::default().resource_timer, applies(NewStreams);
         /// Silence after a second request, after which clients that hold the resource lose it.
-        second_silence: Option<Located<Pause>> = "2m";
+        second_silence: Setting<Pause> = UpstreamOptions::default().second_silence, applies(NewStreams);
         /// How long a removed cluster stays at most while routing refers to it; 0s: not at all.
-        reference_hold: Option<Located<Wait>> = "5s";
+        ///
+        /// With `0s`, no routing waits for clusters either. See [order](order.md).
+        reference_hold: Setting<Wait> = ViewOptions::default().reference_hold, applies(NewStreams);
         /// How long a client's routes wait for clusters, and its removals for routing, of which too little is known for it.
-        clusters_timeout: Option<Located<Wait>> = "20s";
+        ///
+        /// Removals wait for routing of which the client holds something. `0s`: not at all. See [order](order.md).
+        clusters_timeout: Setting<Wait> = SessionOptions::default().clusters_timeout, applies(NewStreams);
         /// How long a Fetch call waits for what is unknown.
-        fetch_timeout: Option<Located<Wait>> = "5s";
+        ///
+        /// It then ends with `UNAVAILABLE`.
+        fetch_timeout: Setting<Wait> = SessionOptions::default().fetch_timeout, applies(NewStreams);
         /// The longest resource file.
-        file_bytes: Option<Located<Size>> = "64MiB";
+        file_bytes: Setting<Size> = mib(64), applies(NewStreams);
         /// Connections of clients; above it, new ones get RESOURCE_EXHAUSTED or 503 unless there are some without streams, which are
         /// closed instead. Without it, what the limit of open files allows.
-        connections: Option<Located<Positive>>;
+        ///
+        /// Decided at the first request of a new connection. See [open files](operations.md#open-files).
+        connections: Option<Located<Positive>>, applies(Restart), absent("as open files allow"), example("20000");
         /// Connections from one address; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit, as balancers and NAT need it.
-        connections_per_address: Option<Located<Count>> = 0;
+        ///
+        /// The first request of a new connection gets it. Clients behind a balancer or NAT have one address.
+        connections_per_address: Setting<Count> = 0, applies(Restart);
         /// Connections of one identity; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit, as whole fleets may have one.
-        connections_per_identity: Option<Located<Count>> = 0;
+        ///
+        /// The first request of a new connection gets it. See [identities](limits.md#identities).
+        connections_per_identity: Setting<Count> = 0, applies(Restart);
         /// New connections in a second; those above it wait. 0: no limit.
-        new_connections_per_second: Option<Located<Count>> = 0;
+        new_connections_per_second: Setting<Count> = 0, applies(Restart);
         /// A connection without a request is closed after this long; 0s: never.
-        first_request_timeout: Option<Located<Interval>> = "1m";
+        ///
+        /// It is closed gracefully.
+        first_request_timeout: Setting<Interval> = minutes(1), applies(Restart);
         /// TLS handshakes that are worked on at a time; the others wait in order. One that waits for its client does not count.
-        handshakes: Option<Located<Positive>> = 16;
+        // A handshake is a millisecond or two of work. What is ready meanwhile waits for as many, divided by the number of workers.
+        handshakes: Setting<Positive> = 16, applies(Restart);
         /// How long a TLS handshake may wait for its client.
-        handshake_timeout: Option<Located<Pause>> = "10s";
+        ///
+        /// This is the sum of all its waits. At least 10 ms.
+        handshake_timeout: Setting<Pause> = seconds(10), applies(Restart);
         /// TLS handshakes of one address at a time; further connections are closed. 0: no limit, as balancers and NAT need it.
-        handshakes_per_address: Option<Located<Count>> = 0;
+        handshakes_per_address: Setting<Count> = 0, applies(Restart);
         /// Open streams of one connection, as HTTP/2 announces it; the client waits with more.
-        streams_per_connection: Option<Located<Positive>> = 4096;
+        ///
+        /// The setting of HTTP/2 is `SETTINGS_MAX_CONCURRENT_STREAMS`.
+        // An Envoy without ADS opens a stream for each cluster and route, all of them before it has received HTTP/2 settings.
+        streams_per_connection: Setting<Positive> = 4096, applies(Restart);
         /// Open streams and polls of one identity; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit.
-        streams_per_identity: Option<Located<Count>> = 0;
+        ///
+        /// Those of all its connections count. See [identities](limits.md#identities).
+        streams_per_identity: Setting<Count> = 0, applies(Restart);
         /// New streams and polls of one connection in a second; the relay reads those above it later. 0: no limit.
-        new_streams_per_second: Option<Located<Count>> = 2000;
+        ///
+        /// As many may come at once.
+        // An Envoy with 1,500 streams opens them at once.
+        new_streams_per_second: Setting<Count> = 2000, applies(Restart);
         /// Views that exist because of one connection; a client that would need one more gets RESOURCE_EXHAUSTED or 429. 0: no limit.
-        views_per_connection: Option<Located<Count>> = 100;
+        ///
+        /// The connection had their first client. If one of them has no clients, it makes room instead. Proxies that put many clients on
+        /// one connection need `0`.
+        // A relay has up to 50 streams on one connection, each of another view. Twice that, since views outlive their streams for a while.
+        views_per_connection: Setting<Count> = 100, applies(NewStreams);
         /// Views that exist because of one identity; a client that would need one more gets RESOURCE_EXHAUSTED or 429. 0: no limit.
-        views_per_identity: Option<Located<Count>> = 0;
+        ///
+        /// Beside `views_per_connection`: a connection of the [identity](limits.md#identities) had their first client. If one of them has
+        /// no clients, it makes room instead.
+        views_per_identity: Setting<Count> = 0, applies(NewStreams);
         /// Open streams and polls of all clients; above it, new ones get RESOURCE_EXHAUSTED or 503.
-        streams: Option<Located<Positive>> = 1000000;
+        streams: Setting<Positive> = 1_000_000, applies(Restart);
         /// Requests of one stream in a second; the relay reads those above it later. 0: no limit.
-        requests_per_second: Option<Located<Count>> = 0;
+        requests_per_second: Setting<Count> = 0, applies(NewStreams);
         /// New names of one stream in a second, and those of 40 s at once; the relay reads requests above it later. 0: no limit.
-        new_names_per_second: Option<Located<Count>> = 5000;
+        // More than changes while a fleet is being scaled.
+        new_names_per_second: Setting<Count> = 5000, applies(NewStreams);
         /// Headers of one request; above it, it gets RESOURCE_EXHAUSTED or 431. At least 1KiB.
-        header_bytes: Option<Located<Size>> = "16KiB";
+        ///
+        /// With 32 bytes for each header besides its text. Above twice as much, it gets 431 without a reason.
+        header_bytes: Setting<Size> = kib(16), applies(Restart);
     }
 }
 
@@ -99,13 +170,19 @@ section! {
     /// What happens on SIGTERM.
     Drain {
         /// Not ready, and serving as before, so that balancers notice first.
-        delay: Option<Located<Wait>> = "0s";
+        ///
+        /// New clients are accepted too.
+        delay: Setting<Wait> = seconds(0);
         /// How long a stream without any reply is kept.
-        grace: Option<Located<Wait>> = "10s";
+        grace: Setting<Wait> = seconds(10);
         /// All streams have had their turn to end after this time.
-        spread: Option<Located<Wait>> = "30s";
+        spread: Setting<Wait> = seconds(30);
         /// Streams end no faster than their clients may fetch so much elsewhere, unless that would take longer than the spread.
-        bytes_per_second: Option<Located<Size>> = "64MiB";
+        ///
+        /// Counted by what their clients subscribe to, and 64 KiB at least for each stream. If `spread` is too short for that, they end
+        /// evenly over it.
+        // Half of what a network of 1 Gbit/s carries.
+        bytes_per_second: Setting<Size> = mib(64);
     }
 }
 
@@ -113,8 +190,11 @@ section! {
     /// What happens when this file changes. It is read again on SIGHUP, and on POST /config/reload at the admin address.
     Reload {
         /// Whether the file is also read again when it changes.
-        watch: Located<bool> = false;
+        ///
+        /// It is looked at once a second, and read once it looks the same twice.
+        watch: Setting<bool> = false;
         /// Streams of an earlier configuration end evenly over this time; meanwhile they are served as before.
-        spread: Option<Located<Wait>> = "1m";
+        // Nothing waits for it: the streams are served meanwhile.
+        spread: Setting<Wait> = minutes(1);
     }
 }

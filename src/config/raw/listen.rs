@@ -2,6 +2,7 @@
 
 use weir_core::xds::Network;
 
+use crate::config::form::Applies::AtOnce;
 use crate::config::form::{
     FileMode, FilePath, ListenPlace, Located, Needed, NonEmpty, TrustDomainName, section, words,
 };
@@ -11,17 +12,24 @@ section! {
     /// One address for clients.
     Listen {
         /// IP address and port; `:18000` is that port on all addresses. Or unix: and the path of a Unix socket.
-        address: Needed<ListenPlace>;
+        ///
+        /// For example `unix:/run/weir/weir.sock`; see [Unix sockets](#unix-sockets). Without `tls`, an address that is not of this machine
+        /// is a warning: every machine that reaches it gets what any client gets.
+        address: Needed<ListenPlace>, written("127.0.0.1:18000");
         /// Permissions of a Unix socket, octal: who may write may connect. Without it 0600: the relay's own user.
-        mode: Option<Located<FileMode>>;
+        mode: Option<Located<FileMode>>, absent("0600"), example("\"0660\"");
         /// User that a Unix socket belongs to, by name or number. Without it the relay's own.
-        owner: Option<Located<Account>>;
+        owner: Option<Located<Account>>, absent("the relay's own"), example("weir");
         /// Group that a Unix socket belongs to, by name or number. Without it the relay's own.
-        group: Option<Located<Account>>;
+        group: Option<Located<Account>>, absent("the relay's own"), example("envoy");
         /// Balancers that send a PROXY header with the client's address. Connections of others must not have one.
-        proxy_protocol_from: Option<Located<NonEmpty<Network>>>;
+        ///
+        /// See [balancers](#balancers).
+        proxy_protocol_from: Option<Located<NonEmpty<Network>>>, example("[10.0.0.0/8]");
         /// Certificates. Without it, connections are in plain text.
-        tls: Option<Located<ListenTls>>;
+        ///
+        /// See [TLS towards clients](#tls-towards-clients).
+        tls: Option<Located<ListenTls>>, applies(AtOnce);
     }
 }
 
@@ -29,18 +37,23 @@ section! {
     /// TLS towards clients. Files are read again when they change.
     ListenTls {
         /// PEM file of the certificate that clients are shown, with its chain.
-        certificate: Needed<FilePath>;
+        certificate: Needed<FilePath>, written("server.pem");
         /// PEM file of its private key.
-        key: Needed<FilePath>;
+        key: Needed<FilePath>, written("server.key");
         /// Whether clients show a certificate. One that is not valid is refused also where it is optional. The default is required where
         /// there is client_ca or trust_domains, and none elsewhere.
-        client_auth: Option<Located<ClientAuth>>;
+        client_auth: Option<Located<ClientAuth>>, absent("required with client_ca or trust_domains, else none"), example("required");
         /// PEM file of the CAs that sign clients' certificates with DNS and URI names.
-        client_ca: Option<Located<FilePath>>;
+        ///
+        /// The certificates count by these names; names with a wildcard and SPIFFE ids do not count.
+        client_ca: Option<Located<FilePath>>, example("clients.pem");
         /// PEM file of revocation lists, one for each CA that has one.
-        crl: Option<Located<FilePath>>;
+        ///
+        /// A list counts for every certificate of its CA, also within a chain; a CA without a list has revoked nothing. An expired list
+        /// stays in use, and is an error in the log each day.
+        crl: Option<Located<FilePath>>, example("clients.crl");
         /// SPIFFE trust domains. With any, a certificate with a SPIFFE id counts by that id alone.
-        trust_domains: Option<Located<NonEmpty<TrustDomain>>>;
+        trust_domains: Option<Located<NonEmpty<TrustDomain>>>, example("");
     }
 }
 
@@ -48,9 +61,11 @@ section! {
     /// A SPIFFE trust domain, whose ids only its own CAs can vouch for.
     TrustDomain {
         /// Its name, such as prod.example.
-        name: Needed<TrustDomainName>;
+        name: Needed<TrustDomainName>, written("prod.example");
         /// PEM file of its CAs.
-        bundle: Needed<FilePath>;
+        ///
+        /// They can vouch for ids of this domain alone, and no others can.
+        bundle: Needed<FilePath>, written("prod.pem");
     }
 }
 

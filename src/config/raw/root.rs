@@ -9,42 +9,47 @@ use super::listen::Listen;
 use super::permissions::PermissionEntry;
 use super::state::State;
 use super::upstream::Upstream;
+use crate::config::form::Applies::{AtOnce, NewStreams, Restart};
 use crate::config::form::{Located, Needed, NonEmpty, section};
 
 section! {
     /// Configuration of a Weir relay.
     Root {
         /// Where clients connect: gRPC and REST-JSON.
-        listen: Needed<NonEmpty<Listen>>;
+        ///
+        /// At least one entry. Each address serves gRPC over HTTP/2, and REST-JSON over HTTP/1.1 and HTTP/2.
+        listen: Needed<NonEmpty<Listen>>, applies(Restart), written("");
         /// Where operators connect. Without it there is no admin API.
-        admin: Option<Located<Admin>>;
+        ///
+        /// `address`, `socket` or both. See [admin API](admin-api.md).
+        admin: Option<Located<Admin>>, applies(Restart), written("");
         /// Where probes and scrapers of metrics connect.
-        probes: Option<Located<Probes>>;
+        probes: Option<Located<Probes>>, applies(Restart);
         /// Control planes, or files in their place.
-        upstream: Needed<Upstream>;
+        upstream: Needed<Upstream>, applies(NewStreams);
         /// Which clients share a view: one cache, and one subscription upstream.
-        views: Located<Views>;
+        views: Located<Views>, applies(NewStreams);
         /// How clients are answered.
-        clients: Located<Clients>;
+        clients: Located<Clients>, applies(NewStreams);
         /// Types that are not built in, and changes to built-in ones.
-        types: Located<Vec<Located<TypeEntry>>>;
+        types: Located<Vec<Located<TypeEntry>>>, applies(Restart), example("");
         /// Resources for some networks only. A resource that no rule names is for all.
-        access: Located<Vec<Located<AccessEntry>>>;
+        access: Located<Vec<Located<AccessEntry>>>, applies(NewStreams), example("");
         /// Who may be which client, and what they may have. Without rules, everybody may be anyone.
-        permissions: Located<Vec<Located<PermissionEntry>>>;
+        permissions: Located<Vec<Located<PermissionEntry>>>, applies(AtOnce), example("");
         /// Bounds on messages, names and waits.
         limits: Located<Limits>;
         /// Removals that would take much of a set at once are held for a while.
-        brakes: Located<Brakes>;
+        brakes: Located<Brakes>, applies(NewStreams);
         /// What happens on SIGTERM.
-        drain: Located<Drain>;
+        drain: Located<Drain>, applies(AtOnce);
         /// What happens when this file changes.
-        reload: Located<Reload>;
+        reload: Located<Reload>, applies(AtOnce);
         /// Load reports (LRS) of clients.
-        load_reports: Located<LoadReports>;
+        load_reports: Located<LoadReports>, applies(NewStreams);
         /// Clients that poll in JSON over HTTP.
-        rest: Located<Rest>;
+        rest: Located<Rest>, applies(NewStreams);
         /// A file from which the relay serves after a restart. Without it nothing is kept.
-        state: Option<Located<State>>;
+        state: Option<Located<State>>, applies(Restart);
     }
 }

@@ -1,57 +1,102 @@
 //! One control plane.
 
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::upstream::{BackoffTimes, InitialSet, ServerQuirks};
+
 use crate::config::form::{
     Factor, FilePath, HostName, Interval, Jitter, Located, Name, Needed, NonEmpty, OneOrMore, Pause, Positive,
-    ServerUri, Size, Wait, section, words,
+    ServerUri, Setting, Size, Wait, seconds, section, words_for,
 };
 
 section! {
     /// One source of resources. Exactly one of uri, rest and files is needed.
     Server {
         /// A control plane that serves ADS over gRPC: http:// or https://, and a host.
-        uri: Option<Located<ServerUri>>;
+        ///
+        /// `http://` means no TLS. No path is allowed.
+        uri: Option<Located<ServerUri>>, written("http://127.0.0.1:18010");
         /// Files and folders of resources, usually as the last rung, relative to the folder of this file.
-        files: Option<Located<OneOrMore<FilePath>>>;
+        ///
+        /// No other key may be beside it. See [files](files.md).
+        files: Option<Located<OneOrMore<FilePath>>>, example("resources");
         /// A management server that is polled in JSON over HTTP: http:// or https://, and a host.
-        rest: Option<Located<ServerUri>>;
+        ///
+        /// See [a REST server as a source](rest.md#a-rest-server-as-a-source).
+        rest: Option<Located<ServerUri>>, example("http://127.0.0.1:18011");
         /// With rest: from a response to the next poll of the same type, a random time from this to twice this.
-        refresh_delay: Option<Located<Pause>> = "5s";
+        ///
+        /// At least 10 ms.
+        refresh_delay: Setting<Pause> = seconds(5), only("rest"), example("5s");
         /// With rest: for a response.
-        request_timeout: Option<Located<Pause>> = "10s";
+        ///
+        /// At least 10 ms.
+        // Ten times the default of Envoy, which polls for itself alone: sets for many clients are larger, and a relay can serve its cache
+        // meanwhile.
+        request_timeout: Setting<Pause> = seconds(10), only("rest"), example("10s");
         /// Certificates, for https://.
-        tls: Option<Located<Tls>>;
+        ///
+        /// See [tls](#tls).
+        tls: Option<Located<Tls>>, only("uri, rest");
         /// JSON web token, sent with each stream or poll, over TLS only; read each time.
-        token_file: Option<Located<FilePath>>;
-        /// What the server is shown for clients of some tenants, instead of tls.certificate and token_file. The first that is for one counts.
-        tenants: Option<Located<NonEmpty<TenantEntry>>>;
+        ///
+        /// It is sent as `authorization: Bearer …`, and must have an expiry that is at least 30 s away.
+        token_file: Option<Located<FilePath>>, only("uri, rest"), example("token");
+        /// What the server is shown for clients of some tenants, instead of tls.certificate and token_file. The first that is for one
+        /// counts.
+        ///
+        /// Streams with different credentials never share a connection. Needs `tenant` in `views.key`, so that no client can choose.
+        tenants: Option<Located<NonEmpty<TenantEntry>>>, only("uri"), example("");
         /// Without it delta is tried, and SotW if the server does not implement delta.
-        variant: Option<Located<Variant>>;
+        ///
+        /// With it, Weir uses this variant.
+        variant: Option<Located<Variant>>, only("uri"), absent("delta, then SotW"), example("delta");
         /// For name resolution, TCP and TLS. With rest the default is request_timeout.
-        connect_timeout: Option<Located<Pause>> = "20s";
-        /// Calls that find out whether a silent server is alive. Defaults: interval 10s, timeout 5s.
-        liveness: Option<Located<Probe>>;
-        /// HTTP/2 pings. Defaults: interval 300s, timeout 20s. Many gRPC servers end connections that ping more often.
-        keepalive: Option<Located<Probe>>;
+        ///
+        /// A server that has accepted the connection has 5 s, or `connect_timeout` if that is shorter, for its first bytes of TLS and of
+        /// HTTP/2.
+        connect_timeout: Setting<Pause> = seconds(20), only("uri, rest");
+        /// Calls that find out whether a silent server is alive.
+        ///
+        /// See [liveness](#liveness-and-keepalive).
+        liveness: Option<Located<Liveness>>, only("uri"), written("");
+        /// HTTP/2 pings.
+        ///
+        /// See [keepalive](#liveness-and-keepalive).
+        keepalive: Option<Located<Keepalive>>, only("uri"), written("");
         /// How many streams share a connection, at most; 1: each has its own.
-        max_streams_per_connection: Option<Located<Positive>> = 50;
+        ///
+        /// At most 1,000. See [connections](upstream.md#connections).
+        // Few connections for many views, while one that breaks ends few streams.
+        max_streams_per_connection: Setting<Positive> = 50, only("uri");
         /// For this server alone; missing keys are as in upstream.backoff.
-        backoff: Option<Located<Backoff>>;
+        ///
+        /// See [backoff](#backoff).
+        backoff: Option<Located<Backoff>>, only("uri, rest"), absent("upstream.backoff");
         /// If true, the node is in every request, for servers that forget it after the first.
-        node_in_every_request: Option<Located<bool>> = false;
+        node_in_every_request: Setting<bool> = ServerQuirks::default().node_in_every_request, only("uri");
         /// If false, no versions are stated when a delta stream opens, for servers that ignore them.
-        supports_initial_resource_versions: Option<Located<bool>> = true;
+        supports_initial_resource_versions: Setting<bool> = ServerQuirks::default().supports_initial_resource_versions, only("uri");
         /// The longest request that the server takes; longer ones are split, or name less.
-        max_request_bytes: Option<Located<Size>> = "3MiB";
+        ///
+        /// gRPC servers take 4 MiB by default. At least 128 KiB. [What longer requests become](upstream.md#long-requests).
+        max_request_bytes: Setting<Size> = ServerQuirks::default().max_request_bytes, only("uri");
         /// How the server sends a wildcard set to a new delta client: in one response, in several, or Weir finds out.
-        initial_set: Option<Located<InitialSet>> = "auto";
+        ///
+        /// With `one_response`, clients lose what the first response lacks.
+        /// [Which value fits which server](upstream.md#which-settings-fit-which-server).
+        initial_set: Setting<InitialSet> = ServerQuirks::default().initial_set, only("uri");
         /// If false, empty SotW lists are avoided, for servers that take an empty list of names for a wildcard.
-        supports_empty_subscription: Option<Located<bool>> = true;
+        ///
+        /// Weir then subscribes to a name that no resource has.
+        supports_empty_subscription: Setting<bool> = ServerQuirks::default().supports_empty_subscription, only("uri");
         /// If true, resources that this server deletes stay available to clients.
-        ignore_deletions: Option<Located<bool>> = false;
+        ignore_deletions: Setting<bool> = ServerQuirks::default().ignore_deletions, only("uri, rest");
         /// If true, silence about a name is an error, not absence (gRFC A88).
-        resource_timer_is_transient_error: Option<Located<bool>> = false;
+        ///
+        /// It then takes twice `limits.resource_timer`, 30 s by default.
+        resource_timer_is_transient_error: Setting<bool> = false, only("uri, rest");
         /// If true, clients lose a resource that the server reports as PERMISSION_DENIED (gRFC A88).
-        fail_on_data_errors: Option<Located<bool>> = false;
+        fail_on_data_errors: Setting<bool> = ServerQuirks::default().fail_on_data_errors, only("uri, rest");
     }
 }
 
@@ -59,13 +104,13 @@ section! {
     /// What a server is shown for clients of some tenants. Connections are not shared with other tenants.
     TenantEntry {
         /// Tenants; a * at the end matches any rest.
-        names: Needed<NonEmpty<Name>>;
+        names: Needed<NonEmpty<Name>>, written("[payments, team-*]");
         /// PEM file of the certificate, with its chain. Requires key.
-        certificate: Option<Located<FilePath>>;
+        certificate: Option<Located<FilePath>>, example("payments.pem");
         /// PEM file of its private key. Requires certificate.
-        key: Option<Located<FilePath>>;
+        key: Option<Located<FilePath>>, example("payments.key");
         /// JSON web token.
-        token_file: Option<Located<FilePath>>;
+        token_file: Option<Located<FilePath>>, example("payments.token");
     }
 }
 
@@ -73,23 +118,38 @@ section! {
     /// Certificates, read for each connection, relative to the folder of this file.
     Tls {
         /// PEM file of the CAs that may sign the server's certificate. Without it the system's trust store.
-        ca: Option<Located<FilePath>>;
+        ca: Option<Located<FilePath>>, absent("the system's trust store"), example("cp-ca.pem");
         /// PEM file of the certificate that Weir presents, with its chain. Requires key.
-        certificate: Option<Located<FilePath>>;
+        certificate: Option<Located<FilePath>>, example("weir.pem");
         /// PEM file of its private key. Requires certificate.
-        key: Option<Located<FilePath>>;
+        key: Option<Located<FilePath>>, example("weir.key");
         /// The name that the server's certificate must have. Without it the host of the URI.
-        server_name: Option<Located<HostName>>;
+        server_name: Option<Located<HostName>>, absent("the host of the URI"), example("cp.example");
     }
 }
 
 section! {
-    /// How often a server is probed, and how long it has to answer.
-    Probe {
-        /// Silence after which a probe is sent; 0s: none, or for liveness only when an answer decides something.
-        interval: Option<Located<Interval>>;
+    /// Calls that find out whether a silent server is alive: when they are made, and how long it has to answer.
+    Liveness {
+        /// Silence after which a call is made; 0s: only when an answer decides something.
+        ///
+        /// Of the idle connections to a server, each relay makes calls on one.
+        interval: Setting<Interval> = seconds(10);
+        /// For one answer. Two calls in a row without an answer close the stream.
+        timeout: Setting<Pause> = seconds(5);
+    }
+}
+
+section! {
+    /// HTTP/2 pings: when they are sent, and how long the server has to answer.
+    Keepalive {
+        /// Silence after which a ping is sent; 0s: none. Many gRPC servers end connections that ping more often than every 5 minutes.
+        ///
+        /// Those on grpc-go and gRPC's C core do, unless configured otherwise.
+        // The defaults of gRPC clients; no more frequent (TRN-17).
+        interval: Setting<Interval> = seconds(300);
         /// For one answer.
-        timeout: Option<Located<Pause>>;
+        timeout: Setting<Pause> = seconds(20);
     }
 }
 
@@ -97,24 +157,21 @@ section! {
     /// Waits between attempts to open a stream.
     Backoff {
         /// The first wait.
-        initial: Option<Located<Pause>> = "1s";
+        ///
+        /// At least 10 ms.
+        initial: Setting<Pause> = BackoffTimes::default().initial;
         /// Each wait is this many times as long as the one before.
-        factor: Option<Located<Factor>> = 1.6;
+        factor: Setting<Factor> = BackoffTimes::default().factor;
         /// The longest wait.
-        max: Option<Located<Wait>> = "120s";
+        ///
+        /// At least `initial`.
+        max: Setting<Wait> = BackoffTimes::default().max;
         /// A wait is longer or shorter by up to this part of it.
-        jitter: Option<Located<Jitter>> = 0.2;
+        jitter: Setting<Jitter> = BackoffTimes::default().jitter;
         /// The waits start over after a stream that had a response and lasted this long.
-        reset_after: Option<Located<Wait>> = "30s";
+        reset_after: Setting<Wait> = BackoffTimes::default().reset_after;
     }
 }
 
-words! {
-    /// The variant that a server is spoken to in.
-    Variant { Delta = "delta", Sotw = "sotw" }
-}
-
-words! {
-    /// How a server sends a set to a client that has nothing of it.
-    InitialSet { Auto = "auto", OneResponse = "one_response", Pieces = "pieces" }
-}
+words_for!(Variant { Delta = "delta", Sotw = "sotw" });
+words_for!(InitialSet { Auto = "auto", OneResponse = "one_response", Pieces = "pieces" });

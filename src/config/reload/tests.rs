@@ -137,7 +137,7 @@ fn a_change_of_each_key_counts_or_is_pending_as_the_table_says() {
             }
         };
         let alone = |found: &[String]| found.len() == 1 && key.starts_with(&found[0]);
-        let (is_as_said, in_use) = match Applies::of(key) {
+        let (is_as_said, in_use) = match applies(key) {
             Applies::Restart => (changed.is_empty() && alone(&pending), base()),
             Applies::AtOnce | Applies::NewStreams => (pending.is_empty() && alone(&changed), after),
         };

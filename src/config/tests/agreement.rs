@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use weir_core::protocol::wait::{WaitKind, WaitRow};
 
 use super::json_schema::accepts;
 use crate::config::diagnostic::Diagnostics;
@@ -172,23 +171,6 @@ fn the_file_with_every_key_has_every_key() {
     keys_of(&schema(), &yaml_value(ALL).unwrap(), "", &mut used);
     assert_eq!(known, used);
     assert!(known.contains("/upstream/servers/tls/ca") && known.contains("/limits/linger"), "{known:?}");
-}
-
-#[test]
-fn the_table_of_waits_has_each_kind_with_its_bound_and_a_key_that_exists() {
-    let mut keys = BTreeSet::new();
-    keys_of_schema(&schema(), "", &mut keys);
-    let row = |kind: WaitKind| {
-        let WaitRow { name, what, bound, key } = kind.row();
-        assert!(key.is_empty() || keys.contains(&format!("/{}", key.replace('.', "/"))), "{name}: {key}");
-        let key = if key.is_empty() { String::new() } else { format!("`{key}`") };
-        format!("| `{name}` | {what} | {bound} | {key} |")
-    };
-    let expected: Vec<_> = WaitKind::ALL.into_iter().map(row).collect();
-    let page = include_str!("../../../docs/operations.md");
-    let rows = page.lines().skip_while(|line| !line.starts_with("| Wait |")).skip(2);
-    let rows: Vec<_> = rows.take_while(|line| line.starts_with('|')).collect();
-    assert_eq!(rows, expected, "docs/operations.md");
 }
 
 fn keys_of_schema(schema: &Value, at: &str, keys: &mut BTreeSet<String>) {

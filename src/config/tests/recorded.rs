@@ -8,11 +8,8 @@ use std::path::Path;
 use crate::config::{Review, load};
 
 /// Valid files, which together have every key in block style, each on a line of its own.
-const WHOLE: [&str; 3] = [
-    include_str!("recorded/streams.yaml"),
-    include_str!("recorded/polled.yaml"),
-    include_str!("recorded/files.yaml"),
-];
+const WHOLE: [&str; 3] =
+    [include_str!("recorded/streams.yaml"), include_str!("recorded/polled.yaml"), include_str!("recorded/files.yaml")];
 const LIST: &str = "src/config/tests/recorded/messages.txt";
 
 fn messages(text: &str) -> Vec<String> {
@@ -27,7 +24,8 @@ fn variants(whole: &str) -> Vec<(String, String)> {
     let mut variants = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         let start = line.len() - line.trim_start_matches([' ', '-']).len();
-        let Some((key, value)) = line[start..].split_once(':').filter(|(key, _)| !key.contains(['#', '\'', '/'])) else {
+        let Some((key, value)) = line[start..].split_once(':').filter(|(key, _)| !key.contains(['#', '\'', '/']))
+        else {
             continue;
         };
         let inner = lines[at + 1..].iter().take_while(|below| below.len() - below.trim_start().len() > start);

@@ -2,17 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::Duration;
 
 use weir_core::protocol::ladder::{FallbackTimers, Rule};
 
 use super::limits::SourceLimits;
 use super::server::{file_source, source};
-use crate::config::checker::{Checker, or};
+use crate::config::checker::Checker;
 use crate::config::connection;
 use crate::config::diagnostic::Place;
 use crate::config::files;
-use crate::config::form::{FilePath, Located, Name, Names, Wait};
+use crate::config::form::{FilePath, Located, Name, Names, Setting};
 use crate::config::plain_server::rule;
 use crate::config::raw::{self, OnMissing};
 use crate::upstream::{Lists, Plan, SourcePlan};
@@ -24,10 +23,7 @@ pub(in crate::config) fn check(
 ) -> Option<Plan> {
     let backoff = connection::backoff(&raw.backoff, limits.backoff, checker);
     let limits = SourceLimits { backoff, ..limits };
-    let timers = FallbackTimers {
-        delay: or(&raw.fallback.delay, Wait(Duration::ZERO)).0,
-        hold_down: or(&raw.fallback.hold_down, Wait(Duration::ZERO)).0,
-    };
+    let timers = FallbackTimers { delay: raw.fallback.delay.0, hold_down: raw.fallback.hold_down.0 };
     let from_environment = Some(&raw.bootstrap_from_environment).filter(|requested| requested.value);
     let lists = match (&raw.bootstrap, from_environment) {
         (Some(_), Some(requested)) => {
@@ -99,7 +95,7 @@ fn bootstrap(
 /// Returns the bootstrap that gRPC clients on this machine would use: the file that one variable names, or else the text in the other
 /// (BOOT-1).
 fn bootstrap_of_environment(
-    requested: &Located<bool>,
+    requested: &Setting<bool>,
     raw: &raw::Upstream,
     limits: SourceLimits,
     checker: &mut Checker,

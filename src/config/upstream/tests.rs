@@ -301,10 +301,16 @@ fn up_33_connections_go_by_what_is_said_of_the_server_or_of_all_or_by_the_defaul
     .unwrap();
     let [one, two] = [0, 1].map(|at| plan.servers[at].ads().unwrap());
     let seconds = Duration::from_secs;
-    assert_eq!((one.life, one.keepalive), (LifeTimes::default(), Keepalive::default()));
+    assert_eq!(
+        (one.life, one.keepalive),
+        (
+            LifeTimes { interval: Some(seconds(10)), timeout: seconds(5) },
+            Keepalive { interval: Some(seconds(300)), timeout: seconds(20) }
+        )
+    );
     assert_eq!(one.backoff, BackoffTimes { initial: seconds(2), jitter: 0.0, ..BackoffTimes::default() });
     assert_eq!(two.life, LifeTimes { interval: None, timeout: seconds(2) });
-    assert_eq!(two.keepalive, Keepalive { interval: Some(seconds(600)), ..Keepalive::default() });
+    assert_eq!(two.keepalive, Keepalive { interval: Some(seconds(600)), timeout: seconds(20) });
     assert_eq!(two.backoff, BackoffTimes { factor: 2.0, max: seconds(10), ..one.backoff });
     let SourcePlan::Rest(three) = &plan.servers[2] else { panic!("{plan:?}") };
     assert_eq!(three.at.backoff, BackoffTimes { initial: seconds(4), ..one.backoff });

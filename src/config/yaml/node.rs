@@ -38,6 +38,11 @@ pub(in crate::config) enum Scalar {
 }
 
 impl Node {
+    /// Nothing where something could be.
+    pub(crate) fn null_at(place: Place) -> Self {
+        Self { place, value: Value::Scalar(Scalar::Null) }
+    }
+
     pub(crate) fn is_null(&self) -> bool {
         matches!(self.value, Value::Scalar(Scalar::Null))
     }

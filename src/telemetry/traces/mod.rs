@@ -13,7 +13,7 @@ mod variables;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use self::metrics::register;
+pub(super) use self::metrics::add;
 
 use self::export::ExportQueue;
 use self::exporter::Exporter;

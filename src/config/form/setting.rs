@@ -1,0 +1,68 @@
+//! The value of a key that has a default.
+
+use std::ops::Deref;
+
+use serde_json::Value as Json;
+
+use super::located::Field;
+use super::reader::{Form, Reader};
+use super::row::Presence;
+use crate::config::diagnostic::Place;
+use crate::config::yaml::Node;
+
+/// The value in force: that of the file, or else the default.
+#[derive(Debug, Clone)]
+pub(in crate::config) struct Setting<T> {
+    pub(crate) value: T,
+    /// Where the file sets it, or could.
+    pub(crate) place: Place,
+    is_given: bool,
+}
+
+impl<T> Setting<T> {
+    pub(crate) fn by_default(value: impl Into<T>) -> Self {
+        Self { value: value.into(), place: Place::default(), is_given: false }
+    }
+
+    /// Returns the place where the file sets it, unless it does not, or not to a value of the right form.
+    pub(crate) fn given(&self) -> Option<&Place> {
+        self.is_given.then_some(&self.place)
+    }
+}
+
+impl<T: Copy> Setting<T> {
+    /// Returns the value of the file, or else one that counts here in place of the default.
+    pub(crate) fn or(&self, default: impl Into<T>) -> T {
+        if self.is_given { self.value } else { default.into() }
+    }
+}
+
+impl<T> Deref for Setting<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: Form> Field for Setting<T> {
+    type Value = T;
+
+    const PRESENCE: Presence = Presence::Always;
+
+    fn read_key(self, node: Option<&Node>, section: &Place, key: &str, reader: &mut Reader) -> Self {
+        let place = node.map_or_else(|| section.below(key), |node| node.place.clone());
+        match node.and_then(|node| T::read(node, reader)) {
+            Some(value) => Self { value, place, is_given: true },
+            None => Self { place, ..self },
+        }
+    }
+
+    fn given(&self) -> Option<&Place> {
+        self.given()
+    }
+
+    fn json(&self) -> Option<Json> {
+        self.value.json()
+    }
+}

@@ -1,0 +1,39 @@
+//! When changes of keys count.
+
+use super::form::{Applies, Row, Section};
+use super::raw::Root;
+
+/// Returns when a changed key counts, by its path from the top of the file: as the last key on the way to it that says so.
+pub(crate) fn applies(path: &str) -> Applies {
+    let (mut rows, mut found): (Vec<Row>, _) = (Root::rows(), None);
+    for step in path.split('.') {
+        let Some(row) = rows.into_iter().find(|row| row.key == step) else { break };
+        found = row.applies.or(found);
+        rows = (row.inner)().rows;
+    }
+    found.unwrap_or(Applies::Restart)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_without_a_word_of_its_own_counts_like_what_it_is_in() {
+        let keys = [
+            "limits.streams",
+            "limits.linger",
+            "listen",
+            "listen.tls",
+            "listen.address",
+            "upstream.servers",
+            "drain",
+            "drain.grace",
+            "made_up",
+            "limits.made_up",
+        ];
+        use Applies::{AtOnce, NewStreams, Restart};
+        let expected = [Restart, NewStreams, Restart, AtOnce, Restart, NewStreams, AtOnce, AtOnce, Restart, Restart];
+        assert_eq!(keys.map(applies), expected);
+    }
+}

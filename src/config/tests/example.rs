@@ -1,0 +1,88 @@
+//! The file with every key, config/relay.yaml.
+
+use serde_json::Value as Json;
+
+use crate::config::form::{Presence, Row, Section};
+use crate::config::raw::Root;
+
+/// Returns the text of the file: keys with a default are in force with it, and those without one as their notes say.
+pub(super) fn example_file() -> String {
+    let mut file = File { lines: HEAD.lines().map(str::to_owned).collect() };
+    for row in Root::rows() {
+        file.lines.push(String::new());
+        file.key(&row, &Indent::default());
+    }
+    file.lines.join("\n") + "\n"
+}
+
+struct File {
+    lines: Vec<String>,
+}
+
+/// What a line begins with: spaces, and the signs of comments and of list items.
+#[derive(Debug, Clone, Default)]
+struct Indent {
+    first: String,
+    others: String,
+}
+
+impl Indent {
+    fn then(&self, first: &str, others: &str) -> Self {
+        Self { first: format!("{}{first}", self.first), others: format!("{}{others}", self.others) }
+    }
+}
+
+impl File {
+    fn key(&mut self, row: &Row, indent: &Indent) {
+        let inner = (row.inner)();
+        let (example, is_written) = row.pages.example.unzip();
+        let is_in_force = is_written.unwrap_or(row.default.is_some() || row.presence != Presence::Optional);
+        let indent = if is_in_force { indent.clone() } else { indent.then("# ", "# ") };
+        if inner.rows.is_empty() || (inner.items == "[]" && example.is_some_and(|text| !text.is_empty())) {
+            let value = example.map(str::to_owned).or(row.default.as_ref().map(in_yaml));
+            let value = value.unwrap_or_else(|| panic!("{} needs a note: example or written", row.key));
+            return self.line(&format!("{}{}: {value}", indent.first, row.key), &row.summary());
+        }
+        self.line(&format!("{}{}:", indent.first, row.key), &row.summary());
+        let others = Indent { first: indent.others.clone(), others: indent.others };
+        let inside = match inner.items {
+            "[]" => others.then("  - ", "    "),
+            "" => others.then("  ", "  "),
+            _ => {
+                self.lines.push(format!("{}  {}:", others.first, example.unwrap_or("name")));
+                others.then("    ", "    ")
+            }
+        };
+        for (number, row) in inner.rows.iter().enumerate() {
+            let first = if number == 0 { &inside.first } else { &inside.others };
+            self.key(row, &Indent { first: first.clone(), others: inside.others.clone() });
+        }
+    }
+
+    /// Writes a comment beside a line, and below it what has no room there.
+    fn line(&mut self, text: &str, comment: &str) {
+        let column = COLUMN.max(text.chars().count() + 2);
+        let (mut start, mut words) = (format!("{text:column$}#"), comment.split(' ').peekable());
+        while let Some(word) = words.next() {
+            start = format!("{start} {word}");
+            if words.peek().is_some_and(|next| start.chars().count() + 1 + next.chars().count() > WIDTH) {
+                self.lines.push(std::mem::replace(&mut start, format!("{:column$}#", "")));
+            }
+        }
+        self.lines.push(start);
+    }
+}
+
+fn in_yaml(value: &Json) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+const HEAD: &str = "\
+# Every key, with its default where there is one; keys that are comments have none, or are not needed here. docs/configuration.md explains
+# them at more length. This file is written from the declarations of the keys.
+# Sizes are bytes, or have a unit (64MiB). ${NAME} in a value is an environment variable, and $$ a dollar sign; `weir check` reports
+# every fault, and `weir schema` prints a JSON schema for editors.
+";
+/// Where comments begin, unless the line is longer.
+const COLUMN: usize = 40;
+const WIDTH: usize = 140;

@@ -1,0 +1,47 @@
+//! Metrics of the relay: its views, types, brakes and files.
+
+use super::MetricsSnapshot;
+use super::page::Page;
+use super::table::*;
+use crate::build_facts;
+use crate::relay::BrakeWatch;
+
+pub(super) fn add(page: &mut Page, snapshot: &MetricsSnapshot<'_>) {
+    page.add(BUILD_INFO, [build_facts::VERSION], 1);
+    page.count(VIEWS, [], snapshot.view_count);
+    for (field, count) in &snapshot.key_values {
+        page.count(KEY_FIELD_VALUES, [field], *count);
+    }
+    page.add(VIEW_PANICS, [], snapshot.incidents.view_panics());
+    page.count(CACHED_BYTES, [], snapshot.cached_bytes);
+    add_types(page, snapshot);
+    add_brakes(page, &snapshot.incidents.brakes);
+    for source in &snapshot.files {
+        let name = source.name();
+        page.count(RESOURCE_FILES, [&name], source.files);
+        page.count(RESOURCE_FILE_ERRORS, [&name], source.errors.len());
+    }
+}
+
+fn add_types(page: &mut Page, snapshot: &MetricsSnapshot<'_>) {
+    for kind in snapshot.counters.type_names() {
+        page.count(TYPE_RESOURCES, [kind], 0);
+        page.count(TYPE_RESOURCE_BYTES, [kind], 0);
+    }
+    for (kind, size) in snapshot.views.iter().flat_map(|view| &view.by_type) {
+        page.count(TYPE_RESOURCES, [kind], size.resources);
+        page.count(TYPE_RESOURCE_BYTES, [kind], size.bytes);
+    }
+}
+
+fn add_brakes(page: &mut Page, brakes: &BrakeWatch) {
+    for (kind, count) in brakes.held() {
+        page.count(BRAKE_HELD_REMOVALS, [&kind], count);
+    }
+    for (kind, count) in brakes.engaged() {
+        page.add(BRAKES_ENGAGED, [&kind], count);
+    }
+    for ((kind, reason), count) in brakes.released() {
+        page.add(BRAKE_REMOVALS_RELEASED, [&kind, reason.name()], count);
+    }
+}
