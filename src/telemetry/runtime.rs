@@ -32,6 +32,7 @@ impl RuntimeProbe {
             let seconds = self.runtime.worker_total_busy_duration(worker).as_secs_f64();
             page.add(WORKER_BUSY_SECONDS, [&worker.to_string()], seconds);
         }
+        page.count(WORKERS, [], self.runtime.num_workers());
         page.count(TASKS, [], self.runtime.num_alive_tasks());
         page.count(TASKS_QUEUED, [], self.runtime.global_queue_depth());
         page.add(TASK_LATENESS_SECONDS, [], self.lateness.counts());

@@ -300,6 +300,10 @@ metrics! {
     // The runtime.
     /// Time that a worker of the runtime has spent on tasks; its rate is how busy the worker is, 1 at most
     WORKER_BUSY_SECONDS: FloatCounter = "weir_worker_busy_seconds_total" ["worker"], "0.1.0";
+    /// Worker threads of the runtime
+    ///
+    /// As many as the processors that the process may use, by the quota of its container too.
+    WORKERS: Gauge = "weir_workers" [], "0.1.0";
     /// Tasks that have not ended
     TASKS: Gauge = "weir_tasks" [], "0.1.0";
     /// Tasks in the queue that all workers share; the queues of the workers are not counted
