@@ -223,6 +223,13 @@ limits! {
         gets: "The connection is closed gracefully",
     }
 
+    /// The time to the first message of a stream.
+    FirstMessage = "limits.first_message" {
+        page: "Streams",
+        why: "Clients open a stream when they have something to send, and one that is silent takes memory",
+        gets: "`RESOURCE_EXHAUSTED`: `no message within 30s (limits.first_message); open a stream when there is something to send`",
+    }
+
     /// TLS handshakes that are worked on at a time; the others wait.
     Handshakes = "limits.handshakes" {
         page: "Connections",

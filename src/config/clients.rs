@@ -11,6 +11,7 @@ pub(super) fn check(
     let (limits, clients) = (&raw.limits, &raw.clients);
     downstream::Options {
         message_bytes: limits.message_bytes.0,
+        first_message: limits.first_message.0.unwrap_or_default(),
         incomplete_request_bytes: limits.incomplete_request_bytes.0,
         outdated_reply_bytes: limits.outdated_reply_bytes.0,
         request_bytes_per_second: limits.request_bytes_per_second.0,

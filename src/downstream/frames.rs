@@ -1,10 +1,12 @@
 //! Reads gRPC messages from a request body, with limits for one message and for all incomplete ones.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming};
+use tokio::time::{Instant, timeout_at};
 
 use super::incomplete::{Inbound, Incomplete, Pause};
 use super::slot::Status;
@@ -17,11 +19,19 @@ pub(super) struct Frames<B = Incoming> {
     inbound: Arc<Inbound>,
     /// What the buffer counts for, if a request is incomplete. Most arrive in one piece and are not counted.
     incomplete: Option<Box<Incomplete>>,
+    /// How long the beginning of the first message is waited for, while it is, and until when that is.
+    first: Option<Box<(Duration, Instant)>>,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
     pub(crate) fn new(body: B, limit: usize, inbound: Arc<Inbound>) -> Self {
-        Self { body, buffer: BytesMut::new(), limit, inbound, incomplete: None }
+        Self { body, buffer: BytesMut::new(), limit, inbound, incomplete: None, first: None }
+    }
+
+    /// Ends the stream if nothing arrives for so long; zero: it may be silent for ever.
+    pub(crate) fn begun_within(self, patience: Duration) -> Self {
+        let first = (!patience.is_zero()).then(|| Box::new((patience, Instant::now() + patience)));
+        Self { first, ..self }
     }
 
     /// Returns the next message; `None` once the client has half-closed or disconnected.
@@ -39,13 +49,27 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
                 return Ok(Some(message));
             }
             let frame = match self.buffer.is_empty() {
+                true if self.first.is_some() => Box::pin(self.beginning()).await?,
                 true => self.body.frame().await,
                 false => Box::pin(self.rest()).await?,
             };
             let Some(Ok(frame)) = frame else { return Ok(None) };
             let Ok(data) = frame.into_data() else { continue };
+            self.first.take_if(|_| !data.is_empty());
             self.buffer.extend_from_slice(&data);
         }
+    }
+
+    /// Waits for the beginning of the first message.
+    async fn beginning(&mut self) -> Result<Option<Result<Frame<Bytes>, B::Error>>, Status> {
+        let Some((patience, until)) = self.first.as_deref().copied() else { return Ok(self.body.frame().await) };
+        timeout_at(until, self.body.frame()).await.map_err(|_| {
+            self.inbound.requests().counters().reached(Limit::FirstMessage);
+            let (patience, key) = (humantime::format_duration(patience), Limit::FirstMessage.key());
+            Status::exhausted(format!(
+                "no message within {patience} ({key}); open a stream when there is something to send"
+            ))
+        })
     }
 
     /// Waits for more of an incomplete message.
@@ -156,6 +180,28 @@ mod tests {
             idle.push(parts);
             assert!(is_free(&mut oldest), "a stream without an incomplete request, in round {round}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_stream_ends_if_it_is_silent_from_its_beginning_and_not_if_it_is_so_later() {
+        let all = IncompleteRequests::new(LIMIT, 0, Arc::default());
+        let reached = || all.counters().counts().find(|(key, _)| *key == "limits.first_message").unwrap().1;
+        let patience = Duration::from_millis(50);
+        let begun = Instant::now();
+        let mut silent = frames(&all, &[b"", b""], Then::Silent) // frames without data are silence
+            .begun_within(patience);
+        let status = silent.next().await.unwrap_err();
+        assert_eq!((status.message.contains("within 50ms (limits.first_message)"), reached()), (true, 1));
+        assert!(begun.elapsed() >= patience);
+        let whole = framed(&[7; 60]);
+        for chunks in [&[&whole[..]][..], &[&whole[..1], &whole[1..]]] {
+            let mut later = frames(&all, chunks, Then::Silent).begun_within(patience);
+            assert!(later.next().await.is_ok_and(|message| message.is_some()));
+            assert!(tokio::time::timeout(3 * patience, later.next()).await.is_err(), "it may be silent now");
+        }
+        let mut free = frames(&all, &[], Then::Silent).begun_within(Duration::ZERO);
+        assert!(tokio::time::timeout(3 * patience, free.next()).await.is_err());
+        assert_eq!(reached(), 1);
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -37,6 +38,8 @@ use crate::relay::{Loads, ViewQuota, Views};
 pub(crate) struct Options {
     /// The longest request that is read.
     pub(crate) message_bytes: usize,
+    /// How long a stream may be without its first message; zero: for ever.
+    pub(crate) first_message: Duration,
     /// The limit for incomplete requests of all clients.
     pub(crate) incomplete_request_bytes: usize,
     /// The limit for outdated resources in unfinished replies of all clients.
@@ -63,6 +66,7 @@ pub(crate) struct Service {
     requests_per_second: usize,
     new_names_per_second: usize,
     message_bytes: usize,
+    first_message: Duration,
     age_limit: AgeLimit,
     shared: Arc<Shared>,
     v2: bool,
@@ -90,6 +94,7 @@ impl Service {
             requests_per_second: options.connections.requests_per_second,
             new_names_per_second: options.new_names_per_second,
             message_bytes: options.message_bytes,
+            first_message: options.first_message,
             age_limit: options.age,
             shared: Arc::new(Shared {
                 messages: SharedMessages::new(&options.control_plane),
@@ -166,7 +171,7 @@ impl Service {
 
     /// Returns the messages of a request.
     pub(super) fn frames(&self, request: Request<Incoming>, inbound: Arc<Inbound>) -> Frames {
-        Frames::new(request.into_body(), self.message_bytes, inbound)
+        Frames::new(request.into_body(), self.message_bytes, inbound).begun_within(self.first_message)
     }
 
     /// Takes the drain of the process: that another configuration serves is nothing to those who watch.

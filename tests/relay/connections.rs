@@ -285,6 +285,36 @@ async fn a_connection_without_a_request_is_closed_gracefully_and_others_are_not(
 }
 
 #[tokio::test]
+async fn streams_that_are_silent_from_their_beginning_end_and_others_go_on() {
+    let mut world = World::with("first_message: 300ms").await;
+    let channel = world.channel().await;
+    for path in [
+        "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
+        "/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters",
+        "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats",
+    ] {
+        let mut grpc = Grpc::new(channel.clone());
+        grpc.ready().await.unwrap();
+        let (requests, stream) = mpsc::unbounded_channel::<DeltaDiscoveryRequest>();
+        let codec: ProstCodec<DeltaDiscoveryRequest, DeltaDiscoveryResponse> = ProstCodec::default();
+        let call = Call::new(UnboundedReceiverStream::new(stream));
+        let responses =
+            tokio::time::timeout(PATIENCE, grpc.streaming(call, path.parse().unwrap(), codec)).await.unwrap();
+        let status = match responses {
+            Ok(responses) => {
+                tokio::time::timeout(PATIENCE, responses.into_inner().message()).await.unwrap().unwrap_err()
+            }
+            Err(status) => status,
+        };
+        names(status, &["no message within 300ms (limits.first_message)"]);
+        drop(requests);
+    }
+    assert_eq!(world.counted("first_message").await, 3);
+    is_served(open(&channel).await.unwrap()).await;
+    world.neighbour_goes_on().await;
+}
+
+#[tokio::test]
 async fn streams_of_one_connection_beyond_the_limit_wait_for_one_that_ends() {
     let mut world = World::with("streams_per_connection: 2").await;
     let channel = world.channel().await;

@@ -118,6 +118,10 @@ section! {
         ///
         /// It is closed gracefully.
         first_request_timeout: Setting<Interval> = minutes(1), applies(Restart);
+        /// A stream that is silent from its beginning ends after this long; 0s: never.
+        ///
+        /// It ends with `RESOURCE_EXHAUSTED`. Once something has arrived, `request_bytes_per_second` counts.
+        first_message: Setting<Interval> = seconds(30), applies(NewStreams);
         /// TLS handshakes that are worked on at a time; the others wait in order. One that waits for its client does not count.
         // A handshake is a millisecond or two of work. What is ready meanwhile waits for as many, divided by the number of workers.
         handshakes: Setting<Positive> = 16, applies(Restart);

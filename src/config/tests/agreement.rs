@@ -129,6 +129,7 @@ limits:
   connections_per_identity: 100
   new_connections_per_second: 500
   first_request_timeout: 0s
+  first_message: 1m
   handshakes: 8
   handshake_timeout: 5s
   handshakes_per_address: 4
