@@ -138,7 +138,7 @@ limits! {
     /// The names of one type that the clients of one view hold and the view does not know.
     SoughtNames = "limits.sought_names" {
         page: "Views",
-        why: "Names that clients hold, their view does not know, and servers are [asked for once more](upstream.md#what-weir-concludes). \
+        why: "Names of one type that clients hold, their view does not know, and servers are [asked for once more](upstream.md#what-weir-concludes). \
             Each is 150 bytes or so",
         gets: "Nothing but a wait: it keeps what it holds, and the names without room are asked for as soon as half of the room is free",
     }
@@ -309,7 +309,7 @@ limits! {
     /// The files that the system lets the process open.
     OpenFiles = "open_files" {
         page: "Connections",
-        why: "The hard limit of the system",
+        why: "",
         gets: "It waits until a file is closed",
     }
 }

@@ -83,7 +83,7 @@ impl Place {
 
     /// Returns the place where a key of this section would be.
     pub(crate) fn below(&self, key: &str) -> Self {
-        Self { path: self.key(key), ..self.clone() }
+        Self { line: self.line, column: self.column, path: self.key(key) }
     }
 
     pub(crate) fn item(&self, index: usize) -> String {

@@ -165,7 +165,7 @@ fn put(tree: &mut Node, steps: &[&str], value: Option<&Node>) {
         (Some(at), ..) => put(&mut entries[at].node, rest, value),
         (None, _, None) => {}
         (None, ..) => {
-            let mut node = Node { place: place.clone(), value: Value::Map(Vec::new()) };
+            let mut node = Node { place: place.below(first), value: Value::Map(Vec::new()) };
             match (rest, value) {
                 ([], Some(value)) => node = value.clone(),
                 _ => put(&mut node, rest, value),

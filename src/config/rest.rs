@@ -7,12 +7,12 @@ use crate::downstream::RestOptions;
 
 pub(super) fn check(raw: &Located<raw::Rest>, checker: &mut Checker) -> Option<RestOptions> {
     let cache_bytes = raw.cache_bytes.0;
-    let response_bytes = raw.response_bytes.or(cache_bytes.saturating_mul(4)).0;
+    let response_bytes = raw.response_bytes.as_ref().map_or(cache_bytes.saturating_mul(4), |given| given.0);
     let is_known = !checker.has_fault_within(&raw.cache_bytes.place.path);
-    if let Some(place) = raw.response_bytes.given().filter(|_| is_known && response_bytes / 2 < cache_bytes) {
+    if let Some(given) = raw.response_bytes.as_ref().filter(|_| is_known && response_bytes / 2 < cache_bytes) {
         let least = cache_bytes.saturating_mul(2);
         let reason = format!("invalid size {response_bytes}: expected at least {least}, twice rest.cache_bytes");
-        checker.fault(place, reason);
+        checker.fault(&given.place, reason);
     }
     raw.enabled.then_some(RestOptions {
         timeout: raw.timeout.0,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::digest;
 use serde_json::{Map, Number, Value as Json};
 
+use super::raw;
 use super::schema::schema;
 use super::yaml::{Node, Scalar, Value};
 
@@ -67,6 +68,10 @@ fn without_secrets(text: &str) -> String {
 /// Inserts the defaults of all sections.
 pub(super) fn fill(value: &mut Json, schema: &Json) {
     let is_polled = value.get("rest").is_some();
+    let has_no_effect = |key: &str| match raw::KINDS.iter().find(|(of, _)| *of == key) {
+        Some((_, Some(kinds))) => is_polled && !kinds.contains("rest") || !is_polled && *kinds == "rest",
+        _ => false,
+    };
     for (key, schema) in schema["properties"].as_object().into_iter().flatten() {
         match value.get_mut(key) {
             Some(given) if schema["items"].is_object() => {
@@ -75,7 +80,7 @@ pub(super) fn fill(value: &mut Json, schema: &Json) {
             Some(given) if given.is_object() => fill(given, schema),
             Some(Json::Null) | None => {
                 let default = match schema.get("default") {
-                    Some(_) if OF_POLLED.contains(&key.as_str()) && !is_polled => None,
+                    _ if has_no_effect(key) => None,
                     Some(default) => Some(default.clone()),
                     None => section(schema),
                 };
@@ -99,5 +104,3 @@ fn section(schema: &Json) -> Option<Json> {
 }
 
 const REDACTED: &str = "[redacted]";
-/// Keys of servers that mean something for polled ones alone.
-const OF_POLLED: [&str; 2] = ["refresh_delay", "request_timeout"];

@@ -78,6 +78,7 @@ type Of<M> = Family<Labels, M>;
 /// The series of one metric.
 pub(super) enum AnyFamily {
     Gauge(Of<Level>),
+    Highest(Of<Level>),
     FloatGauge(Of<Level<f64, AtomicU64>>),
     Counter(Of<Counting>),
     FloatCounter(Of<Counting<f64, AtomicU64>>),
@@ -124,6 +125,8 @@ macro_rules! kinds {
 kinds! {
     /// A level.
     Gauge: i64, |gauge, value| gauge.inc_by(value);
+    /// A level of which the highest counts, such as the latest time.
+    Highest: i64, |gauge, value| gauge.set(value.max(gauge.get()));
     /// A level that need not be whole.
     FloatGauge: f64, |gauge, value| gauge.inc_by(value);
     /// A count that never falls.

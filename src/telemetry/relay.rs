@@ -10,7 +10,7 @@ pub(super) fn add(page: &mut Page, snapshot: &MetricsSnapshot<'_>) {
     page.add(BUILD_INFO, [build_facts::VERSION], 1);
     page.count(VIEWS, [], snapshot.view_count);
     for (field, count) in &snapshot.key_values {
-        page.count(KEY_FIELD_VALUES, [field], *count);
+        page.add(KEY_FIELD_VALUES, [field], i64::try_from(*count).unwrap_or(i64::MAX));
     }
     page.add(VIEW_PANICS, [], snapshot.incidents.view_panics());
     page.count(CACHED_BYTES, [], snapshot.cached_bytes);

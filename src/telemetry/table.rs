@@ -15,7 +15,7 @@ metrics! {
     /// Values of a field of the sharing key over all views
     ///
     /// `views.key` has the fields. The one with the most values splits the fleet most.
-    KEY_FIELD_VALUES: Gauge = "weir_key_field_values" ["field"], "0.1.0";
+    KEY_FIELD_VALUES: Highest = "weir_key_field_values" ["field"], "0.1.0";
 
     // Brakes.
     /// Removals that brakes hold now
@@ -210,7 +210,7 @@ metrics! {
     /// Unix time at which the certificate of a listener, or of its chain, expires
     ///
     /// Of those that the listener shows, the one that expires first counts.
-    TLS_CERTIFICATE_EXPIRES_TIMESTAMP_SECONDS: Gauge = "weir_tls_certificate_expires_timestamp_seconds" ["listener"], "0.1.0";
+    TLS_CERTIFICATE_EXPIRES_TIMESTAMP_SECONDS: Highest = "weir_tls_certificate_expires_timestamp_seconds" ["listener"], "0.1.0";
     /// Times that changed TLS files of a listener could not be used
     ///
     /// The log has file and reason.
@@ -236,7 +236,7 @@ metrics! {
     /// Unix time of the last state change of the ladder
     ///
     /// The view `other` has none.
-    LADDER_STATE_TIMESTAMP_SECONDS: Gauge = "weir_ladder_state_timestamp_seconds" ["view", "authority"], "0.1.0";
+    LADDER_STATE_TIMESTAMP_SECONDS: Highest = "weir_ladder_state_timestamp_seconds" ["view", "authority"], "0.1.0";
     /// Switches of the ladder to the next server (fallback) and back up (return)
     LADDER_SWITCHES: Counter = "weir_ladder_switches_total" ["view", "authority", "direction"], "0.1.0";
 
@@ -258,7 +258,7 @@ metrics! {
     /// Unix time of the last response of the server
     ///
     /// For files, that of their last version. The view `other` has none.
-    UPSTREAM_LAST_RESPONSE_TIMESTAMP_SECONDS: Gauge = "weir_upstream_last_response_timestamp_seconds" ["view", "server"], "0.1.0";
+    UPSTREAM_LAST_RESPONSE_TIMESTAMP_SECONDS: Highest = "weir_upstream_last_response_timestamp_seconds" ["view", "server"], "0.1.0";
     /// Responses of the server that the relay NACKed
     ///
     /// Those NACKed in part are included.

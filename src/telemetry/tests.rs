@@ -201,6 +201,20 @@ fn views_without_a_label_are_summed_as_other() {
 }
 
 #[test]
+fn of_servers_with_one_name_the_latest_response_counts_and_the_rest_is_summed() {
+    let mut view = view();
+    let earlier = Some(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000));
+    view.servers.push(ServerMetrics { last_response: earlier, ..view.servers[0].clone() });
+    let text = written(&[view]);
+    for line in [
+        "weir_upstream_last_response_timestamp_seconds{view=\"abc\",server=\"http://two\"} 1800000000",
+        "weir_upstream_streams{view=\"abc\",server=\"http://two\"} 4",
+    ] {
+        assert!(text.lines().any(|written| written == line), "{line} is missing in:\n{text}");
+    }
+}
+
+#[test]
 fn every_metric_of_the_table_has_a_series() {
     let text = written(&[view()]);
     let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
@@ -215,8 +229,8 @@ fn every_metric_of_the_table_has_a_series() {
 fn the_table_of_metrics_is_written_from_that_of_the_program() {
     let line = |of: &metric::Row| {
         let (labels, words) = (of.labels.join(", "), of.doc.trim().split("\n\n").map(joined).collect::<Vec<_>>());
-        let kind = of.kind.trim_start_matches("Float");
-        row(&[&format!("`{}`", of.name), &labels, kind, &words.join(". "), of.since])
+        let kind = of.kind.trim_start_matches("Float").replace("Highest", "Gauge");
+        row(&[&format!("`{}`", of.name), &labels, &kind, &words.join(". "), of.since])
     };
     check_tables("docs/metrics.md", |what, _| {
         let rows = table::ROWS.iter().map(line);

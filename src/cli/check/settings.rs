@@ -127,7 +127,7 @@ fn permission(rule: &PermissionRule) -> Row {
 fn brakes(config: &Config) -> Vec<Row> {
     let types: Vec<_> = config.views.protocol.view.brakes.types.iter().map(|name| &**name).collect();
     if types.is_empty() {
-        return vec![("enabled".to_owned(), "false".to_owned())];
+        return keys(config.in_force.brakes.get(..1).unwrap_or_default(), &[]);
     }
     keys(&config.in_force.brakes, &[("types", types.join(", "))])
 }
@@ -252,7 +252,8 @@ limits
             let shown = value.trim_matches(['[', ']']).to_owned();
             assert_eq!(changed, [(path, &shown)], "{path}");
         }
-        assert_eq!(rows("brakes: {enabled: false}\n")["brakes.enabled"], "false");
+        let report = report(&parsed("brakes: {enabled: false}\n"));
+        assert!(report.ends_with("\nbrakes\n  enabled  false (default true)\n"), "{report}");
     }
 
     #[test]

@@ -38,9 +38,9 @@ section! {
         /// PEM file of revocation lists, one for each CA that has one.
         crl: Option<Located<FilePath>>, example("operators.crl");
         /// SPIFFE trust domains. With any, a certificate with a SPIFFE id counts by that id alone.
-        trust_domains: Option<Located<NonEmpty<TrustDomain>>>, example("");
+        trust_domains: Option<Located<NonEmpty<TrustDomain>>>, written("");
         /// Who may read: any of these identities.
-        may_read: Option<Located<NonEmpty<OperatorEntry>>>, example("");
+        may_read: Option<Located<NonEmpty<OperatorEntry>>>, written("");
         /// Who may read and change: any of these identities.
         may_change: Option<Located<NonEmpty<OperatorEntry>>>, example("");
     }

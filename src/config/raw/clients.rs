@@ -85,7 +85,7 @@ section! {
         /// Responses that are cached for other clients that request the same.
         cache_bytes: Setting<Size> = mib(64);
         /// All responses, cached or in flight; further polls get 503. At least twice cache_bytes; the default is four times.
-        response_bytes: Setting<Size> = mib(256);
+        response_bytes: Option<Located<Size>>, absent("four times `cache_bytes`"), example("256MiB");
     }
 }
 

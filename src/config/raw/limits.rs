@@ -62,9 +62,9 @@ section! {
         ///
         /// Without bodies: about 350 bytes and the name each, so some 180,000. See [limits](limits.md#views).
         removal_history_bytes: Setting<Size> = ViewOptions::default().history_bytes, applies(NewStreams);
-        /// How long a removal is remembered for clients that are behind, while the control plane can be reached.
+        /// How long a removal is remembered for clients that are behind, while the control plane can be reached. At least 10s.
         ///
-        /// The clock stands while no server is reachable. At least `10s`.
+        /// The clock stands while no server is reachable.
         removal_history_age: Setting<Pause> = ViewOptions::default().history_age, applies(NewStreams);
         /// Above this, names that only this stream wants no longer trigger fallback.
         ///

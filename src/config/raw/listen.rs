@@ -11,13 +11,13 @@ use crate::downstream::Account;
 section! {
     /// One address for clients.
     Listen {
-        /// IP address and port; `:18000` is that port on all addresses. Or unix: and the path of a Unix socket.
+        /// IP address and port; `:18000` is that port on all addresses. Or a Unix socket, such as unix:/run/weir/weir.sock.
         ///
-        /// For example `unix:/run/weir/weir.sock`; see [Unix sockets](#unix-sockets). Without `tls`, an address that is not of this machine
+        /// See [Unix sockets](#unix-sockets). Without `tls`, an address that is not of this machine
         /// is a warning: every machine that reaches it gets what any client gets.
         address: Needed<ListenPlace>, written("127.0.0.1:18000");
         /// Permissions of a Unix socket, octal: who may write may connect. Without it 0600: the relay's own user.
-        mode: Option<Located<FileMode>>, absent("0600"), example("\"0660\"");
+        mode: Option<Located<FileMode>>, absent("`\"0600\"`"), example("\"0660\"");
         /// User that a Unix socket belongs to, by name or number. Without it the relay's own.
         owner: Option<Located<Account>>, absent("the relay's own"), example("weir");
         /// Group that a Unix socket belongs to, by name or number. Without it the relay's own.

@@ -20,6 +20,6 @@ pub(super) use limits::{Drain, Limits, Reload};
 pub(super) use listen::{ClientAuth, Listen, ListenTls, TrustDomain};
 pub(super) use permissions::{IdentityEntry, PermissionEntry};
 pub(super) use root::Root;
-pub(super) use server::{Backoff, Keepalive, Liveness, Server, Tls};
+pub(super) use server::{Backoff, KINDS, Keepalive, Liveness, Server, Tls};
 pub(super) use state::State;
 pub(super) use upstream::{Authority, OnMissing, Upstream};

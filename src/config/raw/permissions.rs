@@ -18,12 +18,11 @@ section! {
         /// The fields are `id`, `cluster`, `locality.region`, `locality.zone`, `locality.sub_zone` and `metadata.<path>`, each with one
         /// value or a list. What the identity has counts literally. A field that is missing in the node is permitted only as empty text,
         /// metadata not at all.
-        node: Located<Names<OneOrMore<Name>>>, example("{cluster: \"{namespace}-*\"}");
+        node: Located<Names<OneOrMore<Name>>>, written("{cluster: \"{namespace}-*\"}");
         /// Fields of views.key that may have any value.
         ///
         /// Each field of the key must be in `node` or here.
-        free: Located<Vec<Located<KeyField>>>,
-            example("[locality, metadata, user_agent, extensions, client_features, dynamic_parameters, unknown]");
+        free: Located<Vec<Located<KeyField>>>, written("[locality.region, metadata.tenant]");
         /// Types that they may request. Without it all.
         ///
         /// A request for another one ends the stream with `PERMISSION_DENIED`, rather than emptying the client.

@@ -1,10 +1,12 @@
 //! One control plane.
 
+use std::sync::LazyLock;
+
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::{BackoffTimes, InitialSet, ServerQuirks};
 
 use crate::config::form::{
-    Factor, FilePath, HostName, Interval, Jitter, Located, Name, Needed, NonEmpty, OneOrMore, Pause, Positive,
+    Factor, FilePath, HostName, Interval, Jitter, Located, Name, Needed, NonEmpty, OneOrMore, Pause, Positive, Section,
     ServerUri, Setting, Size, Wait, seconds, section, words_for,
 };
 
@@ -26,13 +28,13 @@ section! {
         /// With rest: from a response to the next poll of the same type, a random time from this to twice this.
         ///
         /// At least 10 ms.
-        refresh_delay: Setting<Pause> = seconds(5), only("rest"), example("5s");
+        refresh_delay: Setting<Pause> = seconds(5), only("rest"), example("");
         /// With rest: for a response.
         ///
         /// At least 10 ms.
         // Ten times the default of Envoy, which polls for itself alone: sets for many clients are larger, and a relay can serve its cache
         // meanwhile.
-        request_timeout: Setting<Pause> = seconds(10), only("rest"), example("10s");
+        request_timeout: Setting<Pause> = seconds(10), only("rest"), example("");
         /// Certificates, for https://.
         ///
         /// See [tls](#tls).
@@ -54,18 +56,18 @@ section! {
         ///
         /// A server that has accepted the connection has 5 s, or `connect_timeout` if that is shorter, for its first bytes of TLS and of
         /// HTTP/2.
-        connect_timeout: Setting<Pause> = seconds(20), only("uri, rest");
+        connect_timeout: Setting<Pause> = seconds(20), only("uri, rest"), absent("`20s`; for `rest`, `request_timeout`");
         /// Calls that find out whether a silent server is alive.
         ///
         /// See [liveness](#liveness-and-keepalive).
-        liveness: Option<Located<Liveness>>, only("uri"), written("");
+        liveness: Option<Located<Liveness>>, only("uri"), absent("its defaults"), written("");
         /// HTTP/2 pings.
         ///
         /// See [keepalive](#liveness-and-keepalive).
-        keepalive: Option<Located<Keepalive>>, only("uri"), written("");
-        /// How many streams share a connection, at most; 1: each has its own.
+        keepalive: Option<Located<Keepalive>>, only("uri"), absent("its defaults"), written("");
+        /// How many streams share a connection, at most; 1: each has its own. At most 1000.
         ///
-        /// At most 1,000. See [connections](upstream.md#connections).
+        /// See [connections](upstream.md#connections).
         // Few connections for many views, while one that breaks ends few streams.
         max_streams_per_connection: Setting<Positive> = 50, only("uri");
         /// For this server alone; missing keys are as in upstream.backoff.
@@ -80,9 +82,9 @@ section! {
         ///
         /// gRPC servers take 4 MiB by default. At least 128 KiB. [What longer requests become](upstream.md#long-requests).
         max_request_bytes: Setting<Size> = ServerQuirks::default().max_request_bytes, only("uri");
-        /// How the server sends a wildcard set to a new delta client: in one response, in several, or Weir finds out.
+        /// How the server sends a wildcard set to a new delta client: in one response, in several, or Weir finds out. With
+        /// one_response, clients lose what the first response lacks.
         ///
-        /// With `one_response`, clients lose what the first response lacks.
         /// [Which value fits which server](upstream.md#which-settings-fit-which-server).
         initial_set: Setting<InitialSet> = ServerQuirks::default().initial_set, only("uri");
         /// If false, empty SotW lists are avoided, for servers that take an empty list of names for a wildcard.
@@ -106,9 +108,9 @@ section! {
         /// Tenants; a * at the end matches any rest.
         names: Needed<NonEmpty<Name>>, written("[payments, team-*]");
         /// PEM file of the certificate, with its chain. Requires key.
-        certificate: Option<Located<FilePath>>, example("payments.pem");
+        certificate: Option<Located<FilePath>>, written("payments.pem");
         /// PEM file of its private key. Requires certificate.
-        key: Option<Located<FilePath>>, example("payments.key");
+        key: Option<Located<FilePath>>, written("payments.key");
         /// JSON web token.
         token_file: Option<Located<FilePath>>, example("payments.token");
     }
@@ -172,6 +174,10 @@ section! {
         reset_after: Setting<Wait> = BackoffTimes::default().reset_after;
     }
 }
+
+/// The keys of a server, in their order, each with the kinds of servers that have it, if not all do.
+pub(in crate::config) static KINDS: LazyLock<Vec<(&str, Option<&str>)>> =
+    LazyLock::new(|| Server::rows().into_iter().map(|row| (row.key, row.only)).collect());
 
 words_for!(Variant { Delta = "delta", Sotw = "sotw" });
 words_for!(InitialSet { Auto = "auto", OneResponse = "one_response", Pieces = "pieces" });

@@ -12,7 +12,7 @@ section! {
         path: Needed<Located<FilePath>>, written("/var/lib/weir/state");
         /// A file with 32 bytes, or those in base64 or hexadecimal, that encrypt the state. Without it no secrets are written.
         ///
-        /// Everything that clients receive is encrypted.
+        /// With it, everything that clients receive is encrypted.
         key: Option<Located<FilePath>>, example("state.key");
         /// For how long the servers of a view may not have been heard before when_older applies. Without it there is no limit.
         ///

@@ -27,6 +27,15 @@ impl Drop for File {
     }
 }
 
+#[test]
+fn what_is_valid_only_together_is_said_with_whole_keys_where_a_section_is_missing() {
+    let mut before = base();
+    before["limits"] = json!({"incomplete_request_bytes": "32MiB", "message_bytes": "16MiB"});
+    let error = File::new("together").reload(&before, &base()).unwrap_err().to_string();
+    assert!(error.contains("(limits.incomplete_request_bytes)"), "{error}");
+    assert!(error.ends_with("invalid size 32MiB: expected at least 64MiB, which is limits.message_bytes"), "{error}");
+}
+
 /// Every key that a file may have, but those of sections that exclude one another.
 fn base() -> Value {
     json!({

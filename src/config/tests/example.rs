@@ -1,7 +1,10 @@
 //! The file with every key, config/relay.yaml.
 
+use std::path::Path;
+
 use serde_json::Value as Json;
 
+use crate::config::Config;
 use crate::config::form::{Presence, Row, Section};
 use crate::config::raw::Root;
 
@@ -10,7 +13,7 @@ pub(super) fn example_file() -> String {
     let mut file = File { lines: HEAD.lines().map(str::to_owned).collect() };
     for row in Root::rows() {
         file.lines.push(String::new());
-        file.key(&row, &Indent::default());
+        file.key(&row, &Indent::default(), &format!(" docs/configuration.md#{}", row.key));
     }
     file.lines.join("\n") + "\n"
 }
@@ -33,17 +36,19 @@ impl Indent {
 }
 
 impl File {
-    fn key(&mut self, row: &Row, indent: &Indent) {
+    fn key(&mut self, row: &Row, indent: &Indent, more: &str) {
+        let comment = format!("{}{}{more}", row.summary(), values_of(row));
         let inner = (row.inner)();
         let (example, is_written) = row.pages.example.unzip();
         let is_in_force = is_written.unwrap_or(row.default.is_some() || row.presence != Presence::Optional);
         let indent = if is_in_force { indent.clone() } else { indent.then("# ", "# ") };
         if inner.rows.is_empty() || (inner.items == "[]" && example.is_some_and(|text| !text.is_empty())) {
-            let value = example.map(str::to_owned).or(row.default.as_ref().map(in_yaml));
+            let example = example.filter(|text| !text.is_empty()).map(str::to_owned);
+            let value = example.or(row.default.as_ref().map(in_yaml));
             let value = value.unwrap_or_else(|| panic!("{} needs a note: example or written", row.key));
-            return self.line(&format!("{}{}: {value}", indent.first, row.key), &row.summary());
+            return self.line(&format!("{}{}: {value}", indent.first, row.key), &comment);
         }
-        self.line(&format!("{}{}:", indent.first, row.key), &row.summary());
+        self.line(&format!("{}{}:", indent.first, row.key), &comment);
         let others = Indent { first: indent.others.clone(), others: indent.others };
         let inside = match inner.items {
             "[]" => others.then("  - ", "    "),
@@ -55,7 +60,7 @@ impl File {
         };
         for (number, row) in inner.rows.iter().enumerate() {
             let first = if number == 0 { &inside.first } else { &inside.others };
-            self.key(row, &Indent { first: first.clone(), others: inside.others.clone() });
+            self.key(row, &Indent { first: first.clone(), others: inside.others.clone() }, "");
         }
     }
 
@@ -73,6 +78,16 @@ impl File {
     }
 }
 
+/// Returns which values there are, if they are few, or between which numbers.
+fn values_of(row: &Row) -> String {
+    let form = (row.pages.form)();
+    match form.split_once(", ") {
+        Some((first, others)) if first.starts_with('`') => format!(" One of {first}, {others}.").replace('`', ""),
+        Some((_, range)) if range.contains(" to ") => format!(" {range}."),
+        _ => String::new(),
+    }
+}
+
 fn in_yaml(value: &Json) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -86,3 +101,51 @@ const HEAD: &str = "\
 /// Where comments begin, unless the line is longer.
 const COLUMN: usize = 40;
 const WIDTH: usize = 140;
+
+/// What cannot be in force beside what is.
+const OTHERWISE: [&str; 14] = [
+    "mode",
+    "owner",
+    "group",
+    "files",
+    "rest",
+    "refresh_delay",
+    "request_timeout",
+    "tls",
+    "token_file",
+    "tenants",
+    "bootstrap",
+    "bootstrap_from_environment",
+    "shared_authorities",
+    "descriptors",
+];
+
+#[test]
+fn each_comment_of_the_example_can_be_put_in_force() {
+    let text = example_file();
+    let lines: Vec<_> = text.lines().collect();
+    let (mut valid, mut others) = (0, Vec::new());
+    for (at, line) in lines.iter().enumerate().skip(HEAD.lines().count()) {
+        let indent = line.len() - line.trim_start().len();
+        let Some(key) = line[indent..].strip_prefix("# ").and_then(|rest| rest.split_once(':')).map(|(key, _)| key)
+        else {
+            continue;
+        };
+        if indent >= COLUMN || !key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
+            continue;
+        }
+        let inner = format!("{}#  ", " ".repeat(indent));
+        let is_of_it = |line: &&&str| line.starts_with(&inner) || line.trim_start().len() + COLUMN <= line.len();
+        let end = at + 1 + lines[at + 1..].iter().take_while(is_of_it).count();
+        let mut changed: Vec<_> = lines.iter().map(|line| (*line).to_owned()).collect();
+        for line in changed[at..end].iter_mut().filter(|line| line[indent..].starts_with("# ")) {
+            line.replace_range(indent..indent + 2, "");
+        }
+        match Config::parse(Path::new("config/relay.yaml"), &(changed.join("\n") + "\n")) {
+            Ok(_) => valid += 1,
+            Err(error) => others.push((key, error.to_string())),
+        }
+    }
+    let unexpected: Vec<_> = others.iter().filter(|(key, _)| !OTHERWISE.contains(key)).collect();
+    assert!(unexpected.is_empty() && valid > 12, "{valid} are valid, and not {unexpected:#?}");
+}

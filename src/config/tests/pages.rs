@@ -47,8 +47,8 @@ fn text(value: &Json) -> String {
 
 fn default_of(row: &Row) -> String {
     match (&row.default, row.absent, row.presence) {
+        (_, Some(absent), _) => absent.to_owned(),
         (Some(default), ..) => format!("`{}`", text(default)),
-        (None, Some(absent), _) => absent.to_owned(),
         (None, None, Presence::Needed) => "required".to_owned(),
         (None, None, Presence::Optional) => "none".to_owned(),
         (None, None, Presence::Always) => String::new(),
@@ -108,6 +108,10 @@ fn the_table_of_reloads_is_written_from_the_declarations() {
         Applies::Restart => "restart",
     };
     let keys = keys();
+    for key in keys.iter().filter(|(_, of)| (of.inner)().rows.is_empty()).map(|(key, _)| key) {
+        let mut ways = key.match_indices('.').map(|(at, _)| &key[..at]).chain([key.as_str()]);
+        assert!(ways.any(|way| keys.get(way).is_some_and(|of| of.applies.is_some())), "{key}: applies(…) is missing");
+    }
     check_tables("docs/reload.md", |what, _| {
         let rows = keys.iter().filter_map(|(key, of)| Some(row(&[&format!("`{key}`"), words(of.applies?)])));
         (what == "changes").then(|| head(&["Key", "A change counts"]).into_iter().chain(rows).collect())
@@ -123,7 +127,8 @@ fn the_tables_of_limits_are_written_from_those_of_keys_and_limits() {
             none if none == "`0`" && key.summary().contains("0: no limit") => "no limit".to_owned(),
             default => default,
         });
-        row(&[&format!("`{}`", limit.key()), &default.unwrap_or_default(), words.why, words.gets])
+        let default = default.unwrap_or_else(|| "the hard limit of the system".to_owned()); // of open files, which is no key
+        row(&[&format!("`{}`", limit.key()), &default, words.why, words.gets])
     };
     for limit in Limit::ALL {
         assert!(limit == Limit::OpenFiles || keys.contains_key(limit.key()), "{} is no key", limit.key());
@@ -152,6 +157,14 @@ fn the_table_of_waits_is_written_from_that_of_the_program() {
         (what == "waits")
             .then(|| head(&["Wait", "What waits, and for what", "At most", "Key"]).into_iter().chain(rows).collect())
     });
+}
+
+#[test]
+fn each_part_of_the_example_names_its_chapter() {
+    let page = std::fs::read_to_string("docs/configuration.md").unwrap();
+    for row in Root::rows() {
+        assert!(page.contains(&format!("\n## `{}`\n", row.key)), "{}", row.key);
+    }
 }
 
 #[test]

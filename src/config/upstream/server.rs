@@ -10,7 +10,7 @@ use crate::config::connection;
 use crate::config::files;
 use crate::config::form::{FilePath, Located, OneOrMore, Section, ServerUri};
 use crate::config::plain_server::{self, plain_server};
-use crate::config::raw::Server;
+use crate::config::raw::{self, Server};
 use crate::upstream::{AdsServer, FilesOptions, FilesServer, RestServer, SourcePlan};
 
 pub(super) fn source(raw: &Located<Server>, limits: SourceLimits, checker: &mut Checker) -> Option<SourcePlan> {
@@ -58,8 +58,8 @@ pub(super) fn file_source(
 
 /// Reports keys that only servers of other kinds have.
 fn only_for_others(raw: &Server, kind: &str, checker: &mut Checker) {
-    for (row, place) in Server::rows().iter().zip(raw.given()) {
-        let (Some(place), Some(kinds)) = (place, row.only) else { continue };
+    for ((_, kinds), place) in raw::KINDS.iter().zip(raw.given()) {
+        let (Some(place), Some(kinds)) = (place, kinds) else { continue };
         if !kinds.split(", ").any(|of| of == kind) {
             let kinds = if kind == FILES { "uri or rest".to_owned() } else { kinds.replace(", ", " or ") };
             checker.fault(place, format!("only servers with {kinds} have this key"));
