@@ -1,10 +1,14 @@
 //! One connection: who is at the other end, and the protocol that it speaks.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::{Extension, Router};
+use http_body_util::BodyExt;
 use hyper::server::conn::{http1, http2};
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -15,9 +19,11 @@ use weir_core::xds::{Peer, Proven};
 
 use super::caller::{Caller, Via};
 use super::listener::{AdminSocket, Incoming, Listener};
+use super::places::{Answering, Place, Places};
 use crate::downstream::{
     HandshakeLimits, Handshakes, Secured, Spoken, Unread, VerifiedClient, WriteTimeout, first_word, secure,
 };
+use crate::log_pace::LogPace;
 use crate::tls::ListenerTls;
 
 /// What the connections of one listener have in common.
@@ -26,13 +32,18 @@ pub(super) struct Serving {
     pages: Router,
     tls: Option<Arc<ListenerTls>>,
     handshakes: Handshakes,
+    places: Arc<Places>,
+    gave_way: LogPace,
 }
 
 impl Serving {
-    pub(crate) fn new(socket: &AdminSocket, pages: Router) -> Self {
+    /// `places` is how many connections may be open at a time.
+    pub(crate) fn new(socket: &AdminSocket, pages: Router, places: usize) -> Self {
         let tls = socket.tls().cloned();
         let limits = HandshakeLimits { at_a_time: 2, timeout: FIRST_WORD, per_address: 0 };
-        Self { via: socket.via(), pages, tls, handshakes: Handshakes::new(limits, Arc::default()) }
+        let handshakes = Handshakes::new(limits, Arc::default());
+        let (places, gave_way) = (Places::new(places), LogPace::once_a_minute());
+        Self { via: socket.via(), pages, tls, handshakes, places, gave_way }
     }
 
     /// Serves for ever.
@@ -43,40 +54,62 @@ impl Serving {
             connections.spawn(tls.follow(|| ())); // each request is judged by what is trusted then
         }
         loop {
-            let (incoming, place) = tokio::select! {
+            let incoming = tokio::select! {
                 accepted = listener.accept() => accepted,
                 Some(_) = connections.join_next() => continue,
             };
+            let (place, gave_way) = this.places.take().await;
+            if gave_way && let Some(unlogged) = this.gave_way.line(std::time::Instant::now()) {
+                tracing::warn!(via = ?this.via, unlogged, "idle connection of an operator or a probe closed for another: all places are taken");
+            }
             let this = this.clone();
             connections.spawn(async move {
-                let _place = place;
-                this.arrived(incoming).await;
+                tokio::select! {
+                    biased; // what has arrived is looked at before the connection agrees to give way
+                    () = this.arrived(incoming, place.clone()) => {}
+                    () = place.gives_way() => {}
+                }
             });
         }
     }
 
-    async fn arrived(&self, Incoming { socket, address }: Incoming) {
+    async fn arrived(&self, Incoming { socket, address }: Incoming, place: Arc<Place>) {
         socket.prepare();
         let mut peer = Peer { connection: 0, address, proven: socket.process() };
         let Some(tls) = &self.tls else {
             let caller = Caller { via: self.via, peer: Arc::new(peer), chain: None };
-            return self.speak(socket, caller).await;
+            return self.speak(socket, caller, place).await;
         };
         let Some(Secured { stream, client }) = secure(socket, &peer, tls, &self.handshakes).await else { return };
+        place.authenticated();
         let chain = client.map(|VerifiedClient { names, chain }| {
             peer.proven = Some(Proven::Certificate(names));
             Arc::new(chain)
         });
         let caller = Caller { via: self.via, peer: Arc::new(peer), chain };
-        self.speak(stream, caller).await;
+        self.speak(stream, caller, place).await;
     }
 
     /// Speaks HTTP/1.1, or HTTP/2 with operators: gRPC needs it, and an open connection of it may be silent for long.
-    async fn speak(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, caller: Caller) {
+    async fn speak(
+        &self,
+        mut stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        caller: Caller,
+        place: Arc<Place>,
+    ) {
         let Ok(Ok((spoken, first))) = timeout(FIRST_WORD, first_word(&mut stream)).await else { return };
-        let io = TokioIo::new(WriteTimeout::new(Unread::new(first, stream), STALL));
+        let of_writes = place.clone();
+        let io = WriteTimeout::new(Unread::new(first, stream), STALL);
+        let io = TokioIo::new(io.noting(move || of_writes.wrote()));
         let peer = caller.peer.clone();
-        let service = TowerToHyperService::new(Extension(caller).layer(self.pages.clone()));
+        let pages = TowerToHyperService::new(Extension(caller).layer(self.pages.clone()));
+        let service = service_fn(move |request| {
+            let (answering, answer) = (place.answering(), pages.call(request));
+            async move {
+                let Some(answering) = answering else { return pending().await };
+                answer.await.map(|response| response.map(|body| held_until_sent(body, answering)))
+            }
+        });
         let ended = match spoken {
             Spoken::Http2 if self.via != Via::Probes => http2().serve_connection(io, service).await,
             _ => http1::Builder::new().timer(TokioTimer::new()).serve_connection(io, service).await,
@@ -85,6 +118,14 @@ impl Serving {
             tracing::debug!(%peer, %error, "connection of an operator or a probe ended");
         }
     }
+}
+
+/// Returns the body of a response whose request is being answered until the body is dropped.
+fn held_until_sent(body: Body, answering: Answering) -> Body {
+    Body::new(body.map_frame(move |frame| {
+        let _until_then = &answering;
+        frame
+    }))
 }
 
 fn http2() -> http2::Builder<TokioExecutor> {

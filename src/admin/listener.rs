@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Uid;
 use tokio::net::{TcpListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
 use super::caller::Via;
@@ -33,7 +32,6 @@ pub(super) struct Incoming {
 
 pub(super) struct Listener {
     socket: AdminSocket,
-    places: Arc<Semaphore>,
     spare: Arc<Spare>,
     failed: LogPace,
     refused: LogPace,
@@ -87,15 +85,13 @@ impl AdminSocket {
 }
 
 impl Listener {
-    /// `connections` is how many may be open at a time; `spare` has files for some of them in any case.
-    pub(crate) fn new(socket: AdminSocket, connections: usize, spare: Arc<Spare>) -> Self {
-        let places = Arc::new(Semaphore::new(connections));
-        Self { socket, places, spare, failed: LogPace::once_a_minute(), refused: LogPace::once_a_minute() }
+    /// `spare` has files for some connections in any case.
+    pub(crate) fn new(socket: AdminSocket, spare: Arc<Spare>) -> Self {
+        Self { socket, spare, failed: LogPace::once_a_minute(), refused: LogPace::once_a_minute() }
     }
 
-    /// Returns the next connection, with its place. Dropping the future loses none.
-    pub(crate) async fn accept(&mut self) -> (Incoming, OwnedSemaphorePermit) {
-        let Ok(place) = self.places.clone().acquire_owned().await else { return std::future::pending().await };
+    /// Returns the next connection. Dropping the future loses none.
+    pub(crate) async fn accept(&mut self) -> Incoming {
         loop {
             let complete = self.spare.refill(); // an earlier connection may have ended
             let accepted = tokio::select! {
@@ -104,7 +100,7 @@ impl Listener {
             };
             match accepted {
                 Ok(Incoming { socket: Socket::Unix(stream), .. }) if !self.is_own(&stream) => {}
-                Ok(incoming) => return (incoming, place),
+                Ok(incoming) => return incoming,
                 Err(error) if open_files::is_exhausted(&error) && self.spare.release() => {}
                 Err(error) => {
                     if let Some(unlogged) = self.failed.line(Instant::now()) {
@@ -131,27 +127,3 @@ impl Listener {
 }
 
 const PAUSE: Duration = Duration::from_millis(100);
-
-#[cfg(test)]
-mod tests {
-    use tokio::net::TcpStream;
-    use tokio::time::timeout;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn connections_beyond_the_limit_wait_for_one_that_ends() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut listener = Listener::new(AdminSocket::Loopback(listener), 2, Spare::new(0));
-        let mut clients = Vec::new();
-        for _ in 0..3 {
-            clients.push(TcpStream::connect(address).await.unwrap());
-        }
-        let first = listener.accept().await;
-        let _second = listener.accept().await;
-        assert!(timeout(Duration::from_millis(20), listener.accept()).await.is_err());
-        drop(first);
-        drop(timeout(Duration::from_secs(20), listener.accept()).await.expect("the third is not accepted"));
-    }
-}

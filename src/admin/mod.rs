@@ -19,6 +19,7 @@ mod logs;
 mod nacks;
 mod page;
 mod pages;
+mod places;
 mod probes;
 mod query;
 mod resources;
@@ -97,10 +98,10 @@ pub(crate) async fn serve(sockets: Vec<AdminSocket>, spare: Arc<Spare>, rules: A
     let of_probes = pages::of_probes(rules, shown);
     let listeners = sockets.into_iter().map(|socket| {
         let pages = if socket.via() == Via::Probes { &of_probes } else { &of_operators };
-        Serving::new(&socket, pages.clone()).serve(Listener::new(socket, CONNECTIONS, spare.clone()))
+        Serving::new(&socket, pages.clone(), CONNECTIONS).serve(Listener::new(socket, spare.clone()))
     });
     listeners.collect::<JoinSet<_>>().join_all().await;
 }
 
-/// Connections at a time, to each address and to the socket. Others wait.
+/// Connections at a time, to each address and to the socket. The idle ones give way to others.
 const CONNECTIONS: usize = 32;

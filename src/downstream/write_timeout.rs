@@ -17,15 +17,23 @@ pub(crate) struct WriteTimeout<T> {
     inner: T,
     patience: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
+    /// Called when the peer has taken something.
+    notes: Option<Box<dyn Fn() + Send>>,
 }
 
 impl<T> WriteTimeout<T> {
     pub(crate) fn new(inner: T, patience: Duration) -> Self {
-        Self { inner, patience, waiting: None }
+        Self { inner, patience, waiting: None, notes: None }
+    }
+
+    /// Calls this each time that the peer has taken something.
+    pub(crate) fn noting(self, notes: impl Fn() + Send + 'static) -> Self {
+        Self { notes: Some(Box::new(notes)), ..self }
     }
 
     fn watch<R>(&mut self, polled: Poll<io::Result<R>>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
         if polled.is_ready() {
+            self.notes.iter().for_each(|notes| notes());
             self.waiting = None;
             return polled;
         }
@@ -78,7 +86,12 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_stops_reading_is_given_up_and_a_slow_one_is_not() {
         let (near, mut far) = tokio::io::duplex(16);
-        let mut near = WriteTimeout::new(near, Duration::from_millis(400));
+        let noted = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let notes = noted.clone();
+        let near = WriteTimeout::new(near, Duration::from_millis(400));
+        let mut near = near.noting(move || {
+            notes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        });
         let slow = tokio::spawn(async move {
             for _ in 0..8 {
                 tokio::time::sleep(Duration::from_millis(60)).await; // longer than the timeout in total
@@ -87,6 +100,7 @@ mod tests {
             far
         });
         near.write_all(&[7; 128]).await.unwrap();
+        assert_eq!(noted.load(std::sync::atomic::Ordering::Relaxed), 8, "once for each piece");
         let _far = slow.await.unwrap();
         near.write_all(&[7; 16]).await.unwrap();
         let ended = near.write_all(&[7; 16]).await.unwrap_err();

@@ -78,6 +78,49 @@ async fn a_change_is_logged_with_who_asked_for_it_also_if_it_was_refused() {
     assert_eq!(lines.with("change requested").len(), 2, "reading is no change");
 }
 
+/// Connections that send nothing, more than there are places.
+pub(super) async fn silent_ones(address: SocketAddr) -> Vec<TcpStream> {
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    silent
+}
+
+#[tokio::test]
+async fn i8_silent_connections_keep_no_probe_from_its_answer() {
+    let plane = Plane::start(&BOTH).await;
+    let servers = format!("upstream: {{servers: [{{uri: 'http://{}'}}]}}\n", plane.address);
+    let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nprobes: {{address: '127.0.0.1:0'}}\n{servers}");
+    let app = crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
+    let probes = app.probes_address().unwrap();
+    let serving = tokio::spawn(app.run());
+    let mut first = TcpStream::connect(probes).await.unwrap();
+    let mut silent = silent_ones(probes).await;
+    let began = std::time::Instant::now();
+    for path in ["/healthz", "/ready", "/metrics", "/healthz", "/healthz", "/healthz"] {
+        let line = format!("GET {path} HTTP/1.1");
+        assert_eq!(ask(TcpStream::connect(probes).await.unwrap(), &[&line, "host: x"]).await.0, 200, "{path}");
+        silent.push(TcpStream::connect(probes).await.unwrap());
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "none waited until silent ones had their time");
+    let closed = tokio::time::timeout(Duration::from_secs(2), first.read(&mut [0])).await.expect("it is still open");
+    assert!(closed.is_ok_and(|read| read == 0), "the one that was idle longest gave way");
+    // Those that have sent their requests before they are accepted are all answered.
+    let mut asking = Vec::new();
+    for _ in 0..60 {
+        let mut stream = TcpStream::connect(probes).await.unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+        asking.push(stream);
+    }
+    for mut stream in asking {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with('\n'), "{answer}");
+    }
+    serving.abort();
+}
+
 #[tokio::test]
 async fn probes_are_answered_under_any_name_and_see_nothing_else() {
     let folder = Folder::new("probes");

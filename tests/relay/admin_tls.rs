@@ -76,6 +76,29 @@ async fn identities_read_and_change_what_they_are_listed_for_and_others_only_pro
 }
 
 #[tokio::test]
+async fn i8_silent_connections_keep_no_operator_from_an_answer_and_end_no_connection_of_one() {
+    let world = World::new().await;
+    let reader = world.operators.sign("reader.example");
+    let roots = world.own.pem.clone();
+    let identity = Some(reader.clone());
+    let connecting = Connecting { roots, identity, versions: VERSIONS.to_vec(), alpn: "http/1.1" };
+    let mut known = connecting.connect_to(world.relay.admin).await.unwrap();
+    known.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\nok\n") {
+        answer.push(known.read_u8().await.unwrap());
+    }
+    let mut silent = super::admin_access::silent_ones(world.relay.admin).await;
+    let began = std::time::Instant::now();
+    for _ in 0..3 {
+        assert_eq!(world.ask(Some(&reader), "GET /clients", &[]).await.0, 200);
+        silent.push(TcpStream::connect(world.relay.admin).await.unwrap());
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "none waited until silent ones had their time");
+    assert_eq!(ask(known, &["GET /clients HTTP/1.1", "host: localhost"]).await.0, 200, "it was idle for longest");
+}
+
+#[tokio::test]
 async fn without_a_certificate_of_the_ca_there_is_no_connection() {
     let world = World::new().await;
     let stranger = Authority::named("stranger").sign("ann.oncall.example");

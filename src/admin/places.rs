@@ -1,0 +1,262 @@
+//! Places for connections of one listener. When all are taken, the connection that has been idle for longest is asked to give way: one
+//! that never sent a request as well as one whose requests have all been answered.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+/// The places of one listener.
+#[derive(Debug)]
+pub(super) struct Places {
+    count: usize,
+    seats: Mutex<Seats>,
+    /// A place may be free, or a connection may be asked.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Seats {
+    next: u64,
+    taken: BTreeMap<u64, Seat>,
+}
+
+/// One connection.
+#[derive(Debug)]
+struct Seat {
+    /// Since when there is nothing to answer, and nothing was written.
+    idle_since: Instant,
+    /// Requests that are being answered, until the bodies of the responses are dropped.
+    requests: usize,
+    /// Whether it has proved who is at the other end. It does not give way to one that has not.
+    is_authenticated: bool,
+    asked: Asked,
+    asks: Arc<Notify>,
+}
+
+/// Whether a connection was asked to give way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    No,
+    Yes,
+    /// It does, and what still comes on it is not begun.
+    Agreed,
+}
+
+/// The place of a connection; free again when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Arc<Places>,
+    number: u64,
+    asks: Arc<Notify>,
+}
+
+/// A request that is being answered. Until it is dropped, its connection gives way to nobody.
+#[derive(Debug)]
+pub(super) struct Answering {
+    place: Arc<Place>,
+}
+
+impl Places {
+    pub(crate) fn new(count: usize) -> Arc<Self> {
+        Arc::new(Self { count, seats: Mutex::default(), changed: Notify::new() })
+    }
+
+    /// Returns a place, and whether another connection gave way for it. Waits while all others answer requests.
+    pub(crate) async fn take(self: &Arc<Self>) -> (Arc<Place>, bool) {
+        let mut is_first = true;
+        loop {
+            let changed = self.changed.notified();
+            let next = match self.try_take() {
+                Ok(place) => return (place, !is_first),
+                Err(next) => next,
+            };
+            is_first = false;
+            match next {
+                Some(next) => {
+                    let _ = timeout_at(next, changed).await; // either is a reason to look again
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Takes a place, or asks a connection to give way. Returns when one may be asked, if only time is missing.
+    fn try_take(self: &Arc<Self>) -> Result<Arc<Place>, Option<Instant>> {
+        let mut seats = self.seats();
+        if seats.taken.len() >= self.count {
+            if seats.taken.values().any(|seat| seat.asked != Asked::No) {
+                return Err(None);
+            }
+            let idle = seats.taken.values_mut().filter(|seat| seat.is_idle() && !seat.is_authenticated);
+            let Some(longest) = idle.min_by_key(|seat| seat.idle_since) else { return Err(None) };
+            let spared = longest.idle_since + SPARED;
+            if spared > Instant::now() {
+                return Err(Some(spared));
+            }
+            longest.asked = Asked::Yes;
+            longest.asks.notify_one();
+            return Err(None);
+        }
+        let (number, asks) = (seats.next, Arc::<Notify>::default());
+        seats.next += 1;
+        let (idle_since, requests, is_authenticated) = (Instant::now(), 0, false);
+        let seat = Seat { idle_since, requests, is_authenticated, asked: Asked::No, asks: asks.clone() };
+        seats.taken.insert(number, seat);
+        Ok(Arc::new(Place { places: self.clone(), number, asks }))
+    }
+
+    fn seats(&self) -> MutexGuard<'_, Seats> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seat {
+    fn is_idle(&self) -> bool {
+        self.requests == 0
+    }
+}
+
+impl Place {
+    /// Waits until the connection has to give way. From then on no request is begun on it.
+    pub(crate) async fn gives_way(&self) {
+        loop {
+            self.asks.notified().await;
+            let agrees = self.change(|seat| {
+                seat.asked = if seat.is_idle() && !seat.is_authenticated { Asked::Agreed } else { Asked::No };
+                seat.asked == Asked::Agreed
+            });
+            if agrees == Some(true) {
+                return;
+            }
+            self.places.changed.notify_one(); // another one is to be asked
+        }
+    }
+
+    /// Notes that it has been proved who is at the other end.
+    pub(crate) fn authenticated(&self) {
+        self.change(|seat| seat.is_authenticated = true);
+    }
+
+    /// Notes that the peer takes what is written.
+    pub(crate) fn wrote(&self) {
+        self.change(|seat| seat.idle_since = Instant::now());
+    }
+
+    /// Notes that a request has come. Returns nothing if it is too late for it: the connection ends.
+    pub(crate) fn answering(self: &Arc<Self>) -> Option<Answering> {
+        let is_begun = self.change(|seat| {
+            let may_begin = seat.asked != Asked::Agreed;
+            seat.requests += usize::from(may_begin);
+            may_begin
+        });
+        (is_begun == Some(true)).then(|| Answering { place: self.clone() })
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Seat) -> T) -> Option<T> {
+        self.places.seats().taken.get_mut(&self.number).map(change)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.seats().taken.remove(&self.number);
+        self.places.changed.notify_one();
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.place.change(|seat| {
+            seat.requests -= 1;
+            seat.idle_since = Instant::now();
+        });
+        self.place.places.changed.notify_one();
+    }
+}
+
+/// What has just come, or has just been answered, is not asked: a request or the rest of a response may be on its way.
+const SPARED: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    async fn place(places: &Arc<Places>) -> Arc<Place> {
+        let (place, gave_way) = timeout(PATIENCE, places.take()).await.expect("a place is free");
+        assert!(!gave_way);
+        place
+    }
+
+    /// Takes a place, for which one of these connections has to give way. Returns which one does, and the new place.
+    async fn take_from(places: &Arc<Places>, others: &[&Arc<Place>]) -> (usize, Arc<Place>) {
+        let taking = tokio::spawn({
+            let places = places.clone();
+            async move { places.take().await }
+        });
+        let asked = others.iter().map(|other| Box::pin(other.gives_way()));
+        let (_, which, _) = timeout(PATIENCE, futures_util::future::select_all(asked)).await.expect("one is asked");
+        assert!(others[which].answering().is_none(), "nothing is begun on it any more");
+        let last = others[which];
+        last.places.seats().taken.remove(&last.number); // as when its connection ends
+        last.places.changed.notify_one();
+        let (place, gave_way) = timeout(PATIENCE, taking).await.expect("it has a place").unwrap();
+        assert!(gave_way);
+        (which, place)
+    }
+
+    #[tokio::test]
+    async fn the_connection_that_is_idle_longest_gives_way_and_none_that_is_answered() {
+        let places = Places::new(3);
+        let (busy, asked, silent) = (place(&places).await, place(&places).await, place(&places).await);
+        let answering = busy.answering().unwrap();
+        drop(asked.answering()); // since then alone it has been idle
+        let (which, fourth) = take_from(&places, &[&busy, &asked, &silent]).await;
+        assert_eq!(which, 2, "the one that never asked");
+        fourth.wrote();
+        let (which, fifth) = take_from(&places, &[&busy, &asked, &fourth]).await;
+        assert_eq!(which, 1);
+        let others = [fourth.answering(), fifth.answering()];
+        assert!(places.take().now_or_never().is_none(), "all are answered");
+        drop(answering);
+        assert_eq!(take_from(&places, &[&busy, &fourth, &fifth]).await.0, 0);
+        drop(others);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_gets_a_request_when_it_is_asked_stays() {
+        let places = Places::new(1);
+        let only = place(&places).await;
+        let taking = tokio::spawn({
+            let places = places.clone();
+            async move { places.take().await.1 }
+        });
+        timeout(PATIENCE, only.asks.notified()).await.expect("it is asked");
+        only.asks.notify_one();
+        let answering = only.answering().unwrap();
+        assert!(timeout(2 * SPARED, only.gives_way()).await.is_err(), "it has a request");
+        drop(answering);
+        timeout(PATIENCE, only.gives_way()).await.expect("it is asked again");
+        drop(only);
+        assert!(timeout(PATIENCE, taking).await.unwrap().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_has_proved_who_it_is_does_not_give_way_and_who_waits_gets_its_place_when_it_ends() {
+        let places = Places::new(1);
+        let known = place(&places).await;
+        known.authenticated();
+        let mut taking = Box::pin(places.take());
+        assert!(timeout(2 * SPARED, &mut taking).await.is_err());
+        assert!(known.gives_way().now_or_never().is_none(), "it is not asked");
+        drop(known);
+        timeout(PATIENCE, taking).await.expect("the place is free");
+    }
+}
