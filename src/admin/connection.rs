@@ -42,7 +42,8 @@ impl Serving {
         let tls = socket.tls().cloned();
         let limits = HandshakeLimits { at_a_time: 2, timeout: FIRST_WORD, per_address: 0 };
         let handshakes = Handshakes::new(limits, Arc::default());
-        let (places, gave_way) = (Places::new(places), LogPace::once_a_minute());
+        let spared = if tls.is_some() { SPARED_WITH_TLS } else { SPARED };
+        let (places, gave_way) = (Places::new(places, spared), LogPace::once_a_minute());
         Self { via: socket.via(), pages, tls, handshakes, places, gave_way }
     }
 
@@ -112,7 +113,7 @@ impl Serving {
         });
         let ended = match spoken {
             Spoken::Http2 if self.via != Via::Probes => http2().serve_connection(io, service).await,
-            _ => http1::Builder::new().timer(TokioTimer::new()).serve_connection(io, service).await,
+            _ => http1(self.via).serve_connection(io, service).await,
         };
         if let Err(error) = ended {
             tracing::debug!(%peer, %error, "connection of an operator or a probe ended");
@@ -128,6 +129,13 @@ fn held_until_sent(body: Body, answering: Answering) -> Body {
     }))
 }
 
+/// A probe has a connection for itself: one that asks again and again would never be idle.
+fn http1(via: Via) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).keep_alive(via != Via::Probes);
+    builder
+}
+
 fn http2() -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
@@ -141,6 +149,10 @@ fn http2() -> http2::Builder<TokioExecutor> {
 
 /// How long a peer may take for its first bytes, and for the TLS handshake.
 const FIRST_WORD: Duration = Duration::from_secs(10);
+/// How long a connection has its place for itself after it has come, was answered, or took what was written. A handshake has more to wait
+/// for from the peer.
+const SPARED: Duration = Duration::from_millis(100);
+const SPARED_WITH_TLS: Duration = Duration::from_secs(1);
 /// How long a peer may read nothing of a response.
 const STALL: Duration = Duration::from_secs(30);
 const KEEPALIVE: Duration = Duration::from_secs(60);

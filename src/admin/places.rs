@@ -12,6 +12,8 @@ use tokio::time::{Instant, timeout_at};
 #[derive(Debug)]
 pub(super) struct Places {
     count: usize,
+    /// How long a connection is spared after it has come, was answered, or took what was written: more may be on its way.
+    spared: Duration,
     seats: Mutex<Seats>,
     /// A place may be free, or a connection may be asked.
     changed: Notify,
@@ -20,6 +22,8 @@ pub(super) struct Places {
 #[derive(Debug, Default)]
 struct Seats {
     next: u64,
+    /// Whether one has given way since the last place was taken.
+    has_agreed: bool,
     taken: BTreeMap<u64, Seat>,
 }
 
@@ -40,7 +44,8 @@ struct Seat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     No,
-    Yes,
+    /// If it has been idle since this time.
+    SinceThen(Instant),
     /// It does, and what still comes on it is not begun.
     Agreed,
 }
@@ -60,20 +65,19 @@ pub(super) struct Answering {
 }
 
 impl Places {
-    pub(crate) fn new(count: usize) -> Arc<Self> {
-        Arc::new(Self { count, seats: Mutex::default(), changed: Notify::new() })
+    pub(crate) fn new(count: usize, spared: Duration) -> Arc<Self> {
+        Arc::new(Self { count, spared, seats: Mutex::default(), changed: Notify::new() })
     }
 
     /// Returns a place, and whether another connection gave way for it. Waits while all others answer requests.
     pub(crate) async fn take(self: &Arc<Self>) -> (Arc<Place>, bool) {
-        let mut is_first = true;
+        let patient_until = Instant::now() + PATIENCE_BY_SPARED * self.spared;
         loop {
             let changed = self.changed.notified();
-            let next = match self.try_take() {
-                Ok(place) => return (place, !is_first),
+            let next = match self.try_take(patient_until) {
+                Ok(taken) => return taken,
                 Err(next) => next,
             };
-            is_first = false;
             match next {
                 Some(next) => {
                     let _ = timeout_at(next, changed).await; // either is a reason to look again
@@ -84,7 +88,7 @@ impl Places {
     }
 
     /// Takes a place, or asks a connection to give way. Returns when one may be asked, if only time is missing.
-    fn try_take(self: &Arc<Self>) -> Result<Arc<Place>, Option<Instant>> {
+    fn try_take(self: &Arc<Self>, patient_until: Instant) -> Result<(Arc<Place>, bool), Option<Instant>> {
         let mut seats = self.seats();
         if seats.taken.len() >= self.count {
             if seats.taken.values().any(|seat| seat.asked != Asked::No) {
@@ -92,11 +96,11 @@ impl Places {
             }
             let idle = seats.taken.values_mut().filter(|seat| seat.is_idle() && !seat.is_authenticated);
             let Some(longest) = idle.min_by_key(|seat| seat.idle_since) else { return Err(None) };
-            let spared = longest.idle_since + SPARED;
-            if spared > Instant::now() {
-                return Err(Some(spared));
+            let (now, spared) = (Instant::now(), longest.idle_since + self.spared);
+            if now < spared.min(patient_until) {
+                return Err(Some(spared.min(patient_until)));
             }
-            longest.asked = Asked::Yes;
+            longest.asked = Asked::SinceThen(longest.idle_since);
             longest.asks.notify_one();
             return Err(None);
         }
@@ -105,7 +109,8 @@ impl Places {
         let (idle_since, requests, is_authenticated) = (Instant::now(), 0, false);
         let seat = Seat { idle_since, requests, is_authenticated, asked: Asked::No, asks: asks.clone() };
         seats.taken.insert(number, seat);
-        Ok(Arc::new(Place { places: self.clone(), number, asks }))
+        let gave_way = std::mem::take(&mut seats.has_agreed);
+        Ok((Arc::new(Place { places: self.clone(), number, asks }), gave_way))
     }
 
     fn seats(&self) -> MutexGuard<'_, Seats> {
@@ -124,15 +129,23 @@ impl Place {
     pub(crate) async fn gives_way(&self) {
         loop {
             self.asks.notified().await;
-            let agrees = self.change(|seat| {
-                seat.asked = if seat.is_idle() && !seat.is_authenticated { Asked::Agreed } else { Asked::No };
-                seat.asked == Asked::Agreed
-            });
-            if agrees == Some(true) {
+            tokio::task::yield_now().await; // what has arrived is delivered first
+            if self.agrees() {
                 return;
             }
             self.places.changed.notify_one(); // another one is to be asked
         }
+    }
+
+    /// Answers the question whether it gives way: if it has been idle all the time.
+    fn agrees(&self) -> bool {
+        let mut seats = self.places.seats();
+        let Some(seat) = seats.taken.get_mut(&self.number) else { return false };
+        let agrees = matches!(seat.asked, Asked::SinceThen(then) if seat.is_idle() && seat.idle_since == then);
+        let agrees = agrees && !seat.is_authenticated;
+        seat.asked = if agrees { Asked::Agreed } else { Asked::No };
+        seats.has_agreed |= agrees;
+        agrees
     }
 
     /// Notes that it has been proved who is at the other end.
@@ -177,8 +190,8 @@ impl Drop for Answering {
     }
 }
 
-/// What has just come, or has just been answered, is not asked: a request or the rest of a response may be on its way.
-const SPARED: Duration = Duration::from_millis(100);
+/// After so many times as long, one that is never idle for so long is asked too.
+const PATIENCE_BY_SPARED: u32 = 5;
 
 #[cfg(test)]
 mod tests {
@@ -188,6 +201,7 @@ mod tests {
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(20);
+    const SPARED: Duration = Duration::from_millis(50);
 
     async fn place(places: &Arc<Places>) -> Arc<Place> {
         let (place, gave_way) = timeout(PATIENCE, places.take()).await.expect("a place is free");
@@ -204,8 +218,8 @@ mod tests {
         let asked = others.iter().map(|other| Box::pin(other.gives_way()));
         let (_, which, _) = timeout(PATIENCE, futures_util::future::select_all(asked)).await.expect("one is asked");
         assert!(others[which].answering().is_none(), "nothing is begun on it any more");
-        let last = others[which];
-        last.places.seats().taken.remove(&last.number); // as when its connection ends
+        let last = others[which]; // what follows is as when its connection ends
+        last.places.seats().taken.remove(&last.number);
         last.places.changed.notify_one();
         let (place, gave_way) = timeout(PATIENCE, taking).await.expect("it has a place").unwrap();
         assert!(gave_way);
@@ -214,34 +228,38 @@ mod tests {
 
     #[tokio::test]
     async fn the_connection_that_is_idle_longest_gives_way_and_none_that_is_answered() {
-        let places = Places::new(3);
+        let places = Places::new(3, SPARED);
         let (busy, asked, silent) = (place(&places).await, place(&places).await, place(&places).await);
         let answering = busy.answering().unwrap();
         drop(asked.answering()); // since then alone it has been idle
         let (which, fourth) = take_from(&places, &[&busy, &asked, &silent]).await;
         assert_eq!(which, 2, "the one that never asked");
-        fourth.wrote();
+        asked.wrote();
         let (which, fifth) = take_from(&places, &[&busy, &asked, &fourth]).await;
-        assert_eq!(which, 1);
-        let others = [fourth.answering(), fifth.answering()];
+        assert_eq!(which, 2, "the other one has taken something since");
+        let others = [asked.answering(), fifth.answering()];
         assert!(places.take().now_or_never().is_none(), "all are answered");
         drop(answering);
-        assert_eq!(take_from(&places, &[&busy, &fourth, &fifth]).await.0, 0);
+        assert_eq!(take_from(&places, &[&busy, &asked, &fifth]).await.0, 0);
         drop(others);
     }
 
     #[tokio::test]
     async fn a_connection_that_gets_a_request_when_it_is_asked_stays() {
-        let places = Places::new(1);
+        let places = Places::new(1, SPARED);
         let only = place(&places).await;
         let taking = tokio::spawn({
             let places = places.clone();
             async move { places.take().await.1 }
         });
+        assert!(timeout(SPARED / 2, only.asks.notified()).await.is_err(), "it has just come");
         timeout(PATIENCE, only.asks.notified()).await.expect("it is asked");
-        only.asks.notify_one();
+        drop(only.answering());
+        assert!(!only.agrees(), "it has been answered since");
+        only.places.changed.notify_one();
+        timeout(PATIENCE, only.asks.notified()).await.expect("it is asked again");
         let answering = only.answering().unwrap();
-        assert!(timeout(2 * SPARED, only.gives_way()).await.is_err(), "it has a request");
+        assert!(!only.agrees(), "it has a request");
         drop(answering);
         timeout(PATIENCE, only.gives_way()).await.expect("it is asked again");
         drop(only);
@@ -250,13 +268,35 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_has_proved_who_it_is_does_not_give_way_and_who_waits_gets_its_place_when_it_ends() {
-        let places = Places::new(1);
+        let places = Places::new(1, SPARED);
         let known = place(&places).await;
         known.authenticated();
         let mut taking = Box::pin(places.take());
         assert!(timeout(2 * SPARED, &mut taking).await.is_err());
         assert!(known.gives_way().now_or_never().is_none(), "it is not asked");
         drop(known);
-        timeout(PATIENCE, taking).await.expect("the place is free");
+        assert!(!timeout(PATIENCE, taking).await.expect("the place is free").1, "nobody gave way");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_never_idle_for_long_gives_way_after_a_while() {
+        let places = Places::new(1, SPARED);
+        let only = place(&places).await;
+        let taking = tokio::spawn({
+            let places = places.clone();
+            async move { places.take().await.1 }
+        });
+        let often = async {
+            loop {
+                tokio::time::sleep(SPARED / 5).await;
+                only.wrote();
+            }
+        };
+        tokio::select! {
+            () = only.gives_way() => {}
+            _ = timeout(PATIENCE, often) => panic!("it is not asked, or never agrees"),
+        }
+        drop(only);
+        assert!(timeout(PATIENCE, taking).await.unwrap().unwrap());
     }
 }
