@@ -1,8 +1,6 @@
 //! The values that are in force, key by key, as `weir check` shows them.
 
-use serde_json::Value as Json;
-
-use super::form::Section;
+use super::form::{Section, as_written};
 use super::raw::Root;
 
 /// A key of a section with one value.
@@ -32,12 +30,8 @@ fn keys<S: Section>(section: &S) -> Vec<ShownKey> {
     let rows = S::rows().into_iter().zip(section.values());
     let shown = rows.map(|(row, value)| ShownKey {
         key: row.key,
-        value: value.as_ref().map(text).or(row.absent.map(str::to_owned)),
-        default: row.default.as_ref().map(text),
+        value: value.as_ref().map(as_written).or(row.absent.map(str::to_owned)),
+        default: row.default.as_ref().map(as_written),
     });
     shown.collect()
-}
-
-fn text(value: &Json) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -122,6 +122,21 @@ async fn i8_silent_connections_keep_no_probe_from_its_answer() {
 }
 
 #[tokio::test]
+async fn a_response_that_goes_on_keeps_its_connection_when_all_places_are_taken() {
+    let folder = Folder::new("going-on");
+    let plane = Plane::start(&BOTH).await;
+    let relay = run(app(&folder, plane.address, ", address: '127.0.0.1:0'").await, std::future::pending());
+    let mut watcher = Watcher::of(&relay).await;
+    watcher.picture().await.expect("it is answered"); // it has been idle for longest, but for its response
+    let _silent = silent_ones(relay.admin).await;
+    for _ in 0..3 {
+        let over_tcp = TcpStream::connect(relay.admin).await.unwrap();
+        assert_eq!(ask(over_tcp, &["GET /healthz HTTP/1.1", "host: localhost"]).await.0, 200);
+        watcher.picture().await.expect("it still watches");
+    }
+}
+
+#[tokio::test]
 async fn probes_are_answered_under_any_name_and_see_nothing_else() {
     let folder = Folder::new("probes");
     let plane = Plane::start(&BOTH).await;

@@ -29,7 +29,7 @@ pub(super) use reader::{Form, Reader};
 pub(crate) use row::Applies;
 #[cfg(test)]
 pub(super) use row::Presence;
-pub(super) use row::Row;
+pub(super) use row::{Row, as_written};
 pub(crate) use scalar::ValueError;
 pub(super) use scalar::{words, words_for};
 pub(super) use section::{Section, section};

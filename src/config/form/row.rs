@@ -58,6 +58,11 @@ pub(in crate::config) struct Inner {
     pub(crate) rows: Vec<Row>,
 }
 
+/// Returns a value of a default or in force as a file may have it.
+pub(in crate::config) fn as_written(value: &Json) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
 impl Inner {
     pub(crate) const NONE: Self = Self { items: "", rows: Vec::new() };
 }

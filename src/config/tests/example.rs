@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use serde_json::Value as Json;
-
 use crate::config::Config;
-use crate::config::form::{Presence, Row, Section};
+use crate::config::form::{Presence, Row, Section, as_written};
 use crate::config::raw::Root;
 
 /// Returns the text of the file: keys with a default are in force with it, and those without one as their notes say.
@@ -44,7 +42,7 @@ impl File {
         let indent = if is_in_force { indent.clone() } else { indent.then("# ", "# ") };
         if inner.rows.is_empty() || (inner.items == "[]" && example.is_some_and(|text| !text.is_empty())) {
             let example = example.filter(|text| !text.is_empty()).map(str::to_owned);
-            let value = example.or(row.default.as_ref().map(in_yaml));
+            let value = example.or(row.default.as_ref().map(as_written));
             let value = value.unwrap_or_else(|| panic!("{} needs a note: example or written", row.key));
             return self.line(&format!("{}{}: {value}", indent.first, row.key), &comment);
         }
@@ -86,10 +84,6 @@ fn values_of(row: &Row) -> String {
         Some((_, range)) if range.contains(" to ") => format!(" {range}."),
         _ => String::new(),
     }
-}
-
-fn in_yaml(value: &Json) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 const HEAD: &str = "\

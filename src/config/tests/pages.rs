@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value as Json;
 use weir_core::protocol::wait::{WaitKind, WaitRow};
 
 use super::example::example_file;
 use crate::config::Applies;
-use crate::config::form::{Presence, Row, Section};
+use crate::config::form::{Presence, Row, Section, as_written};
 use crate::config::raw::Root;
 use crate::limit::Limit;
 use crate::written::{check_tables, check_text, head, row};
@@ -41,14 +40,10 @@ fn keys() -> BTreeMap<String, Row> {
     keys.collect()
 }
 
-fn text(value: &Json) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
 fn default_of(row: &Row) -> String {
     match (&row.default, row.absent, row.presence) {
         (_, Some(absent), _) => absent.to_owned(),
-        (Some(default), ..) => format!("`{}`", text(default)),
+        (Some(default), ..) => format!("`{}`", as_written(default)),
         (None, None, Presence::Needed) => "required".to_owned(),
         (None, None, Presence::Optional) => "none".to_owned(),
         (None, None, Presence::Always) => String::new(),
