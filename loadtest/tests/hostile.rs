@@ -55,7 +55,10 @@ async fn every_behaviour_is_played_and_reported() {
     for outcome in outcomes {
         let done = &outcome.done;
         assert!(done.connections > 0, "{outcome:?}");
-        let is_silent = matches!(outcome.behaviour, Behaviour::IdleConnections | Behaviour::HalfOpen);
+        let is_silent = matches!(
+            outcome.behaviour,
+            Behaviour::IdleConnections | Behaviour::HalfOpen | Behaviour::SilentStreams | Behaviour::ProbeConnections
+        );
         assert!(is_silent || done.bytes > 0 && done.messages > 0, "{outcome:?}");
         assert!(outcome.before.received.is_some() && outcome.before.health.is_some(), "{outcome:?}");
         assert!(outcome.memory.is_some_and(|memory| memory.peak >= memory.after), "{outcome:?}");

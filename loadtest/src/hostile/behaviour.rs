@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::offender::Offender;
-use super::{connections, floods, garbage, names, readers, requests, streams};
+use super::{connections, floods, garbage, keys, mix, names, readers, requests, streams};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -47,6 +47,22 @@ pub enum Behaviour {
     OneByteWindow,
     /// 500 connections stop in the middle of the HTTP/2 preface
     HalfOpen,
+    /// One connection has 100 streams, each with a node cluster and 200,000 made-up names of its own
+    NameFloods,
+    /// 100 connections have 4,096 streams each, which send one small request and stay
+    BareStreams,
+    /// 20,000 streams on 10 connections send nothing
+    SilentStreams,
+    /// One connection opens streams of load reports with 12,000 node clusters in turn; a relay that the tool starts sums reports
+    LoadPools,
+    /// One connection has 60 streams, each with a node cluster of its own, as new clients have; a relay that the tool starts may have 50 views
+    ViewKeys,
+    /// 40 connections to the admin address, which is asked for /healthz, send nothing
+    ProbeConnections,
+    /// The six before this at once, ten times slower, from one address
+    SlowMix,
+    /// The same from a thousand addresses, if the server has a loopback address
+    ManyAddresses,
 }
 
 impl Behaviour {
@@ -62,6 +78,31 @@ impl Behaviour {
     /// The open files that a relay may have while it lasts, if they are limited.
     pub fn open_files(self) -> Option<u32> {
         (self == Self::IdleConnections).then_some(1024)
+    }
+
+    /// The views that a relay may have while it lasts, if it is about them.
+    pub fn views(self) -> Option<u32> {
+        self.has_own_keys().then_some(50)
+    }
+
+    /// Whether each new honest client has a sharing key of its own.
+    pub fn has_own_keys(self) -> bool {
+        self == Self::ViewKeys
+    }
+
+    /// Whether a relay sums load reports while it lasts.
+    pub fn sums_load_reports(self) -> bool {
+        matches!(self, Self::LoadPools | Self::SlowMix | Self::ManyAddresses)
+    }
+
+    /// Whether it can be played only if the server's admin address is known.
+    pub fn needs_admin(self) -> bool {
+        self == Self::ProbeConnections
+    }
+
+    /// How many addresses the hostile clients have.
+    pub fn addresses(self) -> usize {
+        if self == Self::ManyAddresses { 1000 } else { 1 }
     }
 
     /// Behaves like this until it is dropped.
@@ -85,6 +126,13 @@ impl Behaviour {
             Self::SettingsFlood => floods::settings(offender).await,
             Self::OneByteWindow => readers::of_single_bytes(offender).await,
             Self::HalfOpen => connections::half_open(offender).await,
+            Self::NameFloods => keys::name_floods(offender).await,
+            Self::BareStreams => streams::bare(offender).await,
+            Self::SilentStreams => streams::silent(offender).await,
+            Self::LoadPools => keys::load_pools(offender).await,
+            Self::ViewKeys => keys::views(offender).await,
+            Self::ProbeConnections => connections::to_probes(offender).await,
+            Self::SlowMix | Self::ManyAddresses => mix::slow(offender).await,
         }
     }
 }

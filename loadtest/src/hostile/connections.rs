@@ -18,6 +18,20 @@ pub async fn idle(offender: Arc<Offender>) {
     .await;
 }
 
+/// TCP connections to the address that answers probes, on which no byte is sent.
+pub async fn to_probes(offender: Arc<Offender>) {
+    let Some(admin) = offender.admin else { return std::future::pending().await };
+    let (connections, _) = offender.spread(40, 0);
+    at_once(&offender, connections, move |offender, number| async move {
+        sleep(offender.pause(BETWEEN) * number as u32).await;
+        while let Some(mut raw) = Raw::connect_to(&offender, admin).await {
+            raw.closed().await;
+            sleep(offender.pause(BETWEEN)).await;
+        }
+    })
+    .await;
+}
+
 /// Connections that stop in the middle of the preface.
 pub async fn half_open(offender: Arc<Offender>) {
     at_once(&offender, offender.count(500), |offender, _| async move {
@@ -48,3 +62,5 @@ pub async fn slow_headers(offender: Arc<Offender>) {
 }
 
 const EACH: Duration = Duration::from_millis(500);
+/// Between two connections to the address that answers probes, and before one that was closed is replaced.
+const BETWEEN: Duration = Duration::from_millis(5);

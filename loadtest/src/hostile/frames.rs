@@ -1,16 +1,16 @@
 //! HTTP/2 frames that no client library sends, over a bare socket.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
 use super::offender::Offender;
-use crate::link::ADS_DELTA;
+use crate::link::{ADS_DELTA, LinkOptions, connect};
 
 /// A connection to which anything is written.
 pub struct Raw {
@@ -23,7 +23,13 @@ pub struct Raw {
 impl Raw {
     /// Connects, with no byte sent.
     pub async fn connect(offender: &Arc<Offender>) -> Option<Self> {
-        let socket = match timeout(CONNECT, TcpStream::connect(offender.target)).await {
+        Self::connect_to(offender, offender.target).await
+    }
+
+    /// The same, to another address of the server.
+    pub async fn connect_to(offender: &Arc<Offender>, address: SocketAddr) -> Option<Self> {
+        let options = LinkOptions { local: offender.sources.next(), ..LinkOptions::default() };
+        let socket = match timeout(CONNECT, connect(address, &options)).await {
             Ok(Ok(socket)) => socket,
             Ok(Err(error)) => {
                 offender.did.ended(&error.kind().to_string());

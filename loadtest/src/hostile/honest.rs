@@ -22,6 +22,8 @@ pub struct Honest {
     pub target: SocketAddr,
     pub origin: Arc<Origin>,
     pub node: Vec<u8>,
+    /// Whether each new client has a sharing key of its own.
+    pub has_own_keys: bool,
     /// The endpoints that are changed, those that are requested again and again, and those that new clients request.
     pub names: [Name; 3],
     pub phases: Phases,
@@ -54,8 +56,11 @@ impl Honest {
     }
 
     /// Connects again and again, until it is dropped.
-    pub async fn come(self) {
-        loop {
+    pub async fn come(mut self) {
+        for number in 0u64.. {
+            if self.has_own_keys {
+                self.node = scan::node("honest", &format!("honest-{number}"));
+            }
             let phase = self.phases.current();
             let start = Instant::now();
             match timeout(SERVED, self.connect(&self.names[2])).await {

@@ -5,11 +5,14 @@
 
 mod behaviour;
 mod connections;
+mod crowd;
 mod floods;
 mod frames;
 mod garbage;
 mod health;
 mod honest;
+mod keys;
+mod mix;
 mod names;
 mod offender;
 mod options;
@@ -17,6 +20,7 @@ mod outcome;
 mod readers;
 mod requests;
 mod run;
+mod sources;
 mod stage;
 mod streams;
 mod table;

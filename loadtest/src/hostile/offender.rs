@@ -11,11 +11,16 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::sources::Sources;
 use crate::link::{Event, Link, LinkOptions, StreamId};
 use crate::origin::{Name, Origin};
 
+#[derive(Clone)]
 pub struct Offender {
     pub target: SocketAddr,
+    /// The address that answers probes, if it is known.
+    pub admin: Option<SocketAddr>,
+    pub sources: Arc<Sources>,
     /// Whose resources change, for behaviours that need changes.
     pub origin: Arc<Origin>,
     /// The names of the endpoints that there are.
@@ -24,7 +29,9 @@ pub struct Offender {
     pub node: Vec<u8>,
     /// Whether the behaviour is played in its small form.
     pub is_small: bool,
-    pub did: Did,
+    /// How many times longer the pauses of a behaviour are than by themselves.
+    pub slowness: u32,
+    pub did: Arc<Did>,
 }
 
 /// What was done, and how it was answered.
@@ -84,6 +91,19 @@ impl Offender {
         if self.is_small { (full / 100).max(2) } else { full }
     }
 
+    /// Returns how many connections have streams, and how many each has, for a number of connections and of streams in total. Clients with
+    /// many addresses use all of them.
+    pub fn spread(&self, connections: usize, streams: usize) -> (usize, usize) {
+        let connections = if self.is_small { connections.min(2) } else { connections };
+        let connections = connections.max(self.sources.count().div_ceil(MIXED));
+        (connections, self.count(streams).div_ceil(connections))
+    }
+
+    /// Returns a pause, which is longer in a slow behaviour.
+    pub fn pause(&self, pause: Duration) -> Duration {
+        pause * self.slowness
+    }
+
     /// Connects, again and again until it succeeds.
     pub async fn link(&self) -> Link {
         self.link_with(&LinkOptions::default()).await
@@ -91,7 +111,8 @@ impl Offender {
 
     pub async fn link_with(&self, options: &LinkOptions) -> Link {
         loop {
-            match timeout(CONNECT, Link::open(self.target, options)).await {
+            let options = LinkOptions { local: self.sources.next(), ..options.clone() };
+            match timeout(CONNECT, Link::open(self.target, &options)).await {
                 Ok(Ok(link)) => {
                     self.did.connections.fetch_add(1, Ordering::Relaxed);
                     return link;
@@ -190,6 +211,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(1);
 const SLICE: usize = 1 << 20;
 const MAX_ENDS: usize = 8;
+/// Behaviours that share the addresses of a mix.
+const MIXED: usize = 6;
 
 /// The node cluster of all clients, so that the honest ones share a view with the hostile ones.
 pub const CLUSTER: &str = "hostile";

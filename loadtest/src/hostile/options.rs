@@ -29,9 +29,12 @@ pub struct Options {
     /// Behaviours, in this order [default: all]
     #[arg(long = "behaviour", value_name = "NAME", value_enum, value_delimiter = ',', num_args = 1..)]
     pub behaviours: Vec<Behaviour>,
-    /// Memory (RSS) that the process may never exceed
-    #[arg(long, value_name = "SIZE", default_value = "640MiB", value_parser = parse_size)]
-    pub memory_bound: usize,
+    /// Memory that the relay is given (limits.memory); honest clients may then notice nothing of a behaviour
+    #[arg(long, value_name = "SIZE", conflicts_with = "target", value_parser = parse_size)]
+    pub memory: Option<usize>,
+    /// Memory (RSS) that the process may never exceed [default: 640MiB, and four thirds of --memory]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory_bound: Option<usize>,
     /// How long each behaviour lasts [default: 15s, and 1s with --small]
     #[arg(long, value_parser = humantime::parse_duration)]
     pub duration: Option<Duration>,
@@ -51,7 +54,22 @@ pub struct Options {
 
 impl Options {
     pub fn behaviours(&self) -> Vec<Behaviour> {
-        if self.behaviours.is_empty() { Behaviour::value_variants().to_vec() } else { self.behaviours.clone() }
+        if !self.behaviours.is_empty() {
+            return self.behaviours.clone();
+        }
+        let can_play = |one: &&Behaviour| self.has_admin() || !one.needs_admin();
+        Behaviour::value_variants().iter().filter(can_play).copied().collect()
+    }
+
+    /// Whether the admin address of the server is known.
+    pub fn has_admin(&self) -> bool {
+        self.weir.is_some() || self.admin.is_some()
+    }
+
+    /// The bytes of RSS that the process may never exceed. A pod is a third larger than what its relay may hold.
+    pub fn memory_bound(&self) -> u64 {
+        let bound = self.memory_bound.or(self.memory.map(|memory| memory.saturating_add(memory / 3)));
+        bound.unwrap_or(MEMORY_BOUND) as u64
     }
 
     pub fn duration(&self) -> Duration {
@@ -65,5 +83,49 @@ impl Options {
     /// How long the honest clients are alone.
     pub fn before(&self) -> Duration {
         Duration::from_secs(if self.small { 1 } else { 3 })
+    }
+}
+
+const MEMORY_BOUND: usize = 640 << 20;
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(arguments: &str) -> Option<Options> {
+        let arguments = ["hostile"].into_iter().chain(arguments.split_whitespace());
+        Arguments::try_parse_from(arguments).ok().map(|arguments| arguments.options)
+    }
+
+    #[test]
+    fn the_bound_of_memory_is_the_pod_of_a_relay_unless_it_is_given() {
+        let bound = |arguments: &str| options(&format!("--weir weir {arguments}")).unwrap().memory_bound();
+        assert_eq!(bound(""), 640 << 20);
+        assert_eq!(bound("--memory 384MiB"), 512 << 20);
+        assert_eq!(bound("--memory 1.5GiB"), 2 << 30);
+        assert_eq!(bound("--memory 384MiB --memory-bound 400MiB"), 400 << 20);
+        assert!(
+            options("--target 127.0.0.1:1 --origin 127.0.0.1:2 --memory 1GiB").is_none(),
+            "it has its configuration"
+        );
+    }
+
+    #[test]
+    fn without_an_admin_address_no_behaviour_needs_it() {
+        let target = "--target 127.0.0.1:1 --origin 127.0.0.1:2";
+        assert!(!options(target).unwrap().behaviours().iter().any(|one| one.needs_admin()));
+        assert_eq!(options("--weir weir").unwrap().behaviours(), Behaviour::value_variants());
+        assert_eq!(
+            options(&format!("{target} --admin 127.0.0.1:3")).unwrap().behaviours(),
+            Behaviour::value_variants()
+        );
     }
 }

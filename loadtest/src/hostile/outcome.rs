@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::behaviour::Behaviour;
 use super::offender::Done;
-use super::times::Figures;
-use crate::report::Machine;
+use super::times::{Figures, Percentiles};
+use crate::report::{Machine, short};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
@@ -58,6 +58,8 @@ pub struct Bounds {
     pub memory: u64,
     /// Seconds for the recovery.
     pub recovery: u64,
+    /// Whether the relay bounds its memory. The times of honest clients and of `/healthz` are then judged too.
+    pub is_relay_bounded: bool,
 }
 
 impl Outcome {
@@ -79,6 +81,9 @@ impl Outcome {
                 self.failures.push(what.into());
             }
         }
+        if bounds.is_relay_bounded {
+            self.judge_times();
+        }
         if let Some(memory) = self.memory.filter(|memory| memory.peak > bounds.memory) {
             self.failures.push(format!("memory of {} MiB, over {} MiB", mib(memory.peak), mib(bounds.memory)));
         }
@@ -95,6 +100,26 @@ impl Outcome {
             );
             self.failures.push(format!("not as before after {} s: {}", bounds.recovery, why.join("; ")));
         }
+    }
+
+    /// Finds the times that are much longer than before.
+    fn judge_times(&mut self) {
+        let p99 = |times: Option<Percentiles>| times.map_or(0.0, |times| times.p99);
+        let (before, during) = (p99(self.before.received), p99(self.during.received));
+        let bound = CHANGE.max(TIMES * before);
+        if during > bound {
+            let [during, bound, before] = [during, bound, before].map(short);
+            self.failures.push(format!("p99 of changes {during} ms, over {bound} ms; {before} ms before"));
+        }
+        match self.during.health {
+            None => self.failures.push("/healthz was not answered".into()),
+            Some(times) if times.max > HEALTH => {
+                self.failures.push(format!("/healthz in {} ms, over {HEALTH} ms", short(times.max)));
+            }
+            Some(_) => {}
+        }
+        let problems = self.during.problems.iter().filter(|(what, _)| what.starts_with("/healthz"));
+        self.failures.extend(problems.map(|(what, count)| format!("{count} x {what}")));
     }
 }
 
@@ -115,6 +140,11 @@ pub fn mib(bytes: u64) -> u64 {
 
 /// Bytes that a relay may log because of one behaviour.
 const LOG: u64 = 16 << 20;
+/// The p99 of changes, in milliseconds, that is never too long, and how many times that of before it may be.
+const CHANGE: f64 = 50.0;
+const TIMES: f64 = 10.0;
+/// Milliseconds in which `/healthz` has to answer.
+const HEALTH: f64 = 1000.0;
 
 #[cfg(test)]
 mod tests {
@@ -123,7 +153,8 @@ mod tests {
 
     fn outcome() -> Outcome {
         let times = Some(Percentiles { count: 1, p50: 1.0, p99: 1.0, max: 1.0 });
-        let well = Figures { received: times, answered: times, served: times, health: None, problems: BTreeMap::new() };
+        let problems = BTreeMap::new();
+        let well = Figures { received: times, answered: times, served: times, health: times, problems };
         Outcome {
             behaviour: Behaviour::Nacks,
             seconds: 1.0,
@@ -141,9 +172,13 @@ mod tests {
     }
 
     fn failures(change: impl FnOnce(&mut Outcome)) -> Vec<String> {
+        judged(change, false)
+    }
+
+    fn judged(change: impl FnOnce(&mut Outcome), is_relay_bounded: bool) -> Vec<String> {
         let mut outcome = outcome();
         change(&mut outcome);
-        outcome.judge(Bounds { memory: 10 << 20, recovery: 60 });
+        outcome.judge(Bounds { memory: 10 << 20, recovery: 60, is_relay_bounded });
         outcome.failures
     }
 
@@ -165,5 +200,35 @@ mod tests {
         assert_eq!(failures(|outcome| outcome.log_bytes = Some(17 << 20)), ["17 MiB of log, over 16 MiB"]);
         assert_eq!(failures(|outcome| outcome.forged_lines = Some(2)), ["2 forged lines in the log"]);
         assert!(failures(|outcome| outcome.recovered_after = None)[0].starts_with("not as before after 60 s"));
+    }
+
+    /// Of the times of one kind.
+    fn of_ms(p99: f64, max: f64) -> Option<Percentiles> {
+        Some(Percentiles { count: 100, p50: 1.0, p99, max })
+    }
+
+    #[test]
+    fn times_are_judged_if_the_relay_bounds_its_memory() {
+        let changes = |before, during| {
+            move |outcome: &mut Outcome| {
+                (outcome.before.received, outcome.during.received) = (of_ms(before, before), of_ms(during, during));
+            }
+        };
+        assert!(judged(|_| (), true).is_empty());
+        assert!(judged(changes(1.0, 49.0), true).is_empty());
+        assert!(judged(changes(7.0, 69.0), true).is_empty());
+        assert_eq!(judged(changes(1.0, 51.0), true), ["p99 of changes 51.00 ms, over 50.00 ms; 1.000 ms before"]);
+        assert_eq!(judged(changes(7.0, 71.0), true), ["p99 of changes 71.00 ms, over 70.00 ms; 7.000 ms before"]);
+        let health = |max| move |outcome: &mut Outcome| outcome.during.health = of_ms(1.0, max);
+        assert!(judged(health(999.0), true).is_empty());
+        assert_eq!(judged(health(1001.0), true), ["/healthz in 1001 ms, over 1000 ms"]);
+        let silent = |outcome: &mut Outcome| outcome.during.health = None;
+        assert_eq!(judged(silent, true), ["/healthz was not answered"]);
+        let broken = |outcome: &mut Outcome| {
+            outcome.during.problems.insert("/healthz: nothing in 5s".into(), 2);
+        };
+        assert_eq!(judged(broken, true), ["2 x /healthz: nothing in 5s"]);
+        let all = [judged(changes(1.0, 51.0), false), failures(health(1001.0)), failures(silent), failures(broken)];
+        assert!(all.concat().is_empty(), "they are shown and not judged");
     }
 }

@@ -36,6 +36,9 @@ pub async fn command(options: &Options) -> anyhow::Result<bool> {
 /// Plays the selected behaviours. `progress` is called with each outcome.
 pub async fn run(options: &Options, mut progress: impl FnMut(&Outcome)) -> anyhow::Result<Report> {
     raise_open_files(if options.small { CONNECTIONS / 20 } else { CONNECTIONS })?;
+    if let Some(one) = options.behaviours().into_iter().find(|one| one.needs_admin() && !options.has_admin()) {
+        bail!("{} needs --admin", one.name());
+    }
     let mut outcomes = Vec::new();
     for behaviour in options.behaviours() {
         let outcome = play(options, behaviour).await.with_context(|| behaviour.name())?;
@@ -52,7 +55,7 @@ async fn play(options: &Options, behaviour: Behaviour) -> anyhow::Result<Outcome
     let before = stage.phases.begin();
     sleep(options.before()).await;
     let memory_before = rss(stage.process)?;
-    let peak = Peak::start(stage.process);
+    let peak = Peak::start(stage.process, options.weir.is_some());
     let log_before = stage.log_bytes();
 
     let during = stage.phases.begin();
@@ -62,7 +65,8 @@ async fn play(options: &Options, behaviour: Behaviour) -> anyhow::Result<Outcome
     let _ = hostile.await.with_context(|| format!("{} broke off", behaviour.name()))?; // it ends by its time
     let ended = Instant::now();
 
-    let bounds = Bounds { memory: options.memory_bound as u64, recovery: options.recovery().as_secs() };
+    let (memory, recovery) = (options.memory_bound(), options.recovery().as_secs());
+    let bounds = Bounds { memory, recovery, is_relay_bounded: options.memory.is_some() };
     let (after, recovered_after) = recover(&stage, options, memory_before, ended).await;
     let memory = match (memory_before, rss(stage.process)) {
         (Some(before), Ok(Some(after))) => Some(Memory { before, peak: peak.stop(), after }),
@@ -147,8 +151,9 @@ struct Peak {
 }
 
 impl Peak {
-    fn start(process: Option<Process>) -> Self {
-        let is_exact = process.is_some_and(|process| process.reset_peak().is_ok());
+    /// The kernel's maximum of a process that has just been started counts even if it cannot be reset.
+    fn start(process: Option<Process>, is_new: bool) -> Self {
+        let is_exact = process.is_some_and(|process| process.reset_peak().is_ok() || is_new);
         let max = Arc::new(std::sync::atomic::AtomicU64::new(0));
         let kept = max.clone();
         let seen = tokio::spawn(async move {

@@ -14,6 +14,7 @@ use super::health;
 use super::honest::Honest;
 use super::offender::{CLUSTER, Did, Offender};
 use super::options::Options;
+use super::sources::Sources;
 use super::streams::FORGED;
 use super::times::Phases;
 use crate::kind::Kind;
@@ -57,7 +58,8 @@ impl Stage {
             let address = reserved.insert(Reserved::new()?).address;
             let file = std::env::temp_dir().join(format!("weir-hostile-{}-{}.log", std::process::id(), address.port()));
             let started = log.insert(Log(file));
-            let started = Relay::start(&program(weir, behaviour, started, address), None, origin.address).await?;
+            let started =
+                Relay::start(&program(weir, behaviour, options.memory, started, address), None, origin.address).await?;
             (target, admin, pid) = (Some(started.address), Some(address), started.pid());
             relay = Some(started);
         }
@@ -69,6 +71,7 @@ impl Stage {
             target,
             origin: origin.clone(),
             node: node.clone(),
+            has_own_keys: behaviour.has_own_keys(),
             names: [first.clone(), second.clone(), third.clone()],
             phases: phases.clone(),
         };
@@ -78,8 +81,9 @@ impl Stage {
             threads[1].spawn(health::probe(admin, phases.clone()));
         }
         let node = scan::node("hostile", CLUSTER);
-        let did = Did::default();
-        let offender = Offender { target, origin, names, node, is_small: options.small, did };
+        let (did, is_small) = (Arc::<Did>::default(), options.small);
+        let sources = Arc::new(sources(options, behaviour, target));
+        let offender = Offender { target, admin, sources, origin, names, node, is_small, slowness: 1, did };
         let process = pid.map(Process::new).transpose()?;
         let offender = Arc::new(offender);
         Ok(Self { phases, offender, process, admin, log, _relay: (relay, reserved), _threads: threads })
@@ -102,13 +106,33 @@ impl Stage {
     }
 }
 
-/// The relay with its defaults, its log in a file, and its open files limited if the behaviour is about them.
-fn program(weir: &std::path::Path, behaviour: Behaviour, log: &Log, admin: SocketAddr) -> file::Relay {
+/// The addresses of the hostile clients. A relay that bounds its memory has to tell them from the honest ones.
+fn sources(options: &Options, behaviour: Behaviour, target: SocketAddr) -> Sources {
+    let addresses = behaviour.addresses();
+    let is_needed = addresses > 1 || options.memory.is_some();
+    match target.is_ipv4() && target.ip().is_loopback() && is_needed {
+        true if options.small => Sources::loopback(addresses.div_ceil(100)),
+        true => Sources::loopback(addresses),
+        false => Sources::default(),
+    }
+}
+
+/// The relay with its defaults, its log in a file, and what the behaviour needs: limited open files, limited views, sums of load reports.
+fn program(
+    weir: &std::path::Path,
+    behaviour: Behaviour,
+    memory: Option<usize>,
+    log: &Log,
+    admin: SocketAddr,
+) -> file::Relay {
     let limit = behaviour.open_files().map(|files| format!("ulimit -n {files}; ")).unwrap_or_default();
     let script = format!("{limit}exec \"$0\" --config \"$1\" --log info 2>\"$2\"");
+    let views = behaviour.views().map(|views| format!(", max: {views}")).unwrap_or_default();
+    let memory = memory.map(|memory| format!("limits: {{memory: {memory}}}\n")).unwrap_or_default();
+    let loads = if behaviour.sums_load_reports() { "load_reports: {mode: aggregate}\n" } else { "" };
     let config = format!(
         "listen: [{{address: \"{{listen}}\"}}]\nadmin: {{address: \"{admin}\"}}\n\
-         upstream: {{servers: [{{uri: \"http://{{upstream}}\"}}]}}\nviews: {{key: [cluster]}}\n"
+         upstream: {{servers: [{{uri: \"http://{{upstream}}\"}}]}}\nviews: {{key: [cluster]{views}}}\n{memory}{loads}"
     );
     let paths = [weir.display().to_string(), "{config}".into(), log.0.display().to_string()];
     let arguments = ["-c".to_owned(), script].into_iter().chain(paths).collect();
@@ -142,5 +166,54 @@ impl Drop for Threads {
 impl Drop for Log {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0); // a temporary file, if it cannot be deleted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::ValueEnum;
+    use weir::config::Config;
+
+    use super::*;
+
+    fn config(behaviour: Behaviour, memory: Option<usize>) -> String {
+        let (log, admin) = (Log(PathBuf::from("no such log")), SocketAddr::from(([127, 0, 0, 1], 19000)));
+        let config = program(Path::new("weir"), behaviour, memory, &log, admin).config;
+        config.replace("{listen}", "127.0.0.1:18000").replace("{upstream}", "127.0.0.1:18010")
+    }
+
+    #[test]
+    fn each_behaviour_has_a_relay_with_what_it_needs() {
+        for behaviour in Behaviour::value_variants() {
+            let config = config(*behaviour, None);
+            assert!(Config::parse(Path::new("test.yaml"), &config).is_ok(), "{config}");
+            assert_eq!(config.contains("max: 50"), *behaviour == Behaviour::ViewKeys);
+            assert_eq!(config.contains("mode: aggregate"), behaviour.sums_load_reports());
+        }
+        assert!(config(Behaviour::Nacks, Some(1 << 20)).contains("\nlimits: {memory: 1048576}\n"));
+    }
+
+    #[test]
+    fn hostile_clients_have_another_address_if_the_relay_bounds_its_memory() {
+        let options = |text: &str| {
+            let arguments = ["hostile", "--weir", "weir"].into_iter().chain(text.split_whitespace());
+            <Arguments as clap::Parser>::parse_from(arguments).options
+        };
+        let count =
+            |text: &str, behaviour, target: &str| sources(&options(text), behaviour, target.parse().unwrap()).count();
+        let (local, far) = ("127.0.0.1:18000", "192.0.2.1:18000");
+        assert_eq!(count("", Behaviour::Nacks, local), 0);
+        assert_eq!(count("--memory 1GiB", Behaviour::Nacks, local), 1);
+        assert_eq!(count("--memory 1GiB", Behaviour::Nacks, far), 0, "it cannot be reached from loopback addresses");
+        assert_eq!(count("", Behaviour::ManyAddresses, local), 1000);
+        assert_eq!(count("--small", Behaviour::ManyAddresses, local), 10);
+    }
+
+    #[derive(clap::Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        options: Options,
     }
 }

@@ -1,10 +1,12 @@
 //! Many streams of one client, and many requests on one stream.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prost::Message;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, Status};
 
+use super::crowd::Crowd;
 use super::offender::{CLUSTER, Offender, at_once};
 use crate::content::EDS;
 use crate::link::{ADS_DELTA, Event, scan};
@@ -13,9 +15,7 @@ use crate::origin::LOADS;
 pub async fn loads(offender: Arc<Offender>) {
     let count = offender.count(3000);
     at_once(&offender, 1, move |offender, _| async move {
-        let mut request = vec![1 << 3 | 2]; // the node, in both messages under the same number
-        prost::encoding::encode_varint(offender.node.len() as u64, &mut request);
-        request.extend_from_slice(&offender.node);
+        let request = scan::load_report(&offender.node);
         let mut link = offender.link().await;
         for _ in 0..count {
             let stream = offender.start(&mut link, LOADS);
@@ -36,6 +36,31 @@ pub async fn made_up_nodes(offender: Arc<Offender>) {
             offender.send(&mut link, stream, &scan::delta_subscribe(EDS, Some(&node), &[&offender.names[2]]));
         }
         offender.read_to_end(&mut link).await;
+    })
+    .await;
+}
+
+/// Streams that send one small request, every other one with a node of its own, and stay.
+pub async fn bare(offender: Arc<Offender>) {
+    let (connections, streams) = offender.spread(100, 100 * 4096);
+    at_once(&offender, connections, move |offender, connection| async move {
+        let crowd = Crowd { path: ADS_DELTA, streams, open: streams, batch: 10, pause: BARE };
+        let first = |number: usize| {
+            let own = scan::node(&format!("bare-{connection}-{number}"), CLUSTER);
+            let node = if number.is_multiple_of(2) { &own } else { &offender.node };
+            vec![scan::delta_subscribe(EDS, Some(node), &["made-up-bare"])]
+        };
+        crowd.keep(&offender, first).await;
+    })
+    .await;
+}
+
+/// Streams on which no message is sent.
+pub async fn silent(offender: Arc<Offender>) {
+    let (connections, streams) = offender.spread(10, 20_000);
+    at_once(&offender, connections, move |offender, _| async move {
+        let crowd = Crowd { path: ADS_DELTA, streams, open: streams, batch: 10, pause: SILENT };
+        crowd.keep(&offender, |_| Vec::new()).await;
     })
     .await;
 }
@@ -81,3 +106,6 @@ fn nack(nonce: &str) -> Vec<u8> {
 
 /// What a log must not have at the beginning of a line.
 pub const FORGED: &str = "2026-01-01T00:00:00Z ERROR weir: this line is forged";
+/// Between ten streams and the next ten of a connection.
+const BARE: Duration = Duration::from_millis(30);
+const SILENT: Duration = Duration::from_millis(10);

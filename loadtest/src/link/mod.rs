@@ -36,7 +36,7 @@ mod stream;
 pub use connection::{Event, Link};
 pub use message::{Message, Reader};
 pub use options::{LinkError, LinkOptions, Tls};
-pub use socket::Target;
+pub use socket::{Target, connect};
 pub use stream::Status;
 
 pub const ADS_SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";

@@ -105,6 +105,11 @@ pub fn delta_subscribe(type_url: &str, node: Option<&[u8]>, names: &[&str]) -> V
     message(node.into_iter().chain([(2, type_url.as_bytes())]).chain(names))
 }
 
+/// The first message of a stream of load reports.
+pub fn load_report(node: &[u8]) -> Vec<u8> {
+    message(std::iter::once((1, node)))
+}
+
 /// An encoded node with the fields that identify clients.
 pub fn node(id: &str, cluster: &str) -> Vec<u8> {
     weir_core::proto::node::Node { id: id.into(), cluster: cluster.into(), ..Default::default() }.encode_to_vec()

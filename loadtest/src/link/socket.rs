@@ -49,7 +49,7 @@ impl Socket {
             Target::Tcp(address) => *address,
             Target::Unix(path) => return UnixStream::connect(path).await.map(Self::Unix).map_err(LinkError::Connect),
         };
-        let stream = tcp(address, options).await.map_err(LinkError::Connect)?;
+        let stream = connect(address, options).await.map_err(LinkError::Connect)?;
         let Some(tls) = &options.tls else { return Ok(Self::Plain(stream)) };
         let connector = TlsConnector::from(tls.config.clone());
         let stream = connector.connect(tls.server_name.clone(), stream).await.map_err(LinkError::Tls)?;
@@ -57,7 +57,8 @@ impl Socket {
     }
 }
 
-async fn tcp(address: SocketAddr, options: &LinkOptions) -> io::Result<TcpStream> {
+/// Connects over TCP, without TLS.
+pub async fn connect(address: SocketAddr, options: &LinkOptions) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     if let Some(bytes) = options.receive_buffer {
         socket.set_recv_buffer_size(bytes)?;
