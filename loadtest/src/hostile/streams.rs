@@ -107,5 +107,5 @@ fn nack(nonce: &str) -> Vec<u8> {
 /// What a log must not have at the beginning of a line.
 pub const FORGED: &str = "2026-01-01T00:00:00Z ERROR weir: this line is forged";
 /// Between ten streams and the next ten of a connection.
-const BARE: Duration = Duration::from_millis(30);
+const BARE: Duration = Duration::from_millis(100);
 const SILENT: Duration = Duration::from_millis(10);
