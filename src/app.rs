@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context;
 use tokio::task::JoinSet;
 
-use crate::admin::{self, AdminSocket, ListenerInfo, Rules, ServerInfo, Shown, ShownNow};
+use crate::admin::{self, AdminSocket, ListenerInfo, ProbeValues, Rules, ServerInfo, Shown, ShownNow};
 use crate::config::{AdminOptions, AdminTls, Config, InUse, ListenAddress, ShownConfig};
 use crate::config_status::{ConfigFacts, ConfigStatus};
 use crate::downstream::{
@@ -227,7 +227,9 @@ impl App {
                 let (views, loads, files, config) = (views.clone(), loads.clone(), files.clone(), status.get());
                 MetricsSources { views, loads, files, tls, state, config }
             };
-            let metrics = telemetry::exposition(sources);
+            let now = self.serving.views.clone();
+            let probes = ProbeValues::new(&now.get(), telemetry::exposition(sources));
+            beside.spawn(probes.clone().keep(move || now.get()));
             let rules = Arc::new(admin_rules(self.admin_options));
             let live = Arc::new(admin::Live::new(instance_of(self.started)));
             let (dumps, status, log, tls) = (admin::dump_places(), self.config_status, self.log, self.tls);
@@ -238,7 +240,6 @@ impl App {
                     views: generation.views.clone(),
                     files: generation.files.clone(),
                     rest: generation.rest.clone(),
-                    metrics: metrics.clone(),
                     log: log.clone(),
                     rules: rules_of.clone(),
                     info: info.clone(),
@@ -252,7 +253,8 @@ impl App {
                     client_status: generation.client_status.clone(),
                 }
             };
-            beside.spawn(admin::serve(self.admin, self.spare, rules, ShownNow(Arc::new(shown))));
+            let shown = ShownNow { shown: Arc::new(shown), probes };
+            beside.spawn(admin::serve(self.admin, self.spare, rules, shown));
         }
         stop.await;
         readiness.drain();

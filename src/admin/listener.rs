@@ -30,6 +30,9 @@ pub(super) struct Incoming {
     pub(super) address: Option<SocketAddr>,
 }
 
+/// A socket for probes that no runtime watches.
+pub(super) struct DetachedSocket(std::net::TcpListener);
+
 pub(super) struct Listener {
     socket: AdminSocket,
     spare: Arc<Spare>,
@@ -61,6 +64,14 @@ impl AdminSocket {
         }
     }
 
+    /// Takes the socket for probes from its runtime.
+    pub(super) fn detach(self) -> io::Result<DetachedSocket> {
+        match self {
+            Self::Probes(listener) => listener.into_std().map(DetachedSocket),
+            Self::Loopback(_) | Self::Tls(..) | Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     pub(super) fn via(&self) -> Via {
         match self {
             Self::Probes(_) => Via::Probes,
@@ -81,6 +92,13 @@ impl AdminSocket {
                 Ok(Incoming { socket: Socket::Unix(stream), address: None })
             }
         }
+    }
+}
+
+impl DetachedSocket {
+    /// Gives the socket to the current runtime.
+    pub(super) fn attach(self) -> io::Result<AdminSocket> {
+        TcpListener::from_std(self.0).map(AdminSocket::Probes)
     }
 }
 

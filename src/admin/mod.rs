@@ -20,6 +20,8 @@ mod nacks;
 mod page;
 mod pages;
 mod places;
+mod probe_thread;
+mod probe_values;
 mod probes;
 mod query;
 mod resources;
@@ -27,6 +29,7 @@ mod server_info;
 mod upstreams;
 mod waits;
 
+use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -43,13 +46,15 @@ pub(crate) use self::guard::Rules;
 pub(crate) use self::listener::AdminSocket;
 use self::listener::Listener;
 pub(crate) use self::live::Live;
+use self::probe_thread::ProbeThread;
+pub(crate) use self::probe_values::ProbeValues;
 pub(crate) use self::server_info::{ListenerInfo, ServerInfo};
 use crate::client_status::ClientStatus;
 use crate::config_status::ConfigStatus;
 use crate::downstream::Rest;
 use crate::open_files::Spare;
 use crate::relay::Views;
-use crate::telemetry::{Exposition, LogControl};
+use crate::telemetry::LogControl;
 use crate::tls::ListenerTls;
 use crate::transcode::Descriptors;
 use crate::upstream::FilesSource;
@@ -61,7 +66,6 @@ pub(crate) struct Shown {
     pub(crate) files: Arc<[FilesSource]>,
     /// None if REST is not served.
     pub(crate) rest: Option<Arc<Rest>>,
-    pub(crate) metrics: Exposition,
     pub(crate) log: LogControl,
     /// Who may do what.
     pub(crate) rules: Arc<Rules>,
@@ -81,26 +85,47 @@ pub(crate) struct Shown {
 
 /// What is shown now: each request sees the configuration that is in use when it comes.
 #[derive(Clone)]
-pub(crate) struct ShownNow(pub(crate) Arc<dyn Fn() -> Shown + Send + Sync>);
+pub(crate) struct ShownNow {
+    pub(crate) shown: Arc<dyn Fn() -> Shown + Send + Sync>,
+    pub(crate) probes: ProbeValues,
+}
 
 impl FromRef<ShownNow> for Shown {
     fn from_ref(now: &ShownNow) -> Self {
-        (now.0)()
+        (now.shown)()
+    }
+}
+
+impl FromRef<ShownNow> for ProbeValues {
+    fn from_ref(now: &ShownNow) -> Self {
+        now.probes.clone()
     }
 }
 
 /// Reads the configuration file again, and returns what that has changed, or why it has not.
 pub(crate) type ReloadCall = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Json, String>> + Send>> + Send + Sync>;
 
-/// Serves for ever. Dropping the future closes all connections.
-pub(crate) async fn serve(sockets: Vec<AdminSocket>, spare: Arc<Spare>, rules: Arc<Rules>, shown: ShownNow) {
-    let of_operators = pages::of_operators(rules.clone(), shown.clone());
-    let of_probes = pages::of_probes(rules, shown);
-    let listeners = sockets.into_iter().map(|socket| {
-        let pages = if socket.via() == Via::Probes { &of_probes } else { &of_operators };
-        Serving::new(&socket, pages.clone(), CONNECTIONS).serve(Listener::new(socket, spare.clone()))
-    });
-    listeners.collect::<JoinSet<_>>().join_all().await;
+/// Serves for ever: probes at once and on a thread of their own, operators from when the future is polled. Dropping it closes all connections.
+pub(crate) fn serve(
+    sockets: Vec<AdminSocket>,
+    spare: Arc<Spare>,
+    rules: Arc<Rules>,
+    shown: ShownNow,
+) -> impl Future<Output = ()> {
+    let of_probes = pages::of_probes(rules.clone(), shown.probes.clone());
+    let of_operators = pages::of_operators(rules, shown);
+    let (probes, operators): (Vec<_>, Vec<_>) = sockets.into_iter().partition(|socket| socket.via() == Via::Probes);
+    let start = |socket| ProbeThread::start(socket, of_probes.clone(), spare.clone(), CONNECTIONS);
+    let threads = probes.into_iter().map(start).collect::<Result<Vec<_>, _>>();
+    let threads = threads.inspect_err(|error| tracing::error!(%error, "cannot start the thread of probes"));
+    async move {
+        let _until_dropped = threads;
+        let listeners = operators.into_iter().map(|socket| {
+            Serving::new(&socket, of_operators.clone(), CONNECTIONS).serve(Listener::new(socket, spare.clone()))
+        });
+        listeners.collect::<JoinSet<_>>().join_all().await;
+        pending().await
+    }
 }
 
 /// Connections at a time, to each address and to the socket. The idle ones give way to others.

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::FromRef;
 use axum::handler::Handler;
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
@@ -16,19 +17,19 @@ use super::answer::text;
 use super::grpc::Status;
 use super::guard::{self, Does, Rules};
 use super::{
-    ShownNow, brakes, certs, client_status, clients, dump, files, live, logs, nacks, page, probes, resources,
-    server_info, upstreams, waits,
+    ProbeValues, ShownNow, brakes, certs, client_status, clients, dump, files, live, logs, nacks, page, probes,
+    resources, server_info, upstreams, waits,
 };
 use crate::client_status::SERVICE;
 
 /// What is served at `probes.address`.
-pub(super) fn of_probes(rules: Arc<Rules>, shown: ShownNow) -> Router {
-    probe_paths(Pages::new(rules)).finish(shown, None)
+pub(super) fn of_probes(rules: Arc<Rules>, values: ProbeValues) -> Router {
+    probe_paths(Pages::new(rules)).finish(values, None)
 }
 
 /// What is served to operators.
 pub(super) fn of_operators(rules: Arc<Rules>, shown: ShownNow) -> Router {
-    probe_paths(Pages::new(rules))
+    probe_paths(Pages::<ShownNow>::new(rules))
         .read("/live", "server-sent events: what the page shows, each second", live::live)
         .read("/clients", "client streams: ?node= &identity= &view= &type= &state=stale &limit= &after=", clients::page)
         .read("/clients/{session}", "one of them", clients::one)
@@ -77,9 +78,12 @@ pub(super) fn of_operators(rules: Arc<Rules>, shown: ShownNow) -> Router {
         .finish(shown, Some(page::page))
 }
 
-fn probe_paths(pages: Pages) -> Pages {
+fn probe_paths<S: Clone + Send + Sync + 'static>(pages: Pages<S>) -> Pages<S>
+where
+    ProbeValues: FromRef<S>,
+{
     pages
-        .probe("/healthz", "200 while the process runs", probes::healthz)
+        .probe("/healthz", "200 while the process runs and its worker threads do not hang", probes::healthz)
         .probe(
             "/ready",
             "200 when new clients should connect; ?strict: and every ladder has a reachable server",
@@ -101,42 +105,42 @@ async fn other_method() -> Response {
     text(StatusCode::METHOD_NOT_ALLOWED, "invalid method: the Allow header has those of this path")
 }
 
-/// A table that grows.
-struct Pages {
-    router: Router<ShownNow>,
+/// A table that grows. Its handlers see `S`.
+struct Pages<S> {
+    router: Router<S>,
     rules: Arc<Rules>,
     /// What the index says, a line for each path.
     rows: Vec<(String, &'static str)>,
 }
 
-impl Pages {
+impl<S: Clone + Send + Sync + 'static> Pages<S> {
     fn new(rules: Arc<Rules>) -> Self {
         Self { router: Router::new(), rules, rows: Vec::new() }
     }
 
     /// A path that anybody may read, at `probes.address` too.
-    fn probe<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, ShownNow>) -> Self {
+    fn probe<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, S>) -> Self {
         self.add(path, about, (Does::Probe, false), get(handler))
     }
 
     /// A path that operators read.
-    fn read<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, ShownNow>) -> Self {
+    fn read<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, S>) -> Self {
         self.add(path, about, (Does::Read, false), get(handler))
     }
 
     /// A path that operators read, by a request with a body. It changes nothing.
-    fn query<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, ShownNow>) -> Self {
+    fn query<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, S>) -> Self {
         self.add(path, about, (Does::Read, true), post(handler))
     }
 
     /// A gRPC call that reads. The index does not list it.
-    fn call<T: 'static>(self, path: &str, handler: impl Handler<T, ShownNow>) -> Self {
+    fn call<T: 'static>(self, path: &str, handler: impl Handler<T, S>) -> Self {
         let judged = post(handler).route_layer(from_fn_with_state((self.rules.clone(), Does::Read), guard::enter));
         Self { router: self.router.route(path, judged), ..self }
     }
 
     /// A path that changes something, by POST alone.
-    fn change<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, ShownNow>) -> Self {
+    fn change<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, S>) -> Self {
         self.add(path, about, (Does::Change, true), post(handler))
     }
 
@@ -145,7 +149,7 @@ impl Pages {
         path: &'static str,
         about: &'static str,
         (does, is_post): (Does, bool),
-        handler: MethodRouter<ShownNow>,
+        handler: MethodRouter<S>,
     ) -> Self {
         let title = if is_post { format!("POST {path}") } else { path.to_owned() };
         self.rows.push((title, about));
@@ -154,7 +158,7 @@ impl Pages {
     }
 
     /// Browsers get the page at `/`, if there is one, and others the index.
-    fn finish(self, shown: ShownNow, page: Option<fn() -> Response>) -> Router {
+    fn finish(self, shown: S, page: Option<fn() -> Response>) -> Router {
         let width = self.rows.iter().map(|(title, _)| title.len()).max().unwrap_or(0);
         let rows: Vec<_> = self.rows.iter().map(|(title, about)| format!("{title:width$}  {about}")).collect();
         let index: Arc<str> = rows.join("\n").into();

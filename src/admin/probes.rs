@@ -1,25 +1,33 @@
 //! What probes and scrapers of metrics read.
 
+use std::time::Instant;
+
 use axum::extract::State;
 use axum::response::Response;
 use http::header::ACCEPT;
 use http::{HeaderMap, StatusCode};
 
-use super::Shown;
 use super::answer::{response, text};
+use super::probe_values::ProbeValues;
 use super::query::Query;
-use crate::relay::Views;
 use crate::telemetry::MetricsFormat;
 
-pub(super) async fn healthz() -> Response {
-    text(StatusCode::OK, "ok")
+/// Returns 503 while the worker threads hang.
+pub(super) async fn healthz(State(values): State<ProbeValues>) -> Response {
+    match values.hung_for(Instant::now()) {
+        None => text(StatusCode::OK, "ok"),
+        Some(silent) => {
+            let reason = format!("the worker threads have not answered for {} s", silent.as_secs());
+            text(StatusCode::SERVICE_UNAVAILABLE, &reason)
+        }
+    }
 }
 
 /// Returns 503 with a reason on each line while the relay is not ready.
-pub(super) async fn ready(State(shown): State<Shown>, query: Query) -> Response {
-    let (reasons, count) = shown.views.readiness().reasons(query.has("strict"), MAX_REASONS);
+pub(super) async fn ready(State(values): State<ProbeValues>, query: Query) -> Response {
+    let (reasons, count) = values.readiness.reasons(query.has("strict"), MAX_REASONS);
     if count == 0 {
-        return text(StatusCode::OK, &ready_with_notes(&shown.views));
+        return text(StatusCode::OK, &ready_with_notes(&values));
     }
     let mut lines: Vec<_> = reasons.iter().map(ToString::to_string).collect();
     if count > reasons.len() {
@@ -29,9 +37,9 @@ pub(super) async fn ready(State(shown): State<Shown>, query: Query) -> Response 
 }
 
 /// Returns what a relay that is ready says of what it serves.
-fn ready_with_notes(views: &Views) -> String {
+fn ready_with_notes(values: &ProbeValues) -> String {
     let mut lines = vec!["ready".to_owned()];
-    let (from_disk, brakes) = (views.loaded_from_disk(), &views.incidents().brakes);
+    let (from_disk, brakes) = (values.views_from_disk(), &values.brakes);
     if from_disk > 0 {
         lines.push(format!("note: {from_disk} views from disk or an earlier configuration, not confirmed by a server"));
     }
@@ -42,10 +50,10 @@ fn ready_with_notes(views: &Views) -> String {
     lines.join("\n")
 }
 
-pub(super) async fn metrics(State(shown): State<Shown>, headers: HeaderMap) -> Response {
+pub(super) async fn metrics(State(values): State<ProbeValues>, headers: HeaderMap) -> Response {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = MetricsFormat::accepted(accept);
-    response(StatusCode::OK, format.content_type(), (shown.metrics)(format).await.into())
+    response(StatusCode::OK, format.content_type(), (values.metrics)(format).await.into())
 }
 
 const MAX_REASONS: usize = 100;

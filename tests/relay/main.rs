@@ -52,6 +52,7 @@ mod partition;
 mod pieces;
 mod plane;
 mod poller;
+mod probes;
 mod proxy_protocol;
 mod readiness;
 mod reload;

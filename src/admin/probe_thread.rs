@@ -1,0 +1,46 @@
+//! The thread that answers at `probes.address`. It has a runtime of its own, so that probes are answered while all worker threads are busy.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use axum::Router;
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+
+use super::connection::Serving;
+use super::listener::{AdminSocket, Listener};
+use crate::open_files::Spare;
+
+/// The thread ends when this is dropped, with its connections.
+#[derive(Debug)]
+pub(super) struct ProbeThread {
+    _until_dropped: oneshot::Sender<()>,
+}
+
+impl ProbeThread {
+    /// Starts serving. The socket leaves the runtime that it was opened on.
+    pub(super) fn start(socket: AdminSocket, pages: Router, spare: Arc<Spare>, connections: usize) -> io::Result<Self> {
+        let socket = socket.detach()?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (until_dropped, dropped) = oneshot::channel::<()>();
+        let serve = move || {
+            runtime.block_on(async move {
+                let socket = match socket.attach() {
+                    Ok(socket) => socket,
+                    Err(error) => return tracing::error!(%error, "cannot answer probes"),
+                };
+                let serving = Serving::new(&socket, pages, connections).serve(Listener::new(socket, spare));
+                tokio::select! {
+                    () = serving => {}
+                    _ = dropped => {} // it is never sent to
+                }
+            });
+        };
+        thread::Builder::new().name(NAME.into()).spawn(serve)?;
+        Ok(Self { _until_dropped: until_dropped })
+    }
+}
+
+/// As tools such as `top` show it.
+const NAME: &str = "weir-probes";
