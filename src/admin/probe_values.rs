@@ -81,8 +81,7 @@ mod tests {
     #[tokio::test]
     async fn worker_threads_that_leave_nothing_for_half_a_minute_hang_until_they_do() {
         let views = Arc::new(views_to("http://server"));
-        let metrics: Exposition = Arc::new(|_| Box::pin(async { String::new() }));
-        let values = ProbeValues::new(&views, metrics);
+        let values = ProbeValues::new(&views, Exposition::new(async || String::new()));
         let (now, later) = (Instant::now(), Instant::now() + SILENCE + EVERY);
         assert_eq!((values.hung_for(now), values.hung_for(now + SILENCE - EVERY)), (None, None));
         assert!(values.hung_for(later).is_some_and(|silent| silent.as_secs() >= 30));

@@ -47,10 +47,10 @@ impl MetricsFormat {
     }
 
     /// Converts OpenMetrics text to this format.
-    pub(super) fn of_open_metrics(self, text: String) -> String {
+    pub(super) fn of_open_metrics(self, text: &str) -> String {
         match self {
-            Self::Text => classic(&text),
-            Self::OpenMetrics => text,
+            Self::Text => classic(text),
+            Self::OpenMetrics => text.to_owned(),
         }
     }
 }
@@ -125,7 +125,7 @@ mod tests {
     fn the_older_format_names_counters_as_their_series_and_has_no_end() {
         let open_metrics = "# HELP a_b Bytes.\n# TYPE a_b gauge\na_b 1\n# HELP c It counts.\n# TYPE c counter\nc_total{d=\"# EOF\"} 2\n# HELP h Times.\n# TYPE h histogram\nh_sum 0.5\nh_count 1\nh_bucket{le=\"+Inf\"} 1\n# EOF\n";
         let text = "# HELP a_b Bytes.\n# TYPE a_b gauge\na_b 1\n# HELP c_total It counts.\n# TYPE c_total counter\nc_total{d=\"# EOF\"} 2\n# HELP h Times.\n# TYPE h histogram\nh_sum 0.5\nh_count 1\nh_bucket{le=\"+Inf\"} 1\n";
-        assert_eq!(MetricsFormat::Text.of_open_metrics(open_metrics.into()), text);
-        assert_eq!(MetricsFormat::OpenMetrics.of_open_metrics(open_metrics.into()), open_metrics);
+        assert_eq!(MetricsFormat::Text.of_open_metrics(open_metrics), text);
+        assert_eq!(MetricsFormat::OpenMetrics.of_open_metrics(open_metrics), open_metrics);
     }
 }

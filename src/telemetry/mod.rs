@@ -6,6 +6,7 @@
 mod clients;
 mod config;
 mod deliveries;
+mod exposition;
 mod format;
 mod histogram;
 mod log;
@@ -23,11 +24,10 @@ mod views;
 mod waits;
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub(crate) use self::exposition::Exposition;
 pub(crate) use self::format::MetricsFormat;
 pub use self::log::{LogControl, LogFilter, LogFormat};
 use self::page::Page;
@@ -68,9 +68,6 @@ struct MetricsSnapshot<'a> {
     probe: &'a RuntimeProbe,
 }
 
-/// Writes the current metrics in a format.
-pub(crate) type Exposition = Arc<dyn Fn(MetricsFormat) -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
-
 /// What metrics are made of.
 pub(crate) struct MetricsSources {
     pub(crate) views: Arc<Views>,
@@ -81,16 +78,16 @@ pub(crate) struct MetricsSources {
     pub(crate) config: ConfigFacts,
 }
 
-/// Returns the metrics endpoint of the admin address. Each scrape is of what is in use then.
+/// Returns what is exposed. Each exposition is of what is in use then.
 pub(crate) fn exposition(sources: impl Fn() -> MetricsSources + Send + Sync + 'static) -> Exposition {
     let probe = Arc::new(RuntimeProbe::start());
-    Arc::new(move |format| {
+    Exposition::new(move || {
         let MetricsSources { views, loads, files, tls, state, config } = sources();
         let probe = probe.clone();
-        Box::pin(async move {
+        async move {
             let (view_count, metrics) = questions::metrics(&views).await;
             let waits = questions::waits(&views, 0).await;
-            let text = text(&MetricsSnapshot {
+            text(&MetricsSnapshot {
                 view_count,
                 key_values: views.values_by_field(),
                 views: &metrics,
@@ -109,9 +106,8 @@ pub(crate) fn exposition(sources: impl Fn() -> MetricsSources + Send + Sync + 's
                 state: state.as_deref(),
                 config: &config,
                 probe: &probe,
-            });
-            format.of_open_metrics(text)
-        })
+            })
+        }
     })
 }
 
