@@ -23,6 +23,7 @@ pub(crate) struct ProcessCounters {
     pub(crate) deliveries: Deliveries,
     names_refused: AtomicU64,
     lost_load_reports: AtomicU64,
+    views_left_out: AtomicU64,
     pub(crate) limits: Arc<LimitCounters>,
     pub(crate) proxy_faults: ProxyFaultCounters,
     pub(crate) traces: Traces,
@@ -40,7 +41,7 @@ impl ProcessCounters {
         let (streams, rejected) = Default::default();
         let nacks = table.names().chain([OTHER]).map(|name| (name.to_owned(), 0)).collect();
         let nacks = Mutex::new(nacks);
-        let (names_refused, lost_load_reports, limits, proxy_faults) = Default::default();
+        let (names_refused, lost_load_reports, views_left_out, limits, proxy_faults) = Default::default();
         let (open_connections, aged_connections, waiting_replies, traces) = Default::default();
         Self {
             table,
@@ -50,6 +51,7 @@ impl ProcessCounters {
             deliveries,
             names_refused,
             lost_load_reports,
+            views_left_out,
             limits,
             proxy_faults,
             traces,
@@ -98,6 +100,15 @@ impl ProcessCounters {
 
     pub(super) fn load_reports_dropped(&self, lost: u64) {
         self.lost_load_reports.fetch_add(lost, Ordering::Relaxed);
+    }
+
+    pub(super) fn views_left_out(&self, count: usize) {
+        self.views_left_out.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// Returns how often a view was left out of the metrics.
+    pub(crate) fn metrics_views_left_out(&self) -> u64 {
+        self.views_left_out.load(Ordering::Relaxed)
     }
 
     /// Returns how many connections have ended because of their age.

@@ -74,14 +74,17 @@ struct State {
 }
 
 impl WaitWatch {
-    /// Counts those that were not beyond their bounds at the last look, and logs them: a line for each kind.
-    pub(crate) fn note(&self, beyond: &BTreeSet<WaitKey>) {
+    /// Counts those that were not beyond their bounds at the last look, and logs them: a line for each kind. A look that is not complete says
+    /// nothing of those that it lacks.
+    pub(crate) fn note(&self, beyond: &BTreeSet<WaitKey>, is_complete: bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let new: Vec<_> = beyond.difference(&state.known).cloned().collect();
         for key in &new {
             state.counts[key.kind as usize] += 1;
         }
-        if !new.is_empty() || beyond.len() != state.known.len() {
+        if !is_complete {
+            state.known.extend(new.iter().cloned());
+        } else if !new.is_empty() || beyond.len() != state.known.len() {
             state.known.clone_from(beyond);
         }
         drop(state);
@@ -112,16 +115,18 @@ mod tests {
     #[test]
     fn a_wait_beyond_its_bound_is_counted_once_however_often_it_is_read_and_again_if_it_comes_back() {
         let watch = WaitWatch::default();
-        let count = |beyond: &[WaitKey]| {
-            watch.note(&beyond.iter().cloned().collect());
+        let count_of = |beyond: &[WaitKey], is_complete| {
+            watch.note(&beyond.iter().cloned().collect(), is_complete);
             let counts: Vec<_> = watch.counts().filter(|(_, count)| *count > 0).collect();
             counts
         };
+        let count = |beyond: &[WaitKey]| count_of(beyond, true);
         assert_eq!(count(&[]), []);
         let (one, two, other) = (key(1, WaitKind::Ack), key(2, WaitKind::Ack), key(1, WaitKind::RoutingHold));
         assert_eq!(count(std::slice::from_ref(&one)), [(WaitKind::Ack, 1)]);
         assert_eq!(count(std::slice::from_ref(&one)), [(WaitKind::Ack, 1)], "it is the same one");
-        assert_eq!(count(&[one.clone(), two.clone()]), [(WaitKind::Ack, 2)]);
+        assert_eq!(count_of(std::slice::from_ref(&two), false), [(WaitKind::Ack, 2)]);
+        assert_eq!(count(&[one.clone(), two.clone()]), [(WaitKind::Ack, 2)], "the first one was only not looked at");
         assert_eq!(count(&[two.clone(), other.clone()]), [(WaitKind::Ack, 2), (WaitKind::RoutingHold, 1)]);
         assert_eq!(count(&[one, two, other]), [(WaitKind::Ack, 3), (WaitKind::RoutingHold, 1)], "another wait");
     }

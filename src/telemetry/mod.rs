@@ -35,7 +35,8 @@ pub(crate) use self::process::resident_bytes;
 use self::runtime::RuntimeProbe;
 pub use self::traces::Traces;
 use crate::config_status::ConfigFacts;
-use crate::relay::{Incidents, Loads, ProcessCounters, ViewMetrics, Views, WaitReport, questions};
+use crate::relay::questions::{self, Measured};
+use crate::relay::{Incidents, Loads, ProcessCounters, ViewMetrics, Views, WaitReport};
 use crate::state::StateCounters;
 use crate::tls::{ListenerTls, TlsReport};
 use crate::upstream::{FilesReport, FilesSource};
@@ -85,8 +86,7 @@ pub(crate) fn exposition(sources: impl Fn() -> MetricsSources + Send + Sync + 's
         let MetricsSources { views, loads, files, tls, state, config } = sources();
         let probe = probe.clone();
         async move {
-            let (view_count, metrics) = questions::metrics(&views).await;
-            let waits = questions::waits(&views, 0).await;
+            let Measured { view_count, views: metrics, waits } = questions::measure(&views).await;
             text(&MetricsSnapshot {
                 view_count,
                 key_values: views.values_by_field(),

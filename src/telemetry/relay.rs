@@ -9,6 +9,7 @@ use crate::relay::BrakeWatch;
 pub(super) fn add(page: &mut Page, snapshot: &MetricsSnapshot<'_>) {
     page.add(BUILD_INFO, [build_facts::VERSION], 1);
     page.count(VIEWS, [], snapshot.view_count);
+    page.add(METRICS_VIEWS_LEFT_OUT, [], snapshot.counters.metrics_views_left_out());
     for (field, count) in &snapshot.key_values {
         page.add(KEY_FIELD_VALUES, [field], i64::try_from(*count).unwrap_or(i64::MAX));
     }

@@ -8,6 +8,10 @@ metrics! {
     BUILD_INFO: Gauge = "weir_build_info" ["version"], "0.1.0";
     /// Views
     VIEWS: Gauge = "weir_views" [], "0.1.0";
+    /// Times that a view was left out of an exposition, because it did not answer within a second
+    ///
+    /// The exposition lacks its series, and its part of sums.
+    METRICS_VIEWS_LEFT_OUT: Counter = "weir_metrics_views_left_out_total" [], "0.1.0";
     /// Views ended by an internal error (a bug)
     ///
     /// Their clients reconnect to a new view.

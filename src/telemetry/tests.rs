@@ -1,4 +1,5 @@
 mod cardinality;
+mod shared;
 
 use std::collections::BTreeSet;
 
@@ -66,7 +67,7 @@ fn written(views: &[ViewMetrics]) -> String {
     let (age, bound) = (std::time::Duration::from_millis(2500), std::time::Duration::from_secs(1));
     list.add(WaitKind::Ack, age, Some(bound), WaitSubject::default);
     waits.add("abc", Some(1), &[], list);
-    incidents.waits.note(&waits.beyond);
+    incidents.waits.note(&waits.beyond, true);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let probe = runtime.block_on(async { RuntimeProbe::start() });
     text(&MetricsSnapshot {

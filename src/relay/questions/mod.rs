@@ -1,6 +1,7 @@
 //! Questions of operators over all views: the hub's behind those of clients, and behind them those of an earlier configuration.
 
 mod clients;
+mod measure;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +11,12 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) use self::clients::{
     census, client, client_of, clients, differences, explain, is_open, laggards, sessions_of,
 };
+pub(crate) use self::measure::{Measured, measure, metrics};
 use super::command::{Command, ask};
 use super::inspection;
 use super::report::{
     AnswersSource, BrakesReport, Dangling, DanglingClusters, NackPage, NackQuery, NackReport, ReleaseQuery, Released,
-    ResourcePage, ResourceQuery, ViewMetrics, ViewReport, ViewSnapshot, WaitReport,
+    ResourcePage, ResourceQuery, ViewReport, ViewSnapshot, WaitReport,
 };
 use super::session_handle::report::add_waits;
 use super::views::Views;
@@ -76,26 +78,6 @@ pub(crate) async fn release(views: &Views, query: &ReleaseQuery) -> Released {
     sum
 }
 
-/// Returns how many views there are, and their metrics.
-pub(crate) async fn metrics(views: &Views) -> (usize, Vec<ViewMetrics>) {
-    let own = measured(views.tasks()).await;
-    let (mut count, mut merged) = (own.len(), views.merge_metrics(own));
-    if let Some(hub) = views.shown_hub() {
-        let of_hub = measured(hub.tasks()).await;
-        count += of_hub.len();
-        merged.extend(hub.merge_metrics(of_hub));
-    }
-    (count, merged)
-}
-
-async fn measured(tasks: Vec<mpsc::Sender<Command>>) -> Vec<ViewMetrics> {
-    let mut measures = Vec::new();
-    for task in tasks {
-        measures.extend(ask(&task, inspection::metrics).await);
-    }
-    measures
-}
-
 /// Returns all waits, with so many of the oldest. A wait beyond its bound is counted when it is first read.
 pub(crate) async fn waits(views: &Views, limit: usize) -> WaitReport {
     let mut report = WaitReport::keeping(limit);
@@ -104,14 +86,19 @@ pub(crate) async fn waits(views: &Views, limit: usize) -> WaitReport {
             report.add(&of.view, None, &of.servers, of.list);
         }
     }
+    add_session_waits(views, &mut report).await;
+    views.incidents().waits.note(&report.beyond, true);
+    report
+}
+
+/// Adds the waits of sessions. Other tasks have their turns meanwhile.
+async fn add_session_waits(views: &Views, report: &mut WaitReport) {
     let clients = views.clients();
     for chunk in clients.waiting().chunks(CHUNK) {
         let sessions = chunk.iter().filter_map(|session| clients.get(*session));
-        sessions.for_each(|session| add_waits(&session, &mut report));
+        sessions.for_each(|session| add_waits(&session, report));
         tokio::task::yield_now().await;
     }
-    views.incidents().waits.note(&report.beyond);
-    report
 }
 
 /// Returns how clients answer, by view and type.

@@ -19,6 +19,8 @@ use weir_core::xds::{Access, KeyRule};
 
 use super::split::Split;
 use super::*;
+use crate::relay::command::Command;
+use crate::relay::inspection::Inspection;
 use crate::relay::questions;
 
 pub(in crate::relay) fn views() -> Views {
@@ -92,6 +94,18 @@ impl Views {
             questions::report(self).await;
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Lets one of the tasks of these views hang, with its thread, until what is returned is dropped.
+    pub(crate) async fn hang(&self, place: usize) -> std::sync::mpsc::Sender<()> {
+        let ((until_dropped, dropped), (begun, begins)) = (std::sync::mpsc::channel(), tokio::sync::oneshot::channel());
+        let hang = move |_: &Inspection<'_>| {
+            let _ = begun.send(());
+            let _ = dropped.recv();
+        };
+        assert!(self.tasks()[place].send(Command::Inspect(Box::new(hang))).await.is_ok());
+        begins.await.unwrap();
+        until_dropped
     }
 
     /// Enters the view of a key, whose active server is from here on this one.

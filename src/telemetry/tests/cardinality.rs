@@ -45,7 +45,7 @@ impl Connector for Silent {
     }
 }
 
-fn views() -> Views {
+pub(super) fn views() -> Views {
     let options = ViewsOptions {
         rule: KeyRule::default(),
         accept_missing_node: false,

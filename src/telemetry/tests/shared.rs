@@ -1,0 +1,106 @@
+//! What many scrapes cost, and what one shows while views hang.
+
+use std::net::Ipv4Addr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use prost::Message;
+use weir_core::proto::Request;
+use weir_core::proto::discovery::DeltaDiscoveryRequest;
+use weir_core::proto::node::Node;
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::upstream::BackoffTimes;
+use weir_core::xds::Peer;
+
+use super::*;
+use crate::relay::{ClientInfo, LoadConnector, LoadEnd, LoadLink, LoadsMode, SessionHandle, open_session};
+
+const VIEWS: usize = 100;
+
+/// Nothing is reported.
+struct NoLoads;
+
+impl LoadConnector for NoLoads {
+    fn carry(&self, _: usize, _: LoadLink) -> Pin<Box<dyn Future<Output = LoadEnd> + Send>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn backoff(&self, _: usize) -> BackoffTimes {
+        BackoffTimes::default()
+    }
+}
+
+/// A relay with views, and how many expositions were made of it.
+struct Bench {
+    views: Arc<Views>,
+    _clients: Vec<Arc<SessionHandle>>,
+    made: Arc<AtomicUsize>,
+    exposition: Exposition,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let views = Arc::new(super::cardinality::views());
+        let mut clients = Vec::new();
+        for number in 0..VIEWS {
+            let node = Node { cluster: format!("cluster-{number}"), ..Node::default() };
+            let first = DeltaDiscoveryRequest { node: Some(node.encode_to_vec().into()), ..Default::default() };
+            let client = ClientInfo {
+                variant: Variant::Delta,
+                only: None,
+                is_stream: true,
+                peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
+                quota: Arc::default(),
+            };
+            clients.push(open_session(&views, &Request::Delta(first), client).await.unwrap());
+        }
+        let made = Arc::<AtomicUsize>::default();
+        let loads = Arc::new(Loads::new(LoadsMode::Off, views.clone(), Arc::new(NoLoads)));
+        let of = (views.clone(), made.clone());
+        let exposition = exposition(move || {
+            let (views, made) = of.clone();
+            made.fetch_add(1, Ordering::SeqCst);
+            let (files, tls) = (Arc::new([]), Arc::new([]));
+            MetricsSources { views, loads: loads.clone(), files, tls, state: None, config: config_facts() }
+        });
+        Self { views, _clients: clients, made, exposition }
+    }
+
+    async fn scrape(&self) -> String {
+        let page = self.exposition.page(MetricsFormat::Text).await.expect("it is made");
+        String::from_utf8(page.into()).unwrap()
+    }
+
+    /// Returns how many views there are, how many of them the next page shows, and how often one was left out.
+    async fn shown(&self) -> (usize, usize, usize) {
+        let page = self.scrape().await;
+        let value = |name: &str| page.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap();
+        let series = page.lines().filter(|line| line.starts_with("weir_client_streams_open{")).count();
+        (value("weir_views "), series, value("weir_metrics_views_left_out_total "))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn fifty_scrapes_at_a_time_cost_a_few_expositions() {
+    let bench = Bench::new().await;
+    for round in 1..=2 {
+        join_all((0..50).map(|_| bench.scrape())).await;
+        let made = bench.made.load(Ordering::SeqCst);
+        assert!(made <= 2 * round, "{made} in {round} rounds");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn views_that_hang_are_left_out_after_a_second_for_all_of_them_and_counted() {
+    let bench = Bench::new().await;
+    assert_eq!(bench.shown().await, (VIEWS, VIEWS, 0));
+    let hung = [bench.views.hang(0).await, bench.views.hang(1).await];
+    let began = Instant::now();
+    assert_eq!(bench.shown().await, (VIEWS, VIEWS - 2, 2));
+    let took = began.elapsed();
+    assert!((Duration::from_millis(900)..Duration::from_millis(1900)).contains(&took), "{took:?}");
+    drop(hung);
+    assert_eq!(bench.shown().await, (VIEWS, VIEWS, 2), "they answer again");
+}
