@@ -6,9 +6,10 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::incomplete::{Inbound, Incomplete, Pause};
+use super::pace::Pace;
 use super::slot::Status;
 use crate::limit::Limit;
 
@@ -83,6 +84,16 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
     /// Notes that nothing is read from this stream until the result is dropped.
     pub(crate) fn pause(&self) -> Pause<'_> {
         self.inbound.pause()
+    }
+
+    /// Waits if there is more than the rate allows. Nothing is read meanwhile.
+    pub(crate) async fn keep_pace(&self, pace: Option<&Pace>, events: usize, limit: Limit) {
+        let delay = pace.map_or(Duration::ZERO, |pace| pace.delay_of(events, Instant::now()));
+        if !delay.is_zero() {
+            self.inbound.requests().counters().reached(limit);
+            let _paused = self.pause();
+            Box::pin(sleep(delay)).await;
+        }
     }
 
     /// Reads to the end and drops everything: after a reset, the data still in flight would count against the connection.

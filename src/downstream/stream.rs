@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::poll_immediate;
 use prost::Message;
-use tokio::time::Instant;
 use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir_core::protocol::session::{BadRequest, CloseReason, Fetched, Variant};
@@ -20,7 +19,7 @@ use super::lifetime::Lifetime;
 use super::pace::Pace;
 use super::request_limits::{self, RequestLimits};
 use super::slot::{Slot, Status};
-use crate::limit::{Limit, LimitCounters};
+use crate::limit::Limit;
 use crate::relay::{ClientInfo, ViewQuota, Views, fetch_reply, open_session};
 
 /// The context of a call.
@@ -74,7 +73,7 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         if let Err(status) = request_limits::check(&message, variant_of(shape), call.limits, counters) {
             return Some(rejected(call, status));
         }
-        keep_pace(call.pace.as_ref(), 1, Limit::RequestsPerSecond, counters, frames).await;
+        frames.keep_pace(call.pace.as_ref(), 1, Limit::RequestsPerSecond).await;
         let (request, stated) = match decode_stating(message, slot, call) {
             Ok(request) => request,
             Err(status) => return Some(rejected(call, status)),
@@ -95,7 +94,7 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
                 forwarded.await
             }
         };
-        keep_pace(call.names_pace.as_ref(), new_names, Limit::NewNamesPerSecond, counters, frames).await;
+        frames.keep_pace(call.names_pace.as_ref(), new_names, Limit::NewNamesPerSecond).await;
         if shape == Shape::Fetch {
             return Some(match Box::pin(fetch_reply(handle, handle.fetch_timeout())).await {
                 Fetched::Reply(reply) => {
@@ -120,16 +119,6 @@ fn decode_stating(message: Bytes, slot: &Arc<Slot>, call: &Call) -> Result<(Requ
 fn rejected(call: &Call, status: Status) -> Status {
     call.views.shared().client_log.request_rejected(&call.peer, &status.message);
     status
-}
-
-/// Waits if there is more than the rate allows. Nothing is read meanwhile.
-async fn keep_pace(pace: Option<&Pace>, events: usize, limit: Limit, counters: &LimitCounters, frames: &Frames) {
-    let delay = pace.map_or(Duration::ZERO, |pace| pace.delay_of(events, Instant::now()));
-    if !delay.is_zero() {
-        counters.reached(limit);
-        let _paused = frames.pause();
-        Box::pin(tokio::time::sleep(delay)).await;
-    }
 }
 
 /// Takes the versions that a delta request states out of it before it is decoded: mostly others have stated the same, and a decoded copy
