@@ -36,22 +36,26 @@ impl Generation {
     pub(crate) fn first(config: &Config) -> Self {
         let sources = Sources::new(config, None);
         let views = first_views(config, sources.streams());
-        Self::of(config, sources, views)
+        Self::of(config, sources, views, None)
     }
 
     /// Sets up one that follows another.
     pub(crate) fn after(config: &Config, earlier: &Self) -> Self {
         let sources = Sources::new(config, Some(&earlier.sources));
         let views = later_views(config, sources.streams(), &earlier.views);
-        Self::of(config, sources, views)
+        Self::of(config, sources, views, Some(&earlier.loads))
     }
 
-    fn of(config: &Config, sources: Sources, views: Views) -> Self {
+    fn of(config: &Config, sources: Sources, views: Views, loads_before: Option<&Loads>) -> Self {
         // What is held has other numbers than before, in this process and in those before it.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         config.views.protocol.view.brakes.generations.skip_to(u64::try_from(now.as_millis()).unwrap_or_default());
         let views = Arc::new(views);
-        let loads = Arc::new(Loads::new(config.loads, views.clone(), Arc::new(LoadsConnector::new(sources.loads()))));
+        let loads = Loads::new(config.loads, views.clone(), Arc::new(LoadsConnector::new(sources.loads())));
+        let loads = Arc::new(match loads_before {
+            Some(before) => loads.after(before),
+            None => loads,
+        });
         let descriptors = sources.descriptors.clone();
         let name = &config.downstream.control_plane;
         let rest = config.rest.clone().map(|options| Arc::new(Rest::new(options, descriptors.clone(), name)));

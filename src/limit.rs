@@ -283,6 +283,22 @@ limits! {
             relay",
     }
 
+    /// Streams of load reports that are passed on, over all clients.
+    LoadReportStreams = "load_reports.streams" {
+        page: "Streams",
+        why: "With `load_reports.mode: pass_through` each is a stream to the control plane, and 50 of them a connection",
+        gets: "`RESOURCE_EXHAUSTED`: `too many load report streams: the limit is 10000 (load_reports.streams); retry later`, or a place of \
+            the connection that has most",
+    }
+
+    /// The same of one connection.
+    LoadReportStreamsPerConnection = "load_reports.streams_per_connection" {
+        page: "Streams",
+        why: "A client has one for each server that it reports to, and a relay below 50; a proxy may have those of many clients",
+        gets: "`RESOURCE_EXHAUSTED`: `too many load report streams of one connection: the limit is 100 \
+            (load_reports.streams_per_connection); close some`",
+    }
+
     /// Requests of one stream in a second, which wait.
     RequestsPerSecond = "limits.requests_per_second" {
         page: "Streams",

@@ -6,7 +6,7 @@ use super::bounds::is_share_of;
 use super::checker::Checker;
 use super::raw;
 use crate::downstream::{ConnectionLimits, DrainTimes, HandshakeLimits};
-use crate::relay::LoadsMode;
+use crate::relay::{LoadStreamLimits, LoadsMode};
 
 pub(super) fn connections(limits: &raw::Limits, checker: &mut Checker) -> ConnectionLimits {
     let streams_per_connection = limits.streams_per_connection.0;
@@ -44,8 +44,12 @@ pub(super) fn loads(raw: &raw::LoadReports, checker: &mut Checker) -> LoadsMode 
         checker.fault(place, "invalid duration \"0s\": expected more than 0s");
     }
     is_share_of(&raw.bytes_per_view, &raw.bytes_total, checker);
+    is_share_of(&raw.streams_per_connection, &raw.streams, checker);
     match raw.mode.value {
-        raw::LoadsMode::PassThrough => LoadsMode::PassThrough,
+        raw::LoadsMode::PassThrough => LoadsMode::PassThrough(LoadStreamLimits {
+            streams: raw.streams.0,
+            per_connection: raw.streams_per_connection.0,
+        }),
         raw::LoadsMode::Aggregate => LoadsMode::Aggregate(LoadLimits {
             outage: raw.max_outage.0,
             bytes: raw.bytes_per_view.0,

@@ -17,7 +17,7 @@ use std::time::Duration;
 use weir_core::protocol::ladder::Rule;
 
 use super::*;
-use crate::relay::LoadsMode;
+use crate::relay::{LoadStreamLimits, LoadsMode};
 use crate::upstream::SourcePlan;
 
 fn parse(text: &str) -> Result<Config, String> {
@@ -121,7 +121,10 @@ fn loads_are_passed_through_unless_something_else_is_said() {
     let with = |loads: &str| {
         parse(&format!("listen: [{{address: '[::1]:1'}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\n{loads}"))
     };
-    assert_eq!(with("").unwrap().loads, LoadsMode::PassThrough);
+    let passed_on = |streams, per_connection| LoadsMode::PassThrough(LoadStreamLimits { streams, per_connection });
+    assert_eq!(with("").unwrap().loads, passed_on(10_000, 100));
+    let given = with("load_reports: {streams: 7, streams_per_connection: 3}").unwrap();
+    assert_eq!(given.loads, passed_on(7, 3));
     assert_eq!(with("load_reports: {mode: off}").unwrap().loads, LoadsMode::Off);
     let LoadsMode::Aggregate(limits) = with("load_reports: {mode: aggregate, max_outage: 1m}").unwrap().loads else {
         panic!("another mode");

@@ -8,11 +8,12 @@ use weir_core::xds::Peer;
 
 use super::drain::Drain;
 use super::frames::Frames;
+use super::pace::Pace;
 use super::report_limits;
 use super::request_limits::RequestLimits;
 use super::slot::Status;
-use crate::limit::LimitCounters;
-use crate::relay::{LoadEnd, LoadLink, Loads};
+use crate::limit::{Limit, LimitCounters};
+use crate::relay::{LoadEnd, LoadLink, Loads, ViewQuota};
 
 /// The context of a call.
 pub(super) struct LoadsCall {
@@ -21,12 +22,21 @@ pub(super) struct LoadsCall {
     pub(crate) counters: Arc<LimitCounters>,
     pub(crate) drain: Drain,
     pub(crate) peer: Arc<Peer>,
+    /// What counts the pools that it makes.
+    pub(crate) quota: Arc<ViewQuota>,
+    /// The rate of reports, if it is limited.
+    pub(crate) pace: Option<Pace>,
 }
 
 impl LoadsCall {
     /// Checks a report that will be decoded: the first one, and all that are summed.
     fn check(&self, report: &[u8]) -> Result<(), Status> {
         report_limits::check(report, self.limits, &self.counters)
+    }
+
+    /// Waits if there are more reports than the rate of requests allows.
+    async fn keep_pace(&self, frames: &Frames) {
+        frames.keep_pace(self.pace.as_ref(), 1, Limit::RequestsPerSecond).await;
     }
 }
 
@@ -51,9 +61,10 @@ async fn converse(frames: &mut Frames, call: &LoadsCall, answers: mpsc::Sender<B
     if let Err(status) = call.check(&first) {
         return status;
     }
+    call.keep_pace(frames).await;
     let (reports, taken) = mpsc::channel(1);
     tokio::select! {
-        end = call.loads.serve(&call.peer, LoadLink { tenant: None, first, reports: taken, answers }) => end.into(),
+        end = call.loads.serve(&call.peer, &call.quota, LoadLink { tenant: None, first, reports: taken, answers }) => end.into(),
         status = read(frames, call, reports) => status,
     }
 }
@@ -68,6 +79,7 @@ async fn read(frames: &mut Frames, call: &LoadsCall, reports: mpsc::Sender<Bytes
                 {
                     return status;
                 }
+                call.keep_pace(frames).await;
                 if let Err(denied) = call.loads.judge(&call.peer, &report) {
                     return denied.into();
                 }
@@ -94,6 +106,7 @@ impl From<LoadEnd> for Status {
             LoadEnd::Unreadable => Self::invalid("a report that cannot be read"),
             LoadEnd::Unreachable(reason) => Self::unavailable(format!("control plane unreachable: {reason}")),
             LoadEnd::Moved(reason) => Self::unavailable(reason),
+            LoadEnd::Exhausted(reason) => Self::exhausted(reason),
             LoadEnd::Said { code, message } => Self { code, message },
         }
     }

@@ -145,7 +145,7 @@ impl Service {
         let frames = self.frames(request, inbound);
         let of_loads = path == LOADS_PATH || path == LOADS_PATH_V2 && self.v2;
         if of_loads && self.loads.are_served() {
-            return self.loads(frames, peer, place.lifetime());
+            return self.loads(frames, peer, place);
         }
         if let Some(method) = StatusMethod::of_path(&path).filter(|_| self.views.permissions().has_rules()) {
             return self.client_status(method, frames, peer, place.lifetime());
@@ -202,11 +202,13 @@ impl Service {
         answered_apart(messages, lifetime, call.answer(method, frames, out))
     }
 
-    fn loads(&self, mut frames: Frames, peer: Arc<Peer>, lifetime: Lifetime) -> Response<AnyBody> {
+    fn loads(&self, mut frames: Frames, peer: Arc<Peer>, place: &Place) -> Response<AnyBody> {
         let (answers, messages) = mpsc::channel(1);
         let (status, end) = oneshot::channel();
         let (limits, counters) = (self.request_limits, self.views.counters().limits.clone());
-        let call = LoadsCall { loads: self.loads.clone(), limits, counters, drain: self.drain.clone(), peer };
+        let (loads, drain) = (self.loads.clone(), self.drain.clone());
+        let (quota, lifetime, pace) = (place.quota(), place.lifetime(), Pace::per_second(self.requests_per_second));
+        let call = LoadsCall { loads, limits, counters, drain, peer, quota, pace };
         tokio::spawn(async move {
             let end = tokio::select! {
                 end = loads::serve(&mut frames, call, answers) => end,

@@ -47,7 +47,7 @@ pub(crate) use incidents::{Incidents, WaitWatch};
 pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 pub(crate) use live_permissions::LivePermissions;
 pub use live_permissions::NeedsRestart;
-pub(crate) use loads::{LoadConnector, LoadEnd, LoadLink, Loads, LoadsMode};
+pub(crate) use loads::{LoadConnector, LoadEnd, LoadLink, LoadStreamLimits, Loads, LoadsMode};
 pub(crate) use newest::Newest;
 pub(crate) use published::NotedBrakes;
 pub(crate) use readiness::Readiness;

@@ -168,7 +168,8 @@ impl LoadClient {
         Self::on(channel_over(io).await.unwrap(), LOADS_PATH).await.expect("no stream")
     }
 
-    async fn on(channel: Channel, path: &'static str) -> Result<Self, Status> {
+    /// Opens a stream beside others of a connection.
+    pub async fn on(channel: Channel, path: &'static str) -> Result<Self, Status> {
         let mut grpc = Grpc::new(channel);
         grpc.ready().await.unwrap();
         let (reports, stream) = mpsc::channel(1);

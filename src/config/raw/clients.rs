@@ -60,6 +60,15 @@ section! {
     LoadReports {
         /// pass_through: an upstream stream for each client; aggregate: one for each view, with the sums; off: no service.
         mode: Setting<LoadsMode> = LoadsMode::PassThrough;
+        /// With pass_through: streams of all clients that are passed on; above it, RESOURCE_EXHAUSTED.
+        ///
+        /// Above it, the connection that has most streams loses its newest one to a connection that has at least two fewer. See
+        /// [load reporting](load-reporting.md#limits).
+        streams: Setting<Positive> = 10_000;
+        /// With pass_through: the same of one connection. 0: no limit.
+        ///
+        /// Proxies that put many clients on one connection need more.
+        streams_per_connection: Setting<Count> = 100;
         /// With aggregate: how long reports are summed while the control plane is away.
         max_outage: Setting<Wait> = minutes(5);
         /// With aggregate: approximate limit of the sums of one view; reports above it are dropped.

@@ -145,7 +145,7 @@ limits:
 brakes: {enabled: true, types: [envoy.config.cluster.v3.Cluster], share: 40, count: 20, window: 1h, grace: 10m, empty_grace: 30m, agree_after: 0s}
 drain: {delay: 0s, grace: 10s, spread: 5s, bytes_per_second: 1MiB}
 reload: {watch: true, spread: 1m}
-load_reports: {mode: aggregate, max_outage: 5m, bytes_per_view: 64MiB, bytes_total: 256MiB}
+load_reports: {mode: aggregate, streams: 20000, streams_per_connection: 0, max_outage: 5m, bytes_per_view: 64MiB, bytes_total: 256MiB}
 rest: {enabled: false, timeout: 800ms, long_poll: 0s, cache_bytes: 64MiB, response_bytes: 256MiB}
 state: {path: weir.state, key: state.key, max_age: 24h, when_older: refuse, serve_without_secrets: true}
 ";

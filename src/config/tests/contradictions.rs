@@ -120,6 +120,10 @@ fn numbers_that_do_not_fit_one_another_are_faults_at_the_one_that_was_set() {
             "limits.views_per_connection: invalid number 11: expected at most 10, which is views.max",
         ),
         (
+            "load_reports: {streams: 10, streams_per_connection: 11}",
+            "load_reports.streams_per_connection: invalid number 11: expected at most 10, which is load_reports.streams",
+        ),
+        (
             "load_reports: {bytes_per_view: 1GiB}",
             "load_reports.bytes_per_view: invalid size 1GiB: expected at most 256MiB, which is load_reports.bytes_total",
         ),

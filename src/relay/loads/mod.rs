@@ -1,25 +1,32 @@
 //! Load reports (LRS): the control plane that a client's reports go to, and whether they are passed on or summed.
 
+mod member;
 mod pool;
+mod pools;
+mod shares;
+mod streams;
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use prost::Message;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use weir_core::proto::loads::LoadStatsRequest;
 use weir_core::protocol::loads::LoadLimits;
 use weir_core::protocol::upstream::BackoffTimes;
 use weir_core::xds::{Peer, SharingKey, wire};
 
-use self::pool::{Member, Pool};
+use self::member::converse;
+use self::pool::Pool;
+use self::pools::{LoadClient, Membership, Pools};
+pub(crate) use self::streams::LoadStreamLimits;
+use self::streams::{LoadStreams, StreamRefusal};
 use super::admission::AdmissionError;
 use super::clock::Clock;
-use super::views::Views;
+use super::views::{ViewQuota, Views};
 
 /// What happens to the reports of clients (LRS-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +34,7 @@ pub(crate) enum LoadsMode {
     /// Clients get the status of a method that does not exist.
     Off,
     /// Opens an upstream stream for each client stream, and passes the messages on.
-    PassThrough,
+    PassThrough(LoadStreamLimits),
     /// Opens one upstream stream for each key, and reports the sums of its clients.
     Aggregate(LoadLimits),
 }
@@ -55,6 +62,9 @@ pub(crate) enum LoadEnd {
     /// Another control plane is active for the client, or the client's node has another key.
     #[error("{0}")]
     Moved(&'static str),
+    /// There are too many streams or pools, and another connection needs the place of this one, or there is none for it.
+    #[error("{0}")]
+    Exhausted(String),
     /// The status that the control plane sent.
     #[error("gRPC status {code}: {message}")]
     Said { code: i32, message: String },
@@ -74,17 +84,10 @@ pub(crate) struct Loads {
     mode: LoadsMode,
     views: Arc<Views>,
     connector: Arc<dyn LoadConnector>,
-    pools: Arc<Pools>,
-}
-
-/// The pools of keys with clients.
-struct Pools {
     clock: Clock,
-    /// Guards only the map.
-    of_keys: Mutex<HashMap<SharingKey, Arc<Pool>>>,
-    /// A pool has ended.
-    ended: Notify,
     kept: Arc<Kept>,
+    pools: Arc<Pools>,
+    streams: Arc<LoadStreams>,
 }
 
 /// About how many bytes all pools use together.
@@ -104,13 +107,13 @@ impl Kept {
 
 impl Loads {
     pub(crate) fn new(mode: LoadsMode, views: Arc<Views>, connector: Arc<dyn LoadConnector>) -> Self {
-        let pools = Pools {
-            clock: Clock::starting_now(),
-            of_keys: Mutex::default(),
-            ended: Notify::new(),
-            kept: Arc::default(),
-        };
-        Self { mode, views, connector, pools: Arc::new(pools) }
+        let (kept, pools, streams) = Default::default();
+        Self { mode, views, connector, clock: Clock::starting_now(), kept, pools, streams }
+    }
+
+    /// Makes these the load reports of a configuration that follows another one: streams that this one passes on still count.
+    pub(crate) fn after(self, earlier: &Self) -> Self {
+        Self { streams: earlier.streams.clone(), ..self }
     }
 
     pub(crate) fn are_served(&self) -> bool {
@@ -123,7 +126,7 @@ impl Loads {
     }
 
     /// Serves a client's stream from its first message to its end. If the client leaves before, the future is dropped.
-    pub(crate) async fn serve(&self, peer: &Arc<Peer>, link: LoadLink) -> LoadEnd {
+    pub(crate) async fn serve(&self, peer: &Arc<Peer>, quota: &Arc<ViewQuota>, link: LoadLink) -> LoadEnd {
         let Ok(first) = LoadStatsRequest::decode(link.first.clone()) else { return LoadEnd::Unreadable };
         // The server reads a node that is given in parts as one, and it is that one which is judged.
         let node = first.node.as_ref().and_then(|_| wire::merged(&link.first, NODE)).map(Bytes::from);
@@ -134,11 +137,14 @@ impl Loads {
         let key = identity.key().clone();
         tracing::debug!(view = %key, "load report stream opened");
         match self.mode {
-            LoadsMode::Aggregate(limits) => match self.member(key, limits) {
-                Ok(member) => member.converse(first, peer, identity, link).await,
-                Err(rejected) => LoadEnd::Refused(rejected),
-            },
-            LoadsMode::PassThrough | LoadsMode::Off => self.pass_through(&key, link).await,
+            LoadsMode::Aggregate(limits) => {
+                match self.member(&key, LoadClient { connection: peer.connection, quota }, limits) {
+                    Ok(member) => converse(member, first, peer, identity, link).await,
+                    Err(rejected) => LoadEnd::Refused(rejected),
+                }
+            }
+            LoadsMode::PassThrough(limits) => self.pass_through(&key, peer.connection, limits, link).await,
+            LoadsMode::Off => LoadEnd::Moved("load reports are not served"), // no stream is opened
         }
     }
 
@@ -156,54 +162,55 @@ impl Loads {
 
     /// Ends the client's stream when another server becomes active for the key, so that the client starts again there (FB-19): an order of
     /// the old server does not hold for the new one.
-    async fn pass_through(&self, key: &SharingKey, link: LoadLink) -> LoadEnd {
+    async fn pass_through(
+        &self,
+        key: &SharingKey,
+        connection: u64,
+        limits: LoadStreamLimits,
+        link: LoadLink,
+    ) -> LoadEnd {
+        let exhausted = |refusal: StreamRefusal| {
+            self.views.counters().limits.reached(refusal.limit());
+            LoadEnd::Exhausted(refusal.to_string())
+        };
+        let open = match self.streams.open(connection, limits) {
+            Ok(open) => open,
+            Err(refusal) => return exhausted(refusal),
+        };
         let link = LoadLink { tenant: key.tenant(), ..link };
         let server = self.views.active_server(key);
         tokio::select! {
             end = self.connector.carry(server, link) => end,
             () = self.views.active_server_changed(key, server) => LoadEnd::Moved("another server takes the load reports now; reconnect"),
+            refusal = open.has_made_room() => exhausted(refusal),
         }
     }
 
     /// Returns about how many bytes of reports are stored for control planes, in all views together.
     pub(crate) fn kept(&self) -> usize {
-        self.pools.kept.0.load(Ordering::Relaxed)
+        self.kept.0.load(Ordering::Relaxed)
     }
 
     /// Sends what clients last reported, after all of them have left and before the relay stops.
     pub(crate) async fn finish(&self) {
-        self.pools.lock().values().for_each(|pool| pool.hasten());
-        while !self.pools.lock().is_empty() {
-            self.pools.ended.notified().await;
-        }
+        self.pools.finish().await;
     }
 
-    fn member(&self, key: SharingKey, limits: LoadLimits) -> Result<Member, AdmissionError> {
-        let mut pools = self.pools.lock();
-        if let Some(member) = pools.get(&key).and_then(Pool::join) {
-            return Ok(member);
+    /// Adds a client to the pool of its key, which is made if there is none.
+    fn member(&self, key: &SharingKey, client: LoadClient, limits: LoadLimits) -> Result<Membership, AdmissionError> {
+        let counters = &self.views.counters().limits;
+        let make = || Pool::new(key.clone(), self.views.clone(), self.clock, self.kept.clone(), limits);
+        let joined = self.pools.join(key, client, self.views.limits(), counters, make);
+        let (member, made) = joined.inspect_err(|refused| {
+            if let Some(limit) = refused.limit() {
+                counters.reached(limit);
+            }
+        })?;
+        if let Some(running) = made {
+            let connector = self.connector.clone();
+            tokio::spawn(running.run(connector));
         }
-        let limit = self.views.max_views();
-        // One that is about to end is replaced.
-        if pools.len() >= limit && !pools.contains_key(&key) {
-            return Err(AdmissionError::TooManyViews { limit, split: None });
-        }
-        let pool = Arc::new(Pool::new(key.clone(), self.views.clone(), &self.pools, limits));
-        let member = pool.join().ok_or(AdmissionError::Stopping)?;
-        pools.insert(key, pool.clone());
-        let (pools, connector) = (self.pools.clone(), self.connector.clone());
-        tokio::spawn(async move {
-            pool.run(&*connector).await;
-            pools.lock().retain(|_, other| !Arc::ptr_eq(other, &pool));
-            pools.ended.notify_one();
-        });
         Ok(member)
-    }
-}
-
-impl Pools {
-    fn lock(&self) -> MutexGuard<'_, HashMap<SharingKey, Arc<Pool>>> {
-        self.of_keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,12 +1,12 @@
 //! The clients of one sharing key whose load reports are summed, and the task that reports them upstream.
 
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
-use tokio::sync::{Notify, mpsc, watch};
-use weir_core::proto::code;
+use tokio::sync::{Notify, SetOnce, mpsc, watch};
 use weir_core::proto::loads::LoadStatsRequest;
 use weir_core::proto::node::Node;
 use weir_core::protocol::loads::{Aggregate, LoadLimits, Order, Reporter};
@@ -14,12 +14,11 @@ use weir_core::protocol::session::Identity;
 use weir_core::protocol::upstream::Backoff;
 use weir_core::xds::{Peer, SharingKey};
 
-use super::{Kept, LoadConnector, LoadEnd, LoadLink, Pools};
-use crate::relay::admission::AdmissionError;
+use super::{Kept, LoadConnector, LoadEnd, LoadLink};
 use crate::relay::{Clock, Views};
 
 pub(super) struct Pool {
-    pub(crate) key: SharingKey,
+    pub(super) key: SharingKey,
     views: Arc<Views>,
     clock: Clock,
     /// The bytes that all pools use, and their limit.
@@ -29,8 +28,9 @@ pub(super) struct Pool {
     state: Mutex<PoolState>,
     /// The last order of the server. The newest is enough (LRS-3).
     order: watch::Sender<Option<Arc<Order>>>,
-    /// A client has left, or the relay is stopping.
+    /// A client has left, the pool makes room, or the relay is stopping.
     look: Notify,
+    makes_room: SetOnce<MakesRoom>,
 }
 
 struct PoolState {
@@ -53,34 +53,79 @@ enum StreamEnd {
     Moved,
 }
 
-/// A client's membership in a pool. Dropping it leaves the pool.
-pub(super) struct Member {
-    pool: Arc<Pool>,
-    id: Reporter,
+/// How a pool makes room for another one.
+struct MakesRoom {
+    /// How many pools there may be.
+    limit: usize,
+    /// How long it may take to report what it has.
+    parting: Duration,
 }
 
 impl Pool {
-    pub(crate) fn new(key: SharingKey, views: Arc<Views>, pools: &Pools, limits: LoadLimits) -> Self {
+    pub(super) fn new(key: SharingKey, views: Arc<Views>, clock: Clock, kept: Arc<Kept>, limits: LoadLimits) -> Self {
         let state = PoolState { aggregate: Aggregate::new(limits), closed: false, counted: 0 };
-        let (clock, kept, most_kept) = (pools.clock, pools.kept.clone(), limits.bytes_total);
         let (state, order, look) = (Mutex::new(state), watch::Sender::new(None), Notify::new());
-        Self { key, views, clock, kept, most_kept, state, order, look }
+        let makes_room = SetOnce::new();
+        Self { key, views, clock, kept, most_kept: limits.bytes_total, state, order, look, makes_room }
     }
 
     /// Adds a client, unless the pool is closed.
-    pub(crate) fn join(self: &Arc<Self>) -> Option<Member> {
+    pub(super) fn join(&self) -> Option<Reporter> {
         let mut state = self.lock();
-        (!state.closed).then(|| Member { pool: self.clone(), id: state.aggregate.join() })
+        (!state.closed).then(|| state.aggregate.join())
+    }
+
+    pub(super) fn leave(&self, client: Reporter) {
+        let mut state = self.lock();
+        state.aggregate.leave(client);
+        self.count(&mut state);
+        drop(state);
+        self.look.notify_one();
+    }
+
+    /// Counts a client's report.
+    pub(super) fn report(&self, client: Reporter, report: &LoadStatsRequest) {
+        let mut state = self.lock();
+        let free = self.kept.free_of(self.most_kept);
+        state.aggregate.on_report(client, report, free);
+        self.count(&mut state);
+    }
+
+    /// Returns the orders of the server, of which the last one may have come before.
+    pub(super) fn orders(&self) -> watch::Receiver<Option<Arc<Order>>> {
+        self.order.subscribe()
+    }
+
+    /// Returns the names of the clusters in the view of a client that it may read.
+    pub(super) fn clusters(&self, peer: &Peer, identity: &Identity) -> Vec<String> {
+        self.views.clusters(peer, identity)
+    }
+
+    /// Whether a client that connects now joins a new pool.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Ends the pool and the streams of its clients. It reports what it has within this time, if a server takes it.
+    pub(super) fn make_room(&self, limit: usize, parting: Duration) {
+        self.lock().closed = true;
+        let _ = self.makes_room.set(MakesRoom { limit, parting }); // once for each pool
+        self.look.notify_one();
+    }
+
+    /// Waits until the pool makes room for another one, which may never be. Returns how many pools there may be.
+    pub(super) async fn has_made_room(&self) -> usize {
+        self.makes_room.wait().await.limit
     }
 
     /// Sends buffered reports at once, if a server is connected.
-    pub(crate) fn hasten(&self) {
+    pub(super) fn hasten(&self) {
         self.lock().aggregate.hasten(self.clock.now());
         self.look.notify_one();
     }
 
     /// Keeps a stream open upstream until the last client has left and its counters were reported.
-    pub(crate) async fn run(&self, connector: &dyn LoadConnector) {
+    pub(super) async fn run(&self, connector: &dyn LoadConnector) {
         let mut server = self.views.active_server(&self.key);
         let mut backoff = Backoff::new(connector.backoff(server));
         loop {
@@ -149,11 +194,44 @@ impl Pool {
                 return if self.settle(None) { StreamEnd::Closed } else { StreamEnd::Moved };
             }
             if self.settle(Some(&reports)) {
-                drop(reports); // the server gets the last report, and ends the stream itself
-                let _ = tokio::time::timeout(PARTING, carried).await;
+                self.part(reports, carried).await;
                 return StreamEnd::Closed;
             }
         }
+    }
+
+    /// Waits until the server has its last report, and ends the stream itself.
+    async fn part(&self, reports: mpsc::Sender<Bytes>, carried: impl Future<Output = LoadEnd>) {
+        let parting = self.makes_room.get().map_or(PARTING, |room| room.parting);
+        if parting.is_zero() {
+            return;
+        }
+        let last = async {
+            if let Ok(room) = reports.reserve().await
+                && let Some(report) = self.last_report()
+            {
+                room.send(report);
+            }
+            drop(reports);
+            std::future::pending::<()>().await;
+        };
+        let _ = tokio::time::timeout(parting, async {
+            tokio::select! {
+                _ = carried => {}
+                () = last => {}
+            }
+        })
+        .await;
+    }
+
+    /// Returns what is left of a pool that makes room. Any other one is closed when nothing is left.
+    fn last_report(&self) -> Option<Bytes> {
+        self.makes_room.get()?;
+        let (mut state, now) = (self.lock(), self.clock.now());
+        state.aggregate.hasten(now);
+        let report = state.aggregate.is_due(now).then(|| state.aggregate.report(now));
+        self.count(&mut state);
+        report.map(|report| report.encode_to_vec().into())
     }
 
     /// The first message: the node of the key, with the feature for all kinds of orders (LRS-12).
@@ -194,13 +272,17 @@ impl Pool {
             room.send(state.aggregate.report(now).encode_to_vec().into());
         }
         self.count(&mut state);
+        self.count_lost(&mut state);
+        state.closed |= state.aggregate.is_over();
+        state.closed
+    }
+
+    fn count_lost(&self, state: &mut PoolState) {
         let lost = state.aggregate.take_lost();
         if lost > 0 {
             self.views.counters().load_reports_dropped(lost);
             tracing::warn!(view = %self.key, count = lost, "load reports dropped, in whole or in part");
         }
-        state.closed |= state.aggregate.is_over();
-        state.closed
     }
 
     /// Updates the byte count after a change.
@@ -214,79 +296,13 @@ impl Pool {
     }
 }
 
-impl Member {
-    /// Passes a client's reports to the pool, and orders to the client.
-    pub(crate) async fn converse(
-        self,
-        first: LoadStatsRequest,
-        peer: &Peer,
-        mut identity: Identity,
-        mut link: LoadLink,
-    ) -> LoadEnd {
-        let done = || LoadEnd::Said { code: code::OK, message: String::new() };
-        let node = Node::decode(first.node.clone().unwrap_or_default()).unwrap_or_default();
-        let reads_all = node.client_features.iter().any(|feature| feature == ALL_CLUSTERS);
-        if !first.cluster_stats.is_empty() {
-            self.report(&first);
-        }
-        let mut orders = self.pool.order.subscribe();
-        let mut reported = None;
-        loop {
-            let order = orders.borrow_and_update().clone();
-            let due = order.as_ref().map(|order| match reads_all || !order.is_for_all_clusters() {
-                true => order.encoded().clone(),
-                false => order.listing(self.pool.views.clusters(peer, &identity)),
-            });
-            let look_again = async {
-                match &order {
-                    Some(order) if !reads_all => tokio::time::sleep(order.interval()).await,
-                    _ => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                report = link.reports.recv() => match report.map(LoadStatsRequest::decode) {
-                    Some(Ok(report)) => match report.node.as_ref().map_or(Ok(true), |node| identity.still_is(node)) {
-                        Ok(true) => self.report(&report),
-                        Ok(false) => return LoadEnd::Moved("node changed to another sharing key; reconnect"),
-                        Err(denied) => return LoadEnd::Refused(AdmissionError::Denied(Box::new(denied))),
-                    },
-                    Some(Err(_)) => return LoadEnd::Unreadable,
-                    None => return done(),
-                },
-                room = link.answers.reserve(), if due.is_some() && due != reported => {
-                    let (Ok(room), Some(due)) = (room, due) else { return done() };
-                    room.send(due.clone());
-                    reported = Some(due);
-                }
-                // A member keeps its pool, and so the sender.
-                _ = orders.changed() => {}
-                () = look_again => {} // the clusters of the view may have changed
-            }
-        }
-    }
-
-    fn report(&self, report: &LoadStatsRequest) {
-        let mut state = self.pool.lock();
-        let free = self.pool.kept.free_of(self.pool.most_kept);
-        state.aggregate.on_report(self.id, report, free);
-        self.pool.count(&mut state);
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let mut state = self.pool.lock();
-        state.aggregate.leave(self.id);
-        self.pool.count(&mut state);
-        drop(state);
-        self.pool.look.notify_one();
-    }
-}
-
+/// What is left of a pool that ends before it could report it is dropped.
 impl Drop for Pool {
     fn drop(&mut self) {
-        let counted = self.lock().counted;
-        self.kept.replace(counted, 0);
+        let mut state = self.lock();
+        state.aggregate.discard();
+        self.count(&mut state);
+        self.count_lost(&mut state);
     }
 }
 
@@ -297,6 +313,6 @@ fn random() -> f64 {
 }
 
 /// The feature of clients that may be sent an order for every cluster (LRS-1).
-const ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
+pub(super) const ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
 /// How long a control plane may take to read the last report and end the stream.
-const PARTING: Duration = Duration::from_secs(1);
+pub(super) const PARTING: Duration = Duration::from_secs(1);

@@ -193,7 +193,7 @@ pub(super) struct RunningViews {
 /// The views of a configuration that is replaced go together.
 impl Drop for RunningViews {
     fn drop(&mut self) {
-        self.views.iter().for_each(|(key, view)| view.maker.remove(key));
+        self.views.iter().for_each(|(key, view)| view.maker.views().remove(key));
     }
 }
 
@@ -205,14 +205,7 @@ impl RunningViews {
         quota: &ViewQuota,
         rule: &KeyRule,
     ) -> Result<(), AdmissionError> {
-        let limit = limits.per_connection;
-        let room = self.find_room_of(quota.of_connection(), limit, rule);
-        room.map_err(|split| AdmissionError::TooManyViewsOfConnection { limit, split })?;
-        if let Some(of_identity) = quota.of_identity() {
-            let limit = limits.per_identity;
-            let room = self.find_room_of(of_identity, limit, rule);
-            room.map_err(|split| AdmissionError::TooManyViewsOfIdentity { limit, split })?;
-        }
+        limits.find_room(quota.views(), |made, limit| self.find_room_of(made, limit, rule))?;
         let limit = limits.views;
         if self.views.len() >= limit {
             self.make_room();
@@ -225,11 +218,10 @@ impl RunningViews {
 
     /// Finds room beside these. `Err`: there is none, and this field splits them most.
     fn find_room_of(&mut self, made: &MadeViews, limit: usize, rule: &KeyRule) -> Result<(), Option<Split>> {
-        let is_full = || limit > 0 && made.count() >= limit;
-        if is_full() {
+        if made.are_full(limit) {
             self.make_room_of(made);
         }
-        if is_full() { Err(Split::of(&self.values_of(made), rule)) } else { Ok(()) }
+        if made.are_full(limit) { Err(Split::of(&self.values_of(made), rule)) } else { Ok(()) }
     }
 
     /// Returns the views whose tasks are running.
@@ -240,14 +232,14 @@ impl RunningViews {
     fn insert(&mut self, key: SharingKey, view: ViewHandle) {
         self.remove(&key);
         self.values.add(&view.values);
-        view.maker.add(&key);
+        view.maker.views().add(&key);
         self.views.insert(key, view);
     }
 
     fn remove(&mut self, key: &SharingKey) {
         if let Some(view) = self.views.remove(key) {
             self.values.remove(&view.values);
-            view.maker.remove(key);
+            view.maker.views().remove(key);
         }
     }
 

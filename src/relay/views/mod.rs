@@ -21,8 +21,9 @@ use weir_core::xds::{Name, Peer, SharingKey, StatedVersionsStore, TypeTable};
 pub(super) use self::map::ViewNews;
 use self::map::{Entrance, ViewHandle, ViewMap};
 pub(crate) use self::open::{ClientInfo, open_session};
+use self::quotas::IdentityQuotas;
 pub(crate) use self::quotas::ViewQuota;
-use self::quotas::{IdentityQuotas, ViewLimits};
+pub(super) use self::quotas::{MadeViews, ViewLimits};
 use self::saved::WaitingView;
 pub(crate) use self::saved::{SavedView, ViewToSave};
 use self::successor::{Handovers, InheritedView, ViewSeed};
@@ -165,7 +166,7 @@ impl Views {
         self.admission.permissions()
     }
 
-    /// Returns what counts the views of a new connection.
+    /// Returns what counts the views of a new connection, and its pools of load reports.
     pub(crate) fn quota(&self, identity: Option<&str>) -> Arc<ViewQuota> {
         let identity = identity.filter(|_| self.limits.per_identity > 0);
         Arc::new(identity.map(|identity| self.identity_quotas.quota(identity)).unwrap_or_default())
@@ -300,9 +301,9 @@ impl Views {
         &self.stated_versions
     }
 
-    /// Returns how many views may exist at one time.
-    pub(super) fn max_views(&self) -> usize {
-        self.limits.views
+    /// Returns how many views, and pools of load reports, may exist at one time.
+    pub(super) fn limits(&self) -> &ViewLimits {
+        &self.limits
     }
 
     pub(super) fn clients(&self) -> &Arc<Clients<SessionHandle>> {

@@ -1,39 +1,57 @@
-//! How many views there may be, in all and because of one connection or identity, and who has made which.
+//! How many views, and pools of load reports, there may be: in all, and because of one connection or identity. Who has made which.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use weir_core::xds::SharingKey;
 
-/// How many views there may be.
+use super::split::Split;
+use crate::relay::admission::AdmissionError;
+
+/// How many views there may be, and how many pools of load reports.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ViewLimits {
-    pub(super) views: usize,
+pub(in crate::relay) struct ViewLimits {
+    pub(in crate::relay) views: usize,
     /// Of those that one connection has made; 0: no limit.
     pub(super) per_connection: usize,
     /// The same of one identity.
     pub(super) per_identity: usize,
 }
 
-/// Counts the views of a client, joined by other clients or not, for as long as they exist: for its connection, and for its identity.
+/// Counts what a client made, joined by other clients or not, for as long as it exists: for its connection, and for its identity. Views and
+/// pools of load reports count apart.
 #[derive(Debug, Default)]
 pub(crate) struct ViewQuota {
-    of_connection: MadeViews,
+    of_connection: Made,
     /// What all connections of the client's identity share, if it has one and that is limited.
     of_identity: Option<Arc<IdentityQuota>>,
 }
 
-/// Views that one connection or identity made.
+/// What one connection or identity made.
 #[derive(Debug, Default)]
-pub(super) struct MadeViews {
-    /// Changed only under the lock of the views. A key has two views while a configuration replaces another.
+struct Made {
+    views: MadeViews,
+    pools: MadeViews,
+}
+
+/// The views of a client, or its pools of load reports.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::relay) struct MadeBy<'a> {
+    pub(super) of_connection: &'a MadeViews,
+    pub(super) of_identity: Option<&'a MadeViews>,
+}
+
+/// Views, or pools of load reports, that one connection or identity made.
+#[derive(Debug, Default)]
+pub(in crate::relay) struct MadeViews {
+    /// Changed only under the lock of the views, or of the pools. A key has two views while a configuration replaces another.
     keys: Mutex<HashMap<SharingKey, usize>>,
 }
 
-/// The quota of one identity, for as long as it has a connection or a view.
+/// The quota of one identity, for as long as it has a connection, a view or a pool.
 #[derive(Debug)]
 struct IdentityQuota {
-    made: MadeViews,
+    made: Made,
     identity: Arc<str>,
     all: Arc<IdentityQuotas>,
 }
@@ -44,23 +62,48 @@ pub(super) struct IdentityQuotas {
     quotas: Mutex<HashMap<Arc<str>, Weak<IdentityQuota>>>,
 }
 
+impl ViewLimits {
+    /// Finds room for one more of a client. `find` finds it beside those that count for its connection, or for its identity, of which there
+    /// may be so many; 0: no limit.
+    pub(in crate::relay) fn find_room(
+        &self,
+        made: MadeBy,
+        mut find: impl FnMut(&MadeViews, usize) -> Result<(), Option<Split>>,
+    ) -> Result<(), AdmissionError> {
+        let limit = self.per_connection;
+        let room = find(made.of_connection, limit);
+        room.map_err(|split| AdmissionError::TooManyViewsOfConnection { limit, split })?;
+        let Some(of_identity) = made.of_identity else { return Ok(()) };
+        let limit = self.per_identity;
+        let room = find(of_identity, limit);
+        room.map_err(|split| AdmissionError::TooManyViewsOfIdentity { limit, split })
+    }
+}
+
 impl ViewQuota {
-    pub(super) fn of_connection(&self) -> &MadeViews {
-        &self.of_connection
+    pub(super) fn views(&self) -> MadeBy<'_> {
+        self.made(|made| &made.views)
     }
 
-    pub(super) fn of_identity(&self) -> Option<&MadeViews> {
-        self.of_identity.as_ref().map(|quota| &quota.made)
+    pub(in crate::relay) fn pools(&self) -> MadeBy<'_> {
+        self.made(|made| &made.pools)
     }
 
-    pub(super) fn add(&self, key: &SharingKey) {
-        for made in self.made() {
+    fn made(&self, of: impl Fn(&Made) -> &MadeViews) -> MadeBy<'_> {
+        let of_identity = self.of_identity.as_ref().map(|quota| of(&quota.made));
+        MadeBy { of_connection: of(&self.of_connection), of_identity }
+    }
+}
+
+impl MadeBy<'_> {
+    pub(in crate::relay) fn add(self, key: &SharingKey) {
+        for made in self.all() {
             *made.lock().entry(key.clone()).or_default() += 1;
         }
     }
 
-    pub(super) fn remove(&self, key: &SharingKey) {
-        for made in self.made() {
+    pub(in crate::relay) fn remove(self, key: &SharingKey) {
+        for made in self.all() {
             let mut keys = made.lock();
             if let Some(views) = keys.get_mut(key) {
                 *views -= 1;
@@ -71,18 +114,28 @@ impl ViewQuota {
         }
     }
 
-    fn made(&self) -> impl Iterator<Item = &MadeViews> {
-        [Some(&self.of_connection), self.of_identity()].into_iter().flatten()
+    #[cfg(test)]
+    pub(in crate::relay) fn are_any(self) -> bool {
+        self.all().any(|made| made.count() > 0)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &MadeViews> {
+        [Some(self.of_connection), self.of_identity].into_iter().flatten()
     }
 }
 
 impl MadeViews {
+    /// Whether there are as many as there may be; 0: no limit.
+    pub(in crate::relay) fn are_full(&self, limit: usize) -> bool {
+        limit > 0 && self.count() >= limit
+    }
+
     pub(super) fn count(&self) -> usize {
         self.lock().len()
     }
 
     /// Reads whose keys they are, with how many views each has.
-    pub(super) fn look<T>(&self, at: impl FnOnce(&HashMap<SharingKey, usize>) -> T) -> T {
+    pub(in crate::relay) fn look<T>(&self, at: impl FnOnce(&HashMap<SharingKey, usize>) -> T) -> T {
         at(&self.lock())
     }
 
@@ -99,11 +152,11 @@ impl IdentityQuotas {
         let of_identity = existing.unwrap_or_else(|| {
             let identity = Arc::<str>::from(identity);
             let quota =
-                Arc::new(IdentityQuota { made: MadeViews::default(), identity: identity.clone(), all: self.clone() });
+                Arc::new(IdentityQuota { made: Made::default(), identity: identity.clone(), all: self.clone() });
             quotas.insert(identity, Arc::downgrade(&quota));
             quota
         });
-        ViewQuota { of_connection: MadeViews::default(), of_identity: Some(of_identity) }
+        ViewQuota { of_connection: Made::default(), of_identity: Some(of_identity) }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Weak<IdentityQuota>>> {
@@ -133,10 +186,10 @@ mod tests {
     fn connections_of_one_identity_share_its_quota_and_the_last_one_takes_it_along() {
         let all = Arc::<IdentityQuotas>::default();
         let [one, two, other] = ["a", "a", "b"].map(|identity| all.quota(identity));
-        let shared =
-            |one: &ViewQuota, two: &ViewQuota| std::ptr::eq(one.of_identity().unwrap(), two.of_identity().unwrap());
+        let of_identity = |quota: &ViewQuota| std::ptr::from_ref(quota.views().of_identity.unwrap());
+        let shared = |one: &ViewQuota, two: &ViewQuota| std::ptr::eq(of_identity(one), of_identity(two));
         assert!(shared(&one, &two) && !shared(&one, &other));
-        assert!(!std::ptr::eq(one.of_connection(), two.of_connection()));
+        assert!(!std::ptr::eq(one.views().of_connection, two.views().of_connection));
         drop(one);
         assert!(shared(&two, &all.quota("a")), "it stays as long as one is left");
         drop((two, other));
@@ -150,16 +203,19 @@ mod tests {
             let node = Node { cluster: cluster.into(), ..Node::default() };
             rule.key(&node.encode_to_vec()).unwrap()
         });
-        let counts = || [quota.of_connection().count(), quota.of_identity().unwrap().count()];
-        quota.add(&one);
-        quota.add(&two);
-        quota.add(&one); // a new configuration's, beside that of the one before
+        let counts_of = |made: MadeBy| [made.of_connection.count(), made.of_identity.unwrap().count()];
+        let counts = || counts_of(quota.views());
+        quota.views().add(&one);
+        quota.views().add(&two);
+        quota.views().add(&one); // a new configuration's, beside that of the one before
         assert_eq!(counts(), [2, 2]);
-        quota.remove(&one);
+        quota.views().remove(&one);
         assert_eq!(counts(), [2, 2], "its view of the new configuration exists");
-        quota.remove(&one);
+        quota.views().remove(&one);
         assert_eq!(counts(), [1, 1]);
-        quota.remove(&two);
+        quota.views().remove(&two);
         assert_eq!(counts(), [0, 0]);
+        quota.pools().add(&one);
+        assert_eq!([counts(), counts_of(quota.pools())], [[0, 0], [1, 1]], "pools of load reports count apart");
     }
 }

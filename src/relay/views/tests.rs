@@ -41,7 +41,7 @@ pub(crate) fn views_to_all(servers: &[&'static str]) -> Views {
     Views::new(ViewsOptions { plan, ..options() }, connectors.collect())
 }
 
-fn views_of(max_views: usize, max_views_per_connection: usize) -> Views {
+pub(in crate::relay) fn views_of(max_views: usize, max_views_per_connection: usize) -> Views {
     let options = ViewsOptions { max_views, max_views_per_connection, ..options() };
     Views::new(options, Vec::new()) // no interest, so no server is connected to
 }
@@ -177,7 +177,7 @@ async fn a_view_too_many_is_refused_with_the_field_that_splits_and_unused_ones_m
     let _next = views.try_enter("d", &[], &one).unwrap();
     assert_eq!(views.map.len(), 3, "it has the place of the first");
     assert_eq!(views.values_by_field()[0], ("cluster".into(), 3));
-    let made = || [&one, &two].map(|client| client.quota.of_connection().count());
+    let made = || [&one, &two].map(|client| client.quota.views().of_connection.count());
     assert_eq!(made(), [2, 1]);
     drop(views);
     assert_eq!(made(), [0, 0], "the views of a configuration go together");
@@ -204,7 +204,11 @@ async fn connections_of_one_identity_share_its_views_and_later_ones_inherit_thos
     drop(first);
     let _next = views.try_enter("7", &[], &late).unwrap();
     assert!(!views.map.has(views.identify(&late.peer, request_of("1", &[]).node()).unwrap().key()));
-    assert_eq!((late.quota.of_identity().unwrap().count(), views.map.len()), (2, 6), "it has the place of the first");
+    assert_eq!(
+        (late.quota.views().of_identity.unwrap().count(), views.map.len()),
+        (2, 6),
+        "it has the place of the first"
+    );
 }
 
 #[tokio::test]

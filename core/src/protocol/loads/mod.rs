@@ -128,10 +128,18 @@ impl Aggregate {
     /// Drops the sums when the outage has lasted too long, and starts the next period of the same length.
     pub fn on_time(&mut self, now: Moment) {
         if self.patience_ends.is_some_and(|ends| ends <= now) {
-            self.sums.take(Duration::ZERO);
-            self.lost += std::mem::take(&mut self.kept);
+            self.discard();
             self.since = Some(now);
             self.patience_ends = Some(now + self.limits.outage);
+        }
+    }
+
+    /// Drops the sums. The reports that are in them are lost.
+    pub fn discard(&mut self) {
+        let kept = std::mem::take(&mut self.kept);
+        if !self.sums.is_empty() {
+            self.sums.take(Duration::ZERO);
+            self.lost += kept;
         }
     }
 

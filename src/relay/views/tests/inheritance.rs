@@ -127,8 +127,8 @@ async fn what_belongs_to_the_process_goes_on_and_new_limits_and_types_count_from
     assert_eq!(later.incidents().brakes.engaged().get("a.B"), Some(&0), "its series begins");
     // The quota of an identity holds for its views of both.
     let (before, after) = (first.quota(Some("x")), later.quota(Some("x")));
-    before.add(&key(&first));
-    assert_eq!(after.of_identity().unwrap().count(), 1);
+    before.views().add(&key(&first));
+    assert_eq!(after.views().of_identity.unwrap().count(), 1);
     first.counters().rejected(&AdmissionError::NoNode);
     assert!(later.counters().rejections().any(|(reason, count)| (reason, count) == ("no_node", 1)));
     let mut held = later.incidents().brakes.view("view");

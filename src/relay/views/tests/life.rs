@@ -138,12 +138,12 @@ async fn a_view_whose_task_has_panicked_makes_room_and_counts_for_its_maker_no_m
         assert_eq!((views.map.len(), views.incidents().view_panics()), (1, panics));
         if panics == 1 {
             views.retire(HOUR);
-            assert_eq!((views.map.len(), client.quota.of_connection().count()), (0, 0));
+            assert_eq!((views.map.len(), client.quota.views().of_connection.count()), (0, 0));
         }
     }
     // Without that, the next client of its key makes another one.
     let _next = open_session(&views, &first_request(), client.clone()).await.unwrap();
-    assert_eq!((views.sessions().await, client.quota.of_connection().count()), (vec![1], 1));
+    assert_eq!((views.sessions().await, client.quota.views().of_connection.count()), (vec![1], 1));
 }
 
 /// Has a view been in use for an hour, of which nothing is left.
@@ -185,7 +185,7 @@ async fn key_19_of_several_unused_views_the_one_that_served_for_the_shortest_tim
     usage("b").note(false, false, Instant::now());
     drop(views.try_enter("f", &[], &one).unwrap());
     assert_eq!(left(&views), [true, true, true, false, false, true]);
-    assert_eq!([&one, &two].map(|client| client.quota.of_connection().count()), [2, 1]);
+    assert_eq!([&one, &two].map(|client| client.quota.views().of_connection.count()), [2, 1]);
     drop(in_use);
 }
 
