@@ -297,6 +297,7 @@ mod identity_tests {
     fn a_later_node_is_judged_before_its_key_is_compared() {
         let peer = Arc::new(Peer::at("127.0.0.1:1".parse().unwrap()));
         let rule = PermissionRule {
+            share: 1,
             name: "local".into(),
             identities: vec![IdentityPattern::Network(Network::parse("127.0.0.0/8").unwrap())],
             node: vec![NodeField { field: KeyField::Id, values: vec![Template::parse("own-*").unwrap()] }],

@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use super::client::Variant;
-use super::names::{SentState, SubscribedNames};
+use super::names::SubscribedNames;
 use super::pending::{Pending, RepliesDue};
 use super::reply::ReplyContext;
 use super::requested_names::Wording;
+use super::sent_state::SentState;
 use super::stated::{Claims, Stated};
 use super::wildcard::Wildcard;
 use crate::protocol::faults::Fault;

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::additions::add_rejected;
 use super::client_snapshot::{Books, ClientSnapshot, is_the_same_for_all};
-use super::names::SentState;
 use super::pending::Pending;
 use super::removals::would_delete_unknown;
 use super::reply::{Attempt, Carried, Draft, ReplyContext, SendScope, remaining_ttl};
+use super::sent_state::SentState;
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{Batch, BatchKey, Class, Completeness, Entry, Lookup, Presence, Revision};

@@ -32,6 +32,7 @@ pub(crate) mod reply;
 mod reports;
 mod requested_names;
 mod requests;
+mod sent_state;
 mod stated;
 mod subscription;
 mod wildcard;
@@ -49,6 +50,7 @@ pub use options::SessionOptions;
 pub use reply::{Heartbeat, Lag, Reply};
 pub use reports::{Estimate, Footprint, Summary};
 pub use requested_names::Authorities;
+pub use sent_state::KeptNames;
 
 use super::moment::Moment;
 use crate::xds::Denied;

@@ -4,10 +4,12 @@
 //! name like any other from its first change until its removal was sent. The view counts interest in the glob alone, and reports each
 //! change of a member to the sessions that subscribe to it.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use super::pending::Pending;
+use super::sent_state::{KeptNames, SentState};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::Revision;
 use crate::protocol::visits::visit;
@@ -23,48 +25,7 @@ pub(super) struct SubscribedNames {
     awaiting_data: BTreeMap<Name, Moment>,
     /// The sum over everything that was sent by name.
     sum: SetVersion,
-}
-
-/// What the client was sent of a requested name.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct SentState {
-    /// What the name adds to the version; empty if nothing was sent.
-    holds: SetVersion,
-    /// The client stated that it holds something under this name.
-    held_before: bool,
-    /// The revision of the name's last error that the client was sent.
-    error: Revision,
-    /// It is a member of a subscribed collection, and not subscribed by itself.
-    member: bool,
-    /// The view had no room for it. It is tried again when the client requests it again.
-    refused: bool,
-}
-
-impl SentState {
-    /// Whether a reply without this name would make the client drop something.
-    pub(super) fn client_may_hold(&self) -> bool {
-        !self.holds.is_empty() || self.held_before
-    }
-
-    pub(super) fn holds(&self) -> SetVersion {
-        self.holds
-    }
-
-    pub(super) fn held_before(&self) -> bool {
-        self.held_before
-    }
-
-    pub(super) fn error(&self) -> Revision {
-        self.error
-    }
-
-    pub(super) fn is_member(&self) -> bool {
-        self.member
-    }
-
-    pub(super) fn is_refused(&self) -> bool {
-        self.refused
-    }
+    kept: KeptNames,
 }
 
 impl SubscribedNames {
@@ -74,6 +35,10 @@ impl SubscribedNames {
 
     pub(super) fn len(&self) -> usize {
         self.sent.len()
+    }
+
+    pub(super) fn kept(&self) -> KeptNames {
+        self.kept
     }
 
     pub(super) fn get(&self, name: &Name) -> Option<&SentState> {
@@ -188,8 +153,8 @@ impl SubscribedNames {
                 self.pending.entry(name.clone()).or_default().request(asked);
             }
         }
-        let sent =
-            self.sent.entry(name.clone()).or_insert(SentState { held_before, member: true, ..SentState::default() });
+        self.enter(name, SentState { held_before, member: true, ..SentState::default() });
+        let Some(sent) = self.sent.get_mut(name) else { return false };
         std::mem::take(&mut sent.member) | std::mem::take(&mut sent.refused)
     }
 
@@ -236,9 +201,23 @@ impl SubscribedNames {
         }
     }
 
+    /// Adds a name, unless it is one of them.
+    fn enter(&mut self, name: &Name, sent: SentState) {
+        if let Entry::Vacant(vacant) = self.sent.entry(name.clone()) {
+            self.kept.enter(name, &sent);
+            vacant.insert(sent);
+        }
+    }
+
+    fn leave(&mut self, name: &Name) -> Option<SentState> {
+        let sent = self.sent.remove(name)?;
+        self.kept.leave(name, &sent);
+        Some(sent)
+    }
+
     /// Forgets a name and what was pending of it.
     fn drop_name(&mut self, name: &Name) {
-        let Some(sent) = self.sent.remove(name) else { return };
+        let Some(sent) = self.leave(name) else { return };
         self.sum = self.sum.minus(sent.holds);
         self.pending.remove(name);
         self.awaiting_data.remove(name);
@@ -262,6 +241,7 @@ impl SubscribedNames {
     pub(super) fn forget_all(&mut self) {
         self.pending.clear();
         self.sent.clear();
+        self.kept = KeptNames::default();
     }
 
     /// Records that the view had no room for a name. Returns whether the client subscribes to it.
@@ -295,10 +275,7 @@ impl SubscribedNames {
             }
             let share = content.map_or(SetVersion::EMPTY, |content| SetVersion::of(name.as_str(), content));
             self.sum = self.sum.plus(share);
-            self.sent.insert(
-                name.clone(),
-                SentState { member: true, held_before: true, holds: share, ..SentState::default() },
-            );
+            self.enter(name, SentState { member: true, held_before: true, holds: share, ..SentState::default() });
             self.pending.entry(name.clone()).or_default().changed_at(Revision::ZERO);
         }
     }
@@ -306,7 +283,7 @@ impl SubscribedNames {
     /// Adds a changed name if it is in a subscribed collection.
     pub(super) fn take_in(&mut self, name: &Name) {
         if !self.sent.contains_key(name) && self.collection(name).is_some() {
-            self.sent.insert(name.clone(), SentState { member: true, ..SentState::default() });
+            self.enter(name, SentState { member: true, ..SentState::default() });
         }
     }
 
@@ -346,6 +323,7 @@ impl SubscribedNames {
     pub(super) fn record_sent(&mut self, name: &Name, share: SetVersion) {
         if let Some(sent) = self.sent.get_mut(name) {
             self.sum = self.sum.minus(sent.holds).plus(share);
+            self.kept.change(sent.holds, share);
             *sent = SentState { holds: share, held_before: false, ..*sent };
         }
     }
@@ -383,7 +361,7 @@ impl SubscribedNames {
             None => {
                 self.pending.remove(name);
                 if self.sent.get(name).is_some_and(gone) {
-                    self.sent.remove(name);
+                    self.leave(name);
                 }
             }
         }

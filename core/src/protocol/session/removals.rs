@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::client::Variant;
 use super::client_snapshot::{Books, ClientSnapshot};
-use super::names::SentState;
 use super::reply::{Attempt, Carried, Draft, ReplyContext};
+use super::sent_state::SentState;
 use crate::protocol::faults::Fault;
 use crate::protocol::set_mark::SetMark;
 use crate::protocol::view::{Class, Completeness, Lookup, Presence, ResourceTable};

@@ -12,6 +12,7 @@ use super::full_state::{has_unsent, is_current};
 use super::holdings::Holdings;
 use super::reply::{ReplyContext, SentReply};
 use super::requested_names::{Authorities, NameParser};
+use super::sent_state::KeptNames;
 use super::subscription::{Subscription, Subscriptions};
 use super::wildcard::Wildcard;
 use crate::protocol::moment::Moment;
@@ -115,6 +116,16 @@ impl<'s> SessionReport<'s> {
 
     fn subscriptions(&self) -> impl Iterator<Item = (&'s Type, &'s Subscription)> + use<'s> {
         self.subscriptions.iter().map(|(kind, subscription)| (kind, &**subscription))
+    }
+
+    /// Returns how many names it keeps, with those that cannot be requested.
+    pub fn kept_names(&self) -> KeptNames {
+        let of = |subscription: &Subscription| {
+            let (kept, wording) = (subscription.books().names.kept(), &subscription.books().wording);
+            let (rejected, bytes) = (wording.rejected_count(), kept.bytes + wording.bytes());
+            KeptNames { names: kept.names + rejected, unsent: kept.unsent + rejected, bytes }
+        };
+        self.subscriptions().map(|(_, subscription)| of(subscription)).fold(KeptNames::default(), KeptNames::plus)
     }
 
     /// Returns what the session knows of a name, with the newest snapshot of its view.

@@ -45,6 +45,8 @@ pub(super) struct Wording {
     rejected_before: usize,
     /// Names that this client spells in another form than the canonical one (NAME-16).
     spellings: BTreeMap<Name, Arc<str>>,
+    /// The bytes of the texts in both.
+    bytes: usize,
 }
 
 impl RequestedNames {
@@ -117,7 +119,7 @@ impl<'a> NameParser<'a> {
 impl Wording {
     pub(super) fn new(url: &str) -> Self {
         let (rejected, spellings) = (BTreeMap::new(), BTreeMap::new());
-        Self { url: url.into(), named_once: false, rejected, rejected_before: 0, spellings }
+        Self { url: url.into(), named_once: false, rejected, rejected_before: 0, spellings, bytes: 0 }
     }
 
     /// Takes over the spellings and errors of a SotW list. Returns how many names more than in the last one cannot be requested.
@@ -128,6 +130,7 @@ impl Wording {
         self.rejected.retain(|name, _| list.rejected.contains_key(name) || list.names.contains(name));
         self.take_errors_of(list, reads_errors);
         self.spellings = std::mem::take(&mut list.spellings);
+        self.note_bytes();
         new
     }
 
@@ -146,6 +149,18 @@ impl Wording {
             self.spellings.remove(name);
             self.rejected.remove(name);
         }
+        self.note_bytes();
+    }
+
+    /// Most clients have neither.
+    fn note_bytes(&mut self) {
+        let rejected = self.rejected.keys().map(|name| name.as_str().len());
+        self.bytes = rejected.chain(self.spellings.values().map(|text| text.len())).sum();
+    }
+
+    /// Returns the bytes of names that cannot be requested, and of spellings.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Records the errors of rejected names, for clients that read errors.

@@ -37,6 +37,8 @@ pub(super) struct Interest {
     list_limit: Option<usize>,
     /// The limit for all resources, if they have reached it.
     full_cache: Option<usize>,
+    /// Nothing is to linger.
+    pub(super) is_scarce: bool,
     changes: Vec<InterestChange>,
     options: Arc<ViewOptions>,
 }
@@ -68,8 +70,8 @@ struct Watchers {
 
 impl Interest {
     pub(crate) fn new(options: Arc<ViewOptions>) -> Self {
-        let (types, lingering, absent, room, list_limit, full_cache, changes) = Default::default();
-        Self { types, lingering, absent, room, list_limit, full_cache, changes, options }
+        let (types, lingering, absent, room, list_limit, full_cache, is_scarce, changes) = Default::default();
+        Self { types, lingering, absent, room, list_limit, full_cache, is_scarce, changes, options }
     }
 
     /// Sets how many bytes of names of one type a server takes in a request, if it takes whole lists.
@@ -80,6 +82,11 @@ impl Interest {
     /// Sets the limit for the bytes of all resources if it is reached: new names have no room, and nothing lingers.
     pub(crate) fn set_full_cache(&mut self, limit: Option<usize>) {
         self.full_cache = limit;
+    }
+
+    /// Returns how many subscriptions linger.
+    pub(super) fn lingering_count(&self) -> usize {
+        self.lingering.len()
     }
 
     /// Adds a session's subscription, unless there is no room for the name.
@@ -306,6 +313,7 @@ impl Interest {
         while self.lingering.len() > self.options.lingering
             || self.room.is_above(self.options.names_per_view)
             || self.full_cache.is_some()
+            || self.is_scarce
             || expired.len() < ENDS_AT_ONCE && self.next_deadline().is_some_and(|until| until <= now)
         {
             let Some((_, kind, wanted)) = self.lingering.pop_first() else { break };

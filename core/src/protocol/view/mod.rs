@@ -48,7 +48,7 @@ pub use resource_table::{AbsenceEvidence, Entry, Presence, ResourceTable};
 pub use saved::{SavedResource, SavedSet};
 pub use snapshot::{Batch, BatchKey, Lookup, Snapshot};
 pub use stage::{Facts, HoldTimes, Place, Stage, Unit};
-pub use tables::Tables;
+pub use tables::{KeptByView, Tables};
 pub use update::{Completeness, Evidence, NamedError, NoRoom, Origin, RefusedName, Retain, Update};
 pub use wants::Wants;
 
@@ -310,6 +310,16 @@ impl View {
     /// Sets the limit for the bytes of all resources if it is reached. New names then have no room, and nothing lingers.
     pub fn set_full_cache(&mut self, limit: Option<usize>) {
         self.interest.set_full_cache(limit);
+    }
+
+    /// Sets whether memory is scarce. Then nothing lingers.
+    pub fn set_scarce(&mut self, is_scarce: bool) {
+        self.interest.is_scarce = is_scarce;
+    }
+
+    /// Returns how much it keeps besides bodies, and besides what its sessions want and were not sent.
+    pub fn kept(&self) -> KeptByView {
+        KeptByView { lingering: self.interest.lingering_count(), ..self.tables.kept() }
     }
 
     /// Records the state of the sources: the authorities without a reachable server, and whether upstream responds to a name that

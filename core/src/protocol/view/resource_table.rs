@@ -130,6 +130,11 @@ impl ResourceTable {
         self.entries().filter(move |(_, entry)| entry.resource().is_some() && entry.since >= since)
     }
 
+    /// Returns how many resources are present.
+    pub(super) fn present(&self) -> usize {
+        self.journal.present()
+    }
+
     /// Returns the names of what is present.
     pub fn present_names(&self) -> impl Iterator<Item = &Name> {
         self.journal.present_names()

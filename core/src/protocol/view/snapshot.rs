@@ -103,6 +103,12 @@ impl Snapshot {
         Some(&self.tables[at].1)
     }
 
+    /// Returns how many resources of a type are present: of its set, or by name if these are more.
+    pub fn present(&self, kind: &Type) -> usize {
+        let of = |class| self.resources(kind, class).map_or(0, ResourceTable::present);
+        of(Class::Named).max(of(Class::Wildcard))
+    }
+
     /// Returns the tables by type and class.
     pub fn tables(&self) -> impl Iterator<Item = (&Type, Class, &ResourceTable)> {
         self.tables.iter().map(|((kind, class), table)| (kind, *class, table))

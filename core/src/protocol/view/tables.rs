@@ -19,6 +19,17 @@ pub struct Tables {
     forgotten: Revision,
 }
 
+/// What a view keeps, in numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KeptByView {
+    /// Entries of present resources.
+    pub resources: usize,
+    /// Subscriptions that linger.
+    pub lingering: usize,
+    /// Bytes of what is remembered of removed ones.
+    pub removal_bytes: usize,
+}
+
 impl Tables {
     /// Returns the resources of a type and class, if there is a table of them.
     pub(super) fn table(&self, kind: &Type, class: Class) -> Option<&ResourceTable> {
@@ -88,6 +99,12 @@ impl Tables {
     /// Returns how many resources are cached of each type and class, and the length of their bodies.
     pub fn sizes(&self) -> impl Iterator<Item = (&Type, usize, usize)> {
         self.of.iter().map(|((kind, _), table)| (kind, table.journal().present(), table.sums().bytes()))
+    }
+
+    /// Returns how much they keep besides bodies.
+    pub(super) fn kept(&self) -> KeptByView {
+        let resources = self.all().map(|(_, table)| table.journal().present()).sum();
+        KeptByView { resources, removal_bytes: self.removal_bytes(), ..KeptByView::default() }
     }
 
     /// Returns what the remembered removals of sets take, without bodies.
