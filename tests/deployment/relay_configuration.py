@@ -10,8 +10,8 @@ DURATIONS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 BYTES = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 # What a relay closes connections after, beyond the times of `drain`: docs/operations.md#shutdown.
 LAST_CONNECTIONS = 7
-# docs/sizing.md: the program, and a connection with one stream and 20 names.
-PROGRAM, CONNECTION = 30 * 2**20, 35 * 2**10
+# config/relay.yaml: the part of the container's memory that a relay uses.
+USED = 0.75
 
 
 def seconds(text):
@@ -71,8 +71,12 @@ class RelayConfiguration:
     def view_key(self):
         return self.content.get("views", {}).get("key")
 
-    def most_memory(self):
-        """Returns the sum of all bounds of memory, with as many clients as the relay accepts."""
-        bounds = ["cached_bytes", "incomplete_request_bytes", "outdated_reply_bytes", "stated_versions_bytes"]
-        held = sum(size(self.get("limits", key)) for key in bounds) + size(self.get("rest", "response_bytes"))
-        return PROGRAM + held + self.content["limits"]["connections"] * CONNECTION
+    def bounds_beyond(self, memory):
+        """Returns the bounds of memory in the file that are more than a relay in a container of this size uses for everything."""
+        bounds = ["memory", "cached_bytes", "incomplete_request_bytes", "outdated_reply_bytes", "stated_versions_bytes"]
+        stated = {key: self.content.get("limits", {}).get(key) for key in bounds}
+        def bytes_of(value):
+            share = re.fullmatch(r"(\d+)%", str(value))
+            return memory * int(share[1]) / 100 if share else size(value)
+
+        return [key for key, value in stated.items() if value and bytes_of(value) > memory * USED]

@@ -150,12 +150,13 @@ def pods_are_restricted(objects):
             yield from (f"{name_of(one)}: {container['name']}: {key}" for key, is_kept in kept.items() if not is_kept)
 
 
-def memory_is_enough_for_all_bounds(objects):
+def memory_is_limited_and_what_relays_use_follows_from_it(objects):
     for one in relays(objects):
-        resources, most = relay_of(one)["resources"], configuration_of(one, objects).most_memory()
-        limit = size(resources["limits"]["memory"].replace("i", "iB"))
-        if limit < most or resources["requests"]["memory"] != resources["limits"]["memory"]:
-            yield f"{name_of(one)}: has {limit >> 20} MiB, and its bounds sum to {most >> 20} MiB"
+        resources = relay_of(one)["resources"]
+        if resources["requests"]["memory"] != resources["limits"].get("memory"):
+            yield f"{name_of(one)}: its memory is not reserved, or not limited"
+        elif beyond := configuration_of(one, objects).bounds_beyond(size(resources["limits"]["memory"].replace("i", "iB"))):
+            yield f"{name_of(one)}: {', '.join(beyond)} is more than fits into {resources['limits']['memory']}"
 
 
 def state_is_on_a_volume(objects):
