@@ -7,6 +7,28 @@
 #[global_allocator]
 static JEMALLOC: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
+/// Returns the bytes that the allocator has given out, if it tells.
+#[cfg(feature = "jemalloc")]
+pub fn live_bytes() -> Option<usize> {
+    tikv_jemalloc_ctl::epoch::advance().ok()?;
+    tikv_jemalloc_ctl::stats::allocated::read().ok()
+}
+
+/// Returns the bytes that the allocator has given out, if it tells.
+#[cfg(all(not(feature = "jemalloc"), target_os = "linux", target_env = "gnu"))]
+#[allow(unsafe_code)]
+pub fn live_bytes() -> Option<usize> {
+    // SAFETY: it has no preconditions, and locks what it reads.
+    let info = unsafe { libc::mallinfo2() };
+    Some(info.uordblks + info.hblkhd)
+}
+
+/// Returns the bytes that the allocator has given out, if it tells.
+#[cfg(all(not(feature = "jemalloc"), not(all(target_os = "linux", target_env = "gnu"))))]
+pub fn live_bytes() -> Option<usize> {
+    None
+}
+
 /// Gives memory back to the system, for as long as the program runs.
 #[cfg(any(feature = "jemalloc", not(all(target_os = "linux", target_env = "gnu"))))]
 pub async fn give_back() {

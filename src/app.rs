@@ -17,8 +17,9 @@ use crate::downstream::{
 };
 pub use crate::downstream::{InheritError, InheritedSockets};
 use crate::generation::Generation;
+use crate::memory::{LiveBytes, MemoryWatch};
 use crate::open_files::{self, Shares, Spare};
-use crate::reload::{Adapt, PermissionsControl, ReloadControl, Serving};
+use crate::reload::{Adapt, PermissionsControl, PutLimits, ReloadControl, Serving};
 use crate::state::StateWriter;
 use crate::telemetry::{self, LogControl, MetricsSources, Traces};
 use crate::tls::ListenerTls;
@@ -44,6 +45,7 @@ pub struct App {
     adapt: Option<Adapt>,
     started: SystemTime,
     since: Instant,
+    live_bytes: Option<LiveBytes>,
 }
 
 impl App {
@@ -113,7 +115,13 @@ impl App {
             adapt: None,
             started,
             since,
+            live_bytes: None,
         })
+    }
+
+    /// Lets the relay ask the allocator how much it has given out.
+    pub fn asking_allocator(self, live_bytes: fn() -> Option<usize>) -> Self {
+        Self { live_bytes: Some(live_bytes), ..self }
     }
 
     /// Changes every later version of the configuration as the command line demands.
@@ -173,8 +181,14 @@ impl App {
         let of = (self.in_use.clone(), self.drain_times, self.watches_file);
         let adapt = self.adapt.take().unwrap_or_else(|| Box::new(Ok));
         let listeners = self.listeners.iter().map(|listener| listener.tls().cloned()).collect();
-        let status = self.config_status.clone();
-        ReloadControl::new(self.serving.clone(), self.permissions(), status, of, (listeners, adapt))
+        let (status, downstream) = (self.config_status.clone(), self.downstream.clone());
+        let limits: PutLimits = Box::new(move |options| downstream.set_limits(options));
+        ReloadControl::new(self.serving.clone(), self.permissions(), status, of, (listeners, limits, adapt))
+    }
+
+    /// Returns the memory that may be used, and why so much.
+    pub fn memory(&self) -> String {
+        self.serving.views.get().memory().setting().to_string()
     }
 
     /// Returns how many connections of clients are served at a time.
@@ -201,6 +215,10 @@ impl App {
         }
         let mut beside = JoinSet::new();
         let views = self.serving.views.get();
+        let (counting, incomplete) = (self.serving.clone(), self.downstream.incomplete());
+        let counted = Box::new(move || counting.generation.get().counted_bytes() + incomplete());
+        let _watch = MemoryWatch::start(views.memory().clone(), counted, self.live_bytes)
+            .inspect_err(|error| tracing::error!(%error, "cannot watch the memory: limits.memory is not exact"));
         let readiness = views.readiness().clone();
         beside.spawn({
             let readiness = readiness.clone();

@@ -81,6 +81,18 @@ impl Generation {
         }
     }
 
+    /// Returns bytes in memory that have limits of their own, or none: what clients state, load reports, responses for REST, files.
+    pub(crate) fn counted_bytes(&self) -> usize {
+        let mut stated = self.views.stated_versions().bytes();
+        let mut before = self.views.before();
+        while let Some(views) = before {
+            stated += views.stated_versions().bytes();
+            before = views.before();
+        }
+        let of_rest = self.rest.as_ref().map_or(0, |rest| rest.report().kept_bytes as usize);
+        stated + self.loads.kept() + of_rest + self.sources.parser.bytes()
+    }
+
     /// Ends its streams, each at its turn.
     pub(crate) fn end(&self, times: DrainTimes, reason: DrainReason) {
         self.trigger.begin(times, reason);

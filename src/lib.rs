@@ -13,6 +13,7 @@ pub(crate) mod generation;
 pub mod inputs;
 pub(crate) mod limit;
 pub(crate) mod log_pace;
+pub(crate) mod memory;
 pub mod open_files;
 pub mod reload;
 pub mod telemetry;

@@ -146,9 +146,17 @@ limits! {
     /// The bytes of all cached resources.
     CachedBytes = "limits.cached_bytes" {
         page: "Views",
-        why: "Half of the memory",
+        why: "A common pool for all views",
         gets: "Like `limits.names_per_view`: `too many bytes of resources are cached: the limit is 4294967296 (limits.cached_bytes)`. What \
             a view has, and whole sets, are served as before",
+    }
+
+    /// The memory of the process.
+    Memory = "limits.memory" {
+        page: "Memory",
+        why: "What all other limits allow together is more than a machine has",
+        gets: "`RESOURCE_EXHAUSTED`: `too little memory: 1092 of 1536 MiB are in use, 402 MiB by its connection, of which the equal part \
+            is 30 MiB (limits.memory); retry later`. REST: 503 with `Retry-After`",
     }
 
     /// The views of the process.

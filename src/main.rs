@@ -21,7 +21,7 @@ use weir::cli::{
     check::AsClient, explain::Explain, get::Get, note, release::Release, show, snapshot::Snapshot, status::Status,
     watch::Watch,
 };
-use weir::config::{Config, Diagnostic, admin_address, listen_address};
+use weir::config::{Config, Diagnostic, admin_address, listen_address, size};
 use weir::demo::{Demo, Places};
 use weir::open_files::{self, Raised};
 use weir::telemetry::{LogControl, LogFilter, LogFormat, Traces};
@@ -65,6 +65,9 @@ enum Task {
         config: ConfigFile,
         #[command(flatten)]
         client: AsClient,
+        /// Memory of the machine or container that the file is for, such as 2GiB, instead of that of this one
+        #[arg(long, value_name = "SIZE", value_parser = size)]
+        memory: Option<usize>,
     },
     /// Shows which sharing key nodes have, what made it, and how a fleet splits.
     Key {
@@ -135,9 +138,9 @@ impl Task {
     async fn run(self, before: Option<PathBuf>) -> ExitCode {
         let name = self.name();
         match self {
-            Self::Check { config: ConfigFile { path }, client } => match path.or(before) {
+            Self::Check { config: ConfigFile { path }, client, memory } => match path.or(before) {
                 Some(path) if client.is_given() => ExitCode::from(weir::cli::check::run_as(&path, &client)),
-                Some(path) => ExitCode::from(weir::cli::check::run(&path).await),
+                Some(path) => ExitCode::from(weir::cli::check::run(&path, memory).await),
                 None => refuse(WHICH_FILE),
             },
             Self::Key { config: ConfigFile { path }, nodes } => match path.or(before) {
@@ -289,7 +292,7 @@ fn log_start(app: &App, config: Option<&Path>) {
     let servers = app.servers().join(" ");
     let workers = tokio::runtime::Handle::current().metrics().num_workers();
     let (version, commit) = (build_facts::VERSION, build_facts::COMMIT);
-    let (open_files, max_connections) = (open_files::limit(), app.max_connections());
+    let (open_files, max_connections, memory) = (open_files::limit(), app.max_connections(), app.memory());
     tracing::info!(
         version,
         commit,
@@ -299,6 +302,7 @@ fn log_start(app: &App, config: Option<&Path>) {
         admin_socket,
         probes,
         servers,
+        memory,
         workers,
         open_files,
         max_connections,
@@ -320,7 +324,7 @@ async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<
     let mut hang_up = config.map(|_| signal(SignalKind::hangup())).transpose()?;
     let _ = std::io::stdout().lock().write_all(greeting.as_bytes()); // stdout may be closed
     let traces = Traces::from_environment();
-    let mut app = app.with_traces(&traces);
+    let mut app = app.with_traces(&traces).asking_allocator(allocator::live_bytes);
     log_start(&app, config);
     tokio::spawn(allocator::give_back());
     service_manager::ready(&listen_of(&app));

@@ -11,7 +11,7 @@ use weir_core::xds::Permissions;
 use crate::admin::ReloadCall;
 use crate::config::{Applies, Config, Diagnostic, InUse, Reloaded, applies, hash_of, without_environment};
 use crate::config_status::ConfigStatus;
-use crate::downstream::{DrainReason, DrainTimes, JudgedClients, Service};
+use crate::downstream::{self, DrainReason, DrainTimes, JudgedClients, Service};
 use crate::generation::Generation;
 use crate::relay::{LivePermissions, NeedsRestart, Newest, Views};
 use crate::tls::{ListenTls, ListenerTls, ReadTls, TlsFileError};
@@ -33,6 +33,7 @@ struct Inner {
     status: Arc<ConfigStatus>,
     path: PathBuf,
     adapt: Adapt,
+    limits: PutLimits,
     /// TLS of the addresses for clients, in their order.
     listeners: Vec<Option<Arc<ListenerTls>>>,
     /// Locked for as long as a reload takes: one at a time.
@@ -43,6 +44,9 @@ struct Inner {
 
 /// Changes a configuration as the command line demands.
 pub type Adapt = Box<dyn Fn(Config) -> anyhow::Result<Config> + Send + Sync>;
+
+/// Puts limits in force that count at once, also over listeners that stay.
+pub(crate) type PutLimits = Box<dyn Fn(&downstream::Options) + Send + Sync>;
 
 struct Course {
     times: DrainTimes,
@@ -107,7 +111,7 @@ impl ReloadControl {
         permissions: PermissionsControl,
         status: Arc<ConfigStatus>,
         (in_use, times, watch): (InUse, DrainTimes, bool),
-        (listeners, adapt): (Vec<Option<Arc<ListenerTls>>>, Adapt),
+        (listeners, limits, adapt): (Vec<Option<Arc<ListenerTls>>>, PutLimits, Adapt),
     ) -> Self {
         let path = status.get().file;
         let course = std::sync::Mutex::new(Course { times, watch, earlier: Vec::new(), is_over: false });
@@ -117,6 +121,7 @@ impl ReloadControl {
             status,
             path,
             adapt,
+            limits,
             listeners,
             in_use: Mutex::new(in_use),
             course,
@@ -175,6 +180,8 @@ impl ReloadControl {
         } else {
             self.replace(&config)?;
         }
+        self.0.serving.views.get().memory().set_budget(config.views.memory.clone());
+        (self.0.limits)(&config.downstream);
         for (listener, read) in tls {
             listener.replace(read);
         }

@@ -105,7 +105,7 @@ fn boot_26_sighup_takes_a_file_that_is_valid_and_nothing_of_one_that_is_not() {
     let mut program = Program::start(configuration);
     program.says("weir started");
     let file = program.folder.join("relay.yaml");
-    std::fs::write(&file, format!("{configuration}limits: {{linger: 1m, streams: 7}}\n")).unwrap();
+    std::fs::write(&file, format!("{configuration}limits: {{linger: 1m, header_bytes: 8KiB}}\n")).unwrap();
     program.signal("-HUP");
     program.says("configuration read again; what is pending needs a restart");
     std::fs::write(&file, "listen: []\n").unwrap();

@@ -321,7 +321,7 @@ fn a_service_manager_hears_when_the_relay_is_ready_reloads_and_stops() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("restart-notify.yaml");
     for (content, status) in [
         (config.clone(), "serving; configuration read again"),
-        (format!("{config}limits: {{streams: 7}}\n"), "serving; a restart is needed for limits.streams"),
+        (format!("{config}limits: {{header_bytes: 8KiB}}\n"), "serving; a restart is needed for limits.header_bytes"),
         ("listen: []\n".into(), "serving; invalid configuration, see the log; the one before goes on"),
     ] {
         std::fs::write(&file, content).unwrap();

@@ -31,6 +31,7 @@ const LAYERS: [(&str, Layers); 2] = [
                 "config_status",
                 "limit",
                 "log_pace",
+                "memory",
                 "written",
             ],
         ],

@@ -17,12 +17,23 @@ pub(super) struct Checker<'a> {
     environment: &'a dyn Fn(&str) -> Option<String>,
     /// Whether to check files that the relay opens only when it needs them.
     opens_files: bool,
+    /// The memory of the machine that the file is for, if it is not this one.
+    machine: Option<usize>,
 }
 
 impl<'a> Checker<'a> {
     /// Continues with what is found so far.
     pub(crate) fn new(found: Diagnostics, environment: &'a dyn Fn(&str) -> Option<String>, opens_files: bool) -> Self {
-        Self { found, environment, opens_files }
+        Self { found, environment, opens_files, machine: None }
+    }
+
+    /// Checks the file for a machine with so much memory.
+    pub(crate) fn on_machine(self, machine: Option<usize>) -> Self {
+        Self { machine, ..self }
+    }
+
+    pub(crate) fn machine(&self) -> Option<usize> {
+        self.machine
     }
 
     /// Substitutes environment variables in the values of a tree, and reads it by its forms.

@@ -1,19 +1,23 @@
 //! What clients may send, and what their connections are like.
 
+use super::memory::or_part;
 use super::raw;
 use crate::downstream::{self, AgeLimit, ConnectionLimits, HandshakeLimits};
+use crate::memory::Budget;
 
 pub(super) fn check(
     raw: &raw::Root,
     connections: ConnectionLimits,
     handshakes: HandshakeLimits,
+    memory: &Budget,
 ) -> downstream::Options {
     let (limits, clients) = (&raw.limits, &raw.clients);
+    let least_incomplete = if limits.incomplete_request_bytes.is_some() { 0 } else { limits.message_bytes.0 };
     downstream::Options {
         message_bytes: limits.message_bytes.0,
         first_message: limits.first_message.0.unwrap_or_default(),
-        incomplete_request_bytes: limits.incomplete_request_bytes.0,
-        outdated_reply_bytes: limits.outdated_reply_bytes.0,
+        incomplete_request_bytes: or_part(&limits.incomplete_request_bytes, memory, INCOMPLETE).max(least_incomplete),
+        outdated_reply_bytes: or_part(&limits.outdated_reply_bytes, memory, OUTDATED),
         request_bytes_per_second: limits.request_bytes_per_second.0,
         request_limits: downstream::RequestLimits {
             entries: limits.request_entries.0,
@@ -28,3 +32,8 @@ pub(super) fn check(
         age: AgeLimit { age: clients.max_connection_age.0.unwrap_or_default(), grace: raw.drain.grace.0 },
     }
 }
+
+/// The hundredths of the memory that incomplete requests may have, if nothing is said of it.
+const INCOMPLETE: usize = 12;
+/// The same of replaced resources in replies.
+const OUTDATED: usize = 6;

@@ -13,7 +13,9 @@ pub(super) fn check(raw: &raw::Root, checker: &mut Checker) {
         within(size, SHORTEST_MESSAGE, LONGEST_MESSAGE, "the longest message of gRPC", checker);
     }
     within(&limits.header_bytes, FEWEST_HEADER_BYTES, MOST_HEADER_BYTES, "what HTTP/2 can announce", checker);
-    has_room_for(&limits.incomplete_request_bytes, &limits.message_bytes, checker);
+    if let Some(incomplete) = &limits.incomplete_request_bytes {
+        has_room_for(incomplete, &limits.message_bytes, checker);
+    }
     is_share_of(&limits.name_bytes, &limits.message_bytes, checker);
     is_share_of(&limits.node_bytes, &limits.message_bytes, checker);
     is_share_of(&limits.names_per_type, &limits.names_per_stream, checker);

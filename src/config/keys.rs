@@ -21,7 +21,7 @@ mod tests {
     #[test]
     fn a_key_without_a_word_of_its_own_counts_like_what_it_is_in() {
         let keys = [
-            "limits.streams",
+            "limits.header_bytes",
             "limits.linger",
             "listen",
             "listen.tls",

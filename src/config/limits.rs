@@ -4,8 +4,10 @@ use weir_core::protocol::loads::LoadLimits;
 
 use super::bounds::is_share_of;
 use super::checker::Checker;
+use super::memory::or_part;
 use super::raw;
 use crate::downstream::{ConnectionLimits, DrainTimes, HandshakeLimits};
+use crate::memory::Budget;
 use crate::relay::{LoadStreamLimits, LoadsMode};
 
 pub(super) fn connections(limits: &raw::Limits, checker: &mut Checker) -> ConnectionLimits {
@@ -39,11 +41,13 @@ pub(super) fn handshakes(limits: &raw::Limits) -> HandshakeLimits {
     }
 }
 
-pub(super) fn loads(raw: &raw::LoadReports, checker: &mut Checker) -> LoadsMode {
+pub(super) fn loads(raw: &raw::LoadReports, memory: &Budget, checker: &mut Checker) -> LoadsMode {
     if let Some(place) = raw.max_outage.given().filter(|_| raw.max_outage.0.is_zero()) {
         checker.fault(place, "invalid duration \"0s\": expected more than 0s");
     }
-    is_share_of(&raw.bytes_per_view, &raw.bytes_total, checker);
+    if let Some(total) = &raw.bytes_total {
+        is_share_of(&raw.bytes_per_view, total, checker);
+    }
     is_share_of(&raw.streams_per_connection, &raw.streams, checker);
     match raw.mode.value {
         raw::LoadsMode::PassThrough => LoadsMode::PassThrough(LoadStreamLimits {
@@ -53,7 +57,7 @@ pub(super) fn loads(raw: &raw::LoadReports, checker: &mut Checker) -> LoadsMode 
         raw::LoadsMode::Aggregate => LoadsMode::Aggregate(LoadLimits {
             outage: raw.max_outage.0,
             bytes: raw.bytes_per_view.0,
-            bytes_total: raw.bytes_total.0,
+            bytes_total: or_part(&raw.bytes_total, memory, REPORTS),
         }),
         raw::LoadsMode::Off => LoadsMode::Off,
     }
@@ -69,5 +73,7 @@ pub(super) fn drain(raw: &raw::Drain, reload: &raw::Reload) -> DrainTimes {
     }
 }
 
+/// The hundredths of the memory that sums of load reports may have, if nothing is said of it.
+const REPORTS: usize = 6;
 /// The numbers of streams have 31 bits, and clients use the odd ones.
 const MOST_STREAMS: usize = 1 << 30;

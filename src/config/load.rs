@@ -22,7 +22,7 @@ use super::shown::ShownConfig;
 use super::upstream::{self, SourceLimits};
 use super::yaml::{self, Node};
 use super::{
-    access, brakes, clients, consistency, files, limits, loops, permissions, protocol, raw, rest, state, types,
+    access, brakes, clients, consistency, files, limits, loops, memory, permissions, protocol, raw, rest, state, types,
 };
 use crate::downstream::{self, DrainTimes, ListenAddress, ListenOptions, RestOptions};
 use crate::relay::{LoadsMode, ViewsOptions};
@@ -113,9 +113,12 @@ impl Config {
         Ok(Self { warnings, ..config })
     }
 
-    /// Reviews a configuration as `weir check` does: with the files that it names, which a relay can start without.
-    pub(crate) fn review(path: &Path) -> Result<Review, ConfigError> {
-        Ok(review(path, &read(path)?, &variable, true))
+    /// Reviews a configuration as `weir check` does: with the files that it names, which a relay can start without, and for a machine with
+    /// so much memory.
+    pub(crate) fn review(path: &Path, machine: Option<usize>) -> Result<Review, ConfigError> {
+        let (text, mut found) = (read(path)?, Diagnostics::of(path));
+        let tree = yaml::read(&text, &mut found);
+        Ok(review_read(path, &text, tree, Checker::new(found, &variable, true).on_machine(machine)))
     }
 
     /// Replaces all addresses for clients by one. What the connections of the first one have to bring still holds.
@@ -191,13 +194,14 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     let rule = key_rule(&raw.views);
     let permissions = permissions::check(raw, &rule, &table, checker);
     let brakes = brakes::check(&raw.brakes, &table, checker);
-    let protocol = protocol::check(raw, brakes, checker);
+    let memory = memory::check(&raw.limits, checker);
+    let protocol = protocol::check(raw, brakes, &memory, checker);
     let connections = limits::connections(&raw.limits, checker);
-    let loads = limits::loads(&raw.load_reports, checker);
-    let rest = rest::check(&raw.rest, checker);
+    let loads = limits::loads(&raw.load_reports, &memory, checker);
+    let rest = rest::check(&raw.rest, &memory, checker);
     let views_idle = raw.views.idle_timeout.0;
     let state = state::check(&raw.state, views_idle, checker);
-    let downstream = clients::check(raw, connections, limits::handshakes(&raw.limits));
+    let downstream = clients::check(raw, connections, limits::handshakes(&raw.limits), &memory);
     consistency::check(raw, checker);
     consistency::check_views(raw, checker);
     let upstream = plan?;
@@ -214,7 +218,8 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
         access,
         permissions,
         protocol,
-        stated_versions_bytes: raw.limits.stated_versions_bytes.0,
+        stated_versions_bytes: memory::or_part(&raw.limits.stated_versions_bytes, &memory, STATED_VERSIONS),
+        memory,
         plan: upstream.for_views(),
     };
     Some(Config {
@@ -238,6 +243,9 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
         warnings: Vec::new(),
     })
 }
+
+/// The hundredths of the memory that what clients state may have, if nothing is said of it.
+const STATED_VERSIONS: usize = 12;
 
 fn key_rule(raw: &raw::Views) -> KeyRule {
     match &raw.key {

@@ -39,6 +39,7 @@ mod access;
 mod connection;
 mod listen_tls;
 mod loops;
+mod memory;
 
 mod bounds;
 mod brakes;
@@ -63,8 +64,8 @@ pub use crate::downstream::{Account, ListenAddress, ListenOptions, UnixOptions};
 pub use admin::AdminOptions;
 pub(crate) use admin::AdminTls;
 pub use diagnostic::Diagnostic;
-pub(crate) use form::Applies;
-pub use form::{admin_address, listen_address};
+pub(crate) use form::{Applies, size_text};
+pub use form::{admin_address, listen_address, size};
 pub(crate) use keys::applies;
 pub use load::Config;
 pub(crate) use load::Review;

@@ -128,6 +128,7 @@ fn permission(
         tenant,
         relays_for,
         client_status: client_status.is_some(),
+        share: entry.share.0,
     })
 }
 

@@ -8,9 +8,11 @@ use weir_core::protocol::upstream::UpstreamOptions;
 use weir_core::protocol::view::{BrakeRules, ViewOptions};
 
 use super::checker::Checker;
+use super::memory::or_part;
 use super::raw;
+use crate::memory::Budget;
 
-pub(super) fn check(raw: &raw::Root, brakes: BrakeRules, checker: &mut Checker) -> ProtocolOptions {
+pub(super) fn check(raw: &raw::Root, brakes: BrakeRules, memory: &Budget, checker: &mut Checker) -> ProtocolOptions {
     let limits = &raw.limits;
     if let Some(place) = limits.resource_timer.given().filter(|_| limits.resource_timer.0 < SHORTEST_TIMER) {
         checker.warn(place, "below 15s, names that a control plane is slow to send may count as absent");
@@ -19,7 +21,7 @@ pub(super) fn check(raw: &raw::Root, brakes: BrakeRules, checker: &mut Checker) 
     {
         checker.fault(place, "expected 10s or more, since removals wait that long for clients that keep up");
     }
-    let (session, view, upstream) = (of_sessions(raw), of_views(limits, brakes), of_streams(limits));
+    let (session, view, upstream) = (of_sessions(raw), of_views(limits, brakes, memory), of_streams(limits));
     let reference_hold = view.reference_hold;
     let mut options = ProtocolOptions { session, view, upstream };
     options.hold_referenced(reference_hold);
@@ -40,10 +42,10 @@ fn of_sessions(raw: &raw::Root) -> SessionOptions {
     }
 }
 
-fn of_views(limits: &raw::Limits, brakes: BrakeRules) -> ViewOptions {
+fn of_views(limits: &raw::Limits, brakes: BrakeRules, memory: &Budget) -> ViewOptions {
     ViewOptions {
         names_per_view: limits.names_per_view.0,
-        cached_bytes: limits.cached_bytes.0,
+        cached_bytes: or_part(&limits.cached_bytes, memory, CACHED),
         sought_names: limits.sought_names.0,
         history_bytes: limits.removal_history_bytes.0,
         history_age: limits.removal_history_age.0,
@@ -64,6 +66,8 @@ fn of_streams(limits: &raw::Limits) -> UpstreamOptions {
     }
 }
 
+/// The hundredths of the memory that cached resources may have, if nothing is said of it.
+const CACHED: usize = 50;
 /// The default timeout of clients. A shorter timer would report absence that no server has reported (XLAT-17).
 const SHORTEST_TIMER: Duration = Duration::from_secs(15);
 /// Removals of clients that keep up wait for ACKs, clusters and routing.

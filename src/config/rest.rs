@@ -4,11 +4,13 @@ use super::checker::Checker;
 use super::form::Located;
 use super::raw;
 use crate::downstream::RestOptions;
+use crate::memory::Budget;
 
-pub(super) fn check(raw: &Located<raw::Rest>, checker: &mut Checker) -> Option<RestOptions> {
-    let cache_bytes = raw.cache_bytes.0;
+pub(super) fn check(raw: &Located<raw::Rest>, memory: &Budget, checker: &mut Checker) -> Option<RestOptions> {
+    let by_default = memory.part(CACHE).min(MOST_CACHED);
+    let cache_bytes = raw.cache_bytes.as_ref().map_or(by_default, |given| given.value.0);
     let response_bytes = raw.response_bytes.as_ref().map_or(cache_bytes.saturating_mul(4), |given| given.0);
-    let is_known = !checker.has_fault_within(&raw.cache_bytes.place.path);
+    let is_known = !checker.has_fault_within("rest.cache_bytes");
     if let Some(given) = raw.response_bytes.as_ref().filter(|_| is_known && response_bytes / 2 < cache_bytes) {
         let least = cache_bytes.saturating_mul(2);
         let reason = format!("invalid size {response_bytes}: expected at least {least}, twice rest.cache_bytes");
@@ -21,3 +23,8 @@ pub(super) fn check(raw: &Located<raw::Rest>, checker: &mut Checker) -> Option<R
         response_bytes,
     })
 }
+
+/// The hundredths of the memory that cached responses may have, if nothing is said of it.
+const CACHE: usize = 2;
+/// More is of no use: clients that poll ask for the same.
+const MOST_CACHED: usize = 64 << 20;

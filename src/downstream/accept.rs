@@ -6,10 +6,9 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
-use super::connections::Connections;
+use super::connections::{Connections, TakenPlace};
 use super::drain::Drain;
 use super::listener::{ListenOptions, Listener};
 use super::socket::Socket;
@@ -19,7 +18,7 @@ pub(super) struct Accepted {
     pub(crate) socket: Socket,
     /// Its address, if it has one.
     pub(crate) address: Option<SocketAddr>,
-    pub(crate) spare: OwnedSemaphorePermit,
+    pub(crate) spare: TakenPlace,
     /// What the listener expects.
     pub(crate) options: Arc<ListenOptions>,
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_core::xds::{Peer, Proven};
+use weir_core::xds::{Owner, Peer, Proven};
 
 use super::accept::Accepted;
 use super::client_address::{AddressError, AddressSource};
@@ -19,7 +19,8 @@ use super::service::Service;
 use super::slot::Status;
 use super::socket::Socket;
 use crate::log_pace::LogPace;
-use crate::relay::Newest;
+use crate::memory::{Belonging, costs};
+use crate::relay::{Newest, ViewQuota};
 use crate::tls::{ClientChain, ListenerTls};
 
 /// What clients arrive through, whichever configuration serves them.
@@ -50,6 +51,10 @@ impl Arrivals {
         }
     }
 
+    pub(super) fn set_handshakes(&self, limits: HandshakeLimits) {
+        self.handshakes.set_limits(limits);
+    }
+
     /// Returns the clients that were judged.
     pub(super) fn judged_clients(&self) -> &Arc<JudgedClients> {
         &self.judged
@@ -77,13 +82,14 @@ impl Arrivals {
             return None;
         }
         peer.address = self.find_address(source, &mut socket, &place, patience.first_word).await?;
-        let (stream, chain) = match tls {
+        let (stream, chain) = match &tls {
             None => (ClientStream::Plain(socket), None),
-            Some(tls) => self.secure(socket, &tls, &mut peer, &place).await?,
+            Some(tls) => self.secure(socket, tls, &mut peer, &place).await?,
         };
         if !self.count_identity(&peer, &place) {
             return None;
         }
+        place.charge(costs::CONNECTION + if tls.is_some() { costs::TLS } else { 0 });
         let peer = Arc::new(peer);
         if let Some(judge) = self.judge(&peer, chain) {
             place.set_judged(self.judged.enter(judge));
@@ -150,12 +156,22 @@ impl Arrivals {
     /// Counts the connection, and the views that it makes, for the identity of its client. Returns false if it must be closed.
     fn count_identity(&self, peer: &Peer, place: &Place) -> bool {
         let identity = peer.identity();
-        place.set_quota(self.service.get().views().quota(identity.as_deref()));
+        place.set_quota(Arc::new(self.quota(peer, identity.as_deref())));
         let counted = place.count_identity(identity.as_deref());
         if counted.is_err() {
             tracing::debug!(%peer, "too many connections of one identity; closing it");
         }
         counted.is_ok()
+    }
+
+    /// Returns what counts the client's views, and what the connection holds.
+    fn quota(&self, peer: &Peer, identity: Option<&str>) -> ViewQuota {
+        let service = self.service.get();
+        let views = service.views();
+        let Owner { tenant, share, is_relay } = views.permissions().current().owner_of(peer);
+        let address = peer.ip().filter(|_| identity.is_none());
+        let belonging = Belonging { tenant, identity: identity.map(Arc::from), address, share };
+        views.quota(identity).charged_to(views.memory().connect(belonging), is_relay)
     }
 
     /// Returns what tells whether the client may stay, if anything can change that: its certificate, or the rule that it came under.

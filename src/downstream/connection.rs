@@ -99,7 +99,7 @@ pub(super) async fn serve<F, B>(
     let ended = match spoken {
         Spoken::Http2 => {
             let io = Coalesced::new(io);
-            let mut connection = pin!(http2(limits).serve_connection(TokioIo::new(io.share()), service));
+            let mut connection = pin!(http2(&limits).serve_connection(TokioIo::new(io.share()), service));
             tokio::select! {
                 ended = io.drive(connection.as_mut()) => Some(ended),
                 end = ends(&place, &mut drain) => {
@@ -111,7 +111,7 @@ pub(super) async fn serve<F, B>(
         }
         Spoken::Http1 => {
             let io = TokioIo::new(WriteTimeout::new(io, patience.stall));
-            let mut connection = pin!(http1(limits, patience).serve_connection(io, service));
+            let mut connection = pin!(http1(&limits, patience).serve_connection(io, service));
             tokio::select! {
                 ended = &mut connection => Some(ended),
                 end = ends(&place, &mut drain) => {

@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
+use super::connections::Places;
 use crate::limit::{Limit, LimitCounters};
+use crate::relay::Newest;
 
 /// The limits of handshakes, by their keys in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +30,8 @@ pub(crate) struct HandshakeLimits {
 
 /// The handshakes of all listeners.
 pub(crate) struct Handshakes {
-    limits: HandshakeLimits,
-    turns: Semaphore,
+    limits: Newest<HandshakeLimits>,
+    turns: Places,
     addresses: Mutex<HashMap<IpAddr, usize>>,
     counters: Arc<LimitCounters>,
 }
@@ -40,22 +41,28 @@ pub(crate) struct OfAddress<'a>(Option<(&'a Handshakes, IpAddr)>);
 
 impl Handshakes {
     pub(crate) fn new(limits: HandshakeLimits, counters: Arc<LimitCounters>) -> Self {
-        let turns = Semaphore::new(limits.at_a_time.min(Semaphore::MAX_PERMITS));
-        Self { limits, turns, addresses: Mutex::default(), counters }
+        let turns = Places::new(limits.at_a_time);
+        Self { limits: Newest::new(Arc::new(limits)), turns, addresses: Mutex::default(), counters }
+    }
+
+    /// Puts other limits in force.
+    pub(crate) fn set_limits(&self, limits: HandshakeLimits) {
+        self.turns.resize(limits.at_a_time);
+        self.limits.replace(Arc::new(limits));
     }
 
     /// Returns how long a handshake may wait for its client.
     pub(crate) fn timeout(&self) -> Duration {
-        self.limits.timeout
+        self.limits.get().timeout
     }
 
     /// Counts a handshake. An error is the limit, if the address has too many.
     pub(crate) fn enter(&self, address: Option<IpAddr>) -> Result<OfAddress<'_>, usize> {
-        let limit = self.limits.per_address;
-        let Some(address) = address.filter(|_| limit != 0) else { return Ok(OfAddress(None)) };
+        let limit = self.limits.get().per_address;
+        let Some(address) = address else { return Ok(OfAddress(None)) };
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         let count = addresses.entry(address).or_default();
-        if *count >= limit {
+        if limit != 0 && *count >= limit {
             self.counters.reached(Limit::HandshakesPerAddress);
             return Err(limit);
         }
@@ -66,15 +73,15 @@ impl Handshakes {
     /// Does a handshake, a step at each turn. None if its client took too long.
     pub(crate) async fn run<T>(&self, handshake: impl Future<Output = T>) -> Option<T> {
         let mut handshake = pin!(handshake);
-        let (mut left, mut has_waited) = (self.limits.timeout, false);
+        let (mut left, mut has_waited) = (self.limits.get().timeout, false);
         loop {
-            let turn = match self.turns.try_acquire() {
-                Ok(turn) => turn,
-                Err(_) => {
+            let turn = match self.turns.try_take() {
+                Some(turn) => turn,
+                None => {
                     if !std::mem::replace(&mut has_waited, true) {
                         self.counters.reached(Limit::Handshakes);
                     }
-                    self.turns.acquire().await.ok()? // it is never closed
+                    self.turns.take().await
                 }
             };
             let step = poll_fn(|cx| Poll::Ready(handshake.as_mut().poll(cx))).await;

@@ -75,7 +75,7 @@ struct Entry {
     ended: Arc<Notify>,
 }
 
-/// So much may be incomplete on one connection, whatever others have: an Envoy with 1,500 streams begins with 92 MB of nodes.
+/// So much may be incomplete on one connection, whatever others have, if it is not more than half of all: an Envoy with 1,500 streams begins with 92 MB of nodes.
 const SHARE: usize = 128 << 20;
 /// Within such a time a request has to come as far as the least rate says.
 const WINDOW: Duration = Duration::from_secs(30);
@@ -99,6 +99,11 @@ impl IncompleteRequests {
             paused: AtomicUsize::new(0),
             last_paused: Mutex::default(),
         })
+    }
+
+    /// Returns the bytes of all of them.
+    pub(super) fn bytes(&self) -> usize {
+        self.ledger().bytes
     }
 
     pub(super) fn counters(&self) -> &LimitCounters {
@@ -167,7 +172,7 @@ impl Incomplete {
         let mut ledger = requests.ledger();
         let still_counted = ledger.set(self.key, bytes);
         self.bytes = bytes;
-        while ledger.bytes > requests.limit && ledger.end_one(SHARE) {}
+        while ledger.bytes > requests.limit && ledger.end_one(SHARE.min(requests.limit / 2)) {}
         let counted = still_counted && ledger.requests.contains_key(&self.key);
         drop(ledger);
         if counted { Ok(()) } else { Err(requests.too_many()) }

@@ -7,6 +7,7 @@ use weir_core::proto::code;
 
 use super::slot::Status;
 use crate::limit::Limit;
+use crate::memory::NoRoom;
 
 /// The reason why requests are refused, and the status for REST and for gRPC.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +46,10 @@ impl Refusal {
         let key = Limit::Streams.key();
         let message = format!("too many streams: the limit for all clients is {limit} ({key}); retry later");
         Self { grpc: EXHAUSTED, status: StatusCode::SERVICE_UNAVAILABLE, message }
+    }
+
+    pub(crate) fn no_memory(why: &NoRoom) -> Self {
+        Self { grpc: EXHAUSTED, status: StatusCode::SERVICE_UNAVAILABLE, message: why.to_string() }
     }
 
     pub(crate) fn headers_too_large(bytes: usize, limit: usize) -> Self {

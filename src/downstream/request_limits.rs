@@ -2,6 +2,7 @@
 
 use weir_core::protocol::session::Variant;
 use weir_core::xds::wire::{Field, Value, fields};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::slot::Status;
 use crate::limit::{Limit, LimitCounters};
@@ -23,18 +24,28 @@ impl RequestLimits {
     }
 }
 
-/// Checks an encoded request. Entries in the form of numbers are rejected: the decoder reads them as entries if they are those of a map.
+/// How many names a request subscribes to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Subscribed {
+    pub(super) names: usize,
+    /// Of their texts.
+    pub(super) bytes: usize,
+    /// Stands for the type in SotW, where each request has all names of its type again.
+    pub(super) of_type: u64,
+}
+
+/// Checks an encoded request, and returns what it subscribes to. Entries in the form of numbers are rejected: the decoder reads them as entries if they are those of a map.
 pub(super) fn check(
     message: &[u8],
     variant: Variant,
     limits: RequestLimits,
     counters: &LimitCounters,
-) -> Result<(), Status> {
+) -> Result<Subscribed, Status> {
     let exceeded = |limit: Limit, what: &str, most: usize| {
         counters.reached(limit);
         Err(Status::exhausted(format!("request too large: {what}, the limit is {most} ({})", limit.key())))
     };
-    let mut entries = 0_usize;
+    let (mut entries, mut subscribed) = (0_usize, Subscribed::default());
     for field in fields(message) {
         let Some(Field { number, value, .. }) = field else { return Err(unreadable()) };
         let Value::Bytes(bytes) = value else {
@@ -46,6 +57,13 @@ pub(super) fn check(
         if is_node(variant, number) && bytes.len() > limits.node_bytes {
             return exceeded(Limit::NodeBytes, &format!("a node of {} bytes", bytes.len()), limits.node_bytes);
         }
+        if is_subscribed(variant, number) {
+            subscribed.names += 1;
+            subscribed.bytes += bytes.len();
+        }
+        if (variant, number) == (Variant::Sotw, SOTW_TYPE) {
+            subscribed.of_type = xxh3_64(bytes);
+        }
         if is_entry(variant, number) {
             entries += 1;
             if bytes.len() > limits.name_bytes {
@@ -56,7 +74,7 @@ pub(super) fn check(
     if entries > limits.entries {
         return exceeded(Limit::RequestEntries, &format!("{entries} names and versions"), limits.entries);
     }
-    Ok(())
+    Ok(subscribed)
 }
 
 /// The status of a request that is no message.
@@ -78,6 +96,16 @@ fn is_entry(variant: Variant, number: u32) -> bool {
         Variant::Delta => matches!(number, 3 | 4 | 5 | 8 | 9),
     }
 }
+
+fn is_subscribed(variant: Variant, number: u32) -> bool {
+    match variant {
+        Variant::Sotw => matches!(number, 3 | 7),
+        Variant::Delta => matches!(number, 3 | 8),
+    }
+}
+
+/// The field with the type of a SotW request.
+const SOTW_TYPE: u32 = 4;
 
 #[cfg(test)]
 mod tests {

@@ -74,6 +74,18 @@ impl Downstream {
         }
     }
 
+    /// Puts other limits of connections and handshakes in force.
+    pub(crate) fn set_limits(&self, options: &Options) {
+        self.connections.set_limits(options.connections.clone());
+        self.arrivals.set_handshakes(options.handshakes);
+    }
+
+    /// Returns what counts requests that are incomplete.
+    pub(crate) fn incomplete(&self) -> impl Fn() -> usize + Send + use<> {
+        let incomplete = self.incomplete.clone();
+        move || incomplete.bytes()
+    }
+
     /// Returns the clients that were judged.
     pub(crate) fn judged_clients(&self) -> Arc<JudgedClients> {
         self.arrivals.judged_clients().clone()
@@ -145,6 +157,7 @@ impl Downstream {
             .or_else(|| self.connections.refuse_headers(request))
             .or_else(|| is_beyond.then(|| self.connections.refuse_stream_of_identity()))
             .or_else(|| self.connections.refuse_stream().inspect(|_| place.send_elsewhere()))
+            .or_else(|| place.refuse_stream())
     }
 
     fn call(

@@ -1,7 +1,8 @@
 //! Serves requests by one configuration: polls, discovery streams, load reports, health checks and client status.
 
+use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,6 +33,7 @@ use super::stream::{Call, LINGER, read};
 use super::turns::Turns;
 use super::unfinished_replies::UnfinishedReplies;
 use crate::client_status::ClientStatus;
+use crate::memory::GivesWay;
 use crate::relay::{Loads, ViewQuota, Views};
 
 #[derive(Debug, Clone)]
@@ -160,7 +162,10 @@ impl Service {
         let names_pace =
             Pace::with_burst(self.new_names_per_second, self.new_names_per_second.saturating_mul(NAMES_AT_ONCE));
         let (quota, lifetime) = (place.quota(), place.lifetime());
-        let call = Call { method, views, drain, limits, peer, quota, lifetime, pace, names_pace };
+        let gives_way: Weak<dyn GivesWay> = Arc::downgrade(&slot) as _;
+        let _place = quota.account().map(|account| account.enter_stream(gives_way));
+        let listed = HashMap::new();
+        let call = Call { method, views, drain, limits, peer, quota, lifetime, pace, names_pace, listed, _place };
         tokio::spawn(read(frames, slot.clone(), call));
         let single = method.shape == Shape::Fetch;
         let mut response =

@@ -9,6 +9,7 @@ use weir_core::proto::code;
 use weir_core::protocol::session::{BadRequest, CloseReason, Reply};
 use weir_core::xds::Denied;
 
+use crate::memory::GivesWay;
 use crate::relay::{AdmissionError, SessionHandle};
 
 /// How a stream ends, as a gRPC status.
@@ -93,6 +94,14 @@ impl Slot {
     }
 }
 
+impl GivesWay for Slot {
+    /// The reader ends the session, also if the client takes nothing of what is on its way.
+    fn give_way(&self, why: &str) {
+        self.end(Status::exhausted(why));
+        self.finish();
+    }
+}
+
 impl Status {
     pub(crate) fn ok() -> Self {
         Self { code: code::OK, message: String::new() }
@@ -155,7 +164,8 @@ impl From<AdmissionError> for Status {
             AdmissionError::NoNode | AdmissionError::BadNode => Self::invalid(text),
             AdmissionError::TooManyViews { .. }
             | AdmissionError::TooManyViewsOfConnection { .. }
-            | AdmissionError::TooManyViewsOfIdentity { .. } => Self::exhausted(text),
+            | AdmissionError::TooManyViewsOfIdentity { .. }
+            | AdmissionError::NoMemory(_) => Self::exhausted(text),
             AdmissionError::Denied(denied) => denial(&denied, text),
             AdmissionError::Stopping => Self::unavailable(text),
         }

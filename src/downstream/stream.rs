@@ -1,5 +1,6 @@
 //! One gRPC discovery call: the task that reads its requests.
 
+use std::collections::HashMap;
 use std::future::pending;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -17,10 +18,11 @@ use super::drain::Drain;
 use super::frames::Frames;
 use super::lifetime::Lifetime;
 use super::pace::Pace;
-use super::request_limits::{self, RequestLimits};
+use super::request_limits::{self, RequestLimits, Subscribed};
 use super::slot::{Slot, Status};
 use crate::limit::Limit;
-use crate::relay::{ClientInfo, ViewQuota, Views, fetch_reply, open_session};
+use crate::memory::{Charge, StreamPlace, costs};
+use crate::relay::{ClientInfo, SessionHandle, ViewQuota, Views, fetch_reply, open_session};
 
 /// The context of a call.
 pub(super) struct Call {
@@ -35,6 +37,17 @@ pub(super) struct Call {
     pub(crate) pace: Option<Pace>,
     /// The rate of new names, if it is limited.
     pub(crate) names_pace: Option<Pace>,
+    /// How many names the last request of each type had, in SotW.
+    pub(crate) listed: HashMap<u64, usize>,
+    /// Its place among the streams that may have to end for others.
+    pub(crate) _place: Option<StreamPlace>,
+}
+
+/// What a request adds to the names of its stream.
+#[derive(Debug, Clone, Copy)]
+struct NewNames {
+    names: usize,
+    bytes: usize,
 }
 
 /// Reads requests for as long as the stream lives, whether or not its replies get anywhere. Futures that are awaited once are boxed:
@@ -70,9 +83,11 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
             Err(status) => return Some(rejected(call, status)),
         };
         let counters = &call.views.counters().limits;
-        if let Err(status) = request_limits::check(&message, variant_of(shape), call.limits, counters) {
-            return Some(rejected(call, status));
-        }
+        let checked = request_limits::check(&message, variant_of(shape), call.limits, counters);
+        let new = match checked.and_then(|subscribed| admit_names(call, subscribed)) {
+            Ok(new) => new,
+            Err(status) => return Some(rejected(call, status)),
+        };
         frames.keep_pace(call.pace.as_ref(), 1, Limit::RequestsPerSecond).await;
         let (request, stated) = match decode_stating(message, slot, call) {
             Ok(request) => request,
@@ -86,6 +101,10 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
             },
         };
         let Some(handle) = slot.handle() else { continue };
+        let charge = match charge_names(call, handle, &request, new) {
+            Ok(charge) => charge,
+            Err(status) => return Some(rejected(call, status)),
+        };
         let mut forwarded = pin!(handle.handle_request_stating(request, stated));
         let new_names = match poll_immediate(forwarded.as_mut()).await {
             Some(new_names) => new_names,
@@ -94,6 +113,7 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
                 forwarded.await
             }
         };
+        drop(charge);
         frames.keep_pace(call.names_pace.as_ref(), new_names, Limit::NewNamesPerSecond).await;
         if shape == Shape::Fetch {
             return Some(match Box::pin(fetch_reply(handle, handle.fetch_timeout())).await {
@@ -106,6 +126,40 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
             });
         }
     }
+}
+
+/// Finds room for the new names of a request, at least for what each is to a session. `Err`: there is none.
+fn admit_names(call: &mut Call, of: Subscribed) -> Result<NewNames, Status> {
+    let Subscribed { names, bytes, of_type } = of;
+    let known = match variant_of(call.method.shape) {
+        Variant::Sotw => call.listed.insert(of_type, names).unwrap_or_default(),
+        Variant::Delta => 0,
+    };
+    let new = NewNames { names: names.saturating_sub(known), bytes };
+    if new.names > 0 {
+        find_room(call, costs::names(new.names, 0, bytes))?;
+    }
+    Ok(new)
+}
+
+/// Charges names until the session is charged with them, those that its view does not know in full. `Err`: there is no room.
+fn charge_names(
+    call: &Call,
+    handle: &SessionHandle,
+    request: &Request,
+    new: NewNames,
+) -> Result<Option<Charge>, Status> {
+    let Some(account) = call.quota.account().filter(|_| new.names > 0) else { return Ok(None) };
+    let kind = call.views.types().resolve(request.type_url());
+    let unknown = new.names.saturating_sub(handle.names_of_view(&kind));
+    let cost = costs::names(new.names, unknown, new.bytes);
+    find_room(call, cost)?;
+    Ok(Some(account.charge(cost)))
+}
+
+fn find_room(call: &Call, bytes: usize) -> Result<(), Status> {
+    let room = call.quota.account().map_or(Ok(()), |account| account.admit(bytes));
+    room.map_err(|why| Status::exhausted(why.to_string()))
 }
 
 /// Decodes a request. The versions that it states are apart from it.

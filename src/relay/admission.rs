@@ -9,6 +9,7 @@ use weir_core::xds::{Access, Clearance, Denied, KeyRule, Peer, Permit};
 use super::live_permissions::LivePermissions;
 use super::views::split::Split;
 use crate::limit::Limit;
+use crate::memory::NoRoom;
 
 /// Who a client is, which key it has by that, and what it may have.
 pub(super) struct Admission {
@@ -31,6 +32,8 @@ pub(crate) enum AdmissionError {
     TooManyViewsOfConnection { limit: usize, split: Option<Split> },
     #[error("too many views of one identity: the limit is {limit} (limits.views_per_identity){}", beside(.split))]
     TooManyViewsOfIdentity { limit: usize, split: Option<Split> },
+    #[error("{0}")]
+    NoMemory(NoRoom),
     #[error("{0}")]
     Denied(Box<Denied>),
     #[error("the relay is shutting down")]
@@ -77,7 +80,7 @@ impl Admission {
 
 impl AdmissionError {
     /// Metric labels, in the order of `place`.
-    pub(crate) const REASONS: [&str; 7] = [
+    pub(crate) const REASONS: [&str; 8] = [
         "no_node",
         "bad_node",
         "too_many_views",
@@ -85,6 +88,7 @@ impl AdmissionError {
         "stopping",
         "denied",
         "too_many_views_of_identity",
+        "no_memory",
     ];
 
     pub(in crate::relay) fn place(&self) -> usize {
@@ -96,6 +100,7 @@ impl AdmissionError {
             Self::Stopping => 4,
             Self::Denied(_) => 5,
             Self::TooManyViewsOfIdentity { .. } => 6,
+            Self::NoMemory(_) => 7,
         }
     }
 
@@ -104,7 +109,8 @@ impl AdmissionError {
             Self::TooManyViews { .. } => Some(Limit::Views),
             Self::TooManyViewsOfConnection { .. } => Some(Limit::ViewsPerConnection),
             Self::TooManyViewsOfIdentity { .. } => Some(Limit::ViewsPerIdentity),
-            Self::NoNode | Self::BadNode | Self::Denied(_) | Self::Stopping => None,
+            // Counted by who refuses it.
+            Self::NoNode | Self::BadNode | Self::Denied(_) | Self::Stopping | Self::NoMemory(_) => None,
         }
     }
 }

@@ -409,6 +409,7 @@ mod tests {
     use weir_core::xds::{KeyRule, TypeTable};
 
     use super::*;
+    use crate::memory::Budget;
 
     #[tokio::test]
     async fn a_view_waits_for_room_for_a_request_and_only_as_long_as_there_is_none() {
@@ -431,7 +432,8 @@ mod tests {
         upstream.want(InterestChange { kind, selector: Selector::Wildcard, on: true }, false);
         let epoch = upstream.streams_mut()[0].opened();
         let plan = Plan::single(Variant::Delta, ServerQuirks::default());
-        let shared = Shared::new(KeyRule::default(), TypeTable::new(), ProtocolOptions::default(), plan, Vec::new(), 1);
+        let (rule, table, memory) = (KeyRule::default(), TypeTable::new(), Budget::unlimited());
+        let shared = Shared::new(rule, table, ProtocolOptions::default(), plan, Vec::new(), 1, memory);
         let mut links = Links::none(&shared, "view".into(), None);
         let (requests, mut taken) = mpsc::channel(1);
         requests.try_send(Request::Delta(Default::default())).unwrap();

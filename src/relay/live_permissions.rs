@@ -95,6 +95,7 @@ mod tests {
 
     fn rule(name: &str, network: &str) -> PermissionRule {
         PermissionRule {
+            share: 1,
             name: name.into(),
             identities: vec![IdentityPattern::Network(Network::parse(network).unwrap())],
             node: Vec::new(),

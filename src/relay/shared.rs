@@ -26,6 +26,7 @@ use super::reachability::SharedReachability;
 use super::readiness::Readiness;
 use super::response_reader::ResponseReaders;
 use super::server_log::ServerLog;
+use crate::memory::{Budget, Memory};
 
 /// How clients are assigned to views and served.
 #[derive(Debug, Clone)]
@@ -47,6 +48,8 @@ pub struct ViewsOptions {
     pub protocol: ProtocolOptions,
     /// Memory for what all clients state that they hold, until it is judged.
     pub(crate) stated_versions_bytes: usize,
+    /// The memory of the process.
+    pub(crate) memory: Budget,
     pub(crate) plan: Plan,
 }
 
@@ -73,6 +76,7 @@ pub(crate) struct Shared {
     pub(crate) incidents: Arc<Incidents>,
     pub(crate) client_log: Arc<ClientLog>,
     pub(crate) store: Arc<BodyStore>,
+    pub(crate) memory: Arc<Memory>,
     pub(crate) readers: ResponseReaders,
     pub(crate) clock: Clock,
 }
@@ -85,8 +89,11 @@ impl Shared {
         plan: Plan,
         connectors: Vec<SharedConnector>,
         max_in_metrics: usize,
+        memory: Budget,
     ) -> Self {
         let (table, store, clock) = (Arc::new(table), Arc::<BodyStore>::default(), Clock::starting_now());
+        let counters = Arc::new(ProcessCounters::new(table.clone(), clock));
+        let memory = Memory::new(memory, store.clone(), counters.limits.clone());
         Self {
             rule: Arc::new(rule),
             connectors: connectors.into(),
@@ -95,7 +102,8 @@ impl Shared {
             server_log: ServerLog::new(plan.servers.len()),
             active_server_changes: Arc::new(watch::Sender::new(())),
             metric_labels: MetricLabels::new(max_in_metrics),
-            counters: Arc::new(ProcessCounters::new(table.clone(), clock)),
+            counters,
+            memory,
             readiness: Arc::default(),
             incidents: Arc::new(Incidents::with_brakes(protocol.view.brakes.types.iter().map(|name| &**name))),
             client_log: Arc::default(),

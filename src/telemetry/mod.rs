@@ -35,6 +35,7 @@ pub(crate) use self::process::resident_bytes;
 use self::runtime::RuntimeProbe;
 pub use self::traces::Traces;
 use crate::config_status::ConfigFacts;
+use crate::memory::Book;
 use crate::relay::questions::{self, Measured};
 use crate::relay::{Incidents, Loads, ProcessCounters, ViewMetrics, Views, WaitReport};
 use crate::state::StateCounters;
@@ -55,6 +56,7 @@ struct MetricsSnapshot<'a> {
     buffered_load_bytes: usize,
     stated_versions_bytes: usize,
     cached_bytes: usize,
+    book: Book,
     /// Liveness calls without an answer, by server.
     unanswered: Vec<(String, u64)>,
     /// Connections to servers.
@@ -97,6 +99,7 @@ pub(crate) fn exposition(sources: impl Fn() -> MetricsSources + Send + Sync + 's
                 buffered_load_bytes: loads.kept(),
                 stated_versions_bytes: views.stated_versions().bytes(),
                 cached_bytes: views.cached_bytes(),
+                book: views.memory().book(),
                 unanswered: questions::unanswered_calls(&views).collect(),
                 connections: questions::upstream_connections(&views).collect(),
                 nacking: questions::nacking_streams(&views),

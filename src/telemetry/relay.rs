@@ -4,6 +4,7 @@ use super::MetricsSnapshot;
 use super::page::Page;
 use super::table::*;
 use crate::build_facts;
+use crate::memory::Book;
 use crate::relay::BrakeWatch;
 
 pub(super) fn add(page: &mut Page, snapshot: &MetricsSnapshot<'_>) {
@@ -15,6 +16,7 @@ pub(super) fn add(page: &mut Page, snapshot: &MetricsSnapshot<'_>) {
     }
     page.add(VIEW_PANICS, [], snapshot.incidents.view_panics());
     page.count(CACHED_BYTES, [], snapshot.cached_bytes);
+    add_memory(page, &snapshot.book);
     add_types(page, snapshot);
     add_brakes(page, &snapshot.incidents.brakes);
     for source in &snapshot.files {
@@ -22,6 +24,16 @@ pub(super) fn add(page: &mut Page, snapshot: &MetricsSnapshot<'_>) {
         page.count(RESOURCE_FILES, [&name], source.files);
         page.count(RESOURCE_FILE_ERRORS, [&name], source.errors.len());
     }
+}
+
+fn add_memory(page: &mut Page, book: &Book) {
+    page.count(MEMORY_BUDGET_BYTES, [], book.budget);
+    page.count(MEMORY_CHARGED_BYTES, ["clients"], book.clients);
+    page.count(MEMORY_CHARGED_BYTES, ["common"], book.common);
+    page.count(MEMORY_BOOK_BYTES, [], book.charged);
+    page.count(MEMORY_LIVE_BYTES, [], book.live);
+    page.add(MEMORY_CORRECTION, [], book.scale as f64 / 1000.0);
+    page.add(MEMORY_STREAMS_ENDED, [], book.given_way);
 }
 
 fn add_types(page: &mut Page, snapshot: &MetricsSnapshot<'_>) {

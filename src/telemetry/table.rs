@@ -132,6 +132,28 @@ metrics! {
     /// They are those that servers sent; `limits.cached_bytes` bounds them.
     CACHED_BYTES: Gauge = "weir_cached_bytes" [], "0.1.0";
 
+    // Memory.
+    /// Memory that the relay may use; 0 if the system does not say how much there is
+    ///
+    /// `limits.memory`, as a number of bytes.
+    MEMORY_BUDGET_BYTES: Gauge = "weir_memory_budget_bytes" [], "0.1.0";
+    /// Memory that is charged: to clients, or to what they have in common
+    ///
+    /// By the [costs](sizing.md#memory) of what they hold, and with the bytes of resources in common.
+    MEMORY_CHARGED_BYTES: Gauge = "weir_memory_charged_bytes" ["to"], "0.1.0";
+    /// All memory that is charged, the program's own included, without what the kernel keeps
+    ///
+    /// To be compared with `weir_memory_live_bytes`.
+    MEMORY_BOOK_BYTES: Gauge = "weir_memory_book_bytes" [], "0.1.0";
+    /// Memory that the allocator has given out; 0 if it does not tell
+    MEMORY_LIVE_BYTES: Gauge = "weir_memory_live_bytes" [], "0.1.0";
+    /// By how much charges are corrected when it is decided who gets more
+    ///
+    /// Live bytes to charged ones, over the last minute, from 0.8 to 1.5.
+    MEMORY_CORRECTION: FloatGauge = "weir_memory_correction_ratio" [], "0.1.0";
+    /// Client streams that were ended for others, for want of memory or of views
+    MEMORY_STREAMS_ENDED: Counter = "weir_memory_streams_ended_total" [], "0.1.0";
+
     // The state file.
     /// Writes to the state file
     ///

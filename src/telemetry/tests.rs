@@ -80,6 +80,7 @@ fn written(views: &[ViewMetrics]) -> String {
         buffered_load_bytes: 11,
         stated_versions_bytes: 12,
         cached_bytes: 13,
+        book: Book::default(),
         unanswered: vec![("http://two".into(), 8)],
         connections: vec![("http://one".into(), 3)],
         nacking: [("other".into(), 17)].into(),

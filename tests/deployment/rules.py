@@ -221,7 +221,7 @@ RULES = [
     probes_ask_the_right_paths_at_the_port_of_probes, container_ports_are_those_of_the_configuration,
     services_lead_to_the_ports_of_clients, each_tier_has_one_of_each, pods_are_spread_among_their_like,
     one_relay_may_go_and_not_all, rollouts_make_before_they_break, scalers_shrink_slower_than_relays_drain,
-    pods_are_restricted, memory_is_enough_for_all_bounds, state_is_on_a_volume, policies_let_relays_reach_their_servers,
+    pods_are_restricted, memory_is_limited_and_what_relays_use_follows_from_it, state_is_on_a_volume, policies_let_relays_reach_their_servers,
     upper_tiers_exist_and_have_the_same_key, monitors_scrape_relays,
 ]
 

@@ -43,6 +43,7 @@ mod live;
 mod load_plane;
 mod loads;
 mod log_lines;
+mod memory;
 mod nacks;
 mod order_pace;
 #[path = "../../core/tests/model/origin.rs"]

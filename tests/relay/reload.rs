@@ -178,16 +178,16 @@ async fn what_needs_a_restart_is_pending_and_the_rest_counts() {
     let _stream = plane.stream().await;
     let other =
         text(&[plane.address], AT_ONCE).replace("admin: {address: '127.0.0.1:0'", "admin: {address: '127.0.0.1:1'");
-    let other = format!("{other}limits: {{names_per_stream: 1, streams: 7}}\n");
+    let other = format!("{other}limits: {{names_per_stream: 1, header_bytes: 8KiB}}\n");
     let report = world.change(&other).await;
     assert_eq!(report.changed, ["limits.names_per_stream"]);
-    assert_eq!(report.pending, ["admin.address", "limits.streams"]);
+    assert_eq!(report.pending, ["admin.address", "limits.header_bytes"]);
     assert_eq!(client.ended().await, Code::Unavailable);
     let mut back = Client::connect(world.relay.address, Variant::Delta).await;
     back.ask(EDS, &["a", "b"], Some("web"));
     assert_eq!(back.ended().await, Code::ResourceExhausted, "the new limit");
     let shown: serde_json::Value = serde_json::from_str(&get(world.relay.admin, "/config").await).unwrap();
-    assert_eq!(shown["pending"], serde_json::json!(["admin.address", "limits.streams"]));
+    assert_eq!(shown["pending"], serde_json::json!(["admin.address", "limits.header_bytes"]));
     assert_eq!(shown["config"]["limits"]["names_per_stream"], 1);
     assert_eq!(shown["config"]["admin"]["address"], "127.0.0.1:0", "what is in use");
     assert_eq!(world.metric("weir_config_pending_keys").await, 2.0);

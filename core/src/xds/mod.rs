@@ -36,8 +36,8 @@ pub use nearest::nearest;
 pub use network::Network;
 pub use peer::{CertificateNames, Peer, Proven};
 pub use permissions::{
-    Denied, IdentityPattern, NodeField, PatternFault, PermissionRule, Permissions, Permit, SegmentPattern, TENANT,
-    Template,
+    Denied, IdentityPattern, NodeField, Owner, PatternFault, PermissionRule, Permissions, Permit, SegmentPattern,
+    TENANT, Template,
 };
 pub(crate) use resource::wrapper_name;
 pub use resource::{Malformed, Resource, own_name};

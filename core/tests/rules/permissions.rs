@@ -14,6 +14,7 @@ use super::support::{Bench, CDS, EDS, LDS, SDS};
 fn permit(types: Option<&[&str]>, names: &[&str], secrets: &[&str]) -> Arc<Permit> {
     let templates = |texts: &[&str]| texts.iter().map(|text| Template::parse(text).unwrap()).collect::<Vec<_>>();
     let rule = PermissionRule {
+        share: 1,
         name: "workloads".into(),
         identities: vec![IdentityPattern::Spiffe(SegmentPattern::uri("spiffe://prod/ns/{ns}/*").unwrap())],
         node: vec![NodeField { field: KeyField::Cluster, values: templates(&[""]) }],

@@ -71,6 +71,9 @@ impl Outcome {
     pub fn judge(&mut self, bounds: Bounds) {
         let problems = self.during.problems.iter().filter(|(what, _)| !what.starts_with("/healthz"));
         self.failures = problems.map(|(what, count)| format!("{count} x {what}")).collect();
+        if self.done.connections == 0 {
+            self.failures.push("nothing was played: no connection was opened".into());
+        }
         let figures = &self.during;
         for (what, times) in [
             ("the established client received no change", &figures.received),
@@ -158,7 +161,7 @@ mod tests {
         Outcome {
             behaviour: Behaviour::Nacks,
             seconds: 1.0,
-            done: Done::default(),
+            done: Done { connections: 1, ..Done::default() },
             before: well.clone(),
             during: well.clone(),
             after: well,

@@ -1,6 +1,7 @@
 //! `weir check`: whether a configuration is valid, and what it means.
 
 mod as_client;
+mod memory;
 mod servers;
 mod settings;
 
@@ -12,9 +13,9 @@ use super::{note, show};
 use crate::config::{Config, Review};
 use crate::upstream::{FilesOptions, FilesServer, FilesSource, Parser, SourcePlan};
 
-/// Checks a file, the files that it names, and the resources in them. Returns the exit code: 0, or 1 if there are faults.
-pub async fn run(path: &Path) -> u8 {
-    let Review { config, faults, warnings } = match Config::review(path) {
+/// Checks a file, the files that it names, and the resources in them, for a machine with so much memory. Returns the exit code: 0, or 1 if there are faults.
+pub async fn run(path: &Path, memory: Option<usize>) -> u8 {
+    let Review { config, faults, warnings } = match Config::review(path, memory) {
         Ok(review) => review,
         Err(error) => {
             note(&error.to_string());
@@ -24,7 +25,7 @@ pub async fn run(path: &Path) -> u8 {
     let mut faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
     if let Some(config) = &config {
         faults.extend(faults_in_resources(config).await);
-        if let Err(error) = show(&(servers::report(config) + &settings::report(config))) {
+        if let Err(error) = show(&(servers::report(config) + &settings::report(config) + &memory::report(config))) {
             note(&format!("cannot write: {error}"));
             return FAULTY;
         }
@@ -92,7 +93,7 @@ mod tests {
         let path = folder.join("relay.yaml");
         let code = async |text: &str| {
             std::fs::write(&path, format!("listen: [{{address: '127.0.0.1:0'}}]\n{text}")).unwrap();
-            run(&path).await
+            run(&path, None).await
         };
         assert_eq!(code("upstream: {files: resources}\nlimits: {resource_timer: 1s}\n").await, 0);
         assert_eq!(code("upstream: {files: [resources, none]}\n").await, 1);
@@ -110,7 +111,7 @@ mod tests {
             faults.len() == 1 && faults[0].contains("resources/clusters.yaml:2") && faults[0].contains("nam"),
             "{faults:?}"
         );
-        assert_eq!(run(&folder.join("none.yaml")).await, 1);
+        assert_eq!(run(&folder.join("none.yaml"), None).await, 1);
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

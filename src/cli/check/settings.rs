@@ -216,8 +216,12 @@ limits
         match key {
             "limits.connections" => return "7".into(),
             "limits.incomplete_request_bytes" => return "600MiB".into(), // more than a message
-            "limits.removal_history_age" => return "20s".into(),         // long enough
-            "brakes.empty_grace" => return "20m".into(),                 // more than the grace
+            "limits.cached_bytes" | "limits.outdated_reply_bytes" | "limits.stated_versions_bytes" => {
+                return "7MiB".into();
+            }
+            "limits.memory" => return "70%".into(),
+            "limits.removal_history_age" => return "20s".into(), // long enough
+            "brakes.empty_grace" => return "20m".into(),         // more than the grace
             "brakes.types" => return "[envoy.config.cluster.v3.Cluster]".into(),
             "views.key" => return "[cluster]".into(),
             _ => {}

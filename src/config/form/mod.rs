@@ -7,6 +7,7 @@ mod account;
 mod collection;
 mod homes;
 mod located;
+mod memory;
 mod network;
 mod number;
 pub(super) mod reader;
@@ -19,7 +20,9 @@ mod text;
 pub(super) use account::FileMode;
 pub(super) use collection::{Names, NonEmpty, OneOrMore};
 pub(super) use located::{Field, Located, Needed};
+pub(super) use memory::MemoryAmount;
 pub(super) use network::{AdminAddress, HostName, ListenPlace, ProbesAddress, ServerUri};
+pub use number::size;
 pub(crate) use number::size_text;
 pub(super) use number::{
     Count, Counted, Factor, FieldNumber, Interval, Jitter, Pause, Percent, Positive, Size, UserNumber, Wait, kib, mib,

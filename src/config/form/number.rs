@@ -99,12 +99,11 @@ scalar_form!(
     Size,
     "bytes",
     |scalar| {
-        let bytes = whole(scalar).or_else(|| with_unit(scalar)).filter(|bytes| *bytes > 0);
-        bytes
+        Size::of(scalar)
             .map(Size)
             .ok_or_else(|| ValueError::new("size", scalar, "a number of bytes above 0, such as 67108864 or 64MiB"))
     },
-    or_text(json!({ "type": "integer", "minimum": 1 }), &format!("[0-9]+ ?({})?", unit_names())),
+    or_text(json!({ "type": "integer", "minimum": 1 }), &Size::pattern()),
     |size| size_text(size.0).into()
 );
 
@@ -167,6 +166,24 @@ scalar_form!(
     or_text(json!({ "type": "number", "minimum": 0, "maximum": 1 }), r"[01](\.[0-9]+)?"),
     |jitter| jitter.0.into()
 );
+
+/// Returns the bytes that a text of the command line says.
+pub fn size(text: &str) -> Result<usize, String> {
+    let scalar = text.parse().map_or_else(|_| Scalar::Text(text.into()), Scalar::Integer);
+    Size::of(&scalar).ok_or_else(|| "expected a number of bytes above 0, such as 67108864 or 64MiB".into())
+}
+
+impl Size {
+    /// Returns the bytes that a value says.
+    pub(super) fn of(scalar: &Scalar) -> Option<usize> {
+        whole(scalar).or_else(|| with_unit(scalar)).filter(|bytes| *bytes > 0)
+    }
+
+    /// Returns the pattern of texts that do.
+    pub(super) fn pattern() -> String {
+        format!("[0-9]+ ?({})?", unit_names())
+    }
+}
 
 /// A number of bytes or of things.
 pub(in crate::config) trait Counted {

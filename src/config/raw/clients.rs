@@ -74,7 +74,7 @@ section! {
         /// With aggregate: approximate limit of the sums of one view; reports above it are dropped.
         bytes_per_view: Setting<Size> = mib(64);
         /// With aggregate: the same for all views together.
-        bytes_total: Setting<Size> = mib(256);
+        bytes_total: Option<Located<Size>>, absent("6% of `limits.memory`"), example("256MiB");
     }
 }
 
@@ -92,7 +92,7 @@ section! {
         /// How long a poll that finds nothing new waits for a change, before it gets 304. Less than clients wait.
         long_poll: Setting<Wait> = seconds(0);
         /// Responses that are cached for other clients that request the same.
-        cache_bytes: Setting<Size> = mib(64);
+        cache_bytes: Option<Located<Size>>, absent("64MiB, and at most 2% of `limits.memory`"), example("64MiB");
         /// All responses, cached or in flight; further polls get 503. At least twice cache_bytes; the default is four times.
         response_bytes: Option<Located<Size>>, absent("four times `cache_bytes`"), example("256MiB");
     }

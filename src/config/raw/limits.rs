@@ -4,10 +4,12 @@ use weir_core::protocol::session::SessionOptions;
 use weir_core::protocol::upstream::UpstreamOptions;
 use weir_core::protocol::view::ViewOptions;
 
-use crate::config::form::Applies::{NewStreams, Restart};
+use crate::config::form::Applies::{AtOnce, NewStreams, Restart};
 use crate::config::form::{
-    Count, Interval, Located, Pause, Positive, Setting, Size, Wait, kib, mib, minutes, seconds, section,
+    Count, Interval, Located, MemoryAmount, Pause, Positive, Setting, Size, Wait, kib, mib, minutes, seconds, section,
 };
+
+use crate::memory::MemorySetting;
 
 section! {
     /// Bounds on messages, names and waits.
@@ -16,12 +18,18 @@ section! {
         ///
         /// A poll is limited to 4 MiB besides.
         message_bytes: Setting<Size> = mib(64), applies(NewStreams);
+        /// Memory that the relay may use; above it, new things are refused to clients that have more than their equal part.
+        ///
+        /// A share is of the least memory limit of the process's control groups, or else of the memory of the machine. The rest is for gaps
+        /// of the allocator, stacks and the kernel. See [limits](limits.md#memory).
+        memory: Setting<MemoryAmount> = MemorySetting::Percent(75), applies(AtOnce);
         /// Memory for requests that have not fully arrived, over all clients.
-        incomplete_request_bytes: Setting<Size> = mib(512), applies(Restart);
+        incomplete_request_bytes: Option<Located<Size>>, applies(Restart), absent("12% of `memory`, and at least `message_bytes`"),
+            example("512MiB");
         /// Memory for resources that were replaced while clients take replies with them, over all clients.
         ///
         /// Above it, streams of clients that take nothing are reset.
-        outdated_reply_bytes: Setting<Size> = mib(128), applies(NewStreams);
+        outdated_reply_bytes: Option<Located<Size>>, applies(NewStreams), absent("6% of `memory`"), example("128MiB");
         /// How fast the rest of a request has to arrive, on average over half a minute.
         // Slower than any link that an Envoy is run on.
         request_bytes_per_second: Setting<Size> = kib(1), applies(Restart);
@@ -49,10 +57,10 @@ section! {
         ///
         /// Counted are resources that servers sent, each body once, with what replies and removals still keep; [files](files.md) do not
         /// count. A name is new if its view does not have it. Complete sets are never refused.
-        cached_bytes: Setting<Size> = ViewOptions::default().cached_bytes, applies(NewStreams);
+        cached_bytes: Option<Located<Size>>, applies(NewStreams), absent("half of `memory`"), example("4GiB");
         /// Memory for `initial_resource_versions` of all clients until they are judged; equal ones are kept once.
         // 25 fleets with a hundred thousand clusters each come back at the same time.
-        stated_versions_bytes: Setting<Size> = mib(512), applies(NewStreams);
+        stated_versions_bytes: Option<Located<Size>>, applies(NewStreams), absent("12% of `memory`"), example("512MiB");
         /// Names of one type that clients hold, their view does not know, and servers are asked for once more. Those above it are asked for
         /// later.
         ///
@@ -103,15 +111,15 @@ section! {
         /// closed instead. Without it, what the limit of open files allows.
         ///
         /// Decided at the first request of a new connection. See [open files](operations.md#open-files).
-        connections: Option<Located<Positive>>, applies(Restart), absent("as open files allow"), example("20000");
+        connections: Option<Located<Positive>>, applies(AtOnce), absent("as open files allow"), example("20000");
         /// Connections from one address; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit, as balancers and NAT need it.
         ///
         /// The first request of a new connection gets it. Clients behind a balancer or NAT have one address.
-        connections_per_address: Setting<Count> = 0, applies(Restart);
+        connections_per_address: Setting<Count> = 0, applies(AtOnce);
         /// Connections of one identity; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit, as whole fleets may have one.
         ///
         /// The first request of a new connection gets it. See [identities](limits.md#identities).
-        connections_per_identity: Setting<Count> = 0, applies(Restart);
+        connections_per_identity: Setting<Count> = 0, applies(AtOnce);
         /// New connections in a second; those above it wait. 0: no limit.
         new_connections_per_second: Setting<Count> = 0, applies(Restart);
         /// A connection without a request is closed after this long; 0s: never.
@@ -124,22 +132,22 @@ section! {
         first_message: Setting<Interval> = seconds(30), applies(NewStreams);
         /// TLS handshakes that are worked on at a time; the others wait in order. One that waits for its client does not count.
         // A handshake is a millisecond or two of work. What is ready meanwhile waits for as many, divided by the number of workers.
-        handshakes: Setting<Positive> = 16, applies(Restart);
+        handshakes: Setting<Positive> = 16, applies(AtOnce);
         /// How long a TLS handshake may wait for its client.
         ///
         /// This is the sum of all its waits. At least 10 ms.
         handshake_timeout: Setting<Pause> = seconds(10), applies(Restart);
         /// TLS handshakes of one address at a time; further connections are closed. 0: no limit, as balancers and NAT need it.
-        handshakes_per_address: Setting<Count> = 0, applies(Restart);
+        handshakes_per_address: Setting<Count> = 0, applies(AtOnce);
         /// Open streams of one connection, as HTTP/2 announces it; the client waits with more.
         ///
-        /// The setting of HTTP/2 is `SETTINGS_MAX_CONCURRENT_STREAMS`.
+        /// The setting of HTTP/2 is `SETTINGS_MAX_CONCURRENT_STREAMS`. A change counts for new connections.
         // An Envoy without ADS opens a stream for each cluster and route, all of them before it has received HTTP/2 settings.
-        streams_per_connection: Setting<Positive> = 4096, applies(Restart);
+        streams_per_connection: Setting<Positive> = 4096, applies(AtOnce);
         /// Open streams and polls of one identity; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit.
         ///
         /// Those of all its connections count. See [identities](limits.md#identities).
-        streams_per_identity: Setting<Count> = 0, applies(Restart);
+        streams_per_identity: Setting<Count> = 0, applies(AtOnce);
         /// New streams and polls of one connection in a second; the relay reads those above it later. 0: no limit.
         ///
         /// As many may come at once.
@@ -157,7 +165,7 @@ section! {
         /// no clients, it makes room instead.
         views_per_identity: Setting<Count> = 0, applies(NewStreams);
         /// Open streams and polls of all clients; above it, new ones get RESOURCE_EXHAUSTED or 503.
-        streams: Setting<Positive> = 1_000_000, applies(Restart);
+        streams: Setting<Positive> = 1_000_000, applies(AtOnce);
         /// Requests of one stream in a second; the relay reads those above it later. 0: no limit.
         requests_per_second: Setting<Count> = 0, applies(NewStreams);
         /// New names of one stream in a second, and those of 40 s at once; the relay reads requests above it later. 0: no limit.

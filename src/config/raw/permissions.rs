@@ -2,7 +2,7 @@
 
 use weir_core::xds::{KeyField, Network};
 
-use crate::config::form::{Located, Name, Names, Needed, NonEmpty, OneOrMore, Setting, UserNumber, section};
+use crate::config::form::{Located, Name, Names, Needed, NonEmpty, OneOrMore, Positive, Setting, UserNumber, section};
 
 section! {
     /// What clients of some identities may be, and what they may have. The first rule for a client counts; one for whom there is none is
@@ -51,6 +51,10 @@ section! {
         /// The addresses are those of `listen`; the [client status](admin-api.md#client-status) is that of all views, clients and tenants,
         /// without secrets. The rule must have no `network`.
         client_status: Setting<bool> = false;
+        /// How many equal parts they have of what clients share when it becomes scarce.
+        ///
+        /// Of a tenant with several rules, the first one of a connected client counts. See [shares](limits.md#memory).
+        share: Setting<Positive> = 1;
     }
 }
 

@@ -62,7 +62,13 @@ fn values() -> BTreeMap<&'static str, Value> {
         ("brakes.empty_grace", json!("20m")),
         ("brakes.types", json!(["envoy.config.cluster.v3.Cluster"])),
         ("clients.control_plane_identifier", json!("other")),
+        ("limits.cached_bytes", json!("600MiB")),
         ("limits.incomplete_request_bytes", json!("600MiB")),
+        ("limits.memory", json!("64MiB")),
+        ("limits.outdated_reply_bytes", json!("600MiB")),
+        ("limits.stated_versions_bytes", json!("600MiB")),
+        ("load_reports.bytes_total", json!("600MiB")),
+        ("rest.cache_bytes", json!("60MiB")),
         ("rest.response_bytes", json!("300MiB")),
         ("upstream.backoff.factor", json!(3.0)),
         ("limits.connections", json!(7)),
@@ -165,14 +171,23 @@ fn comparable_of(file: &Value) -> Value {
 #[test]
 fn what_is_pending_stays_so_and_the_rest_of_its_section_counts() {
     let file = File::new("section");
-    let before = with(base(), "limits.streams", json!(5));
-    let after = with(with(base(), "limits.streams", json!(7)), "limits.linger", json!("1m"));
+    let before = with(base(), "limits.new_streams_per_second", json!(5));
+    let after = with(with(base(), "limits.new_streams_per_second", json!(7)), "limits.linger", json!("1m"));
     let Reloaded { config, changed, pending } = file.reload(&before, &after).unwrap();
-    assert_eq!((changed, pending), (vec!["limits.linger".to_owned()], vec!["limits.streams".to_owned()]));
-    assert_eq!((config.downstream.connections.streams, config.views.protocol.view.linger.as_secs()), (5, 60));
+    assert_eq!(
+        (changed, pending),
+        (vec!["limits.linger".to_owned()], vec!["limits.new_streams_per_second".to_owned()])
+    );
+    assert_eq!(
+        (config.downstream.connections.new_streams_per_second, config.views.protocol.view.linger.as_secs()),
+        (5, 60)
+    );
     // A key that is left out of the file has its default only after a restart.
     let Reloaded { config, pending, .. } = file.reload(&before, &base()).unwrap();
-    assert_eq!((config.downstream.connections.streams, pending), (5, vec!["limits.streams".to_owned()]));
+    assert_eq!(
+        (config.downstream.connections.new_streams_per_second, pending),
+        (5, vec!["limits.new_streams_per_second".to_owned()])
+    );
 }
 
 #[test]
@@ -217,13 +232,16 @@ fn what_is_pending_is_so_again_in_later_reloads_until_the_file_says_what_is_in_u
     };
     let before = Config::parse(&path, &base().to_string()).unwrap();
     let lingering = with(base(), "limits.linger", json!("1m"));
-    let after = with(lingering.clone(), "limits.streams", json!(7));
-    let streams = vec!["limits.streams".to_owned()];
+    let after = with(lingering.clone(), "limits.new_streams_per_second", json!(7));
+    let streams = vec!["limits.new_streams_per_second".to_owned()];
     let first = reload(&InUse::of(&before), &after);
     assert_eq!((first.changed, first.pending), (vec!["limits.linger".to_owned()], streams.clone()));
     let second = reload(&InUse::of(&first.config), &after);
     assert_eq!((second.changed, second.pending), (Vec::<String>::new(), streams));
-    assert_eq!(second.config.downstream.connections.streams, before.downstream.connections.streams);
+    assert_eq!(
+        second.config.downstream.connections.new_streams_per_second,
+        before.downstream.connections.new_streams_per_second
+    );
     let back = reload(&InUse::of(&second.config), &lingering);
     assert_eq!((back.changed, back.pending), (Vec::<String>::new(), Vec::<String>::new()));
     assert_eq!(back.config.views.protocol.view.linger.as_secs(), 60);
@@ -232,17 +250,23 @@ fn what_is_pending_is_so_again_in_later_reloads_until_the_file_says_what_is_in_u
 #[test]
 fn with_something_pending_operators_are_shown_what_is_in_use_and_warned_of_what_counts() {
     let file = File::new("shown");
-    let before = with(base(), "limits.streams", json!(5));
-    let after = with(with(base(), "limits.streams", json!(7)), "limits.resource_timer", json!("1s"));
+    let before = with(base(), "limits.new_streams_per_second", json!(5));
+    let after = with(with(base(), "limits.new_streams_per_second", json!(7)), "limits.resource_timer", json!("1s"));
     let Reloaded { config, changed, pending } = file.reload(&before, &after).unwrap();
-    assert_eq!((changed, pending), (vec!["limits.resource_timer".to_owned()], vec!["limits.streams".to_owned()]));
-    assert_eq!(config.shown.config["limits"]["streams"], 5);
+    assert_eq!(
+        (changed, pending),
+        (vec!["limits.resource_timer".to_owned()], vec!["limits.new_streams_per_second".to_owned()])
+    );
+    assert_eq!(config.shown.config["limits"]["new_streams_per_second"], 5);
     assert_eq!(config.shown.sha256, crate::config::hash_of(after.to_string().as_bytes()), "the hash is of the file");
     let warnings: Vec<_> = config.warnings.iter().map(|warning| warning.at.as_str()).collect();
     assert!(warnings.contains(&"limits.resource_timer"), "{warnings:?}");
     // The section is there without a key.
     let Reloaded { config, pending, .. } = file.reload(&before, &with(base(), "limits", Value::Null)).unwrap();
-    assert_eq!((config.downstream.connections.streams, pending), (5, vec!["limits.streams".to_owned()]));
+    assert_eq!(
+        (config.downstream.connections.new_streams_per_second, pending),
+        (5, vec!["limits.new_streams_per_second".to_owned()])
+    );
 }
 
 #[test]

@@ -97,8 +97,10 @@ permissions:
   tenant: d
   relays_for: [e]
   client_status: true
+  share: 2
 limits:
   message_bytes: 64MiB
+  memory: 80%
   incomplete_request_bytes: 1 GiB
   outdated_reply_bytes: 64MiB
   request_bytes_per_second: 2KiB

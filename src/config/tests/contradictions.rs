@@ -80,8 +80,8 @@ fn numbers_that_do_not_fit_one_another_are_faults_at_the_one_that_was_set() {
             "limits.incomplete_request_bytes: invalid size 1MiB: expected at least 64MiB, which is limits.message_bytes",
         ),
         (
-            "limits: {message_bytes: 1GiB}",
-            "limits.message_bytes: invalid size 1GiB: expected at most 512MiB, which is limits.incomplete_request_bytes",
+            "limits: {message_bytes: 1GiB, incomplete_request_bytes: 512MiB}",
+            "limits.incomplete_request_bytes: invalid size 512MiB: expected at least 1GiB, which is limits.message_bytes",
         ),
         (
             "limits: {name_bytes: 65MiB}",
@@ -124,14 +124,14 @@ fn numbers_that_do_not_fit_one_another_are_faults_at_the_one_that_was_set() {
             "load_reports.streams_per_connection: invalid number 11: expected at most 10, which is load_reports.streams",
         ),
         (
-            "load_reports: {bytes_per_view: 1GiB}",
+            "load_reports: {bytes_per_view: 1GiB, bytes_total: 256MiB}",
             "load_reports.bytes_per_view: invalid size 1GiB: expected at most 256MiB, which is load_reports.bytes_total",
         ),
     ] {
         says(line, &[expected]);
     }
     for line in [
-        "limits: {message_bytes: 512MiB}",
+        "limits: {message_bytes: 1GiB}", // what is incomplete may be as much
         "limits: {incomplete_request_bytes: 64MiB}",
         "limits: {names_per_stream: 10, streams: 10, connections: 10, message_bytes: 2KiB}", // shares by default
         "load_reports: {bytes_total: 1MiB}",

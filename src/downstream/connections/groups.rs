@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The groups of connections by what they have in common.
 pub(super) struct Groups<K> {
-    limits: GroupLimits,
+    limits: Mutex<GroupLimits>,
     groups: Mutex<HashMap<K, Group>>,
 }
 
@@ -45,19 +45,15 @@ pub(super) struct TooManyStreams;
 
 impl<K: Clone + Eq + Hash> Groups<K> {
     pub(super) fn new(limits: GroupLimits) -> Arc<Self> {
-        Arc::new(Self { limits, groups: Mutex::default() })
-    }
-
-    /// Whether anything has to be counted.
-    pub(super) fn are_limited(&self) -> bool {
-        self.limits.connections > 0 || self.limits.streams > 0
+        Arc::new(Self { limits: Mutex::new(limits), groups: Mutex::default() })
     }
 
     /// Counts a connection, which is served or else refused. `None` if the group has refused ones enough.
     pub(super) fn enter(self: &Arc<Self>, key: K) -> Option<InGroup<K>> {
+        let limit = self.limits().connections;
         let mut groups = self.lock();
         let group = groups.entry(key.clone()).or_default();
-        let is_served = group.served < unless_zero(self.limits.connections);
+        let is_served = group.served < unless_zero(limit);
         match is_served {
             true => group.served += 1,
             false if group.refused < REFUSALS => group.refused += 1,
@@ -69,6 +65,15 @@ impl<K: Clone + Eq + Hash> Groups<K> {
 }
 
 impl<K> Groups<K> {
+    /// Puts other limits in force. All are counted at any time, so that those count who were there before.
+    pub(super) fn set_limits(&self, limits: GroupLimits) {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+    }
+
+    fn limits(&self) -> GroupLimits {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.lock().is_empty()
@@ -87,7 +92,7 @@ impl<K: Eq + Hash> InGroup<K> {
 
     /// Counts a stream, unless there are too many.
     pub(super) fn open_stream(&self) -> Result<GroupStream, TooManyStreams> {
-        let limit = unless_zero(self.groups.limits.streams);
+        let limit = unless_zero(self.groups.limits().streams);
         let one_more = |open| (open < limit).then_some(open + 1);
         let opened = self.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
         opened.map(|_| GroupStream(self.streams.clone())).map_err(|_| TooManyStreams)
@@ -165,9 +170,10 @@ mod tests {
 
     #[test]
     fn without_a_limit_nothing_is_refused() {
-        assert!(!Groups::<u8>::new(GroupLimits::default()).are_limited());
         let groups = Groups::new(GroupLimits { connections: 0, streams: 1 });
         assert!((0..10).map(|_| groups.enter(1).unwrap()).collect::<Vec<_>>().iter().all(InGroup::is_served));
+        groups.set_limits(GroupLimits { connections: 10, streams: 0 });
+        assert!(groups.enter(1).is_some_and(|more| more.is_served()), "none of those are left");
         let groups = Groups::new(GroupLimits { connections: 1, streams: 0 });
         let connection = groups.enter(1).unwrap();
         assert!((0..10).map(|_| connection.open_stream()).collect::<Vec<_>>().iter().all(Result::is_ok));

@@ -6,7 +6,9 @@
 
 mod ending;
 mod groups;
+mod limits;
 mod place;
+mod places;
 mod unused;
 
 use std::hash::Hash;
@@ -17,54 +19,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 pub(super) use self::ending::{End, ends, finish};
-use self::groups::{GroupLimits, Groups, InGroup};
+use self::groups::{Groups, InGroup};
+pub(crate) use self::limits::ConnectionLimits;
 use self::place::Decision;
 pub(super) use self::place::{OpenStream, Place};
+pub(super) use self::places::{Places, TakenPlace};
 use self::unused::{Unused, UnusedTimes};
 use super::pace::Pace;
 use super::refusal::Refusal;
 use crate::limit::{Limit, LimitCounters};
 use crate::log_pace::LogPace;
 use crate::open_files::{self, Shares, Spare};
-use crate::relay::ProcessCounters;
-
-/// The limits of connections, by their keys in the configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ConnectionLimits {
-    /// `connections`; without it as many as the limit of open files allows.
-    pub(crate) connections: Option<usize>,
-    /// `connections_per_address`; 0: no limit.
-    pub(crate) per_address: usize,
-    /// `connections_per_identity`; 0: no limit.
-    pub(crate) per_identity: usize,
-    /// `new_connections_per_second`; 0: no limit.
-    pub(crate) new_per_second: usize,
-    /// `first_request_timeout`; zero: no limit.
-    pub(crate) first_request: Duration,
-    /// `streams_per_connection`.
-    pub(crate) streams_per_connection: u32,
-    /// `streams_per_identity`; 0: no limit.
-    pub(crate) streams_per_identity: usize,
-    /// `new_streams_per_second` of one connection; 0: no limit.
-    pub(crate) new_streams_per_second: usize,
-    /// `streams`, over all connections.
-    pub(crate) streams: usize,
-    /// `requests_per_second` of one stream; 0: no limit.
-    pub(crate) requests_per_second: usize,
-    /// `header_bytes` of one request.
-    pub(crate) header_bytes: usize,
-}
+use crate::relay::{Newest, ProcessCounters};
 
 /// The connections of all listeners.
 pub(crate) struct Connections {
-    limits: ConnectionLimits,
-    max: usize,
-    places: Arc<Semaphore>,
-    spare: Arc<Semaphore>,
+    limits: Newest<ConnectionLimits>,
+    /// How many the limit of open files leaves room for.
+    most: usize,
+    places: Places,
+    spare: Places,
     pace: Option<Pace>,
     /// Open streams, those of polls included.
     streams: AtomicUsize,
@@ -138,18 +115,14 @@ impl Connections {
         times: Times,
     ) -> Arc<Self> {
         let ConnectionCounters { limits: counters, open, aged } = counters;
-        let max = limits.connections.map_or(shares.clients, |max| max.min(shares.clients));
         Arc::new(Self {
-            max,
-            places: Arc::new(Semaphore::new(max)),
-            spare: Arc::new(Semaphore::new(shares.refusals.max(2 * listeners))),
+            most: shares.clients,
+            places: Places::new(limits.max(shares.clients)),
+            spare: Places::new(shares.refusals.max(2 * listeners)),
             pace: Pace::per_second(limits.new_per_second),
-            addresses: Groups::new(GroupLimits { connections: limits.per_address, streams: 0 }),
-            identities: Groups::new(GroupLimits {
-                connections: limits.per_identity,
-                streams: limits.streams_per_identity,
-            }),
-            limits,
+            addresses: Groups::new(limits.of_address()),
+            identities: Groups::new(limits.of_identity()),
+            limits: Newest::new(Arc::new(limits)),
             streams: AtomicUsize::new(0),
             open,
             aged,
@@ -165,18 +138,26 @@ impl Connections {
 
     /// Returns how many connections are served at a time.
     pub(crate) fn max(&self) -> usize {
-        self.max
+        self.limits().max(self.most)
     }
 
-    pub(super) fn limits(&self) -> &ConnectionLimits {
-        &self.limits
+    pub(super) fn limits(&self) -> Arc<ConnectionLimits> {
+        self.limits.get()
+    }
+
+    /// Puts other limits in force. Who is there already stays.
+    pub(crate) fn set_limits(&self, limits: ConnectionLimits) {
+        self.places.resize(limits.max(self.most));
+        self.addresses.set_limits(limits.of_address());
+        self.identities.set_limits(limits.of_identity());
+        self.limits.replace(Arc::new(limits));
     }
 
     /// Waits until another connection may be accepted, whatever its answer will be.
-    pub(super) async fn spare_place(&self) -> OwnedSemaphorePermit {
-        let mut spare = pin!(self.spare.clone().acquire_owned());
+    pub(super) async fn spare_place(&self) -> TakenPlace {
+        let mut spare = pin!(self.spare.take());
         loop {
-            if let Ok(Ok(spare)) = timeout(LOOK, spare.as_mut()).await {
+            if let Ok(spare) = timeout(LOOK, spare.as_mut()).await {
                 return spare;
             }
             self.unused.close_spare(Instant::now());
@@ -209,11 +190,7 @@ impl Connections {
 
     /// Returns the place of a new connection. `None` if the connection must be closed: its address has too many, and refusals for some of
     /// them already.
-    pub(super) fn admit(
-        self: &Arc<Self>,
-        address: Option<SocketAddr>,
-        spare: OwnedSemaphorePermit,
-    ) -> Option<Arc<Place>> {
+    pub(super) fn admit(self: &Arc<Self>, address: Option<SocketAddr>, spare: TakenPlace) -> Option<Arc<Place>> {
         let (address, refusal) = self.enter_address(address).ok()?;
         if let Some(refusal) = refusal {
             return Some(self.place(address, spare, Some(Decision::Refused(refusal))));
@@ -223,23 +200,23 @@ impl Connections {
         }
         self.reached(Limit::Connections);
         if let Some(unlogged) = self.full.line(Instant::now().into_std()) {
-            let limit = self.max;
+            let limit = self.max();
             tracing::warn!(limit, unlogged, "limits.connections reached; closing connections without streams");
         }
         Some(self.place(address, spare, None))
     }
 
     /// Returns a place for a connection with a request, for which it closes one without a stream. `None` if it finds none in time.
-    async fn room(&self) -> Option<OwnedSemaphorePermit> {
+    async fn room(&self) -> Option<TakenPlace> {
         let last = Instant::now() + self.times.room;
-        let mut place = pin!(self.places.clone().acquire_owned());
+        let mut place = pin!(self.places.take());
         let place = async {
             tokio::select! {
                 biased;
-                place = place.as_mut() => return place.ok(),
+                place = place.as_mut() => return Some(place),
                 is_closing = self.close_unused(last) => if !is_closing { return None },
             }
-            place.await.ok()
+            Some(place.await)
         };
         timeout(self.times.room, place).await.ok().flatten()
     }
@@ -258,7 +235,7 @@ impl Connections {
     fn place(
         self: &Arc<Self>,
         address: Option<InGroup<IpAddr>>,
-        permit: OwnedSemaphorePermit,
+        permit: TakenPlace,
         decision: Option<Decision>,
     ) -> Arc<Place> {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
@@ -268,13 +245,13 @@ impl Connections {
     /// Counts a connection of an address, if it has one.
     fn enter_address(&self, address: Option<SocketAddr>) -> Entered<IpAddr> {
         let address = address.map(|address| address.ip().to_canonical());
-        let refusal = || Refusal::too_many_from_address(self.limits.per_address);
+        let refusal = || Refusal::too_many_from_address(self.limits().per_address);
         self.enter(&self.addresses, address, Limit::ConnectionsPerAddress, refusal)
     }
 
     /// Counts a connection of an identity, if it has one.
     fn enter_identity(&self, identity: Option<&str>) -> Entered<Arc<str>> {
-        let refusal = || Refusal::too_many_of_identity(self.limits.per_identity);
+        let refusal = || Refusal::too_many_of_identity(self.limits().per_identity);
         self.enter(&self.identities, identity.map(Arc::from), Limit::ConnectionsPerIdentity, refusal)
     }
 
@@ -285,7 +262,7 @@ impl Connections {
         limit: Limit,
         refusal: impl FnOnce() -> Refusal,
     ) -> Entered<K> {
-        let Some(key) = key.filter(|_| groups.are_limited()) else { return Ok((None, None)) };
+        let Some(key) = key else { return Ok((None, None)) };
         let entered = groups.enter(key);
         if entered.as_ref().is_some_and(InGroup::is_served) {
             return Ok((entered, None));
@@ -301,17 +278,18 @@ impl Connections {
 
     /// Whether there are too many streams, the one that asks included.
     pub(super) fn refuse_stream(&self) -> Option<Refusal> {
-        if self.streams.load(Ordering::Relaxed) <= self.limits.streams {
+        let limit = self.limits().streams;
+        if self.streams.load(Ordering::Relaxed) <= limit {
             return None;
         }
         self.reached(Limit::Streams);
-        Some(Refusal::too_many_streams(self.limits.streams))
+        Some(Refusal::too_many_streams(limit))
     }
 
     /// Refuses a stream that is one too many of its identity.
     pub(super) fn refuse_stream_of_identity(&self) -> Refusal {
         self.reached(Limit::StreamsPerIdentity);
-        Refusal::too_many_streams_of_identity(self.limits.streams_per_identity)
+        Refusal::too_many_streams_of_identity(self.limits().streams_per_identity)
     }
 
     /// Whether the headers of a request are too large, as HTTP/2 counts them.
@@ -319,11 +297,12 @@ impl Connections {
         let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + HEADER);
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         let bytes = headers.sum::<usize>() + target;
-        if bytes <= self.limits.header_bytes {
+        let limit = self.limits().header_bytes;
+        if bytes <= limit {
             return None;
         }
         self.reached(Limit::HeaderBytes);
-        Some(Refusal::headers_too_large(bytes, self.limits.header_bytes))
+        Some(Refusal::headers_too_large(bytes, limit))
     }
 
     fn reached(&self, limit: Limit) {
@@ -331,8 +310,8 @@ impl Connections {
     }
 
     /// Returns a place, if one is free.
-    fn free_place(&self) -> Option<OwnedSemaphorePermit> {
-        self.places.clone().try_acquire_owned().ok()
+    fn free_place(&self) -> Option<TakenPlace> {
+        self.places.try_take()
     }
 
     /// Returns the connections without a stream.
@@ -368,7 +347,7 @@ impl Connections {
 
     /// Returns how long a connection may take for its first request. Zero: no limit.
     fn time_for_first_request(&self, is_served: bool) -> Duration {
-        if is_served { self.limits.first_request } else { self.times.first_request }
+        if is_served { self.limits().first_request } else { self.times.first_request }
     }
 }
 

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, SetOnce};
+use tokio::sync::{Notify, OnceCell, SetOnce};
 use tokio::time::Instant;
 
 use super::groups::{GroupStream, InGroup, TooManyStreams};
+use super::places::TakenPlace;
 use super::unused::{Turn, Use};
 use super::{Closed, Connections};
 use crate::downstream::judged_clients::{Entered, JudgedClient};
@@ -17,6 +18,7 @@ use crate::downstream::lifetime::{Age, AgeLimit, Lifetime};
 use crate::downstream::pace::Pace;
 use crate::downstream::refusal::Refusal;
 use crate::limit::Limit;
+use crate::memory::{Account, Charge, costs};
 use crate::relay::ViewQuota;
 
 pub(in crate::downstream) struct Place {
@@ -29,8 +31,10 @@ pub(in crate::downstream) struct Place {
     crowded: OnceLock<Refusal>,
     streams: Mutex<Streams>,
     pace: Option<Pace>,
-    /// The views that this connection makes.
+    /// The views that this connection makes, and its account.
     quota: OnceLock<Arc<ViewQuota>>,
+    /// What it is charged with itself.
+    charge: OnceLock<Charge>,
     /// Set by the first request.
     first: SetOnce<()>,
     leave: Arc<Notify>,
@@ -57,7 +61,7 @@ struct Streams {
     /// When the connection may be closed for another one, while it has no stream.
     turn: Option<Turn>,
     /// The place, or the spare one until the first request has a place.
-    permit: OwnedSemaphorePermit,
+    permit: TakenPlace,
     /// Until when nothing is read.
     unread_until: Option<Instant>,
 }
@@ -67,6 +71,7 @@ pub(in crate::downstream) struct OpenStream {
     place: Arc<Place>,
     /// Its part in the streams of the client's identity, if that counts them.
     of_identity: Result<Option<GroupStream>, TooManyStreams>,
+    _charge: Option<Charge>,
 }
 
 impl Place {
@@ -75,7 +80,7 @@ impl Place {
         number: u64,
         decision: Option<Decision>,
         address: Option<InGroup<IpAddr>>,
-        permit: OwnedSemaphorePermit,
+        permit: TakenPlace,
     ) -> Self {
         let pace = Pace::per_second(connections.limits().new_streams_per_second);
         let place = Self {
@@ -87,6 +92,7 @@ impl Place {
             streams: Mutex::new(Streams { open: 0, usage: Use::Nothing, turn: None, permit, unread_until: None }),
             pace,
             quota: OnceLock::new(),
+            charge: OnceLock::new(),
             first: SetOnce::new(),
             leave: Arc::default(),
             judged: OnceLock::new(),
@@ -116,6 +122,27 @@ impl Place {
     /// Sets what counts the views that the client makes, before anything is served.
     pub(in crate::downstream) fn set_quota(&self, quota: Arc<ViewQuota>) {
         let _ = self.quota.set(quota); // once for each connection
+    }
+
+    /// Charges the connection to its account, before anything is served. If there is no room for it, its requests are refused.
+    pub(in crate::downstream) fn charge(&self, bytes: usize) {
+        let Some(account) = self.account() else { return };
+        if let Err(why) = account.admit(bytes) {
+            let _ = self.crowded.set(Refusal::no_memory(&why)); // one reason is enough
+        }
+        let charge = account.charge_with_kernel(bytes, costs::SOCKET);
+        charge.tell();
+        let _ = self.charge.set(charge); // once for each connection
+    }
+
+    fn account(&self) -> Option<&Arc<Account>> {
+        self.quota.get()?.account()
+    }
+
+    /// Whether there is no memory for one more stream, and why.
+    pub(in crate::downstream) fn refuse_stream(&self) -> Option<Refusal> {
+        let refused = self.account()?.admit(costs::STREAM + costs::SESSION).err()?;
+        Some(Refusal::no_memory(&refused))
     }
 
     /// Notes that the client was judged, before anything is served.
@@ -159,7 +186,9 @@ impl Place {
         self.connections.count_stream_opened();
         let identity = self.identity.get().filter(|identity| identity.is_served());
         let of_identity = identity.map(InGroup::open_stream).transpose();
-        OpenStream { place: self.clone(), of_identity }
+        let charge = self.account().map(|account| account.charge(costs::STREAM));
+        charge.iter().for_each(Charge::tell);
+        OpenStream { place: self.clone(), of_identity, _charge: charge }
     }
 
     /// Returns when the connection is read again, if that is later.
@@ -214,7 +243,7 @@ impl Place {
     }
 
     /// Exchanges the spare place for a place, if there is one.
-    fn replace(&self, place: Option<OwnedSemaphorePermit>) -> Decision {
+    fn replace(&self, place: Option<TakenPlace>) -> Decision {
         let Some(place) = place else {
             return Decision::Refused(Refusal::too_many_connections(self.connections.max()));
         };

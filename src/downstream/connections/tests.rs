@@ -62,13 +62,13 @@ async fn stays_open(place: &Place) -> bool {
 }
 
 fn is_unused(connections: &Connections) -> bool {
-    let free = (connections.places.available_permits(), connections.spare.available_permits());
+    let free = (connections.places.free(), connections.spare.free());
     connections.unused.is_empty()
         && connections.addresses.is_empty()
         && connections.identities.is_empty()
         && connections.open.load(Ordering::Relaxed) == 0
         && connections.streams.load(Ordering::Relaxed) == 0
-        && free == (connections.max, REFUSALS)
+        && free == (connections.max(), REFUSALS)
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn a_connection_gets_the_place_of_another_with_its_first_request_and_not_b
     drop(first);
     let second = timeout(LONG, second).await.unwrap().unwrap();
     assert_eq!(second.2, None);
-    assert_eq!(connections.spare.available_permits(), REFUSALS, "it needs its spare place no more");
+    assert_eq!(connections.spare.free(), REFUSALS, "it needs its spare place no more");
     drop(second);
     assert!(is_unused(&connections));
 }

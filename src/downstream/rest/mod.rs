@@ -33,6 +33,7 @@ use self::cache::{CacheKey, ResponseCache};
 use self::rejection::Rejection;
 use super::drain::Drain;
 use super::incomplete::Inbound;
+use crate::memory::costs;
 use crate::relay::traces::{POLL, SpanIds, SpanRecord, SpanTime};
 use crate::relay::{ClientInfo, SessionGuard, ViewQuota, Views, fetch_reply, open_session, session_changed};
 use crate::transcode::Descriptors;
@@ -243,6 +244,10 @@ impl Rest {
             peer: poll.peer.clone(),
             quota: poll.quota.clone(),
         };
+        let (names, bytes) = (request.resource_names.len(), request.resource_names.iter().map(String::len).sum());
+        let cost = costs::SESSION + costs::names(names, 0, bytes);
+        let room = poll.quota.account().map_or(Ok(()), |account| account.admit(cost));
+        room.map_err(|why| Rejection::unavailable(why.to_string()))?;
         let request = proto::Request::Sotw(request.clone());
         let handle = SessionGuard::new(open_session(&poll.views, &request, visit).await?);
         handle.handle_request(request).await;

@@ -37,7 +37,9 @@ impl From<AdmissionError> for Rejection {
             AdmissionError::TooManyViewsOfConnection { .. } | AdmissionError::TooManyViewsOfIdentity { .. } => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, text)
             }
-            AdmissionError::TooManyViews { .. } | AdmissionError::Stopping => Self::unavailable(text),
+            AdmissionError::TooManyViews { .. } | AdmissionError::NoMemory(_) | AdmissionError::Stopping => {
+                Self::unavailable(text)
+            }
         }
     }
 }

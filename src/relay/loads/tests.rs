@@ -152,7 +152,7 @@ async fn pools_count_for_the_connection_and_the_identity_that_made_them_and_apar
     until("a pool does not end", || loads.pools.is_empty()).await;
     assert!([&one, &two].iter().all(|(_, quota)| !quota.pools().are_any()));
 
-    let of_identity = [3, 4, 5].map(|number| (number, loads.views.quota(Some("x"))));
+    let of_identity = [3, 4, 5].map(|number| (number, Arc::new(loads.views.quota(Some("x")))));
     let _members = [0, 1].map(|number| join(&loads, &number.to_string(), &of_identity[number]).unwrap());
     let too_many = Some(AdmissionError::TooManyViewsOfIdentity { limit: 2, split: None });
     assert_eq!(join(&loads, "2", &of_identity[2]).err(), too_many);
@@ -246,7 +246,7 @@ fn numbers() -> impl FnMut(u64) -> u64 {
 #[tokio::test]
 async fn i10_pools_that_are_made_joined_and_left_in_any_order_leave_nothing() {
     let loads = aggregating(views_of(6, 4), UnreachableServers::default());
-    let connections: Vec<_> = (0..4).map(|number| (number, loads.views.quota(Some("x")))).collect();
+    let connections: Vec<_> = (0..4).map(|number| (number, Arc::new(loads.views.quota(Some("x"))))).collect();
     let (mut next, mut members) = (numbers(), Vec::new());
     for _ in 0..3000 {
         if next(2) == 0 && !members.is_empty() {

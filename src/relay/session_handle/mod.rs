@@ -1,6 +1,7 @@
 //! The handle of one downstream session: shared by the task that reads its requests, the body that writes its replies, and the
 //! task of its view.
 
+mod charging;
 mod locked;
 pub(super) mod report;
 mod transit;
@@ -18,8 +19,9 @@ use weir_core::proto::Request;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::{Ack, CloseReason, Estimate, Fetched, NackChange, Session, Step};
 use weir_core::protocol::view::{LeaseAccess as _, Snapshot};
-use weir_core::xds::HeldVersions;
+use weir_core::xds::{HeldVersions, Type};
 
+pub(super) use self::charging::SessionCharge;
 use self::locked::LockedSession;
 pub(crate) use self::transit::Obstruction;
 use self::transit::Transit;
@@ -65,6 +67,7 @@ pub(super) struct SessionPlace {
     pub(super) clock: Clock,
     pub(super) counters: Arc<ProcessCounters>,
     pub(super) log: Arc<ClientLog>,
+    pub(super) charge: SessionCharge,
 }
 
 impl SessionHandle {
@@ -135,6 +138,7 @@ impl SessionHandle {
         let answer = session.on_request_stating(request, stated, self.place.clock.now());
         let follows = (session.has_news_for_view(), session.is_at_rest());
         self.place.counters.names_refused(session.take_rejected_names());
+        self.place.charge.note(&session);
         if let (Some(Ack::Nack { nonce, .. }), Some((quoted, state))) = (answer, &quoted) {
             session.suspect(&kind, nonce, quoted, state);
         }
@@ -193,6 +197,7 @@ impl SessionHandle {
         if let Step::End(CloseReason::BadRequest(fault)) = &step {
             self.place.counters.bad_request(fault);
         }
+        self.place.charge.note(&session);
         self.count_blocked(session.report().is_blocked());
         self.note_waits(session.report().has_waits());
         self.forward_claims(&mut session);
@@ -217,6 +222,11 @@ impl SessionHandle {
     pub(crate) fn subscribed_bytes(&self) -> usize {
         let newest = self.place.published.newest();
         self.session.lock().report().subscribed_bytes(&newest)
+    }
+
+    /// Returns of how many names of a type the view has something.
+    pub(crate) fn names_of_view(&self, kind: &Type) -> usize {
+        self.newest().present(kind)
     }
 
     /// Sends claims to the view task. If there is no room, they are sent once there is.
@@ -312,6 +322,7 @@ impl SessionHandle {
             // Nobody may take a lease for a long time, and this one keeps a snapshot.
             (&*self.place.published).access(|leases| leases.sweep(self.place.clock.now()));
             self.note_nacks(session.take_nack_changes());
+            self.place.charge.note(&session);
             session.take_interest()
         };
         let _ = self.place.commands.send(Command::Leave(self.client.id, interest)).await;

@@ -59,6 +59,7 @@ impl Bench {
             clock,
             counters,
             log: Arc::default(),
+            charge: SessionCharge::none(),
         };
         let handle =
             SessionHandle::new(client, place, Session::new(Client::plain(Variant::Delta), table, Arc::default()));

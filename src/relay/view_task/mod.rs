@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use weir_core::protocol::moment::{Moment, earliest};
 use weir_core::protocol::sources::{SetUpdates, Sources, UpdateBatch};
-use weir_core::protocol::view::View;
+use weir_core::protocol::view::{KeptByView, View};
 use weir_core::xds::{Authority, SharingKey};
 
 use self::link_events::{Arrival, Upstream};
@@ -28,6 +28,7 @@ use super::reachability::ViewReachability;
 use super::shared::Shared;
 use super::subscriber::Subscribers;
 use super::view_usage::ViewUsage;
+use crate::memory::{Charge, costs};
 
 pub(super) struct ViewTask {
     shared: Arc<Shared>,
@@ -45,6 +46,8 @@ pub(super) struct ViewTask {
     links: Links,
     /// The traced changes that are not published yet.
     traced: TracedChanges,
+    /// What it is charged with besides bodies, and besides what its sessions are.
+    charge: Charge,
 }
 
 /// What others have of a view task, too.
@@ -94,6 +97,7 @@ impl ViewTask {
             sessions: Subscribers::none(shared.counters.limits.clone()),
             links: Links::none(&shared, view_id, key.tenant()),
             traced: TracedChanges::of(shared.counters.clone()),
+            charge: shared.memory.common(),
             shared,
         }
     }
@@ -243,6 +247,8 @@ impl ViewTask {
         self.note_for_later_views(now);
         self.sessions.admit_claims(&mut self.view);
         self.sessions.confirm_interest();
+        let KeptByView { resources, lingering, removal_bytes } = self.view.kept();
+        self.charge.set(resources * costs::TABLE_ENTRY + lingering * costs::LINGERING + removal_bytes);
     }
 
     fn run_timers(&mut self, now: Moment) {
@@ -290,9 +296,11 @@ impl ViewTask {
 
     /// Tells the view what new names have room for.
     fn note_room(&mut self) {
-        let Shared { view_options, store, .. } = &*self.shared;
+        let Shared { view_options, store, memory, .. } = &*self.shared;
         self.view.set_list_limit(self.sources.list_limit());
-        self.view.set_full_cache(Some(view_options.cached_bytes).filter(|limit| store.bytes() >= *limit));
+        let is_full = store.bytes() >= view_options.cached_bytes;
+        self.view.set_full_cache(is_full.then_some(view_options.cached_bytes));
+        self.view.set_scarce(memory.is_full());
     }
 
     fn send_requests(&mut self, now: Moment) {

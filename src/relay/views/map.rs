@@ -17,6 +17,7 @@ use super::quotas::{MadeViews, ViewLimits, ViewQuota};
 use super::saved::{ViewToSave, WaitingView, WaitingViews};
 use super::split::{FieldValues, Split, SplitWatch, ViewValues, view_values};
 use super::successor::InheritedView;
+use crate::memory::{ViewCharge, costs};
 use crate::relay::admission::AdmissionError;
 use crate::relay::command::Command;
 use crate::relay::inspection::ViewFacts;
@@ -211,9 +212,12 @@ impl RunningViews {
             self.make_room();
         }
         if self.views.len() >= limit {
+            // For the next time: a view makes room when its streams have ended.
+            quota.account().inspect(|account| account.want_view(limit));
             return Err(AdmissionError::TooManyViews { limit, split: Split::of(&self.values, rule) });
         }
-        Ok(())
+        let room = quota.account().map_or(Ok(()), |account| account.admit(costs::VIEW + costs::SESSION));
+        room.map_err(AdmissionError::NoMemory)
     }
 
     /// Finds room beside these. `Err`: there is none, and this field splits them most.
@@ -306,6 +310,7 @@ pub(super) struct ViewHandle {
     values: ViewValues,
     /// What counts it for the client because of which it was created.
     maker: Arc<ViewQuota>,
+    _charge: Option<ViewCharge>,
     /// Whether a relay was its first client. A relay has a view for each of its own, so that such views say nothing of how clients share.
     of_relay: bool,
     /// What it began with.
@@ -358,6 +363,7 @@ impl ViewHandle {
             active,
             stay: Stay::default(),
             values,
+            _charge: maker.charge_view(key.upstream_node().len()),
             maker,
             of_relay: first.node().is_some_and(|node| Client::is_relay(node)),
             from_disk,

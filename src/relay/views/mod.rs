@@ -39,6 +39,7 @@ use super::readiness::Readiness;
 use super::report::ViewMetrics;
 use super::session_handle::SessionHandle;
 use super::shared::{Shared, ViewsOptions};
+use crate::memory::Memory;
 
 pub(crate) struct Views {
     shared: Arc<Shared>,
@@ -61,9 +62,9 @@ pub(crate) struct Views {
 impl Views {
     /// Takes a connector for each server of the plan.
     pub(crate) fn new(options: ViewsOptions, connectors: Vec<SharedConnector>) -> Self {
-        let ViewsOptions { rule, table, protocol, plan, max_in_metrics, .. } = options;
+        let ViewsOptions { rule, table, protocol, plan, max_in_metrics, memory, .. } = options;
         let authorities = Arc::new(plan.authorities.keys().cloned().collect());
-        let shared = Arc::new(Shared::new(rule, table, protocol, plan, connectors, max_in_metrics));
+        let shared = Arc::new(Shared::new(rule, table, protocol, plan, connectors, max_in_metrics, memory));
         let permissions = Arc::new(LivePermissions::new(options.permissions));
         let accept_missing_node = options.accept_missing_node;
         let admission = Admission::new(shared.rule.clone(), accept_missing_node, options.access, permissions);
@@ -95,10 +96,10 @@ impl Views {
 
     /// Adds the hub. Bodies that both have are stored once, and reports include the hub.
     pub(crate) fn with_hub(self, hub: Arc<Self>) -> Self {
-        let Shared { store, readers, readiness, incidents, counters, .. } = (*hub.shared).clone();
+        let Shared { store, memory, readers, readiness, incidents, counters, .. } = (*hub.shared).clone();
         let (own, limits) = ((*self.shared).clone(), counters.limits.clone());
         let counters = Arc::new(ProcessCounters::new(own.table.clone(), own.clock).with_limits(limits));
-        let shared = Shared { store, readers, readiness, incidents, counters, ..own };
+        let shared = Shared { store, memory, readers, readiness, incidents, counters, ..own };
         Self { shared: Arc::new(shared), clients: hub.clients.clone(), hub: Some(hub), ..self }
     }
 
@@ -106,10 +107,11 @@ impl Views {
     /// permissions in force, readiness. What an earlier view leaves is kept for as long as `keep` without a client.
     pub(crate) fn after(self, earlier: &Arc<Self>, keep: Duration) -> Self {
         let (own, clients) = ((*self.shared).clone(), earlier.clients.clone());
-        let Shared { incidents, readiness, client_log, store, readers, clock, counters, metric_labels, .. } =
+        let Shared { incidents, readiness, client_log, store, memory, readers, clock, counters, metric_labels, .. } =
             (*earlier.shared).clone();
+        memory.set_budget(own.memory.setting());
         incidents.brakes.add_types(own.view_options.brakes.types.iter().map(|name| &**name));
-        let process = Shared { incidents, readiness, client_log, store, readers, clock, ..own };
+        let process = Shared { incidents, readiness, client_log, store, memory, readers, clock, ..own };
         if process.is_hub != earlier.shared.is_hub {
             // There was no hub: this is the first.
             let own_counters = ProcessCounters::new(process.table.clone(), clock);
@@ -167,9 +169,9 @@ impl Views {
     }
 
     /// Returns what counts the views of a new connection, and its pools of load reports.
-    pub(crate) fn quota(&self, identity: Option<&str>) -> Arc<ViewQuota> {
+    pub(crate) fn quota(&self, identity: Option<&str>) -> ViewQuota {
         let identity = identity.filter(|_| self.limits.per_identity > 0);
-        Arc::new(identity.map(|identity| self.identity_quotas.quota(identity)).unwrap_or_default())
+        identity.map(|identity| self.identity_quotas.quota(identity)).unwrap_or_default()
     }
 
     /// Returns the names of the clusters in the view of a client that it may read.
@@ -285,6 +287,11 @@ impl Views {
     /// Returns what these views share with one another.
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    /// Returns the memory of the process.
+    pub(crate) fn memory(&self) -> &Arc<Memory> {
+        &self.shared.memory
     }
 
     /// Returns the bytes of all cached resources.

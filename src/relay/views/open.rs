@@ -12,7 +12,7 @@ use crate::relay::admission::AdmissionError;
 use crate::relay::clients::ClientFacts;
 use crate::relay::command::Command;
 use crate::relay::member::Member;
-use crate::relay::session_handle::{SessionHandle, SessionPlace};
+use crate::relay::session_handle::{SessionCharge, SessionHandle, SessionPlace};
 use crate::relay::shared::Shared;
 
 /// A client that opens a stream, and the kind of stream.
@@ -92,6 +92,7 @@ pub(super) async fn join(
         clock: shared.clock,
         counters: shared.counters.clone(),
         log: shared.client_log.clone(),
+        charge: SessionCharge::of(visit.quota.account(), &facts),
     };
     let session = views.session(identity, first, peer, variant, only);
     let handle = SessionHandle::new(facts, place, session);

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use weir_core::xds::SharingKey;
 
 use super::split::Split;
+use crate::memory::{Account, ViewCharge, costs};
 use crate::relay::admission::AdmissionError;
 
 /// How many views there may be, and how many pools of load reports.
@@ -23,6 +24,10 @@ pub(in crate::relay) struct ViewLimits {
 #[derive(Debug, Default)]
 pub(crate) struct ViewQuota {
     of_connection: Made,
+    /// What the connection holds of the memory; none within the relay.
+    account: Option<Arc<Account>>,
+    /// Each of its views has an equal part of its own, as it is a relay for others.
+    is_of_relay: bool,
     /// What all connections of the client's identity share, if it has one and that is limited.
     of_identity: Option<Arc<IdentityQuota>>,
 }
@@ -81,6 +86,21 @@ impl ViewLimits {
 }
 
 impl ViewQuota {
+    /// Charges the views and streams to an account.
+    pub(crate) fn charged_to(self, account: Arc<Account>, is_of_relay: bool) -> Self {
+        Self { account: Some(account), is_of_relay, ..self }
+    }
+
+    pub(crate) fn account(&self) -> Option<&Arc<Account>> {
+        self.account.as_ref()
+    }
+
+    /// Charges a view, whose key has so many bytes.
+    pub(super) fn charge_view(&self, key: usize) -> Option<ViewCharge> {
+        let bytes = costs::VIEW + costs::KEYS_OF_VIEW * key;
+        self.account.as_ref().map(|account| account.charge_view(bytes, self.is_of_relay))
+    }
+
     pub(super) fn views(&self) -> MadeBy<'_> {
         self.made(|made| &made.views)
     }
@@ -156,7 +176,7 @@ impl IdentityQuotas {
             quotas.insert(identity, Arc::downgrade(&quota));
             quota
         });
-        ViewQuota { of_connection: Made::default(), of_identity: Some(of_identity) }
+        ViewQuota { of_identity: Some(of_identity), ..ViewQuota::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Weak<IdentityQuota>>> {

@@ -19,6 +19,7 @@ use weir_core::xds::{Access, KeyRule};
 
 use super::split::Split;
 use super::*;
+use crate::memory::Budget;
 use crate::relay::command::Command;
 use crate::relay::inspection::Inspection;
 use crate::relay::questions;
@@ -59,6 +60,7 @@ fn options() -> ViewsOptions {
         permissions: weir_core::xds::Permissions::default(),
         protocol: ProtocolOptions::default(),
         stated_versions_bytes: 1 << 20,
+        memory: Budget::unlimited(),
         plan: Plan::single(Variant::Delta, ServerQuirks::default()),
     }
 }
@@ -186,7 +188,7 @@ async fn a_view_too_many_is_refused_with_the_field_that_splits_and_unused_ones_m
 #[tokio::test]
 async fn connections_of_one_identity_share_its_views_and_later_ones_inherit_those_that_are_left() {
     let views = views_of(10, 0);
-    let client = |identity| ClientInfo { quota: views.quota(identity), ..visit() };
+    let client = |identity| ClientInfo { quota: views.quota(identity).into(), ..visit() };
     let (one, two, other) = (client(Some("a")), client(Some("a")), client(Some("b")));
     let first = views.try_enter("1", &[], &one).unwrap();
     let _second = views.try_enter("2", &[], &two).unwrap();

@@ -15,6 +15,7 @@ use weir_core::xds::type_by_word;
 use weir_core::xds::{Access, KeyRule, Peer, Permissions};
 
 use super::*;
+use crate::memory::Budget;
 use crate::relay::{ClientInfo, Connector, Link, ViewsOptions, open_session, questions};
 
 const NODES: u64 = 5_000;
@@ -58,6 +59,7 @@ pub(super) fn views() -> Views {
         permissions: Permissions::default(),
         protocol: ProtocolOptions::default(),
         stated_versions_bytes: 1 << 20,
+        memory: Budget::unlimited(),
         plan: Plan::single(Variant::Delta, ServerQuirks::default()),
     };
     Views::new(options, vec![Arc::new(Silent)])
@@ -126,6 +128,7 @@ async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_
         buffered_load_bytes: 0,
         stated_versions_bytes: 0,
         cached_bytes: 0,
+        book: Book::default(),
         unanswered: Vec::new(),
         connections: Vec::new(),
         nacking: questions::nacking_streams(&views),

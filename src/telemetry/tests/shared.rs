@@ -88,7 +88,7 @@ async fn fifty_scrapes_at_a_time_cost_a_few_expositions() {
     for round in 1..=2 {
         join_all((0..50).map(|_| bench.scrape())).await;
         let made = bench.made.load(Ordering::SeqCst);
-        assert!(made <= 2 * round, "{made} in {round} rounds");
+        assert!(made <= 3 * round, "{made} in {round} rounds");
     }
 }
 

@@ -35,6 +35,11 @@ impl Parser {
         Self { table: Arc::new(table), transcoder, store: Arc::default() }
     }
 
+    /// Returns the bytes of all bodies.
+    pub(crate) fn bytes(&self) -> usize {
+        self.store.bytes()
+    }
+
     /// Returns whether a file's name is that of a resource file.
     pub(super) fn takes(path: &Path) -> bool {
         Format::of_path(path).is_some()

@@ -25,6 +25,17 @@ pub struct Permissions {
     rules: Arc<[PermissionRule]>,
 }
 
+/// Whose a client is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// The tenant; none without rules.
+    pub tenant: Option<Arc<str>>,
+    /// How many equal parts it has of what all share.
+    pub share: usize,
+    /// It relays for others.
+    pub is_relay: bool,
+}
+
 /// Why a client may not be what it says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
@@ -107,9 +118,21 @@ impl Permissions {
         self.rule_for(peer).is_some_and(|(rule, _)| rule.client_status)
     }
 
+    /// Returns whose client it is, as far as it does not state that itself.
+    pub fn owner_of(&self, peer: &Peer) -> Owner {
+        self.rule_for(peer).map_or_else(Owner::default, |(rule, captures)| Owner {
+            tenant: rule.tenant(peer, &captures),
+            share: rule.share,
+            is_relay: !rule.relays_for.is_empty(),
+        })
+    }
+
     /// Whether both treat a client alike: by equal rules, or by none.
     pub fn treat_alike(&self, other: &Self, peer: &Peer) -> bool {
-        Arc::ptr_eq(&self.rules, &other.rules) || self.rule_for(peer) == other.rule_for(peer)
+        // What a client shares with others is no reason to end it.
+        let rule =
+            |(rule, captures): (&PermissionRule, Captures)| (PermissionRule { share: 1, ..rule.clone() }, captures);
+        Arc::ptr_eq(&self.rules, &other.rules) || self.rule_for(peer).map(rule) == other.rule_for(peer).map(rule)
     }
 
     fn rule_for(&self, peer: &Peer) -> Option<(&PermissionRule, Captures)> {

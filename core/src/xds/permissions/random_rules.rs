@@ -88,6 +88,7 @@ impl Rule {
         };
         let field = |text: &Text| NodeField { field: KeyField::Cluster, values: vec![template(text)] };
         PermissionRule {
+            share: 1,
             name: format!("rule{at}").into(),
             identities: self.who.iter().map(identity).collect(),
             node: self.cluster.iter().map(field).collect(),

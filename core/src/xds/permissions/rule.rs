@@ -59,6 +59,8 @@ pub struct PermissionRule {
     pub relays_for: Vec<NamePattern>,
     /// Whether they may have the status of all clients and of the relay itself.
     pub client_status: bool,
+    /// How many equal parts they have of what all clients share.
+    pub share: usize,
 }
 
 impl IdentityPattern {

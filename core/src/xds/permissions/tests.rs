@@ -31,6 +31,7 @@ fn templates(texts: &[&str]) -> Vec<Template> {
 /// Workloads may be clusters of their namespace, and have its secrets.
 fn by_namespace() -> PermissionRule {
     PermissionRule {
+        share: 1,
         name: "workloads".into(),
         identities: vec![IdentityPattern::Spiffe(SegmentPattern::uri("spiffe://prod/ns/{ns}/*").unwrap())],
         node: vec![NodeField { field: KeyField::Cluster, values: templates(&["{ns}/*", "shared"]) }],

@@ -1,0 +1,36 @@
+//! What things cost, in bytes of the allocator. `tests/memory.rs` fails if one of them is off by a fifth.
+
+/// The program without any peer.
+pub(crate) const PROGRAM: usize = 8 << 20;
+/// A connection without TLS, with its buffers.
+pub(crate) const CONNECTION: usize = 39 << 10;
+/// What TLS adds.
+pub(crate) const TLS: usize = 10 << 10;
+/// What the kernel keeps for a connection at rest.
+pub(crate) const SOCKET: usize = 4 << 10;
+/// A stream that has sent nothing.
+pub(crate) const STREAM: usize = 3700;
+/// The session of a stream, without names.
+pub(crate) const SESSION: usize = 3750;
+/// A name of a session, besides its text.
+pub(crate) const NAME: usize = 160;
+/// What a name costs besides in its view and towards its server, as long as nobody has the resource.
+pub(crate) const UNSENT_NAME: usize = 700;
+/// A view, with its streams to servers.
+pub(crate) const VIEW: usize = 64 << 10;
+/// How often a view has its key.
+pub(crate) const KEYS_OF_VIEW: usize = 4;
+/// A resource in a table of a view, besides its body.
+pub(crate) const TABLE_ENTRY: usize = 400;
+/// A subscription that lingers.
+pub(crate) const LINGERING: usize = 500;
+
+/// Returns what a client costs with so many streams, and so many names on each of which it has the resources.
+pub(crate) const fn client(streams: usize, names_of_each: usize) -> usize {
+    CONNECTION + SOCKET + streams * (STREAM + SESSION + names(names_of_each, 0, 30 * names_of_each))
+}
+
+/// Returns what the names of a session cost, by how many there are, how many of these were sent nothing, and the bytes of their texts.
+pub(crate) const fn names(names: usize, unsent: usize, bytes: usize) -> usize {
+    names * NAME + unsent * UNSENT_NAME + bytes
+}

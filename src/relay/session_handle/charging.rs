@@ -1,0 +1,40 @@
+//! What a session is charged with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weir_core::protocol::session::{KeptNames, Session};
+
+use crate::memory::{Account, Charge, costs};
+use crate::relay::clients::ClientFacts;
+
+/// The charge of a session, if it is that of a client: sessions within the relay have none.
+pub(in crate::relay) struct SessionCharge {
+    charge: Option<Charge>,
+    /// Without names.
+    base: usize,
+    is_told: AtomicBool,
+}
+
+impl SessionCharge {
+    pub(in crate::relay) fn of(account: Option<&Arc<Account>>, client: &ClientFacts) -> Self {
+        let base = costs::SESSION + client.node_id.len();
+        Self { charge: account.map(|account| account.charge(base)), base, is_told: AtomicBool::new(false) }
+    }
+
+    #[cfg(test)]
+    pub(in crate::relay) fn none() -> Self {
+        Self { charge: None, base: 0, is_told: AtomicBool::new(false) }
+    }
+
+    /// Charges what the session keeps now.
+    pub(super) fn note(&self, session: &Session) {
+        if let Some(charge) = &self.charge {
+            let KeptNames { names, unsent, bytes } = session.report().kept_names();
+            charge.set(self.base + costs::names(names, unsent, bytes));
+            if !self.is_told.swap(true, Ordering::Relaxed) {
+                charge.tell(); // worth it once: later changes are told in larger steps
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What things cost, as the relay charges it, against what its allocator has given out for them. A cost that is off by a fifth fails, since
+//! [docs/sizing.md](../docs/sizing.md#memory) and all decisions about memory go by it.
+
+#[path = "support/program.rs"]
+mod program;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use program::Program;
+use weir_loadtest::kind::Kind;
+use weir_loadtest::link::{ADS_DELTA, Event, Link, LinkOptions, scan};
+use weir_loadtest::origin::{Counts, Origin};
+
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Clusters in the files of the relay.
+const CLUSTERS: usize = 5000;
+
+/// What is charged, and what the allocator has given out.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    book: f64,
+    live: f64,
+}
+
+/// The program behind a control plane.
+struct World {
+    program: Program,
+    /// The clusters that there are.
+    clusters: Vec<String>,
+    clients: tokio::task::JoinSet<()>,
+    _plane: Origin,
+}
+
+impl World {
+    async fn start(name: &str) -> Self {
+        let counts = Counts { clusters: CLUSTERS, routes: 1, listeners: 1, size: 100 };
+        let plane = Origin::start(([127, 0, 0, 1], 0).into(), counts, None).await.unwrap();
+        let clusters = plane.shared().world().set(Kind::Cluster).keys().map(ToString::to_string).collect();
+        let config = format!(
+            "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
+             upstream: {{servers: [{{uri: 'http://{}'}}]}}\n\
+             limits: {{memory: 8GiB, new_streams_per_second: 0, new_names_per_second: 0}}\n",
+            plane.address
+        );
+        // `WEIR`: another build of the program.
+        let program = std::env::var("WEIR").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weir").into());
+        let program = Program::start_by(Command::new(program), &format!("memory-{name}.yaml"), &config, PATIENCE);
+        Self { program, clusters, clients: tokio::task::JoinSet::new(), _plane: plane }
+    }
+
+    /// Returns the first of the clusters.
+    fn clusters(&self, count: usize) -> Vec<String> {
+        self.clusters[..count].to_vec()
+    }
+
+    fn sample(&self) -> Sample {
+        let mut socket = TcpStream::connect(&self.program.admin).unwrap();
+        socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+        let mut metrics = String::new();
+        socket.read_to_string(&mut metrics).unwrap();
+        let of = |name: &str| {
+            let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            value.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
+        };
+        Sample { book: of("weir_memory_book_bytes"), live: of("weir_memory_live_bytes") }
+    }
+
+    /// Opens connections with so many streams, each with these names, which stay until the end.
+    async fn connect(
+        &mut self,
+        connections: usize,
+        streams: usize,
+        url: &'static str,
+        names: impl Fn(usize) -> Vec<String>,
+    ) {
+        let address: SocketAddr = self.program.address.parse().unwrap();
+        for number in 0..connections {
+            let mut link = Link::open(address, &LinkOptions::default()).await.unwrap();
+            let node = scan::node(&format!("node-{number}"), "one");
+            for stream in 0..streams {
+                let names = names(number * streams + stream);
+                let names: Vec<_> = names.iter().map(String::as_str).collect();
+                let id = link.start(ADS_DELTA);
+                link.send(id, scan::delta_subscribe(url, Some(&node), &names));
+            }
+            self.clients.spawn(async move {
+                loop {
+                    match link.next().await {
+                        Event::Message(stream, message) => {
+                            if let Some(seen) = scan::delta(&message) {
+                                link.send(stream, scan::delta_ack(&seen));
+                            }
+                        }
+                        Event::Ended(_, status) => panic!("{status}"),
+                        Event::Closed(_) => return,
+                    }
+                }
+            });
+        }
+    }
+
+    /// Waits until nothing changes any more, in the book or outside of it.
+    async fn settled(&self) -> Sample {
+        let mut before = self.sample();
+        for _ in 0..60 {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let now = self.sample();
+            if now.book == before.book && (now.live - before.live).abs() < 1e5 {
+                return now;
+            }
+            before = now;
+        }
+        panic!("it does not come to rest: {before:?}");
+    }
+}
+
+/// Returns what was added, per thing.
+fn each(before: Sample, after: Sample, count: usize) -> Sample {
+    let count = count as f64;
+    Sample { book: (after.book - before.book) / count, live: (after.live - before.live) / count }
+}
+
+fn check(what: &str, each: Sample) {
+    let ratio = each.book / each.live;
+    println!("{what}: {:.0} bytes, charged with {:.0}", each.live, each.book);
+    assert!((0.8..=1.2).contains(&ratio), "{what}: {:.0} bytes, charged with {:.0}", each.live, each.book);
+}
+
+#[tokio::test]
+async fn what_a_connection_costs() {
+    let mut world = World::start("connections").await;
+    let names = world.clusters(20);
+    world.connect(200, 1, CDS, |_| names.clone()).await;
+    let before = world.settled().await;
+    world.connect(2000, 1, CDS, |_| names.clone()).await;
+    check("a connection with a stream and 20 names", each(before, world.settled().await, 2000));
+}
+
+#[tokio::test]
+async fn what_a_stream_costs() {
+    let mut world = World::start("streams").await;
+    let names = world.clusters(1);
+    world.connect(8, 10, CDS, |_| names.clone()).await;
+    let before = world.settled().await;
+    world.connect(8, 2000, CDS, |_| names.clone()).await;
+    check("a stream with a name", each(before, world.settled().await, 16_000));
+}
+
+#[tokio::test]
+async fn what_a_name_costs() {
+    let mut world = World::start("names").await;
+    let all = world.clusters(CLUSTERS);
+    world.connect(1, 1, CDS, |_| all.clone()).await;
+    let before = world.settled().await;
+    world.connect(40, 1, CDS, |_| all.clone()).await;
+    let sent = world.settled().await;
+    check("a name that was sent", each(before, sent, 40 * CLUSTERS));
+    let made_up =
+        |stream| (0..10_000).map(|number| format!("made-up-with-a-long-name-{stream:06}-{number:06}")).collect();
+    world.connect(20, 1, EDS, made_up).await;
+    check("a name that nobody has", each(sent, world.settled().await, 200_000));
+}

@@ -1,0 +1,118 @@
+//! The memory of the relay is one budget, of which greedy clients leave others a part; and limits that count at once on a reload.
+
+use std::time::Duration;
+
+use super::poller::{ENDPOINTS, Poller};
+use super::reload::{World, text};
+use super::*;
+
+async fn start(plane: &Plane, memory: &str) -> Relay {
+    let config = config(plane.address, "", &format!("views: {{key: [cluster]}}\nlimits: {{memory: {memory}}}\n"));
+    run(crate::bind(config).await.unwrap(), std::future::pending())
+}
+
+fn names(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{prefix}-{number}")).collect()
+}
+
+fn ask(client: &Client, names: &[String]) {
+    client.ask(EDS, &names.iter().map(String::as_str).collect::<Vec<_>>(), Some("web"));
+}
+
+/// Returns why a stream has ended, if it has within a moment.
+async fn end_of(client: &mut Client) -> Option<tonic::Status> {
+    let Client::Delta(_, responses) = client else { panic!("a delta client") };
+    tokio::time::timeout(Duration::from_millis(300), responses.message()).await.ok()?.err()
+}
+
+async fn series(relay: &Relay, name: &str) -> usize {
+    let metrics = get(relay.admin, "/metrics").await;
+    let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
+}
+
+/// Waits until so many bytes are charged to clients.
+async fn charged(relay: &Relay, are_meant: impl Fn(usize) -> bool) {
+    let charged = async || are_meant(series(relay, "weir_memory_charged_bytes{to=\"clients\"}").await);
+    until("so much is charged", charged).await;
+}
+
+#[tokio::test]
+async fn i8_clients_with_made_up_names_are_refused_before_the_memory_is_full_and_others_are_not() {
+    let _turn = super::HEAVY.lock().await;
+    let plane = Plane::start(&[Variant::Delta]).await;
+    let relay = start(&plane, "64MiB").await;
+    assert_eq!(series(&relay, "weir_memory_budget_bytes").await, 64 << 20);
+    let (mut greedy, mut refused) = (Vec::new(), None);
+    for round in 0..20 {
+        let mut client = Client::connect(relay.address, Variant::Delta).await;
+        ask(&client, &names(&format!("made-up-{round}"), 20_000));
+        refused = end_of(&mut client).await;
+        greedy.push(client);
+        if refused.is_some() {
+            break;
+        }
+    }
+    let refused = refused.expect("nothing is refused");
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
+    let said = refused.message();
+    assert!(said.starts_with("too little memory: ") && said.ends_with("(limits.memory); retry later"), "{said}");
+    assert!(series(&relay, "weir_limit_reached_total{limit=\"limits.memory\"}").await > 0);
+    charged(&relay, |bytes| bytes > 30 << 20).await;
+
+    let mut small = Client::connect(relay.address, Variant::Delta).await;
+    ask(&small, &names("small", 20));
+    assert!(end_of(&mut small).await.is_none(), "others have room");
+    assert!(end_of(&mut greedy[0]).await.is_none(), "who is there stays");
+    drop((greedy, small));
+    charged(&relay, |bytes| bytes < 2 << 20).await;
+}
+
+#[tokio::test]
+async fn a_poll_for_which_there_is_no_memory_gets_503_and_may_come_again() {
+    let _turn = super::HEAVY.lock().await;
+    let plane = Plane::start(&[Variant::Delta]).await;
+    let relay = start(&plane, "16MiB").await;
+    let mut poller = Poller::connect(relay.address).await;
+    let many = serde_json::json!({"resource_names": names("x", 60_000), "type_url": EDS});
+    let answer = poller.poll(ENDPOINTS, "web", many).await;
+    assert_eq!(answer.status, http::StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
+    assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
+    assert!(String::from_utf8_lossy(&answer.body).contains("too little memory"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn limits_that_count_at_once_end_nobody_and_hold_for_who_comes_then() {
+    let plane = Plane::start(&[Variant::Delta]).await;
+    let with = |limits: &str| text(&[plane.address], &format!("limits: {{{limits}}}\n"));
+    let world = World::start("limits-at-once", &with("streams: 5000, memory: 64MiB")).await;
+    let mut first = Client::connect(world.relay.address, Variant::Delta).await;
+    ask(&first, &names("a", 1));
+    let report = world.change(&with("streams: 4097, streams_per_connection: 1, memory: 60MiB")).await;
+    assert_eq!(report.changed, ["limits.memory", "limits.streams", "limits.streams_per_connection"]);
+    assert!(report.pending.is_empty());
+    assert_eq!(world.metric("weir_memory_budget_bytes").await as usize, 60 << 20);
+    let report = world.change(&with("streams: 1, streams_per_connection: 1")).await;
+    assert_eq!(report.changed, ["limits.memory", "limits.streams"]);
+    let refused = poll(&world).await;
+    assert!(refused.contains("the limit for all clients is 1 (limits.streams)"), "{refused}");
+    assert!(end_of(&mut first).await.is_none(), "it was there before");
+
+    world.change(&with("streams: 4096, connections_per_address: 1")).await;
+    let refused = poll(&world).await;
+    assert!(
+        refused.contains("the limit is 1 (limits.connections_per_address)"),
+        "who was there before counts: {refused}"
+    );
+    world.change(&with("streams: 4096")).await;
+    let mut second = Client::connect(world.relay.address, Variant::Delta).await;
+    ask(&second, &names("a", 1));
+    assert!(end_of(&mut second).await.is_none(), "there is no limit any more");
+}
+
+/// Polls on a new connection, and returns the text of the response.
+async fn poll(world: &World) -> String {
+    let mut poller = Poller::connect(world.relay.address).await;
+    let answer = poller.poll(ENDPOINTS, "web", serde_json::json!({"resource_names": ["a"]})).await;
+    String::from_utf8_lossy(&answer.body).into_owned()
+}
