@@ -82,6 +82,11 @@ impl Account {
         }
     }
 
+    /// Whether an unused view is not for this one, which has more than its part of `limit`: others have had no room for one.
+    pub(crate) fn yields_view(&self, limit: usize) -> bool {
+        self.memory.is_view_wanted() && self.group.standing(Quantity::Views, 0, limit).is_above()
+    }
+
     /// Enters a stream, which ends for others if it has to.
     pub(crate) fn enter_stream(self: &Arc<Self>, stream: Weak<dyn GivesWay>) -> StreamPlace {
         let number = self.streams.fetch_add(1, Ordering::Relaxed);

@@ -17,7 +17,7 @@ mod watch;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_core::xds::BodyStore;
 
@@ -55,6 +55,8 @@ pub(crate) struct Memory {
     is_pressed: AtomicBool,
     /// The limit of views, while somebody with few has no room for one.
     views_wanted: AtomicUsize,
+    /// When that was so last.
+    view_wanted_at: Mutex<Option<Instant>>,
     /// Streams that have ended for others.
     given_way: AtomicU64,
     connections: AtomicU64,
@@ -95,6 +97,7 @@ impl Memory {
             allocator: OnceLock::new(),
             is_pressed: AtomicBool::new(false),
             views_wanted: AtomicUsize::new(0),
+            view_wanted_at: Mutex::default(),
             given_way: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             counters,
@@ -186,6 +189,13 @@ impl Memory {
     /// A client with few views has no room for another one.
     fn want_view(&self, limit: usize) {
         self.views_wanted.store(limit, Ordering::Relaxed);
+        *self.view_wanted_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether a client with few views has had no room for one a moment ago.
+    fn is_view_wanted(&self) -> bool {
+        let wanted = *self.view_wanted_at.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.is_some_and(|wanted| wanted.elapsed() < WANTED)
     }
 
     /// Ends streams if somebody has to give way: at most so many for memory, and one for views.
@@ -270,6 +280,8 @@ fn allowed(standing: &Standing) -> usize {
 const SHARED: usize = 70;
 /// Above so many, nobody does.
 const FULL: usize = 95;
+/// For how long the views that gave way are kept for who wanted one.
+const WANTED: Duration = Duration::from_secs(5);
 /// A group with more than so many thousandths of its part gives way.
 const TWICE: usize = 2000;
 

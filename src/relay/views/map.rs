@@ -44,11 +44,15 @@ impl ViewMap {
     pub(super) fn enter(
         &self,
         key: &SharingKey,
+        yields: impl FnOnce(usize) -> Result<(), AdmissionError>,
         make_room: impl FnOnce(&mut RunningViews) -> Result<(), AdmissionError>,
         start: impl FnOnce(Option<WaitingView>) -> ViewHandle,
     ) -> Result<Entrance, AdmissionError> {
         let mut running = self.lock();
         if let Some(view) = running.views.get(key).filter(|view| view.is_running()) {
+            if view.stay.is_last() {
+                yields(running.views.len())?;
+            }
             return Ok(view.enter());
         }
         running.remove(key); // its task has panicked

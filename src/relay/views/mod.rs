@@ -135,9 +135,17 @@ impl Views {
     fn enter(&self, key: &SharingKey, first: &Request, quota: &Arc<ViewQuota>) -> Result<Entrance, AdmissionError> {
         self.map.enter(
             key,
+            |made| self.keep_for_others(made, quota),
             |running| running.find_room(&self.limits, quota, &self.shared.rule),
             |waiting| ViewHandle::start(&self.shared, key, waiting, first, quota.clone()),
         )
+    }
+
+    /// Refuses an unused view to a client with more than its part of them, if all are made and others have had no room for one.
+    fn keep_for_others(&self, made: usize, quota: &ViewQuota) -> Result<(), AdmissionError> {
+        let limit = self.limits.views;
+        let yields = made >= limit && quota.account().is_some_and(|account| account.yields_view(limit));
+        if yields { Err(AdmissionError::TooManyViews { limit, split: None }) } else { Ok(()) }
     }
 
     /// Makes the session of a client that was identified by its first request.

@@ -12,6 +12,7 @@ use weir_core::protocol::session::{CloseReason, Step};
 use super::scripted::{SERVER, views_at_server, wants};
 use super::wakes::settle;
 use super::*;
+use crate::memory::Belonging;
 use crate::relay::report::ClientQuery;
 
 const EDS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -213,4 +214,30 @@ async fn client_streams_are_read_page_by_page_and_those_of_a_node_up_to_a_limit(
     let of_node = async |node, limit| questions::sessions_of(&views, node, limit).await;
     assert_eq!([of_node("one", 2).await, of_node("one", 9).await], [vec![1, 3], vec![1, 3, 4]]);
     assert_eq!(of_node("on", 9).await, [0; 0], "the id, and not a part of it");
+}
+
+#[tokio::test]
+async fn i8_with_all_views_made_those_that_gave_way_are_for_clients_with_few() {
+    let views = views_of(2, 0);
+    let connect = |identity: &str| {
+        let of = Belonging { identity: Some(identity.into()), ..Belonging::default() };
+        Arc::new(ViewQuota::default().charged_to(views.memory().connect(of), false))
+    };
+    let (greedy, honest) = (connect("greedy"), connect("honest"));
+    let open = async |quota: &Arc<ViewQuota>, cluster: &str| {
+        let node = Node { cluster: cluster.into(), ..Node::default() };
+        let first = DeltaDiscoveryRequest { node: Some(node.encode_to_vec().into()), ..Default::default() };
+        open_session(&views, &Request::Delta(first), ClientInfo { quota: quota.clone(), ..visit() }).await
+    };
+    let streams = [open(&greedy, "a").await.unwrap(), open(&greedy, "b").await.unwrap()];
+    assert!(matches!(open(&honest, "c").await, Err(AdmissionError::TooManyViews { limit: 2, .. })));
+    for stream in streams {
+        stream.leave().await;
+    }
+    while !views.has_no_clients() {
+        tokio::task::yield_now().await;
+    }
+    assert!(matches!(open(&greedy, "a").await, Err(AdmissionError::TooManyViews { .. })), "it has more than its part");
+    let _honest = open(&honest, "c").await.unwrap();
+    let _again = open(&greedy, "b").await.or(open(&greedy, "a").await).unwrap();
 }
