@@ -10,12 +10,12 @@ use super::*;
 use weir_core::proto::loads::{ClusterStats, LoadStatsRequest, LoadStatsResponse, UpstreamLocalityStats};
 use weir_core::proto::node::Node;
 
-async fn loads_relay(plane: SocketAddr, rest: &str) -> Relay {
+pub(super) async fn loads_relay(plane: SocketAddr, rest: &str) -> Relay {
     let config = config(plane, "", &format!("views: {{key: [cluster]}}\n{rest}"));
     run(crate::bind(config).await.unwrap(), std::future::pending())
 }
 
-fn opening(cluster: &str) -> LoadStatsRequest {
+pub(super) fn opening(cluster: &str) -> LoadStatsRequest {
     LoadStatsRequest { node: node(cluster), ..Default::default() }
 }
 
@@ -147,22 +147,22 @@ async fn trn_19_streams_of_loads_end_when_the_relay_goes() {
     tokio::time::timeout(PATIENCE, &mut relay.task).await.expect("the relay does not go").unwrap();
 }
 
-const AGGREGATE: &str = "load_reports: {mode: aggregate}\n";
+pub(super) const AGGREGATE: &str = "load_reports: {mode: aggregate}\n";
 const ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
 
 /// A client like Envoy and gRPC, which can be sent an order for all clusters.
-fn able(cluster: &str, id: &str) -> LoadStatsRequest {
+pub(super) fn able(cluster: &str, id: &str) -> LoadStatsRequest {
     let client_features = vec![ALL_CLUSTERS.into()];
     let node = Node { id: id.into(), cluster: cluster.into(), client_features, ..Node::default() };
     LoadStatsRequest { node: Some(node.encode_to_vec().into()), ..Default::default() }
 }
 
-fn all_each_second() -> LoadStatsResponse {
+pub(super) fn all_each_second() -> LoadStatsResponse {
     let load_reporting_interval = Duration::from_secs(1).try_into().ok();
     LoadStatsResponse { load_reporting_interval, send_all_clusters: true, ..Default::default() }
 }
 
-fn report(cluster: &str, succeeded: u64, in_progress: u64) -> LoadStatsRequest {
+pub(super) fn report(cluster: &str, succeeded: u64, in_progress: u64) -> LoadStatsRequest {
     let stats = UpstreamLocalityStats {
         total_successful_requests: succeeded,
         total_requests_in_progress: in_progress,
@@ -174,7 +174,7 @@ fn report(cluster: &str, succeeded: u64, in_progress: u64) -> LoadStatsRequest {
 }
 
 /// Reads reports upstream until they add up to this many requests. Returns the sum, the last level, and the time covered.
-async fn told_until(stream: &mut super::load_plane::LoadStream, wanted: u64) -> (u64, u64, Duration) {
+pub(super) async fn told_until(stream: &mut super::load_plane::LoadStream, wanted: u64) -> (u64, u64, Duration) {
     let (mut counted, mut level, mut covered) = (0, 0, Duration::ZERO);
     let start = tokio::time::Instant::now();
     while counted < wanted {
@@ -191,7 +191,7 @@ async fn told_until(stream: &mut super::load_plane::LoadStream, wanted: u64) -> 
 }
 
 /// Returns how many bytes of reports wait for control planes.
-async fn buffered(relay: &Relay) -> u64 {
+pub(super) async fn buffered(relay: &Relay) -> u64 {
     let metrics = get(relay.admin, "/metrics").await;
     let bytes = metrics.lines().find_map(|line| line.strip_prefix("weir_load_reports_buffered_bytes "));
     bytes.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
@@ -566,157 +566,5 @@ async fn trn_1_loads_have_a_method_of_v2_where_v2_is_served() {
             Err(status) if !served => assert_eq!(status.code(), Code::Unimplemented),
             other => panic!("served: {served}, and it is {:?}", other.map(|_| ())),
         }
-    }
-}
-
-/// A connection for several streams.
-async fn connection(relay: &Relay) -> tonic::transport::Channel {
-    tonic::transport::Endpoint::from_shared(format!("http://{}", relay.address)).unwrap().connect().await.unwrap()
-}
-
-async fn stream_on(connection: &tonic::transport::Channel) -> LoadClient {
-    LoadClient::on(connection.clone(), weir_core::xds::LOADS_PATH).await.expect("no stream")
-}
-
-async fn reached(relay: &Relay, key: &str) -> u64 {
-    let (metrics, row) = (get(relay.admin, "/metrics").await, format!("weir_limit_reached_total{{limit=\"{key}\"}} "));
-    metrics.lines().find_map(|line| line.strip_prefix(&row)).unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
-}
-
-#[tokio::test]
-async fn i8_a_reporter_with_a_new_key_gets_in_while_one_connection_has_a_pool_for_each_view() {
-    let mut plane = LoadPlane::start().await;
-    let config = config(plane.address, "", &format!("views: {{key: [cluster], max: 3}}\n{AGGREGATE}"));
-    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
-    let greedy = connection(&relay).await;
-    let (mut clients, mut streams) = (Vec::new(), Vec::new());
-    for cluster in ["a", "b", "c"] {
-        clients.push(stream_on(&greedy).await);
-        clients.last().unwrap().report(&able(cluster, "greedy")).await;
-        streams.push(plane.stream().await);
-        streams.last_mut().unwrap().report().await;
-    }
-    let load_reporting_interval = Duration::from_secs(3600).try_into().ok();
-    streams[2].order(&LoadStatsResponse { load_reporting_interval, ..all_each_second() }).await;
-    clients[2].order().await;
-    clients[2].report(&report("c", 5, 0)).await;
-    until("it is counted", async || buffered(&relay).await > 0).await;
-
-    let mut honest = LoadClient::connect(relay.address).await;
-    honest.report(&able("web", "honest")).await;
-    let mut stream = plane.stream().await;
-    let node = Node::decode(stream.report().await.node.unwrap()).unwrap();
-    assert_eq!(node.cluster, "web");
-    let ended = clients[2].ended().await;
-    let message =
-        "too many views with load reports: the limit is 3 (views.max), and this connection has most; retry later";
-    assert_eq!((ended.code(), ended.message()), (Code::ResourceExhausted, message));
-    assert_eq!(told_until(&mut streams[2], 5).await.0, 5, "what it has counted is reported");
-    assert_eq!(streams[2].message().await, None);
-
-    let mut fourth = stream_on(&greedy).await;
-    fourth.report(&able("d", "greedy")).await;
-    let refused = fourth.ended().await;
-    let message = "too many views: the limit is 3 (views.max)";
-    assert_eq!((refused.code(), refused.message()), (Code::ResourceExhausted, message));
-    assert_eq!(reached(&relay, "views.max").await, 2);
-    stream.order(&all_each_second()).await;
-    honest.order().await;
-    honest.report(&report("c", 7, 0)).await;
-    assert_eq!(told_until(&mut stream, 7).await.0, 7);
-}
-
-#[tokio::test]
-async fn i10_views_with_load_reports_count_for_the_connection_that_made_them() {
-    let mut plane = LoadPlane::start().await;
-    let relay = loads_relay(plane.address, &format!("limits: {{views_per_connection: 1}}\n{AGGREGATE}")).await;
-    let greedy = connection(&relay).await;
-    let first = stream_on(&greedy).await;
-    first.report(&able("a", "one")).await;
-    plane.stream().await.report().await;
-    let mut second = stream_on(&greedy).await;
-    second.report(&able("b", "one")).await;
-    let message = "too many views of one connection: the limit is 1 (limits.views_per_connection)";
-    assert_eq!(second.ended().await.message(), message);
-    assert_eq!(reached(&relay, "limits.views_per_connection").await, 1);
-    let other = LoadClient::connect(relay.address).await;
-    other.report(&able("b", "one")).await;
-    plane.stream().await.report().await;
-}
-
-#[tokio::test]
-async fn i10_a_connection_has_so_many_streams_of_loads_passed_on() {
-    let mut plane = LoadPlane::start().await;
-    let relay = loads_relay(plane.address, "load_reports: {streams_per_connection: 2}\n").await;
-    let greedy = connection(&relay).await;
-    let mut passed_on = Vec::new();
-    for _ in 0..2 {
-        let client = stream_on(&greedy).await;
-        client.report(&opening("web")).await;
-        passed_on.push((client, plane.stream().await));
-    }
-    let message = "too many load report streams of one connection: the limit is 2 (load_reports.streams_per_connection); close some";
-    for _ in 0..20 {
-        let mut refused = stream_on(&greedy).await;
-        refused.report(&opening("web")).await;
-        let status = refused.ended().await;
-        assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, message));
-    }
-    assert!(plane.streams.try_recv().is_err(), "nothing of it reaches the control plane");
-    assert_eq!(reached(&relay, "load_reports.streams_per_connection").await, 20);
-    let other = LoadClient::connect(relay.address).await;
-    other.report(&opening("web")).await;
-    plane.stream().await.report().await;
-
-    let (client, mut stream) = passed_on.pop().unwrap();
-    drop(client);
-    while stream.message().await.is_some() {}
-    let again = stream_on(&greedy).await;
-    again.report(&opening("web")).await;
-    plane.stream().await.report().await;
-}
-
-#[tokio::test]
-async fn i8_a_reporter_gets_in_while_one_connection_has_all_the_streams_that_are_passed_on() {
-    let mut plane = LoadPlane::start().await;
-    let relay = loads_relay(plane.address, "load_reports: {streams: 3, streams_per_connection: 0}\n").await;
-    let greedy = connection(&relay).await;
-    let (mut clients, mut streams) = (Vec::new(), Vec::new());
-    for _ in 0..3 {
-        clients.push(stream_on(&greedy).await);
-        clients.last().unwrap().report(&opening("web")).await;
-        streams.push(plane.stream().await);
-    }
-    let mut fourth = stream_on(&greedy).await;
-    fourth.report(&opening("web")).await;
-    let message = "too many load report streams: the limit is 3 (load_reports.streams); retry later";
-    assert_eq!(fourth.ended().await.message(), message);
-    let honest = LoadClient::connect(relay.address).await;
-    honest.report(&opening("web")).await;
-    plane.stream().await.report().await;
-    let ended = clients[2].ended().await;
-    let message = "too many load report streams: the limit is 3 (load_reports.streams), and this connection has most; retry later";
-    assert_eq!((ended.code(), ended.message()), (Code::ResourceExhausted, message));
-    streams[2].report().await;
-    assert_eq!(streams[2].message().await, None, "its stream to the control plane ends too");
-    assert_eq!(reached(&relay, "load_reports.streams").await, 2);
-}
-
-#[tokio::test]
-async fn load_reports_keep_the_pace_of_requests() {
-    for mode in ["pass_through", "aggregate"] {
-        let mut plane = LoadPlane::start().await;
-        let rest = format!("limits: {{requests_per_second: 2}}\nload_reports: {{mode: {mode}}}\n");
-        let relay = loads_relay(plane.address, &rest).await;
-        let client = LoadClient::connect(relay.address).await;
-        client.report(&able("web", "one")).await;
-        let mut stream = plane.stream().await;
-        stream.report().await;
-        let start = tokio::time::Instant::now();
-        for _ in 0..5 {
-            client.report(&report("c", 1, 0)).await;
-        }
-        until("nothing has waited", async || reached(&relay, "limits.requests_per_second").await >= 3).await;
-        assert!(start.elapsed() > Duration::from_millis(900), "{mode}: {:?}", start.elapsed());
     }
 }

@@ -41,6 +41,7 @@ mod last_errors;
 mod life;
 mod live;
 mod load_plane;
+mod load_quotas;
 mod loads;
 mod log_lines;
 mod memory;
