@@ -29,6 +29,24 @@ pub fn live_bytes() -> Option<usize> {
     None
 }
 
+/// Lets all threads share a few arenas, as many as twice the workers. With one for each thread, what a thread freed after something large would
+/// stay with it. To be called before there are threads. `MALLOC_ARENA_MAX` says otherwise.
+#[cfg(all(not(feature = "jemalloc"), target_os = "linux", target_env = "gnu"))]
+#[allow(unsafe_code)]
+pub fn share_arenas() {
+    if std::env::var_os("MALLOC_ARENA_MAX").is_some() {
+        return;
+    }
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let arenas = i32::try_from(2 * workers).unwrap_or(i32::MAX);
+    // SAFETY: it has no preconditions.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, arenas) };
+}
+
+/// There is nothing to do.
+#[cfg(any(feature = "jemalloc", not(all(target_os = "linux", target_env = "gnu"))))]
+pub fn share_arenas() {}
+
 /// Gives memory back to the system, for as long as the program runs.
 #[cfg(any(feature = "jemalloc", not(all(target_os = "linux", target_env = "gnu"))))]
 pub async fn give_back() {

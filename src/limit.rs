@@ -275,6 +275,37 @@ limits! {
             REST: 429 with `Retry-After`",
     }
 
+    /// Open streams and polls of one tenant.
+    StreamsPerTenant = "limits.streams_per_tenant" {
+        page: "Streams",
+        why: "For relays of many [tenants](security.md#tenants-and-tiers), of which each may have a whole fleet",
+        gets: "`RESOURCE_EXHAUSTED`: `too many streams of one tenant: the limit is 10000 (limits.streams_per_tenant); close some`. REST: \
+            429 with `Retry-After`",
+    }
+
+    /// Names of all streams of one tenant.
+    NamesPerTenant = "limits.names_per_tenant" {
+        page: "Streams",
+        why: "Like the streams of a tenant. Each name counts for each stream that wants it",
+        gets: "The stream that would need more ends with `RESOURCE_EXHAUSTED`: `too many names of one tenant: the limit is 100000 \
+            (limits.names_per_tenant); retry later`. Polls do not count",
+    }
+
+    /// Requests of all streams of one tenant in a second, which wait.
+    RequestsPerTenant = "limits.tenant_requests_per_second" {
+        page: "Streams",
+        why: "Like the streams of a tenant",
+        gets: "It waits: its streams are read later",
+    }
+
+    /// Views of one tenant.
+    ViewsPerTenant = "limits.views_per_tenant" {
+        page: "Views",
+        why: "Tenants decide themselves what their nodes differ by",
+        gets: "`RESOURCE_EXHAUSTED`: `too many views of one tenant: the limit is 50 (limits.views_per_tenant)`, unless a view of it has no \
+            clients, which makes room. REST: 429 with `Retry-After`",
+    }
+
     /// New streams and polls of one connection in a second, which wait.
     NewStreamsPerSecond = "limits.new_streams_per_second" {
         page: "Connections",

@@ -101,6 +101,7 @@ struct ConfigFile {
 }
 
 fn main() -> ExitCode {
+    allocator::share_arenas();
     let inherited = InheritedSockets::from_environment(); // changes the environment, so it comes before all threads
     let runtime = match Runtime::new() {
         Ok(runtime) => runtime,

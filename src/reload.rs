@@ -180,7 +180,11 @@ impl ReloadControl {
         } else {
             self.replace(&config)?;
         }
-        self.0.serving.views.get().memory().set_budget(config.views.memory.clone());
+        {
+            let views = self.0.serving.views.get();
+            views.memory().set_budget(config.views.memory.clone());
+            views.shared().tenants.set_limits(config.views.tenants);
+        }
         (self.0.limits)(&config.downstream);
         for (listener, read) in tls {
             listener.replace(read);

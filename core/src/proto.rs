@@ -37,6 +37,18 @@ impl Request {
         }
     }
 
+    /// Returns how many names it has, with those that it unsubscribes from and those whose versions it states.
+    pub fn entries(&self) -> usize {
+        match self {
+            Self::Sotw(request) => request.resource_names.len() + request.resource_locators.len(),
+            Self::Delta(request) => {
+                let names = request.resource_names_subscribe.len() + request.resource_names_unsubscribe.len();
+                let locators = request.resource_locators_subscribe.len() + request.resource_locators_unsubscribe.len();
+                names + locators + request.initial_resource_versions.len()
+            }
+        }
+    }
+
     /// Whether it rejects a response.
     pub fn is_nack(&self) -> bool {
         match self {

@@ -1,5 +1,7 @@
 //! Numbers that have to fit one another: totals and their shares, and what clients send and servers take.
 
+use weir_core::xds::{KeyField, KeyRule};
+
 use super::bounds::{LONGEST_MESSAGE, has_room_for, is_share_of, within};
 use super::checker::Checker;
 use super::form::size_text;
@@ -21,9 +23,22 @@ pub(super) fn check(raw: &raw::Root, checker: &mut Checker) {
     is_share_of(&limits.names_per_type, &limits.names_per_stream, checker);
     is_share_of(&limits.streams_per_connection, &limits.streams, checker);
     is_share_of(&limits.streams_per_identity, &limits.streams, checker);
+    is_share_of(&limits.streams_per_tenant, &limits.streams, checker);
     if let Some(connections) = &limits.connections {
         is_share_of(&limits.connections_per_address, connections, checker);
         is_share_of(&limits.connections_per_identity, connections, checker);
+    }
+}
+
+/// Checks that there are tenants where their limits are stated.
+pub(super) fn check_tenants(raw: &raw::Root, key: &KeyRule, checker: &mut Checker) {
+    let has_tenants = key.fields().contains(&KeyField::Tenant);
+    let of = &raw.limits;
+    let requests = &of.tenant_requests_per_second;
+    for limit in [&of.streams_per_tenant, &of.names_per_tenant, &of.views_per_tenant, requests] {
+        if let Some(place) = limit.given().filter(|_| limit.0 > 0 && !has_tenants) {
+            checker.fault(place, "requires tenant in views.key: without it, clients have no tenants");
+        }
     }
 }
 
@@ -32,6 +47,7 @@ pub(super) fn check_views(raw: &raw::Root, checker: &mut Checker) {
     if raw.views.max.given().is_some() {
         is_share_of(&raw.limits.views_per_connection, &raw.views.max, checker);
         is_share_of(&raw.limits.views_per_identity, &raw.views.max, checker);
+        is_share_of(&raw.limits.views_per_tenant, &raw.views.max, checker);
     }
 }
 

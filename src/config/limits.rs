@@ -8,7 +8,7 @@ use super::memory::or_part;
 use super::raw;
 use crate::downstream::{ConnectionLimits, DrainTimes, HandshakeLimits};
 use crate::memory::Budget;
-use crate::relay::{LoadStreamLimits, LoadsMode};
+use crate::relay::{LoadStreamLimits, LoadsMode, TenantLimits};
 
 pub(super) fn connections(limits: &raw::Limits, checker: &mut Checker) -> ConnectionLimits {
     let streams_per_connection = limits.streams_per_connection.0;
@@ -30,6 +30,14 @@ pub(super) fn connections(limits: &raw::Limits, checker: &mut Checker) -> Connec
         streams: limits.streams.0,
         requests_per_second: limits.requests_per_second.0,
         header_bytes: limits.header_bytes.0,
+    }
+}
+
+pub(super) fn tenants(limits: &raw::Limits) -> TenantLimits {
+    TenantLimits {
+        streams: limits.streams_per_tenant.0,
+        names: limits.names_per_tenant.0,
+        requests_per_second: limits.tenant_requests_per_second.0,
     }
 }
 

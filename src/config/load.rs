@@ -25,7 +25,7 @@ use super::{
     access, brakes, clients, consistency, files, limits, loops, memory, permissions, protocol, raw, rest, state, types,
 };
 use crate::downstream::{self, DrainTimes, ListenAddress, ListenOptions, RestOptions};
-use crate::relay::{LoadsMode, ViewsOptions};
+use crate::relay::{LoadsMode, TenantLimits, ViewsOptions};
 use crate::state::StateOptions;
 use crate::transcode::Transcoder;
 use crate::upstream::Plan;
@@ -204,6 +204,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     let downstream = clients::check(raw, connections, limits::handshakes(&raw.limits), &memory);
     consistency::check(raw, checker);
     consistency::check_views(raw, checker);
+    consistency::check_tenants(raw, &rule, checker);
     let upstream = plan?;
     loops::check(raw, &upstream, checker);
     consistency::check_nodes(raw, &upstream, checker);
@@ -213,6 +214,8 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
         max_views: raw.views.max.0,
         max_views_per_connection: raw.limits.views_per_connection.0,
         max_views_per_identity: raw.limits.views_per_identity.0,
+        max_views_per_tenant: raw.limits.views_per_tenant.0,
+        tenants: limits::tenants(&raw.limits),
         max_in_metrics: raw.views.max_in_metrics.0,
         table,
         access,
@@ -262,6 +265,8 @@ fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
         max_views: 1,
         max_views_per_connection: 0,
         max_views_per_identity: 0,
+        max_views_per_tenant: 0,
+        tenants: TenantLimits::default(),
         max_in_metrics: 1,
         access: Access::default(),
         permissions: Permissions::default(),

@@ -89,6 +89,11 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
     /// Waits if there is more than the rate allows. Nothing is read meanwhile.
     pub(crate) async fn keep_pace(&self, pace: Option<&Pace>, events: usize, limit: Limit) {
         let delay = pace.map_or(Duration::ZERO, |pace| pace.delay_of(events, Instant::now()));
+        self.wait(delay, limit).await;
+    }
+
+    /// Waits because of a limit. Nothing is read meanwhile.
+    pub(crate) async fn wait(&self, delay: Duration, limit: Limit) {
         if !delay.is_zero() {
             self.inbound.requests().counters().reached(limit);
             let _paused = self.pause();

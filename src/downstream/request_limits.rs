@@ -27,6 +27,8 @@ impl RequestLimits {
 /// How many names a request subscribes to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Subscribed {
+    /// Names of all kinds, and versions.
+    pub(super) entries: usize,
     pub(super) names: usize,
     /// Of their texts.
     pub(super) bytes: usize,
@@ -74,7 +76,7 @@ pub(super) fn check(
     if entries > limits.entries {
         return exceeded(Limit::RequestEntries, &format!("{entries} names and versions"), limits.entries);
     }
-    Ok(subscribed)
+    Ok(Subscribed { entries, ..subscribed })
 }
 
 /// The status of a request that is no message.

@@ -165,6 +165,8 @@ impl From<AdmissionError> for Status {
             AdmissionError::TooManyViews { .. }
             | AdmissionError::TooManyViewsOfConnection { .. }
             | AdmissionError::TooManyViewsOfIdentity { .. }
+            | AdmissionError::TooManyViewsOfTenant { .. }
+            | AdmissionError::TooManyStreamsOfTenant { .. }
             | AdmissionError::NoMemory(_) => Self::exhausted(text),
             AdmissionError::Denied(denied) => denial(&denied, text),
             AdmissionError::Stopping => Self::unavailable(text),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::future::pending;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::poll_immediate;
@@ -22,6 +22,7 @@ use super::request_limits::{self, RequestLimits, Subscribed};
 use super::slot::{Slot, Status};
 use crate::limit::Limit;
 use crate::memory::{Charge, StreamPlace, costs};
+use crate::relay::heavy::{HeavyTurn, beside_others};
 use crate::relay::{ClientInfo, SessionHandle, ViewQuota, Views, fetch_reply, open_session};
 
 /// The context of a call.
@@ -84,12 +85,16 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         };
         let counters = &call.views.counters().limits;
         let checked = request_limits::check(&message, variant_of(shape), call.limits, counters);
-        let new = match checked.and_then(|subscribed| admit_names(call, subscribed)) {
+        let entries = checked.as_ref().map_or(0, |subscribed| subscribed.entries);
+        let (new, waiting) = match checked.and_then(|subscribed| admit_names(call, subscribed, message.len())) {
             Ok(new) => new,
             Err(status) => return Some(rejected(call, status)),
         };
         frames.keep_pace(call.pace.as_ref(), 1, Limit::RequestsPerSecond).await;
-        let (request, stated) = match decode_stating(message, slot, call) {
+        let turn = large_turn(frames, call, entries).await;
+        let decoded = beside_others(entries, || decode_stating(message, slot, call));
+        drop(turn);
+        let (request, stated) = match decoded {
             Ok(request) => request,
             Err(status) => return Some(rejected(call, status)),
         };
@@ -101,11 +106,16 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
             },
         };
         let Some(handle) = slot.handle() else { continue };
+        if let Some(tenant) = handle.tenant() {
+            frames.wait(tenant.delay_of_request(Instant::now()), Limit::RequestsPerTenant).await;
+        }
         let charge = match charge_names(call, handle, &request, new) {
             Ok(charge) => charge,
             Err(status) => return Some(rejected(call, status)),
         };
+        let turn = large_turn(frames, call, entries).await;
         let mut forwarded = pin!(handle.handle_request_stating(request, stated));
+        drop((turn, waiting));
         let new_names = match poll_immediate(forwarded.as_mut()).await {
             Some(new_names) => new_names,
             None => {
@@ -128,18 +138,28 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
     }
 }
 
-/// Finds room for the new names of a request, at least for what each is to a session. `Err`: there is none.
-fn admit_names(call: &mut Call, of: Subscribed) -> Result<NewNames, Status> {
-    let Subscribed { names, bytes, of_type } = of;
+/// Waits for the turn of a request with so many names.
+async fn large_turn(frames: &Frames, call: &Call, entries: usize) -> Option<HeavyTurn> {
+    let _paused = frames.pause();
+    call.views.shared().requests.turn(entries).await
+}
+
+/// Finds room for the new names of a request, at least for what each is to a session, and charges the request itself until it is dealt
+/// with. `Err`: there is no room.
+fn admit_names(call: &mut Call, of: Subscribed, message: usize) -> Result<(NewNames, Option<Charge>), Status> {
+    let Subscribed { names, bytes, of_type, entries: _ } = of;
     let known = match variant_of(call.method.shape) {
         Variant::Sotw => call.listed.insert(of_type, names).unwrap_or_default(),
         Variant::Delta => 0,
     };
     let new = NewNames { names: names.saturating_sub(known), bytes };
+    let (of_names, of_message) = (costs::names(new.names, 0, bytes), DECODED * message);
     if new.names > 0 {
-        find_room(call, costs::names(new.names, 0, bytes))?;
+        find_room(call, of_names + of_message)?;
     }
-    Ok(new)
+    let is_large = message >= LARGE;
+    let account = call.quota.account().filter(|_| is_large);
+    Ok((new, account.map(|account| account.charge(of_message))))
 }
 
 /// Charges names until the session is charged with them, those that its view does not know in full. `Err`: there is no room.
@@ -149,6 +169,12 @@ fn charge_names(
     request: &Request,
     new: NewNames,
 ) -> Result<Option<Charge>, Status> {
+    if let Some(tenant) = handle.tenant() {
+        tenant.admit_names(new.names).map_err(|limit| {
+            let key = Limit::NamesPerTenant.key();
+            Status::exhausted(format!("too many names of one tenant: the limit is {limit} ({key}); retry later"))
+        })?;
+    }
     let Some(account) = call.quota.account().filter(|_| new.names > 0) else { return Ok(None) };
     let kind = call.views.types().resolve(request.type_url());
     let unknown = new.names.saturating_sub(handle.names_of_view(&kind));
@@ -256,5 +282,9 @@ fn decode(message: Bytes, shape: Shape) -> Result<Request, prost::DecodeError> {
     }
 }
 
+/// What a request takes when it is decoded, in its own bytes, with these.
+const DECODED: usize = 4;
+/// Shorter requests wait for no turn.
+const LARGE: usize = 16 << 10;
 /// How long a client's data is read and dropped after the stream ended.
 pub(super) const LINGER: Duration = Duration::from_secs(5);

@@ -22,8 +22,8 @@ pub(crate) const VIEW: usize = 64 << 10;
 pub(crate) const KEYS_OF_VIEW: usize = 4;
 /// A resource in a table of a view, besides its body.
 pub(crate) const TABLE_ENTRY: usize = 400;
-/// A subscription that lingers.
-pub(crate) const LINGERING: usize = 500;
+/// A subscription that lingers, with its name.
+pub(crate) const LINGERING: usize = 850;
 
 /// Returns what a client costs with so many streams, and so many names on each of which it has the resources.
 pub(crate) const fn client(streams: usize, names_of_each: usize) -> usize {

@@ -163,6 +163,37 @@ impl Memory {
         budget > 0 && self.used() > budget / 100 * FULL
     }
 
+    /// Whether there is so little that it has to be shared.
+    pub(crate) fn is_scarce(&self) -> bool {
+        let budget = self.budget();
+        budget > 0 && self.used() > budget / 100 * SHARED
+    }
+
+    /// Returns by how many bytes of the book too much is in use for new resources of control planes, if that is near; below zero: how many
+    /// more there may be. And why there are no more.
+    pub(crate) fn excess(&self) -> Option<(i64, String)> {
+        if !self.is_scarce() {
+            return None;
+        }
+        let (used, budget) = (self.used(), self.budget());
+        let most = budget / 100 * FULL;
+        let (more, less) = (used.saturating_sub(most), most.saturating_sub(used));
+        let [more, less] = [more, less].map(|bytes| i64::try_from(self.scale.undo(bytes)).unwrap_or(i64::MAX));
+        Some((more - less, format!("{} of {} MiB are in use ({})", used >> 20, budget >> 20, Limit::Memory.key())))
+    }
+
+    /// Whether rejected resources are worth another try: so many bytes have room, or more than the odd one.
+    pub(crate) fn has_room_for_resources(&self, bytes: usize) -> bool {
+        let (budget, more) = (self.budget(), self.scale.apply(bytes));
+        budget == 0 || self.used() + more.min(budget / 100 * WORTHWHILE) <= budget / 100 * FULL
+    }
+
+    /// Returns what the clients have together, in the book: all but what belongs to none of them.
+    fn left_for_clients(&self) -> usize {
+        let of_none = self.charged().saturating_sub(self.clients.held(Quantity::Bytes));
+        self.scale.undo(self.budget()).saturating_sub(of_none)
+    }
+
     /// Decides whether a group gets so many bytes more.
     fn admit(&self, group: &Group, more: usize) -> Result<(), NoRoom> {
         let budget = self.budget();
@@ -170,7 +201,7 @@ impl Memory {
         if budget == 0 || wanted <= budget / 100 * SHARED {
             return Ok(());
         }
-        let standing = group.standing(Quantity::Bytes, more, self.scale.undo(budget));
+        let standing = group.standing(Quantity::Bytes, more, self.left_for_clients());
         if wanted <= budget / 1000 * allowed(&standing) {
             return Ok(());
         }
@@ -211,7 +242,7 @@ impl Memory {
         if budget == 0 || !(self.is_pressed.swap(false, Ordering::Relaxed) || self.is_full()) {
             return usize::from(for_view);
         }
-        let part = self.scale.undo(budget);
+        let part = self.left_for_clients();
         let why = NoRoom { used: self.used(), budget, above: None }.to_string();
         let for_memory = (0..most).take_while(|_| self.end_newest(Quantity::Bytes, part, TWICE, &why)).count();
         for_memory + usize::from(for_view)
@@ -280,6 +311,8 @@ fn allowed(standing: &Standing) -> usize {
 const SHARED: usize = 70;
 /// Above so many, nobody does.
 const FULL: usize = 95;
+/// So much room is worth requesting everything again that had none.
+const WORTHWHILE: usize = 5;
 /// For how long the views that gave way are kept for who wanted one.
 const WANTED: Duration = Duration::from_secs(5);
 /// A group with more than so many thousandths of its part gives way.

@@ -32,6 +32,10 @@ pub(crate) enum AdmissionError {
     TooManyViewsOfConnection { limit: usize, split: Option<Split> },
     #[error("too many views of one identity: the limit is {limit} (limits.views_per_identity){}", beside(.split))]
     TooManyViewsOfIdentity { limit: usize, split: Option<Split> },
+    #[error("too many views of one tenant: the limit is {limit} (limits.views_per_tenant){}", beside(.split))]
+    TooManyViewsOfTenant { limit: usize, split: Option<Split> },
+    #[error("too many streams of one tenant: the limit is {limit} (limits.streams_per_tenant); close some")]
+    TooManyStreamsOfTenant { limit: usize },
     #[error("{0}")]
     NoMemory(NoRoom),
     #[error("{0}")]
@@ -80,7 +84,7 @@ impl Admission {
 
 impl AdmissionError {
     /// Metric labels, in the order of `place`.
-    pub(crate) const REASONS: [&str; 8] = [
+    pub(crate) const REASONS: [&str; 10] = [
         "no_node",
         "bad_node",
         "too_many_views",
@@ -89,6 +93,8 @@ impl AdmissionError {
         "denied",
         "too_many_views_of_identity",
         "no_memory",
+        "too_many_views_of_tenant",
+        "too_many_streams_of_tenant",
     ];
 
     pub(in crate::relay) fn place(&self) -> usize {
@@ -101,6 +107,8 @@ impl AdmissionError {
             Self::Denied(_) => 5,
             Self::TooManyViewsOfIdentity { .. } => 6,
             Self::NoMemory(_) => 7,
+            Self::TooManyViewsOfTenant { .. } => 8,
+            Self::TooManyStreamsOfTenant { .. } => 9,
         }
     }
 
@@ -109,6 +117,8 @@ impl AdmissionError {
             Self::TooManyViews { .. } => Some(Limit::Views),
             Self::TooManyViewsOfConnection { .. } => Some(Limit::ViewsPerConnection),
             Self::TooManyViewsOfIdentity { .. } => Some(Limit::ViewsPerIdentity),
+            Self::TooManyViewsOfTenant { .. } => Some(Limit::ViewsPerTenant),
+            Self::TooManyStreamsOfTenant { .. } => Some(Limit::StreamsPerTenant),
             // Counted by who refuses it.
             Self::NoNode | Self::BadNode | Self::Denied(_) | Self::Stopping | Self::NoMemory(_) => None,
         }

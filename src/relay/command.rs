@@ -13,6 +13,9 @@ pub(super) enum Command {
     Interest(SessionId, Vec<InterestChange>),
     /// Names and versions that a client holds and the view does not know.
     Claims(SessionId, Vec<Claim>),
+    /// Some of the changes of a session whose stream has ended.
+    Leaving(SessionId, Vec<InterestChange>),
+    /// The last of them.
     Leave(SessionId, Vec<InterestChange>),
     Inspect(Box<dyn FnOnce(&Inspection<'_>) + Send>),
     Release(ReleaseQuery, oneshot::Sender<Released>),

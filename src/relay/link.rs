@@ -65,6 +65,16 @@ pub struct LinkReport {
     pub event: LinkEvent,
 }
 
+impl LinkReport {
+    /// Returns how many names it concerns, as far as that is known.
+    pub(super) fn entries(&self) -> usize {
+        match &self.event {
+            LinkEvent::Received { response, .. } => response.entries(),
+            _ => 0,
+        }
+    }
+}
+
 /// What happens on an upstream stream, or to a local set.
 #[derive(Debug)]
 pub enum LinkEvent {

@@ -10,6 +10,7 @@ mod clock;
 mod command;
 mod counters;
 pub(crate) mod deliveries;
+pub(crate) mod heavy;
 mod hub;
 mod incidents;
 mod inspection;
@@ -32,6 +33,7 @@ mod server_log;
 mod session_handle;
 mod shared;
 mod subscriber;
+mod tenants;
 pub(crate) mod traces;
 mod view_task;
 mod view_usage;
@@ -62,6 +64,7 @@ pub(crate) use report::{
 pub use response_reader::{ResponseReader, Turn};
 pub(crate) use session_handle::{Obstruction, SessionGuard, SessionHandle, fetch_reply, session_changed};
 pub(crate) use shared::ViewsOptions;
+pub(crate) use tenants::TenantLimits;
 pub(crate) use view_watch::retire_idle;
 #[cfg(test)]
 pub(crate) use views::tests::{views_to, views_to_all};

@@ -19,6 +19,7 @@ use weir_core::xds::{Access, Authority, BodyStore, KeyRule, Name, Permissions, S
 use super::client_log::ClientLog;
 use super::clock::Clock;
 use super::counters::ProcessCounters;
+use super::heavy::HeavyTurns;
 use super::incidents::Incidents;
 use super::link::SharedConnector;
 use super::metric_labels::MetricLabels;
@@ -26,6 +27,7 @@ use super::reachability::SharedReachability;
 use super::readiness::Readiness;
 use super::response_reader::ResponseReaders;
 use super::server_log::ServerLog;
+use super::tenants::{TenantLimits, Tenants};
 use crate::memory::{Budget, Memory};
 
 /// How clients are assigned to views and served.
@@ -50,6 +52,10 @@ pub struct ViewsOptions {
     pub(crate) stated_versions_bytes: usize,
     /// The memory of the process.
     pub(crate) memory: Budget,
+    /// What the clients of each tenant may have together.
+    pub(crate) tenants: TenantLimits,
+    /// The largest number of views of one tenant; 0: no limit.
+    pub(crate) max_views_per_tenant: usize,
     pub(crate) plan: Plan,
 }
 
@@ -77,7 +83,10 @@ pub(crate) struct Shared {
     pub(crate) client_log: Arc<ClientLog>,
     pub(crate) store: Arc<BodyStore>,
     pub(crate) memory: Arc<Memory>,
+    pub(crate) tenants: Arc<Tenants>,
     pub(crate) readers: ResponseReaders,
+    /// Whose turn it is with a large request.
+    pub(crate) requests: HeavyTurns,
     pub(crate) clock: Clock,
 }
 
@@ -102,12 +111,14 @@ impl Shared {
             server_log: ServerLog::new(plan.servers.len()),
             active_server_changes: Arc::new(watch::Sender::new(())),
             metric_labels: MetricLabels::new(max_in_metrics),
+            tenants: Tenants::without_limits(counters.limits.clone()),
             counters,
             memory,
             readiness: Arc::default(),
             incidents: Arc::new(Incidents::with_brakes(protocol.view.brakes.types.iter().map(|name| &**name))),
             client_log: Arc::default(),
             readers: ResponseReaders::new(table.clone(), store.clone()),
+            requests: HeavyTurns::new(),
             store,
             clock,
             table,

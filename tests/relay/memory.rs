@@ -116,3 +116,64 @@ async fn poll(world: &World) -> String {
     let answer = poller.poll(ENDPOINTS, "web", serde_json::json!({"resource_names": ["a"]})).await;
     String::from_utf8_lossy(&answer.body).into_owned()
 }
+
+#[tokio::test]
+async fn new_resources_without_room_are_rejected_by_name_and_requested_again_when_there_is_room() {
+    let _turn = super::HEAVY.lock().await;
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let with = |memory: &str| text(&[plane.address], &format!("limits: {{memory: {memory}}}\n"));
+    let (small, large) = (with("20MiB"), with("1GiB"));
+    let world = World::start("resources-without-room", &small).await;
+    let mut client = Client::connect(world.relay.address, Variant::Delta).await;
+    client.ask(CDS, &["*"], Some("web"));
+    let mut stream = plane.stream().await;
+    let all: Vec<_> = (0..200).map(|number| format!("cluster-{number:03}")).collect();
+    let body = "x".repeat(100 << 10);
+    let set: Vec<_> = all.iter().map(|name| (name.as_str(), body.as_str())).collect();
+    stream.request().await;
+    say(&stream, "1", &set, &set, &[]);
+    let reason = nack_of(&mut stream, "1").await.expect("not all have room");
+    assert!(reason.contains("cluster-199: no room for its 102"), "{reason}");
+    assert!(reason.contains(" of 20 MiB are in use (limits.memory)"), "{reason}");
+    assert!(world.metric("weir_limit_reached_total{limit=\"limits.memory\"}").await > 0.0);
+
+    say(&stream, "2", &[], &[("cluster-000", "changed")], &["cluster-001"]);
+    assert_eq!(nack_of(&mut stream, "2").await, None, "what is there changes");
+    let is_changed = |has: &[String]| has.iter().filter(|name| *name == "cluster-000").count() == 2;
+    let mut has = sent_until(&mut client, is_changed).await;
+    assert_eq!(has.pop().as_deref(), Some("cluster-000"));
+    assert!((20..180).contains(&has.len()) && has == all[..has.len()], "{has:?}");
+
+    world.change(&large).await;
+    let mut again = plane.stream().await;
+    let Request::Delta(request) = again.request().await else { panic!("delta") };
+    let states = request.initial_resource_versions;
+    assert!(states.contains_key("cluster-002") && !states.contains_key("cluster-199"), "{states:?}");
+    let missing: Vec<_> = set[2..].iter().filter(|(name, _)| !states.contains_key(*name)).copied().collect();
+    say(&again, "3", &[], &missing, &[]);
+    assert_eq!(nack_of(&mut again, "3").await, None);
+    has.extend(sent_until(&mut client, |has| has.len() == missing.len()).await);
+    assert_eq!(has, all, "none was removed for want of room");
+}
+
+/// Returns the reason with which a response is rejected, once it is answered.
+async fn nack_of(stream: &mut Stream, nonce: &str) -> Option<String> {
+    loop {
+        let Request::Delta(request) = stream.request().await else { panic!("delta") };
+        if request.response_nonce == nonce {
+            return request.error_detail.map(|status| status.message);
+        }
+    }
+}
+
+/// Returns the names that the client is sent, acknowledged, until these are all.
+async fn sent_until(client: &mut Client, are_all: impl Fn(&[String]) -> bool) -> Vec<String> {
+    let mut has = Vec::new();
+    while !are_all(&has) {
+        let sent = client.sent().await;
+        client.ack(CDS, &["*"], &sent);
+        has.extend(sent.set.iter().cloned());
+        assert!(sent.removed.iter().all(|name| name == "cluster-001"), "{:?}", sent.removed);
+    }
+    has
+}

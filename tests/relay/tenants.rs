@@ -95,11 +95,12 @@ impl World {
 }
 
 fn text(upstream: &str, rules: &str) -> String {
+    let limits = if rules.contains("\nlimits:") { "" } else { "limits: {resource_timer: 200ms}\n" };
     let tls = "{certificate: server.pem, key: server.key, client_auth: optional, \
                trust_domains: [{name: prod, bundle: prod.pem}]}";
     format!(
         "listen: [{{address: '127.0.0.1:0', tls: {tls}}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
-         upstream: {{{upstream}}}\nlimits: {{resource_timer: 200ms}}\n{rules}"
+         upstream: {{{upstream}}}\n{limits}{rules}"
     )
 }
 
@@ -149,6 +150,53 @@ async fn a_tenant_gets_its_own_on_every_surface_and_nothing_of_another() {
         let answer = poller.poll(SECRETS, &cluster, names(&wanted)).await;
         let body = String::from_utf8_lossy(&answer.body);
         assert!(!body.contains(&secrets[1]), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_has_what_its_limits_say_over_all_its_clients_and_others_have_their_own() {
+    let limits = "limits: {streams_per_tenant: 3, names_per_tenant: 5, views_per_tenant: 2, resource_timer: 200ms}\n";
+    let (folder, own, prod) = (Folder::new(), Authority::named("own"), Authority::named("prod"));
+    let world = World::start_beside(folder, own, prod, "files: resources.yaml", &format!("{RULES}{limits}")).await.0;
+    let (pay, bill) = (world.workload("pay"), world.workload("bill"));
+    let ended = async |client: &mut Client, text: &str| {
+        let end = client.end().await;
+        assert!(end.0 == Code::ResourceExhausted && end.1.contains(text), "{end:?}");
+    };
+    let mut one = world.client(Some(&pay), Variant::Delta).await;
+    one.ask(SDS, &["pay/key", "pay/2", "pay/3"], Some("pay-web"));
+    assert_eq!(one.sent().await.set, ["pay/key"]);
+    let mut two = world.client(Some(&pay), Variant::Sotw).await;
+    two.ask(SDS, &["pay/key"], Some("pay-api"));
+    assert_eq!(two.sent().await.set, ["pay/key"]);
+    let mut third_view = world.client(Some(&pay), Variant::Delta).await;
+    third_view.ask(SDS, &["pay/key"], Some("pay-other"));
+    ended(&mut third_view, "too many views of one tenant: the limit is 2 (limits.views_per_tenant)").await;
+    let mut three = world.client(Some(&pay), Variant::Delta).await;
+    three.ask(SDS, &["pay/key"], Some("pay-web"));
+    assert_eq!(three.sent().await.set, ["pay/key"]);
+    let mut four = world.client(Some(&pay), Variant::Sotw).await;
+    four.ask(SDS, &["pay/key"], Some("pay-web"));
+    ended(&mut four, "too many streams of one tenant: the limit is 3 (limits.streams_per_tenant)").await;
+    let answer = world.poller(&pay).await.poll(SECRETS, "pay-web", serde_json::json!({})).await;
+    assert_eq!(answer.status, 429);
+    three.ask(SDS, &["pay/4"], None);
+    ended(&mut three, "too many names of one tenant: the limit is 5 (limits.names_per_tenant)").await;
+
+    let mut other = world.client(Some(&bill), Variant::Delta).await;
+    other.ask(SDS, &["bill/key"], Some("bill-web"));
+    assert_eq!(other.sent().await.set, ["bill/key"]);
+    drop((one, two));
+    until("the tenant has room again", async || {
+        let mut again = world.client(Some(&pay), Variant::Delta).await;
+        again.ask(SDS, &["pay/key", "pay/2", "pay/3", "pay/4"], Some("pay-other"));
+        again.next_forever().await.is_ok()
+    })
+    .await;
+    let metrics = get(world.relay.admin, "/metrics").await;
+    for limit in ["streams", "names", "views"] {
+        let series = format!("weir_limit_reached_total{{limit=\"limits.{limit}_per_tenant\"}}");
+        assert!(metrics.lines().any(|line| line.starts_with(&series) && !line.ends_with(" 0")), "{series}");
     }
 }
 

@@ -60,6 +60,8 @@ pub enum Malformed {
     SentAndRemoved { name: Name },
     #[error("{name}: an error that says {why}")]
     Error { name: Name, why: &'static str },
+    #[error("{name}: no room for its {bytes} bytes: {why}")]
+    NoRoom { name: Name, bytes: usize, why: Arc<str> },
 }
 
 impl Malformed {
@@ -67,7 +69,8 @@ impl Malformed {
     pub fn name(&self) -> Option<&Name> {
         match self {
             Self::ForeignType { name, .. } | Self::Bodyless { name, .. } => name.as_ref(),
-            Self::Duplicate { name } | Self::SentAndRemoved { name } | Self::Error { name, .. } => Some(name),
+            Self::Duplicate { name } | Self::SentAndRemoved { name } => Some(name),
+            Self::Error { name, .. } | Self::NoRoom { name, .. } => Some(name),
             Self::Nameless { .. } | Self::Wrapper { .. } => None,
         }
     }

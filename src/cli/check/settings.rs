@@ -211,6 +211,9 @@ limits
 
     const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 
+    const TENANTS: &str =
+        "views: {key: [tenant]}\npermissions: [{name: a, identities: [{network: 10.0.0.0/8}], tenant: a}]\n";
+
     /// Returns another value than the default of a key.
     fn other_value(key: &str, default: &Value) -> String {
         match key {
@@ -247,11 +250,14 @@ limits
             };
             sections.into_iter().flat_map(named).collect::<BTreeMap<_, _>>()
         };
-        let (before, schema) = (rows(""), schema());
-        for path in before.keys().filter(|path| *path != "brakes.enabled") {
+        let (all, schema) = (rows(""), schema());
+        for path in all.keys().filter(|path| *path != "brakes.enabled") {
+            // Limits of tenants need tenants.
+            let context = if path.starts_with("limits.") && path.contains("tenant") { TENANTS } else { "" };
+            let before = rows(context);
             let (section, key) = path.split_once('.').unwrap();
             let value = other_value(path, &schema["properties"][section]["properties"][key]["default"]);
-            let after = rows(&format!("{section}: {{{key}: {value}}}\n"));
+            let after = rows(&format!("{context}{section}: {{{key}: {value}}}\n"));
             let changed: Vec<_> = after.iter().filter(|(path, value)| before[*path] != **value).collect();
             let shown = value.trim_matches(['[', ']']).to_owned();
             assert_eq!(changed, [(path, &shown)], "{path}");

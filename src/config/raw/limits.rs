@@ -148,6 +148,14 @@ section! {
         ///
         /// Those of all its connections count. See [identities](limits.md#identities).
         streams_per_identity: Setting<Count> = 0, applies(AtOnce);
+        /// Open streams and polls of one tenant; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit.
+        ///
+        /// Needs `tenant` in `views.key`. See [tenants](security.md#tenants-and-tiers).
+        streams_per_tenant: Setting<Count> = 0, applies(AtOnce);
+        /// Names of all streams of one tenant; above it, streams that want more end with RESOURCE_EXHAUSTED. 0: no limit.
+        ///
+        /// Needs `tenant` in `views.key`. A name counts for each stream that wants it.
+        names_per_tenant: Setting<Count> = 0, applies(AtOnce);
         /// New streams and polls of one connection in a second; the relay reads those above it later. 0: no limit.
         ///
         /// As many may come at once.
@@ -164,10 +172,18 @@ section! {
         /// Beside `views_per_connection`: a connection of the [identity](limits.md#identities) had their first client. If one of them has
         /// no clients, it makes room instead.
         views_per_identity: Setting<Count> = 0, applies(NewStreams);
+        /// Views of one tenant; a client that would need one more gets RESOURCE_EXHAUSTED or 429. 0: no limit.
+        ///
+        /// Needs `tenant` in `views.key`. If one of them has no clients, it makes room instead.
+        views_per_tenant: Setting<Count> = 0, applies(NewStreams);
         /// Open streams and polls of all clients; above it, new ones get RESOURCE_EXHAUSTED or 503.
         streams: Setting<Positive> = 1_000_000, applies(AtOnce);
         /// Requests of one stream in a second; the relay reads those above it later. 0: no limit.
         requests_per_second: Setting<Count> = 0, applies(NewStreams);
+        /// Requests of all streams of one tenant in a second; the relay reads those above it later. 0: no limit.
+        ///
+        /// Needs `tenant` in `views.key`. As many may come at once.
+        tenant_requests_per_second: Setting<Count> = 0, applies(AtOnce);
         /// New names of one stream in a second, and those of 40 s at once; the relay reads requests above it later. 0: no limit.
         // More than changes while a fleet is being scaled.
         new_names_per_second: Setting<Count> = 5000, applies(NewStreams);

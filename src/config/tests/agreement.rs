@@ -140,6 +140,10 @@ limits:
   new_streams_per_second: 500
   views_per_connection: 10
   views_per_identity: 20
+  streams_per_tenant: 0
+  names_per_tenant: 0
+  views_per_tenant: 0
+  tenant_requests_per_second: 0
   streams: 100000
   requests_per_second: 0
   new_names_per_second: 100
@@ -290,13 +294,15 @@ fn the_defaults_that_the_schema_states_are_those_that_count() {
 /// Everything except the table of types, whose entries have no fixed order.
 fn shown(config: &Config) -> Vec<String> {
     let Config { upstream, views, views_idle, downstream, drain, reload, loads, rest, state, .. } = config;
-    let parts: [&dyn std::fmt::Debug; 18] = [
+    let parts: [&dyn std::fmt::Debug; 20] = [
         upstream,
         &views.rule,
         &views.accept_missing_node,
         &views.max_views,
         &views.max_views_per_connection,
         &views.max_views_per_identity,
+        &views.max_views_per_tenant,
+        &views.tenants,
         &views.max_in_metrics,
         &views.access,
         &views.permissions,

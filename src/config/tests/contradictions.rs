@@ -112,6 +112,10 @@ fn numbers_that_do_not_fit_one_another_are_faults_at_the_one_that_was_set() {
             "limits.streams_per_identity: invalid number 11: expected at most 10, which is limits.streams",
         ),
         (
+            "limits: {names_per_tenant: 7}",
+            "limits.names_per_tenant: requires tenant in views.key: without it, clients have no tenants",
+        ),
+        (
             "views: {max: 10}\nlimits: {views_per_identity: 11}",
             "limits.views_per_identity: invalid number 11: expected at most 10, which is views.max",
         ),

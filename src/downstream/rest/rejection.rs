@@ -34,9 +34,10 @@ impl From<AdmissionError> for Rejection {
         match rejected {
             AdmissionError::NoNode | AdmissionError::BadNode => Self::bad_request(text),
             AdmissionError::Denied(denied) => Self::new(denial(&denied), text),
-            AdmissionError::TooManyViewsOfConnection { .. } | AdmissionError::TooManyViewsOfIdentity { .. } => {
-                Self::new(StatusCode::TOO_MANY_REQUESTS, text)
-            }
+            AdmissionError::TooManyViewsOfConnection { .. }
+            | AdmissionError::TooManyViewsOfIdentity { .. }
+            | AdmissionError::TooManyViewsOfTenant { .. }
+            | AdmissionError::TooManyStreamsOfTenant { .. } => Self::new(StatusCode::TOO_MANY_REQUESTS, text),
             AdmissionError::TooManyViews { .. } | AdmissionError::NoMemory(_) | AdmissionError::Stopping => {
                 Self::unavailable(text)
             }
@@ -73,6 +74,8 @@ mod tests {
         let status = |rejected: AdmissionError| Rejection::from(rejected).status.as_u16();
         assert_eq!(status(AdmissionError::TooManyViewsOfConnection { limit: 2, split: None }), 429);
         assert_eq!(status(AdmissionError::TooManyViewsOfIdentity { limit: 2, split: None }), 429);
+        assert_eq!(status(AdmissionError::TooManyViewsOfTenant { limit: 2, split: None }), 429);
+        assert_eq!(status(AdmissionError::TooManyStreamsOfTenant { limit: 2 }), 429);
         assert_eq!(status(AdmissionError::TooManyViews { limit: 2, split: None }), 503);
         assert_eq!(status(AdmissionError::NoNode), 400);
         for (proved, code) in [(false, 401), (true, 403)] {

@@ -2,6 +2,7 @@
 //! task of its view.
 
 mod charging;
+mod interest;
 mod locked;
 pub(super) mod report;
 mod transit;
@@ -22,6 +23,7 @@ use weir_core::protocol::view::{LeaseAccess as _, Snapshot};
 use weir_core::xds::{HeldVersions, Type};
 
 pub(super) use self::charging::SessionCharge;
+use self::interest::InterestForwarding;
 use self::locked::LockedSession;
 pub(crate) use self::transit::Obstruction;
 use self::transit::Transit;
@@ -32,9 +34,11 @@ use super::clock::Clock;
 use super::command::Command;
 use super::counters::ProcessCounters;
 use super::deliveries::Deliveries;
+use super::heavy::beside_others;
 use super::nack_watch::NackWatch;
 use super::published::Published;
 use super::subscriber::Notice;
+use super::tenants::TenantStream;
 use super::traces::{OpenChange, SessionTraces};
 use crate::log_pace::LogPace;
 
@@ -107,7 +111,7 @@ impl SessionHandle {
     ) -> impl Future<Output = usize> + Send {
         let (has_news, at_rest) = self.apply_request(request, stated);
         async move {
-            let new_names = if has_news { self.forward_news().await } else { 0 };
+            let new_names = if has_news { self.interest().send().await } else { 0 };
             if !at_rest {
                 self.waker.wake();
             }
@@ -115,17 +119,8 @@ impl SessionHandle {
         }
     }
 
-    /// Reserves room before it takes the changes: a stream that ends while this waits has not taken any, so none is lost. A change
-    /// that was taken and not sent would leave its name subscribed upstream for ever.
-    async fn forward_news(&self) -> usize {
-        let Ok(room) = self.place.commands.reserve().await else { return 0 }; // the view task has ended: the next poll ends the stream
-        let interest = self.session.lock().take_interest();
-        if interest.is_empty() {
-            return 0; // it was taken while this waited
-        }
-        let new_names = interest.iter().filter(|change| change.on).count();
-        room.send(Command::Interest(self.client.id, interest));
-        new_names
+    fn interest(&self) -> InterestForwarding<'_> {
+        InterestForwarding { session: &self.session, id: self.client.id, commands: &self.place.commands }
     }
 
     /// Returns whether the view needs an update, and whether no reply can follow from the request.
@@ -135,7 +130,8 @@ impl SessionHandle {
         let quoted =
             request.is_nack().then(|| (Session::quoted_names(&request, QUOTED_BYTES), self.place.published.newest()));
         let mut session = self.session.lock();
-        let answer = session.on_request_stating(request, stated, self.place.clock.now());
+        let (names, now) = (request.entries(), self.place.clock.now());
+        let answer = beside_others(names, || session.on_request_stating(request, stated, now));
         let follows = (session.has_news_for_view(), session.is_at_rest());
         self.place.counters.names_refused(session.take_rejected_names());
         self.place.charge.note(&session);
@@ -189,7 +185,8 @@ impl SessionHandle {
             self.transit.set(Some(Obstruction::Turn), now);
             return Err(estimate);
         }
-        let step = session.poll(&newest, &mut &*self.place.published, now);
+        let due = session.report().pending_names();
+        let step = beside_others(due, || session.poll(&newest, &mut &*self.place.published, now));
         if self.traces.is_active() {
             self.trace_step(&step, &session, &newest, now);
         }
@@ -286,6 +283,11 @@ impl SessionHandle {
         self.session.lock().options().fetch_timeout
     }
 
+    /// Returns its place among the streams of its tenant, if views have tenants.
+    pub(crate) fn tenant(&self) -> Option<&TenantStream> {
+        self.place.charge.tenant()
+    }
+
     pub(crate) fn client(&self) -> &ClientFacts {
         &self.client
     }
@@ -315,17 +317,16 @@ impl SessionHandle {
 
     /// Ends the session when its stream has ended. Its subscriptions end with it.
     pub(crate) async fn leave(&self) {
-        let interest = {
+        {
             let mut session = self.session.lock();
             self.count_given_up(&session);
-            session.close();
+            beside_others(session.report().kept_names().names, || session.close());
             // Nobody may take a lease for a long time, and this one keeps a snapshot.
             (&*self.place.published).access(|leases| leases.sweep(self.place.clock.now()));
             self.note_nacks(session.take_nack_changes());
-            self.place.charge.note(&session);
-            session.take_interest()
-        };
-        let _ = self.place.commands.send(Command::Leave(self.client.id, interest)).await;
+        }
+        // Its names stay charged until the view, which has them still, drops the session.
+        self.interest().send_last().await;
         self.place.clients.leave(self.client.id);
         self.place.log.stream_ended(&self.client);
         self.traces.end(&self.client, &self.place.counters.traces);

@@ -6,11 +6,13 @@ use tokio::time::Instant;
 use weir_core::protocol::local_set::SourceSnapshot;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{Sources, StreamId, UpdateBatch};
-use weir_core::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage, Stream};
+use weir_core::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage, Room, Stream};
 use weir_core::protocol::view::View;
 
 use super::reports::ViewReporter;
 use super::traces::TracedChanges;
+use crate::limit::Limit;
+use crate::memory::costs;
 use crate::relay::link::{LinkEvent, LinkReport};
 use crate::relay::links::{Links, OpenState, StreamEnds};
 use crate::relay::response_reader::Turn;
@@ -128,15 +130,27 @@ impl<'a> Upstream<'a> {
         }
     }
 
+    /// Rejects new resources for which there is too little memory.
+    fn make_room(&mut self, id: StreamId, response: &mut ReceivedResponse) {
+        let Some((excess, why)) = self.shared.memory.excess() else { return };
+        let room = Room { excess, each: costs::TABLE_ENTRY, why: why.into() };
+        if let Some(stream) = self.sources.stream(id)
+            && stream.make_room(response, &room, self.view) > 0
+        {
+            self.shared.counters.limits.reached(Limit::Memory);
+        }
+    }
+
     fn on_received(
         &mut self,
         id: StreamId,
         epoch: Epoch,
-        response: ReceivedResponse,
+        mut response: ReceivedResponse,
         received: Instant,
     ) -> Vec<UpdateBatch> {
         let now = self.shared.clock.now();
         self.traced.begin(id.server, || response.summary(), received);
+        self.make_room(id, &mut response);
         let before = self.sources.stream(id).map_or(0, |stream| name_mismatches(stream));
         let batches = self.sources.on_received(id, epoch, response, self.view, now);
         if let Some(stream) = self.sources.stream(id) {

@@ -8,18 +8,20 @@ mod traces;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use weir_core::protocol::moment::{Moment, earliest};
 use weir_core::protocol::sources::{SetUpdates, Sources, UpdateBatch};
-use weir_core::protocol::view::{KeptByView, View};
+use weir_core::protocol::view::{KeptByView, Scarcity, View};
 use weir_core::xds::{Authority, SharingKey};
 
 use self::link_events::{Arrival, Upstream};
 use self::reports::ViewReporter;
 use self::traces::{TracedChanges, trace_changes};
 use super::command::Command;
+use super::heavy::beside_others;
 use super::inspection::{self, Inspection, ViewFacts};
 use super::link::LinkReport;
 use super::links::Links;
@@ -46,6 +48,8 @@ pub(super) struct ViewTask {
     links: Links,
     /// The traced changes that are not published yet.
     traced: TracedChanges,
+    /// Resources were rejected for want of memory, and there is still too little.
+    lacks_room: bool,
     /// What it is charged with besides bodies, and besides what its sessions are.
     charge: Charge,
 }
@@ -69,6 +73,8 @@ enum Event {
 /// own as fast as it can would otherwise keep all others waiting.
 const MAX_BATCH: usize = 4096;
 const EVENT: usize = MAX_BATCH / 256;
+/// How often it is looked whether rejected resources have room, if nothing else happens.
+const ROOM_CHECK: Duration = Duration::from_secs(2);
 
 impl ViewTask {
     /// Begins with a view, which may have something from an earlier one, and with the authorities that had fallen back in that.
@@ -97,6 +103,7 @@ impl ViewTask {
             sessions: Subscribers::none(shared.counters.limits.clone()),
             links: Links::none(&shared, view_id, key.tenant()),
             traced: TracedChanges::of(shared.counters.clone()),
+            lacks_room: false,
             charge: shared.memory.common(),
             shared,
         }
@@ -111,28 +118,30 @@ impl ViewTask {
     async fn run(mut self) {
         self.note_room();
         loop {
-            let mut batch = 0;
+            let (mut batch, mut names) = (0, 0);
             match self.next().await {
                 Event::Command(None) => {
                     let last = inspection::metrics(&self.inspection());
                     return self.facts.metric_label.retire(last);
                 }
                 Event::Command(Some(command)) => batch += self.handle_command(command),
-                Event::Link(report) => self.on_link(report),
+                Event::Link(report) => names += self.on_link(report),
                 Event::Time => {}
             }
+            names += batch;
             // Applies what has queued up meanwhile, and publishes once.
             while batch < MAX_BATCH {
                 batch += EVENT;
                 if let Some(report) = self.links.try_next() {
-                    self.on_link(report);
+                    names += self.on_link(report);
                 } else if let Ok(command) = self.commands.try_recv() {
-                    batch += self.handle_command(command);
+                    let changed = self.handle_command(command);
+                    (batch, names) = (batch + changed, names + changed);
                 } else {
                     break;
                 }
             }
-            self.flush();
+            beside_others(names, || self.flush());
         }
     }
 
@@ -158,14 +167,15 @@ impl ViewTask {
         let sources = self.sources.next_deadline(|id| self.links.is_blocked(id));
         let moment = earliest(sources, self.view.next_deadline());
         let timers = moment.map(|moment| self.shared.clock.instant(moment));
-        timers.into_iter().chain(self.links.next_deadline()).min()
+        let room = self.lacks_room.then(|| Instant::now() + ROOM_CHECK);
+        timers.into_iter().chain(self.links.next_deadline()).chain(room).min()
     }
 
     /// Returns how many changes of interest were applied.
     fn handle_command(&mut self, command: Command) -> usize {
         let now = self.shared.clock.now();
         let changed = match &command {
-            Command::Interest(_, changes) | Command::Leave(_, changes) => changes.len(),
+            Command::Interest(_, changes) | Command::Leaving(_, changes) | Command::Leave(_, changes) => changes.len(),
             _ => 0,
         };
         match command {
@@ -177,6 +187,7 @@ impl ViewTask {
                 self.sessions.refuse_names(&mut self.view);
                 self.sources.on_names_requested(&changes, &self.view);
             }
+            Command::Leaving(session, changes) => self.view.on_session_leaving(session, changes, now),
             Command::Leave(session, changes) => {
                 self.view.on_session_left(session, changes, now);
                 self.sessions.leave(session);
@@ -208,7 +219,14 @@ impl ViewTask {
         }
     }
 
-    fn on_link(&mut self, report: LinkReport) {
+    /// Returns how many names the event concerned.
+    fn on_link(&mut self, report: LinkReport) -> usize {
+        let names = report.entries();
+        beside_others(names, || self.apply_event(report));
+        names
+    }
+
+    fn apply_event(&mut self, report: LinkReport) {
         let Self { shared, view, sources, links, traced, reporter, .. } = self;
         let now = shared.clock.now();
         let Arrival { batches, at, turn } =
@@ -300,7 +318,16 @@ impl ViewTask {
         self.view.set_list_limit(self.sources.list_limit());
         let is_full = store.bytes() >= view_options.cached_bytes;
         self.view.set_full_cache(is_full.then_some(view_options.cached_bytes));
-        self.view.set_scarce(memory.is_full());
+        self.view.set_scarcity(match () {
+            () if memory.is_full() => Scarcity::Full,
+            () if memory.is_scarce() => Scarcity::Some,
+            () => Scarcity::None,
+        });
+        let lacked: usize = self.sources.streams().map(|(_, stream)| stream.lacked_room()).sum();
+        self.lacks_room = lacked > 0 && !memory.has_room_for_resources(lacked);
+        if lacked > 0 && !self.lacks_room {
+            self.sources.streams_mut().for_each(|(_, stream)| stream.on_room());
+        }
     }
 
     fn send_requests(&mut self, now: Moment) {

@@ -13,10 +13,11 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::Client;
 use weir_core::xds::{KeyRule, SharingKey, Type};
 
-use super::quotas::{MadeViews, ViewLimits, ViewQuota};
+use super::quotas::{MadeBy, MadeViews, ViewLimits, ViewQuota};
 use super::saved::{ViewToSave, WaitingView, WaitingViews};
 use super::split::{FieldValues, Split, SplitWatch, ViewValues, view_values};
 use super::successor::InheritedView;
+use super::tenant_views::TenantViews;
 use crate::memory::{ViewCharge, costs};
 use crate::relay::admission::AdmissionError;
 use crate::relay::command::Command;
@@ -193,6 +194,7 @@ impl ViewMap {
 pub(super) struct RunningViews {
     views: HashMap<SharingKey, ViewHandle>,
     values: FieldValues,
+    of_tenants: TenantViews,
 }
 
 /// The views of a configuration that is replaced go together.
@@ -207,10 +209,13 @@ impl RunningViews {
     pub(super) fn find_room(
         &mut self,
         limits: &ViewLimits,
+        key: &SharingKey,
         quota: &ViewQuota,
         rule: &KeyRule,
     ) -> Result<(), AdmissionError> {
-        limits.find_room(quota.views(), |made, limit| self.find_room_of(made, limit, rule))?;
+        let of_tenant = self.of_tenants.beside(key);
+        let made = MadeBy { of_tenant: of_tenant.as_deref(), ..quota.views() };
+        limits.find_room(made, |made, limit| self.find_room_of(made, limit, rule))?;
         let limit = limits.views;
         if self.views.len() >= limit {
             self.make_room();
@@ -240,6 +245,7 @@ impl RunningViews {
     fn insert(&mut self, key: SharingKey, view: ViewHandle) {
         self.remove(&key);
         self.values.add(&view.values);
+        self.of_tenants.add(&key);
         view.maker.views().add(&key);
         self.views.insert(key, view);
     }
@@ -247,6 +253,7 @@ impl RunningViews {
     fn remove(&mut self, key: &SharingKey) {
         if let Some(view) = self.views.remove(key) {
             self.values.remove(&view.values);
+            self.of_tenants.remove(key);
             view.maker.views().remove(key);
         }
     }

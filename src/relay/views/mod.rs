@@ -6,6 +6,7 @@ mod quotas;
 mod saved;
 pub(super) mod split;
 mod successor;
+mod tenant_views;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,9 +63,10 @@ pub(crate) struct Views {
 impl Views {
     /// Takes a connector for each server of the plan.
     pub(crate) fn new(options: ViewsOptions, connectors: Vec<SharedConnector>) -> Self {
-        let ViewsOptions { rule, table, protocol, plan, max_in_metrics, memory, .. } = options;
+        let ViewsOptions { rule, table, protocol, plan, max_in_metrics, memory, tenants, .. } = options;
         let authorities = Arc::new(plan.authorities.keys().cloned().collect());
         let shared = Arc::new(Shared::new(rule, table, protocol, plan, connectors, max_in_metrics, memory));
+        shared.tenants.set_limits(tenants);
         let permissions = Arc::new(LivePermissions::new(options.permissions));
         let accept_missing_node = options.accept_missing_node;
         let admission = Admission::new(shared.rule.clone(), accept_missing_node, options.access, permissions);
@@ -72,6 +74,7 @@ impl Views {
             views: options.max_views,
             per_connection: options.max_views_per_connection,
             per_identity: options.max_views_per_identity,
+            per_tenant: options.max_views_per_tenant,
         };
         Self {
             shared,
@@ -96,10 +99,10 @@ impl Views {
 
     /// Adds the hub. Bodies that both have are stored once, and reports include the hub.
     pub(crate) fn with_hub(self, hub: Arc<Self>) -> Self {
-        let Shared { store, memory, readers, readiness, incidents, counters, .. } = (*hub.shared).clone();
+        let Shared { store, memory, readers, tenants, readiness, incidents, counters, .. } = (*hub.shared).clone();
         let (own, limits) = ((*self.shared).clone(), counters.limits.clone());
         let counters = Arc::new(ProcessCounters::new(own.table.clone(), own.clock).with_limits(limits));
-        let shared = Shared { store, memory, readers, readiness, incidents, counters, ..own };
+        let shared = Shared { store, memory, readers, tenants, readiness, incidents, counters, ..own };
         Self { shared: Arc::new(shared), clients: hub.clients.clone(), hub: Some(hub), ..self }
     }
 
@@ -107,11 +110,12 @@ impl Views {
     /// permissions in force, readiness. What an earlier view leaves is kept for as long as `keep` without a client.
     pub(crate) fn after(self, earlier: &Arc<Self>, keep: Duration) -> Self {
         let (own, clients) = ((*self.shared).clone(), earlier.clients.clone());
-        let Shared { incidents, readiness, client_log, store, memory, readers, clock, counters, metric_labels, .. } =
-            (*earlier.shared).clone();
+        let Shared { incidents, readiness, client_log, store, memory, tenants, .. } = (*earlier.shared).clone();
+        let Shared { readers, clock, counters, metric_labels, .. } = (*earlier.shared).clone();
         memory.set_budget(own.memory.setting());
+        tenants.set_limits(own.tenants.limits());
         incidents.brakes.add_types(own.view_options.brakes.types.iter().map(|name| &**name));
-        let process = Shared { incidents, readiness, client_log, store, memory, readers, clock, ..own };
+        let process = Shared { incidents, readiness, client_log, store, memory, tenants, readers, clock, ..own };
         if process.is_hub != earlier.shared.is_hub {
             // There was no hub: this is the first.
             let own_counters = ProcessCounters::new(process.table.clone(), clock);
@@ -136,7 +140,7 @@ impl Views {
         self.map.enter(
             key,
             |made| self.keep_for_others(made, quota),
-            |running| running.find_room(&self.limits, quota, &self.shared.rule),
+            |running| running.find_room(&self.limits, key, quota, &self.shared.rule),
             |waiting| ViewHandle::start(&self.shared, key, waiting, first, quota.clone()),
         )
     }

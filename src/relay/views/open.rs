@@ -14,6 +14,7 @@ use crate::relay::command::Command;
 use crate::relay::member::Member;
 use crate::relay::session_handle::{SessionCharge, SessionHandle, SessionPlace};
 use crate::relay::shared::Shared;
+use crate::relay::tenants::TenantStream;
 
 /// A client that opens a stream, and the kind of stream.
 #[derive(Debug, Clone)]
@@ -54,8 +55,9 @@ async fn try_open_session(
     for _ in 0..JOINS {
         let identity = views.identify(&visit.peer, first.node())?;
         views.inherit(identity.key()).await;
+        let tenant = views.shared().tenants.open_stream(identity.key())?;
         let entrance = views.enter(identity.key(), first, &visit.quota)?;
-        if let Some(handle) = join(views, entrance, identity, first, visit).await {
+        if let Some(handle) = join(views, entrance, tenant, identity, first, visit).await {
             return Ok(handle);
         }
     }
@@ -66,6 +68,7 @@ async fn try_open_session(
 pub(super) async fn join(
     views: &Views,
     entrance: Entrance,
+    tenant: Option<TenantStream>,
     identity: Identity,
     first: &Request,
     visit: &ClientInfo,
@@ -92,7 +95,7 @@ pub(super) async fn join(
         clock: shared.clock,
         counters: shared.counters.clone(),
         log: shared.client_log.clone(),
-        charge: SessionCharge::of(visit.quota.account(), &facts),
+        charge: SessionCharge::of(visit.quota.account(), tenant, &facts),
     };
     let session = views.session(identity, first, peer, variant, only);
     let handle = SessionHandle::new(facts, place, session);

@@ -17,6 +17,8 @@ pub(in crate::relay) struct ViewLimits {
     pub(super) per_connection: usize,
     /// The same of one identity.
     pub(super) per_identity: usize,
+    /// Of those of one tenant.
+    pub(super) per_tenant: usize,
 }
 
 /// Counts what a client made, joined by other clients or not, for as long as it exists: for its connection, and for its identity. Views and
@@ -44,6 +46,8 @@ struct Made {
 pub(in crate::relay) struct MadeBy<'a> {
     pub(super) of_connection: &'a MadeViews,
     pub(super) of_identity: Option<&'a MadeViews>,
+    /// Those of the tenant, whoever made them.
+    pub(super) of_tenant: Option<&'a MadeViews>,
 }
 
 /// Views, or pools of load reports, that one connection or identity made.
@@ -78,10 +82,15 @@ impl ViewLimits {
         let limit = self.per_connection;
         let room = find(made.of_connection, limit);
         room.map_err(|split| AdmissionError::TooManyViewsOfConnection { limit, split })?;
-        let Some(of_identity) = made.of_identity else { return Ok(()) };
-        let limit = self.per_identity;
-        let room = find(of_identity, limit);
-        room.map_err(|split| AdmissionError::TooManyViewsOfIdentity { limit, split })
+        if let Some(of_identity) = made.of_identity {
+            let limit = self.per_identity;
+            let room = find(of_identity, limit);
+            room.map_err(|split| AdmissionError::TooManyViewsOfIdentity { limit, split })?;
+        }
+        let Some(of_tenant) = made.of_tenant else { return Ok(()) };
+        let limit = self.per_tenant;
+        let room = find(of_tenant, limit);
+        room.map_err(|split| AdmissionError::TooManyViewsOfTenant { limit, split })
     }
 }
 
@@ -111,27 +120,17 @@ impl ViewQuota {
 
     fn made(&self, of: impl Fn(&Made) -> &MadeViews) -> MadeBy<'_> {
         let of_identity = self.of_identity.as_ref().map(|quota| of(&quota.made));
-        MadeBy { of_connection: of(&self.of_connection), of_identity }
+        MadeBy { of_connection: of(&self.of_connection), of_identity, of_tenant: None }
     }
 }
 
 impl MadeBy<'_> {
     pub(in crate::relay) fn add(self, key: &SharingKey) {
-        for made in self.all() {
-            *made.lock().entry(key.clone()).or_default() += 1;
-        }
+        self.all().for_each(|made| made.add(key));
     }
 
     pub(in crate::relay) fn remove(self, key: &SharingKey) {
-        for made in self.all() {
-            let mut keys = made.lock();
-            if let Some(views) = keys.get_mut(key) {
-                *views -= 1;
-                if *views == 0 {
-                    keys.remove(key);
-                }
-            }
-        }
+        self.all().for_each(|made| made.remove(key));
     }
 
     #[cfg(test)]
@@ -145,6 +144,20 @@ impl MadeBy<'_> {
 }
 
 impl MadeViews {
+    pub(super) fn add(&self, key: &SharingKey) {
+        *self.lock().entry(key.clone()).or_default() += 1;
+    }
+
+    pub(super) fn remove(&self, key: &SharingKey) {
+        let mut keys = self.lock();
+        if let Some(views) = keys.get_mut(key) {
+            *views -= 1;
+            if *views == 0 {
+                keys.remove(key);
+            }
+        }
+    }
+
     /// Whether there are as many as there may be; 0: no limit.
     pub(in crate::relay) fn are_full(&self, limit: usize) -> bool {
         limit > 0 && self.count() >= limit

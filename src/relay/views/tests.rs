@@ -54,6 +54,8 @@ fn options() -> ViewsOptions {
         max_views: 1,
         max_views_per_connection: 0,
         max_views_per_identity: 2,
+        max_views_per_tenant: 0,
+        tenants: crate::relay::TenantLimits::default(),
         max_in_metrics: 1,
         table: TypeTable::new(),
         access: Access::default(),
@@ -126,7 +128,7 @@ async fn key_19_a_view_that_a_client_has_looked_up_is_not_retired_before_the_cli
     let entrance = views.enter(identity.key(), &first, &visit().quota).unwrap();
     views.has_become_idle().await;
     views.retire(Duration::ZERO);
-    let handle = open::join(&views, entrance, identity, &first, &visit()).await.unwrap();
+    let handle = open::join(&views, entrance, None, identity, &first, &visit()).await.unwrap();
     assert_eq!(views.sessions().await, [1], "the view is still in the map");
     let other = open_session(&views, &first, visit()).await.unwrap();
     assert_eq!(views.sessions().await, [2], "both are in the same");

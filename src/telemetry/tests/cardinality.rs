@@ -16,7 +16,7 @@ use weir_core::xds::{Access, KeyRule, Peer, Permissions};
 
 use super::*;
 use crate::memory::Budget;
-use crate::relay::{ClientInfo, Connector, Link, ViewsOptions, open_session, questions};
+use crate::relay::{ClientInfo, Connector, Link, TenantLimits, ViewsOptions, open_session, questions};
 
 const NODES: u64 = 5_000;
 const VIEWS: u64 = 500;
@@ -53,6 +53,8 @@ pub(super) fn views() -> Views {
         max_views: 10_000,
         max_views_per_connection: 0,
         max_views_per_identity: 0,
+        max_views_per_tenant: 0,
+        tenants: TenantLimits::default(),
         max_in_metrics: IN_METRICS,
         table: TypeTable::new(),
         access: Access::default(),

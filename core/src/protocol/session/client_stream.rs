@@ -12,6 +12,7 @@ use super::reports::{Footprint, SessionReport};
 use super::requested_names::Authorities;
 use super::requests::{RequestContext, Requests, answered_type, meant_type};
 use super::subscription::{Subscription, Subscriptions};
+use super::uncounted::Uncounted;
 use super::{BadRequest, CloseReason, Fetched, Step};
 use crate::proto::Request;
 use crate::protocol::faults::Fault;
@@ -32,9 +33,7 @@ pub struct Session {
     subscriptions: Subscriptions,
     order: SendOrder,
     lease: SessionLease,
-    interest: Vec<InterestChange>,
-    /// Changes of interest that the view has not counted yet. Until then the view does not report changes of their names.
-    uncounted: usize,
+    uncounted: Uncounted,
     claims: Vec<Claim>,
     last_nonce: u64,
     end: Option<CloseReason>,
@@ -54,8 +53,7 @@ impl Session {
             subscriptions: Subscriptions::new(),
             order: SendOrder::default(),
             lease: SessionLease::default(),
-            interest: Vec::new(),
-            uncounted: 0,
+            uncounted: Uncounted::default(),
             claims: Vec::new(),
             last_nonce: 0,
             end: None,
@@ -105,14 +103,14 @@ impl Session {
             now,
             subscriptions: &mut self.subscriptions,
             order: &mut self.order,
-            interest: &mut self.interest,
+            interest: self.uncounted.changes(),
         };
         match self.requests.apply(request, stated, &mut context) {
             Ok(answer) => {
                 if states {
                     self.end_if_refused(); // the store may have done it while the request waited
                 }
-                let nothing_new = self.interest.is_empty() && matches!(answer, Some(Ack::Ack { .. }));
+                let nothing_new = !self.uncounted.are_any() && matches!(answer, Some(Ack::Ack { .. }));
                 let of = kind.and_then(|kind| self.subscriptions.get(&kind));
                 self.at_rest = was_at_rest && nothing_new && of.is_some_and(|of| of.has_nothing_to_send());
                 answer
@@ -161,19 +159,22 @@ impl Session {
 
     /// Returns the changes of interest since the last call, for the view. The caller reports when the view has counted them.
     pub fn take_interest(&mut self) -> Vec<InterestChange> {
-        let changes = std::mem::take(&mut self.interest);
-        self.uncounted += usize::from(!changes.is_empty());
-        changes
+        self.take_interest_part(usize::MAX)
+    }
+
+    /// Like [`Self::take_interest`], but the first so many of them alone.
+    pub fn take_interest_part(&mut self, most: usize) -> Vec<InterestChange> {
+        self.uncounted.take(most)
     }
 
     /// Returns whether a request changed something that the view task needs to know.
     pub fn has_news_for_view(&self) -> bool {
-        !self.interest.is_empty()
+        self.uncounted.are_any()
     }
 
-    /// Records that the view has counted the changes of one [`Self::take_interest`], and has reported their names.
+    /// Records that the view has counted the changes of one [`Self::take_interest`] or part, and has reported their names.
     pub fn on_interest_applied(&mut self) {
-        self.uncounted = self.uncounted.saturating_sub(1);
+        self.uncounted.on_counted();
     }
 
     /// Returns what the client holds and the view does not know, since the last call. The view has it requested.
@@ -215,7 +216,7 @@ impl Session {
         self.requests.end_nacks(&mut self.subscriptions);
         for (kind, subscription) in std::mem::take(&mut self.subscriptions) {
             let off = |selector| InterestChange { kind: kind.clone(), selector, on: false };
-            self.interest.extend(subscription.selectors().map(off));
+            self.uncounted.changes().extend(subscription.selectors().map(off));
         }
     }
 
@@ -235,7 +236,7 @@ impl Session {
                 return Step::End(CloseReason::NoUpstream);
             }
             let view = ReplyContext { state: &state, client: &self.client, options: &self.options, now };
-            let uncounted = self.uncounted > 0 || !self.interest.is_empty();
+            let uncounted = self.uncounted.is_behind();
             match self.order.next_draft(&mut self.subscriptions, &view, self.lease.ends_at(), uncounted) {
                 Ok((kind, draft)) => {
                     self.at_rest = false;

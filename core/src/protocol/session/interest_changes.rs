@@ -1,6 +1,8 @@
 //! Applies what a request subscribes to, of one type, and notes the changes of interest for the view. Both variants become one kind of
 //! subscription.
 
+use std::collections::VecDeque;
+
 use super::client::{Client, Variant};
 use super::client_snapshot::Books;
 use super::requested_names::RequestedNames;
@@ -13,7 +15,7 @@ pub(super) struct InterestChanges<'r> {
     kind: &'r Type,
     client: &'r Client,
     books: &'r mut Books,
-    interest: &'r mut Vec<InterestChange>,
+    interest: &'r mut VecDeque<InterestChange>,
 }
 
 impl<'r> InterestChanges<'r> {
@@ -21,7 +23,7 @@ impl<'r> InterestChanges<'r> {
         kind: &'r Type,
         client: &'r Client,
         books: &'r mut Books,
-        interest: &'r mut Vec<InterestChange>,
+        interest: &'r mut VecDeque<InterestChange>,
     ) -> Self {
         Self { kind, client, books, interest }
     }
@@ -162,6 +164,6 @@ impl<'r> InterestChanges<'r> {
         if matches!(&wanted, Selector::Name(name) if !self.client.clearance.allows(self.kind, name)) {
             return;
         }
-        self.interest.push(InterestChange { kind: self.kind.clone(), selector: wanted, on });
+        self.interest.push_back(InterestChange { kind: self.kind.clone(), selector: wanted, on });
     }
 }

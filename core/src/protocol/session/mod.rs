@@ -35,6 +35,7 @@ mod requests;
 mod sent_state;
 mod stated;
 mod subscription;
+mod uncounted;
 mod wildcard;
 mod wildcard_additions;
 

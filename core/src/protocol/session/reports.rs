@@ -128,6 +128,11 @@ impl<'s> SessionReport<'s> {
         self.subscriptions().map(|(_, subscription)| of(subscription)).fold(KeptNames::default(), KeptNames::plus)
     }
 
+    /// Returns how many names it has to look at for the next reply.
+    pub fn pending_names(&self) -> usize {
+        self.subscriptions().map(|(_, subscription)| subscription.books().names.pending_count()).sum()
+    }
+
     /// Returns what the session knows of a name, with the newest snapshot of its view.
     pub fn explain(self, kind: &Type, name: &Name, state: &Snapshot, now: Moment) -> NameBook {
         let view = self.view(state, now);

@@ -1,6 +1,6 @@
 //! Applies a client's requests: which type each is for, what it subscribes to, and what it answers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::BadRequest;
 use super::acks::{Ack, Answered, NackChange};
@@ -41,7 +41,7 @@ pub(super) struct RequestContext<'r> {
     pub(super) subscriptions: &'r mut Subscriptions,
     pub(super) order: &'r mut SendOrder,
     /// Where changes of interest go.
-    pub(super) interest: &'r mut Vec<InterestChange>,
+    pub(super) interest: &'r mut VecDeque<InterestChange>,
 }
 
 impl Requests {

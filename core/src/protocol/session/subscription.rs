@@ -1,6 +1,6 @@
 //! What a session subscribes to of one type, what it has been sent, and how its client answered. Both variants of the protocol share it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::acks::{Ack, AckTracker, Answered};
@@ -75,7 +75,7 @@ impl Subscription {
         kind: &'r Type,
         client: &'r Client,
         now: Moment,
-        interest: &'r mut Vec<InterestChange>,
+        interest: &'r mut VecDeque<InterestChange>,
     ) -> InterestChanges<'r> {
         self.books.due.on_request(now);
         InterestChanges::new(kind, client, &mut self.books, interest)

@@ -1,8 +1,10 @@
 //! One opening of a stream: which messages belong to it, and what has shown whether the server is alive. A clock alone proves nothing: a
 //! silence counts if the server could have responded.
 
+use super::quirks::{OnResourceTimeout, ServerQuirks};
 use crate::protocol::faults::{Fault, Faults};
 use crate::protocol::moment::Moment;
+use crate::protocol::upstream::options::UpstreamOptions;
 
 /// The number of an opening of the stream. It shows whether a message belongs to an earlier opening.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,14 +37,16 @@ pub(super) struct Opening {
     is_relay: bool,
     /// It has stated a version that is no longer valid.
     is_outdated: bool,
+    /// How many bytes of new resources were rejected for want of room.
+    lacked_room: usize,
 }
 
 impl Opening {
     /// There was none yet.
     pub(crate) fn none() -> Self {
         let (answered, asked_at, answered_at, receiving, is_relay, is_outdated) = Default::default();
-        let (epoch, open, liveness) = (Epoch::default(), false, Liveness::default());
-        Self { epoch, open, liveness, answered, asked_at, answered_at, receiving, is_relay, is_outdated }
+        let (epoch, open, liveness, lacked_room) = (Epoch::default(), false, Liveness::default(), 0);
+        Self { epoch, open, liveness, answered, asked_at, answered_at, receiving, is_relay, is_outdated, lacked_room }
     }
 
     /// The stream is opened again.
@@ -94,6 +98,28 @@ impl Opening {
     /// A version is no longer valid that the stream has stated if it is open.
     pub(crate) fn outdate(&mut self) {
         self.is_outdated |= self.open;
+    }
+
+    pub(crate) fn note_lacked_room(&mut self, bytes: usize) {
+        self.lacked_room += bytes;
+    }
+
+    pub(crate) fn lacked_room(&self) -> usize {
+        self.lacked_room
+    }
+
+    /// There is room: the next opening requests what was rejected.
+    pub(crate) fn on_room(&mut self) {
+        if std::mem::take(&mut self.lacked_room) > 0 {
+            self.outdate();
+        }
+    }
+
+    /// When a server that has sent nothing yet gets a liveness call: after it has had time to respond.
+    pub(crate) fn proof_due(&self, quirks: &ServerQuirks, options: &UpstreamOptions) -> Option<Moment> {
+        let silent =
+            !self.answered && !quirks.per_type_liveness && quirks.on_resource_timeout != OnResourceTimeout::Unknown;
+        self.first_request().filter(|_| silent).map(|requested| requested + options.resource_timer)
     }
 
     /// Judges a silence that is long enough at `end`.

@@ -4,13 +4,13 @@
 //! the caller can let other tasks run between slices; [`Stream`](super::Stream) applies the result as one change. What a server sends
 //! again unchanged is found by the sets that it sent last.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
 
 use super::parsed_response::ParsedResponse;
+use super::recent_sets::{Recall, RecentSets};
 use crate::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::proto::{Any, Response};
 use crate::protocol::session::Variant;
@@ -73,6 +73,17 @@ pub struct ResponseSummary {
     pub resources: usize,
     /// How many names it removed.
     pub removed: usize,
+}
+
+/// How much of a response has room.
+#[derive(Debug)]
+pub struct Room {
+    /// How many bytes are too many, with the bodies of the response; below zero: how many more there may be.
+    pub excess: i64,
+    /// What a resource takes besides its body.
+    pub each: usize,
+    /// Why there is no more.
+    pub why: Arc<str>,
 }
 
 /// Why a response cannot be read at all, so that the stream ends.
@@ -193,6 +204,15 @@ impl ReceivedResponse {
         ResponseSummary { kind, version, bytes: self.bytes, resources: self.resources.count, removed }
     }
 
+    /// Returns how many names it has something of, or removes.
+    pub fn entries(&self) -> usize {
+        let removed = match &self.rest {
+            Response::Sotw(response) => response.resource_errors.len(),
+            Response::Delta(response) => response.removed_resources.len() + response.resource_errors.len(),
+        };
+        self.resources.count + removed
+    }
+
     /// Returns the names whose resources can be used, in order.
     pub fn usable_names(&self) -> impl Iterator<Item = &Name> {
         self.resources.good.names()
@@ -216,6 +236,31 @@ impl ReceivedResponse {
     /// Returns these faults as the text of a NACK, which is cut where it gets too long; none if there are none.
     pub fn nack_message(&self) -> Option<String> {
         self.resources.nack_message()
+    }
+
+    /// Rejects new resources that have no room, the last by name first: they exist with unknown contents then, like others that cannot be
+    /// used. Returns how many bytes they would take.
+    pub(crate) fn fit_into(&mut self, room: &Room, is_new: impl Fn(&Resource) -> bool) -> usize {
+        let Room { excess, each, why } = room;
+        let with = |new: usize| excess.saturating_add_unsigned((new * each) as u64);
+        if with(self.resources.good.len()) <= 0 {
+            return 0;
+        }
+        let new: Vec<_> = self.resources.good.values().filter(|resource| is_new(resource)).cloned().collect();
+        let (mut excess, mut rejected) = (with(new.len()), 0);
+        for resource in new.into_iter().rev() {
+            if excess <= 0 {
+                break;
+            }
+            let bytes = resource.body.bytes().len();
+            let is_shared = Arc::strong_count(&resource.body) > 1;
+            let freed = if is_shared { *each } else { bytes + each };
+            excess = excess.saturating_sub_unsigned(freed as u64);
+            rejected += freed;
+            self.resources.good.remove(&resource.name);
+            self.resources.reject(Malformed::NoRoom { name: resource.name.clone(), bytes, why: why.clone() });
+        }
+        rejected
     }
 
     /// Whether the response is a complete set without resources.
@@ -295,70 +340,6 @@ fn without_entries(variant: Variant, message: &[u8]) -> Result<Response, Unreada
 
 /// What an entry counts besides its bytes, so that a slice of many small ones takes no longer than others.
 const ENTRY: usize = 256;
-
-/// The last SotW set of each type, in the order in which the server sent it, since most of what it sends again is unchanged: an entry with the
-/// bytes of its predecessor is recognized without hashing and look-up. The sets keep nothing alive. Only full-state types are remembered, of
-/// which there are few.
-#[derive(Debug, Default)]
-pub struct RecentSets(BTreeMap<Type, Vec<Weak<Resource>>>);
-
-/// The previous set, while the next one is read.
-#[derive(Debug, Default)]
-pub(super) struct Recall {
-    before: Vec<Weak<Resource>>,
-    /// Entries up to here have been sent again, were changed, or were left out.
-    at: usize,
-    now: Vec<Weak<Resource>>,
-    misses: usize,
-}
-
-impl RecentSets {
-    pub(super) fn take(&mut self, kind: &Type) -> Recall {
-        Recall { before: self.0.remove(kind).unwrap_or_default(), ..Recall::default() }
-    }
-
-    pub(super) fn put(&mut self, kind: &Type, recall: Recall) {
-        if kind.info().full_state && !recall.now.is_empty() {
-            self.0.insert(kind.clone(), recall.now);
-        }
-    }
-}
-
-impl Recall {
-    /// Returns the next resource of the previous set, if it has these bytes.
-    pub(super) fn same(&mut self, body: &[u8]) -> Option<Arc<Resource>> {
-        let same = self.before.get(self.at)?.upgrade().filter(|resource| resource.body.bytes() == body)?;
-        self.at += 1;
-        self.now.push(Arc::downgrade(&same));
-        Some(same)
-    }
-
-    /// Another resource came in its place: the next one has changed, is new, or those before it were removed. Returns the known
-    /// resource if it has the same content.
-    pub(super) fn note(&mut self, resource: Arc<Resource>) -> Arc<Resource> {
-        let mut known = None;
-        if self.misses < MISSES {
-            self.misses += 1;
-            if let Some(distance) = self.distance(&resource.name) {
-                known = self.before[self.at + distance].upgrade();
-                self.at += distance + 1;
-            }
-        }
-        let resource = known.filter(|known| Arc::ptr_eq(&known.body, &resource.body)).unwrap_or(resource);
-        self.now.push(Arc::downgrade(&resource));
-        resource
-    }
-
-    fn distance(&self, name: &Name) -> Option<usize> {
-        let next = self.before.iter().skip(self.at).take(AHEAD);
-        next.map(Weak::upgrade).position(|next| next.is_some_and(|next| next.name == *name))
-    }
-}
-
-/// How far ahead a name is looked for.
-const AHEAD: usize = 16;
-/// After so many differences the order of the set counts as another one. Most sets have few.
-const MISSES: usize = 1024;
 
 #[cfg(test)]
 mod tests;

@@ -10,8 +10,8 @@ use bytes::Bytes;
 
 use super::ViewContext;
 use super::opening::{Epoch, Opening, PollFailure};
-use super::parser::{ReceivedResponse, ResponseMessage};
-use super::quirks::{OnResourceTimeout, ServerQuirks};
+use super::parser::{ReceivedResponse, ResponseMessage, Room};
+use super::quirks::ServerQuirks;
 use super::rejected::Rejection;
 use super::report::{NameRequest, TypeRejections, TypeSummary, WaitContext, add_waits, findings};
 use super::response::ResponseContext;
@@ -155,8 +155,8 @@ impl Stream {
             false => self.opening.shows_life(),
         };
         let in_time = |requested: Moment| alive && now >= requested + self.terms.options.resource_timer;
-        let is_due = || self.subscriptions.any(TypeSubscription::is_waiting);
-        let owes_nothing = self.opening.first_request().is_some_and(in_time) && !is_due();
+        let owes_nothing =
+            self.opening.first_request().is_some_and(in_time) && !self.subscriptions.any(TypeSubscription::is_waiting);
         self.opening.is_open() && (owes_nothing || !self.is_wanted())
     }
 
@@ -230,6 +230,23 @@ impl Stream {
         self.subscriptions.on_response(rest, resources, &context)
     }
 
+    /// Rejects what is new to the view and has no room. Returns how many bytes that were.
+    pub fn make_room(&mut self, response: &mut ReceivedResponse, room: &Room, view: &View) -> usize {
+        let rejected = self.subscriptions.make_room(response, room, view.tables());
+        self.opening.note_lacked_room(rejected);
+        rejected
+    }
+
+    /// Returns how many bytes were rejected on this opening for want of room, and are not requested again yet.
+    pub fn lacked_room(&self) -> usize {
+        self.opening.lacked_room()
+    }
+
+    /// There is room: what was rejected for want of it is requested again, on the next opening.
+    pub fn on_room(&mut self) {
+        self.opening.on_room();
+    }
+
     /// When something is next due on it.
     pub fn next_deadline(&self) -> Option<Moment> {
         if !self.opening.is_open() {
@@ -237,16 +254,9 @@ impl Stream {
         }
         let subscriptions = self.subscriptions.next_deadline(&self.terms, &self.opening, self.judged_at);
         let again = self.pace.next_at(&self.terms.options).filter(|_| self.wants_reopen());
-        let later = |at: &Moment| *at > self.judged_at;
-        [again, self.proof_due()].into_iter().flatten().filter(later).chain(subscriptions).min()
-    }
-
-    /// When a server that has sent nothing yet gets a liveness call: after it has had time to respond.
-    fn proof_due(&self) -> Option<Moment> {
-        let silent = !self.opening.has_answered()
-            && !self.terms.quirks.per_type_liveness
-            && self.terms.quirks.on_resource_timeout != OnResourceTimeout::Unknown;
-        self.opening.first_request().filter(|_| silent).map(|requested| requested + self.terms.options.resource_timer)
+        let proof = self.opening.proof_due(&self.terms.quirks, &self.terms.options);
+        let later = again.into_iter().chain(proof).filter(|at| *at > self.judged_at);
+        later.chain(subscriptions).min()
     }
 
     /// Handles due timers.
@@ -258,7 +268,7 @@ impl Stream {
         if !self.opening.is_open() {
             return Vec::new();
         }
-        if let Some(due) = self.proof_due() {
+        if let Some(due) = self.opening.proof_due(&self.terms.quirks, &self.terms.options) {
             self.opening.judge(due, now);
         }
         let (updates, answered_end) = self.subscriptions.on_time(&self.terms, &mut self.opening, at, now);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::ViewContext;
 use super::opening::{Epoch, Opening, PollFailure, SilenceVerdict};
 use super::parsed_response::ParsedResponse;
+use super::parser::{ReceivedResponse, Room};
 use super::quirks::ServerQuirks;
 use super::rejected::NewRejections;
 use super::report::next_deadline;
@@ -20,8 +21,8 @@ use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::options::UpstreamOptions;
-use crate::protocol::view::{Class, Evidence, InterestChange, Retain, Selector, Update};
-use crate::xds::{Name, Role, Type};
+use crate::protocol::view::{Class, Evidence, InterestChange, Retain, Selector, Tables, Update};
+use crate::xds::{Name, Resource, Role, Type};
 
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
@@ -119,6 +120,18 @@ impl Subscriptions {
         for subscription in self.types.values_mut().filter(requested) {
             subscription.on_written(now, &terms.quirks, &terms.options);
         }
+    }
+
+    /// Rejects what is new and has no room: changes of what the view has, and removals, never. Returns how many bytes that were.
+    pub(crate) fn make_room(&self, response: &mut ReceivedResponse, room: &Room, tables: &Tables) -> usize {
+        let kind = response.kind.clone();
+        let Some(wanted) = self.types.get(&kind).map(TypeSubscription::wanted) else { return 0 };
+        let has = |name: &Name| {
+            let entry = tables.entry(&kind, wanted.class(), name);
+            entry.is_some_and(|entry| entry.resource().is_some())
+        };
+        let is_held = |resource: &Resource| has(&resource.name) || resource.aliases().iter().any(has);
+        response.fit_into(room, |resource| wanted.wants_resource(resource) && !is_held(resource))
     }
 
     pub(crate) fn on_response(

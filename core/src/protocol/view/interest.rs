@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::name_room::{NameRoom, Shares};
+use super::lingering::{Leaving, Scarcity};
+use super::name_room::{NameRoom, Shares, listed_bytes};
 use super::update::NoRoom;
 use crate::protocol::faults::Fault;
 use crate::protocol::keys::{Selector, SessionId};
@@ -37,8 +38,10 @@ pub(super) struct Interest {
     list_limit: Option<usize>,
     /// The limit for all resources, if they have reached it.
     full_cache: Option<usize>,
-    /// Nothing is to linger.
-    pub(super) is_scarce: bool,
+    /// How many names linger of which nothing is here.
+    void: usize,
+    /// How much may linger.
+    pub(super) memory: Scarcity,
     changes: Vec<InterestChange>,
     options: Arc<ViewOptions>,
 }
@@ -66,12 +69,14 @@ struct Watchers {
     may_return: bool,
     /// The name is known to be absent.
     absent: bool,
+    /// It lingers, and nothing was here under the name when its last client left.
+    is_void: bool,
 }
 
 impl Interest {
     pub(crate) fn new(options: Arc<ViewOptions>) -> Self {
-        let (types, lingering, absent, room, list_limit, full_cache, is_scarce, changes) = Default::default();
-        Self { types, lingering, absent, room, list_limit, full_cache, is_scarce, changes, options }
+        let (types, lingering, absent, room, list_limit, full_cache, void, memory, changes) = Default::default();
+        Self { types, lingering, absent, room, list_limit, full_cache, void, memory, changes, options }
     }
 
     /// Sets how many bytes of names of one type a server takes in a request, if it takes whole lists.
@@ -101,7 +106,9 @@ impl Interest {
         let other = watchers.sessions.first().copied();
         let is_added = watchers.sessions.insert(session);
         let (counts, count) = (is_added && watchers.absent, watchers.sessions.len());
+        let was_void = std::mem::take(&mut watchers.is_void);
         if let Some(until) = watchers.until.take() {
+            self.void -= usize::from(was_void);
             self.lingering.remove(&(until, kind.clone(), wanted.clone()));
             self.note_lingering(kind, wanted, false);
         }
@@ -146,16 +153,16 @@ impl Interest {
         self.types.values_mut().for_each(|of| of.list.on_left(session));
     }
 
-    /// Ends a session's subscription, by a request or with its stream.
-    pub(crate) fn unsubscribe(
+    /// Ends a session's subscription.
+    pub(super) fn unsubscribe(
         &mut self,
         session: SessionId,
         kind: &Type,
         wanted: &Selector,
-        stream_ended: bool,
+        how: Leaving,
         now: Moment,
     ) {
-        let lingers_until = now + self.options.linger;
+        let (lingers_until, memory, void) = (now + self.options.linger, self.memory, self.void);
         let for_all = self.options.faults.has(Fault::LeavingEndsItForAll);
         let Some(watchers) = self.watchers(kind, wanted) else { return };
         if for_all {
@@ -165,9 +172,11 @@ impl Interest {
         let counted = left && watchers.absent;
         let (last, others) = (watchers.sessions.first().copied(), watchers.sessions.len());
         if left && watchers.sessions.is_empty() {
-            watchers.may_return = stream_ended;
-            let until = if watchers.absent && !stream_ended { now } else { lingers_until };
-            watchers.until = Some(until);
+            let lingers = how.lingers(watchers.absent, memory, void);
+            let until = if lingers { lingers_until } else { now };
+            (watchers.may_return, watchers.until) = (how.with_stream && lingers, Some(until));
+            watchers.is_void = !how.has_any;
+            self.void += usize::from(!how.has_any);
             self.lingering.insert((until, kind.clone(), wanted.clone()));
             self.note_lingering(kind, wanted, true);
         }
@@ -182,17 +191,13 @@ impl Interest {
         }
     }
 
-    /// Requests a name that sessions are expected to subscribe to shortly. It is dropped if none does.
-    fn prefetch(&mut self, kind: &Type, name: &Name, now: Moment) {
-        self.expect(kind, &Selector::Name(name.clone()), now + self.options.linger);
-    }
-
     /// Requests the endpoints of clusters before the clients that are sent the clusters do.
     pub(crate) fn prefetch_endpoints(&mut self, kind: &Type, sent: &[Arc<Resource>], types: &TypeTable, now: Moment) {
         let Some(referred) = types.referred_by(kind).filter(|kind| kind.is(Role::Endpoints)) else { return };
         if self.any_name(&referred) {
             let names = sent.iter().filter_map(|resource| resource.refers_to.as_ref());
-            names.for_each(|name| self.prefetch(&referred, name, now));
+            let until = now + self.options.linger;
+            names.for_each(|name| self.expect(&referred, &Selector::Name(name.clone()), until));
         }
     }
 
@@ -303,7 +308,9 @@ impl Interest {
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
-        self.lingering.first().map(|(until, ..)| *until)
+        let first = self.lingering.first()?.0;
+        let all = self.memory == Scarcity::Full || self.full_cache.is_some();
+        Some(if all { Moment::START } else { first })
     }
 
     /// Removes and returns interest that has lingered long enough, and the oldest if too much lingers. Of what one client left there may be
@@ -312,8 +319,6 @@ impl Interest {
         let mut expired = Vec::new();
         while self.lingering.len() > self.options.lingering
             || self.room.is_above(self.options.names_per_view)
-            || self.full_cache.is_some()
-            || self.is_scarce
             || expired.len() < ENDS_AT_ONCE && self.next_deadline().is_some_and(|until| until <= now)
         {
             let Some((_, kind, wanted)) = self.lingering.pop_first() else { break };
@@ -321,12 +326,13 @@ impl Interest {
                 match &wanted {
                     Selector::Wildcard => of.wildcard = None,
                     Selector::Name(name) => {
-                        let was_there = of.names.remove(name).is_some();
-                        of.globs -= usize::from(was_there && name.is_glob());
+                        let ended = of.names.remove(name);
                         if of.names.len() < of.names.capacity() / 4 {
                             of.names.shrink_to(of.names.len() * 2); // what one client brought does not stay for ever
                         }
-                        if was_there {
+                        if let Some(ended) = ended {
+                            self.void -= usize::from(ended.is_void);
+                            of.globs -= usize::from(name.is_glob());
                             self.room.on_name_ended(1);
                             of.list.on_name_ended(listed_bytes(name));
                             of.lingering = of.lingering.saturating_sub(listed_bytes(name));
@@ -380,14 +386,8 @@ impl Watchers {
     }
 }
 
-/// What a name takes in a request, about.
-fn listed_bytes(name: &Name) -> usize {
-    name.as_str().len() + TAG_AND_LENGTH
-}
-
-const TAG_AND_LENGTH: usize = 3;
 /// How many names end at a time.
-const ENDS_AT_ONCE: usize = 1000;
+const ENDS_AT_ONCE: usize = 256;
 
 fn note_absent(counts: &mut HashMap<SessionId, usize>, session: SessionId, more: bool) {
     let count = counts.entry(session).or_default();

@@ -11,6 +11,7 @@ mod differences;
 mod holds;
 mod interest;
 mod leases;
+mod lingering;
 mod name_room;
 mod options;
 mod order;
@@ -40,6 +41,7 @@ pub use holds::{Holds, NameHolds};
 pub use interest::InterestChange;
 pub(crate) use leases::Lease;
 pub use leases::{LeaseAccess, LeaseProgress, Leases};
+pub use lingering::Scarcity;
 pub use options::ViewOptions;
 pub use order::OrderLosses;
 pub use publication::{NameChanged, Notifications};
@@ -54,6 +56,7 @@ pub use wants::Wants;
 
 use self::brake::Release;
 use self::interest::Interest;
+use self::lingering::Leaving;
 use self::publication::Publication;
 use self::removal_history::RemovalHistory;
 use self::row::Row;
@@ -212,7 +215,7 @@ impl View {
             let revision = entry.error.as_ref().map_or(entry.changed, |(revision, _)| entry.changed.max(*revision));
             self.publication.tell(session, [NameChanged { kind, name, revision, claimed: None }]);
         } else {
-            self.interest.unsubscribe(session, &kind, &wanted, false, now);
+            self.interest.unsubscribe(session, &kind, &wanted, Leaving::BY_REQUEST, now);
         }
     }
 
@@ -221,14 +224,22 @@ impl View {
         std::mem::take(&mut self.refused_names)
     }
 
-    /// Applies the last changes of a session whose stream has ended, and forgets the session.
-    pub fn on_session_left(&mut self, session: SessionId, changes: Vec<InterestChange>, now: Moment) {
+    /// Applies some of the last changes of a session whose stream has ended.
+    pub fn on_session_leaving(&mut self, session: SessionId, changes: Vec<InterestChange>, now: Moment) {
         for change in changes {
             match change.on {
                 true => self.change_interest(session, change, now),
-                false => self.interest.unsubscribe(session, &change.kind, &change.selector, true, now),
+                false => {
+                    let how = Leaving { with_stream: true, has_any: self.tables.has_any(&change) };
+                    self.interest.unsubscribe(session, &change.kind, &change.selector, how, now);
+                }
             }
         }
+    }
+
+    /// Applies the last changes of a session whose stream has ended, and forgets the session.
+    pub fn on_session_left(&mut self, session: SessionId, changes: Vec<InterestChange>, now: Moment) {
+        self.on_session_leaving(session, changes, now);
         self.interest.on_left(session);
         self.sought.on_left(session);
     }
@@ -312,9 +323,9 @@ impl View {
         self.interest.set_full_cache(limit);
     }
 
-    /// Sets whether memory is scarce. Then nothing lingers.
-    pub fn set_scarce(&mut self, is_scarce: bool) {
-        self.interest.is_scarce = is_scarce;
+    /// Sets how scarce memory is.
+    pub fn set_scarcity(&mut self, memory: Scarcity) {
+        self.interest.memory = memory;
     }
 
     /// Returns how much it keeps besides bodies, and besides what its sessions want and were not sent.

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::protocol::keys::SessionId;
+use crate::xds::Name;
 
 /// What there is room for, and how it is shared.
 #[derive(Debug, Clone, Copy)]
@@ -102,6 +103,12 @@ impl NameRoom {
     }
 }
 
+/// What a name takes in a request, about.
+pub(super) fn listed_bytes(name: &Name) -> usize {
+    name.as_str().len() + TAG_AND_LENGTH
+}
+
+const TAG_AND_LENGTH: usize = 3;
 #[cfg(test)]
 mod tests {
     use super::*;

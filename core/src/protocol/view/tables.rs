@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::collections::Collection;
+use super::interest::InterestChange;
 use super::resource_table::{Entry, Presence, ResourceTable};
 use super::update::{Completeness, Origin};
 use crate::protocol::keys::{Class, Key, Revision, Selector};
@@ -44,6 +45,14 @@ impl Tables {
     /// Returns what is present under a name.
     pub(super) fn resource(&self, kind: &Type, class: Class, name: &Name) -> Option<&Arc<Resource>> {
         self.entry(kind, class, name)?.resource()
+    }
+
+    /// Whether there may be something of what is subscribed to: of a name, if it is here.
+    pub(super) fn has_any(&self, of: &InterestChange) -> bool {
+        match &of.selector {
+            Selector::Wildcard => true,
+            Selector::Name(name) => name.is_glob() || self.resource(&of.kind, Class::Named, name).is_some(),
+        }
     }
 
     /// Returns a collection that is followed.

@@ -143,3 +143,29 @@ fn a_client_that_leaves_takes_back_all_that_it_subscribed_to_and_no_members_of_c
     };
     assert_eq!(left.iter().map(text).collect::<Vec<_>>(), ["*", "a", glob, "e"]);
 }
+
+/// The view hears of a large request in parts.
+#[test]
+fn i7_changes_of_interest_go_in_parts_in_their_order_and_removals_wait_until_all_are_counted() {
+    let mut world = World::plain(Variant::Delta);
+    world.subscribe(CDS, &["gone"], &[]);
+    world.set(CDS, "gone", "1");
+    world.take_replies();
+    world.session.on_request(world.made(CDS, &["a", "b", "c"], &[], "", None), world.now);
+    world.remove(CDS, "gone");
+    let mut asked = Vec::new();
+    for part in [2, 1] {
+        assert_eq!(world.take_replies(), None, "{part} are to come");
+        let changes = world.session.take_interest_part(2);
+        assert_eq!(changes.len(), part);
+        for change in changes {
+            asked.push(change.selector.clone());
+            world.view.change_interest(ME, change, world.now);
+        }
+        world.publish();
+        world.session.on_interest_applied();
+    }
+    assert_eq!(asked, ["a", "b", "c"].map(|name| Selector::Name(name.into())));
+    assert_eq!(world.session.take_interest_part(2), []);
+    assert_eq!(names(&world.poll().unwrap().removed), ["gone"]);
+}

@@ -1,3 +1,4 @@
+mod room;
 mod waits;
 
 use std::time::Duration;

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::protocol::view::lingering::VOID;
 use crate::xds::TypeTable;
 
 const ONE: SessionId = SessionId(1);
@@ -33,8 +34,13 @@ impl World {
         self.interest.subscribe(session, &self.kind, &Selector::Name(name.into()))
     }
 
+    fn prefetch(&mut self, name: &Name) {
+        let until = self.now + self.interest.options.linger;
+        self.interest.expect(&self.kind, &Selector::Name(name.clone()), until);
+    }
+
     fn unsubscribe(&mut self, session: SessionId, name: &str) {
-        self.interest.unsubscribe(session, &self.kind, &Selector::Name(name.into()), false, self.now);
+        self.interest.unsubscribe(session, &self.kind, &Selector::Name(name.into()), Leaving::BY_REQUEST, self.now);
     }
 
     /// Subscribes to so many new names, or to those that there is room for. Returns their number.
@@ -173,18 +179,75 @@ fn beyond_the_limit_for_names_that_linger_the_oldest_end_and_what_is_subscribed_
 fn fb_6_a_name_that_is_requested_ahead_counts_as_waited_for_until_a_session_has_had_and_left_it() {
     let mut world = World::with_names();
     let (name, wanted) = (Name::from("a"), Selector::Name("a".into()));
-    world.interest.prefetch(&world.kind, &name, world.now);
+    world.prefetch(&name);
     assert!(world.interest.awaits(&world.kind, &wanted), "a client is about to request it");
     for is_requested_ahead in [false, true] {
         world.subscribe(ONE, "a").unwrap();
         if is_requested_ahead {
-            world.interest.prefetch(&world.kind, &name, world.now);
+            world.prefetch(&name);
         }
         assert!(world.interest.awaits(&world.kind, &wanted));
         world.unsubscribe(ONE, "a");
         assert!(!world.interest.awaits(&world.kind, &wanted), "it only lingers");
     }
-    world.interest.prefetch(&world.kind, &name, world.now);
+    world.prefetch(&name);
     assert!(world.interest.awaits(&world.kind, &wanted));
     assert_eq!(world.later(), 1, "at the end of its time it ends");
+}
+
+#[test]
+fn when_memory_is_scarce_what_no_client_may_return_to_ends_at_once_and_in_the_end_everything_does() {
+    let (here, void) = (Leaving { with_stream: true, has_any: true }, Leaving { with_stream: true, has_any: false });
+    for (memory, how, ends) in [
+        (Scarcity::None, Leaving::BY_REQUEST, false),
+        (Scarcity::None, void, false),
+        (Scarcity::Some, Leaving::BY_REQUEST, true),
+        (Scarcity::Some, void, true),
+        (Scarcity::Some, here, false),
+        (Scarcity::Full, here, true),
+    ] {
+        let mut world = World::with_names();
+        world.interest.memory = memory;
+        world.subscribe(ONE, "a").unwrap();
+        world.interest.unsubscribe(ONE, &world.kind.clone(), &Selector::Name("a".into()), how, world.now);
+        let is_due = world.interest.next_deadline().is_some_and(|due| due <= world.now);
+        assert_eq!(is_due, ends, "{memory:?}, {how:?}");
+        assert_eq!(world.interest.expire(world.now).len(), usize::from(ends));
+    }
+}
+
+#[test]
+fn however_scarce_memory_is_what_lingers_ends_in_parts() {
+    let mut world = World::with_list();
+    let count = world.fill(ONE, "name", 5 * ENDS_AT_ONCE);
+    world.leave(ONE, "name", count);
+    world.interest.memory = Scarcity::Full;
+    let mut parts = Vec::new();
+    while world.interest.next_deadline().is_some_and(|due| due <= world.now) {
+        parts.push(world.interest.expire(world.now).len());
+    }
+    assert!(parts.len() > 1 && parts.iter().all(|part| (1..=ENDS_AT_ONCE).contains(part)), "{parts:?}");
+    assert_eq!(parts.iter().sum::<usize>(), count);
+}
+
+#[test]
+fn of_names_of_which_nothing_is_here_a_few_linger_and_those_that_come_back_make_room() {
+    let mut world = World::with_list();
+    let how = Leaving { with_stream: true, has_any: false };
+    let leave = |world: &mut World, from: usize, to: usize| {
+        for number in from..to {
+            let name = Selector::Name(name("n", number).as_str().into());
+            world.interest.unsubscribe(ONE, &world.kind.clone(), &name, how, world.now);
+        }
+    };
+    assert_eq!(world.fill(ONE, "n", VOID + 20), VOID + 20);
+    leave(&mut world, 0, VOID + 20);
+    let ended = world.interest.expire(world.now).len();
+    assert_eq!((ended, world.interest.lingering_count()), (20, VOID));
+    assert_eq!(world.fill(ONE, "n", 5), 5);
+    assert_eq!(world.interest.void, VOID - 5);
+    leave(&mut world, 0, 5);
+    assert_eq!(world.interest.expire(world.now), []);
+    assert_eq!(world.later(), VOID);
+    assert_eq!(world.interest.void, 0);
 }

@@ -1,0 +1,97 @@
+//! Resources that have no room: new ones are rejected by name, and requested again when there is room.
+
+use super::*;
+use crate::protocol::view::{Completeness, Lookup};
+
+/// What a resource takes besides its body, which has three bytes.
+const EACH: usize = 10;
+
+impl World {
+    /// Responds with `*` of these names, while so many bytes are too many, or may still come. Returns the text of the NACK.
+    fn respond_into(&mut self, excess: i64, resources: &[Wrapper], removed: &[&str]) -> Option<String> {
+        let response = DeltaDiscoveryResponse {
+            type_url: EDS.into(),
+            nonce: "1".into(),
+            resources: resources.to_vec(),
+            removed_resources: removed.iter().map(ToString::to_string).collect(),
+            ..Default::default()
+        };
+        let message = ResponseMessage::Decoded(Response::Delta(response));
+        let mut response = ReceivedResponse::read(message, &self.table, &BodyStore::default()).unwrap();
+        let room = Room { excess, each: EACH, why: "95 of 100 MiB are in use".into() };
+        self.stream.make_room(&mut response, &room, &self.view);
+        let updates = self.stream.on_received(self.epoch, response, self.now);
+        self.view.apply(updates, self.now);
+        self.view.publish();
+        let Some(Request::Delta(answer)) = self.stream.next_request(self.now) else { panic!("no answer") };
+        answer.error_detail.map(|status| status.message)
+    }
+
+    /// Returns what there is of some names: present, absent or unknown.
+    fn known(&self, names: &[&str], class: Class) -> String {
+        let kind = self.table.resolve(EDS);
+        let snapshot = self.view.snapshot();
+        let of = |name: &&str| match snapshot.lookup(&kind, class, &Name::from(*name)) {
+            Lookup::Present(_) => 'p',
+            Lookup::Absent(_) => 'a',
+            Lookup::Unknown => '?',
+        };
+        names.iter().map(of).collect()
+    }
+}
+
+#[test]
+fn what_is_new_and_has_no_room_is_rejected_by_name_and_what_is_there_changes_all_the_same() {
+    let mut world = World::new(&["*"]);
+    let all = ["a", "b", "c"].map(resource);
+    assert_eq!(world.respond_into(-3 * 13, &all[..2], &[]), None, "they fit");
+    let changed = Wrapper { version: "2".into(), ..resource("a") };
+    let nack = world.respond_into(1, &[changed, resource("c"), resource("d")], &["b"]).unwrap();
+    let reason = "no room for its 3 bytes: 95 of 100 MiB are in use";
+    assert_eq!(nack, format!("d: {reason}; c: {reason}"));
+    assert_eq!(world.known(&["a", "b", "c", "d"], Class::Wildcard), "pa??", "removals go through");
+    assert_eq!(world.stream.lacked_room(), 2 * (3 + EACH));
+    world.later(60, true);
+    let completeness = world.view.tables().completeness_of(&world.table.resolve(EDS), &Selector::Wildcard);
+    assert!(completeness < Completeness::Complete, "it is not whole without them: {completeness:?}");
+    assert_eq!(world.known(&["c", "d"], Class::Wildcard), "??");
+}
+
+#[test]
+fn as_many_as_fit_are_taken_the_first_by_name() {
+    let mut world = World::new(&["*"]);
+    let all = ["a", "b", "c", "d"].map(resource);
+    // The bodies are counted in already. The four places take 40: one resource of 13 is too many.
+    let nack = world.respond_into(-27, &all, &[]).unwrap();
+    assert!(nack.starts_with("d: ") && !nack.contains("c: "), "{nack}");
+    assert_eq!(world.known(&["a", "b", "c", "d"], Class::Wildcard), "ppp?");
+}
+
+#[test]
+fn what_had_no_room_is_requested_again_once_when_there_is_room() {
+    for names in [&["*"][..], &["a", "b"]] {
+        let mut world = World::new(names);
+        let class = if names == ["*"] { Class::Wildcard } else { Class::Named };
+        let both = ["a", "b"].map(resource);
+        world.respond_into(1, &both, &[]);
+        assert_eq!(world.known(&["a", "b"], class), "??");
+        world.later(600, true);
+        assert_eq!(world.known(&["a", "b"], class), "??", "they exist: no silence makes them absent");
+        assert!(!world.stream.is_reopen_due(world.now), "there is no room yet");
+        world.stream.on_room();
+        assert!(world.stream.take_reopen(world.now));
+        world.reopen();
+        assert_eq!(world.stream.lacked_room(), 0);
+        assert_eq!(world.respond_into(-100, &both, &[]), None);
+        assert_eq!(world.known(&["a", "b"], class), "pp");
+        world.stream.on_room();
+        assert!(!world.stream.is_reopen_due(world.now), "nothing is rejected any more");
+    }
+}
+
+#[test]
+fn what_nobody_wants_takes_no_room() {
+    let mut world = World::new(&["a"]);
+    assert_eq!(world.respond_into(1, &[resource("other")], &[]), None);
+    assert_eq!(world.stream.lacked_room(), 0);
+}

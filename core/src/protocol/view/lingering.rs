@@ -1,0 +1,36 @@
+//! What lingers when its last client has left, in case it returns.
+
+/// How scarce memory is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scarcity {
+    /// Everything may linger.
+    #[default]
+    None,
+    /// What is here may, if its client left with its stream.
+    Some,
+    /// Nothing may.
+    Full,
+}
+
+/// How a subscription ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Leaving {
+    /// With its stream: the client may return.
+    pub(super) with_stream: bool,
+    /// There is something that would be lost.
+    pub(super) has_any: bool,
+}
+
+impl Leaving {
+    /// The client goes on, and says by another request if it needs it after all.
+    pub(super) const BY_REQUEST: Self = Self { with_stream: false, has_any: true };
+
+    /// Whether the subscription lingers, beside so many of which nothing is here. Of those only a few do: all that is saved is a question.
+    pub(super) fn lingers(self, is_absent: bool, memory: Scarcity, void: usize) -> bool {
+        let is_scarce = memory > Scarcity::None;
+        let Self { with_stream, has_any } = self;
+        (with_stream || !is_absent && !is_scarce) && (has_any || !is_scarce && void < VOID)
+    }
+}
+
+pub(super) const VOID: usize = 1000;

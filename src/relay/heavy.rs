@@ -1,0 +1,102 @@
+//! Work that takes so long that others would notice: what 100,000 names of one client lead to. It runs while another thread does what its
+//! worker has to do besides, so that the kernel divides the time between the two. Of what can wait, only some is done at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Whose turn it is with a large request.
+#[derive(Debug, Clone)]
+pub(crate) struct HeavyTurns(Arc<Semaphore>);
+
+/// The turn of a large request, until this is dropped. Nothing may be waited for meanwhile.
+pub(crate) type HeavyTurn = OwnedSemaphorePermit;
+
+impl HeavyTurns {
+    /// Half of the workers may have large requests.
+    pub(crate) fn new() -> Self {
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        Self(Arc::new(Semaphore::new((workers / 2).max(1))))
+    }
+
+    /// Waits for the turn of a request with so many names. Small ones need none.
+    pub(crate) async fn turn(&self, names: usize) -> Option<HeavyTurn> {
+        if names < HEAVY {
+            return None;
+        }
+        self.0.clone().acquire_owned().await.ok() // never closed
+    }
+}
+
+/// Does something that concerns so many names. If they are many, other tasks run meanwhile, whatever waits for the same worker.
+pub(crate) fn beside_others<T>(names: usize, work: impl FnOnce() -> T) -> T {
+    let is_heavy =
+        names >= HEAVY && Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
+    let Some(_thread) = is_heavy.then(Thread::take).flatten() else { return work() };
+    tokio::task::block_in_place(work)
+}
+
+/// One of the threads that heavy work may have besides the workers.
+struct Thread;
+
+impl Thread {
+    /// `None`: there are enough. The work then keeps its worker.
+    fn take() -> Option<Self> {
+        let one_more = |taken| (taken < THREADS).then_some(taken + 1);
+        TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Self)
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        TAKEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How many of them are taken, in the process.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+const THREADS: usize = 32;
+/// With fewer names, it takes less than to hand a worker over is worth: a few milliseconds.
+const HEAVY: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// With one worker, what a task waits for that another one does while it keeps that worker.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn heavy_work_does_not_keep_its_worker_and_light_work_does() {
+        for (names, others_run) in [(HEAVY, true), (HEAVY - 1, false)] {
+            let heavy = tokio::spawn(async move {
+                let (to, from) = mpsc::channel();
+                tokio::spawn(async move { to.send(()) });
+                let patience = if others_run { PATIENCE } else { Duration::from_millis(100) };
+                beside_others(names, || from.recv_timeout(patience)).is_ok()
+            });
+            assert_eq!(heavy.await.unwrap(), others_run, "{names}");
+        }
+        assert_eq!(TAKEN.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn where_there_is_one_thread_alone_the_work_is_done_in_place() {
+        assert_eq!(beside_others(HEAVY, || 7), 7);
+    }
+
+    #[tokio::test]
+    async fn a_large_request_waits_for_another_one_and_a_small_one_does_not() {
+        let turns = HeavyTurns(Arc::new(Semaphore::new(1)));
+        let first = turns.turn(HEAVY).await;
+        assert!(first.is_some() && turns.turn(HEAVY - 1).await.is_none());
+        assert!(tokio::time::timeout(Duration::from_millis(20), turns.turn(HEAVY)).await.is_err());
+        drop(first);
+        assert!(turns.turn(HEAVY).await.is_some());
+    }
+}

@@ -1,0 +1,238 @@
+//! What the clients of one tenant have together, if that is limited. Whose a client is, the key of its view says.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use weir_core::xds::SharingKey;
+
+use super::admission::AdmissionError;
+use crate::limit::{Limit, LimitCounters};
+
+/// What the clients of each tenant may have together; 0: no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct TenantLimits {
+    /// Open streams and polls.
+    pub(crate) streams: usize,
+    /// Names of all their streams.
+    pub(crate) names: usize,
+    /// Requests in a second, of all their streams.
+    pub(crate) requests_per_second: usize,
+}
+
+/// The tenants that have a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Tenants {
+    limits: LimitsInForce,
+    tenants: Mutex<HashMap<Arc<str>, Weak<Tenant>>>,
+    counters: Arc<LimitCounters>,
+}
+
+#[derive(Debug, Default)]
+struct LimitsInForce {
+    streams: AtomicUsize,
+    names: AtomicUsize,
+    requests_per_second: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Tenant {
+    name: Arc<str>,
+    all: Arc<Tenants>,
+    streams: AtomicUsize,
+    names: AtomicUsize,
+    /// When the next request may be read.
+    next_request: Mutex<Option<Instant>>,
+}
+
+/// A stream of a tenant, with its names, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct TenantStream {
+    tenant: Arc<Tenant>,
+    /// As many names as the tenant has heard of.
+    told: AtomicUsize,
+}
+
+impl Tenants {
+    pub(super) fn without_limits(counters: Arc<LimitCounters>) -> Arc<Self> {
+        Arc::new(Self { counters, ..Self::default() })
+    }
+
+    /// Puts other limits in force. Who has more keeps it and gets nothing new: all are counted at any time.
+    pub(crate) fn set_limits(&self, limits: TenantLimits) {
+        let TenantLimits { streams, names, requests_per_second } = limits;
+        self.limits.streams.store(streams, Ordering::Relaxed);
+        self.limits.names.store(names, Ordering::Relaxed);
+        self.limits.requests_per_second.store(requests_per_second, Ordering::Relaxed);
+    }
+
+    pub(super) fn limits(&self) -> TenantLimits {
+        let LimitsInForce { streams, names, requests_per_second } = &self.limits;
+        let [streams, names, requests_per_second] =
+            [streams, names, requests_per_second].map(|limit| limit.load(Ordering::Relaxed));
+        TenantLimits { streams, names, requests_per_second }
+    }
+
+    /// Counts a stream, unless its tenant has as many as it may. There is nothing to count for keys without a tenant.
+    pub(super) fn open_stream(self: &Arc<Self>, key: &SharingKey) -> Result<Option<TenantStream>, AdmissionError> {
+        let Some(tenant) = self.tenant_of(key) else { return Ok(None) };
+        let limit = self.limits().streams;
+        let one_more = |open: usize| (limit == 0 || open < limit).then_some(open + 1);
+        let opened = tenant.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        opened.map_err(|_| AdmissionError::TooManyStreamsOfTenant { limit })?;
+        Ok(Some(TenantStream { tenant, told: AtomicUsize::new(0) }))
+    }
+
+    fn tenant_of(self: &Arc<Self>, key: &SharingKey) -> Option<Arc<Tenant>> {
+        let name = key.tenant()?;
+        let mut tenants = self.lock();
+        if let Some(tenant) = tenants.get(&name).and_then(Weak::upgrade) {
+            return Some(tenant);
+        }
+        let (streams, names, next_request) = Default::default();
+        let tenant = Arc::new(Tenant { name: name.clone(), all: self.clone(), streams, names, next_request });
+        tenants.insert(name, Arc::downgrade(&tenant));
+        Some(tenant)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Weak<Tenant>>> {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TenantStream {
+    /// Whether the tenant may have so many names more. `Err`: how many it may have.
+    pub(crate) fn admit_names(&self, more: usize) -> Result<(), usize> {
+        let limit = self.tenant.all.limits().names;
+        let names = self.tenant.names.load(Ordering::Relaxed);
+        if limit == 0 || more == 0 || names.saturating_add(more) <= limit {
+            return Ok(());
+        }
+        self.tenant.all.counters.reached(Limit::NamesPerTenant);
+        Err(limit)
+    }
+
+    /// Counts how many names the stream has now. The tenant hears of it at once if that is limited, and else of many together: what all
+    /// threads count costs.
+    pub(super) fn set_names(&self, now: usize) {
+        let (told, limit) = (self.told.load(Ordering::Relaxed), self.tenant.all.limits.names.load(Ordering::Relaxed));
+        if now.abs_diff(told) >= if limit > 0 { 1 } else { STEP } {
+            self.tell(now);
+        }
+    }
+
+    fn tell(&self, now: usize) {
+        let before = self.told.swap(now, Ordering::Relaxed);
+        if now > before {
+            self.tenant.names.fetch_add(now - before, Ordering::Relaxed);
+        } else {
+            self.tenant.names.fetch_sub(before - now, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a request, and returns how long it has to wait. Those of one second may come at once.
+    pub(crate) fn delay_of_request(&self, now: Instant) -> Duration {
+        let rate = self.tenant.all.limits().requests_per_second;
+        let rate = u32::try_from(rate).unwrap_or(u32::MAX);
+        let Some(interval) = Duration::from_secs(1).checked_div(rate) else { return Duration::ZERO };
+        let mut next = self.tenant.next_request.lock().unwrap_or_else(PoisonError::into_inner);
+        let earliest = now.checked_sub(interval * (rate - 1)).unwrap_or(now);
+        let at = next.map_or(earliest, |next| next.max(earliest));
+        *next = Some(at + interval);
+        at.saturating_duration_since(now)
+    }
+}
+
+impl Drop for TenantStream {
+    fn drop(&mut self) {
+        self.tell(0);
+        self.tenant.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        let mut tenants = self.all.lock();
+        // A client that came meanwhile has made another one.
+        if tenants.get(&self.name).is_some_and(|tenant| tenant.strong_count() == 0) {
+            tenants.remove(&self.name);
+        }
+    }
+}
+
+const STEP: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use prost_types::value::Kind;
+    use prost_types::{Struct, Value};
+    use weir_core::proto::node::Node;
+    use weir_core::xds::{KeyField, KeyRule};
+
+    use super::*;
+
+    fn key(tenant: Option<&str>) -> SharingKey {
+        let stated = tenant.map(|tenant| Value { kind: Some(Kind::StringValue(tenant.into())) });
+        let fields = stated.map(|value| ("weir.tenant".to_owned(), value)).into_iter().collect();
+        let node = Node { metadata: Some(Struct { fields }), ..Node::default() };
+        KeyRule::of(vec![KeyField::Tenant]).key(&node.encode_to_vec()).unwrap()
+    }
+
+    fn tenants(limits: TenantLimits) -> Arc<Tenants> {
+        let all = Tenants::without_limits(Arc::default());
+        all.set_limits(limits);
+        all
+    }
+
+    #[test]
+    fn a_tenant_has_so_many_streams_and_others_have_their_own() {
+        let all = tenants(TenantLimits { streams: 2, ..TenantLimits::default() });
+        let open = |tenant| all.open_stream(&key(Some(tenant)));
+        let mut streams: Vec<_> = (0..2).map(|_| open("a").unwrap().unwrap()).collect();
+        let refused = open("a").unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "too many streams of one tenant: the limit is 2 (limits.streams_per_tenant); close some"
+        );
+        assert!(open("b").unwrap().is_some());
+        assert!(all.open_stream(&key(None)).unwrap().is_none(), "it is nobody's");
+        all.set_limits(TenantLimits { streams: 1, ..TenantLimits::default() });
+        streams.pop();
+        assert!(open("a").is_err(), "those that are there count");
+        streams.clear();
+        assert!(open("a").is_ok());
+        assert!(all.lock().is_empty(), "nothing is kept of who is gone");
+    }
+
+    #[test]
+    fn names_of_all_streams_of_a_tenant_count_also_those_from_before_there_was_a_limit() {
+        let all = tenants(TenantLimits::default());
+        let [one, two, other] = ["a", "a", "b"].map(|tenant| all.open_stream(&key(Some(tenant))).unwrap().unwrap());
+        one.set_names(1000);
+        two.set_names(STEP - 1);
+        assert_eq!(one.admit_names(1_000_000), Ok(()));
+        all.set_limits(TenantLimits { names: 1500, ..TenantLimits::default() });
+        assert_eq!((two.admit_names(500), two.admit_names(501)), (Ok(()), Err(1500)), "a few were not heard of");
+        two.set_names(STEP - 1);
+        assert_eq!((two.admit_names(500 - STEP + 1), two.admit_names(500)), (Ok(()), Err(1500)));
+        assert_eq!((two.admit_names(0), other.admit_names(1500)), (Ok(()), Ok(())));
+        drop(one);
+        assert_eq!(two.admit_names(1000), Ok(()));
+        drop((two, other));
+        assert!(all.lock().is_empty());
+    }
+
+    #[test]
+    fn requests_of_all_streams_of_a_tenant_have_one_rate() {
+        let all = tenants(TenantLimits { requests_per_second: 2, ..TenantLimits::default() });
+        let [one, two, other] = ["a", "a", "b"].map(|tenant| all.open_stream(&key(Some(tenant))).unwrap().unwrap());
+        let now = Instant::now();
+        let delays = [&one, &two, &one, &two, &other].map(|stream| stream.delay_of_request(now).as_millis());
+        assert_eq!(delays, [0, 0, 500, 1000, 0]);
+        assert_eq!(one.delay_of_request(now + Duration::from_secs(10)), Duration::ZERO);
+        all.set_limits(TenantLimits::default());
+        assert_eq!(two.delay_of_request(now), Duration::ZERO);
+    }
+}
