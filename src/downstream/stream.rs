@@ -109,11 +109,11 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         if let Some(tenant) = handle.tenant() {
             frames.wait(tenant.delay_of_request(Instant::now()), Limit::RequestsPerTenant).await;
         }
-        let charge = match charge_names(call, handle, &request, new) {
-            Ok(charge) => charge,
-            Err(status) => return Some(rejected(call, status)),
-        };
         let turn = large_turn(frames, call, entries).await;
+        // From here to the session, which charges its names, nothing is waited for.
+        if let Err(status) = find_room_for(call, handle, &request, new) {
+            return Some(rejected(call, status));
+        }
         let mut forwarded = pin!(handle.handle_request_stating(request, stated));
         drop((turn, waiting));
         let new_names = match poll_immediate(forwarded.as_mut()).await {
@@ -123,7 +123,6 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
                 forwarded.await
             }
         };
-        drop(charge);
         frames.keep_pace(call.names_pace.as_ref(), new_names, Limit::NewNamesPerSecond).await;
         if shape == Shape::Fetch {
             return Some(match Box::pin(fetch_reply(handle, handle.fetch_timeout())).await {
@@ -162,25 +161,20 @@ fn admit_names(call: &mut Call, of: Subscribed, message: usize) -> Result<(NewNa
     Ok((new, account.map(|account| account.charge(of_message))))
 }
 
-/// Charges names until the session is charged with them, those that its view does not know in full. `Err`: there is no room.
-fn charge_names(
-    call: &Call,
-    handle: &SessionHandle,
-    request: &Request,
-    new: NewNames,
-) -> Result<Option<Charge>, Status> {
+/// Finds room for the names of a request, for those that its view does not know in full. `Err`: there is none.
+fn find_room_for(call: &Call, handle: &SessionHandle, request: &Request, new: NewNames) -> Result<(), Status> {
+    if new.names == 0 {
+        return Ok(());
+    }
     if let Some(tenant) = handle.tenant() {
         tenant.admit_names(new.names).map_err(|limit| {
             let key = Limit::NamesPerTenant.key();
             Status::exhausted(format!("too many names of one tenant: the limit is {limit} ({key}); retry later"))
         })?;
     }
-    let Some(account) = call.quota.account().filter(|_| new.names > 0) else { return Ok(None) };
     let kind = call.views.types().resolve(request.type_url());
     let unknown = new.names.saturating_sub(handle.names_of_view(&kind));
-    let cost = costs::names(new.names, unknown, new.bytes);
-    find_room(call, cost)?;
-    Ok(Some(account.charge(cost)))
+    find_room(call, costs::names(new.names, unknown, new.bytes))
 }
 
 fn find_room(call: &Call, bytes: usize) -> Result<(), Status> {

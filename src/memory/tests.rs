@@ -206,6 +206,43 @@ fn small_charges_write_nothing_that_other_connections_read() {
 }
 
 #[test]
+fn clients_share_what_resources_leave() {
+    let memory = memory(1000);
+    let resources = memory.common();
+    resources.set(600 * MIB);
+    resources.tell();
+    let (greedy, other) = (memory.connect(of("greedy")), memory.connect(of("other")));
+    let taken = fill(&greedy).len();
+    assert!((200..260).contains(&taken), "{taken}: half of 400 are its part");
+    let refused = greedy.admit(MIB).unwrap_err().to_string();
+    assert!(refused.contains("of which the equal part is 200 MiB"), "{refused}");
+    let _held = greedy.charge(taken * MIB);
+    assert!(fill(&other).len() > 90, "there is room for others");
+}
+
+#[test]
+fn what_control_planes_send_has_room_up_to_the_last_twentieth_and_is_worth_a_second_try_when_there_is_some_again() {
+    let memory = memory(1000);
+    let held = memory.common();
+    let in_use = |mib: usize| {
+        held.set(mib * MIB);
+        held.tell();
+        memory.excess().map(|(excess, _)| excess / MIB as i64)
+    };
+    assert_eq!(in_use(690), None, "no need to look");
+    assert_eq!([in_use(900), in_use(950), in_use(990)], [Some(-50), Some(0), Some(40)]);
+    let why = memory.excess().unwrap().1;
+    assert_eq!(why, "990 of 1000 MiB are in use (limits.memory)");
+    for (mib, small, large) in [(890, true, true), (920, true, false), (955, false, false)] {
+        in_use(mib);
+        let fits = [10, 400].map(|mib| memory.has_room_for_resources(mib * MIB));
+        assert_eq!(fits, [small, large], "{mib}");
+    }
+    memory.set_budget(Budget::on(MemorySetting::Percent(75), None));
+    assert!(memory.excess().is_none() && memory.has_room_for_resources(1 << 40), "no budget is known");
+}
+
+#[test]
 fn without_a_known_limit_and_after_a_larger_one_nothing_is_refused() {
     let unknown = Memory::new(Budget::on(MemorySetting::Percent(75), None), Arc::default(), Arc::default());
     assert!(unknown.connect(of("a")).admit(1 << 50).is_ok());
