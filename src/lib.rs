@@ -10,6 +10,7 @@ pub mod config;
 pub(crate) mod config_status;
 pub mod demo;
 pub(crate) mod generation;
+pub(crate) mod grpc_message;
 pub mod inputs;
 pub(crate) mod limit;
 pub(crate) mod log_pace;

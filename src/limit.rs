@@ -288,7 +288,7 @@ limits! {
         page: "Streams",
         why: "Like the streams of a tenant. Each name counts for each stream that wants it",
         gets: "The stream that would need more ends with `RESOURCE_EXHAUSTED`: `too many names of one tenant: the limit is 100000 \
-            (limits.names_per_tenant); retry later`. Polls do not count",
+            (limits.names_per_tenant); retry later`. Polls count while they last, and are not refused",
     }
 
     /// Requests of all streams of one tenant in a second, which wait.

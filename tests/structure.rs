@@ -29,6 +29,7 @@ const LAYERS: [(&str, Layers); 2] = [
                 "allocator",
                 "build_facts",
                 "config_status",
+                "grpc_message",
                 "limit",
                 "log_pace",
                 "memory",

@@ -7,10 +7,11 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
+
+use crate::grpc_message;
 
 /// How a call ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,10 +44,7 @@ impl Status {
     fn trailers(&self) -> HeaderMap {
         let mut trailers = HeaderMap::new();
         trailers.insert("grpc-status", self.code.into());
-        let message = utf8_percent_encode(&self.message, UNSAFE).to_string();
-        if let Ok(message) = HeaderValue::from_str(&message)
-            && !message.is_empty()
-        {
+        if let Some(message) = grpc_message::header(&self.message) {
             trailers.insert("grpc-message", message);
         }
         trailers
@@ -131,7 +129,6 @@ const GRPC: &str = "application/grpc";
 const PREFIX: usize = 5;
 /// The longest request.
 const LONGEST: usize = 64 << 10;
-const UNSAFE: &AsciiSet = &CONTROLS.add(b'%');
 
 #[cfg(test)]
 mod tests {

@@ -29,6 +29,8 @@ impl RequestLimits {
 pub(super) struct Subscribed {
     /// Names of all kinds, and versions.
     pub(super) entries: usize,
+    /// The bytes of the node.
+    pub(super) node: usize,
     pub(super) names: usize,
     /// Of their texts.
     pub(super) bytes: usize,
@@ -56,6 +58,9 @@ pub(super) fn check(
             }
             continue;
         };
+        if is_node(variant, number) {
+            subscribed.node += bytes.len();
+        }
         if is_node(variant, number) && bytes.len() > limits.node_bytes {
             return exceeded(Limit::NodeBytes, &format!("a node of {} bytes", bytes.len()), limits.node_bytes);
         }

@@ -23,7 +23,7 @@ use super::slot::{Slot, Status};
 use crate::limit::Limit;
 use crate::memory::{Charge, StreamPlace, costs};
 use crate::relay::heavy::{HeavyTurn, beside_others};
-use crate::relay::{ClientInfo, SessionHandle, ViewQuota, Views, fetch_reply, open_session};
+use crate::relay::{ClientInfo, SessionHandle, TenantStream, ViewQuota, Views, fetch_reply, open_session};
 
 /// The context of a call.
 pub(super) struct Call {
@@ -107,7 +107,9 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         };
         let Some(handle) = slot.handle() else { continue };
         if let Some(tenant) = handle.tenant() {
-            frames.wait(tenant.delay_of_request(Instant::now()), Limit::RequestsPerTenant).await;
+            let turn = tenant.request_turn(Instant::now());
+            frames.wait(turn.delay(), Limit::RequestsPerTenant).await;
+            turn.take();
         }
         let turn = large_turn(frames, call, entries).await;
         // From here to the session, which charges its names, nothing is waited for.
@@ -116,6 +118,11 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         }
         let mut forwarded = pin!(handle.handle_request_stating(request, stated));
         drop((turn, waiting));
+        if let Some(limit) = handle.tenant().and_then(TenantStream::take_exceeded) {
+            let key = Limit::NamesPerTenant.key();
+            let text = format!("too many names of one tenant: the limit is {limit} ({key}); retry later");
+            return Some(rejected(call, Status::exhausted(text)));
+        }
         let new_names = match poll_immediate(forwarded.as_mut()).await {
             Some(new_names) => new_names,
             None => {
@@ -137,40 +144,39 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
     }
 }
 
-/// Waits for the turn of a request with so many names.
+/// Waits for the turn of a request with so many names. Small ones need none, and wait for nothing.
 async fn large_turn(frames: &Frames, call: &Call, entries: usize) -> Option<HeavyTurn> {
+    let mut turn = pin!(call.views.shared().requests.turn(entries));
+    if let Some(turn) = poll_immediate(turn.as_mut()).await {
+        return turn;
+    }
     let _paused = frames.pause();
-    call.views.shared().requests.turn(entries).await
+    turn.await
 }
 
 /// Finds room for the new names of a request, at least for what each is to a session, and charges the request itself until it is dealt
 /// with. `Err`: there is no room.
 fn admit_names(call: &mut Call, of: Subscribed, message: usize) -> Result<(NewNames, Option<Charge>), Status> {
-    let Subscribed { names, bytes, of_type, entries: _ } = of;
+    let Subscribed { names, bytes, of_type, node, entries: _ } = of;
     let known = match variant_of(call.method.shape) {
         Variant::Sotw => call.listed.insert(of_type, names).unwrap_or_default(),
         Variant::Delta => 0,
     };
     let new = NewNames { names: names.saturating_sub(known), bytes };
-    let (of_names, of_message) = (costs::names(new.names, 0, bytes), DECODED * message);
+    // The node is not decoded yet, and stays as it came.
+    let lists = message.saturating_sub(node);
+    let (of_names, of_lists) = (costs::names(new.names, 0, bytes), DECODED * lists);
     if new.names > 0 {
-        find_room(call, of_names + of_message)?;
+        find_room(call, of_names + of_lists)?;
     }
-    let is_large = message >= LARGE;
-    let account = call.quota.account().filter(|_| is_large);
-    Ok((new, account.map(|account| account.charge(of_message))))
+    let account = call.quota.account().filter(|_| lists >= LARGE);
+    Ok((new, account.map(|account| account.charge(of_lists))))
 }
 
 /// Finds room for the names of a request, for those that its view does not know in full. `Err`: there is none.
 fn find_room_for(call: &Call, handle: &SessionHandle, request: &Request, new: NewNames) -> Result<(), Status> {
     if new.names == 0 {
         return Ok(());
-    }
-    if let Some(tenant) = handle.tenant() {
-        tenant.admit_names(new.names).map_err(|limit| {
-            let key = Limit::NamesPerTenant.key();
-            Status::exhausted(format!("too many names of one tenant: the limit is {limit} ({key}); retry later"))
-        })?;
     }
     let kind = call.views.types().resolve(request.type_url());
     let unknown = new.names.saturating_sub(handle.names_of_view(&kind));
@@ -277,8 +283,8 @@ fn decode(message: Bytes, shape: Shape) -> Result<Request, prost::DecodeError> {
 }
 
 /// What a request takes when it is decoded, in its own bytes, with these.
-const DECODED: usize = 4;
-/// Shorter requests wait for no turn.
+const DECODED: usize = 8;
+/// What is shorter is not charged: it is dealt with at once.
 const LARGE: usize = 16 << 10;
 /// How long a client's data is read and dropped after the stream ended.
 pub(super) const LINGER: Duration = Duration::from_secs(5);

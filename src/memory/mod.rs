@@ -171,7 +171,8 @@ impl Memory {
 
     /// Returns by how many bytes of the book too much is in use for new resources of control planes, if that is near; below zero: how many
     /// more there may be. And why there are no more.
-    pub(crate) fn excess(&self) -> Option<(i64, String)> {
+    /// The last number is what is left of the budget above that.
+    pub(crate) fn excess(&self) -> Option<(i64, usize, String)> {
         if !self.is_scarce() {
             return None;
         }
@@ -179,7 +180,8 @@ impl Memory {
         let most = budget / 100 * FULL;
         let (more, less) = (used.saturating_sub(most), most.saturating_sub(used));
         let [more, less] = [more, less].map(|bytes| i64::try_from(self.scale.undo(bytes)).unwrap_or(i64::MAX));
-        Some((more - less, format!("{} of {} MiB are in use ({})", used >> 20, budget >> 20, Limit::Memory.key())))
+        let why = format!("{} of {} MiB are in use ({})", used >> 20, budget >> 20, Limit::Memory.key());
+        Some((more - less, self.scale.undo(budget - most), why))
     }
 
     /// Whether rejected resources are worth another try: so many bytes have room, or more than the odd one.
@@ -190,7 +192,8 @@ impl Memory {
 
     /// Returns what the clients have together, in the book: all but what belongs to none of them.
     fn left_for_clients(&self) -> usize {
-        let of_none = self.charged().saturating_sub(self.clients.held(Quantity::Bytes));
+        let all = self.charged() + self.kernel.load(Ordering::Relaxed);
+        let of_none = all.saturating_sub(self.clients.held(Quantity::Bytes));
         self.scale.undo(self.budget()).saturating_sub(of_none)
     }
 
@@ -243,6 +246,9 @@ impl Memory {
             return usize::from(for_view);
         }
         let part = self.left_for_clients();
+        if part <= self.scale.undo(budget / 100 * (100 - FULL)) {
+            return usize::from(for_view); // it is not clients that have the memory: to end them makes no room
+        }
         let why = NoRoom { used: self.used(), budget, above: None }.to_string();
         let for_memory = (0..most).take_while(|_| self.end_newest(Quantity::Bytes, part, TWICE, &why)).count();
         for_memory + usize::from(for_view)

@@ -13,7 +13,7 @@ use super::view_usage::Stay;
 /// A session that joins a view, or has joined it.
 ///
 /// Dropping it wakes the session. A view task that panics closes its channel first and then drops its members, joined or about to join, so
-/// each session sees that its view has ended.
+/// each session sees that its view has ended. What its names take is free then, however long its client takes to notice.
 pub(super) struct Member {
     session: Arc<SessionHandle>,
     _stay: Stay,
@@ -53,6 +53,7 @@ impl Subscriber for Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
+        self.session.release_names();
         self.session.wake();
     }
 }

@@ -64,7 +64,7 @@ pub(crate) use report::{
 pub use response_reader::{ResponseReader, Turn};
 pub(crate) use session_handle::{Obstruction, SessionGuard, SessionHandle, fetch_reply, session_changed};
 pub(crate) use shared::ViewsOptions;
-pub(crate) use tenants::TenantLimits;
+pub(crate) use tenants::{TenantLimits, TenantStream};
 pub(crate) use view_watch::retire_idle;
 #[cfg(test)]
 pub(crate) use views::tests::{views_to, views_to_all};

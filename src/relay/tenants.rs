@@ -1,7 +1,7 @@
 //! What the clients of one tenant have together, if that is limited. Whose a client is, the key of its view says.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -52,6 +52,8 @@ pub(crate) struct TenantStream {
     tenant: Arc<Tenant>,
     /// As many names as the tenant has heard of.
     told: AtomicUsize,
+    /// Its names were more than the tenant may have, when they last became more.
+    has_exceeded: AtomicBool,
 }
 
 impl Tenants {
@@ -81,7 +83,7 @@ impl Tenants {
         let one_more = |open: usize| (limit == 0 || open < limit).then_some(open + 1);
         let opened = tenant.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
         opened.map_err(|_| AdmissionError::TooManyStreamsOfTenant { limit })?;
-        Ok(Some(TenantStream { tenant, told: AtomicUsize::new(0) }))
+        Ok(Some(TenantStream { tenant, told: AtomicUsize::new(0), has_exceeded: AtomicBool::new(false) }))
     }
 
     fn tenant_of(self: &Arc<Self>, key: &SharingKey) -> Option<Arc<Tenant>> {
@@ -101,16 +103,20 @@ impl Tenants {
     }
 }
 
+/// The turn of a request among those of its tenant.
+pub(crate) struct RequestTurn<'t> {
+    delay: Duration,
+    /// What it has taken of the rate, unless it had to take nothing.
+    reserved: Option<(&'t Tenant, Duration)>,
+}
+
 impl TenantStream {
-    /// Whether the tenant may have so many names more. `Err`: how many it may have.
-    pub(crate) fn admit_names(&self, more: usize) -> Result<(), usize> {
-        let limit = self.tenant.all.limits().names;
-        let names = self.tenant.names.load(Ordering::Relaxed);
-        if limit == 0 || more == 0 || names.saturating_add(more) <= limit {
-            return Ok(());
-        }
-        self.tenant.all.counters.reached(Limit::NamesPerTenant);
-        Err(limit)
+    /// Returns how many names the tenant may have, if the last request of this stream has made it have more.
+    pub(crate) fn take_exceeded(&self) -> Option<usize> {
+        self.has_exceeded.swap(false, Ordering::Relaxed).then(|| {
+            self.tenant.all.counters.reached(Limit::NamesPerTenant);
+            self.tenant.all.limits.names.load(Ordering::Relaxed)
+        })
     }
 
     /// Counts how many names the stream has now. The tenant hears of it at once if that is limited, and else of many together: what all
@@ -118,29 +124,60 @@ impl TenantStream {
     pub(super) fn set_names(&self, now: usize) {
         let (told, limit) = (self.told.load(Ordering::Relaxed), self.tenant.all.limits.names.load(Ordering::Relaxed));
         if now.abs_diff(told) >= if limit > 0 { 1 } else { STEP } {
-            self.tell(now);
+            let names = self.tell(now);
+            if now > told && limit > 0 && names > limit {
+                self.has_exceeded.store(true, Ordering::Relaxed);
+            }
         }
     }
 
-    fn tell(&self, now: usize) {
+    /// Returns how many names the tenant has then.
+    fn tell(&self, now: usize) -> usize {
         let before = self.told.swap(now, Ordering::Relaxed);
-        if now > before {
-            self.tenant.names.fetch_add(now - before, Ordering::Relaxed);
-        } else {
-            self.tenant.names.fetch_sub(before - now, Ordering::Relaxed);
+        match now >= before {
+            true => self.tenant.names.fetch_add(now - before, Ordering::Relaxed) + (now - before),
+            false => self.tenant.names.fetch_sub(before - now, Ordering::Relaxed) - (before - now),
         }
     }
 
-    /// Counts a request, and returns how long it has to wait. Those of one second may come at once.
-    pub(crate) fn delay_of_request(&self, now: Instant) -> Duration {
-        let rate = self.tenant.all.limits().requests_per_second;
+    /// Returns the turn of a request. Those of one second may come at once.
+    pub(crate) fn request_turn(&self, now: Instant) -> RequestTurn<'_> {
+        let rate = self.tenant.all.limits.requests_per_second.load(Ordering::Relaxed);
         let rate = u32::try_from(rate).unwrap_or(u32::MAX);
-        let Some(interval) = Duration::from_secs(1).checked_div(rate) else { return Duration::ZERO };
-        let mut next = self.tenant.next_request.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(interval) = Duration::from_secs(1).checked_div(rate) else {
+            return RequestTurn { delay: Duration::ZERO, reserved: None };
+        };
+        let mut next = self.tenant.next_request();
         let earliest = now.checked_sub(interval * (rate - 1)).unwrap_or(now);
         let at = next.map_or(earliest, |next| next.max(earliest));
         *next = Some(at + interval);
-        at.saturating_duration_since(now)
+        RequestTurn { delay: at.saturating_duration_since(now), reserved: Some((&self.tenant, interval)) }
+    }
+}
+
+impl Tenant {
+    fn next_request(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.next_request.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RequestTurn<'_> {
+    pub(crate) fn delay(&self) -> Duration {
+        self.delay
+    }
+
+    /// The request is read.
+    pub(crate) fn take(mut self) {
+        self.reserved = None;
+    }
+}
+
+/// Who leaves before its turn makes room for the others.
+impl Drop for RequestTurn<'_> {
+    fn drop(&mut self) {
+        let Some((tenant, interval)) = self.reserved.take() else { return };
+        let mut next = tenant.next_request();
+        *next = next.and_then(|next| next.checked_sub(interval));
     }
 }
 
@@ -212,14 +249,21 @@ mod tests {
         let [one, two, other] = ["a", "a", "b"].map(|tenant| all.open_stream(&key(Some(tenant))).unwrap().unwrap());
         one.set_names(1000);
         two.set_names(STEP - 1);
-        assert_eq!(one.admit_names(1_000_000), Ok(()));
+        assert_eq!((one.take_exceeded(), two.take_exceeded()), (None, None));
         all.set_limits(TenantLimits { names: 1500, ..TenantLimits::default() });
-        assert_eq!((two.admit_names(500), two.admit_names(501)), (Ok(()), Err(1500)), "a few were not heard of");
-        two.set_names(STEP - 1);
-        assert_eq!((two.admit_names(500 - STEP + 1), two.admit_names(500)), (Ok(()), Err(1500)));
-        assert_eq!((two.admit_names(0), other.admit_names(1500)), (Ok(()), Ok(())));
+        two.set_names(500);
+        assert_eq!(two.take_exceeded(), None, "as many as it may have");
+        one.set_names(1000);
+        two.set_names(501);
+        assert_eq!((one.take_exceeded(), two.take_exceeded()), (None, Some(1500)), "the one that wanted more");
+        two.set_names(501);
+        one.set_names(999);
+        assert_eq!((one.take_exceeded(), two.take_exceeded()), (None, None), "what it has already is nothing new");
+        other.set_names(1500);
+        assert_eq!(other.take_exceeded(), None);
         drop(one);
-        assert_eq!(two.admit_names(1000), Ok(()));
+        two.set_names(1500);
+        assert_eq!(two.take_exceeded(), None);
         drop((two, other));
         assert!(all.lock().is_empty());
     }
@@ -229,10 +273,18 @@ mod tests {
         let all = tenants(TenantLimits { requests_per_second: 2, ..TenantLimits::default() });
         let [one, two, other] = ["a", "a", "b"].map(|tenant| all.open_stream(&key(Some(tenant))).unwrap().unwrap());
         let now = Instant::now();
-        let delays = [&one, &two, &one, &two, &other].map(|stream| stream.delay_of_request(now).as_millis());
-        assert_eq!(delays, [0, 0, 500, 1000, 0]);
-        assert_eq!(one.delay_of_request(now + Duration::from_secs(10)), Duration::ZERO);
+        let wait = |stream: &TenantStream, now| {
+            let turn = stream.request_turn(now);
+            let delay = turn.delay().as_millis();
+            turn.take();
+            delay
+        };
+        assert_eq!([&one, &two, &one, &two, &other].map(|stream| wait(stream, now)), [0, 0, 500, 1000, 0]);
+        for _ in 0..100 {
+            assert_eq!(one.request_turn(now).delay().as_millis(), 1500, "who left before its turn makes none wait");
+        }
+        assert_eq!(wait(&one, now + Duration::from_secs(10)), 0);
         all.set_limits(TenantLimits::default());
-        assert_eq!(two.delay_of_request(now), Duration::ZERO);
+        assert_eq!(wait(&two, now), 0);
     }
 }

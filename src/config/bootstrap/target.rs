@@ -34,7 +34,9 @@ pub(super) fn host_and_port(target: &str) -> Result<Authority, TargetError> {
         Some(_) => format!("{host}:443").parse().ok().filter(with_port),
         None => None,
     };
-    authority.ok_or_else(|| TargetError::Host(target.into()))
+    // What stands before an @ may be a password.
+    let shown = || target.rsplit_once('@').map_or_else(|| target.to_owned(), |(_, host)| format!("...@{host}"));
+    authority.ok_or_else(|| TargetError::Host(shown()))
 }
 
 const OTHER_SCHEMES: [&str; 7] = ["unix", "unix-abstract", "vsock", "ipv4", "ipv6", "xds", "google-c2p"];

@@ -130,7 +130,16 @@ fn address_schema() -> Json {
 const UNIX: &str = "unix:";
 const ABSTRACT: &str = "the path of a file: names that begin with @ have no permissions";
 
+const NO_USER: &str =
+    "no user and no password in it, which metrics and logs would show; a token for a server is in its token_file";
+
 fn uri(scalar: &Scalar) -> Result<Uri, ValueError> {
+    if let Some((scheme, rest)) = text("URI", scalar)?.split_once("://")
+        && let Some((_, host)) = rest.rsplit_once('@')
+    {
+        let shown = Scalar::Text(format!("{scheme}://...@{host}"));
+        return Err(ValueError::new("URI", &shown, NO_USER));
+    }
     let uri = text("URI", scalar)?.parse().ok().filter(|uri: &Uri| {
         let known = matches!(uri.scheme_str(), Some("http" | "https"));
         known && uri.host().is_some_and(|host| !host.is_empty())

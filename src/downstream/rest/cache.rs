@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::available_parallelism;
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -14,6 +15,7 @@ use weir_core::protocol::session::{Reply, Variant};
 use super::budget::Budget;
 use super::rejection::Rejection;
 use crate::downstream::encode::Message;
+use crate::log_pace::LogPace;
 use crate::transcode::{Descriptors, TranscodeError, UnknownAny};
 
 /// What distinguishes responses. The version covers the resources and the requested names.
@@ -48,6 +50,7 @@ struct Renderer {
     /// Large responses are made on other threads than those that serve, at most as many at a time as there are processors.
     places: Semaphore,
     transcoded: AtomicU64,
+    faults: LogPace,
 }
 
 impl ResponseCache {
@@ -59,7 +62,14 @@ impl ResponseCache {
         };
         let places = Semaphore::new(available_parallelism().map_or(1, usize::from));
         let made = Cache::builder().max_capacity(bytes).weigher(weight).build();
-        let maker = Renderer { transcoder, control_plane, room, places, transcoded: AtomicU64::new(0) };
+        let maker = Renderer {
+            transcoder,
+            control_plane,
+            room,
+            places,
+            transcoded: AtomicU64::new(0),
+            faults: LogPace::of_process(),
+        };
         Self { made, maker: Arc::new(maker) }
     }
 
@@ -115,10 +125,20 @@ impl Renderer {
     fn transcode(&self, reply: Reply, version: &str) -> Result<CachedResponse, NoRoom> {
         let kind = reply.kind.name().to_owned();
         match self.json(reply, version) {
-            Ok(body) => BudgetedBytes::of(body, &self.room).map(Ok),
+            Ok(body) => {
+                let bytes = body.len();
+                BudgetedBytes::of(body, &self.room).map(Ok).ok_or_else(|| {
+                    if let Some(unlogged) = self.faults.line(Instant::now()) {
+                        tracing::warn!(bytes, unlogged, "response to a poll dropped: rest.response_bytes is used up");
+                    }
+                    Arc::new(Rejection::unavailable("too many responses in flight; retry"))
+                })
+            }
             Err(error) => {
                 let message = format!("resources of {kind} cannot be said in JSON: {error}");
-                tracing::warn!(type_url = kind, %error, "cannot render a response for polls");
+                if let Some(unlogged) = self.faults.line(Instant::now()) {
+                    tracing::warn!(type_url = kind, %error, unlogged, "cannot render a response for polls");
+                }
                 Ok(Err(Arc::new(Rejection::new(StatusCode::NOT_IMPLEMENTED, message))))
             }
         }
@@ -151,12 +171,9 @@ struct BudgetedBytes {
 }
 
 impl BudgetedBytes {
-    fn of(body: Vec<u8>, room: &Arc<Budget>) -> Result<Bytes, NoRoom> {
-        if !room.take(body.len()) {
-            tracing::warn!(bytes = body.len(), "response to a poll dropped: rest.response_bytes is used up");
-            return Err(Arc::new(Rejection::unavailable("too many responses in flight; retry")));
-        }
-        Ok(Bytes::from_owner(Self { body, room: room.clone() }))
+    /// `None`: there is no room.
+    fn of(body: Vec<u8>, room: &Arc<Budget>) -> Option<Bytes> {
+        room.take(body.len()).then(|| Bytes::from_owner(Self { body, room: room.clone() }))
     }
 }
 
@@ -208,7 +225,7 @@ mod tests {
     #[test]
     fn i10_a_response_counts_until_the_last_part_of_it_is_dropped() {
         let room = Budget::of(100);
-        let response = |bytes| BudgetedBytes::of(vec![7; bytes], &room).ok();
+        let response = |bytes| BudgetedBytes::of(vec![7; bytes], &room);
         for _ in 0..3 {
             let whole = response(60).unwrap();
             assert!(response(60).is_none());

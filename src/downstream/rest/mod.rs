@@ -33,6 +33,7 @@ use self::cache::{CacheKey, ResponseCache};
 use self::rejection::Rejection;
 use super::drain::Drain;
 use super::incomplete::Inbound;
+use crate::log_pace::LogPace;
 use crate::memory::costs;
 use crate::relay::traces::{POLL, SpanIds, SpanRecord, SpanTime};
 use crate::relay::{ClientInfo, SessionGuard, ViewQuota, Views, fetch_reply, open_session, session_changed};
@@ -57,6 +58,7 @@ pub(crate) struct Rest {
     /// Limits how many large requests are parsed at a time.
     places: Semaphore,
     counts: Counts,
+    rejections: LogPace,
 }
 
 #[derive(Debug, Default)]
@@ -102,7 +104,7 @@ impl Rest {
         let room = Budget::of(options.response_bytes);
         let shared = ResponseCache::new(options.cache_bytes, room, transcoder.clone(), control_plane.into());
         let places = Semaphore::new(available_parallelism().map_or(1, usize::from));
-        Self { options, transcoder, shared, places, counts: Counts::default() }
+        Self { options, transcoder, shared, places, counts: Counts::default(), rejections: LogPace::of_process() }
     }
 
     pub(crate) fn report(&self) -> RestReport {
@@ -160,7 +162,9 @@ impl Rest {
             Err(Rejection { status, message }) => {
                 count(&self.counts.rejected);
                 let (trace_id, span_id) = span.map(SpanIds::texts).unzip();
-                tracing::debug!(%peer, path, %status, message, trace_id, span_id, "poll rejected");
+                if let Some(unlogged) = self.rejections.line(std::time::Instant::now()) {
+                    tracing::debug!(%peer, path, %status, message, unlogged, trace_id, span_id, "poll rejected");
+                }
                 let body = serde_json::json!({"code": status.as_u16(), "message": message});
                 let mut response = json(status, body.to_string().into());
                 request::say_beside(status, response.headers_mut());

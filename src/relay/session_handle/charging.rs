@@ -38,6 +38,12 @@ impl SessionCharge {
         self.tenant.as_ref()
     }
 
+    /// The view has the names no more.
+    pub(super) fn release_names(&self) {
+        self.tenant.iter().for_each(|tenant| tenant.set_names(0));
+        self.charge.iter().for_each(|charge| charge.set(self.base));
+    }
+
     /// Charges what the session keeps now.
     pub(super) fn note(&self, session: &Session) {
         if self.charge.is_none() && self.tenant.is_none() {

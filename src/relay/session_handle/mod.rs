@@ -325,11 +325,16 @@ impl SessionHandle {
             (&*self.place.published).access(|leases| leases.sweep(self.place.clock.now()));
             self.note_nacks(session.take_nack_changes());
         }
-        // Its names stay charged until the view, which has them still, drops the session.
+        // Its names stay charged until its view, which has them still, lets it go.
         self.interest().send_last().await;
         self.place.clients.leave(self.client.id);
         self.place.log.stream_ended(&self.client);
         self.traces.end(&self.client, &self.place.counters.traces);
+    }
+
+    /// Its view has let it go.
+    pub(super) fn release_names(&self) {
+        self.place.charge.release_names();
     }
 
     fn count_given_up(&self, session: &Session) {

@@ -132,8 +132,8 @@ impl<'a> Upstream<'a> {
 
     /// Rejects new resources for which there is too little memory.
     fn make_room(&mut self, id: StreamId, response: &mut ReceivedResponse) {
-        let Some((excess, why)) = self.shared.memory.excess() else { return };
-        let room = Room { excess, each: costs::TABLE_ENTRY, why: why.into() };
+        let Some((excess, spare, why)) = self.shared.memory.excess() else { return };
+        let room = Room { excess, each: costs::TABLE_ENTRY, spare, why: why.into() };
         if let Some(stream) = self.sources.stream(id)
             && stream.make_room(response, &room, self.view) > 0
         {

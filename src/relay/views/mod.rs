@@ -99,10 +99,10 @@ impl Views {
 
     /// Adds the hub. Bodies that both have are stored once, and reports include the hub.
     pub(crate) fn with_hub(self, hub: Arc<Self>) -> Self {
-        let Shared { store, memory, readers, tenants, readiness, incidents, counters, .. } = (*hub.shared).clone();
+        let Shared { store, memory, readers, readiness, incidents, counters, .. } = (*hub.shared).clone();
         let (own, limits) = ((*self.shared).clone(), counters.limits.clone());
         let counters = Arc::new(ProcessCounters::new(own.table.clone(), own.clock).with_limits(limits));
-        let shared = Shared { store, memory, readers, tenants, readiness, incidents, counters, ..own };
+        let shared = Shared { store, memory, readers, readiness, incidents, counters, ..own };
         Self { shared: Arc::new(shared), clients: hub.clients.clone(), hub: Some(hub), ..self }
     }
 
@@ -113,7 +113,6 @@ impl Views {
         let Shared { incidents, readiness, client_log, store, memory, tenants, .. } = (*earlier.shared).clone();
         let Shared { readers, clock, counters, metric_labels, .. } = (*earlier.shared).clone();
         memory.set_budget(own.memory.setting());
-        tenants.set_limits(own.tenants.limits());
         incidents.brakes.add_types(own.view_options.brakes.types.iter().map(|name| &**name));
         let process = Shared { incidents, readiness, client_log, store, memory, tenants, readers, clock, ..own };
         if process.is_hub != earlier.shared.is_hub {

@@ -1,10 +1,13 @@
 //! One opening of a stream: which messages belong to it, and what has shown whether the server is alive. A clock alone proves nothing: a
 //! silence counts if the server could have responded.
 
+use std::collections::BTreeMap;
+
 use super::quirks::{OnResourceTimeout, ServerQuirks};
 use crate::protocol::faults::{Fault, Faults};
 use crate::protocol::moment::Moment;
 use crate::protocol::upstream::options::UpstreamOptions;
+use crate::xds::Type;
 
 /// The number of an opening of the stream. It shows whether a message belongs to an earlier opening.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,15 +40,15 @@ pub(super) struct Opening {
     is_relay: bool,
     /// It has stated a version that is no longer valid.
     is_outdated: bool,
-    /// How many bytes of new resources were rejected for want of room.
-    lacked_room: usize,
+    /// How many bytes of new resources were rejected for want of room, of each type in the response with most, or in its last set.
+    lacked_room: BTreeMap<Type, usize>,
 }
 
 impl Opening {
     /// There was none yet.
     pub(crate) fn none() -> Self {
         let (answered, asked_at, answered_at, receiving, is_relay, is_outdated) = Default::default();
-        let (epoch, open, liveness, lacked_room) = (Epoch::default(), false, Liveness::default(), 0);
+        let (epoch, open, liveness, lacked_room) = (Epoch::default(), false, Liveness::default(), BTreeMap::new());
         Self { epoch, open, liveness, answered, asked_at, answered_at, receiving, is_relay, is_outdated, lacked_room }
     }
 
@@ -100,17 +103,22 @@ impl Opening {
         self.is_outdated |= self.open;
     }
 
-    pub(crate) fn note_lacked_room(&mut self, bytes: usize) {
-        self.lacked_room += bytes;
+    /// Notes how many bytes of a response were rejected. A set says all that there is to say.
+    pub(crate) fn note_lacked_room(&mut self, kind: &Type, bytes: usize, is_set: bool) {
+        let before = self.lacked_room.remove(kind).filter(|_| !is_set).unwrap_or_default();
+        let lacked = before.max(bytes);
+        if lacked > 0 {
+            self.lacked_room.insert(kind.clone(), lacked);
+        }
     }
 
     pub(crate) fn lacked_room(&self) -> usize {
-        self.lacked_room
+        self.lacked_room.values().sum()
     }
 
     /// There is room: the next opening requests what was rejected.
     pub(crate) fn on_room(&mut self) {
-        if std::mem::take(&mut self.lacked_room) > 0 {
+        if !std::mem::take(&mut self.lacked_room).is_empty() {
             self.outdate();
         }
     }

@@ -138,6 +138,17 @@ impl ParsedResponse {
         self.faults.push(malformed);
     }
 
+    /// Rejects a resource for which there is no room, under all names that it may have been requested by. How much is in use is for the NACK
+    /// alone: it would make the same rejection look like another one.
+    pub(crate) fn reject_for_room(&mut self, resource: &Resource, why: &Arc<str>) {
+        self.good.remove(&resource.name);
+        for name in [&resource.name].into_iter().chain(resource.aliases()) {
+            self.rejected.insert(name.clone(), Arc::from("no room"));
+        }
+        let (name, bytes) = (resource.name.clone(), resource.body.bytes().len());
+        self.faults.push(Malformed::NoRoom { name, bytes, why: why.clone() });
+    }
+
     /// Rejects a name that is both sent and removed: neither is trusted.
     pub(crate) fn reject_if_sent(&mut self, name: &Name) -> bool {
         if !self.good.remove(name) && !self.rejected.contains_key(name) {

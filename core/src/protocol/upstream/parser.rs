@@ -82,6 +82,8 @@ pub struct Room {
     pub excess: i64,
     /// What a resource takes besides its body.
     pub each: usize,
+    /// How many bytes more there are for responses with little that is new: less than a fifth of these.
+    pub spare: usize,
     /// Why there is no more.
     pub why: Arc<str>,
 }
@@ -238,29 +240,59 @@ impl ReceivedResponse {
         self.resources.nack_message()
     }
 
-    /// Rejects new resources that have no room, the last by name first: they exist with unknown contents then, like others that cannot be
-    /// used. Returns how many bytes they would take.
-    pub(crate) fn fit_into(&mut self, room: &Room, is_new: impl Fn(&Resource) -> bool) -> usize {
-        let Room { excess, each, why } = room;
-        let with = |new: usize| excess.saturating_add_unsigned((new * each) as u64);
+    /// Rejects new resources that have no room: they exist with unknown contents then, like others that cannot be used. Those whose bodies
+    /// nobody else has go first, the last by name first. Returns how many bytes they would take.
+    pub(crate) fn fit_into(&mut self, room: &Room, freed: usize, is_new: impl Fn(&Resource) -> bool) -> usize {
+        let Room { excess, each, spare, why } = room;
+        let with =
+            |new: usize| excess.saturating_add_unsigned((new * each) as u64).saturating_sub_unsigned(freed as u64);
         if with(self.resources.good.len()) <= 0 {
             return 0;
         }
         let new: Vec<_> = self.resources.good.values().filter(|resource| is_new(resource)).cloned().collect();
-        let (mut excess, mut rejected) = (with(new.len()), 0);
-        for resource in new.into_iter().rev() {
+        let size = |resource: &Resource| resource.body.bytes().len() + each;
+        let mut excess = with(new.len());
+        if new.iter().map(|resource| size(resource)).sum::<usize>() <= spare / 5 {
+            excess = excess.saturating_sub_unsigned(*spare as u64);
+        }
+        let is_shared = |resource: &Resource| Arc::strong_count(&resource.body) > 1;
+        let (shared, own): (Vec<_>, Vec<_>) = new.into_iter().partition(|resource| is_shared(resource));
+        let own = own.into_iter().rev().map(|resource| (size(&resource), resource));
+        let shared = shared.into_iter().rev().map(|resource| (*each, resource));
+        let mut rejected = 0;
+        for (gain, resource) in own.chain(shared) {
             if excess <= 0 {
                 break;
             }
-            let bytes = resource.body.bytes().len();
-            let is_shared = Arc::strong_count(&resource.body) > 1;
-            let freed = if is_shared { *each } else { bytes + each };
-            excess = excess.saturating_sub_unsigned(freed as u64);
-            rejected += freed;
-            self.resources.good.remove(&resource.name);
-            self.resources.reject(Malformed::NoRoom { name: resource.name.clone(), bytes, why: why.clone() });
+            excess = excess.saturating_sub_unsigned(gain as u64);
+            rejected += size(&resource);
+            self.resources.reject_for_room(&resource, why);
         }
         rejected
+    }
+
+    /// Returns how many bytes of what is held are free when the response is applied: of what it changes, and of what it removes.
+    pub(crate) fn frees<'h>(
+        &self,
+        each: usize,
+        held: impl Fn(&Name) -> Option<&'h Arc<Resource>>,
+        all: impl Iterator<Item = &'h Arc<Resource>>,
+    ) -> usize {
+        let size = |resource: &Arc<Resource>| resource.body.bytes().len();
+        let changed = self.resources.good.values().filter_map(|now| {
+            let before = held(&now.name)?;
+            (!Arc::ptr_eq(&before.body, &now.body)).then(|| size(before))
+        });
+        let is_set = matches!(self.rest, Response::Sotw(_)) && self.kind.info().full_state;
+        let is_sent =
+            |name: &Name| self.resources.good.get(name).is_some() || self.resources.rejected.contains_key(name);
+        let left_out = all.filter(|resource| is_set && !is_sent(&resource.name)).map(|resource| size(resource) + each);
+        let removed = match &self.rest {
+            Response::Sotw(_) => &[][..],
+            Response::Delta(response) => &response.removed_resources[..],
+        };
+        let removed = removed.iter().filter_map(|name| held(&Name::canonical(name))).map(|of| size(of) + each);
+        changed.chain(left_out).chain(removed).sum()
     }
 
     /// Whether the response is a complete set without resources.

@@ -126,12 +126,15 @@ impl Subscriptions {
     pub(crate) fn make_room(&self, response: &mut ReceivedResponse, room: &Room, tables: &Tables) -> usize {
         let kind = response.kind.clone();
         let Some(wanted) = self.types.get(&kind).map(TypeSubscription::wanted) else { return 0 };
-        let has = |name: &Name| {
-            let entry = tables.entry(&kind, wanted.class(), name);
-            entry.is_some_and(|entry| entry.resource().is_some())
+        let class = wanted.class();
+        let held = |name: &Name| tables.entry(&kind, class, name)?.resource();
+        let all = (class == Class::Wildcard).then(|| tables.present(&kind, class)).into_iter().flatten();
+        let freed = response.frees(room.each, held, all);
+        let is_held = |resource: &Resource| {
+            let mut names = [&resource.name].into_iter().chain(resource.aliases());
+            names.any(|name| held(name).is_some())
         };
-        let is_held = |resource: &Resource| has(&resource.name) || resource.aliases().iter().any(has);
-        response.fit_into(room, |resource| wanted.wants_resource(resource) && !is_held(resource))
+        response.fit_into(room, freed, |resource| wanted.wants_resource(resource) && !is_held(resource))
     }
 
     pub(crate) fn on_response(

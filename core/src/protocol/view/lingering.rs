@@ -25,11 +25,17 @@ impl Leaving {
     /// The client goes on, and says by another request if it needs it after all.
     pub(super) const BY_REQUEST: Self = Self { with_stream: false, has_any: true };
 
-    /// Whether the subscription lingers, beside so many of which nothing is here. Of those only a few do: all that is saved is a question.
+    /// Whether the subscription lingers, beside so many of which nothing is here. Of those only a few do, since all that is saved is a
+    /// question; when memory is scarce, only those of which it is known that there is nothing.
     pub(super) fn lingers(self, is_absent: bool, memory: Scarcity, void: usize) -> bool {
         let is_scarce = memory > Scarcity::None;
         let Self { with_stream, has_any } = self;
-        (with_stream || !is_absent && !is_scarce) && (has_any || !is_scarce && void < VOID)
+        let most = match is_scarce {
+            true if is_absent => VOID / 10,
+            true => 0,
+            false => VOID,
+        };
+        (with_stream || !is_absent && !is_scarce) && (has_any || void < most)
     }
 }
 

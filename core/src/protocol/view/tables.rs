@@ -42,6 +42,11 @@ impl Tables {
         self.table(kind, class)?.get(name)
     }
 
+    /// Returns what is present of a type and class.
+    pub(crate) fn present(&self, kind: &Type, class: Class) -> impl Iterator<Item = &Arc<Resource>> {
+        self.table(kind, class).into_iter().flat_map(ResourceTable::entries).filter_map(|(_, entry)| entry.resource())
+    }
+
     /// Returns what is present under a name.
     pub(super) fn resource(&self, kind: &Type, class: Class, name: &Name) -> Option<&Arc<Resource>> {
         self.entry(kind, class, name)?.resource()

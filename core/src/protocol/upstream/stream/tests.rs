@@ -18,6 +18,8 @@ struct World {
     table: Arc<TypeTable>,
     epoch: Epoch,
     now: Moment,
+    /// What there is for small responses when room is short.
+    spare: usize,
 }
 
 impl World {
@@ -26,7 +28,7 @@ impl World {
         let quirks = Arc::<ServerQuirks>::default();
         let stream = Stream::new(Variant::Delta, Bytes::new(), quirks, table.clone(), Arc::default());
         let view = View::new(table.clone(), Arc::default());
-        let mut world = Self { epoch: stream.epoch(), stream, view, table, now: Moment::START };
+        let mut world = Self { epoch: stream.epoch(), stream, view, table, now: Moment::START, spare: 0 };
         names.iter().for_each(|name| world.want(name, true));
         world.open();
         world

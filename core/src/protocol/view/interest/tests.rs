@@ -217,6 +217,16 @@ fn when_memory_is_scarce_what_no_client_may_return_to_ends_at_once_and_in_the_en
 }
 
 #[test]
+fn when_memory_is_scarce_a_few_names_that_do_not_exist_linger_for_clients_that_may_return() {
+    let void = Leaving { with_stream: true, has_any: false };
+    let most =
+        |is_absent, memory| (0..2 * VOID).take_while(|void_now| void.lingers(is_absent, memory, *void_now)).count();
+    assert_eq!([most(true, Scarcity::Some), most(false, Scarcity::Some)], [VOID / 10, 0]);
+    assert_eq!([most(true, Scarcity::None), most(false, Scarcity::None)], [VOID, VOID]);
+    assert!(!Leaving::BY_REQUEST.lingers(true, Scarcity::None, 0), "the client does not want it");
+}
+
+#[test]
 fn however_scarce_memory_is_what_lingers_ends_in_parts() {
     let mut world = World::with_list();
     let count = world.fill(ONE, "name", 5 * ENDS_AT_ONCE);

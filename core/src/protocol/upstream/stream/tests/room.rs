@@ -18,7 +18,7 @@ impl World {
         };
         let message = ResponseMessage::Decoded(Response::Delta(response));
         let mut response = ReceivedResponse::read(message, &self.table, &BodyStore::default()).unwrap();
-        let room = Room { excess, each: EACH, why: "95 of 100 MiB are in use".into() };
+        let room = Room { excess, each: EACH, spare: self.spare, why: "95 of 100 MiB are in use".into() };
         self.stream.make_room(&mut response, &room, &self.view);
         let updates = self.stream.on_received(self.epoch, response, self.now);
         self.view.apply(updates, self.now);
@@ -46,7 +46,8 @@ fn what_is_new_and_has_no_room_is_rejected_by_name_and_what_is_there_changes_all
     let all = ["a", "b", "c"].map(resource);
     assert_eq!(world.respond_into(-3 * 13, &all[..2], &[]), None, "they fit");
     let changed = Wrapper { version: "2".into(), ..resource("a") };
-    let nack = world.respond_into(1, &[changed, resource("c"), resource("d")], &["b"]).unwrap();
+    // The body of a that is replaced is free then, and so is all of b. The places of c and d take 20.
+    let nack = world.respond_into(3 + 13 + 1, &[changed, resource("c"), resource("d")], &["b"]).unwrap();
     let reason = "no room for its 3 bytes: 95 of 100 MiB are in use";
     assert_eq!(nack, format!("d: {reason}; c: {reason}"));
     assert_eq!(world.known(&["a", "b", "c", "d"], Class::Wildcard), "pa??", "removals go through");
@@ -94,4 +95,52 @@ fn what_nobody_wants_takes_no_room() {
     let mut world = World::new(&["a"]);
     assert_eq!(world.respond_into(1, &[resource("other")], &[]), None);
     assert_eq!(world.stream.lacked_room(), 0);
+}
+
+#[test]
+fn up_25_a_resource_without_room_is_not_absent_under_the_alias_that_it_was_requested_by() {
+    let mut world = World::new(&["alias"]);
+    let aliased = Wrapper { aliases: vec!["alias".into()], ..resource("own") };
+    assert!(world.respond_into(1, &[aliased], &[]).is_some());
+    world.later(600, true);
+    assert_eq!(world.known(&["alias"], Class::Named), "?");
+}
+
+#[test]
+fn a_response_with_little_that_is_new_has_more_room_than_others() {
+    let mut world = World::new(&["*"]);
+    world.spare = 5 * 2 * 13;
+    let all = ["a", "b", "c"].map(resource);
+    assert_eq!(world.respond_into(1, &all[..2], &[]), None, "26 bytes are a fifth");
+    let mut world = World::new(&["*"]);
+    world.spare = 5 * 2 * 13;
+    assert!(world.respond_into(1, &all, &[]).is_some());
+}
+
+#[test]
+fn what_others_have_too_is_rejected_last_since_that_frees_least() {
+    let mut world = World::new(&["*"]);
+    let store = BodyStore::default();
+    let response = |names: &[&str]| {
+        let resources = names.iter().map(|name| resource(name)).collect();
+        let response = DeltaDiscoveryResponse { type_url: EDS.into(), resources, ..Default::default() };
+        let message = ResponseMessage::Decoded(Response::Delta(response));
+        ReceivedResponse::read(message, &world.table, &store).unwrap()
+    };
+    let _of_another_view = response(&["y", "z"]);
+    let mut both = response(&["a", "y", "z"]);
+    let room = Room { excess: -17, each: EACH, spare: 0, why: "full".into() };
+    assert_eq!(world.stream.make_room(&mut both, &room, &world.view), 13);
+    assert!(both.usable_names().map(Name::as_str).eq(["y", "z"]));
+}
+
+#[test]
+fn what_is_lacked_is_that_of_the_last_set_and_not_of_all_that_came() {
+    let mut world = World::new(&["*"]);
+    for _ in 0..3 {
+        world.respond_into(1, &[resource("a")], &[]);
+        assert_eq!(world.stream.lacked_room(), 13, "the same again");
+    }
+    world.respond_into(1, &["a", "b"].map(resource), &[]);
+    assert_eq!(world.stream.lacked_room(), 26);
 }
