@@ -155,7 +155,7 @@ async fn what_a_stream_costs() {
 async fn what_a_name_costs() {
     let mut world = World::start("names").await;
     let all = world.clusters(CLUSTERS);
-    world.connect(1, 1, CDS, |_| all.clone()).await;
+    world.connect(20, 1, CDS, |_| all.clone()).await; // so many that all threads are there
     let before = world.settled().await;
     world.connect(40, 1, CDS, |_| all.clone()).await;
     let sent = world.settled().await;

@@ -57,7 +57,8 @@ impl Drop for Thread {
 
 /// How many of them are taken, in the process.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
-const THREADS: usize = 32;
+/// With each thread the allocator keeps some memory.
+const THREADS: usize = 4;
 /// With fewer names, it takes less than to hand a worker over is worth: a few milliseconds.
 const HEAVY: usize = 1024;
 

@@ -6,9 +6,9 @@
 mod histogram;
 mod waits;
 
-use std::cell::Cell;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use weir_core::protocol::moment::Moment;
@@ -80,7 +80,7 @@ impl Deliveries {
     pub(crate) fn new(table: &TypeTable, clock: Clock) -> Self {
         let mut types: Box<[Type]> = table.names().map(|name| table.resolve(name)).collect();
         types.sort_by_key(Type::is_v2); // those in use are found first
-        let shards = 2 * std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS) + 1;
+        let shards = 2 * std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS) + OTHERS;
         let shard = || Shard((0..=types.len()).map(|_| OnceLock::new()).collect());
         Self { shards: (0..shards).map(|_| shard()).collect(), types, clock }
     }
@@ -162,18 +162,37 @@ impl LagCounts {
     }
 }
 
-/// Returns the number of this thread among those that have counted.
+/// Returns the number of this thread among those that count: the least that no other one has, since threads come and go.
 pub(super) fn this_thread() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static NUMBER: Cell<Option<usize>> = const { Cell::new(None) });
-    NUMBER.get().unwrap_or_else(|| {
-        let number = THREADS.fetch_add(1, Ordering::Relaxed);
-        NUMBER.set(Some(number));
-        number
-    })
+    thread_local!(static NUMBER: ThreadNumber = ThreadNumber::take());
+    NUMBER.try_with(|number| number.0).unwrap_or(usize::MAX) // it is ending
+}
+
+/// The number of a thread, until it ends.
+struct ThreadNumber(usize);
+
+/// The numbers that are given back, and the first that was never taken.
+static NUMBERS: Mutex<(BTreeSet<usize>, usize)> = Mutex::new((BTreeSet::new(), 0));
+
+impl ThreadNumber {
+    fn take() -> Self {
+        let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+        Self(numbers.0.pop_first().unwrap_or_else(|| {
+            numbers.1 += 1;
+            numbers.1 - 1
+        }))
+    }
+}
+
+impl Drop for ThreadNumber {
+    fn drop(&mut self) {
+        NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).0.insert(self.0);
+    }
 }
 
 const MAX_WORKERS: usize = 64;
+/// Threads beside the workers: those that stand in for workers with heavy work, and one shard for all that are more.
+const OTHERS: usize = 5;
 const OTHER: &str = "other";
 
 #[cfg(test)]
@@ -188,6 +207,13 @@ mod tests {
 
     fn of<'a>(counts: &'a [TypeDeliveries], name: &str) -> &'a TypeDeliveries {
         counts.iter().find(|of| of.type_name == name).unwrap()
+    }
+
+    #[test]
+    fn a_thread_has_the_number_of_one_that_has_ended() {
+        let number = || std::thread::spawn(this_thread).join().unwrap();
+        let numbers: BTreeSet<_> = (0..500).map(|_| number()).collect();
+        assert!(numbers.len() < 100, "{} numbers for one thread at a time, beside those of other tests", numbers.len());
     }
 
     #[test]
