@@ -16,7 +16,7 @@ async fn the_process_and_its_configuration_are_shown_without_secrets() {
     let plane = Plane::start(&BOTH).await;
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nprobes: {{address: '127.0.0.1:0'}}\n\
-         upstream: {{servers: [{{uri: 'http://{}'}}, {{uri: 'http://user:word@cp.example:1'}}]}}\ndrain: {{delay: 20s}}\n",
+         upstream: {{servers: [{{uri: 'http://{}'}}]}}\nclients: {{control_plane_identifier: 'http://user:word@cp.example:1'}}\ndrain: {{delay: 20s}}\n",
         plane.address
     );
     let app = crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();

@@ -47,5 +47,5 @@ impl InterestForwarding<'_> {
     }
 }
 
-/// How many changes go at a time.
-const PART: usize = 1024;
+/// How many changes go at a time: what a view applies before it publishes. In SotW each part makes the server read the whole list again.
+const PART: usize = 4096;

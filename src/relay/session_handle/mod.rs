@@ -319,7 +319,7 @@ impl SessionHandle {
     pub(crate) async fn leave(&self) {
         {
             let mut session = self.session.lock();
-            self.count_given_up(&session);
+            session.report().unanswered().for_each(|(of, since)| self.deliveries().given_up(of, since));
             beside_others(session.report().kept_names().names, || session.close());
             // Nobody may take a lease for a long time, and this one keeps a snapshot.
             (&*self.place.published).access(|leases| leases.sweep(self.place.clock.now()));
@@ -335,10 +335,6 @@ impl SessionHandle {
     /// Its view has let it go.
     pub(super) fn release_names(&self) {
         self.place.charge.release_names();
-    }
-
-    fn count_given_up(&self, session: &Session) {
-        session.report().unanswered().for_each(|(kind, since)| self.place.counters.deliveries.given_up(kind, since));
     }
 
     /// Returns what counts deliveries.
