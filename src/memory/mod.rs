@@ -170,8 +170,7 @@ impl Memory {
     }
 
     /// Returns by how many bytes of the book too much is in use for new resources of control planes, if that is near; below zero: how many
-    /// more there may be. And why there are no more.
-    /// The last number is what is left of the budget above that.
+    /// more there may be. Then what is left of the budget above that, and why there is no more.
     pub(crate) fn excess(&self) -> Option<(i64, usize, String)> {
         if !self.is_scarce() {
             return None;

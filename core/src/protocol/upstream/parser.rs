@@ -244,14 +244,10 @@ impl ReceivedResponse {
     /// nobody else has go first, the last by name first. Returns how many bytes they would take.
     pub(crate) fn fit_into(&mut self, room: &Room, freed: usize, is_new: impl Fn(&Resource) -> bool) -> usize {
         let Room { excess, each, spare, why } = room;
-        let with =
-            |new: usize| excess.saturating_add_unsigned((new * each) as u64).saturating_sub_unsigned(freed as u64);
-        if with(self.resources.good.len()) <= 0 {
-            return 0;
-        }
         let new: Vec<_> = self.resources.good.values().filter(|resource| is_new(resource)).cloned().collect();
         let size = |resource: &Resource| resource.body.bytes().len() + each;
-        let mut excess = with(new.len());
+        let mut excess =
+            excess.saturating_add_unsigned((new.len() * each) as u64).saturating_sub_unsigned(freed as u64);
         if new.iter().map(|resource| size(resource)).sum::<usize>() <= spare / 5 {
             excess = excess.saturating_sub_unsigned(*spare as u64);
         }
@@ -271,7 +267,18 @@ impl ReceivedResponse {
         rejected
     }
 
-    /// Returns how many bytes of what is held are free when the response is applied: of what it changes, and of what it removes.
+    /// Whether there is too little room if all of it is new, and nothing is free by it.
+    pub(crate) fn may_exceed(&self, room: &Room) -> bool {
+        room.excess.saturating_add_unsigned((self.resources.good.len() * room.each) as u64) > 0
+    }
+
+    /// Whether the response is a complete set: what it lacks is gone.
+    pub(crate) fn is_set(&self) -> bool {
+        matches!(self.rest, Response::Sotw(_)) && self.kind.info().full_state
+    }
+
+    /// Returns how many bytes of what is held are free when the response is applied: of what it changes, and of what it removes. `all` is looked at
+    /// for a complete set alone.
     pub(crate) fn frees<'h>(
         &self,
         each: usize,
@@ -283,10 +290,10 @@ impl ReceivedResponse {
             let before = held(&now.name)?;
             (!Arc::ptr_eq(&before.body, &now.body)).then(|| size(before))
         });
-        let is_set = matches!(self.rest, Response::Sotw(_)) && self.kind.info().full_state;
         let is_sent =
             |name: &Name| self.resources.good.get(name).is_some() || self.resources.rejected.contains_key(name);
-        let left_out = all.filter(|resource| is_set && !is_sent(&resource.name)).map(|resource| size(resource) + each);
+        let all = self.is_set().then_some(all).into_iter().flatten();
+        let left_out = all.filter(|resource| !is_sent(&resource.name)).map(|resource| size(resource) + each);
         let removed = match &self.rest {
             Response::Sotw(_) => &[][..],
             Response::Delta(response) => &response.removed_resources[..],
@@ -297,7 +304,7 @@ impl ReceivedResponse {
 
     /// Whether the response is a complete set without resources.
     pub(crate) fn is_empty_set(&self) -> bool {
-        matches!(self.rest, Response::Sotw(_)) && self.resources.count == 0 && self.kind.info().full_state
+        self.is_set() && self.resources.count == 0
     }
 }
 

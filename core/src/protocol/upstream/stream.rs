@@ -233,8 +233,7 @@ impl Stream {
     /// Rejects what is new to the view and has no room. Returns how many bytes that were.
     pub fn make_room(&mut self, response: &mut ReceivedResponse, room: &Room, view: &View) -> usize {
         let rejected = self.subscriptions.make_room(response, room, view.tables());
-        let is_set = matches!(response.rest, Response::Sotw(_)) && response.kind.info().full_state;
-        self.opening.note_lacked_room(&response.kind, rejected, is_set);
+        self.opening.note_lacked_room(&response.kind, rejected, response.is_set());
         rejected
     }
 

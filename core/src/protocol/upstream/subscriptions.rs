@@ -126,6 +126,9 @@ impl Subscriptions {
     pub(crate) fn make_room(&self, response: &mut ReceivedResponse, room: &Room, tables: &Tables) -> usize {
         let kind = response.kind.clone();
         let Some(wanted) = self.types.get(&kind).map(TypeSubscription::wanted) else { return 0 };
+        if !response.may_exceed(room) {
+            return 0;
+        }
         let class = wanted.class();
         let held = |name: &Name| tables.entry(&kind, class, name)?.resource();
         let all = (class == Class::Wildcard).then(|| tables.present(&kind, class)).into_iter().flatten();

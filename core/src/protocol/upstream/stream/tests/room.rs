@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::protocol::view::{Completeness, Lookup};
+use crate::protocol::visits::take_visits;
 
 /// What a resource takes besides its body, which has three bytes.
 const EACH: usize = 10;
@@ -143,4 +144,19 @@ fn what_is_lacked_is_that_of_the_last_set_and_not_of_all_that_came() {
     }
     world.respond_into(1, &["a", "b"].map(resource), &[]);
     assert_eq!(world.stream.lacked_room(), 26);
+}
+
+/// The law of what a response costs holds also when room is short.
+#[test]
+fn a_change_without_room_costs_what_it_concerns_and_not_what_is_there() {
+    let visits = |count: usize| {
+        let mut world = World::new(&["*"]);
+        let all: Vec<_> = (0..count).map(|number| resource(&format!("n{number:05}"))).collect();
+        assert_eq!(world.respond_into(i64::MIN / 2, &all, &[]), None);
+        take_visits();
+        assert!(world.respond_into(100, &[resource("x")], &["n00001"]).is_some());
+        take_visits()
+    };
+    let (few, many) = (visits(100), visits(10_000));
+    assert!(many <= few * 6 / 5 + 5, "{few} with 100 resources, {many} with 10,000");
 }
