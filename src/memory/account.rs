@@ -82,6 +82,11 @@ impl Account {
         }
     }
 
+    /// Returns how many thousandths of its part of `limit` the views make that this one has with so many more.
+    pub(crate) fn standing_of_views(&self, more: usize, limit: usize) -> usize {
+        self.group.standing(Quantity::Views, more, limit).thousandths
+    }
+
     /// Whether an unused view is not for this one, which has more than its part of `limit`: others have had no room for one.
     pub(crate) fn yields_view(&self, limit: usize) -> bool {
         self.memory.is_view_wanted() && self.group.standing(Quantity::Views, 0, limit).is_above()

@@ -1,7 +1,9 @@
 //! The views of one configuration by their keys: those that run, with what is known of all of them (how their fields differ, and who made
 //! them), and those that wait for their first clients.
 
-use std::collections::{BTreeSet, HashMap};
+mod running;
+
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,12 +15,12 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::Client;
 use weir_core::xds::{KeyRule, SharingKey, Type};
 
-use super::quotas::{MadeBy, MadeViews, ViewLimits, ViewQuota};
+use self::running::RunningViews;
+use super::quotas::ViewQuota;
 use super::saved::{ViewToSave, WaitingView, WaitingViews};
-use super::split::{FieldValues, Split, SplitWatch, ViewValues, view_values};
+use super::split::{Split, SplitWatch, ViewValues, view_values};
 use super::successor::InheritedView;
-use super::tenant_views::TenantViews;
-use crate::memory::{ViewCharge, costs};
+use crate::memory::ViewCharge;
 use crate::relay::admission::AdmissionError;
 use crate::relay::command::Command;
 use crate::relay::inspection::ViewFacts;
@@ -188,124 +190,6 @@ impl ViewMap {
     fn lock(&self) -> MutexGuard<'_, RunningViews> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-#[derive(Default)]
-pub(super) struct RunningViews {
-    views: HashMap<SharingKey, ViewHandle>,
-    values: FieldValues,
-    of_tenants: TenantViews,
-}
-
-/// The views of a configuration that is replaced go together.
-impl Drop for RunningViews {
-    fn drop(&mut self) {
-        self.views.iter().for_each(|(key, view)| view.maker.views().remove(key));
-    }
-}
-
-impl RunningViews {
-    /// Finds room for another view of a client, for which one of the others may have to go: of the views that the client made, and of all.
-    pub(super) fn find_room(
-        &mut self,
-        limits: &ViewLimits,
-        key: &SharingKey,
-        quota: &ViewQuota,
-        rule: &KeyRule,
-    ) -> Result<(), AdmissionError> {
-        let of_tenant = self.of_tenants.beside(key);
-        let made = MadeBy { of_tenant: of_tenant.as_deref(), ..quota.views() };
-        limits.find_room(made, |made, limit| self.find_room_of(made, limit, rule))?;
-        let limit = limits.views;
-        if self.views.len() >= limit {
-            self.make_room();
-        }
-        if self.views.len() >= limit {
-            // For the next time: a view makes room when its streams have ended.
-            quota.account().inspect(|account| account.want_view(limit));
-            return Err(AdmissionError::TooManyViews { limit, split: Split::of(&self.values, rule) });
-        }
-        let room = quota.account().map_or(Ok(()), |account| account.admit(costs::VIEW + costs::SESSION));
-        room.map_err(AdmissionError::NoMemory)
-    }
-
-    /// Finds room beside these. `Err`: there is none, and this field splits them most.
-    fn find_room_of(&mut self, made: &MadeViews, limit: usize, rule: &KeyRule) -> Result<(), Option<Split>> {
-        if made.are_full(limit) {
-            self.make_room_of(made);
-        }
-        if made.are_full(limit) { Err(Split::of(&self.values_of(made), rule)) } else { Ok(()) }
-    }
-
-    /// Returns the views whose tasks are running.
-    fn running(&self) -> impl Iterator<Item = (&SharingKey, &ViewHandle)> {
-        self.views.iter().filter(|(_, view)| view.is_running())
-    }
-
-    fn insert(&mut self, key: SharingKey, view: ViewHandle) {
-        self.remove(&key);
-        self.values.add(&view.values);
-        self.of_tenants.add(&key);
-        view.maker.views().add(&key);
-        self.views.insert(key, view);
-    }
-
-    fn remove(&mut self, key: &SharingKey) {
-        if let Some(view) = self.views.remove(key) {
-            self.values.remove(&view.values);
-            self.of_tenants.remove(key);
-            view.maker.views().remove(key);
-        }
-    }
-
-    /// Removes idle views. A view task ends when the last sender of its commands is dropped.
-    fn retire(&mut self, after: Duration) {
-        let now = Instant::now();
-        let over = self.views.iter().filter_map(|(key, view)| {
-            let retired = view.is_over(after, now);
-            if retired {
-                tracing::info!(view = %key, "view removed; it was idle");
-            }
-            (retired || !view.is_running()).then(|| key.clone())
-        });
-        for key in over.collect::<Vec<_>>() {
-            self.remove(&key);
-        }
-    }
-
-    /// Removes one view without sessions, the one that was in use for the shortest time. Its interest may linger.
-    fn make_room(&mut self) {
-        self.evict(shortest_used(self.views.iter()).cloned());
-    }
-
-    /// The same among the views that one connection or identity made.
-    fn make_room_of(&mut self, made: &MadeViews) {
-        let shortest =
-            made.look(|keys| shortest_used(keys.keys().filter_map(|key| Some((key, self.views.get(key)?)))).cloned());
-        self.evict(shortest);
-    }
-
-    /// Returns how the fields of the views differ that one connection or identity made. They are few.
-    fn values_of(&self, made: &MadeViews) -> FieldValues {
-        let mut values = FieldValues::default();
-        made.look(|keys| {
-            keys.keys().filter_map(|key| self.views.get(key)).for_each(|view| values.add(&view.values));
-        });
-        values
-    }
-
-    fn evict(&mut self, key: Option<SharingKey>) {
-        let Some(key) = key else { return };
-        tracing::info!(view = %key, "view removed to make room; it has no clients");
-        self.remove(&key);
-    }
-}
-
-/// Returns the view that was in use for the shortest time, of those without sessions.
-fn shortest_used<'a>(views: impl Iterator<Item = (&'a SharingKey, &'a ViewHandle)>) -> Option<&'a SharingKey> {
-    let now = Instant::now();
-    let unused = views.filter(|(_, view)| view.stay.is_last());
-    unused.min_by_key(|(_, view)| view.usage.used(now)).map(|(key, _)| key)
 }
 
 /// The handle of one view.

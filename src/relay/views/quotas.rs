@@ -104,6 +104,11 @@ impl ViewQuota {
         self.account.as_ref()
     }
 
+    /// Returns how many thousandths of its part of `limit` the client's views make with so many more.
+    pub(super) fn part_of_views(&self, more: usize, limit: usize) -> usize {
+        self.account.as_ref().map_or(0, |account| account.standing_of_views(more, limit))
+    }
+
     /// Charges a view, whose key has so many bytes.
     pub(super) fn charge_view(&self, key: usize) -> Option<ViewCharge> {
         let bytes = costs::VIEW + costs::KEYS_OF_VIEW * key;

@@ -19,7 +19,7 @@ use weir_core::xds::{Access, KeyRule};
 
 use super::split::Split;
 use super::*;
-use crate::memory::Budget;
+use crate::memory::{Belonging, Budget, Memory};
 use crate::relay::command::Command;
 use crate::relay::inspection::Inspection;
 use crate::relay::questions;
@@ -223,4 +223,36 @@ async fn views_of_relays_do_not_count_as_a_split_fleet() {
     assert_eq!((views.map.len(), views.map.of_clients()), (60, 0));
     let _other = views.try_enter("other", &[], &by).unwrap();
     assert_eq!(views.map.of_clients(), 1);
+}
+
+/// A flood that has more than its part of the views takes none from others, who take its unused ones.
+#[tokio::test]
+async fn i8_an_unused_view_goes_to_who_has_few_and_never_to_who_has_more_than_its_maker() {
+    let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
+    let client = || {
+        let account = memory.connect(Belonging::default());
+        ClientInfo { quota: Arc::new(ViewQuota::default().charged_to(account, false)), ..visit() }
+    };
+    let (views, flood) = (views_of(8, 0), client());
+    let mut of_flood: Vec<_> =
+        (0..6).map(|number| views.try_enter(&format!("flood-{number}"), &[], &flood).unwrap()).collect();
+    let (one, two) = (client(), client());
+    drop(views.try_enter("one", &[], &one).unwrap());
+    let _two = views.try_enter("two", &[], &two).unwrap();
+    let is_there = |name: &str| {
+        let identity = views.identify(&flood.peer, request_of(name, &[]).node()).unwrap();
+        views.map.has(identity.key())
+    };
+
+    assert!(matches!(views.try_enter("flood-6", &[], &flood), Err(AdmissionError::TooManyViews { .. })));
+    assert!(is_there("one"), "nobody uses it, and it is not for the flood");
+    drop(views.try_enter("three", &[], &two).unwrap());
+    assert!(!is_there("one"), "who has few takes it");
+
+    of_flood.pop();
+    let _four = views.try_enter("four", &[], &two).unwrap();
+    assert!(!is_there("flood-5") && is_there("three"), "the flood's goes before that of somebody with few");
+    of_flood.pop();
+    let _own = views.try_enter("flood-7", &[], &flood).unwrap();
+    assert!(!is_there("flood-4"), "the flood takes its own");
 }
