@@ -13,7 +13,7 @@ use crate::downstream::{Drain, DrainReason, DrainTimes, DrainTrigger, Rest, Serv
 use crate::relay::{HubConnector, Loads, SharedConnector, Views, retire_idle};
 use crate::transcode::{Descriptors, Transcoder};
 use crate::upstream::{
-    AdsConnector, FilesConnector, FilesServer, FilesSource, LoadsConnector, Parser, RestConnector, SourcePlan,
+    AdsConnector, Dialer, FilesConnector, FilesServer, FilesSource, LoadsConnector, Parser, RestConnector, SourcePlan,
 };
 
 pub(crate) struct Generation {
@@ -131,6 +131,8 @@ struct Sources {
     files: Vec<FilesSource>,
     parser: Parser,
     descriptors: Descriptors,
+    /// What is known of addresses outlives every configuration.
+    dialer: Arc<Dialer>,
 }
 
 /// The connectors of a source: for streams, and for load reports if it accepts any.
@@ -149,6 +151,7 @@ impl Sources {
             (Some(before), Some(now)) => Arc::ptr_eq(before, now),
             _ => false,
         };
+        let dialer = earlier.map(|earlier| earlier.dialer.clone()).unwrap_or_default();
         let earlier = earlier.filter(is_same);
         let descriptors: Descriptors = match earlier {
             Some(earlier) => earlier.descriptors.clone(),
@@ -158,7 +161,7 @@ impl Sources {
             Some(earlier) => earlier.parser.clone(),
             None => Parser::new(config.views.table.clone(), config.transcoder.clone()),
         };
-        let mut sources = Self { all: Vec::new(), files: Vec::new(), parser, descriptors };
+        let mut sources = Self { all: Vec::new(), files: Vec::new(), parser, descriptors, dialer };
         for plan in &config.upstream.servers {
             let known = earlier.and_then(|earlier| earlier.all.iter().find(|(known, _)| known == plan));
             let opener = match (known, plan) {
@@ -182,12 +185,13 @@ impl Sources {
     fn open(&mut self, plan: SourcePlan, earlier: Option<&Self>) -> Opener {
         match plan {
             SourcePlan::Ads(server) => {
-                let connector = AdsConnector::new(*server);
+                let connector = AdsConnector::dialing_by(*server, &self.dialer);
                 Opener { streams: Arc::new(connector.clone()), loads: Some(connector) }
             }
             SourcePlan::Rest(server) => {
                 let table = self.parser.table.clone();
-                Opener { streams: Arc::new(RestConnector::new(*server, self.descriptors.clone(), table)), loads: None }
+                let connector = RestConnector::new(*server, self.descriptors.clone(), table);
+                Opener { streams: Arc::new(connector.dialing_by(self.dialer.clone())), loads: None }
             }
             SourcePlan::Files(FilesServer { options, .. }) => {
                 let is_meant = |files: &&FilesSource| *files.options() == options;

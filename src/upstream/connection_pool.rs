@@ -5,26 +5,29 @@
 //! call beside it, and none waits for another to end. The client library would let a stream beyond the server's limit wait, and everything
 //! that is opened after it.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::Shared;
+use hyper_util::rt::TokioIo;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
+use tower::service_fn;
 
-use super::dial::Dial;
+use super::dial::{AttemptError, Dialer, Reached};
 use super::error_chain::chain;
-use super::observed_socket::{CLOSED, ConnectionState, NothingRead};
+use super::observed_socket::{CLOSED, ConnectionState, NothingRead, ObservedSocket};
 use super::server::AdsServer;
 
 #[derive(Debug)]
 pub(super) struct ConnectionPool {
     server: Arc<AdsServer>,
+    dialer: Arc<Dialer>,
     endpoint: Endpoint,
     connections: Mutex<Connections>,
 }
@@ -41,6 +44,7 @@ struct Connections {
 #[derive(Debug)]
 struct Connection {
     number: u64,
+    /// What is known of it, once it is made.
     state: Arc<ConnectionState>,
     /// Dials once, for all streams that wait for it. The channel never reconnects.
     dialed: Shared<Dialed>,
@@ -54,7 +58,14 @@ struct Connection {
     is_retired: bool,
 }
 
-type Dialed = Pin<Box<dyn Future<Output = Result<Channel, Status>> + Send>>;
+type Dialed = Pin<Box<dyn Future<Output = Result<Made, Status>> + Send>>;
+
+/// A connection that was made, on which the server has spoken.
+#[derive(Debug, Clone)]
+struct Made {
+    channel: Channel,
+    state: Arc<ConnectionState>,
+}
 
 /// One stream's slot on a connection. It is free when this is dropped.
 #[derive(Debug)]
@@ -86,7 +97,7 @@ pub(super) enum NoCall {
 }
 
 impl ConnectionPool {
-    pub(crate) fn new(server: Arc<AdsServer>) -> Self {
+    pub(crate) fn new(server: Arc<AdsServer>, dialer: Arc<Dialer>) -> Self {
         let max = server.max_streams_per_connection;
         // Room for what all streams may have unread, and for the answers to calls: a stream that is not read stops no other.
         let window = STREAM_WINDOW.saturating_mul(u32::try_from(max).unwrap_or(u32::MAX).saturating_add(1));
@@ -100,14 +111,15 @@ impl ConnectionPool {
                 .keep_alive_while_idle(true);
         }
         let connections = Connections { open: Vec::new(), next_number: 0, expected_room: max };
-        Self { server, endpoint, connections: Mutex::new(connections) }
+        Self { server, dialer, endpoint, connections: Mutex::new(connections) }
     }
 
     /// Returns a slot for a stream on a connection with at least this number. Dials if no connection has room.
     pub(crate) async fn slot(self: &Arc<Self>, least_number: u64) -> Result<(StreamSlot, Channel), Status> {
         loop {
             let (mut slot, dialed) = self.reserve(least_number);
-            let channel = dialed.await.inspect_err(|_| slot.retire())?;
+            let Made { channel, state } = dialed.await.inspect_err(|_| slot.retire())?;
+            slot.is_made(state);
             if slot.open()? {
                 return Ok((slot, channel));
             }
@@ -135,7 +147,7 @@ impl ConnectionPool {
         let index = fullest.map(|(index, _)| index).unwrap_or_else(|| {
             let number = connections.next_number.max(least_number);
             connections.next_number = number + 1;
-            connections.open.push(Connection::dial(self.server.clone(), self.endpoint.clone(), number));
+            connections.open.push(Connection::new(number, self.dial()));
             connections.open.len() - 1
         });
         let connection = &mut connections.open[index];
@@ -143,6 +155,17 @@ impl ConnectionPool {
         let (number, state, dialed) = (connection.number, connection.state.clone(), connection.dialed.clone());
         let is_shared = dialed.peek().is_some();
         (StreamSlot { pool: self.clone(), number, state, is_shared, is_open: false }, dialed)
+    }
+
+    fn dial(&self) -> Shared<Dialed> {
+        let (server, dialer, endpoint) = (self.server.clone(), self.dialer.clone(), self.endpoint.clone());
+        let limit = server.dial_limits().first_words;
+        let dialed: Dialed = Box::pin(async move {
+            let begin = move |reached| begin(endpoint.clone(), limit, reached);
+            let made = dialer.connect(&server, b"h2", begin).await;
+            made.map_err(|error| Status::unavailable(chain(&error)))
+        });
+        dialed.shared()
     }
 
     /// Closes a connection on which no stream was served for a while.
@@ -165,13 +188,11 @@ impl ConnectionPool {
 }
 
 impl Connection {
-    fn dial(server: Arc<AdsServer>, endpoint: Endpoint, number: u64) -> Self {
-        let state = Arc::new(ConnectionState::new());
-        let dialed: Dialed = Box::pin(dial(server, endpoint, state.clone()));
+    fn new(number: u64, dialed: Shared<Dialed>) -> Self {
         Self {
             number,
-            state,
-            dialed: dialed.shared(),
+            state: Arc::new(ConnectionState::new(None)),
+            dialed,
             waiting: 0,
             streams: 0,
             served: 0,
@@ -188,13 +209,20 @@ impl Connection {
     }
 }
 
-async fn dial(server: Arc<AdsServer>, endpoint: Endpoint, state: Arc<ConnectionState>) -> Result<Channel, Status> {
-    let channel = endpoint.connect_with_connector(Dial::new(server.clone(), state.clone())).await;
-    let channel = channel.map_err(|error| Status::unavailable(chain(&error)))?;
-    let limit = server.first_words_timeout();
+/// Speaks HTTP/2 over a socket. The server has begun once its settings have come.
+async fn begin(endpoint: Endpoint, limit: Duration, reached: Reached) -> Result<Made, AttemptError> {
+    let Reached { socket, address, tried } = reached;
+    let state = Arc::new(ConnectionState::new(tried.as_ref()));
+    // There is one socket. A balancer could route a second one to another server, whose answers are no evidence about the streams on the
+    // first.
+    let mut socket = Some(ObservedSocket::new(socket, state.clone(), tried));
+    let connector = service_fn(move |_| ready(socket.take().map(TokioIo::new).ok_or(CLOSED)));
+    let channel = endpoint.connect_with_connector(connector).await;
+    let channel = channel.map_err(|error| AttemptError::Above { address: address.clone(), reason: chain(&error) })?;
     let begun = timeout(limit, state.begun()).await.unwrap_or(Err(NothingRead::Timeout { limit }));
-    begun.map_err(|reason| Status::unavailable(format!("{}: {reason}", server.name())))?;
-    Ok(channel)
+    begun.map_err(|reason| AttemptError::Above { address, reason: reason.to_string() })?;
+    state.worked();
+    Ok(Made { channel, state })
 }
 
 impl Connections {
@@ -225,6 +253,12 @@ impl StreamSlot {
         self.state.last_received()
     }
 
+    /// The server has not answered, so that other addresses come first.
+    pub(crate) fn is_silent(&self) {
+        self.state.failed();
+        self.retire();
+    }
+
     /// Keeps other streams from the connection. Those that it has stay.
     pub(crate) fn retire(&self) {
         if let Some(connection) = self.pool.lock().find(self.number) {
@@ -244,6 +278,14 @@ impl StreamSlot {
         }
         connection.calls += 1;
         Ok(CallSlot(self))
+    }
+
+    /// The connection is made.
+    fn is_made(&mut self, state: Arc<ConnectionState>) {
+        if let Some(connection) = self.pool.lock().find(self.number) {
+            connection.state = state.clone();
+        }
+        self.state = state;
     }
 
     /// Takes the slot on the connection that was made. Returns false if the server allows fewer streams than were waiting for it.

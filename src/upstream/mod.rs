@@ -15,7 +15,7 @@ mod tls;
 mod token;
 
 pub use ads::AdsConnector;
-pub(crate) use dial::{DialError, dial, dial_host};
+pub(crate) use dial::{DialError, DialLimits, Dialer, dial};
 pub(crate) use files::{FilesConnector, FilesOptions, FilesReport, FilesSource, Parser};
 pub(crate) use loads::LoadsConnector;
 pub(crate) use observed_socket::Socket;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::dial::Tried;
 use super::frame_scan::{Announced, FrameScan};
 
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -22,6 +23,8 @@ pub(super) struct ConnectionState {
     observed: Mutex<Observed>,
     /// The server's settings have arrived, or nothing more can be read.
     begun: Notify,
+    /// Where it is connected, as long as it is; nowhere over a Unix socket.
+    tried: Weak<Tried>,
 }
 
 #[derive(Debug)]
@@ -46,7 +49,7 @@ pub(super) enum NothingRead {
 }
 
 impl ConnectionState {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(tried: Option<&Arc<Tried>>) -> Self {
         let observed = Observed {
             announced: Announced::default(),
             last_received: Instant::now(),
@@ -54,7 +57,8 @@ impl ConnectionState {
             is_given_up: false,
             reader: None,
         };
-        Self { observed: Mutex::new(observed), begun: Notify::new() }
+        let tried = tried.map(Arc::downgrade).unwrap_or_default();
+        Self { observed: Mutex::new(observed), begun: Notify::new(), tried }
     }
 
     /// Waits until the server has sent its settings. Fails when the connection has ended before.
@@ -65,6 +69,16 @@ impl ConnectionState {
             Some(reason) if !observed.announced.has_settings => Err(reason.clone()),
             _ => Ok(()),
         }
+    }
+
+    /// A server has spoken on it.
+    pub(crate) fn worked(&self) {
+        self.tried.upgrade().inspect(|tried| tried.worked());
+    }
+
+    /// The server does not answer any more.
+    pub(crate) fn failed(&self) {
+        self.tried.upgrade().inspect(|tried| tried.failed());
     }
 
     /// Returns how many streams the server allows at a time.
@@ -123,11 +137,12 @@ pub(super) struct ObservedSocket {
     socket: Box<dyn Socket>,
     scan: FrameScan,
     state: Arc<ConnectionState>,
+    _connected: Option<Arc<Tried>>,
 }
 
 impl ObservedSocket {
-    pub(crate) fn new(socket: Box<dyn Socket>, state: Arc<ConnectionState>) -> Self {
-        Self { socket, scan: FrameScan::default(), state }
+    pub(crate) fn new(socket: Box<dyn Socket>, state: Arc<ConnectionState>, tried: Option<Arc<Tried>>) -> Self {
+        Self { socket, scan: FrameScan::default(), state, _connected: tried }
     }
 
     fn received(&mut self, bytes: &[u8]) {
@@ -195,8 +210,8 @@ mod tests {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
 
     fn connection() -> (ObservedSocket, Arc<ConnectionState>, DuplexStream) {
-        let ((socket, server), state) = (duplex(64), Arc::new(ConnectionState::new()));
-        (ObservedSocket::new(Box::new(socket), state.clone()), state, server)
+        let ((socket, server), state) = (duplex(64), Arc::new(ConnectionState::new(None)));
+        (ObservedSocket::new(Box::new(socket), state.clone(), None), state, server)
     }
 
     #[tokio::test]
@@ -255,8 +270,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_reason_of_an_end_is_reported_and_none_of_what_ended_after_its_beginning() {
-        let state = Arc::new(ConnectionState::new());
-        let mut socket = ObservedSocket::new(Box::new(Broken), state.clone());
+        let state = Arc::new(ConnectionState::new(None));
+        let mut socket = ObservedSocket::new(Box::new(Broken), state.clone(), None);
         assert!(!state.is_closed());
         assert!(socket.read(&mut [0; 9]).await.is_err());
         assert!(state.is_closed(), "nothing more can be read");

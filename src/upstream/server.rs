@@ -9,6 +9,7 @@ use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::{BackoffTimes, ServerQuirks};
 use weir_core::xds::NamePattern;
 
+use super::dial::DialLimits;
 use super::tls::TlsFiles;
 use crate::tls::OwnCertificate;
 
@@ -85,10 +86,10 @@ impl AdsServer {
         }
     }
 
-    /// Returns the time limit for the first bytes from a server that has accepted the connection: a kernel accepts connections for
-    /// a hung program (FB-32).
-    pub(super) fn first_words_timeout(&self) -> Duration {
-        self.connect_timeout.min(FIRST_WORDS)
+    /// Returns how long it has for a connection. A kernel accepts connections for a hung program (FB-32), so its first bytes have a limit of
+    /// their own.
+    pub(super) fn dial_limits(&self) -> DialLimits {
+        DialLimits { connect: self.connect_timeout, first_words: self.connect_timeout.min(FIRST_WORDS) }
     }
 
     /// Returns the server as clients of some tenants have it.

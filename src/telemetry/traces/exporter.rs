@@ -1,8 +1,8 @@
 //! The connection to the collector: OTLP over gRPC, with TLS as towards control planes.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http::Uri;
 use hyper_util::rt::TokioIo;
@@ -19,7 +19,7 @@ use tonic::transport::Endpoint;
 use super::variables::TraceSettings;
 use crate::build_facts;
 use crate::tls::OwnCertificate;
-use crate::upstream::{DialError, Socket, TlsFiles, TlsWords, dial_host};
+use crate::upstream::{DialError, DialLimits, Dialer, Socket, TlsFiles, TlsWords};
 
 #[derive(Debug)]
 pub(super) struct Exporter {
@@ -33,7 +33,8 @@ pub(super) struct Exporter {
 struct Dial {
     uri: Uri,
     tls: Option<TlsFiles>,
-    limit: Duration,
+    limits: DialLimits,
+    dialer: Arc<Dialer>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +61,8 @@ impl Exporter {
         let (scheme, host) = (uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default());
         let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
         let address = format!("{scheme}://{host}{port}");
-        let dial = Dial { uri: uri.clone(), tls, limit: settings.timeout };
+        let limits = DialLimits { connect: settings.timeout, first_words: settings.timeout };
+        let dial = Dial { uri: uri.clone(), tls, limits, dialer: Arc::default() };
         let endpoint = Endpoint::from(uri).timeout(settings.timeout).connect_timeout(settings.timeout);
         let channel = endpoint.connect_with_connector_lazy(dial);
         let builder = SpanExporter::builder().with_tonic().with_channel(channel).with_timeout(settings.timeout);
@@ -90,7 +92,10 @@ impl Service<Uri> for Dial {
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let dial = self.clone();
-        Box::pin(async move { Ok(TokioIo::new(dial_host(&dial.uri, dial.tls.as_ref(), b"h2", dial.limit).await?)) })
+        Box::pin(async move {
+            let socket = dial.dialer.reach_host(&dial.uri, dial.tls.as_ref(), b"h2", dial.limits).await?;
+            Ok(TokioIo::new(socket))
+        })
     }
 }
 

@@ -136,7 +136,7 @@ impl Life<'_> {
                         let reason = format!("no answer to two calls{reason}");
                         let (server, elapsed) = (&self.server, humantime::format_duration(in_millis(since.elapsed())));
                         tracing::warn!(server, %elapsed, reason, "server does not answer; closing stream");
-                        self.slot.retire();
+                        self.slot.is_silent();
                         return Status::unavailable(reason);
                     }
                 }

@@ -23,6 +23,7 @@ use weir_core::xds::NamePattern;
 use self::shared::{Shared, Stage, Waited};
 use self::stream::open_once;
 use super::connection_pool::{ConnectionPool, ServedStream, StreamSlot};
+use super::dial::Dialer;
 use super::error_chain::{chain, with_causes};
 use super::server::{AdsServer, LifeTimes};
 use super::token;
@@ -46,14 +47,18 @@ pub struct AdsConnector {
 impl AdsConnector {
     /// Prepares connections to a server; none is opened before a stream is started.
     pub fn new(server: AdsServer) -> Self {
+        Self::dialing_by(server, &Arc::default())
+    }
+
+    /// The same; it knows what others know of addresses.
+    pub(crate) fn dialing_by(server: AdsServer, dialer: &Arc<Dialer>) -> Self {
         let shared = Arc::new(Shared::new(server.life));
-        let of_tenants = server
-            .tenants
-            .iter()
-            .map(|credentials| (credentials.tenants.clone(), Self::new(server.with_credentials(credentials))));
+        let of_tenants = server.tenants.iter().map(|credentials| {
+            (credentials.tenants.clone(), Self::dialing_by(server.with_credentials(credentials), dialer))
+        });
         let of_tenants = of_tenants.collect();
         let server = Arc::new(server);
-        let pool = || Arc::new(ConnectionPool::new(server.clone()));
+        let pool = || Arc::new(ConnectionPool::new(server.clone(), dialer.clone()));
         Self { pool: pool(), load_pool: pool(), server, shared, of_tenants }
     }
 

@@ -6,7 +6,7 @@ use crate::upstream::observed_socket::ObservedSocket;
 /// Connections that are never dialed.
 fn pool(max_streams_per_connection: usize) -> Arc<ConnectionPool> {
     let server = AdsServer { max_streams_per_connection, ..AdsServer::undialed() };
-    Arc::new(ConnectionPool::new(Arc::new(server)))
+    Arc::new(ConnectionPool::new(Arc::new(server), Arc::default()))
 }
 
 impl ConnectionPool {
@@ -32,17 +32,14 @@ impl ConnectionPool {
     /// The connection is made, and the server allows so many streams on it, for as long as the result is kept.
     async fn made(&self, number: u64, max_streams: u8) -> ObservedSocket {
         let channel = self.endpoint.connect_lazy();
-        let dialed: Dialed = Box::pin(async { Ok(channel) });
+        let state = self.lock().find(number).unwrap().state.clone();
+        let made = Made { channel, state: state.clone() };
+        let dialed: Dialed = Box::pin(async { Ok(made) });
         let dialed = dialed.shared();
         dialed.clone().await.unwrap();
-        let state = {
-            let mut connections = self.lock();
-            let connection = connections.find(number).unwrap();
-            connection.dialed = dialed;
-            connection.state.clone()
-        };
+        self.lock().find(number).unwrap().dialed = dialed;
         let (socket, mut server) = tokio::io::duplex(64);
-        let mut socket = ObservedSocket::new(Box::new(socket), state);
+        let mut socket = ObservedSocket::new(Box::new(socket), state, None);
         let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, max_streams];
         server.write_all(&settings).await.unwrap();
         socket.read_exact(&mut [0; 15]).await.unwrap();

@@ -29,6 +29,7 @@ use self::subscriptions::{Accepted, Poll, PollSchedule, Polls};
 use self::wire::{Answer, Failure, Wire};
 use super::AdsServer;
 use super::ads::random;
+use super::dial::Dialer;
 use super::error_chain::chain;
 use crate::relay::{Connector, Link, LinkEvent, LinkReport};
 use crate::transcode::{Descriptors, Transcoder};
@@ -60,6 +61,7 @@ impl RestServer {
 #[derive(Clone)]
 pub struct RestConnector {
     server: Arc<RestServer>,
+    dialer: Arc<Dialer>,
     transcoder: Descriptors,
     table: Arc<TypeTable>,
 }
@@ -67,7 +69,12 @@ pub struct RestConnector {
 impl RestConnector {
     /// Prepares polls of a server; none is sent before a link is started.
     pub fn new(server: RestServer, transcoder: Descriptors, table: Arc<TypeTable>) -> Self {
-        Self { server: Arc::new(server), transcoder, table }
+        Self { server: Arc::new(server), dialer: Arc::default(), transcoder, table }
+    }
+
+    /// Lets it know what others know of addresses.
+    pub(crate) fn dialing_by(self, dialer: Arc<Dialer>) -> Self {
+        Self { dialer, ..self }
     }
 }
 
@@ -116,7 +123,7 @@ impl RestConnector {
 
     /// Checks whether the server accepts a connection and, once there is something to request, whether it answers.
     async fn reach(&self, probe: Option<&Poll>) -> Result<(), Failure> {
-        let mut wire = Wire::new(self.server.clone());
+        let mut wire = Wire::new(self.server.clone(), self.dialer.clone());
         match probe {
             None => wire.connect().await.map(drop),
             // Any answer shows that the server is alive.
@@ -139,7 +146,8 @@ impl RestConnector {
         let mut answered = false;
         loop {
             for question in subscriptions.due(Instant::now()) {
-                let wire = wires.remove(&question.url).unwrap_or_else(|| Wire::new(self.server.clone()));
+                let wire =
+                    wires.remove(&question.url).unwrap_or_else(|| Wire::new(self.server.clone(), self.dialer.clone()));
                 let this = self.clone();
                 polls.spawn(async move { this.ask_over(wire, question).await });
             }

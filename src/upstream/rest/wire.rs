@@ -11,7 +11,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 
 use super::RestServer;
-use crate::upstream::dial::dial;
+use crate::upstream::dial::{Dialer, Tried};
 use crate::upstream::error_chain::chain;
 use crate::upstream::token;
 
@@ -38,12 +38,19 @@ pub(super) enum Answer {
 
 pub(super) struct Wire {
     server: Arc<RestServer>,
-    open: Option<SendRequest<Full<Bytes>>>,
+    dialer: Arc<Dialer>,
+    open: Option<Open>,
+}
+
+/// A connection that is made, and where; nowhere over a Unix socket.
+pub(super) struct Open {
+    sender: SendRequest<Full<Bytes>>,
+    tried: Option<Arc<Tried>>,
 }
 
 impl Wire {
-    pub(crate) fn new(server: Arc<RestServer>) -> Self {
-        Self { server, open: None }
+    pub(crate) fn new(server: Arc<RestServer>, dialer: Arc<Dialer>) -> Self {
+        Self { server, dialer, open: None }
     }
 
     /// Sends one poll. A kept connection that turns out to be closed is opened again; that is not a failure.
@@ -51,51 +58,57 @@ impl Wire {
         let tokens = if self.server.at.tls.is_some() { self.server.at.tokens.as_slice() } else { &[] };
         let headers = token::metadata(tokens).await.map_err(|error| Failure::Unreachable(chain(&error)))?;
         let headers = headers.into_headers();
-        if let Some(mut sender) = self.open.take().filter(|sender| !sender.is_closed()) {
-            match self.once(&mut sender, path, body.clone(), headers.clone()).await {
+        if let Some(mut open) = self.open.take().filter(|open| !open.sender.is_closed()) {
+            match self.once(&mut open, path, body.clone(), headers.clone()).await {
                 Err(Attempt::Gone) => {}
                 Err(Attempt::Failed(failure)) => return Err(failure),
                 Ok(answer) => {
-                    self.open = Some(sender);
+                    self.open = Some(open);
                     return Ok(answer);
                 }
             }
         }
-        let mut sender = self.connect().await?;
-        match self.once(&mut sender, path, body, headers).await {
-            Err(Attempt::Gone) => Err(Failure::Silent("the server ended the connection without an answer".into())),
+        let mut open = self.connect().await?;
+        match self.once(&mut open, path, body, headers).await {
+            Err(Attempt::Gone) => {
+                open.tried.inspect(|tried| tried.failed());
+                Err(Failure::Silent("the server ended the connection without an answer".into()))
+            }
             Err(Attempt::Failed(failure)) => Err(failure),
             Ok(answer) => {
-                self.open = Some(sender);
+                self.open = Some(open);
                 Ok(answer)
             }
         }
     }
 
     /// Checks whether the server accepts a connection.
-    pub(crate) async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
+    pub(crate) async fn connect(&self) -> Result<Open, Failure> {
         let unreachable = |error: &dyn Error| Failure::Unreachable(chain(error));
-        let socket = dial(&self.server.at, b"http/1.1").await.map_err(|error| unreachable(&error))?;
-        let (sender, connection) = handshake(TokioIo::new(socket)).await.map_err(|error| unreachable(&error))?;
+        let reached = self.dialer.reach(&self.server.at, b"http/1.1").await.map_err(|error| unreachable(&error))?;
+        let (sender, connection) =
+            handshake(TokioIo::new(reached.socket)).await.map_err(|error| unreachable(&error))?;
         tokio::spawn(async move {
             let _ = connection.await; // the request's own future reports the error
         });
-        Ok(sender)
+        Ok(Open { sender, tried: reached.tried })
     }
 
-    async fn once(
-        &self,
-        sender: &mut SendRequest<Full<Bytes>>,
-        path: &str,
-        body: Bytes,
-        headers: HeaderMap,
-    ) -> Result<Answer, Attempt> {
+    async fn once(&self, open: &mut Open, path: &str, body: Bytes, headers: HeaderMap) -> Result<Answer, Attempt> {
         let limit = self.server.request_timeout;
-        let answering = self.exchange(sender, path, body, headers);
-        tokio::time::timeout(limit, answering).await.unwrap_or_else(|_| {
+        let answering = self.exchange(&mut open.sender, path, body, headers);
+        let answer = tokio::time::timeout(limit, answering).await.unwrap_or_else(|_| {
             let reason = format!("no answer within {}", humantime::format_duration(limit));
             Err(Attempt::Failed(Failure::Silent(reason)))
-        })
+        });
+        if let Some(tried) = &open.tried {
+            match &answer {
+                Ok(_) | Err(Attempt::Failed(Failure::Refused(_))) => tried.worked(),
+                Err(Attempt::Failed(_)) => tried.failed(),
+                Err(Attempt::Gone) => {}
+            }
+        }
+        answer
     }
 
     async fn exchange(

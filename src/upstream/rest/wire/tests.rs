@@ -62,7 +62,7 @@ impl Server {
         let uri = format!("http://{}", self.address).parse().unwrap();
         let at = AdsServer { uri, message_bytes: 100, tokens: vec!["/no/such/token".into()], ..AdsServer::undialed() };
         let (refresh_delay, request_timeout) = (Duration::from_secs(5), Duration::from_secs(20));
-        Wire::new(Arc::new(RestServer { at, refresh_delay, request_timeout }))
+        Wire::new(Arc::new(RestServer { at, refresh_delay, request_timeout }), Arc::default())
     }
 
     fn connections(&self) -> usize {
@@ -146,4 +146,24 @@ async fn an_answer_that_is_too_long_is_a_refusal_and_one_that_breaks_off_is_sile
         matches!(&failure, Failure::Silent(reason) if reason.starts_with("the answer breaks off: ")),
         "{failure:?}"
     );
+}
+
+/// A server that takes connections and never answers is left for another address with the next poll.
+#[tokio::test]
+async fn a_poll_without_an_answer_makes_the_next_one_go_to_another_address() {
+    let good = Server::that((0..4).map(|_| answer("200 OK", "one")).collect()).await;
+    let addresses = vec![crate::upstream::dial::tests::silent().await, good.address];
+    for _ in 0..8 {
+        let at = AdsServer { uri: "http://control.example:1".parse().unwrap(), ..AdsServer::undialed() };
+        let times = [Duration::from_secs(5), Duration::from_millis(100)];
+        let server = RestServer { at, refresh_delay: times[0], request_timeout: times[1] };
+        let mut wire = Wire::new(Arc::new(server), Dialer::to(addresses.clone()));
+        if matches!(post(&mut wire).await, Err(Failure::Silent(_))) {
+            let mut wire = Wire::new(wire.server.clone(), wire.dialer.clone());
+            let answered = tokio::time::timeout(Duration::from_secs(20), post(&mut wire)).await.unwrap();
+            assert!(!matches!(answered, Err(Failure::Silent(_))), "it goes to the silent one again");
+            return;
+        }
+    }
+    panic!("each dialer began at the good one, which is one in 256");
 }

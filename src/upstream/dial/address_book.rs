@@ -1,0 +1,230 @@
+//! What is known of the addresses that connections were made to: how many there are to each, and which have failed.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The addresses of all servers. Each process has an order of its own, in which a new answer of a name server moves no address.
+#[derive(Debug, Default)]
+pub(super) struct AddressBook {
+    known: Mutex<HashMap<SocketAddr, Known>>,
+    order: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Those that are made, or are being made.
+    connections: usize,
+    /// How often it has failed since it last worked.
+    failures: u32,
+    /// It comes after all others until then.
+    avoided_until: Option<Instant>,
+}
+
+/// One connection, or the attempt at one, for as long as it exists.
+#[derive(Debug)]
+pub(in crate::upstream) struct Tried {
+    book: Arc<AddressBook>,
+    address: SocketAddr,
+}
+
+/// The addresses of one name that are still to be tried.
+#[derive(Debug)]
+pub(super) struct Untried {
+    left: Vec<SocketAddr>,
+    /// Whether the next one is to be of IPv6: families take turns (RFC 8305), and that of the first address begins.
+    is_turn_of_v6: bool,
+}
+
+impl AddressBook {
+    /// Takes the next address: of those that have not failed lately one with the fewest connections, then the one that failed first.
+    pub(super) fn take_next(self: &Arc<Self>, untried: &mut Untried) -> Option<Arc<Tried>> {
+        let now = Instant::now();
+        let mut all = self.lock();
+        let rank = |address: &SocketAddr| {
+            let known = all.get(address);
+            let avoided = known.and_then(|known| known.avoided_until).filter(|until| *until > now);
+            let connections = known.map_or(0, |known| known.connections);
+            let is_out_of_turn = address.is_ipv6() != untried.is_turn_of_v6;
+            (avoided, connections, is_out_of_turn, self.order.hash_one(address))
+        };
+        let next = (0..untried.left.len()).min_by_key(|index| rank(&untried.left[*index]))?;
+        let address = untried.left.swap_remove(next);
+        untried.is_turn_of_v6 = !address.is_ipv6();
+        all.entry(address).or_default().connections += 1;
+        drop(all);
+        Some(Arc::new(Tried { book: self.clone(), address }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SocketAddr, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn avoid(&mut self) {
+        let doublings = self.failures.saturating_sub(1).min(DOUBLINGS);
+        self.avoided_until = Some(Instant::now() + AVOIDED.saturating_mul(1 << doublings).min(AVOIDED_MOST));
+    }
+}
+
+impl Untried {
+    pub(super) fn new(addresses: Vec<SocketAddr>) -> Self {
+        let is_turn_of_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
+        Self { left: addresses, is_turn_of_v6 }
+    }
+}
+
+impl Tried {
+    pub(in crate::upstream) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A server has spoken there.
+    pub(in crate::upstream) fn worked(&self) {
+        if let Some(known) = self.book.lock().get_mut(&self.address) {
+            (known.failures, known.avoided_until) = (0, None);
+        }
+    }
+
+    /// There is no server, or none that answers.
+    pub(in crate::upstream) fn failed(&self) {
+        if let Some(known) = self.book.lock().get_mut(&self.address) {
+            known.failures = known.failures.saturating_add(1);
+            known.avoid();
+        }
+    }
+
+    /// An attempt at other addresses is over, in which this one has failed.
+    pub(super) fn has_failed(&self) {
+        if let Some(known) = self.book.lock().get_mut(&self.address).filter(|known| known.failures > 0) {
+            known.avoid();
+        }
+    }
+}
+
+/// What failed long ago is forgotten when nothing is connected.
+impl Drop for Tried {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        let mut all = self.book.lock();
+        if let Some(known) = all.get_mut(&self.address) {
+            known.connections -= 1;
+        }
+        if all.len() > REMEMBERED {
+            all.retain(|_, known| known.connections > 0 || known.avoided_until.is_some_and(|until| until > now));
+        } else if all.get(&self.address).is_some_and(|known| known.connections + known.failures as usize == 0) {
+            all.remove(&self.address);
+        }
+    }
+}
+
+/// How long an address comes last after its first failure; it doubles with each.
+const AVOIDED: Duration = Duration::from_secs(1);
+const AVOIDED_MOST: Duration = Duration::from_secs(120);
+const DOUBLINGS: u32 = 7;
+/// From so many addresses on only those stay that say something.
+const REMEMBERED: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(number: u8) -> SocketAddr {
+        ([127, 0, 0, number], 1).into()
+    }
+
+    fn v6(number: u16) -> SocketAddr {
+        ([0, 0, 0, 0, 0, 0, 0, number], 1).into()
+    }
+
+    fn order(book: &Arc<AddressBook>, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+        let mut untried = Untried::new(addresses.into());
+        let tried: Vec<_> = std::iter::from_fn(|| book.take_next(&mut untried)).collect();
+        tried.iter().map(|tried| tried.address()).collect()
+    }
+
+    #[test]
+    fn each_process_has_an_order_of_its_own_that_a_new_answer_does_not_change() {
+        let all: Vec<_> = (1..=8).map(at).collect();
+        let book = Arc::default();
+        let first = order(&book, &all);
+        let reversed: Vec<_> = all.iter().rev().copied().collect();
+        assert_eq!(order(&book, &reversed), first, "whatever order the answer has");
+        let without: Vec<_> = all[..5].to_vec();
+        let expected: Vec<_> = first.iter().copied().filter(|address| without.contains(address)).collect();
+        assert_eq!(order(&book, &without), expected);
+        let others = (0..20).map(|_| order(&Arc::default(), &all));
+        assert!(others.into_iter().any(|other| other != first), "relays do not all begin at one");
+    }
+
+    #[test]
+    fn families_take_turns_and_that_of_the_first_address_begins() {
+        let both = [v6(1), v6(2), v6(3), at(1), at(2)];
+        let turns = |addresses: &[SocketAddr]| -> Vec<bool> {
+            order(&Arc::default(), addresses).iter().map(SocketAddr::is_ipv6).collect()
+        };
+        assert_eq!(turns(&both), [true, false, true, false, true]);
+        assert_eq!(turns(&[both[4], both[0], both[1]]), [false, true, true]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_failed_comes_last_for_longer_each_time_until_it_works_and_is_never_left_out() {
+        let (book, both) = (Arc::<AddressBook>::default(), [at(1), at(2)]);
+        let mut untried = Untried::new(both.into());
+        let (bad, good) = (book.take_next(&mut untried).unwrap(), book.take_next(&mut untried).unwrap());
+        let first = |book: &Arc<AddressBook>| order(book, &both)[0];
+        for wait in [1, 2, 4, 8, 16, 32, 64, 120, 120] {
+            bad.failed();
+            assert_eq!(first(&book), good.address());
+            assert_eq!(order(&book, &both).len(), 2);
+            tokio::time::advance(Duration::from_secs(wait) - Duration::from_millis(1)).await;
+            assert_eq!(first(&book), good.address(), "within {wait} s");
+            tokio::time::advance(Duration::from_millis(1)).await;
+            assert_eq!(first(&book), bad.address(), "after {wait} s");
+        }
+        bad.failed();
+        bad.worked();
+        assert_eq!(first(&book), bad.address());
+        bad.failed();
+        tokio::time::advance(AVOIDED).await;
+        assert_eq!(first(&book), bad.address(), "it begins anew");
+
+        [&good, &bad].into_iter().for_each(|tried| tried.failed());
+        assert_eq!(first(&book), good.address(), "of two that failed the one that is avoided for the shorter time");
+    }
+
+    #[test]
+    fn the_address_with_the_fewest_connections_is_next() {
+        let (book, all) = (Arc::<AddressBook>::default(), [at(1), at(2), at(3)]);
+        let next = || book.take_next(&mut Untried::new(all.into())).unwrap();
+        let mut connections: Vec<_> = (0..30).map(|_| next()).collect();
+        let counts = |connections: &[Arc<Tried>]| {
+            all.map(|address| connections.iter().filter(|tried| tried.address() == address).count())
+        };
+        assert_eq!(counts(&connections), [10; 3]);
+        connections.retain(|tried| tried.address() != at(2));
+        connections.extend((0..10).map(|_| next()));
+        assert_eq!(counts(&connections), [10; 3], "those that are gone do not count");
+        drop(connections);
+        assert!(book.lock().is_empty(), "nothing is kept of what worked");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_names_answered_long_ago_is_forgotten() {
+        let book = Arc::<AddressBook>::default();
+        let fail = |number: usize| {
+            let address = SocketAddr::from(([10, 0, (number >> 8) as u8, number as u8], 1));
+            book.take_next(&mut Untried::new(vec![address])).unwrap().failed();
+        };
+        (0..REMEMBERED).for_each(fail);
+        assert_eq!(book.lock().len(), REMEMBERED);
+        tokio::time::advance(AVOIDED).await;
+        fail(REMEMBERED);
+        assert_eq!(book.lock().len(), 1);
+    }
+}

@@ -1,0 +1,157 @@
+//! Connects to servers by their names. All addresses of a name are tried, until one has a server that speaks.
+
+mod address_book;
+mod attempt;
+mod names;
+mod race;
+
+use std::future::{Future, ready};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use http::Uri;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use self::address_book::AddressBook;
+pub(in crate::upstream) use self::address_book::Tried;
+use self::attempt::attempt;
+pub(crate) use self::attempt::{AttemptError, DialLimits};
+use self::names::Names;
+use self::race::Race;
+use super::AdsServer;
+use super::observed_socket::Socket;
+use super::tls::TlsFiles;
+use crate::tls::TlsFileError;
+
+/// Connects to all servers of the process, and knows their addresses.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    names: Arc<Names>,
+    book: Arc<AddressBook>,
+}
+
+/// A socket to a server, before anything was said above TLS.
+pub(in crate::upstream) struct Reached {
+    pub(in crate::upstream) socket: Box<dyn Socket>,
+    /// How the address is in errors.
+    pub(in crate::upstream) address: String,
+    /// None of a Unix socket.
+    pub(in crate::upstream) tried: Option<Arc<Tried>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    #[error("{0} names no host")]
+    NoHost(Uri),
+    #[error("{}: {error}", path.display())]
+    Unix { path: PathBuf, error: io::Error },
+    #[error("cannot find an address of {host}")]
+    Resolve {
+        host: String,
+        #[source]
+        source: Arc<io::Error>,
+    },
+    #[error("{host} has no address")]
+    NoAddress { host: String },
+    #[error(transparent)]
+    Files(#[from] TlsFileError),
+    #[error("{}", failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Failed { failures: Vec<AttemptError> },
+    #[error("no connection to {server} within {}", humantime::format_duration(*limit))]
+    Late { server: String, limit: std::time::Duration },
+}
+
+impl Default for Dialer {
+    fn default() -> Self {
+        Self { names: Names::of_system(), book: Arc::default() }
+    }
+}
+
+impl Dialer {
+    /// Connects to a server. An address counts once `above` has succeeded over its socket; the sockets of other addresses close.
+    pub(in crate::upstream) async fn connect<T, F>(
+        &self,
+        server: &AdsServer,
+        alpn: &[u8],
+        above: impl Fn(Reached) -> F + Clone + Send + Sync + 'static,
+    ) -> Result<T, DialError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, AttemptError>> + Send + 'static,
+    {
+        let limits = server.dial_limits();
+        let limit = limits.connect + limits.first_words;
+        let connecting = async {
+            let Some(path) = &server.socket else {
+                return self.connect_to_host(&server.uri, server.tls.as_ref(), alpn, limits, above).await;
+            };
+            let stream =
+                timeout(limits.connect, UnixStream::connect(path)).await.unwrap_or_else(|late| Err(late.into()));
+            let socket = Box::new(stream.map_err(|error| DialError::Unix { path: path.clone(), error })?);
+            let reached = Reached { socket, address: server.name(), tried: None };
+            above(reached).await.map_err(|failure| DialError::Failed { failures: vec![failure] })
+        };
+        let late = || DialError::Late { server: server.name(), limit };
+        timeout(limit, connecting).await.map_err(|_| late())?
+    }
+
+    /// Opens a socket to a server, for a protocol in which the client speaks first.
+    pub(in crate::upstream) async fn reach(&self, server: &AdsServer, alpn: &[u8]) -> Result<Reached, DialError> {
+        self.connect(server, alpn, |reached| ready(Ok(reached))).await
+    }
+
+    /// Opens a socket to a host, with TLS if there are files for it.
+    pub(crate) async fn reach_host(
+        &self,
+        uri: &Uri,
+        tls: Option<&TlsFiles>,
+        alpn: &[u8],
+        limits: DialLimits,
+    ) -> Result<Box<dyn Socket>, DialError> {
+        self.connect_to_host(uri, tls, alpn, limits, |reached| ready(Ok(reached.socket))).await
+    }
+
+    async fn connect_to_host<T, F>(
+        &self,
+        uri: &Uri,
+        tls: Option<&TlsFiles>,
+        alpn: &[u8],
+        limits: DialLimits,
+        above: impl Fn(Reached) -> F + Clone + Send + Sync + 'static,
+    ) -> Result<T, DialError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, AttemptError>> + Send + 'static,
+    {
+        let host = uri.host().ok_or_else(|| DialError::NoHost(uri.clone()))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
+        let tls = match tls {
+            Some(files) => Some((files.clone(), Arc::new(files.read(alpn).await?))),
+            None => None,
+        };
+        let addresses = self.names.addresses(host, port, limits.connect).await?;
+        let raced = Race::run(&self.book, addresses, |tried, connected| {
+            let (tls, above) = (tls.clone(), above.clone());
+            async move {
+                let address = tried.address();
+                let socket = attempt(address, tls, limits, connected).await?;
+                above(Reached { socket, address: address.to_string(), tried: Some(tried) }).await
+            }
+        });
+        raced.await.map_err(|failures| {
+            self.names.doubt(host, port);
+            DialError::Failed { failures }
+        })
+    }
+}
+
+/// Opens a socket to a server with which the process has one connection.
+pub(crate) async fn dial(server: &AdsServer, alpn: &[u8]) -> Result<Box<dyn Socket>, DialError> {
+    Ok(Dialer::default().reach(server, alpn).await?.socket)
+}
+
+#[cfg(test)]
+pub(in crate::upstream) mod tests;

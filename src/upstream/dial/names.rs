@@ -1,0 +1,315 @@
+//! The addresses of names. One look-up of a name at a time, in a thread of its own: name servers may hang.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+use super::DialError;
+use crate::upstream::ads::random;
+
+/// How a name is looked up. It may take any time.
+pub(in crate::upstream) trait Lookup: Send + Sync {
+    fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>>;
+}
+
+/// The names that were asked for, each with its last answer.
+pub(super) struct Names {
+    lookup: Box<dyn Lookup>,
+    known: Mutex<HashMap<Name, Known>>,
+}
+
+type Name = (Arc<str>, u16);
+
+#[derive(Default)]
+struct Known {
+    /// The last answer with an address.
+    good: Vec<SocketAddr>,
+    /// When there was an answer last, of any kind.
+    answered: Option<Instant>,
+    /// It is asked for again then.
+    due: Option<Instant>,
+    under_way: Option<Answering>,
+}
+
+type Answer = Result<Vec<SocketAddr>, Arc<io::Error>>;
+type Answering = Shared<BoxFuture<'static, Answer>>;
+
+/// Asks the system: its hosts file and its search rules count.
+struct System;
+
+impl Lookup for System {
+    fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        Ok((host, port).to_socket_addrs()?.collect())
+    }
+}
+
+impl Names {
+    pub(super) fn new(lookup: Box<dyn Lookup>) -> Arc<Self> {
+        Arc::new(Self { lookup, known: Mutex::default() })
+    }
+
+    pub(super) fn of_system() -> Arc<Self> {
+        Self::new(Box::new(System))
+    }
+
+    /// Returns the addresses of a name: the last answer as long as it is new, or another one, which has so long. If that is late, fails
+    /// or is empty, the last good answer goes on.
+    pub(super) async fn addresses(
+        self: &Arc<Self>,
+        host: &str,
+        port: u16,
+        limit: Duration,
+    ) -> Result<Vec<SocketAddr>, DialError> {
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Ok(vec![(address, port).into()]);
+        }
+        let name: Name = (host.into(), port);
+        let (good, answering) = match self.ask(&name) {
+            Asked::Known(good) => return Ok(good),
+            Asked::UnderWay { good, answering } => (good, answering),
+        };
+        let limit = if good.is_empty() { limit } else { limit.min(PATIENCE) };
+        let failed = |source: Arc<io::Error>| DialError::Resolve { host: host.into(), source };
+        match timeout(limit, answering).await {
+            Ok(Ok(found)) if !found.is_empty() => Ok(found),
+            _ if !good.is_empty() => Ok(good),
+            Ok(Ok(_)) => Err(DialError::NoAddress { host: host.into() }),
+            Ok(Err(error)) => Err(failed(error)),
+            Err(_) => {
+                let limit = humantime::format_duration(limit);
+                Err(failed(Arc::new(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit}")))))
+            }
+        }
+    }
+
+    /// The next connection asks for the name again: an address of it has failed.
+    pub(super) fn doubt(&self, host: &str, port: u16) {
+        if let Some(known) = self.lock().get_mut(&(host.into(), port)) {
+            known.due = known.answered.map(|answered| answered + LEAST_INTERVAL);
+        }
+    }
+
+    fn ask(self: &Arc<Self>, name: &Name) -> Asked {
+        let now = Instant::now();
+        let mut all = self.lock();
+        all.retain(|known_name, known| known_name == name || known.is_kept(now));
+        let known = all.entry(name.clone()).or_default();
+        if !known.good.is_empty() && known.due.is_some_and(|due| due > now) {
+            return Asked::Known(known.good.clone());
+        }
+        let answering = known.under_way.get_or_insert_with(|| self.look_up(name.clone()));
+        Asked::UnderWay { answering: answering.clone(), good: known.good.clone() }
+    }
+
+    /// Begins to look up, in a thread that ends with the answer.
+    fn look_up(self: &Arc<Self>, name: Name) -> Answering {
+        let (sender, answer) = oneshot::channel();
+        let (names, of) = (self.clone(), name.clone());
+        let looking = move || {
+            let found = names.lookup.addresses(&of.0, of.1).map_err(Arc::new);
+            names.answered(&of, &found);
+            let _ = sender.send(found); // unless nobody waits any more
+        };
+        let started = thread::Builder::new().name("weir-names".into()).spawn(looking);
+        let names = self.clone();
+        let answering = async move {
+            let lost = match started {
+                Ok(_) => match answer.await {
+                    Ok(found) => return found,
+                    Err(_) => io::Error::other("the look-up has ended without an answer"),
+                },
+                Err(error) => error,
+            };
+            let lost = Err(Arc::new(lost));
+            names.answered(&name, &lost);
+            lost
+        };
+        answering.boxed().shared()
+    }
+
+    fn answered(&self, name: &Name, found: &Answer) {
+        let now = Instant::now();
+        if let Some(known) = self.lock().get_mut(name) {
+            known.under_way = None;
+            known.answered = Some(now);
+            known.due = Some(now + LEAST_INTERVAL);
+            if let Ok(found) = found
+                && !found.is_empty()
+            {
+                known.good.clone_from(found);
+                known.due = Some(now + INTERVAL.mul_f64(0.85 + 0.3 * random()));
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Names {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.lock().keys()).finish()
+    }
+}
+
+/// What is known of a name when it is asked for.
+enum Asked {
+    Known(Vec<SocketAddr>),
+    UnderWay { answering: Answering, good: Vec<SocketAddr> },
+}
+
+impl Known {
+    fn is_kept(&self, now: Instant) -> bool {
+        self.under_way.is_some() || self.answered.is_some_and(|answered| answered + KEPT > now)
+    }
+}
+
+/// How long an answer counts, but for 15 % more or less.
+const INTERVAL: Duration = Duration::from_secs(30);
+/// No name is asked for more often.
+const LEAST_INTERVAL: Duration = Duration::from_secs(1);
+/// How long an answer is waited for when there is an earlier one.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// What nobody asks for goes after this.
+const KEPT: Duration = Duration::from_secs(3600);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Condvar;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// Answers what it is told to, once it is told.
+    #[derive(Default)]
+    struct Scripted {
+        state: Mutex<(usize, Option<io::Result<Vec<SocketAddr>>>)>,
+        told: Condvar,
+    }
+
+    impl Lookup for Arc<Scripted> {
+        fn addresses(&self, _: &str, _: u16) -> io::Result<Vec<SocketAddr>> {
+            let mut state = self.state.lock().unwrap();
+            state.0 += 1;
+            loop {
+                if let Some(answer) = state.1.take() {
+                    return answer;
+                }
+                state = self.told.wait(state).unwrap();
+            }
+        }
+    }
+
+    impl Scripted {
+        fn tell(&self, answer: io::Result<Vec<SocketAddr>>) {
+            self.state.lock().unwrap().1 = Some(answer);
+            self.told.notify_all();
+        }
+
+        fn asked(&self) -> usize {
+            self.state.lock().unwrap().0
+        }
+    }
+
+    fn names() -> (Arc<Names>, Arc<Scripted>) {
+        let scripted = Arc::<Scripted>::default();
+        (Names::new(Box::new(scripted.clone())), scripted)
+    }
+
+    fn at(number: u8) -> SocketAddr {
+        ([127, 0, 0, number], 1).into()
+    }
+
+    impl Names {
+        async fn get(self: &Arc<Self>) -> Result<Vec<SocketAddr>, String> {
+            self.addresses("name", 1, LONG).await.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+        }
+
+        /// The last answer is no longer new.
+        fn age(&self) {
+            self.lock().values_mut().for_each(|known| known.due = Some(Instant::now()));
+        }
+    }
+
+    #[tokio::test]
+    async fn all_who_ask_share_one_look_up_and_its_answer_as_long_as_it_is_new() {
+        let (names, server) = names();
+        let waiting: Vec<_> = (0..100)
+            .map(|_| {
+                let names = names.clone();
+                tokio::spawn(async move { names.get().await })
+            })
+            .collect();
+        server.tell(Ok(vec![at(1)]));
+        for one in waiting {
+            assert_eq!(one.await.unwrap(), Ok(vec![at(1)]));
+        }
+        assert_eq!((names.get().await, server.asked()), (Ok(vec![at(1)]), 1));
+        names.age();
+        server.tell(Ok(vec![at(2)]));
+        assert_eq!((names.get().await, server.asked()), (Ok(vec![at(2)]), 2));
+    }
+
+    #[tokio::test]
+    async fn a_failed_empty_or_late_answer_changes_nothing() {
+        let (names, server) = names();
+        server.tell(Err(io::Error::other("no such name")));
+        assert_eq!(names.get().await, Err("cannot find an address of name: no such name".into()));
+        server.tell(Ok(Vec::new()));
+        assert_eq!(names.get().await, Err("name has no address".into()));
+        server.tell(Ok(vec![at(1)]));
+        assert_eq!(names.get().await, Ok(vec![at(1)]));
+        for answer in [Ok(Vec::new()), Err(io::Error::other("no such name"))] {
+            names.age();
+            server.tell(answer);
+            assert_eq!(names.get().await, Ok(vec![at(1)]));
+        }
+        names.age();
+        let asked = server.asked();
+        for _ in 0..2 {
+            assert_eq!(names.get().await, Ok(vec![at(1)]), "the name server hangs");
+        }
+        assert_eq!(server.asked(), asked + 1, "one at a time");
+        server.tell(Ok(vec![at(3)]));
+        assert_eq!(names.get().await, Ok(vec![at(3)]), "the answer comes after all");
+    }
+
+    #[tokio::test]
+    async fn a_name_server_that_hangs_fails_the_attempt_in_time() {
+        let (names, server) = names();
+        let found = names.addresses("name", 1, Duration::from_millis(20)).await;
+        let reason = format!("{:#}", anyhow::Error::from(found.unwrap_err()));
+        assert_eq!(reason, "cannot find an address of name: no answer within 20ms");
+        server.tell(Ok(Vec::new())); // the thread ends
+    }
+
+    #[tokio::test]
+    async fn after_a_failure_the_name_is_asked_for_again_but_not_at_once() {
+        let (names, server) = names();
+        server.tell(Ok(vec![at(1)]));
+        assert_eq!(names.get().await, Ok(vec![at(1)]));
+        names.doubt("name", 1);
+        let wait = names.lock().values().next().unwrap().due.unwrap() - Instant::now();
+        assert!(wait <= LEAST_INTERVAL, "{wait:?}");
+        assert_eq!((names.get().await, server.asked()), (Ok(vec![at(1)]), 1), "within a second");
+    }
+
+    #[tokio::test]
+    async fn an_address_is_no_name() {
+        let (names, server) = names();
+        let found =
+            [names.addresses("127.0.0.1", 1, LONG).await.unwrap(), names.addresses("::1", 1, LONG).await.unwrap()];
+        assert_eq!(found.concat(), [at(1), ([0, 0, 0, 0, 0, 0, 0, 1], 1).into()]);
+        assert_eq!(server.asked(), 0);
+    }
+}

@@ -1,0 +1,253 @@
+//! Attempts at several addresses, until one succeeds.
+//!
+//! The next attempt begins when one has failed, and beside one that is late: by a head start for TCP (RFC 8305), and by a longer one for what
+//! comes above it, since a kernel accepts connections for a program that hangs. At most three are under way; the oldest gives way.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, Id, JoinSet};
+use tokio::time::{Instant, sleep_until};
+
+use super::address_book::{AddressBook, Tried, Untried};
+use super::attempt::AttemptError;
+
+/// Tells the race that TCP is connected.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Connected(Arc<Notify>);
+
+impl Connected {
+    pub(super) fn tell(&self) {
+        self.0.notify_one();
+    }
+}
+
+pub(super) struct Race<T> {
+    attempts: JoinSet<Result<T, AttemptError>>,
+    /// The oldest first.
+    running: VecDeque<Running>,
+    failures: Vec<AttemptError>,
+    failed: Vec<Arc<Tried>>,
+}
+
+struct Running {
+    task: Id,
+    handle: AbortHandle,
+    tried: Arc<Tried>,
+    connected: Connected,
+    /// When the next attempt begins beside it.
+    late_at: Instant,
+    is_late: bool,
+}
+
+impl<T: Send + 'static> Race<T> {
+    /// Returns what the first attempt that succeeds has made, or why each has failed.
+    pub(super) async fn run<F>(
+        book: &Arc<AddressBook>,
+        addresses: Vec<SocketAddr>,
+        attempt: impl Fn(Arc<Tried>, Connected) -> F,
+    ) -> Result<T, Vec<AttemptError>>
+    where
+        F: Future<Output = Result<T, AttemptError>> + Send + 'static,
+    {
+        let mut untried = Untried::new(addresses);
+        let mut race =
+            Self { attempts: JoinSet::new(), running: VecDeque::new(), failures: Vec::new(), failed: Vec::new() };
+        let mut is_next_due = true;
+        loop {
+            if std::mem::take(&mut is_next_due)
+                && let Some(tried) = book.take_next(&mut untried)
+            {
+                race.begin(tried, &attempt);
+            }
+            tokio::select! {
+                ended = race.attempts.join_next_with_id() => match ended {
+                    Some(Ok((task, Ok(made)))) => {
+                        race.forget(task);
+                        return Ok(made);
+                    }
+                    Some(Ok((task, Err(failure)))) => {
+                        let tried = race.forget(task).map(|running| running.tried);
+                        race.failed(tried, failure);
+                        is_next_due = true;
+                    }
+                    Some(Err(ended)) if ended.is_cancelled() => {} // it gave way
+                    Some(Err(ended)) => {
+                        race.forget(ended.id());
+                        race.failures.push(AttemptError::Task(ended));
+                        is_next_due = true;
+                    }
+                    None => return Err(std::mem::take(&mut race.failures)),
+                },
+                () = newest_is_late(&mut race.running) => is_next_due = true,
+            }
+        }
+    }
+
+    fn begin<F>(&mut self, tried: Arc<Tried>, attempt: impl Fn(Arc<Tried>, Connected) -> F)
+    where
+        F: Future<Output = Result<T, AttemptError>> + Send + 'static,
+    {
+        if self.running.len() == AT_A_TIME
+            && let Some(oldest) = self.running.pop_front()
+        {
+            oldest.handle.abort();
+            let address = oldest.tried.address();
+            self.failed(Some(oldest.tried), AttemptError::GaveWay { address });
+        }
+        let connected = Connected::default();
+        let handle = self.attempts.spawn(attempt(tried.clone(), connected.clone()));
+        let late_at = Instant::now() + HEAD_START;
+        self.running.push_back(Running { task: handle.id(), handle, tried, connected, late_at, is_late: false });
+    }
+
+    fn failed(&mut self, tried: Option<Arc<Tried>>, failure: AttemptError) {
+        self.failures.push(failure);
+        self.failed.extend(tried.inspect(|tried| tried.failed()));
+    }
+
+    fn forget(&mut self, task: Id) -> Option<Running> {
+        let index = self.running.iter().position(|running| running.task == task)?;
+        self.running.remove(index)
+    }
+}
+
+/// What was late, and is no longer waited for, has failed; that of what was not is not known. Dropping the tasks closes their sockets.
+impl<T> Drop for Race<T> {
+    fn drop(&mut self) {
+        self.running.iter().filter(|running| running.is_late).for_each(|running| running.tried.failed());
+        self.failed.iter().for_each(|tried| tried.has_failed()); // the time begins at the end
+    }
+}
+
+/// Waits until the newest attempt is late. Once TCP is connected it has more time.
+async fn newest_is_late(running: &mut VecDeque<Running>) {
+    let Some(newest) = running.back_mut().filter(|newest| !newest.is_late) else {
+        return std::future::pending().await;
+    };
+    loop {
+        tokio::select! {
+            () = newest.connected.0.notified() => newest.late_at = Instant::now() + HEAD_START_ABOVE,
+            () = sleep_until(newest.late_at) => {
+                newest.is_late = true;
+                return;
+            }
+        }
+    }
+}
+
+const HEAD_START: Duration = Duration::from_millis(250);
+/// For TLS and the first words of HTTP/2.
+const HEAD_START_ABOVE: Duration = Duration::from_secs(1);
+const AT_A_TIME: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use tokio::time::{advance, sleep};
+
+    use super::*;
+
+    /// What the attempt at an address does.
+    #[derive(Clone, Copy)]
+    enum Does {
+        Refuses,
+        HangsBeforeTcp,
+        HangsAbove,
+        Works(Duration),
+    }
+
+    type Begun = Arc<Mutex<Vec<(SocketAddr, Instant)>>>;
+
+    fn at(number: usize) -> SocketAddr {
+        ([127, 0, 0, number as u8 + 1], 1).into()
+    }
+
+    async fn run(book: &Arc<AddressBook>, script: &[Does]) -> (Result<SocketAddr, usize>, Vec<Duration>) {
+        let (start, begun) = (Instant::now(), Begun::default());
+        let addresses = (0..script.len()).map(at).collect();
+        let raced = Race::run(book, addresses, |tried, connected| {
+            begun.lock().unwrap().push((tried.address(), Instant::now()));
+            let does = script[(0..script.len()).find(|number| at(*number) == tried.address()).unwrap()];
+            async move {
+                match does {
+                    Does::Refuses => return Err(AttemptError::GaveWay { address: tried.address() }),
+                    Does::HangsBeforeTcp => sleep(LONG).await,
+                    Does::HangsAbove => {
+                        connected.tell();
+                        sleep(LONG).await;
+                    }
+                    Does::Works(after) => {
+                        connected.tell();
+                        sleep(after).await;
+                        tried.worked();
+                        return Ok(tried.address());
+                    }
+                }
+                Err(AttemptError::GaveWay { address: tried.address() })
+            }
+        });
+        let raced = raced.await.map_err(|failures| failures.len());
+        let begun = begun.lock().unwrap().iter().map(|(_, at)| *at - start).collect();
+        (raced, begun)
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+    const SOON: Does = Does::Works(Duration::from_millis(10));
+
+    /// Whatever order the addresses are tried in, that which works is found, and is the first the next time.
+    #[tokio::test(start_paused = true)]
+    async fn one_address_that_works_is_found_among_all_that_do_not_and_first_the_next_time() {
+        for _ in 0..50 {
+            let book = Arc::default();
+            let script = [Does::Refuses, Does::HangsBeforeTcp, Does::HangsAbove, Does::HangsAbove, SOON];
+            let start = Instant::now();
+            assert_eq!(run(&book, &script).await.0, Ok(at(4)));
+            assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+            let start = Instant::now();
+            assert_eq!(run(&book, &script).await.0, Ok(at(4)));
+            assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+            advance(Duration::from_millis(10)).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_one_begins_after_a_failure_at_once_and_beside_one_that_is_late() {
+        let millis = |begun: &[Duration]| begun.iter().map(|at| at.as_millis() as u64).collect::<Vec<_>>();
+        let (raced, begun) = run(&Arc::default(), &[Does::Refuses; 3]).await;
+        assert_eq!((raced, millis(&begun)), (Err(3), vec![0, 0, 0]));
+        let (raced, begun) = run(&Arc::default(), &[Does::HangsBeforeTcp; 3]).await;
+        assert_eq!((raced, millis(&begun)), (Err(3), vec![0, 250, 500]));
+        let (raced, begun) = run(&Arc::default(), &[Does::HangsAbove; 3]).await;
+        assert_eq!((raced, millis(&begun)), (Err(3), vec![0, 1000, 2000]));
+    }
+
+    /// A slow network: all are late, and the last three have all the time there is.
+    #[tokio::test(start_paused = true)]
+    async fn of_many_slow_addresses_one_is_reached() {
+        let slow = Does::Works(Duration::from_secs(4));
+        let book = Arc::default();
+        assert!(run(&book, &[slow; 2]).await.0.is_ok());
+        assert!(run(&book, &[slow; 8]).await.0.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_loses_without_being_late_is_not_avoided() {
+        let book = Arc::default();
+        let both = [Does::Works(Duration::from_millis(1010)), Does::Works(Duration::from_millis(20))];
+        for _ in 0..20 {
+            let (raced, begun) = run(&book, &both).await;
+            // The slow one is late if it was begun first; then the other one wins.
+            assert!(raced.is_ok() && begun.len() <= 2);
+        }
+        let quick = [SOON, SOON];
+        let (raced, begun) = run(&Arc::default(), &quick).await;
+        assert!(raced.is_ok() && begun.len() == 1);
+    }
+}

@@ -1,0 +1,141 @@
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use super::names::Lookup;
+use super::*;
+use crate::upstream::connection_pool::ConnectionPool;
+
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(250);
+
+/// A listener whose queue is full, so that the kernel answers no other connection, and what fills it.
+async fn full() -> (socket2::Socket, Vec<TcpStream>, SocketAddr) {
+    let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    let mut filling = Vec::new();
+    while let Ok(connected) = timeout(4 * SHORT, TcpStream::connect(address)).await {
+        filling.push(connected.unwrap());
+    }
+    (listener, filling, address)
+}
+
+fn server_at(address: SocketAddr) -> AdsServer {
+    AdsServer { uri: format!("http://{address}").parse().unwrap(), ..AdsServer::undialed() }
+}
+
+#[tokio::test]
+async fn a_server_has_its_own_time_to_accept_a_connection() {
+    let mute = full().await;
+    let server = AdsServer { connect_timeout: SHORT, ..server_at(mute.2) };
+    let late = timeout(LONG, dial(&server, b"h2")).await.expect("it is given up").err().unwrap();
+    assert_eq!(late.to_string(), format!("{}: no connection within 250ms", mute.2));
+}
+
+#[tokio::test]
+async fn what_failed_at_an_address_is_said() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let failed = dial(&server_at(closed), b"h2").await.err().unwrap();
+    assert!(failed.to_string().starts_with(&format!("{closed}: ")), "{failed}");
+}
+
+#[test]
+fn the_first_words_of_a_server_are_waited_for_no_longer_than_its_connection() {
+    let with = |seconds| AdsServer { connect_timeout: Duration::from_secs(seconds), ..AdsServer::undialed() };
+    assert_eq!([1, 5, 20].map(|seconds| with(seconds).dial_limits().first_words.as_secs()), [1, 5, 5]);
+}
+
+/// Each name has these addresses.
+struct Fixed(Vec<SocketAddr>);
+
+impl Lookup for Fixed {
+    fn addresses(&self, _: &str, _: u16) -> io::Result<Vec<SocketAddr>> {
+        Ok(self.0.clone())
+    }
+}
+
+impl Dialer {
+    pub(in crate::upstream) fn to(addresses: Vec<SocketAddr>) -> Arc<Self> {
+        Arc::new(Self { names: Names::new(Box::new(Fixed(addresses))), book: Arc::default() })
+    }
+}
+
+/// Takes connections and says nothing on them, until the test ends.
+pub(in crate::upstream) async fn silent() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut taken = Vec::new();
+        while let Ok((socket, _)) = listener.accept().await {
+            taken.push(socket);
+        }
+    });
+    address
+}
+
+/// A server that sends its settings, and nothing else, and how many connections are open.
+async fn good() -> (SocketAddr, Arc<std::sync::atomic::AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, open) = (listener.local_addr().unwrap(), Arc::<std::sync::atomic::AtomicUsize>::default());
+    let counted = open.clone();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let open = counted.clone();
+            tokio::spawn(async move {
+                use tokio::io::{AsyncReadExt, AsyncWriteExt};
+                open.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+                socket.write_all(&settings).await.unwrap();
+                let mut read = [0; 1024];
+                while socket.read(&mut read).await.is_ok_and(|bytes| bytes > 0) {}
+                open.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            });
+        }
+    });
+    (address, open)
+}
+
+/// A kernel accepts connections for a program that hangs, so an address counts when its server has spoken (FB-32).
+#[tokio::test]
+async fn a_good_address_is_found_among_those_that_refuse_drop_or_say_nothing_and_at_once_the_next_time() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (full, good) = (full().await, good().await);
+    let dialer = Dialer::to(vec![closed, full.2, silent().await, silent().await, good.0]);
+    let server = AdsServer {
+        uri: "http://control.example:1".parse().unwrap(),
+        connect_timeout: LONG,
+        max_streams_per_connection: 1,
+        ..AdsServer::undialed()
+    };
+    let pool = Arc::new(ConnectionPool::new(Arc::new(server), dialer));
+    let start = tokio::time::Instant::now();
+    let (_first, _) = timeout(LONG, pool.slot(0)).await.expect("a connection").unwrap();
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    let start = tokio::time::Instant::now();
+    let (_second, _) = timeout(LONG, pool.slot(0)).await.expect("another connection").unwrap();
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert_eq!(good.1.load(std::sync::atomic::Ordering::Relaxed), 2);
+}
+
+/// Views that start together do not all go to one address.
+#[tokio::test]
+async fn connections_are_spread_over_the_addresses_of_a_server() {
+    let servers = [good().await, good().await, good().await];
+    let dialer = Dialer::to(servers.iter().map(|server| server.0).collect());
+    let server = AdsServer {
+        uri: "http://control.example:1".parse().unwrap(),
+        max_streams_per_connection: 1,
+        connect_timeout: LONG,
+        ..AdsServer::undialed()
+    };
+    let pool = Arc::new(ConnectionPool::new(Arc::new(server), dialer));
+    let dialing = futures_util::future::join_all((0..30).map(|_| pool.slot(0)));
+    let slots = timeout(LONG, dialing).await.unwrap();
+    assert!(slots.iter().all(Result::is_ok));
+    let open = || servers.each_ref().map(|server| server.1.load(std::sync::atomic::Ordering::Relaxed));
+    assert_eq!(open(), [10; 3]);
+}
