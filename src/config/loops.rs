@@ -1,12 +1,13 @@
 //! Servers that are the relay itself: it would subscribe to what it serves, and never get it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
 
 use http::Uri;
 
 use super::checker::Checker;
 use super::diagnostic::Place;
-use super::form::ListenPlace;
+use super::form::{ListenPlace, ServerSocket};
 use super::raw;
 use crate::upstream::{Plan, SourcePlan};
 
@@ -16,12 +17,19 @@ pub(super) fn check(raw: &raw::Root, plan: &Plan, checker: &mut Checker) {
     let own = own_addresses(raw);
     let Some(upstream) = raw.upstream.0.as_ref() else { return };
     let uris = upstream.all_servers().filter_map(|server| server.uri.as_ref().or(server.rest.as_ref()));
-    let written: Vec<_> = uris.map(|uri| (&uri.value.0, &uri.place)).collect();
+    let uris: Vec<_> = uris.collect();
     let bootstrap = upstream.bootstrap.as_ref().map(|file| &file.place);
     let bootstrap = bootstrap.unwrap_or(&upstream.bootstrap_from_environment.place);
-    let read = plan.servers.iter().filter_map(SourcePlan::ads).map(|server| (&server.uri, bootstrap));
-    let servers = if written.is_empty() { read.collect() } else { written };
-    for (uri, place) in servers {
+    let read = || plan.servers.iter().filter_map(SourcePlan::ads).filter(|_| uris.is_empty());
+    let written = uris.iter().filter_map(|uri| match &uri.socket {
+        Some(ServerSocket::Path(path)) => Some((checker.path(path), &uri.place)),
+        _ => None,
+    });
+    let sockets = written.chain(read().filter_map(|server| Some((server.socket.clone()?, bootstrap))));
+    check_sockets(raw, &sockets.collect::<Vec<_>>(), checker);
+    let written = uris.iter().filter(|uri| uri.socket.is_none()).map(|uri| (&uri.value.uri, &uri.place));
+    let servers = written.chain(read().filter(|server| server.socket.is_none()).map(|server| (&server.uri, bootstrap)));
+    for (uri, place) in servers.collect::<Vec<_>>() {
         let found = own.iter().find(|(address, _)| is_at(uri, *address));
         if let Some((address, at)) = found {
             let reason = format!(
@@ -35,6 +43,22 @@ pub(super) fn check(raw: &raw::Root, plan: &Plan, checker: &mut Checker) {
                 at.path, at.line
             );
             checker.warn(place, reason);
+        }
+    }
+}
+
+fn check_sockets(raw: &raw::Root, servers: &[(PathBuf, &Place)], checker: &mut Checker) {
+    let listens = raw.listen.0.iter().flat_map(|listen| &listen.0).filter_map(|listen| listen.address.0.as_ref());
+    let own = listens.filter_map(|address| match &address.value {
+        ListenPlace::Unix(path) => Some((checker.path(path), &address.place)),
+        ListenPlace::Tcp(_) => None,
+    });
+    for (path, at) in own.collect::<Vec<_>>() {
+        for (_, place) in servers.iter().filter(|(server, _)| *server == path) {
+            let (path, at, line) = (path.display(), &at.path, at.line);
+            let reason =
+                format!("server unix:{path} is this relay: it is {at} in line {line}; expected another socket");
+            checker.fault(place, reason);
         }
     }
 }

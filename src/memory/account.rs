@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::group::{GivesWay, Group, Quantity};
 use super::{Memory, NoRoom};
@@ -87,9 +88,14 @@ impl Account {
         self.group.standing(Quantity::Views, more, limit).thousandths
     }
 
+    /// Whether others with few views have had no room for one in the last minute.
+    pub(crate) fn are_views_wanted(&self) -> bool {
+        self.memory.is_view_wanted(WANTED)
+    }
+
     /// Whether an unused view is not for this one, which has more than its part of `limit`: others have had no room for one.
     pub(crate) fn yields_view(&self, limit: usize) -> bool {
-        self.memory.is_view_wanted() && self.group.standing(Quantity::Views, 0, limit).is_above()
+        self.memory.is_view_wanted(GIVEN_WAY) && self.group.standing(Quantity::Views, 0, limit).is_above()
     }
 
     /// Enters a stream, which ends for others if it has to.
@@ -172,6 +178,10 @@ impl Drop for StreamPlace {
     }
 }
 
+/// For how long the views that gave way are kept for who wanted one.
+const GIVEN_WAY: Duration = Duration::from_secs(5);
+/// For how long views that nobody uses are.
+const WANTED: Duration = Duration::from_secs(60);
 /// The groups hear of changes from so many bytes on; of a small connection's from an eighth of what it has.
 const STEP: usize = 64 << 10;
 const LEAST_STEP: usize = 4 << 10;

@@ -225,10 +225,10 @@ impl Memory {
         *self.view_wanted_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Whether a client with few views has had no room for one a moment ago.
-    fn is_view_wanted(&self) -> bool {
+    /// Whether a client with few views has had no room for one within this time.
+    fn is_view_wanted(&self, within: Duration) -> bool {
         let wanted = *self.view_wanted_at.lock().unwrap_or_else(PoisonError::into_inner);
-        wanted.is_some_and(|wanted| wanted.elapsed() < WANTED)
+        wanted.is_some_and(|wanted| wanted.elapsed() < within)
     }
 
     /// Ends streams if somebody has to give way: at most so many for memory, and one for views.
@@ -318,8 +318,6 @@ const SHARED: usize = 70;
 const FULL: usize = 95;
 /// So much room is worth requesting everything again that had none.
 const WORTHWHILE: usize = 5;
-/// For how long the views that gave way are kept for who wanted one.
-const WANTED: Duration = Duration::from_secs(5);
 /// A group with more than so many thousandths of its part gives way.
 const TWICE: usize = 2000;
 

@@ -171,6 +171,11 @@ pub trait Connector: Send + Sync {
     fn unanswered_calls(&self) -> Option<u64> {
         None
     }
+
+    /// Returns why liveness calls show nothing of the server, if they do not.
+    fn unrouted_calls(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A connector for any number of views.

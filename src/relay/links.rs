@@ -146,6 +146,11 @@ impl Links {
         self.connectors.get(usize::from(at)).map_or_else(|| "unknown".into(), |server| server.describe())
     }
 
+    /// Returns why liveness calls show nothing of a server, if they do not.
+    pub(crate) fn unrouted_calls(&self, at: usize) -> Option<String> {
+        self.connectors[at].unrouted_calls()
+    }
+
     pub(crate) fn servers(&self) -> impl ExactSizeIterator<Item = String> {
         self.connectors.iter().map(|connector| connector.describe())
     }

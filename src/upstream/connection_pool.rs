@@ -21,6 +21,7 @@ use tower::service_fn;
 
 use super::dial::{AttemptError, Dialer, Reached};
 use super::error_chain::chain;
+use super::method_calls::MethodCalls;
 use super::observed_socket::{CLOSED, ConnectionState, NothingRead, ObservedSocket};
 use super::server::AdsServer;
 
@@ -221,7 +222,6 @@ async fn begin(endpoint: Endpoint, limit: Duration, reached: Reached) -> Result<
     let channel = channel.map_err(|error| AttemptError::Above { address: address.clone(), reason: chain(&error) })?;
     let begun = timeout(limit, state.begun()).await.unwrap_or(Err(NothingRead::Timeout { limit }));
     begun.map_err(|reason| AttemptError::Above { address, reason: reason.to_string() })?;
-    state.worked();
     Ok(Made { channel, state })
 }
 
@@ -257,6 +257,21 @@ impl StreamSlot {
     pub(crate) fn is_silent(&self) {
         self.state.failed();
         self.retire();
+    }
+
+    /// The server has ended a stream without a response. Another one may do better.
+    pub(crate) fn is_rejecting(&self) {
+        self.state.failed();
+    }
+
+    /// The server has sent a response.
+    pub(crate) fn has_answered(&self) {
+        self.state.worked();
+    }
+
+    /// Returns what is known of calls of the streams' methods on the connection.
+    pub(crate) fn method_calls(&self) -> &MethodCalls {
+        self.state.method_calls()
     }
 
     /// Keeps other streams from the connection. Those that it has stay.

@@ -7,6 +7,7 @@ mod error_chain;
 mod files;
 mod frame_scan;
 mod loads;
+mod method_calls;
 mod observed_socket;
 mod plan;
 mod rest;

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::dial::Tried;
 use super::frame_scan::{Announced, FrameScan};
+use super::method_calls::MethodCalls;
 
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -25,6 +26,7 @@ pub(super) struct ConnectionState {
     begun: Notify,
     /// Where it is connected, as long as it is; nowhere over a Unix socket.
     tried: Weak<Tried>,
+    method_calls: MethodCalls,
 }
 
 #[derive(Debug)]
@@ -58,7 +60,7 @@ impl ConnectionState {
             reader: None,
         };
         let tried = tried.map(Arc::downgrade).unwrap_or_default();
-        Self { observed: Mutex::new(observed), begun: Notify::new(), tried }
+        Self { observed: Mutex::new(observed), begun: Notify::new(), tried, method_calls: MethodCalls::default() }
     }
 
     /// Waits until the server has sent its settings. Fails when the connection has ended before.
@@ -71,7 +73,11 @@ impl ConnectionState {
         }
     }
 
-    /// A server has spoken on it.
+    pub(crate) fn method_calls(&self) -> &MethodCalls {
+        &self.method_calls
+    }
+
+    /// A server has answered on it.
     pub(crate) fn worked(&self) {
         self.tried.upgrade().inspect(|tried| tried.worked());
     }

@@ -112,7 +112,10 @@ impl AdsServer {
     /// Returns the URI without the trailing slash that its type appends.
     pub(crate) fn name(&self) -> String {
         match &self.socket {
-            Some(path) => format!("unix:{}", path.display()),
+            Some(path) => match path.to_str().and_then(|path| path.strip_prefix('\0')) {
+                Some(name) => format!("unix-abstract:{name}"),
+                None => format!("unix:{}", path.display()),
+            },
             None => self.uri.to_string().trim_end_matches('/').into(),
         }
     }

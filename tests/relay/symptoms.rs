@@ -71,8 +71,9 @@ async fn behind_a_gateway_that_answers_liveness_calls_itself_a_name_stays_missin
     view(&relay, "the call waits", |view| is_missing(view, "pending")).await;
     until("it is made again", async || server.calls() >= 2).await;
     view(&relay, "the call waits still", |view| is_missing(view, "pending")).await;
+    view(&relay, "it says why", |view| view["streams"][0]["liveness_unrouted"] == "HTTP status 404").await;
     let logged = lines.with("liveness calls do not reach the server");
-    assert!(logged.len() == 1 && logged[0].1.contains("status=404"), "{logged:?}");
+    assert!(logged.len() == 1 && logged[0].1.contains("HTTP status 404"), "{logged:?}");
     server.answer(Answers::Status(12)); // what the control plane would say
     assert_eq!(client.sent().await.removed, ["silent"], "nothing came before");
 }

@@ -177,3 +177,54 @@ async fn processes_of_one_user_are_one_identity_for_limits_and_clients_without_o
     .await;
     drop(relay);
 }
+
+/// A server may be on a Unix socket, of a file or an abstract one, by the configuration and by a bootstrap file.
+#[tokio::test]
+async fn a_server_on_a_unix_socket_is_asked_as_any_other() {
+    let folder = Folder::new("server");
+    let mut plane = Plane::start(&BOTH).await;
+    let first = run(app(&folder, plane.address, "", "").await.unwrap(), std::future::pending());
+    let abstract_name = format!("weir-test-{}", std::process::id());
+    let _forwarded = forward(&abstract_name, &folder).await;
+    let bootstrap = folder.0.join("bootstrap.json");
+    let target = format!("unix://{}", folder.socket().display());
+    let creds = serde_json::json!({"xds_servers": [{"server_uri": target, "channel_creds": [{"type": "insecure"}]}]});
+    fs::write(&bootstrap, creds.to_string()).unwrap();
+    let upstreams = [
+        "servers: [{uri: 'unix:weir.sock'}]".to_owned(),
+        format!("servers: [{{uri: 'unix-abstract:{abstract_name}'}}]"),
+        "bootstrap: bootstrap.json".to_owned(),
+    ];
+    let mut stream = None;
+    for upstream in upstreams {
+        let text = format!(
+            "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {{{upstream}}}\nviews: {{key: [cluster]}}\n"
+        );
+        let config = Config::parse(&folder.0.join("relay.yaml"), &text).unwrap_or_else(|error| panic!("{error}"));
+        let second = run(crate::bind(config).await.unwrap(), std::future::pending());
+        let mut client = Client::connect(second.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some("web"));
+        if stream.is_none() {
+            let opened = plane.stream().await;
+            say(&opened, "1", &TWO, &TWO, &[]);
+            stream = Some(opened);
+        }
+        assert_eq!(client.sent().await.set, ["a", "b"], "{upstream}");
+    }
+    drop(first);
+}
+
+/// Listens at an abstract socket for the socket in a folder, until the result is dropped.
+async fn forward(name: &str, folder: &Folder) -> tokio::task::JoinSet<()> {
+    let listener = tokio::net::UnixListener::bind(format!("\0{name}")).unwrap();
+    let (path, mut task) = (folder.socket(), tokio::task::JoinSet::new());
+    task.spawn(async move {
+        while let Ok((mut one, _)) = listener.accept().await {
+            let mut other = UnixStream::connect(&path).await.unwrap();
+            tokio::spawn(async move {
+                let _ = tokio::io::copy_bidirectional(&mut one, &mut other).await;
+            });
+        }
+    });
+    task
+}

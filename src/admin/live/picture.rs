@@ -192,6 +192,7 @@ mod tests {
             responses: 1,
             last_error: last_error.map(str::to_owned),
             liveness_call: None,
+            liveness_unrouted: None,
             types: Vec::new(),
         }
     }

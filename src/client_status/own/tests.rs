@@ -50,6 +50,7 @@ fn stream(kind: &str, rejected: &[&str]) -> StreamReport {
         responses: 1,
         last_error: None,
         liveness_call: None,
+        liveness_unrouted: None,
         types: vec![of_type],
     }
 }

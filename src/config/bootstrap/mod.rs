@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use http::Uri;
+use http::uri::Authority;
 use weir_core::protocol::ladder::Rule;
 use weir_core::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 use weir_core::xds::authority_of_template;
 
-use self::target::host_and_port;
+use self::target::Target;
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::files::{look_at_cas, look_at_certificates, look_at_key, look_at_pair, look_at_token};
 use super::json::{JsonReader, Object};
@@ -92,16 +93,24 @@ fn list(servers: &[Object], message_bytes: usize, reader: &mut JsonReader) -> Ve
 fn ads_server(server: &Object, message_bytes: usize, reader: &mut JsonReader) -> Option<AdsServer> {
     let target = reader.needed_text(server, "server_uri");
     let target = target.filter(|target| !target.is_empty()).and_then(|target| {
-        host_and_port(target).map_err(|error| reader.fault(server.place("server_uri"), error.to_string())).ok()
+        Target::of(target).map_err(|error| reader.fault(server.place("server_uri"), error.to_string())).ok()
     });
     let channel = supported_channel(server, reader);
     let tokens = token_files(server, reader);
     let (quirks, features) = quirks(server, reader);
     let (target, channel) = (target?, channel?);
     let scheme = if matches!(channel, Channel::Insecure) { "http" } else { "https" };
-    let uri = Uri::builder().scheme(scheme).authority(target).path_and_query("/").build().ok()?;
+    let (authority, socket) = match target {
+        Target::Host(authority) => (authority, None),
+        Target::Socket(path) => (Authority::from_static("localhost"), Some(path)),
+    };
+    let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query("/").build().ok()?;
     let tls = match channel {
         Channel::Insecure => None,
+        Channel::Tls { .. } if socket.is_some() => {
+            reader.fault(server.place("channel_creds"), "no TLS over a Unix socket: expected insecure");
+            return None;
+        }
         Channel::Tls { ca, own } => match name_in(&uri) {
             Some(server_name) => Some(TlsFiles { ca, own, server_name, words: TlsWords::CONFIGURATION }),
             None => {
@@ -113,7 +122,7 @@ fn ads_server(server: &Object, message_bytes: usize, reader: &mut JsonReader) ->
     if tls.is_none() && !tokens.is_empty() {
         tracing::warn!(server = %uri, "call_creds need TLS; sending no token to this server"); // BOOT-7
     }
-    Some(AdsServer { tls, tokens, quirks, features, message_bytes, ..plain_server(uri) })
+    Some(AdsServer { socket, tls, tokens, quirks, features, message_bytes, ..plain_server(uri) })
 }
 
 /// Returns the first channel type that is supported (BOOT-4).

@@ -1,5 +1,7 @@
 //! The address that a gRPC target stands for. Names are resolved by DNS, also for a target without a scheme.
 
+use std::path::PathBuf;
+
 use http::uri::Authority;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,7 +14,29 @@ pub(super) enum TargetError {
     Host(String),
 }
 
-pub(super) fn host_and_port(target: &str) -> Result<Authority, TargetError> {
+/// What is connected to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    Host(Authority),
+    /// The path of a Unix socket; that of an abstract one begins with a zero byte.
+    Socket(PathBuf),
+}
+
+impl Target {
+    pub(super) fn of(target: &str) -> Result<Self, TargetError> {
+        let no_path = || TargetError::Host(target.into());
+        if let Some(name) = target.strip_prefix("unix-abstract:") {
+            return if name.is_empty() { Err(no_path()) } else { Ok(Self::Socket(format!("\0{name}").into())) };
+        }
+        let Some(path) = target.strip_prefix("unix:") else { return host_and_port(target).map(Self::Host) };
+        match path.strip_prefix("//").unwrap_or(path) {
+            "" => Err(no_path()),
+            path => Ok(Self::Socket(path.into())),
+        }
+    }
+}
+
+fn host_and_port(target: &str) -> Result<Authority, TargetError> {
     let host = match target.strip_prefix("dns:") {
         Some(rest) => match rest.strip_prefix("//") {
             Some(rest) => rest.strip_prefix('/').ok_or_else(|| TargetError::DnsServer(target.into()))?,
@@ -39,11 +63,26 @@ pub(super) fn host_and_port(target: &str) -> Result<Authority, TargetError> {
     authority.ok_or_else(|| TargetError::Host(shown()))
 }
 
-const OTHER_SCHEMES: [&str; 7] = ["unix", "unix-abstract", "vsock", "ipv4", "ipv6", "xds", "google-c2p"];
+const OTHER_SCHEMES: [&str; 5] = ["vsock", "ipv4", "ipv6", "xds", "google-c2p"];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sockets_are_written_as_grpc_writes_them() {
+        let of = |target: &str| Target::of(target);
+        for (target, path) in [
+            ("unix:/run/cp.sock", "/run/cp.sock"),
+            ("unix:///run/cp.sock", "/run/cp.sock"),
+            ("unix:cp.sock", "cp.sock"),
+            ("unix-abstract:cp", "\0cp"),
+        ] {
+            assert_eq!(of(target), Ok(Target::Socket(path.into())), "{target}");
+        }
+        assert!(of("unix:").is_err() && of("unix://").is_err() && of("unix-abstract:").is_err());
+        assert!(matches!(of("cp:1"), Ok(Target::Host(_))));
+    }
 
     #[test]
     fn targets_lead_where_grpc_would_go_or_are_rejected() {
@@ -60,8 +99,7 @@ mod tests {
             assert_eq!(of(target).as_deref(), Ok(place), "{target}");
         }
         for (target, part) in [
-            ("unix:/run/cp.sock", "unsupported target scheme unix: expected host:port"),
-            ("unix:///run/cp.sock", "target scheme unix:"),
+            ("vsock:1:2", "unsupported target scheme vsock: expected host:port"),
             ("xds:///cp", "target scheme xds:"),
             ("https://cp:1", "target scheme https:"),
             ("dns://8.8.8.8/cp:1", "unsupported DNS server in target"),

@@ -21,7 +21,7 @@ pub(super) use account::FileMode;
 pub(super) use collection::{Names, NonEmpty, OneOrMore};
 pub(super) use located::{Field, Located, Needed};
 pub(super) use memory::MemoryAmount;
-pub(super) use network::{AdminAddress, HostName, ListenPlace, ProbesAddress, ServerUri};
+pub(super) use network::{AdminAddress, HostName, ListenPlace, ProbesAddress, ServerSocket, ServerUri};
 pub use number::size;
 pub(crate) use number::size_text;
 pub(super) use number::{

@@ -26,9 +26,20 @@ pub(in crate::config) struct AdminAddress(pub(crate) SocketAddr);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct ProbesAddress(pub(crate) SocketAddr);
 
-/// A server URI: scheme, host and optionally port.
+/// A server URI: scheme, host and optionally port; or a Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::config) struct ServerUri(pub(crate) Uri);
+pub(in crate::config) struct ServerUri {
+    pub(crate) uri: Uri,
+    pub(crate) socket: Option<ServerSocket>,
+}
+
+/// The Unix socket of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::config) enum ServerSocket {
+    Path(FilePath),
+    /// A name that no file has, on Linux.
+    Abstract(String),
+}
 
 /// A name that a certificate may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +59,12 @@ scalar_form!(AdminAddress, "address", |scalar| admin(scalar).map(AdminAddress), 
 
 scalar_form!(ProbesAddress, "address", |scalar| probes(scalar).map(ProbesAddress), address_schema());
 
-scalar_form!(ServerUri, "URI", |scalar| uri(scalar).map(ServerUri), text_like("[hH][tT][tT][pP][sS]?://[^/?]+/?"));
+scalar_form!(
+    ServerUri,
+    "URI",
+    server_place,
+    text_like("[hH][tT][tT][pP][sS]?://[^/?]+/?|unix:[^@].*|unix-abstract:.+")
+);
 
 scalar_form!(
     HostName,
@@ -105,6 +121,20 @@ fn socket(scalar: &Scalar, path: &str) -> Result<FilePath, ValueError> {
     }
 }
 
+fn server_place(scalar: &Scalar) -> Result<ServerUri, ValueError> {
+    let socket = match text("URI", scalar)? {
+        text if text.starts_with(UNIX_ABSTRACT) && text.len() > UNIX_ABSTRACT.len() => {
+            ServerSocket::Abstract(text[UNIX_ABSTRACT.len()..].into())
+        }
+        text if text.starts_with(UNIX) => {
+            let path = &text[UNIX.len()..];
+            ServerSocket::Path(socket(scalar, path.strip_prefix("//").unwrap_or(path))?) // as gRPC writes absolute paths
+        }
+        _ => return uri(scalar).map(|uri| ServerUri { uri, socket: None }),
+    };
+    Ok(ServerUri { uri: Uri::from_static(OF_SOCKETS), socket: Some(socket) })
+}
+
 fn admin(scalar: &Scalar) -> Result<SocketAddr, ValueError> {
     let own = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let expected = "an IP address and a port, such as 127.0.0.1:19000, or :19000 for 127.0.0.1";
@@ -128,6 +158,9 @@ fn address_schema() -> Json {
 }
 
 const UNIX: &str = "unix:";
+const UNIX_ABSTRACT: &str = "unix-abstract:";
+/// The authority that gRPC clients send over Unix sockets.
+pub(crate) const OF_SOCKETS: &str = "http://localhost";
 const ABSTRACT: &str = "the path of a file: names that begin with @ have no permissions";
 
 const NO_USER: &str =
@@ -145,7 +178,11 @@ fn uri(scalar: &Scalar) -> Result<Uri, ValueError> {
         known && uri.host().is_some_and(|host| !host.is_empty())
     });
     match uri {
-        None => Err(ValueError::new("URI", scalar, "http:// or https:// and a host, such as https://cp.example:18000")),
+        None => Err(ValueError::new(
+            "URI",
+            scalar,
+            "http:// or https:// and a host, such as https://cp.example:18000, or unix: and a path",
+        )),
         Some(uri) if uri.path() != "/" || uri.query().is_some() => {
             Err(ValueError::new("URI", scalar, "nothing after the host and port; the protocol has its own paths"))
         }

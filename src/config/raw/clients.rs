@@ -15,7 +15,8 @@ section! {
             written("[cluster, locality.region, metadata.tenant]");
         /// Views at one time; a client that would need one more gets RESOURCE_EXHAUSTED.
         ///
-        /// When the limit is reached, unused views are removed at once; only if there are none, a client is refused. A poll gets 503.
+        /// When the limit is reached, unused views are removed at once, first those that clients with more than their part have made. A client is refused
+        /// if there are none, or if it has more than its part itself and others had no room in the last minute. A poll gets 503.
         max: Setting<Positive> = 10_000;
         /// Views with series of their own in metrics; the others are summed as view="other".
         ///

@@ -15,7 +15,8 @@ section! {
     Server {
         /// A control plane that serves ADS over gRPC: http:// or https://, and a host.
         ///
-        /// `http://` means no TLS. No path is allowed.
+        /// `http://` means no TLS. No path is allowed. `unix:PATH`, relative to the folder of this file, is a Unix socket, and
+        /// `unix-abstract:NAME` one without a file; both without TLS.
         uri: Option<Located<ServerUri>>, written("http://127.0.0.1:18010");
         /// Files and folders of resources, usually as the last rung, relative to the folder of this file.
         ///

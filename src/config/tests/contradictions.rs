@@ -266,6 +266,23 @@ upstream: {servers: [{uri: 'http://127.0.0.1:19001'}]}
 }
 
 #[test]
+fn a_server_on_the_relays_own_socket_is_the_relay_by_whatever_path() {
+    let text = "listen: [{address: 'unix:weir.sock'}, {address: 'unix:/run/other.sock'}]
+upstream: {servers: [{uri: 'unix:./weir.sock'}, {uri: 'unix:///run/other.sock'}, {uri: 'unix:/run/cp.sock'}]}
+";
+    let found = faults(text);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].contains("servers[0].uri: server unix:") && found[0].contains("listen[0].address in line 1"));
+    assert!(found[1].contains("servers[1].uri: server unix:/run/other.sock is this relay"), "{found:?}");
+    let bootstrap =
+        r#"{"xds_servers": [{"server_uri": "unix:/run/other.sock", "channel_creds": [{"type": "insecure"}]}]}"#;
+    let environment = |name: &str| (name == "GRPC_XDS_BOOTSTRAP_CONFIG").then(|| bootstrap.to_owned());
+    let text = "listen: [{address: 'unix:/run/other.sock'}]\nupstream: {bootstrap_from_environment: true}\n";
+    let found = review(Path::new("relay.yaml"), text, &environment, false).faults;
+    assert!(found.len() == 1 && found[0].to_string().contains("is this relay"), "{found:?}");
+}
+
+#[test]
 fn a_server_that_is_the_relay_if_it_runs_on_this_machine_is_a_warning() {
     let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname") else { return };
     let name = name.trim();

@@ -1,5 +1,7 @@
 //! One source: a gRPC server, a REST server, or files.
 
+use std::path::PathBuf;
+
 use weir_core::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 
 use super::limits::SourceLimits;
@@ -8,7 +10,7 @@ use crate::config::bounds::{LONGEST_MESSAGE, within};
 use crate::config::checker::Checker;
 use crate::config::connection;
 use crate::config::files;
-use crate::config::form::{FilePath, Located, OneOrMore, Section, ServerUri};
+use crate::config::form::{FilePath, Located, OneOrMore, Section, ServerSocket, ServerUri};
 use crate::config::plain_server::{self, plain_server};
 use crate::config::raw::{self, Server};
 use crate::upstream::{AdsServer, FilesOptions, FilesServer, RestServer, SourcePlan};
@@ -75,7 +77,7 @@ fn polled(raw: &Server, uri: &Located<ServerUri>, limits: SourceLimits, checker:
 }
 
 fn server(raw: &Server, uri: &Located<ServerUri>, limits: SourceLimits, checker: &mut Checker) -> Option<AdsServer> {
-    let is_encrypted = uri.0.scheme_str() == Some("https");
+    let is_encrypted = uri.uri.scheme_str() == Some("https");
     if !is_encrypted {
         tls::without_tls(raw, checker);
     }
@@ -86,8 +88,10 @@ fn server(raw: &Server, uri: &Located<ServerUri>, limits: SourceLimits, checker:
         checker.fault(place, format!("invalid number {streams}: expected {MOST_STREAMS} or less"));
     }
     let backoff = raw.backoff.as_ref().map_or(limits.backoff, |raw| connection::backoff(raw, limits.backoff, checker));
-    let usual = plain_server(uri.0.clone());
+    let usual = plain_server(uri.uri.clone());
+    let socket = uri.socket.as_ref().map(|socket| socket_of(socket, checker));
     Some(AdsServer {
+        socket,
         tls,
         tokens: raw.token_file.iter().map(|file| checker.file(file, files::look_at_token)).collect(),
         tenants: tls::tenants(raw, checker),
@@ -101,6 +105,14 @@ fn server(raw: &Server, uri: &Located<ServerUri>, limits: SourceLimits, checker:
         message_bytes: limits.message_bytes,
         ..usual
     })
+}
+
+/// Returns the path of a socket; that of an abstract one begins with a zero byte.
+fn socket_of(socket: &ServerSocket, checker: &mut Checker) -> PathBuf {
+    match socket {
+        ServerSocket::Path(path) => checker.path(path),
+        ServerSocket::Abstract(name) => format!("\0{name}").into(),
+    }
 }
 
 fn quirks(raw: &Server) -> ServerQuirks {

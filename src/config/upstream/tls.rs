@@ -13,7 +13,7 @@ use crate::upstream::{TenantCredentials, TlsFiles, TlsWords};
 
 pub(super) fn check(raw: Option<&Located<Tls>>, uri: &Located<ServerUri>, checker: &mut Checker) -> Option<TlsFiles> {
     let given = raw.and_then(|raw| raw.server_name.as_ref());
-    let server_name = given.map(|name| name.0.clone()).or_else(|| name_in(&uri.0));
+    let server_name = given.map(|name| name.0.clone()).or_else(|| name_in(&uri.uri));
     if server_name.is_none() {
         checker.fault(&uri.place, "the host cannot be the name in a certificate: expected tls.server_name beside it");
     }

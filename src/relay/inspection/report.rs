@@ -73,8 +73,16 @@ pub(in crate::relay) fn report(of: &Inspection<'_>) -> ViewReport {
     });
     let of_link = |id: StreamId| {
         let LinkFacts { connected, responses, last_error } = links.facts(id);
-        let (server, variant) = (links.server(id.server), Variant::Delta.name());
-        StreamReport { server, connected, variant, responses, last_error, liveness_call: None, types: Vec::new() }
+        StreamReport {
+            server: links.server(id.server),
+            connected,
+            variant: Variant::Delta.name(),
+            responses,
+            last_error,
+            liveness_call: None,
+            liveness_unrouted: links.unrouted_calls(id.server),
+            types: Vec::new(),
+        }
     };
     let of_stream = |(id, stream): (StreamId, &Stream)| StreamReport {
         variant: stream.variant().name(),

@@ -234,6 +234,14 @@ async fn i8_an_unused_view_goes_to_who_has_few_and_never_to_who_has_more_than_it
         ClientInfo { quota: Arc::new(ViewQuota::default().charged_to(account, false)), ..visit() }
     };
     let (views, flood) = (views_of(8, 0), client());
+    {
+        // While nobody else wants one, an unused view is for whoever comes.
+        let views = views_of(2, 0);
+        let [flood, other] = [client(), client()];
+        let _first = views.try_enter("1", &[], &flood).unwrap();
+        drop(views.try_enter("2", &[], &other).unwrap());
+        assert!(views.try_enter("3", &[], &flood).is_ok());
+    }
     let mut of_flood: Vec<_> =
         (0..6).map(|number| views.try_enter(&format!("flood-{number}"), &[], &flood).unwrap()).collect();
     let (one, two) = (client(), client());
@@ -244,6 +252,14 @@ async fn i8_an_unused_view_goes_to_who_has_few_and_never_to_who_has_more_than_it
         views.map.has(identity.key())
     };
 
+    let three = client();
+    let mut of_three: Vec<_> = Vec::new();
+    if let Ok(entrance) = views.try_enter("of-three", &[], &three) {
+        of_three.push(entrance); // in the place of the unused one
+    }
+    assert!(views.try_enter("more", &[], &client()).is_err(), "it is wanted from now on");
+    drop(of_three);
+    drop(views.try_enter("one", &[], &one).unwrap());
     assert!(matches!(views.try_enter("flood-6", &[], &flood), Err(AdmissionError::TooManyViews { .. })));
     assert!(is_there("one"), "nobody uses it, and it is not for the flood");
     drop(views.try_enter("three", &[], &two).unwrap());

@@ -2,6 +2,7 @@
 
 mod codec;
 mod frames;
+mod life_call;
 mod liveness;
 mod shared;
 mod stream;
@@ -86,15 +87,20 @@ impl AdsConnector {
     }
 
     async fn connect_in(&self, pool: &Arc<ConnectionPool>, least_connection: u64) -> Result<Connected, Status> {
-        // Never over plain text, whatever the configuration contains.
-        let tokens = if self.server.tls.is_some() { self.server.tokens.as_slice() } else { &[] };
-        let metadata = token::metadata(tokens).await.map_err(|error| Status::new(error.code(), chain(&error)))?;
+        let metadata = self.metadata().await?;
         let (slot, channel) = pool.slot(least_connection).await?;
         if !slot.is_shared() {
             self.shared.reached();
         }
         let slot = Arc::new(slot);
         Ok(Connected { served: ServedStream::new(slot.clone()), slot, channel, metadata })
+    }
+
+    /// Returns what is sent with a stream or call that begins now.
+    async fn metadata(&self) -> Result<MetadataMap, Status> {
+        // Never over plain text, whatever the configuration contains.
+        let tokens = if self.server.tls.is_some() { self.server.tokens.as_slice() } else { &[] };
+        token::metadata(tokens).await.map_err(|error| Status::new(error.code(), chain(&error)))
     }
 
     /// Returns how waits between attempts grow for the server.
@@ -192,6 +198,10 @@ impl Connector for AdsConnector {
 
     fn unanswered_calls(&self) -> Option<u64> {
         Some(self.with_tenants().map(|this| this.shared.unanswered_calls()).sum())
+    }
+
+    fn unrouted_calls(&self) -> Option<String> {
+        self.with_tenants().find_map(|this| this.shared.unrouted())
     }
 }
 

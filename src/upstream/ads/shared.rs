@@ -26,8 +26,8 @@ pub(super) struct Shared {
     rejected: AtomicBool,
     waiting: AtomicUsize,
     unanswered_calls: AtomicU64,
-    /// The warning that liveness calls are not routed to the server was logged.
-    unrouted: AtomicBool,
+    /// Why liveness calls show nothing of the server.
+    unrouted: Mutex<Option<String>>,
 }
 
 /// How often the server was found to be reachable again.
@@ -83,7 +83,7 @@ impl Shared {
             rejected: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             unanswered_calls: AtomicU64::new(0),
-            unrouted: AtomicBool::new(false),
+            unrouted: Mutex::default(),
         }
     }
 
@@ -176,9 +176,19 @@ impl Shared {
         self.unanswered_calls.load(Ordering::Relaxed)
     }
 
-    /// Returns true the first time that liveness calls turn out not to be routed to the server.
-    pub(crate) fn is_first_unrouted(&self) -> bool {
-        !self.unrouted.swap(true, Ordering::Relaxed)
+    /// Notes why a liveness call showed nothing of the server. Returns whether that is news: no call did that since the last answer.
+    pub(crate) fn is_unrouted(&self, reason: &str) -> bool {
+        self.unrouted.lock().unwrap_or_else(PoisonError::into_inner).replace(reason.into()).is_none()
+    }
+
+    /// A liveness call was answered.
+    pub(crate) fn is_routed(&self) {
+        *self.unrouted.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Returns why liveness calls show nothing of the server, if they do not.
+    pub(crate) fn unrouted(&self) -> Option<String> {
+        self.unrouted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -17,12 +17,14 @@ use weir_core::protocol::session::Variant;
 use weir_core::protocol::set_mark::RELAY_HEADER;
 use weir_core::protocol::upstream::ResponseMessage;
 
+use super::super::connection_pool::StreamSlot;
 use super::super::error_chain::chain;
 use super::codec::RawResponses;
 use super::frames::{Incoming, Watched};
+use super::life_call::LifeCalls;
 use super::liveness::Life;
 use super::shared::{Shared, Stage};
-use super::{AdsConnector, Connected};
+use super::{AdsConnector, Connected, is_unspoken};
 use crate::relay::{Connector, Link, LinkEvent, LinkReport};
 
 /// How one opening of a stream ended.
@@ -107,7 +109,7 @@ where
         (wire.inner)(request)
     });
     let mut call = Call::new(requests);
-    *call.metadata_mut() = metadata.clone();
+    *call.metadata_mut() = metadata;
     let codec = RawResponses::<Q>::default();
     let call = grpc.streaming(call, PathAndQuery::from_static(wire.path), codec);
     let shared = connector.shared();
@@ -117,8 +119,7 @@ where
         times: connector.life(),
         shared,
         slot: &slot,
-        channel,
-        metadata,
+        calls: LifeCalls { connector, slot: &slot, channel, method: wire.path },
         incoming: incoming.clone(),
         requested,
         answered: &alive,
@@ -126,17 +127,20 @@ where
     let status = match reported {
         Err(_) => gone(),
         Ok(()) => tokio::select! {
-            status = listen(shared, call, link, variant, &incoming, &alive) => status,
+            status = listen((shared, &slot), call, link, variant, &incoming, &alive) => status,
             status = life.watch() => status,
         },
     };
     let stage = if incoming.has_answered() { Stage::Answered } else { Stage::Rejected };
+    if stage == Stage::Rejected && !is_unspoken(&status) {
+        slot.is_rejecting();
+    }
     let (connection, is_sent_away) = (Some(slot.connection()), slot.is_shared() && slot.is_server_leaving());
     End { stage, status, lived: opened.elapsed(), connection, is_sent_away }
 }
 
 async fn listen(
-    shared: &Shared,
+    (shared, slot): (&Shared, &StreamSlot),
     call: impl Future<Output = Result<Answer<Streaming<Bytes>>, Status>>,
     link: &Link,
     variant: Variant,
@@ -175,6 +179,7 @@ async fn listen(
                     };
                     if incoming.answer() {
                         shared.answered();
+                        slot.has_answered();
                     }
                     response
                 }

@@ -84,16 +84,18 @@ impl Tried {
         self.address
     }
 
-    /// A server has spoken there.
+    /// A server has answered there.
     pub(in crate::upstream) fn worked(&self) {
         if let Some(known) = self.book.lock().get_mut(&self.address) {
             (known.failures, known.avoided_until) = (0, None);
         }
     }
 
-    /// There is no server, or none that answers.
+    /// There is no server, or none that answers. What many streams or connections notice at a time is one failure.
     pub(in crate::upstream) fn failed(&self) {
-        if let Some(known) = self.book.lock().get_mut(&self.address) {
+        let now = Instant::now();
+        let is_news = |known: &&mut Known| known.avoided_until.is_none_or(|until| until <= now);
+        if let Some(known) = self.book.lock().get_mut(&self.address).filter(is_news) {
             known.failures = known.failures.saturating_add(1);
             known.avoid();
         }
@@ -129,6 +131,14 @@ const AVOIDED_MOST: Duration = Duration::from_secs(120);
 const DOUBLINGS: u32 = 7;
 /// From so many addresses on only those stay that say something.
 const REMEMBERED: usize = 1024;
+
+#[cfg(test)]
+impl AddressBook {
+    pub(super) fn is_avoided(&self, address: SocketAddr) -> bool {
+        let until = self.lock().get(&address).and_then(|known| known.avoided_until);
+        until.is_some_and(|until| until > Instant::now())
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ use std::future::{Future, ready};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Uri;
 use tokio::net::UnixStream;
@@ -60,7 +61,7 @@ pub(crate) enum DialError {
     #[error("{}", failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Failed { failures: Vec<AttemptError> },
     #[error("no connection to {server} within {}", humantime::format_duration(*limit))]
-    Late { server: String, limit: std::time::Duration },
+    Late { server: String, limit: Duration },
 }
 
 impl Default for Dialer {
@@ -110,7 +111,11 @@ impl Dialer {
         alpn: &[u8],
         limits: DialLimits,
     ) -> Result<Box<dyn Socket>, DialError> {
-        self.connect_to_host(uri, tls, alpn, limits, |reached| ready(Ok(reached.socket))).await
+        let above = |reached: Reached| {
+            reached.tried.inspect(|tried| tried.worked()); // nobody will say more of it
+            ready(Ok(reached.socket))
+        };
+        self.connect_to_host(uri, tls, alpn, limits, above).await
     }
 
     async fn connect_to_host<T, F>(
@@ -132,8 +137,11 @@ impl Dialer {
             Some(files) => Some((files.clone(), Arc::new(files.read(alpn).await?))),
             None => None,
         };
-        let addresses = self.names.addresses(host, port, limits.connect).await?;
-        let raced = Race::run(&self.book, addresses, |tried, connected| {
+        let found = self.names.addresses(host, port, limits.connect).await?;
+        // What is dialed in vain keeps streams from the next look-up.
+        let connect = if found.is_old { limits.connect.min(OLD_ADDRESS) } else { limits.connect };
+        let limits = DialLimits { connect, ..limits };
+        let raced = Race::run(&self.book, found.addresses, |tried, connected| {
             let (tls, above) = (tls.clone(), above.clone());
             async move {
                 let address = tried.address();
@@ -152,6 +160,9 @@ impl Dialer {
 pub(crate) async fn dial(server: &AdsServer, alpn: &[u8]) -> Result<Box<dyn Socket>, DialError> {
     Ok(Dialer::default().reach(server, alpn).await?.socket)
 }
+
+/// How long an address has to accept a connection when its name cannot be looked up any more.
+const OLD_ADDRESS: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 pub(in crate::upstream) mod tests;

@@ -20,6 +20,14 @@ pub(in crate::upstream) trait Lookup: Send + Sync {
     fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>>;
 }
 
+/// The addresses of a name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) addresses: Vec<SocketAddr>,
+    /// A later look-up has failed: nobody may be there any more.
+    pub(super) is_old: bool,
+}
+
 /// The names that were asked for, each with its last answer.
 pub(super) struct Names {
     lookup: Box<dyn Lookup>,
@@ -61,26 +69,27 @@ impl Names {
     }
 
     /// Returns the addresses of a name: the last answer as long as it is new, or another one, which has so long. If that is late, fails
-    /// or is empty, the last good answer goes on.
+    /// or is empty, the last good answer goes on, and is old.
     pub(super) async fn addresses(
         self: &Arc<Self>,
         host: &str,
         port: u16,
         limit: Duration,
-    ) -> Result<Vec<SocketAddr>, DialError> {
+    ) -> Result<Found, DialError> {
+        let found = |addresses, is_old| Ok(Found { addresses, is_old });
         if let Ok(address) = host.parse::<IpAddr>() {
-            return Ok(vec![(address, port).into()]);
+            return found(vec![(address, port).into()], false);
         }
         let name: Name = (host.into(), port);
         let (good, answering) = match self.ask(&name) {
-            Asked::Known(good) => return Ok(good),
+            Asked::Known(good) => return found(good, false),
             Asked::UnderWay { good, answering } => (good, answering),
         };
         let limit = if good.is_empty() { limit } else { limit.min(PATIENCE) };
         let failed = |source: Arc<io::Error>| DialError::Resolve { host: host.into(), source };
         match timeout(limit, answering).await {
-            Ok(Ok(found)) if !found.is_empty() => Ok(found),
-            _ if !good.is_empty() => Ok(good),
+            Ok(Ok(addresses)) if !addresses.is_empty() => found(addresses, false),
+            _ if !good.is_empty() => found(good, true),
             Ok(Ok(_)) => Err(DialError::NoAddress { host: host.into() }),
             Ok(Err(error)) => Err(failed(error)),
             Err(_) => {
@@ -232,7 +241,8 @@ mod tests {
 
     impl Names {
         async fn get(self: &Arc<Self>) -> Result<Vec<SocketAddr>, String> {
-            self.addresses("name", 1, LONG).await.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+            let found = self.addresses("name", 1, LONG).await;
+            found.map(|found| found.addresses).map_err(|error| format!("{:#}", anyhow::Error::from(error)))
         }
 
         /// The last answer is no longer new.
@@ -272,7 +282,8 @@ mod tests {
         for answer in [Ok(Vec::new()), Err(io::Error::other("no such name"))] {
             names.age();
             server.tell(answer);
-            assert_eq!(names.get().await, Ok(vec![at(1)]));
+            let found = names.addresses("name", 1, LONG).await.unwrap();
+            assert_eq!(found, Found { addresses: vec![at(1)], is_old: true });
         }
         names.age();
         let asked = server.asked();
@@ -307,9 +318,10 @@ mod tests {
     #[tokio::test]
     async fn an_address_is_no_name() {
         let (names, server) = names();
-        let found =
-            [names.addresses("127.0.0.1", 1, LONG).await.unwrap(), names.addresses("::1", 1, LONG).await.unwrap()];
-        assert_eq!(found.concat(), [at(1), ([0, 0, 0, 0, 0, 0, 0, 1], 1).into()]);
+        for (host, address) in [("127.0.0.1", at(1)), ("::1", ([0, 0, 0, 0, 0, 0, 0, 1], 1).into())] {
+            let found = names.addresses(host, 1, LONG).await.unwrap();
+            assert_eq!(found, Found { addresses: vec![address], is_old: false });
+        }
         assert_eq!(server.asked(), 0);
     }
 }

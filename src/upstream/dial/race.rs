@@ -60,6 +60,7 @@ impl<T: Send + 'static> Race<T> {
         let mut is_next_due = true;
         loop {
             if std::mem::take(&mut is_next_due)
+                && race.has_room()
                 && let Some(tried) = book.take_next(&mut untried)
             {
                 race.begin(tried, &attempt);
@@ -105,6 +106,11 @@ impl<T: Send + 'static> Race<T> {
         self.running.push_back(Running { task: handle.id(), handle, tried, connected, late_at, is_late: false });
     }
 
+    /// Whether another attempt may begin, for which the oldest may give way.
+    fn has_room(&self) -> bool {
+        self.running.len() < AT_A_TIME || self.failures.len() < PASSED_OVER
+    }
+
     fn failed(&mut self, tried: Option<Arc<Tried>>, failure: AttemptError) {
         self.failures.push(failure);
         self.failed.extend(tried.inspect(|tried| tried.failed()));
@@ -144,6 +150,8 @@ const HEAD_START: Duration = Duration::from_millis(250);
 /// For TLS and the first words of HTTP/2.
 const HEAD_START_ABOVE: Duration = Duration::from_secs(1);
 const AT_A_TIME: usize = 3;
+/// Once so many have failed or given way, those that are under way have their time: all addresses may be slow.
+const PASSED_OVER: usize = 6;
 
 #[cfg(test)]
 mod tests {
@@ -234,20 +242,39 @@ mod tests {
         let slow = Does::Works(Duration::from_secs(4));
         let book = Arc::default();
         assert!(run(&book, &[slow; 2]).await.0.is_ok());
-        assert!(run(&book, &[slow; 8]).await.0.is_ok());
+        for addresses in [8, 40] {
+            let start = Instant::now();
+            assert!(run(&book, &vec![slow; addresses]).await.0.is_ok());
+            assert!(start.elapsed() < Duration::from_secs(15), "of {addresses}: {:?}", start.elapsed());
+        }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_loses_without_being_late_is_not_avoided() {
-        let book = Arc::default();
-        let both = [Does::Works(Duration::from_millis(1010)), Does::Works(Duration::from_millis(20))];
-        for _ in 0..20 {
+    async fn who_loses_is_avoided_if_it_was_late_and_not_otherwise() {
+        let both = [Does::Works(Duration::from_millis(1200)), Does::HangsAbove];
+        let mut orders = [0, 0];
+        for _ in 0..40 {
+            let book = Arc::default();
             let (raced, begun) = run(&book, &both).await;
-            // The slow one is late if it was begun first; then the other one wins.
-            assert!(raced.is_ok() && begun.len() <= 2);
+            assert_eq!((raced, begun.len()), (Ok(at(0)), 2));
+            // The one that hangs was begun first, and is late after a second; or it was begun then, and had 200 ms.
+            let was_first = book.is_avoided(at(1));
+            orders[usize::from(was_first)] += 1;
+            assert!(!book.is_avoided(at(0)), "it has won");
         }
-        let quick = [SOON, SOON];
-        let (raced, begun) = run(&Arc::default(), &quick).await;
-        assert!(raced.is_ok() && begun.len() == 1);
+        assert!(orders[0] > 0 && orders[1] > 0, "{orders:?}");
+    }
+
+    /// A failure while something is avoided is the same one.
+    #[tokio::test(start_paused = true)]
+    async fn what_many_notice_at_a_time_is_one_failure() {
+        let book = Arc::<AddressBook>::default();
+        let tried = book.take_next(&mut Untried::new(vec![at(0)])).unwrap();
+        (0..20).for_each(|_| tried.failed());
+        advance(Duration::from_secs(1)).await;
+        assert!(!book.is_avoided(at(0)));
+        tried.failed();
+        advance(Duration::from_secs(1)).await;
+        assert!(book.is_avoided(at(0)), "two seconds after the second");
     }
 }

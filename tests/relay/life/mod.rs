@@ -128,7 +128,7 @@ pub fn of_type(url: &str, name: &str) -> bytes::Bytes {
 
 #[tokio::test]
 async fn up_36_any_status_of_the_server_is_an_answer_to_the_call() {
-    for status in [12, 16, 7, 13, 0] {
+    for status in [12, 13, 5, 0] {
         let mut server = Server::start(Answers::Status(status)).await;
         let (mut view, _stream) = View::up(&connector(server.address, NEVER), &mut server).await;
         assert_eq!(server.calls(), 0, "nobody has asked");
@@ -151,6 +151,40 @@ async fn up_36_a_plain_404_of_a_gateway_is_neither_life_nor_death_and_the_questi
     assert_eq!(connector.unanswered_calls(), Some(0));
     server.answer(Answers::Status(12));
     view.is_alive().await;
+}
+
+/// A gateway that checks who calls may refuse the method that does not exist, and let streams pass.
+#[tokio::test]
+async fn up_36_a_refusal_is_no_life_and_the_servers_own_method_is_called_instead_once_in_a_while() {
+    for (refusal, own) in [(7, 0), (16, 12), (16, 2)] {
+        let mut server = Server::start(Answers::Refused(refusal, Some(own))).await;
+        let connector = connector(server.address, OFTEN);
+        let (mut view, _stream) = View::up(&connector, &mut server).await;
+        view.life.notify_one();
+        view.is_alive().await;
+        assert_eq!(server.empty_streams(), 1);
+        view.life.notify_one();
+        until("it is asked again", async || server.calls() >= 4).await;
+        view.says_nothing(Duration::from_millis(1)).await;
+        assert_eq!((server.empty_streams(), connector.unanswered_calls()), (1, Some(0)), "a server counts each");
+    }
+}
+
+#[tokio::test]
+async fn up_36_what_a_gateway_refuses_in_both_ways_or_a_server_never_answered_shows_nothing() {
+    let both = [
+        (Some(16), "they are refused, and an empty stream too (Unauthenticated)"),
+        (None, "they are refused, and an empty stream has no answer"),
+    ];
+    for (own, reason) in both {
+        let mut server = Server::start(Answers::Refused(16, own)).await;
+        let connector = connector(server.address, NEVER);
+        let (mut view, _stream) = View::up(&connector, &mut server).await;
+        view.life.notify_one();
+        until("it is said why", async || connector.unrouted_calls().as_deref() == Some(reason)).await;
+        view.says_nothing(Duration::from_millis(1)).await;
+        assert_eq!(connector.unanswered_calls(), Some(0));
+    }
 }
 
 #[tokio::test]

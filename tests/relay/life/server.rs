@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::{Request as Call, Response as Reply};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::{Body as _, Frame, Incoming};
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -34,6 +34,8 @@ pub enum Answers {
     Http(u16),
     /// Each call waits until it is released.
     Held,
+    /// A gateway refuses the call with this status. The server answers empty streams with the other one; none: it ignores their end.
+    Refused(u16, Option<u16>),
 }
 
 pub struct Server {
@@ -47,6 +49,7 @@ struct Script {
     answers: Mutex<Answers>,
     released: Semaphore,
     calls: AtomicUsize,
+    empty_streams: AtomicUsize,
     /// The connections on which calls arrived.
     requested: Mutex<BTreeSet<usize>>,
     hangs: watch::Sender<bool>,
@@ -88,6 +91,7 @@ impl Server {
             answers: Mutex::new(answers),
             released: Semaphore::new(0),
             calls: AtomicUsize::new(0),
+            empty_streams: AtomicUsize::new(0),
             requested: Mutex::default(),
             hangs: watch::Sender::new(false),
             leaves: Notify::new(),
@@ -115,6 +119,11 @@ impl Server {
 
     pub fn calls(&self) -> usize {
         self.script.calls.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many streams began with their end.
+    pub fn empty_streams(&self) -> usize {
+        self.script.empty_streams.load(Ordering::Relaxed)
     }
 
     pub fn requested(&self) -> BTreeSet<usize> {
@@ -201,6 +210,14 @@ type Body = BoxBody<Bytes, Infallible>;
 async fn reply(call: Call<Incoming>, connection: usize, script: Arc<Script>) -> Result<Reply<Body>, Infallible> {
     let grpc = Reply::builder().header("content-type", "application/grpc");
     if call.uri().path().ends_with("AggregatedResources") || call.uri().path() == weir_core::xds::LOADS_PATH {
+        let answers = *script.answers.lock().unwrap();
+        if let (true, Answers::Refused(_, answer)) = (call.body().is_end_stream(), answers) {
+            script.empty_streams.fetch_add(1, Ordering::Relaxed);
+            return match answer {
+                Some(status) => Ok(grpc.header("grpc-status", status).body(Empty::new().boxed()).unwrap()),
+                None => std::future::pending().await,
+            };
+        }
         let (responses, out) = mpsc::unbounded_channel();
         script.accepted.send(Stream { connection, responses, _requests: call.into_body() }).ok();
         let out = UnboundedReceiverStream::new(out).map(|bytes| Ok(Frame::data(bytes)));
@@ -210,7 +227,7 @@ async fn reply(call: Call<Incoming>, connection: usize, script: Arc<Script>) -> 
     script.requested.lock().unwrap().insert(connection);
     let answers = *script.answers.lock().unwrap();
     let reply = match answers {
-        Answers::Status(status) => grpc.header("grpc-status", status),
+        Answers::Status(status) | Answers::Refused(status, _) => grpc.header("grpc-status", status),
         Answers::Http(status) => Reply::builder().status(status),
         Answers::Held => {
             script.released.acquire().await.unwrap().forget();

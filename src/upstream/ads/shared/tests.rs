@@ -83,8 +83,11 @@ async fn one_stream_at_a_time_has_the_duty_and_the_next_when_it_is_gone() {
 #[test]
 fn calls_that_are_not_routed_to_the_server_are_news_once() {
     let shared = shared(LONG);
-    assert!(shared.is_first_unrouted());
-    assert!(!shared.is_first_unrouted());
+    assert!(shared.is_unrouted("one") && !shared.is_unrouted("another"));
+    assert_eq!(shared.unrouted().as_deref(), Some("another"));
+    shared.is_routed();
+    assert_eq!(shared.unrouted(), None);
+    assert!(shared.is_unrouted("one"), "after an answer it is news again");
 }
 
 #[test]

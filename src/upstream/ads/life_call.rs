@@ -1,0 +1,199 @@
+//! One liveness call, on the connection of a stream: of a method that does not exist, and of the method of the stream itself where a gateway
+//! may have answered for the server.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, TE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
+use http_body_util::{BodyExt, Full};
+use tokio::time::{Instant, timeout};
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::metadata::MetadataMap;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use super::super::connection_pool::{NoCall, StreamSlot};
+use super::super::error_chain::chain;
+use super::super::method_calls::Leave;
+use super::AdsConnector;
+
+/// What calls on the connection of one stream need.
+pub(super) struct LifeCalls<'a> {
+    pub(crate) connector: &'a AdsConnector,
+    pub(crate) slot: &'a StreamSlot,
+    pub(crate) channel: Channel,
+    /// The method of the stream.
+    pub(crate) method: &'static str,
+}
+
+/// The result of a call.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// A gRPC status from the discovery server.
+    Own,
+    /// No call can show whether the server is there, for this reason. This is no evidence about it.
+    Unrouted(String),
+    /// The server takes no more calls on the connection.
+    Closed,
+    /// It is too early for another call of the method of the stream. This is no evidence about the server.
+    TooEarly,
+    /// No answer in time, or the reason why none can come, for example a gateway that does not reach the server.
+    Missing(Option<String>),
+}
+
+/// What came back.
+#[derive(Debug, PartialEq, Eq)]
+enum Reply {
+    Grpc(Code),
+    Http(StatusCode),
+    /// Something, before there was a status.
+    Data,
+    Lost(Option<String>),
+}
+
+impl LifeCalls<'_> {
+    /// Makes a call for a stream that wants to know what is there since `asked`. Nothing follows from one for which there is no room or no
+    /// token: the server was not asked.
+    pub(super) async fn ask(&mut self, asked: Instant) -> Answer {
+        let slot = self.slot;
+        let _room = match slot.call() {
+            Ok(room) => room,
+            Err(NoCall::Closed) => return Answer::Closed,
+            Err(NoCall::Full) => return Answer::Unrouted("it allows no call beside a stream".into()),
+        };
+        // That of the start of the stream may have expired since.
+        let metadata = match timeout(self.limit(), self.connector.metadata()).await {
+            Ok(Ok(metadata)) => metadata,
+            Ok(Err(error)) => return Answer::Unrouted(error.message().into()),
+            Err(_) => return Answer::Unrouted("a file that is needed for a call cannot be read in time".into()),
+        };
+        let reply = self.call(LIFE_PATH, Full::from(&EMPTY_MESSAGE[..]), metadata.clone()).await;
+        match judge(reply) {
+            Judged::Answer(answer) => answer,
+            Judged::Refused(_) => self.ask_own_method(asked, metadata).await,
+        }
+    }
+
+    /// Repeats a call that was refused, as a stream of the method that the server is known to have. It is over before a request is sent.
+    async fn ask_own_method(&mut self, asked: Instant, metadata: MetadataMap) -> Answer {
+        let slot = self.slot;
+        let own = match slot.method_calls().leave(self.method, asked) {
+            Leave::Call(call) => call,
+            Leave::Answered => return Answer::Own,
+            Leave::TooEarly => return Answer::TooEarly,
+        };
+        let reply = self.call(self.method, Full::default(), metadata).await;
+        match judge(reply) {
+            Judged::Answer(Answer::Own) => {
+                own.answered();
+                Answer::Own
+            }
+            Judged::Answer(Answer::Missing(None)) if !own.missed() => {
+                Answer::Unrouted("they are refused, and an empty stream has no answer".into())
+            }
+            Judged::Answer(answer) => answer,
+            Judged::Refused(code) => Answer::Unrouted(format!("they are refused, and an empty stream too ({code:?})")),
+        }
+    }
+
+    async fn call(&mut self, path: &'static str, body: Full<Bytes>, metadata: MetadataMap) -> Reply {
+        let exchanged = timeout(self.limit(), exchange(&mut self.channel, path, body, metadata)).await;
+        exchanged.unwrap_or(Reply::Lost(None))
+    }
+
+    fn limit(&self) -> Duration {
+        self.connector.life().timeout
+    }
+}
+
+async fn exchange(channel: &mut Channel, path: &'static str, body: Full<Bytes>, metadata: MetadataMap) -> Reply {
+    let lost = |error: &tonic::transport::Error| Reply::Lost(Some(chain(error)));
+    if let Err(error) = poll_fn(|cx| channel.poll_ready(cx)).await {
+        return lost(&error);
+    }
+    let mut request = http::Request::new(Body::new(body));
+    *request.method_mut() = Method::POST;
+    *request.version_mut() = Version::HTTP_2;
+    *request.uri_mut() = Uri::from_static(path);
+    *request.headers_mut() = metadata.into_headers();
+    request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    let (head, mut body) = match channel.call(request).await {
+        Ok(response) => response.into_parts(),
+        Err(error) => return lost(&error),
+    };
+    if let Some(code) = grpc_status(&head.headers) {
+        return Reply::Grpc(code);
+    }
+    loop {
+        match body.frame().await {
+            Some(Ok(frame)) if frame.is_data() => return Reply::Data,
+            Some(Ok(frame)) => {
+                if let Some(code) = frame.trailers_ref().and_then(grpc_status) {
+                    return Reply::Grpc(code);
+                }
+            }
+            Some(Err(error)) => return Reply::Lost(Some(chain(&error))),
+            None => return Reply::Http(head.status),
+        }
+    }
+}
+
+fn grpc_status(headers: &HeaderMap) -> Option<Code> {
+    headers.get(Status::GRPC_STATUS).map(|status| Code::from_bytes(status.as_bytes()))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Judged {
+    Answer(Answer),
+    /// A gateway that checks who calls may have answered, whether the server is there or not.
+    Refused(Code),
+}
+
+/// Says who has answered, by the HTTP status and the gRPC status.
+fn judge(reply: Reply) -> Judged {
+    Judged::Answer(match reply {
+        Reply::Grpc(Code::Unavailable) => Answer::Missing(Some("the server is unavailable".into())),
+        Reply::Grpc(code @ (Code::PermissionDenied | Code::Unauthenticated)) => return Judged::Refused(code),
+        Reply::Grpc(_) => Answer::Own,
+        // From a gateway that does not reach the server.
+        Reply::Http(status) if status.is_server_error() => {
+            Answer::Missing(Some(format!("HTTP status {}", status.as_u16())))
+        }
+        Reply::Http(status) => Answer::Unrouted(format!("HTTP status {}", status.as_u16())),
+        Reply::Data => Answer::Own,
+        Reply::Lost(reason) => Answer::Missing(reason),
+    })
+}
+
+/// On a path that gateways route as they route discovery.
+pub(super) const LIFE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/WeirIsAnyoneThere";
+/// The prefix of an uncompressed message of zero bytes.
+const EMPTY_MESSAGE: [u8; 5] = [0; 5];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn up_36_a_status_of_the_server_is_an_answer_and_what_stands_before_it_gives_none() {
+        for code in [0, 2, 5, 12, 13, 4711] {
+            assert_eq!(judge(Reply::Grpc(Code::from_i32(code))), Judged::Answer(Answer::Own), "{code}");
+        }
+        for code in [Code::PermissionDenied, Code::Unauthenticated] {
+            assert_eq!(judge(Reply::Grpc(code)), Judged::Refused(code));
+        }
+        assert!(matches!(judge(Reply::Grpc(Code::Unavailable)), Judged::Answer(Answer::Missing(_))));
+        for http in [200, 401, 403, 404, 405] {
+            let answer = Answer::Unrouted(format!("HTTP status {http}"));
+            assert_eq!(judge(Reply::Http(StatusCode::from_u16(http).unwrap())), Judged::Answer(answer));
+        }
+        for http in [500, 502, 503, 504] {
+            let judged = judge(Reply::Http(StatusCode::from_u16(http).unwrap()));
+            assert!(matches!(judged, Judged::Answer(Answer::Missing(_))), "{http}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Liveness calls of the methods of streams, on one connection. Servers count each as a stream, so healthy ones get few.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What is known of such calls, by method. What another connection showed does not count: it may lead to another server.
+#[derive(Debug, Default)]
+pub(super) struct MethodCalls(Mutex<HashMap<&'static str, Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// When the last one began.
+    begun: Option<Instant>,
+    /// When the last one began that was answered.
+    answered: Option<Instant>,
+    under_way: usize,
+    /// The last one was not answered.
+    is_missed: bool,
+}
+
+/// Whether a stream may make a call.
+#[derive(Debug)]
+pub(super) enum Leave<'a> {
+    Call(MethodCall<'a>),
+    /// That of another stream was answered, which began after this one asked.
+    Answered,
+    TooEarly,
+}
+
+/// A call that is under way.
+#[derive(Debug)]
+pub(super) struct MethodCall<'a> {
+    calls: &'a MethodCalls,
+    method: &'static str,
+    begun: Instant,
+}
+
+impl MethodCalls {
+    /// Decides for a stream that wants to know what is there since `asked`. As long as calls are answered, one in a while is for all streams.
+    pub(super) fn leave(&self, method: &'static str, asked: Instant) -> Leave<'_> {
+        let now = Instant::now();
+        let mut all = self.lock();
+        let known = all.entry(method).or_default();
+        if known.answered.is_some_and(|begun| begun >= asked) {
+            return Leave::Answered;
+        }
+        let is_recent = known.begun.is_some_and(|begun| now - begun < INTERVAL);
+        if !known.is_missed && (known.under_way > 0 || is_recent) {
+            return Leave::TooEarly;
+        }
+        known.begun = Some(now);
+        known.under_way += 1;
+        Leave::Call(MethodCall { calls: self, method, begun: now })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<&'static str, Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MethodCall<'_> {
+    pub(super) fn answered(self) {
+        self.change(|known| (known.answered, known.is_missed) = (Some(self.begun), false));
+    }
+
+    /// Returns whether that says something: a call on this connection was answered before. Some handlers do not notice that a client has
+    /// ended its side.
+    pub(super) fn missed(self) -> bool {
+        self.change(|known| {
+            known.is_missed = known.answered.is_some();
+            known.is_missed
+        })
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
+        change(self.calls.lock().entry(self.method).or_default())
+    }
+}
+
+impl Drop for MethodCall<'_> {
+    fn drop(&mut self) {
+        self.change(|known| known.under_way -= 1);
+    }
+}
+
+/// Between two calls that are answered.
+const INTERVAL: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call<'a>(calls: &'a MethodCalls, asked: Instant) -> Option<MethodCall<'a>> {
+        match calls.leave("/a", asked) {
+            Leave::Call(call) => Some(call),
+            _ => None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_answer_is_for_all_who_asked_before_its_call_and_the_next_call_comes_later() {
+        let (calls, asked) = (MethodCalls::default(), Instant::now());
+        let first = call(&calls, asked).unwrap();
+        assert!(matches!(calls.leave("/a", asked), Leave::TooEarly), "one at a time");
+        assert!(matches!(calls.leave("/b", asked), Leave::Call(_)), "each method by itself");
+        first.answered();
+        assert!(matches!(calls.leave("/a", asked), Leave::Answered));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let later = Instant::now();
+        assert!(matches!(calls.leave("/a", later), Leave::TooEarly));
+        tokio::time::advance(INTERVAL).await;
+        drop(call(&calls, later).unwrap());
+        assert!(matches!(calls.leave("/a", later), Leave::TooEarly), "one that was given up counts too");
+        tokio::time::advance(INTERVAL).await;
+        assert!(call(&calls, later).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_one_is_missed_that_was_answered_before_each_stream_asks_by_itself() {
+        let (calls, asked) = (MethodCalls::default(), Instant::now());
+        assert!(!call(&calls, asked).unwrap().missed(), "none was ever answered");
+        assert!(matches!(calls.leave("/a", asked), Leave::TooEarly));
+        tokio::time::advance(INTERVAL).await;
+        call(&calls, asked).unwrap().answered();
+        tokio::time::advance(INTERVAL).await;
+        let asked = Instant::now();
+        assert!(call(&calls, asked).unwrap().missed());
+        let both = [call(&calls, asked).unwrap(), call(&calls, asked).unwrap()];
+        let [one, two] = both;
+        assert!(one.missed());
+        two.answered();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(matches!(calls.leave("/a", Instant::now()), Leave::TooEarly), "the server is there again");
+    }
+}
