@@ -239,11 +239,12 @@ impl App {
         if !self.admin.is_empty() {
             let state = self.state.as_ref().map(StateWriter::counters);
             let (status, serving, tls) = (self.config_status.clone(), self.serving.clone(), self.tls.clone());
+            let log = self.log.clone();
             let sources = move || {
                 let Generation { views, loads, files, .. } = &*serving.generation.get();
-                let (tls, state) = (tls.clone(), state.clone());
+                let (tls, state, log) = (tls.clone(), state.clone(), log.clone());
                 let (views, loads, files, config) = (views.clone(), loads.clone(), files.clone(), status.get());
-                MetricsSources { views, loads, files, tls, state, config }
+                MetricsSources { views, loads, files, tls, state, config, log }
             };
             let now = self.serving.views.clone();
             let probes = ProbeValues::new(&now.get(), telemetry::exposition(sources));

@@ -4,7 +4,7 @@
 //! unless a file was changed.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -42,6 +42,12 @@ impl Demo {
             }
         };
         Ok(Self { config: Config::from_file(&folder.join(CONFIG))?, folder, copies })
+    }
+
+    /// Returns what to say at the end: where the copies are, if one was changed.
+    pub fn farewell(&self) -> Option<String> {
+        let changed = self.copies.as_ref().filter(|copies| copies.are_changed())?;
+        Some(format!("Your changes are still in {}.", changed.folder.display()))
     }
 
     /// Returns the greeting: the addresses of the relay, and commands to try, in which the program is called `program`.
@@ -98,20 +104,21 @@ impl Copies {
         }
         Ok(this)
     }
-}
 
-impl Drop for Copies {
-    fn drop(&mut self) {
+    fn are_changed(&self) -> bool {
         let count = |folder: PathBuf| std::fs::read_dir(folder).map_or(0, Iterator::count);
         let entries = count(self.folder.clone()) + count(self.folder.join(RESOURCES));
         let untouched = |(name, text): &(&str, String)| {
             std::fs::read_to_string(self.folder.join(name)).is_ok_and(|now| now == *text)
         };
-        if entries == self.files.len() + 1 && self.files.iter().all(untouched) {
+        entries != self.files.len() + 1 || !self.files.iter().all(untouched)
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        if !self.are_changed() {
             let _ = std::fs::remove_dir_all(&self.folder); // what is left is small, and the system deletes it
-        } else {
-            // Stdout may be closed, and a drop must not panic.
-            let _ = writeln!(io::stdout(), "Your changes are still in {}.", self.folder.display());
         }
     }
 }

@@ -103,40 +103,60 @@ struct ConfigFile {
 fn main() -> ExitCode {
     allocator::share_arenas();
     let inherited = InheritedSockets::from_environment(); // changes the environment, so it comes before all threads
+    let arguments = Arguments::parse();
+    let log = match arguments.start_log() {
+        Ok(log) => log,
+        Err(error) => {
+            note(&format!("weir: {error:#}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let _end = log.end(); // older than the runtime, so that it is dropped later
     let runtime = match Runtime::new() {
         Ok(runtime) => runtime,
-        Err(error) => return ended(Err(error).context("cannot start the threads")),
+        Err(error) => return ended(&log, Err(error).context("cannot start the threads")),
     };
-    let code = runtime.block_on(start(inherited));
+    let code = runtime.block_on(start(arguments, &log, inherited));
     // All tasks are dropped, with the sockets that they own. What waits for a name server or a disk does not keep the process.
     runtime.shutdown_timeout(LAST_TASKS);
     code
 }
 
-async fn start(inherited: Inherited) -> ExitCode {
-    let Arguments { config, listen, admin, log, log_format, task } = Arguments::parse();
-    let usual = match (&task, &config) {
-        (Some(Task::Check { .. }), _) => "error", // the check prints its result itself
-        (None, Some(_)) => "info",
-        _ => "warn",
-    };
-    let Some(filter) = log.or_else(|| usual.parse().ok()) else { return ExitCode::FAILURE };
-    let log = LogControl::start(&filter, log_format);
+impl Arguments {
+    /// Starts the log. A relay does not wait for who reads it.
+    fn start_log(&self) -> anyhow::Result<LogControl> {
+        let usual = match (&self.task, &self.config) {
+            (Some(Task::Check { .. }), _) => "error", // the check prints its result itself
+            (None, Some(_)) => "info",
+            _ => "warn",
+        };
+        let filter = self.log.clone().map_or_else(|| usual.parse(), Ok)?;
+        match self.task {
+            Some(_) => Ok(LogControl::start(&filter, self.log_format)),
+            None => {
+                LogControl::start_with_queue(&filter, self.log_format).context("cannot start the thread of the log")
+            }
+        }
+    }
+}
+
+async fn start(arguments: Arguments, log: &LogControl, inherited: Inherited) -> ExitCode {
+    let Arguments { config, listen, admin, task, .. } = arguments;
     let places = Places { listen, admin };
     match task {
         Some(task) if places.listen.is_some() || places.admin.is_some() => {
             refuse(&format!("--listen and --admin have no effect on {}", task.name()))
         }
-        Some(task) => task.run(config).await,
+        Some(task) => task.run(config, log).await,
         None => match config {
             Some(path) => relay(&path, places, log, inherited).await,
-            None => ended(demo(places, log, inherited).await),
+            None => ended(log, demo(places, log, inherited).await),
         },
     }
 }
 
 impl Task {
-    async fn run(self, before: Option<PathBuf>) -> ExitCode {
+    async fn run(self, before: Option<PathBuf>, log: &LogControl) -> ExitCode {
         let name = self.name();
         match self {
             Self::Check { config: ConfigFile { path }, client, memory } => match path.or(before) {
@@ -145,7 +165,7 @@ impl Task {
                 None => refuse(WHICH_FILE),
             },
             Self::Key { config: ConfigFile { path }, nodes } => match path.or(before) {
-                Some(path) => with_config(&path, |config| show_keys(&config, nodes)),
+                Some(path) => with_config(&path, log, |config| show_keys(&config, nodes)),
                 None => refuse(WHICH_FILE),
             },
             _ if before.is_some() => refuse(&format!("--config has no effect on {name}")),
@@ -157,12 +177,12 @@ impl Task {
             Self::Release(release) => release.run().await,
             Self::Schema => {
                 let schema = format!("{:#}\n", weir::config::schema());
-                ended(show(&schema).context("cannot write"))
+                ended(log, show(&schema).context("cannot write"))
             }
             Self::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Arguments::command(), "weir", &mut script);
-                ended(show(&String::from_utf8_lossy(&script)).context("cannot write"))
+                ended(log, show(&String::from_utf8_lossy(&script)).context("cannot write"))
             }
         }
     }
@@ -190,27 +210,27 @@ fn refuse(reason: &str) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-fn with_config(path: &Path, task: impl FnOnce(Config) -> anyhow::Result<()>) -> ExitCode {
+fn with_config(path: &Path, log: &LogControl, task: impl FnOnce(Config) -> anyhow::Result<()>) -> ExitCode {
     match Config::from_file(path) {
-        Ok(config) => ended(task(config)),
+        Ok(config) => ended(log, task(config)),
         Err(error) => {
-            note(&error.to_string());
+            log.say(&error.to_string());
             ExitCode::from(USAGE)
         }
     }
 }
 
-async fn relay(path: &Path, places: Places, log: LogControl, inherited: Inherited) -> ExitCode {
+async fn relay(path: &Path, places: Places, log: &LogControl, inherited: Inherited) -> ExitCode {
     match Config::from_file(path) {
         Ok(config) => match with_places(config, places) {
-            Ok(config) => ended(serve(config, path, places, log, inherited).await),
+            Ok(config) => ended(log, serve(config, path, places, log, inherited).await),
             Err(error) => {
-                note(&format!("weir: {error:#}"));
+                log.say(&format!("weir: {error:#}"));
                 ExitCode::from(USAGE)
             }
         },
         Err(error) => {
-            note(&error.to_string());
+            log.say(&error.to_string());
             ExitCode::from(USAGE)
         }
     }
@@ -231,12 +251,12 @@ async fn serve(
     config: Config,
     path: &Path,
     places: Places,
-    log: LogControl,
+    log: &LogControl,
     inherited: Inherited,
 ) -> anyhow::Result<()> {
     log_warnings(&config);
     raise_open_files();
-    let app = App::bind_with(config, inherited?).await?.with_log_control(log);
+    let app = App::bind_with(config, inherited?).await?.with_log_control(log.clone());
     run(app.adapting(Box::new(move |config| with_places(config, places))), "", Some(path)).await
 }
 
@@ -255,17 +275,17 @@ fn raise_open_files() {
     }
 }
 
-fn ended(done: anyhow::Result<()>) -> ExitCode {
+fn ended(log: &LogControl, done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            note(&format!("weir: {error:#}"));
+            log.say(&format!("weir: {error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
-async fn demo(places: Places, log: LogControl, inherited: Inherited) -> anyhow::Result<()> {
+async fn demo(places: Places, log: &LogControl, inherited: Inherited) -> anyhow::Result<()> {
     let demo = Demo::new(places)?;
     raise_open_files();
     let bound = App::bind_with(demo.config.clone(), inherited?).await;
@@ -273,7 +293,10 @@ async fn demo(places: Places, log: LogControl, inherited: Inherited) -> anyhow::
         bound.map_err(|error| anyhow!("{error:#}; --listen and --admin give the example resources other addresses"))?;
     let program = std::env::args().next().unwrap_or_else(|| "weir".into());
     let greeting = app.addresses().first().map(|clients| demo.greeting(*clients, app.admin_address(), &program));
-    run(app.with_log_control(log), &greeting.unwrap_or_default(), None).await
+    run(app.with_log_control(log.clone()), &greeting.unwrap_or_default(), None).await?;
+    // Not to stdout, which may have nobody who reads it.
+    demo.farewell().iter().for_each(|text| log.say(text));
+    Ok(())
 }
 
 fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {

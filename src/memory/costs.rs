@@ -2,6 +2,8 @@
 
 /// The program without any peer.
 pub(crate) const PROGRAM: usize = 8 << 20;
+/// Lines of the log that nobody reads, at most.
+pub(crate) const LOG_QUEUE: usize = 4 << 20;
 /// A connection without TLS, with its buffers.
 pub(crate) const CONNECTION: usize = 39 << 10;
 /// What TLS adds.

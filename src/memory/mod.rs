@@ -92,7 +92,7 @@ impl Memory {
             store,
             sampled: AtomicUsize::new(0),
             kernel: AtomicUsize::new(0),
-            base: AtomicUsize::new(costs::PROGRAM),
+            base: AtomicUsize::new(costs::PROGRAM + costs::LOG_QUEUE),
             scale: Scale::default(),
             allocator: OnceLock::new(),
             is_pressed: AtomicBool::new(false),

@@ -1,6 +1,6 @@
 //! The log of the process: what is logged and in which form. The level can be changed while the process runs.
 
-use std::io::{IsTerminal, stderr};
+use std::io::{self, IsTerminal, Write, stderr};
 use std::str::FromStr;
 use std::time::Instant;
 
@@ -9,21 +9,15 @@ use tracing::{Event, Level, Metadata};
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::debug_fn;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::{Context, Filter, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
+use super::log_format::LogFormat;
+use super::log_panics;
+use super::log_queue::{LAST_LINES, LogQueue};
 use crate::log_pace::LogPace;
-
-/// The form of log lines.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum LogFormat {
-    /// Text for people.
-    #[default]
-    Text,
-    /// One object a line.
-    Json,
-}
 
 /// What is logged: a level, and levels of single modules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,9 +31,17 @@ pub enum LogFilterError {
     Invalid(String),
 }
 
-/// Changes what is logged.
+/// The log of the process. Clones are of the same one.
 #[derive(Debug, Clone)]
-pub struct LogControl(Option<reload::Handle<EnvFilter, Registry>>);
+pub struct LogControl {
+    filter: Option<reload::Handle<EnvFilter, Registry>>,
+    /// None if who logs waits until the line is written.
+    queue: Option<LogQueue>,
+}
+
+/// Waits for the last lines when it is dropped, for a second at most. Who reads them may hang.
+#[derive(Debug)]
+pub struct LogEnd(Option<LogQueue>);
 
 impl FromStr for LogFilter {
     type Err = LogFilterError;
@@ -63,11 +65,23 @@ impl LogFilter {
 }
 
 impl LogControl {
-    /// Starts the log of the process, on standard error.
+    /// Starts the log of the process, on standard error. Who logs waits until the line is written.
     pub fn start(filter: &LogFilter, format: LogFormat) -> Self {
+        Self::start_on(filter, format, None)
+    }
+
+    /// The same for a process that goes on while nobody reads its log. Panics are lines of it.
+    pub fn start_with_queue(filter: &LogFilter, format: LogFormat) -> io::Result<Self> {
+        let queue = LogQueue::start(format, stderr())?;
+        log_panics::report_to(queue.clone(), format);
+        Ok(Self::start_on(filter, format, Some(queue)))
+    }
+
+    fn start_on(filter: &LogFilter, format: LogFormat, queue: Option<LogQueue>) -> Self {
         let (filter, handle) = reload::Layer::new(filter.filter());
         // If stderr is closed, reporting that error would panic.
-        let lines = fmt::layer().with_writer(stderr).log_internal_errors(false);
+        let writer = queue.clone().map_or_else(|| BoxMakeWriter::new(stderr), BoxMakeWriter::new);
+        let lines = fmt::layer().with_writer(writer).log_internal_errors(false);
         let registry = tracing_subscriber::registry().with(filter);
         let pace = LibraryPace::default();
         match format {
@@ -77,21 +91,47 @@ impl LogControl {
             }
             LogFormat::Json => registry.with(lines.json().flatten_event(true).with_filter(pace)).init(),
         }
-        Self(Some(handle))
+        Self { filter: Some(handle), queue }
     }
 
     /// For a relay in a process that has a log of its own.
     pub(crate) fn none() -> Self {
-        Self(None)
+        Self { filter: None, queue: None }
+    }
+
+    /// Writes a text that is not an event, such as why the program ends.
+    pub fn say(&self, text: &str) {
+        match &self.queue {
+            Some(queue) => queue.put(format!("{text}\n").as_bytes()),
+            None => drop(writeln!(stderr(), "{text}")), // it may be closed
+        }
+    }
+
+    /// Returns what has to be dropped last.
+    pub fn end(&self) -> LogEnd {
+        LogEnd(self.queue.clone())
+    }
+
+    /// Returns how many lines nobody can read, for want of room in the queue or because they could not be written.
+    pub(crate) fn dropped_lines(&self) -> u64 {
+        self.queue.as_ref().map_or(0, LogQueue::dropped)
     }
 
     /// Changes the level. Returns false if there is no log whose level can be changed.
     pub(crate) fn set(&self, filter: &LogFilter) -> bool {
-        self.0.as_ref().is_some_and(|handle| handle.reload(filter.filter()).is_ok())
+        self.filter.as_ref().is_some_and(|handle| handle.reload(filter.filter()).is_ok())
     }
 
     pub(crate) fn current(&self) -> Option<String> {
-        self.0.as_ref()?.with_current(ToString::to_string).ok()
+        self.filter.as_ref()?.with_current(ToString::to_string).ok()
+    }
+}
+
+impl Drop for LogEnd {
+    fn drop(&mut self) {
+        if let Some(queue) = &self.0 {
+            queue.flush(LAST_LINES); // otherwise the last lines are lost
+        }
     }
 }
 

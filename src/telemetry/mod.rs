@@ -10,6 +10,9 @@ mod exposition;
 mod format;
 mod histogram;
 mod log;
+mod log_format;
+mod log_panics;
+mod log_queue;
 mod metric;
 mod page;
 mod process;
@@ -29,7 +32,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) use self::exposition::Exposition;
 pub(crate) use self::format::MetricsFormat;
-pub use self::log::{LogControl, LogFilter, LogFormat};
+pub use self::log::{LogControl, LogEnd, LogFilter};
+pub use self::log_format::LogFormat;
 use self::page::Page;
 pub(crate) use self::process::resident_bytes;
 use self::runtime::RuntimeProbe;
@@ -68,6 +72,7 @@ struct MetricsSnapshot<'a> {
     tls: Vec<TlsReport>,
     state: Option<&'a StateCounters>,
     config: &'a ConfigFacts,
+    log_lines_dropped: u64,
     probe: &'a RuntimeProbe,
 }
 
@@ -79,13 +84,14 @@ pub(crate) struct MetricsSources {
     pub(crate) tls: Arc<[Arc<ListenerTls>]>,
     pub(crate) state: Option<Arc<StateCounters>>,
     pub(crate) config: ConfigFacts,
+    pub(crate) log: LogControl,
 }
 
 /// Returns what is exposed. Each exposition is of what is in use then.
 pub(crate) fn exposition(sources: impl Fn() -> MetricsSources + Send + Sync + 'static) -> Exposition {
     let probe = Arc::new(RuntimeProbe::start());
     Exposition::new(move || {
-        let MetricsSources { views, loads, files, tls, state, config } = sources();
+        let MetricsSources { views, loads, files, tls, state, config, log } = sources();
         let probe = probe.clone();
         async move {
             let Measured { view_count, views: metrics, waits } = questions::measure(&views).await;
@@ -108,6 +114,7 @@ pub(crate) fn exposition(sources: impl Fn() -> MetricsSources + Send + Sync + 's
                 tls: tls.iter().map(|tls| tls.report()).collect(),
                 state: state.as_deref(),
                 config: &config,
+                log_lines_dropped: log.dropped_lines(),
                 probe: &probe,
             })
         }

@@ -15,6 +15,7 @@ pub(super) fn add(page: &mut Page, snapshot: &MetricsSnapshot<'_>) {
         page.add(KEY_FIELD_VALUES, [field], i64::try_from(*count).unwrap_or(i64::MAX));
     }
     page.add(VIEW_PANICS, [], snapshot.incidents.view_panics());
+    page.add(LOG_LINES_DROPPED, [], snapshot.log_lines_dropped);
     page.count(CACHED_BYTES, [], snapshot.cached_bytes);
     add_memory(page, &snapshot.book);
     add_types(page, snapshot);

@@ -104,6 +104,7 @@ fn written(views: &[ViewMetrics]) -> String {
         }],
         state: Some(&StateCounters::default()),
         config: &config_facts(),
+        log_lines_dropped: 18,
         probe: &probe,
     })
 }

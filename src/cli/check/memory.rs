@@ -45,7 +45,7 @@ pub(super) fn report(config: &Config) -> String {
 /// Returns how many clients fit into seven tenths of a budget, beside what resources take.
 fn fit(budget: usize, streams: usize, names: usize) -> usize {
     let client = costs::client(streams, names);
-    (budget / 100 * (SHARED - RESOURCES)).saturating_sub(costs::PROGRAM) / client
+    (budget / 100 * (SHARED - RESOURCES)).saturating_sub(costs::PROGRAM + costs::LOG_QUEUE) / client
 }
 
 fn rounded(bytes: usize) -> String {

@@ -139,6 +139,7 @@ async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_
         tls: Vec::new(),
         state: None,
         config: &super::config_facts(),
+        log_lines_dropped: 0,
         probe: &probe,
     });
     let series = text.lines().filter(|line| !line.starts_with('#')).count();

@@ -63,7 +63,8 @@ impl Bench {
             let (views, made) = of.clone();
             made.fetch_add(1, Ordering::SeqCst);
             let (files, tls) = (Arc::new([]), Arc::new([]));
-            MetricsSources { views, loads: loads.clone(), files, tls, state: None, config: config_facts() }
+            let (config, log) = (config_facts(), LogControl::none());
+            MetricsSources { views, loads: loads.clone(), files, tls, state: None, config, log }
         });
         Self { views, _clients: clients, made, exposition }
     }
