@@ -9,11 +9,10 @@ use anyhow::Context;
 use tokio::task::JoinSet;
 
 use crate::admin::{self, AdminSocket, ListenerInfo, ProbeValues, Rules, ServerInfo, Shown, ShownNow};
-use crate::config::{AdminOptions, AdminTls, Config, InUse, ListenAddress, ShownConfig};
+use crate::config::{AdminOptions, Config, InUse, ListenAddress, ShownConfig};
 use crate::config_status::{ConfigFacts, ConfigStatus};
 use crate::downstream::{
-    self, BACKLOG, Connections, Downstream, Drain, DrainReason, DrainTimes, DrainTrigger, Handover, Listener,
-    UnixOptions, UnixSocket,
+    self, Connections, Downstream, Drain, DrainReason, DrainTimes, DrainTrigger, Handover, Listener,
 };
 pub use crate::downstream::{InheritError, InheritedSockets};
 use crate::generation::Generation;
@@ -21,7 +20,7 @@ use crate::memory::{LiveBytes, MemoryWatch};
 use crate::open_files::{self, Shares, Spare};
 use crate::reload::{Adapt, PermissionsControl, PutLimits, ReloadControl, Serving};
 use crate::state::StateWriter;
-use crate::telemetry::{self, LogControl, MetricsSources, Traces};
+use crate::telemetry::{self, LogControl, MetricsSources, Traces, WorkerHealth, WorkerWatch};
 use crate::tls::ListenerTls;
 
 /// A relay that is bound and not yet running.
@@ -46,6 +45,8 @@ pub struct App {
     started: SystemTime,
     since: Instant,
     live_bytes: Option<LiveBytes>,
+    watchdog: Option<Duration>,
+    alive: fn(),
 }
 
 impl App {
@@ -69,7 +70,7 @@ impl App {
             let listener = Listener::open(options, &mut inherited);
             listeners.push(listener.with_context(|| format!("cannot listen on {address}"))?);
         }
-        let admin = admin_sockets(&config.admin, config.probes, &mut inherited)?;
+        let admin = admin::open_sockets(&config.admin, config.probes, &mut inherited)?;
         inherited.check_used()?;
         let (switch, drain) = Drain::new();
         let limits = config.downstream.connections.clone();
@@ -116,12 +117,19 @@ impl App {
             started,
             since,
             live_bytes: None,
+            watchdog: config.watchdog,
+            alive: || {},
         })
     }
 
     /// Lets the relay ask the allocator how much it has given out.
     pub fn asking_allocator(self, live_bytes: fn() -> Option<usize>) -> Self {
         Self { live_bytes: Some(live_bytes), ..self }
+    }
+
+    /// Calls this each second, unless no worker thread gets on.
+    pub fn while_alive(self, alive: fn()) -> Self {
+        Self { alive, ..self }
     }
 
     /// Changes every later version of the configuration as the command line demands.
@@ -219,6 +227,9 @@ impl App {
         let counted = Box::new(move || counting.generation.get().counted_bytes() + incomplete());
         let _watch = MemoryWatch::start(views.memory().clone(), counted, self.live_bytes)
             .inspect_err(|error| tracing::error!(%error, "cannot watch the memory: limits.memory is not exact"));
+        let workers = Arc::new(WorkerHealth::new());
+        let _watchdog = WorkerWatch::start(workers.clone(), self.watchdog, self.alive)
+            .inspect_err(|error| tracing::error!(%error, "cannot watch the worker threads"));
         let readiness = views.readiness().clone();
         beside.spawn({
             let readiness = readiness.clone();
@@ -239,15 +250,15 @@ impl App {
         if !self.admin.is_empty() {
             let state = self.state.as_ref().map(StateWriter::counters);
             let (status, serving, tls) = (self.config_status.clone(), self.serving.clone(), self.tls.clone());
-            let log = self.log.clone();
+            let (log, of_metrics) = (self.log.clone(), workers.clone());
             let sources = move || {
                 let Generation { views, loads, files, .. } = &*serving.generation.get();
-                let (tls, state, log) = (tls.clone(), state.clone(), log.clone());
+                let (tls, state, log, workers) = (tls.clone(), state.clone(), log.clone(), of_metrics.clone());
                 let (views, loads, files, config) = (views.clone(), loads.clone(), files.clone(), status.get());
-                MetricsSources { views, loads, files, tls, state, config, log }
+                MetricsSources { views, loads, files, tls, state, config, log, workers }
             };
             let now = self.serving.views.clone();
-            let probes = ProbeValues::new(&now.get(), telemetry::exposition(sources));
+            let probes = ProbeValues::new(&now.get(), telemetry::exposition(sources), workers);
             beside.spawn(probes.clone().keep(move || now.get()));
             let rules = Arc::new(admin_rules(self.admin_options));
             let live = Arc::new(admin::Live::new(instance_of(self.started)));
@@ -348,38 +359,6 @@ const LAST_BYTES: Duration = Duration::from_secs(2);
 /// How long to wait for the last write of the state.
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
-fn admin_sockets(
-    options: &AdminOptions,
-    probes: Option<SocketAddr>,
-    inherited: &mut InheritedSockets,
-) -> anyhow::Result<Vec<AdminSocket>> {
-    let mut sockets = Vec::new();
-    if let Some(address) = probes {
-        let opened = downstream::listen(address, inherited);
-        let (listener, _) = opened.with_context(|| format!("cannot listen on {address}"))?;
-        sockets.push(AdminSocket::Probes(listener));
-    }
-    if let Some(address) = options.address {
-        let opened = downstream::listen(address, inherited);
-        let (listener, _) = opened.with_context(|| format!("cannot listen on {address}"))?;
-        sockets.push(match &options.tls {
-            Some(AdminTls { tls, .. }) => {
-                let name = listener.local_addr().unwrap_or(address).to_string();
-                let tls = ListenerTls::load(name, tls).with_context(|| format!("cannot listen on {address}"))?;
-                AdminSocket::Tls(listener, Arc::new(tls))
-            }
-            None => AdminSocket::Loopback(listener),
-        });
-    }
-    if let Some(path) = &options.socket {
-        let unix = UnixOptions { path: path.clone(), mode: OWN_USER, owner: None, group: None };
-        let opened = UnixSocket::open(&unix, BACKLOG, inherited);
-        let (socket, _) = opened.with_context(|| format!("cannot listen on unix:{}", path.display()))?;
-        sockets.push(AdminSocket::Unix(socket));
-    }
-    Ok(sockets)
-}
-
 /// Returns what distinguishes this process from those before it.
 fn instance_of(started: SystemTime) -> String {
     let since = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -391,6 +370,3 @@ fn admin_rules(options: AdminOptions) -> Rules {
     let (may_read, may_change) = tls.map(|tls| (tls.may_read, tls.may_change)).unwrap_or_default();
     Rules { hosts: hosts.into(), socket, may_read, may_change }
 }
-
-/// The mode of the admin socket.
-const OWN_USER: u32 = 0o600;

@@ -348,7 +348,7 @@ async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<
     let mut hang_up = config.map(|_| signal(SignalKind::hangup())).transpose()?;
     let _ = std::io::stdout().lock().write_all(greeting.as_bytes()); // stdout may be closed
     let traces = Traces::from_environment();
-    let mut app = app.with_traces(&traces).asking_allocator(allocator::live_bytes);
+    let mut app = app.with_traces(&traces).asking_allocator(allocator::live_bytes).while_alive(service_manager::alive);
     log_start(&app, config);
     tokio::spawn(allocator::give_back());
     service_manager::ready(&listen_of(&app));

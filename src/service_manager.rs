@@ -32,6 +32,13 @@ pub fn stopping() {
     send(&[NotifyState::Stopping, NotifyState::Status("draining")]);
 }
 
+/// Reports that the process gets on, if the service manager wants to know (`WatchdogSec=` of systemd).
+pub fn alive() {
+    if sd_notify::watchdog_enabled().is_some() {
+        send(&[NotifyState::Watchdog]);
+    }
+}
+
 /// Sends in a thread of its own, in order: a receiver that does not read must not hold up the relay.
 fn send(states: &[NotifyState<'_>]) {
     static MESSAGES: LazyLock<SyncSender<String>> = LazyLock::new(|| {

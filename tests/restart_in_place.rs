@@ -346,3 +346,21 @@ fn a_service_manager_hears_when_the_relay_is_ready_reloads_and_stops() {
     }
     assert!(relay.has_succeeded(PATIENCE));
 }
+
+#[test]
+fn a_service_manager_that_wants_to_know_hears_again_and_again_that_the_relay_gets_on() {
+    let folder = Folder::new("watchdog");
+    let path = folder.0.join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "30000000");
+    let config = folder.config("listen: [{address: '127.0.0.1:0'}]\ndrain: {spread: 0s}");
+    let _relay = Program::start_by(command, "restart-watchdog.yaml", &config, PATIENCE);
+    let (mut message, mut heard) = ([0; 4096], String::new());
+    while !heard.ends_with("WATCHDOG=1\nWATCHDOG=1\n") {
+        let length = manager.recv(&mut message).expect("no message");
+        heard += &String::from_utf8_lossy(&message[..length]);
+    }
+    assert!(heard.starts_with("READY=1\n"), "{heard}");
+}

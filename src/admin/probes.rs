@@ -1,7 +1,5 @@
 //! What probes and scrapers of metrics read.
 
-use std::time::Instant;
-
 use axum::extract::State;
 use axum::response::Response;
 use http::header::ACCEPT;
@@ -14,7 +12,7 @@ use crate::telemetry::MetricsFormat;
 
 /// Returns 503 while the worker threads hang.
 pub(super) async fn healthz(State(values): State<ProbeValues>) -> Response {
-    match values.hung_for(Instant::now()) {
+    match values.workers.hung_for() {
         None => text(StatusCode::OK, "ok"),
         Some(silent) => {
             let reason = format!("the worker threads have not answered for {} s", silent.as_secs());

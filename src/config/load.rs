@@ -57,6 +57,8 @@ pub struct Config {
     pub(crate) views_idle: Duration,
     pub(crate) downstream: downstream::Options,
     pub(crate) drain: DrainTimes,
+    /// How long no worker thread may get on. None: no matter how long.
+    pub(crate) watchdog: Option<Duration>,
     pub(crate) loads: LoadsMode,
     /// None if REST is not served.
     pub(crate) rest: Option<RestOptions>,
@@ -236,6 +238,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
         views_idle,
         downstream,
         drain: limits::drain(&raw.drain, &raw.reload),
+        watchdog: raw.watchdog.0,
         reload: ReloadOptions { watch: raw.reload.watch.value },
         tree: Node::default(),
         loads,

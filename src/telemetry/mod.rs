@@ -25,6 +25,7 @@ mod tls;
 mod traces;
 mod views;
 mod waits;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ use self::page::Page;
 pub(crate) use self::process::resident_bytes;
 use self::runtime::RuntimeProbe;
 pub use self::traces::Traces;
+pub(crate) use self::workers::{WorkerHealth, WorkerWatch};
 use crate::config_status::ConfigFacts;
 use crate::memory::Book;
 use crate::relay::questions::{self, Measured};
@@ -73,6 +75,7 @@ struct MetricsSnapshot<'a> {
     state: Option<&'a StateCounters>,
     config: &'a ConfigFacts,
     log_lines_dropped: u64,
+    workers: &'a WorkerHealth,
     probe: &'a RuntimeProbe,
 }
 
@@ -85,13 +88,14 @@ pub(crate) struct MetricsSources {
     pub(crate) state: Option<Arc<StateCounters>>,
     pub(crate) config: ConfigFacts,
     pub(crate) log: LogControl,
+    pub(crate) workers: Arc<WorkerHealth>,
 }
 
 /// Returns what is exposed. Each exposition is of what is in use then.
 pub(crate) fn exposition(sources: impl Fn() -> MetricsSources + Send + Sync + 'static) -> Exposition {
     let probe = Arc::new(RuntimeProbe::start());
     Exposition::new(move || {
-        let MetricsSources { views, loads, files, tls, state, config, log } = sources();
+        let MetricsSources { views, loads, files, tls, state, config, log, workers } = sources();
         let probe = probe.clone();
         async move {
             let Measured { view_count, views: metrics, waits } = questions::measure(&views).await;
@@ -115,6 +119,7 @@ pub(crate) fn exposition(sources: impl Fn() -> MetricsSources + Send + Sync + 's
                 state: state.as_deref(),
                 config: &config,
                 log_lines_dropped: log.dropped_lines(),
+                workers: &workers,
                 probe: &probe,
             })
         }
@@ -129,7 +134,7 @@ fn text(snapshot: &MetricsSnapshot<'_>) -> String {
     traces::add(&mut page, snapshot.counters.traces.counts());
     deliveries::add(&mut page, &snapshot.counters.deliveries.counts());
     waits::add(&mut page, snapshot.waits, &snapshot.incidents.waits);
-    snapshot.probe.add(&mut page);
+    snapshot.probe.add(&mut page, snapshot.workers);
     tls::add(&mut page, &snapshot.tls);
     if let Some(state) = snapshot.state {
         state::add(&mut page, state);

@@ -9,6 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::page::Page;
 use super::table::*;
+use super::workers::WorkerHealth;
 use crate::relay::deliveries::{Histogram, Writers};
 
 /// Measures how late the runtime runs a task that is due. It ends when this is dropped.
@@ -27,10 +28,13 @@ impl RuntimeProbe {
         Self { lateness, runtime: Handle::current().metrics(), task }
     }
 
-    pub(super) fn add(&self, page: &mut Page) {
+    pub(super) fn add(&self, page: &mut Page, workers: &WorkerHealth) {
         for worker in 0..self.runtime.num_workers() {
             let seconds = self.runtime.worker_total_busy_duration(worker).as_secs_f64();
             page.add(WORKER_BUSY_SECONDS, [&worker.to_string()], seconds);
+        }
+        for (worker, stalls) in workers.stalls().enumerate() {
+            page.add(WORKER_STALLS, [&worker.to_string()], stalls);
         }
         page.count(WORKERS, [], self.runtime.num_workers());
         page.count(TASKS, [], self.runtime.num_alive_tasks());

@@ -330,6 +330,10 @@ metrics! {
     // The runtime.
     /// Time that a worker of the runtime has spent on tasks; its rate is how busy the worker is, 1 at most
     WORKER_BUSY_SECONDS: FloatCounter = "weir_worker_busy_seconds_total" ["worker"], "0.1.0";
+    /// Times that a worker of the runtime has not got on for 5 s
+    ///
+    /// A task blocks it; the log names the worker. See [watchdog](operations.md#watchdog).
+    WORKER_STALLS: Counter = "weir_worker_stalls_total" ["worker"], "0.1.0";
     /// Worker threads of the runtime
     ///
     /// As many as the processors that the process may use, by the quota of its container too.

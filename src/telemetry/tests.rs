@@ -69,7 +69,7 @@ fn written(views: &[ViewMetrics]) -> String {
     waits.add("abc", Some(1), &[], list);
     incidents.waits.note(&waits.beyond, true);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let probe = runtime.block_on(async { RuntimeProbe::start() });
+    let (probe, workers) = runtime.block_on(async { (RuntimeProbe::start(), WorkerHealth::new()) });
     text(&MetricsSnapshot {
         view_count: views.len(),
         key_values: vec![("cluster".into(), 2), ("metadata".into(), 12)],
@@ -105,6 +105,7 @@ fn written(views: &[ViewMetrics]) -> String {
         state: Some(&StateCounters::default()),
         config: &config_facts(),
         log_lines_dropped: 18,
+        workers: &workers,
         probe: &probe,
     })
 }

@@ -4,8 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Instant;
 
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
 
 use super::*;
 
@@ -22,36 +24,64 @@ fn ask(address: SocketAddr, path: &str) -> Option<(u16, String)> {
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
+/// A relay whose worker threads the test has.
+struct Relay {
+    runtime: Runtime,
+    probes: SocketAddr,
+    admin: SocketAddr,
+    serving: JoinHandle<()>,
+}
+
+impl Relay {
+    fn start(more: &str) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().unwrap();
+        let (probes, admin, serving) = runtime.block_on(async {
+            let plane = Plane::start(&BOTH).await;
+            let text = format!(
+                "listen: [{{address: '127.0.0.1:0'}}]\nprobes: {{address: '127.0.0.1:0'}}\n\
+                 admin: {{address: '127.0.0.1:0'}}\nupstream: {{servers: [{{uri: 'http://{}'}}]}}\n{more}",
+                plane.address
+            );
+            let app = crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
+            (app.probes_address().unwrap(), app.admin_address().unwrap(), tokio::spawn(app.run()))
+        });
+        Self { runtime, probes, admin, serving }
+    }
+
+    /// Keeps a worker thread busy until what this returns is dropped.
+    fn block_worker(&self) -> mpsc::Sender<()> {
+        let ((end, ended), (begun, begins)) = (mpsc::channel::<()>(), mpsc::channel());
+        self.runtime.spawn(async move {
+            begun.send(()).unwrap();
+            let _ = ended.recv();
+        });
+        begins.recv_timeout(client::PATIENCE).expect("a worker thread is free for it");
+        end
+    }
+
+    /// Asks until an answer of the probes is as it should be, and returns it.
+    fn probe_until(&self, path: &str, holds: impl Fn(u16, &str) -> bool) -> String {
+        let begun = Instant::now();
+        loop {
+            if let Some((status, body)) = ask(self.probes, path)
+                && holds(status, &body)
+            {
+                return body;
+            }
+            assert!(begun.elapsed() < client::PATIENCE, "{path} does not become that");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
 #[test]
 fn i10_probes_are_answered_while_all_worker_threads_are_busy() {
-    let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().unwrap();
-    let (probes, admin, serving) = runtime.block_on(async {
-        let plane = Plane::start(&BOTH).await;
-        let text = format!(
-            "listen: [{{address: '127.0.0.1:0'}}]\nprobes: {{address: '127.0.0.1:0'}}\nadmin: {{address: '127.0.0.1:0'}}\n\
-             upstream: {{servers: [{{uri: 'http://{}'}}]}}\n",
-            plane.address
-        );
-        let app = crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
-        (app.probes_address().unwrap(), app.admin_address().unwrap(), tokio::spawn(app.run()))
-    });
+    let relay = Relay::start("");
+    let (probes, admin) = (relay.probes, relay.admin);
     let healthy = Some((200, "ok\n".to_owned()));
     assert_eq!((ask(probes, "/healthz"), ask(admin, "/healthz")), (healthy.clone(), healthy.clone()));
 
-    let (begun, begins) = mpsc::channel();
-    let mut ends = Vec::new();
-    for _ in 0..WORKERS {
-        let (end, ended) = mpsc::channel::<()>();
-        ends.push(end);
-        let begun = begun.clone();
-        runtime.spawn(async move {
-            begun.send(thread::current().id()).unwrap();
-            let _ = ended.recv(); // until the test has ended
-        });
-    }
-    for _ in 0..WORKERS {
-        begins.recv_timeout(client::PATIENCE).expect("a worker thread is free for it");
-    }
+    let ends: Vec<_> = (0..WORKERS).map(|_| relay.block_worker()).collect();
     for _ in 0..3 {
         assert_eq!(ask(probes, "/healthz"), healthy);
         assert_eq!(ask(probes, "/ready"), Some((200, "ready\n".to_owned())));
@@ -60,11 +90,29 @@ fn i10_probes_are_answered_while_all_worker_threads_are_busy() {
     drop(ends);
     assert_eq!(ask(admin, "/healthz"), healthy);
 
-    serving.abort();
+    relay.serving.abort();
     let is_closed = || TcpStream::connect(probes).is_err();
     let closed = (0..2_000).any(|_| {
         thread::sleep(Duration::from_millis(10));
         is_closed()
     });
     assert!(closed, "the thread of probes ends with the relay");
+}
+
+#[test]
+fn i10_healthz_fails_while_no_worker_thread_gets_on_and_not_while_one_of_them_does_not() {
+    let relay = Relay::start("watchdog: 1s\n");
+    let first = relay.block_worker();
+    let stalls =
+        |page: &str| page.lines().any(|line| line.starts_with("weir_worker_stalls_total") && line.ends_with(" 1"));
+    relay.probe_until("/metrics", |_, page| stalls(page)); // after 5 s
+    assert_eq!(ask(relay.probes, "/healthz"), Some((200, "ok\n".into())));
+
+    let second = relay.block_worker();
+    let reason = relay.probe_until("/healthz", |status, _| status == 503);
+    assert!(reason.starts_with("the worker threads have not answered for 1 s"), "{reason}");
+    assert_eq!(ask(relay.probes, "/ready"), Some((200, "ready\n".into())), "the thread of probes does not wait");
+    drop((first, second));
+    relay.probe_until("/healthz", |status, _| status == 200);
+    relay.serving.abort();
 }

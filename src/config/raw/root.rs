@@ -10,7 +10,7 @@ use super::permissions::PermissionEntry;
 use super::state::State;
 use super::upstream::Upstream;
 use crate::config::form::Applies::{AtOnce, NewStreams, Restart};
-use crate::config::form::{Located, Needed, NonEmpty, section};
+use crate::config::form::{Interval, Located, Needed, NonEmpty, Setting, seconds, section};
 
 section! {
     /// Configuration of a Weir relay.
@@ -45,6 +45,10 @@ section! {
         drain: Located<Drain>, applies(AtOnce);
         /// What happens when this file changes.
         reload: Located<Reload>, applies(AtOnce);
+        /// If no worker thread gets on for this long, /healthz fails, and systemd is told nothing more. 0s: never.
+        ///
+        /// See [watchdog](operations.md#watchdog).
+        watchdog: Setting<Interval> = seconds(30), applies(Restart);
         /// Load reports (LRS) of clients.
         load_reports: Located<LoadReports>, applies(NewStreams);
         /// Clients that poll in JSON over HTTP.

@@ -140,6 +140,7 @@ async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_
         state: None,
         config: &super::config_facts(),
         log_lines_dropped: 0,
+        workers: &WorkerHealth::new(),
         probe: &probe,
     });
     let series = text.lines().filter(|line| !line.starts_with('#')).count();

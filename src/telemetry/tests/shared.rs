@@ -58,13 +58,14 @@ impl Bench {
         }
         let made = Arc::<AtomicUsize>::default();
         let loads = Arc::new(Loads::new(LoadsMode::Off, views.clone(), Arc::new(NoLoads)));
+        let workers = Arc::new(WorkerHealth::new());
         let of = (views.clone(), made.clone());
         let exposition = exposition(move || {
             let (views, made) = of.clone();
             made.fetch_add(1, Ordering::SeqCst);
             let (files, tls) = (Arc::new([]), Arc::new([]));
-            let (config, log) = (config_facts(), LogControl::none());
-            MetricsSources { views, loads: loads.clone(), files, tls, state: None, config, log }
+            let (config, log, workers) = (config_facts(), LogControl::none(), workers.clone());
+            MetricsSources { views, loads: loads.clone(), files, tls, state: None, config, log, workers }
         });
         Self { views, _clients: clients, made, exposition }
     }

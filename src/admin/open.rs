@@ -1,0 +1,47 @@
+//! Opens the sockets for operators and probes.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use super::listener::AdminSocket;
+use crate::config::{AdminOptions, AdminTls};
+use crate::downstream::{self, BACKLOG, InheritedSockets, UnixOptions, UnixSocket};
+use crate::tls::ListenerTls;
+
+/// Opens those of a configuration, or finds them among the inherited ones.
+pub(crate) fn open_sockets(
+    options: &AdminOptions,
+    probes: Option<SocketAddr>,
+    inherited: &mut InheritedSockets,
+) -> anyhow::Result<Vec<AdminSocket>> {
+    let mut sockets = Vec::new();
+    if let Some(address) = probes {
+        let opened = downstream::listen(address, inherited);
+        let (listener, _) = opened.with_context(|| format!("cannot listen on {address}"))?;
+        sockets.push(AdminSocket::Probes(listener));
+    }
+    if let Some(address) = options.address {
+        let opened = downstream::listen(address, inherited);
+        let (listener, _) = opened.with_context(|| format!("cannot listen on {address}"))?;
+        sockets.push(match &options.tls {
+            Some(AdminTls { tls, .. }) => {
+                let name = listener.local_addr().unwrap_or(address).to_string();
+                let tls = ListenerTls::load(name, tls).with_context(|| format!("cannot listen on {address}"))?;
+                AdminSocket::Tls(listener, Arc::new(tls))
+            }
+            None => AdminSocket::Loopback(listener),
+        });
+    }
+    if let Some(path) = &options.socket {
+        let unix = UnixOptions { path: path.clone(), mode: OWN_USER, owner: None, group: None };
+        let opened = UnixSocket::open(&unix, BACKLOG, inherited);
+        let (socket, _) = opened.with_context(|| format!("cannot listen on unix:{}", path.display()))?;
+        sockets.push(AdminSocket::Unix(socket));
+    }
+    Ok(sockets)
+}
+
+/// The mode of the admin socket.
+const OWN_USER: u32 = 0o600;

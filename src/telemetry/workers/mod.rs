@@ -1,0 +1,240 @@
+//! The watchdog: a thread of its own looks whether the worker threads of the runtime get on.
+//!
+//! Whether any of them does is found out by a task that the thread spawns each time. It also wakes a worker: tokio wakes none by itself if
+//! the one that has waited for I/O blocks, and the relay would hang for one slow task. Which of them does not get on is told by what the
+//! runtime counts of each: it counts when a worker goes to sleep, when it wakes, and after 61 tasks.
+
+mod judge;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+use self::judge::{Finding, Judge, Progress, WorkerProgress};
+
+/// What is known of the worker threads of a runtime.
+#[derive(Debug)]
+pub(crate) struct WorkerHealth {
+    /// For how many milliseconds none has got on, if that is too long; otherwise 0.
+    hung_for: AtomicU64,
+    /// How often each has not got on.
+    stalls: Box<[AtomicU64]>,
+}
+
+/// The thread ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct WorkerWatch {
+    _alive: Sender<()>,
+}
+
+/// What the thread has.
+struct Watch {
+    runtime: Handle,
+    health: Arc<WorkerHealth>,
+    /// How many tasks it has spawned, and how many of them have run.
+    spawned: u64,
+    run: Arc<AtomicU64>,
+    /// Called each time that the workers do not hang.
+    alive: fn(),
+}
+
+impl WorkerHealth {
+    /// Of the current runtime.
+    pub(crate) fn new() -> Self {
+        let stalls = (0..Handle::current().metrics().num_workers()).map(|_| AtomicU64::new(0)).collect();
+        Self { hung_for: AtomicU64::new(0), stalls }
+    }
+
+    /// Returns for how long no worker has got on, if that is too long.
+    pub(crate) fn hung_for(&self) -> Option<Duration> {
+        Some(self.hung_for.load(Ordering::Relaxed)).filter(|hung| *hung > 0).map(Duration::from_millis)
+    }
+
+    /// Returns how often each worker has not got on.
+    pub(super) fn stalls(&self) -> impl Iterator<Item = u64> {
+        self.stalls.iter().map(|stalls| stalls.load(Ordering::Relaxed))
+    }
+}
+
+impl WorkerWatch {
+    /// Starts to look at the current runtime. It hangs if no worker gets on for `watchdog`; never, if that is None.
+    pub(crate) fn start(health: Arc<WorkerHealth>, watchdog: Option<Duration>, alive: fn()) -> io::Result<Self> {
+        let (until_dropped, dropped) = channel();
+        let watch = Watch { runtime: Handle::current(), health, spawned: 0, run: Arc::default(), alive };
+        let every = watchdog.map_or(LOOK, |watchdog| LOOK.min(watchdog / 4));
+        thread::Builder::new().name(NAME.into()).spawn(move || watch.look(every, watchdog, &dropped))?;
+        Ok(Self { _alive: until_dropped })
+    }
+}
+
+impl Watch {
+    fn look(mut self, every: Duration, watchdog: Option<Duration>, dropped: &Receiver<()>) {
+        let mut judge = Judge::new(every, watchdog, Instant::now(), self.progress());
+        loop {
+            self.spawn();
+            if dropped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            let findings = judge.look(Instant::now(), self.progress());
+            let hung_for = judge.hung_for().map_or(0, |hung| u64::try_from(hung.as_millis()).unwrap_or(u64::MAX));
+            self.health.hung_for.store(hung_for, Ordering::Relaxed);
+            findings.iter().for_each(|finding| self.report(finding));
+            if hung_for == 0 {
+                (self.alive)();
+            }
+        }
+    }
+
+    /// Spawns a task that counts, unless many wait already.
+    fn spawn(&mut self) {
+        if self.spawned - self.run.load(Ordering::Relaxed) < MAX_WAITING {
+            self.spawned += 1;
+            let run = self.run.clone();
+            self.runtime.spawn(async move { run.fetch_add(1, Ordering::Relaxed) });
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        let metrics = self.runtime.metrics();
+        let of_worker = |worker| WorkerProgress {
+            parks_and_unparks: metrics.worker_park_unpark_count(worker),
+            busy: metrics.worker_total_busy_duration(worker),
+        };
+        Progress {
+            tasks: self.run.load(Ordering::Relaxed),
+            workers: (0..metrics.num_workers()).map(of_worker).collect(),
+        }
+    }
+
+    fn report(&self, finding: &Finding) {
+        match finding {
+            Finding::Stalled { worker, after } => {
+                if let Some(stalls) = self.health.stalls.get(*worker) {
+                    stalls.fetch_add(1, Ordering::Relaxed);
+                }
+                tracing::warn!(worker, seconds = after.as_secs(), "worker thread does not get on; a task blocks it");
+            }
+            Finding::GetsOn { worker, after } => {
+                tracing::info!(worker, seconds = after.as_secs(), "worker thread gets on again");
+            }
+            Finding::Hung { after } => {
+                tracing::error!(seconds = after.as_secs(), "no worker thread gets on (watchdog); /healthz fails");
+            }
+            Finding::Recovered { after } => tracing::info!(seconds = after.as_secs(), "worker threads get on again"),
+        }
+    }
+}
+
+/// How often the thread looks, unless that is too seldom for the watchdog.
+const LOOK: Duration = Duration::from_secs(1);
+/// Tasks of the thread that wait for a worker.
+const MAX_WAITING: u64 = 8;
+/// As tools such as `top` show it.
+const NAME: &str = "weir-watchdog";
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn until(what: &str, holds: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < PATIENCE, "never: {what}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Keeps a worker busy until what this returns is dropped.
+    fn block_worker(runtime: &Handle) -> Sender<()> {
+        let ((end, ended), (begun, begins)) = (channel::<()>(), channel());
+        runtime.spawn(async move {
+            begun.send(()).unwrap();
+            let _ = ended.recv();
+        });
+        begins.recv_timeout(PATIENCE).expect("a worker is free for it");
+        end
+    }
+
+    #[test]
+    fn workers_that_all_block_hang_until_one_gets_on_and_the_process_says_meanwhile_that_it_lives_no_more() {
+        static ALIVE: AtomicU64 = AtomicU64::new(0);
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let entered = runtime.enter();
+        let health = Arc::new(WorkerHealth::new());
+        let alive = || drop(ALIVE.fetch_add(1, Ordering::Relaxed));
+        let watch = WorkerWatch::start(health.clone(), Some(Duration::from_millis(200)), alive).unwrap();
+        let lives = || {
+            let before = ALIVE.load(Ordering::Relaxed);
+            until("it lives", || ALIVE.load(Ordering::Relaxed) > before);
+            assert_eq!(health.hung_for(), None);
+        };
+        lives();
+        let one = block_worker(runtime.handle());
+        (0..10).for_each(|_| lives()); // for longer than the watchdog allows all of them
+        let other = block_worker(runtime.handle());
+        until("they hang", || health.hung_for().is_some());
+        let before = ALIVE.load(Ordering::Relaxed);
+        until("they hang for longer", || health.hung_for().is_some_and(|hung| hung > Duration::from_millis(500)));
+        assert_eq!(ALIVE.load(Ordering::Relaxed), before);
+        drop(other);
+        lives();
+        drop((one, watch, entered));
+    }
+
+    #[test]
+    fn workers_with_nothing_to_do_and_those_that_are_busy_do_not_stall() {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let watch = Watch {
+            runtime: runtime.handle().clone(),
+            health: runtime.block_on(async { Arc::new(WorkerHealth::new()) }),
+            spawned: 0,
+            run: Arc::default(),
+            alive: || {},
+        };
+        let sleeps = |worker: &WorkerProgress| worker.parks_and_unparks % 2 == 1;
+        until("both sleep", || watch.progress().workers.iter().all(sleeps));
+        for _ in 0..2 {
+            runtime.spawn(async {
+                loop {
+                    tokio::task::yield_now().await;
+                }
+            });
+        }
+        until("none sleeps", || !watch.progress().workers.iter().any(sleeps));
+        let before = watch.progress().workers;
+        let gets_on = |worker: usize| watch.progress().workers[worker] != before[worker];
+        until("both get on without any sleep", || gets_on(0) && gets_on(1));
+        runtime.shutdown_background();
+    }
+
+    #[test]
+    fn one_worker_that_blocks_while_the_other_sleeps_holds_up_no_timer() {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let entered = runtime.enter();
+        let _watch = WorkerWatch::start(Arc::new(WorkerHealth::new()), None, || {}).unwrap();
+        // By a timer, so that the worker that blocks is the one that has waited for all timers.
+        let ((end, ended), (begun, begins)) = (channel::<()>(), channel());
+        runtime.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            begun.send(()).unwrap();
+            let _ = ended.recv();
+        });
+        let (rang, rings) = channel();
+        runtime.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            rang.send(()).unwrap();
+        });
+        begins.recv_timeout(PATIENCE).unwrap();
+        rings.recv_timeout(PATIENCE).expect("the other worker runs the timer");
+        drop((end, entered));
+    }
+}
