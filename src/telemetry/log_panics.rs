@@ -16,7 +16,7 @@ pub(super) fn report_to(queue: LogQueue, format: LogFormat) {
     std::panic::set_hook(Box::new(move |panic| {
         let error = panic.payload_as_str().unwrap_or("without a message");
         queue.put(line(format, panic, error).as_bytes());
-        if ABORTS.iter().any(|reason| error == *reason) {
+        if ABORTS.contains(&error) {
             queue.flush(LAST_LINES);
         }
     }));
