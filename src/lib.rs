@@ -6,6 +6,7 @@
 pub mod app;
 pub mod build_facts;
 pub mod cli;
+pub(crate) mod compression;
 pub mod config;
 pub(crate) mod config_status;
 pub mod demo;

@@ -23,6 +23,7 @@ const LAYERS: [(&str, Layers); 2] = [
             &["client_status"],
             &["relay"],
             &[
+                "compression",
                 "transcode",
                 "proto",
                 "open_files",

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
+use crate::compression::GRPC_ACCEPT_ENCODING;
 use crate::grpc_message;
 
 /// How a call ends.
@@ -54,7 +55,7 @@ impl Status {
     pub(super) fn response(&self) -> Response {
         let mut response = Response::new(Body::empty());
         response.headers_mut().extend(self.trailers());
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
+        response.headers_mut().extend(grpc_headers());
         response
     }
 }
@@ -107,7 +108,7 @@ impl Responses {
         let (to, from) = mpsc::channel(1);
         let frames = ReceiverStream::new(from).map(Ok::<_, std::convert::Infallible>);
         let mut response = Response::new(Body::new(StreamBody::new(frames)));
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
+        response.headers_mut().extend(grpc_headers());
         (Self(to), response)
     }
 
@@ -125,7 +126,13 @@ impl Responses {
     }
 }
 
-const GRPC: &str = "application/grpc";
+/// Says also that requests of operators are not read if they are compressed.
+fn grpc_headers() -> HeaderMap {
+    let grpc = HeaderValue::from_static("application/grpc");
+    let accepted = HeaderName::from_static(GRPC_ACCEPT_ENCODING);
+    HeaderMap::from_iter([(CONTENT_TYPE, grpc), (accepted, HeaderValue::from_static("identity"))])
+}
+
 const PREFIX: usize = 5;
 /// The longest request.
 const LONGEST: usize = 64 << 10;

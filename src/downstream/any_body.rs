@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderValue, Response};
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::{mpsc, oneshot};
 
@@ -13,6 +13,7 @@ use super::body::{Piece, ReadStalled, SessionBody, trailers};
 use super::buffered_body::BufferedBody;
 use super::frames::framed;
 use super::slot::Status;
+use crate::compression::{ACCEPTED, GRPC_ACCEPT_ENCODING};
 
 /// The kinds of response bodies.
 pub(super) enum AnyBody {
@@ -69,7 +70,8 @@ pub(super) fn refuse(status: &Status) -> Response<AnyBody> {
 
 pub(super) fn grpc_response(body: AnyBody) -> Response<AnyBody> {
     let mut response = Response::new(body);
-    let grpc = http::HeaderValue::from_static("application/grpc");
-    response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
+    let headers = response.headers_mut();
+    headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static(ACCEPTED));
     response
 }

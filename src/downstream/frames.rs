@@ -1,5 +1,6 @@
 //! Reads gRPC messages from a request body, with limits for one message and for all incomplete ones.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,14 +10,18 @@ use hyper::body::{Body, Frame, Incoming};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::incomplete::{Inbound, Incomplete, Pause};
+use super::inflate::{NotInflated, inflate};
 use super::pace::Pace;
 use super::slot::Status;
+use crate::compression::InflateError;
 use crate::limit::Limit;
 
 pub(super) struct Frames<B = Incoming> {
     body: B,
     buffer: BytesMut,
     limit: usize,
+    /// Messages may be compressed, with gzip.
+    is_gzip: bool,
     inbound: Arc<Inbound>,
     /// What the buffer counts for, if a request is incomplete. Most arrive in one piece and are not counted.
     incomplete: Option<Box<Incomplete>>,
@@ -24,9 +29,20 @@ pub(super) struct Frames<B = Incoming> {
     first: Option<Box<(Duration, Instant)>>,
 }
 
+/// A complete message as it has arrived.
+enum Message {
+    Plain(Bytes),
+    Gzip(Bytes),
+}
+
 impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
     pub(crate) fn new(body: B, limit: usize, inbound: Arc<Inbound>) -> Self {
-        Self { body, buffer: BytesMut::new(), limit, inbound, incomplete: None, first: None }
+        Self { body, buffer: BytesMut::new(), limit, is_gzip: false, inbound, incomplete: None, first: None }
+    }
+
+    /// Says whether the client compresses messages with gzip: those that have a flag for it.
+    pub(crate) fn with_gzip(self, is_gzip: bool) -> Self {
+        Self { is_gzip, ..self }
     }
 
     /// Ends the stream if nothing arrives for so long; zero: it may be silent for ever.
@@ -46,8 +62,10 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
 
     async fn read_next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
-            if let Some(message) = self.take_message()? {
-                return Ok(Some(message));
+            match self.take_message()? {
+                Some(Message::Plain(message)) => return Ok(Some(message)),
+                Some(Message::Gzip(message)) => return Box::pin(self.inflate(message)).await.map(Some),
+                None => {}
             }
             let frame = match self.buffer.is_empty() {
                 true if self.first.is_some() => Box::pin(self.beginning()).await?,
@@ -106,16 +124,35 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
         while let Some(Ok(_)) = self.body.frame().await {}
     }
 
-    fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
+    /// Inflates a message, with the same limits as a plain one.
+    async fn inflate(&mut self, message: Bytes) -> Result<Bytes, Status> {
+        let mut incomplete = self.incomplete.take().unwrap_or_else(|| Box::new(self.inbound.begin()));
+        inflate(message, self.limit, &mut incomplete).await.map_err(|why| match why {
+            NotInflated::NoRoom(status) => status,
+            NotInflated::Unreadable(error @ InflateError::TooLarge { .. }) => self.too_large(&error),
+            NotInflated::Unreadable(error) => Status::internal(format!("invalid request: {error}")),
+        })
+    }
+
+    fn too_large(&self, size: &dyn Display) -> Status {
+        self.inbound.requests().counters().reached(Limit::MessageBytes);
+        let key = Limit::MessageBytes.key();
+        Status::exhausted(format!("request too large: {size}, limit {} ({key})", self.limit))
+    }
+
+    fn take_message(&mut self) -> Result<Option<Message>, Status> {
         let Some((prefix, rest)) = self.buffer.split_at_checked(PREFIX) else { return Ok(None) };
         let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
-        if prefix[0] != 0 {
-            return Err(Status::unimplemented("compressed requests are not supported"));
-        }
+        let is_compressed = match prefix[0] {
+            0 => false,
+            1 if self.is_gzip => true,
+            1 => return Err(Status::internal("invalid request: a compressed message without grpc-encoding")),
+            flag => {
+                return Err(Status::internal(format!("invalid request: compression flag {flag}, expected 0 or 1")));
+            }
+        };
         if length > self.limit {
-            self.inbound.requests().counters().reached(Limit::MessageBytes);
-            let key = Limit::MessageBytes.key();
-            return Err(Status::exhausted(format!("request too large: {length} bytes, limit {} ({key})", self.limit)));
+            return Err(self.too_large(&format_args!("{length} bytes")));
         }
         if rest.len() < length {
             return Ok(None);
@@ -125,8 +162,11 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
         if self.buffer.is_empty() {
             self.buffer = BytesMut::new(); // an idle stream has no buffer
         }
+        if is_compressed {
+            return Ok(Some(Message::Gzip(message))); // it counts until it is inflated
+        }
         self.incomplete = None;
-        Ok(Some(message))
+        Ok(Some(Message::Plain(message)))
     }
 }
 

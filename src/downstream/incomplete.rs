@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::slot::Status;
 use crate::limit::{Limit, LimitCounters};
+use crate::relay::heavy::{HeavyTurn, HeavyTurns};
 
 /// Bounds the bytes of incomplete requests, over all clients of the process.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(super) struct IncompleteRequests {
     bytes_per_second: usize,
     window: Duration,
     counters: Arc<LimitCounters>,
+    /// Of requests that become large when they are inflated.
+    turns: HeavyTurns,
     connections: AtomicU64,
     ledger: Mutex<Ledger>,
 }
@@ -82,14 +85,23 @@ const WINDOW: Duration = Duration::from_secs(30);
 
 impl IncompleteRequests {
     pub(super) fn new(limit: usize, bytes_per_second: usize, counters: Arc<LimitCounters>) -> Arc<Self> {
-        let (connections, ledger) = Default::default();
-        Arc::new(Self { limit, bytes_per_second, window: WINDOW, counters, connections, ledger })
+        Arc::new(Self::with_counters(limit, bytes_per_second, counters))
+    }
+
+    fn with_counters(limit: usize, bytes_per_second: usize, counters: Arc<LimitCounters>) -> Self {
+        let (connections, ledger, turns) = (AtomicU64::default(), Mutex::default(), HeavyTurns::new());
+        Self { limit, bytes_per_second, window: WINDOW, counters, turns, connections, ledger }
     }
 
     #[cfg(test)]
     pub(super) fn with_window(limit: usize, bytes_per_second: usize, window: Duration) -> Arc<Self> {
-        let (connections, ledger, counters) = Default::default();
-        Arc::new(Self { limit, bytes_per_second, window, counters, connections, ledger })
+        Arc::new(Self { window, ..Self::with_counters(limit, bytes_per_second, Arc::default()) })
+    }
+
+    /// Of them, as many may be large at a time when they are inflated.
+    #[cfg(test)]
+    pub(super) fn with_turns(limit: usize, turns: usize) -> Arc<Self> {
+        Arc::new(Self { turns: HeavyTurns::of(turns), ..Self::with_counters(limit, 0, Arc::default()) })
     }
 
     pub(super) fn connection(self: &Arc<Self>) -> Arc<Inbound> {
@@ -195,6 +207,13 @@ impl Incomplete {
                 () = tokio::time::sleep_until(end) => {}
             }
         }
+    }
+
+    /// Waits for the turn of a request that is large. Nothing of its stream is read meanwhile.
+    pub(super) async fn turn(&mut self) -> Result<Option<HeavyTurn>, Status> {
+        let (inbound, turns) = (self.inbound.clone(), self.inbound.requests.turns.clone());
+        let _paused = inbound.pause();
+        self.more(turns.next()).await
     }
 
     /// The clock stops while the relay does not read the connection: then the client may be unable to send.

@@ -19,7 +19,7 @@ use crate::limit::LimitCounters;
 pub use super::request_limits::RequestLimits;
 pub use super::rest::inputs::read_poll;
 
-/// Returns the messages of a client's gRPC stream that arrives in these chunks, and code and text of the status if one of them ends it, for
+/// Returns the messages of a client's gRPC stream that arrives in these chunks and may be compressed with gzip, and code and text of the status if one of them ends it, for
 /// example because it has more than `message_bytes`. Needs a runtime with timers.
 pub async fn read_messages(
     chunks: impl IntoIterator<Item = Bytes>,
@@ -27,7 +27,7 @@ pub async fn read_messages(
 ) -> (Vec<Bytes>, Option<(i32, String)>) {
     let frames = chunks.into_iter().map(|chunk| Ok::<_, Infallible>(Frame::data(chunk)));
     let inbound = IncompleteRequests::new(message_bytes, 1, Arc::new(LimitCounters::default())).connection();
-    let mut frames = Frames::new(StreamBody::new(stream::iter(frames)), message_bytes, inbound);
+    let mut frames = Frames::new(StreamBody::new(stream::iter(frames)), message_bytes, inbound).with_gzip(true);
     let mut messages = Vec::new();
     loop {
         match frames.next().await {

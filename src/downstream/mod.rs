@@ -20,6 +20,7 @@ mod handshake;
 mod handshakes;
 mod health;
 mod incomplete;
+mod inflate;
 mod inherited;
 pub(crate) mod inputs;
 mod judged_clients;

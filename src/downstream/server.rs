@@ -169,8 +169,10 @@ impl Downstream {
     ) -> Response<AnyBody> {
         let service = self.service.get();
         if let Some(inquiry) = Inquiry::of_path(request.uri().path()) {
-            let frames = service.frames(request, inbound);
-            return service.health(inquiry, frames, place.lifetime(), self.drain.clone());
+            return match service.frames(request, &peer, inbound) {
+                Ok(frames) => service.health(inquiry, frames, place.lifetime(), self.drain.clone()),
+                Err(status) => refuse(&status),
+            };
         }
         service.call(request, peer, inbound, place)
     }

@@ -33,6 +33,7 @@ use super::stream::{Call, LINGER, read};
 use super::turns::Turns;
 use super::unfinished_replies::UnfinishedReplies;
 use crate::client_status::ClientStatus;
+use crate::compression::{ACCEPTED, Encoding, GRPC_ENCODING};
 use crate::memory::GivesWay;
 use crate::relay::{Loads, ViewQuota, Views};
 
@@ -144,7 +145,10 @@ impl Service {
         place: &Place,
     ) -> Response<AnyBody> {
         let path = request.uri().path().to_owned();
-        let frames = self.frames(request, inbound);
+        let frames = match self.frames(request, &peer, inbound) {
+            Ok(frames) => frames,
+            Err(status) => return refuse(&status),
+        };
         let of_loads = path == LOADS_PATH || path == LOADS_PATH_V2 && self.v2;
         if of_loads && self.loads.are_served() {
             return self.loads(frames, peer, place);
@@ -174,9 +178,21 @@ impl Service {
         response
     }
 
-    /// Returns the messages of a request.
-    pub(super) fn frames(&self, request: Request<Incoming>, inbound: Arc<Inbound>) -> Frames {
-        Frames::new(request.into_body(), self.message_bytes, inbound).begun_within(self.first_message)
+    /// Returns the messages of a request, unless its client compresses them in a way that is not supported.
+    pub(super) fn frames(
+        &self,
+        request: Request<Incoming>,
+        peer: &Peer,
+        inbound: Arc<Inbound>,
+    ) -> Result<Frames, Status> {
+        let encoding = Encoding::of(request.headers(), GRPC_ENCODING);
+        if let Encoding::Other(name) = &encoding {
+            let text = format!("grpc-encoding {name:?} is not supported: expected one of {ACCEPTED}");
+            self.views.shared().client_log.request_rejected(peer, &text);
+            return Err(Status::unimplemented(text));
+        }
+        let frames = Frames::new(request.into_body(), self.message_bytes, inbound);
+        Ok(frames.with_gzip(encoding == Encoding::Gzip).begun_within(self.first_message))
     }
 
     /// Takes the drain of the process: that another configuration serves is nothing to those who watch.

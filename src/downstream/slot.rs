@@ -123,6 +123,10 @@ impl Status {
         Self { code: code::UNIMPLEMENTED, message: message.into() }
     }
 
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self { code: code::INTERNAL, message: message.into() }
+    }
+
     pub(crate) fn denied(message: impl Into<String>) -> Self {
         Self { code: code::PERMISSION_DENIED, message: message.into() }
     }

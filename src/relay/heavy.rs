@@ -26,7 +26,18 @@ impl HeavyTurns {
         if names < HEAVY {
             return None;
         }
+        self.next().await
+    }
+
+    /// Waits for a turn, whatever for.
+    pub(crate) async fn next(&self) -> Option<HeavyTurn> {
         self.0.clone().acquire_owned().await.ok() // never closed
+    }
+
+    /// As many as that may have large requests.
+    #[cfg(test)]
+    pub(crate) fn of(turns: usize) -> Self {
+        Self(Arc::new(Semaphore::new(turns)))
     }
 }
 
@@ -93,7 +104,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_large_request_waits_for_another_one_and_a_small_one_does_not() {
-        let turns = HeavyTurns(Arc::new(Semaphore::new(1)));
+        let turns = HeavyTurns::of(1);
         let first = turns.turn(HEAVY).await;
         assert!(first.is_some() && turns.turn(HEAVY - 1).await.is_none());
         assert!(tokio::time::timeout(Duration::from_millis(20), turns.turn(HEAVY)).await.is_err());

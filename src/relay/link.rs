@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::sync::{Notify, Semaphore, mpsc};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::Instant;
 use weir_core::proto::{Request, Response};
 use weir_core::protocol::local_set::SourceSnapshot;
@@ -15,6 +15,7 @@ use weir_core::protocol::view::Completeness;
 use weir_core::xds::{Authority, Name};
 
 use super::response_reader::{ResponseReader, Turn};
+use crate::compression::{InflateError, Inflater};
 
 /// Identifies a link: one of the view's streams, and one of the links that were started for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +24,15 @@ pub struct LinkId {
     pub stream: StreamId,
     /// Grows with each link of that stream, so that events of an earlier one can be dropped.
     pub serial: u64,
+}
+
+/// Why a response that is compressed cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UnreadableCompressed {
+    #[error(transparent)]
+    Inflate(#[from] InflateError),
+    #[error(transparent)]
+    Response(#[from] UnreadableResponse),
 }
 
 /// One upstream stream to be kept open, through all its reconnects.
@@ -44,16 +54,45 @@ pub struct Link {
 impl Link {
     /// Returns the report of a response.
     pub(crate) async fn read(&self, message: ResponseMessage) -> Result<LinkEvent, UnreadableResponse> {
-        let at = Instant::now();
+        self.read_arrived(message, Instant::now(), None).await
+    }
+
+    /// Inflates a response, and returns its report. A large one has its turn from the moment on when it turns out to be large.
+    pub(crate) async fn read_compressed(
+        &self,
+        variant: Variant,
+        mut inflater: Inflater,
+    ) -> Result<LinkEvent, UnreadableCompressed> {
+        let (at, mut turn) = (Instant::now(), None);
+        while inflater.step()? {
+            if turn.is_none() && ResponseReader::is_large(inflater.len()) {
+                turn = self.turn().await;
+            }
+            yield_now().await;
+        }
+        Ok(self.read_arrived(ResponseMessage::Encoded(variant, inflater.into_bytes()), at, turn).await?)
+    }
+
+    async fn read_arrived(
+        &self,
+        message: ResponseMessage,
+        at: Instant,
+        turn: Option<Turn>,
+    ) -> Result<LinkEvent, UnreadableResponse> {
         let Some(reader) = &self.reader else { return Ok(LinkEvent::Response(Box::new(message.decode()?))) };
-        let turn = if ResponseReader::is_large(&message) {
-            // A server whose response waits to be read is not silent.
-            let _ = self.reports.send(LinkReport { id: self.id, event: LinkEvent::Receiving }).await; // the view may have ended
-            reader.turn().await
-        } else {
-            None
+        let turn = match turn {
+            None if ResponseReader::is_large(message.size()) => self.turn().await,
+            turn => turn,
         };
         Ok(LinkEvent::Received { response: Box::new(reader.read(message).await?), at, turn })
+    }
+
+    /// Waits for the turn of a large response.
+    async fn turn(&self) -> Option<Turn> {
+        let reader = self.reader.as_ref()?;
+        // A server whose response waits to be read is not silent.
+        let _ = self.reports.send(LinkReport { id: self.id, event: LinkEvent::Receiving }).await; // the view may have ended
+        reader.turn().await
     }
 }
 

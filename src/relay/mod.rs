@@ -46,6 +46,7 @@ pub(crate) use clock::Clock;
 pub(crate) use counters::{ProcessCounters, ProxyFault};
 pub(crate) use hub::HubConnector;
 pub(crate) use incidents::{Incidents, WaitWatch};
+pub(crate) use link::UnreadableCompressed;
 pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 pub(crate) use live_permissions::LivePermissions;
 pub use live_permissions::NeedsRestart;

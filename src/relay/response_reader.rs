@@ -44,8 +44,9 @@ impl ResponseReaders {
 }
 
 impl ResponseReader {
-    pub(super) fn is_large(message: &ResponseMessage) -> bool {
-        message.size() > LARGE
+    /// Whether a response of so many bytes waits for its turn.
+    pub(super) fn is_large(bytes: usize) -> bool {
+        bytes > LARGE
     }
 
     /// Waits for the turn of a large response.

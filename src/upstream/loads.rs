@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::{BufMut, Bytes};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -15,6 +15,7 @@ use weir_core::xds::LOADS_PATH;
 
 use super::ads::{AdsConnector, Connected};
 use super::error_chain::chain;
+use super::wire_message::WireMessage;
 use crate::relay::{LoadConnector, LoadEnd, LoadLink};
 
 /// Opens streams of load reports. They share connections among themselves.
@@ -70,6 +71,7 @@ async fn carry(server: AdsConnector, link: LoadLink) -> Result<(), Status> {
     *call.metadata_mut() = metadata;
     let mut stream = grpc.streaming(call, PathAndQuery::from_static(LOADS_PATH), Raw).await?.into_inner();
     while let Some(answer) = stream.message().await? {
+        let answer = answer.content(server.message_bytes()).await?;
         if answers.send(answer).await.is_err() {
             break; // the receiver has ended
         }
@@ -85,12 +87,12 @@ fn end_of(status: &Status) -> LoadEnd {
     }
 }
 
-/// Encodes and decodes messages as raw bytes.
+/// Encodes and decodes messages as raw bytes, which may be compressed in responses.
 struct Raw;
 
 impl Codec for Raw {
     type Encode = Bytes;
-    type Decode = Bytes;
+    type Decode = WireMessage;
     type Encoder = Self;
     type Decoder = Self;
 
@@ -114,10 +116,10 @@ impl Encoder for Raw {
 }
 
 impl Decoder for Raw {
-    type Item = Bytes;
+    type Item = WireMessage;
     type Error = Status;
 
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(from.copy_to_bytes(from.remaining())))
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<WireMessage>, Status> {
+        Ok(Some(WireMessage::decode(from)))
     }
 }

@@ -14,6 +14,7 @@ mod rest;
 mod server;
 mod tls;
 mod token;
+mod wire_message;
 
 pub use ads::AdsConnector;
 pub(crate) use dial::{DialError, DialLimits, Dialer, dial};

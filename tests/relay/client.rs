@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::client::Grpc;
+use tonic::codec::CompressionEncoding;
 use tonic::codegen::Service;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
@@ -126,9 +127,24 @@ impl Client {
         clients
     }
 
+    /// Opens an aggregated stream whose requests are compressed.
+    pub async fn compressing(address: SocketAddr, variant: Variant) -> Self {
+        let method = match variant {
+            Variant::Sotw => "StreamAggregatedResources",
+            Variant::Delta => "DeltaAggregatedResources",
+        };
+        let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        let grpc = Grpc::new(channel).send_compressed(CompressionEncoding::Gzip);
+        Self::open(grpc, variant, &format!("{PREFIX}{method}")).await.expect("no stream")
+    }
+
     async fn stream(channel: Channel, variant: Variant, path: &str) -> Option<Self> {
+        Self::open(Grpc::new(channel), variant, path).await
+    }
+
+    async fn open(grpc: Grpc<Channel>, variant: Variant, path: &str) -> Option<Self> {
         let path: PathAndQuery = path.parse().unwrap();
-        let mut grpc = Grpc::new(channel).max_decoding_message_size(64 << 20);
+        let mut grpc = grpc.max_decoding_message_size(64 << 20);
         grpc.ready().await.ok()?;
         Some(match variant {
             Variant::Sotw => {

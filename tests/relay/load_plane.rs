@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::client::Grpc;
+use tonic::codec::CompressionEncoding;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
@@ -30,6 +31,7 @@ use weir_core::xds::LOADS_PATH;
 use self::raw::Raw;
 
 use super::client::{Io, PATIENCE, channel_over};
+use super::gzip;
 use super::plane::{listen_at, own_address};
 
 pub struct LoadPlane {
@@ -80,6 +82,16 @@ impl LoadStream {
 
     pub async fn say(&self, message: &[u8]) {
         self.frames.send(Frame::data(framed(message))).await.expect("the relay is gone");
+    }
+
+    pub async fn say_compressed(&self, message: &[u8]) {
+        let frame = gzip::framed(1, &gzip::gzip(message));
+        self.frames.send(Frame::data(frame.into())).await.expect("the relay is gone");
+    }
+
+    pub async fn say_bomb(&self) {
+        let frame = gzip::framed(1, &gzip::bomb(1024, 7));
+        self.frames.send(Frame::data(frame.into())).await.expect("the relay is gone");
     }
 
     pub async fn order(&self, order: &LoadStatsResponse) {
@@ -163,6 +175,13 @@ impl LoadClient {
         Self::on(channel, path).await
     }
 
+    /// Compresses what it sends.
+    pub async fn compressing(address: SocketAddr) -> Self {
+        let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        let grpc = Grpc::new(channel).send_compressed(CompressionEncoding::Gzip);
+        Self::open(grpc, LOADS_PATH).await.expect("no stream")
+    }
+
     /// Opens a stream on a connection that exists.
     pub async fn over(io: impl Io) -> Self {
         Self::on(channel_over(io).await.unwrap(), LOADS_PATH).await.expect("no stream")
@@ -170,7 +189,10 @@ impl LoadClient {
 
     /// Opens a stream beside others of a connection.
     pub async fn on(channel: Channel, path: &'static str) -> Result<Self, Status> {
-        let mut grpc = Grpc::new(channel);
+        Self::open(Grpc::new(channel), path).await
+    }
+
+    async fn open(mut grpc: Grpc<Channel>, path: &'static str) -> Result<Self, Status> {
         grpc.ready().await.unwrap();
         let (reports, stream) = mpsc::channel(1);
         let call = tonic::Request::new(ReceiverStream::new(stream));

@@ -11,6 +11,7 @@ mod client_tls;
 mod client_tls_files;
 mod client_tls_limits;
 mod collector;
+mod compression;
 mod connections;
 #[path = "../../core/tests/model/content.rs"]
 #[allow(dead_code)] // the model uses the rest
@@ -31,6 +32,8 @@ mod explain;
 mod failover;
 mod files;
 mod flock;
+#[path = "../support/gzip.rs"]
+mod gzip;
 mod holder;
 mod identity;
 mod identity_limits;
@@ -221,9 +224,14 @@ async fn say_named(stream: &mut Stream, url: &str, name: &str) {
     stream.respond(&Response::Delta(DeltaDiscoveryResponse { resources, type_url, nonce, ..Default::default() }));
 }
 
-/// Sends the next response: in SotW the complete set, in delta what is new and what is removed.
+/// Sends the next response.
 fn say(stream: &Stream, version: &str, whole: &[(&str, &str)], news: &[(&str, &str)], gone: &[&str]) {
-    let response = match stream.variant {
+    stream.respond(&said(stream.variant, version, whole, news, gone));
+}
+
+/// Returns the next response: in SotW the complete set, in delta what is new and what is removed.
+fn said(variant: Variant, version: &str, whole: &[(&str, &str)], news: &[(&str, &str)], gone: &[&str]) -> Response {
+    match variant {
         Variant::Sotw => Response::Sotw(DiscoveryResponse {
             version_info: version.into(),
             resources: whole.iter().map(|(name, content)| cluster(name, content)).collect(),
@@ -247,8 +255,7 @@ fn say(stream: &Stream, version: &str, whole: &[(&str, &str)], news: &[(&str, &s
                 ..Default::default()
             })
         }
-    };
-    stream.respond(&response);
+    }
 }
 
 fn nonce_of(request: &Request) -> &str {

@@ -26,6 +26,7 @@ use weir_core::protocol::session::Variant;
 use weir_core::xds::LOADS_PATH;
 
 use crate::client::PATIENCE;
+use crate::gzip;
 use crate::last_errors::errors_of;
 use crate::load_plane::{self, LoadStream};
 
@@ -39,11 +40,12 @@ pub struct Plane {
     server: JoinHandle<()>,
 }
 
-/// The variants that are served, and the status for others.
+/// The variants that are served, the status for others, and the encoding that responses name.
 #[derive(Clone, Copy)]
 struct Speaks {
     variants: &'static [Variant],
     nack: u16,
+    encoding: Option<&'static str>,
 }
 
 const UNIMPLEMENTED: u16 = 12;
@@ -87,17 +89,22 @@ impl Plane {
     }
 
     pub async fn start_at(address: SocketAddr, speaks: &'static [Variant]) -> Self {
-        Self::listen(address, None, Speaks { variants: speaks, nack: UNIMPLEMENTED }).await
+        Self::listen(address, None, Speaks { variants: speaks, nack: UNIMPLEMENTED, encoding: None }).await
+    }
+
+    /// Names the encoding of its responses. Whether one is encoded, the test decides.
+    pub async fn compressing(speaks: &'static [Variant], encoding: Option<&'static str>) -> Self {
+        Self::listen(own_address(), None, Speaks { variants: speaks, nack: UNIMPLEMENTED, encoding }).await
     }
 
     /// Ends every stream with this status, before any response.
     pub async fn refusing_at(address: SocketAddr, status: u16) -> Self {
-        Self::listen(address, None, Speaks { variants: &[], nack: status }).await
+        Self::listen(address, None, Speaks { variants: &[], nack: status, encoding: None }).await
     }
 
     pub async fn start_with_tls(tls: rustls::ServerConfig) -> Self {
         let tls = TlsAcceptor::from(Arc::new(tls));
-        let speaks = Speaks { variants: &[Variant::Sotw, Variant::Delta], nack: UNIMPLEMENTED };
+        let speaks = Speaks { variants: &[Variant::Sotw, Variant::Delta], nack: UNIMPLEMENTED, encoding: None };
         Self::listen("127.0.0.1:0".parse().unwrap(), Some(tls), speaks).await
     }
 
@@ -149,6 +156,10 @@ impl Stream {
     pub fn respond(&self, response: &Response) {
         let _ = self.responses.send(encoded(response)); // the relay may have disconnected
     }
+
+    pub fn respond_compressed(&self, response: &Response) {
+        let _ = self.responses.send(gzip::framed(1, &gzip::gzip(&encoded(response)[5..])).into()); // likewise
+    }
 }
 
 async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, accepted: Arc<Accepted>, speaks: Speaks) {
@@ -183,7 +194,7 @@ type Body = Either<
 
 fn open(call: Call<Incoming>, (accepted, of_loads): &Accepted, speaks: Speaks) -> Reply<Body> {
     if call.uri().path() == LOADS_PATH {
-        return load_plane::open(call, of_loads).map(Either::Left);
+        return named(load_plane::open(call, of_loads), speaks).map(Either::Left);
     }
     let variant = match call.uri().path().rsplit('/').next() {
         Some("StreamAggregatedResources") => Some(Variant::Sotw),
@@ -201,7 +212,15 @@ fn open(call: Call<Incoming>, (accepted, of_loads): &Accepted, speaks: Speaks) -
     tokio::spawn(read(body, variant, seen));
     let out: std::pin::Pin<Box<dyn tokio_stream::Stream<Item = _> + Send>> =
         Box::pin(UnboundedReceiverStream::new(out).map(|bytes| Ok(Frame::data(bytes))));
-    grpc().body(Either::Left(StreamBody::new(out))).unwrap()
+    named(grpc().body(Either::Left(StreamBody::new(out))).unwrap(), speaks)
+}
+
+/// Names the encoding of a response.
+fn named<B>(mut reply: Reply<B>, speaks: Speaks) -> Reply<B> {
+    if let Some(encoding) = speaks.encoding {
+        reply.headers_mut().insert("grpc-encoding", http::HeaderValue::from_static(encoding));
+    }
+    reply
 }
 
 async fn read(mut body: Incoming, variant: Variant, seen: mpsc::UnboundedSender<Request>) {

@@ -90,12 +90,17 @@ impl Poller {
     }
 
     pub async fn send(&mut self, method: Method, path: &str, content_type: Option<&str>, body: Bytes) -> Answer {
+        let headers: Vec<_> = content_type.map(|kind| ("content-type", kind)).into_iter().collect();
+        self.send_with(method, path, &headers, body).await
+    }
+
+    pub async fn send_with(&mut self, method: Method, path: &str, headers: &[(&str, &str)], body: Bytes) -> Answer {
         let request = Request::builder().method(method).header("host", "weir").uri(path);
-        let request = match (content_type, &self) {
-            (_, Self::Http2(_)) => request.uri(format!("http://weir{path}")),
-            _ => request,
+        let request = match &self {
+            Self::Http2(_) => request.uri(format!("http://weir{path}")),
+            Self::Http1(_) => request,
         };
-        let request = content_type.into_iter().fold(request, |request, kind| request.header("content-type", kind));
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         let request = request.body(Full::new(body)).unwrap();
         let answering = async {
             let answer = match self {

@@ -177,7 +177,7 @@ impl Rest {
         let (head, body) = request.into_parts();
         let limit = poll.message_bytes.min(LONGEST_POLL);
         let path = request::check_head(&head, poll.v2, limit)?;
-        let body = tokio::time::timeout(BODY, request::read_body(body, limit, &poll.inbound)).await;
+        let body = tokio::time::timeout(BODY, request::read_body(&head, body, limit, &poll.inbound)).await;
         let late = || Rejection::new(StatusCode::REQUEST_TIMEOUT, "request incomplete");
         let request = self.parse(body.map_err(|_| late())??).await?;
         self.find(request, path, poll).await

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use prost::Message;
@@ -13,7 +13,9 @@ use weir_core::proto::discovery::DiscoveryRequest;
 use weir_core::xds::RestPath;
 
 use super::rejection::Rejection;
+use crate::compression::{ACCEPTED, Encoding, InflateError};
 use crate::downstream::incomplete::Inbound;
+use crate::downstream::inflate::{NotInflated, inflate};
 use crate::downstream::slot::Status;
 use crate::transcode::{Strictness, Transcoder};
 
@@ -38,8 +40,8 @@ pub(super) fn check_head(head: &Parts, v2: bool, limit: usize) -> Result<RestPat
     if !head.headers.get(CONTENT_TYPE).is_none_or(|kind| is_json(kind.as_bytes())) {
         return unsupported("invalid content-type: expected application/json");
     }
-    if head.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-        return unsupported("a request that is compressed");
+    if let Encoding::Other(name) = Encoding::of(&head.headers, CONTENT_ENCODING.as_str()) {
+        return unsupported(&format!("content-encoding {name:?} is not supported: expected one of {ACCEPTED}"));
     }
     if stated_length(&head.headers).is_some_and(|length| length > limit) {
         return Err(too_large(limit));
@@ -50,10 +52,13 @@ pub(super) fn check_head(head: &Parts, v2: bool, limit: usize) -> Result<RestPat
 /// Adds the headers that a response with this status must have.
 pub(super) fn say_beside(status: StatusCode, headers: &mut HeaderMap) {
     if status == StatusCode::METHOD_NOT_ALLOWED {
-        headers.insert(ALLOW, http::HeaderValue::from_static("POST"));
+        headers.insert(ALLOW, HeaderValue::from_static("POST"));
+    }
+    if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(ACCEPTED));
     }
     if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
-        headers.insert(RETRY_AFTER, http::HeaderValue::from_static("10"));
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("10"));
     }
 }
 
@@ -73,8 +78,13 @@ fn too_large(limit: usize) -> Rejection {
     )
 }
 
-/// Reads the complete body, within the limit for one message and the limit for all incomplete ones.
-pub(super) async fn read_body(mut body: Incoming, limit: usize, inbound: &Arc<Inbound>) -> Result<Bytes, Rejection> {
+/// Reads the complete body, within the limit for one message and the limit for all incomplete ones. One that is compressed is inflated.
+pub(super) async fn read_body(
+    head: &Parts,
+    mut body: Incoming,
+    limit: usize,
+    inbound: &Arc<Inbound>,
+) -> Result<Bytes, Rejection> {
     let mut bytes = BytesMut::new();
     let mut incomplete = inbound.begin();
     let too_many = |status: Status| Rejection::unavailable(status.message);
@@ -87,7 +97,14 @@ pub(super) async fn read_body(mut body: Incoming, limit: usize, inbound: &Arc<In
         bytes.extend_from_slice(&data);
         incomplete.grow_to(bytes.len()).map_err(too_many)?;
     }
-    Ok(bytes.freeze())
+    if Encoding::of(&head.headers, CONTENT_ENCODING.as_str()) == Encoding::Identity {
+        return Ok(bytes.freeze());
+    }
+    inflate(bytes.freeze(), limit, &mut incomplete).await.map_err(|why| match why {
+        NotInflated::NoRoom(status) => too_many(status),
+        NotInflated::Unreadable(InflateError::TooLarge { limit }) => too_large(limit),
+        NotInflated::Unreadable(error) => Rejection::bad_request(format!("invalid body: {error}")),
+    })
 }
 
 /// Ignores unknown fields (TRN-15), and also nonces and errors: a poll has no stream that they could refer to (REST-4, REST-7).

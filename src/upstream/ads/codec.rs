@@ -1,11 +1,12 @@
-//! Encodes requests as messages and yields responses as undecoded bytes, which the parser reads in slices.
+//! Encodes requests as messages and yields responses undecoded, since the parser reads them in slices.
 
 use std::marker::PhantomData;
 
-use bytes::{Buf, Bytes};
 use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+
+use super::super::wire_message::WireMessage;
 
 pub(super) struct RawResponses<Q>(PhantomData<Q>);
 
@@ -17,7 +18,7 @@ impl<Q> Default for RawResponses<Q> {
 
 impl<Q: Message + 'static> Codec for RawResponses<Q> {
     type Encode = Q;
-    type Decode = Bytes;
+    type Decode = WireMessage;
     type Encoder = Self;
     type Decoder = Self;
 
@@ -40,12 +41,11 @@ impl<Q: Message + 'static> Encoder for RawResponses<Q> {
 }
 
 impl<Q: Message + 'static> Decoder for RawResponses<Q> {
-    type Item = Bytes;
+    type Item = WireMessage;
     type Error = Status;
 
     /// Returns a slice of the buffer that joined the frames, without copying.
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        let length = buffer.remaining();
-        Ok(Some(buffer.copy_to_bytes(length)))
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<WireMessage>, Status> {
+        Ok(Some(WireMessage::decode(buffer)))
     }
 }

@@ -28,6 +28,7 @@ use super::dial::Dialer;
 use super::error_chain::{chain, with_causes};
 use super::server::{AdsServer, LifeTimes};
 use super::token;
+use super::wire_message::WireMessages;
 use crate::relay::{Connector, Link, LinkEvent, LinkReport};
 
 /// Opens streams to one control plane, on connections that they share.
@@ -108,10 +109,16 @@ impl AdsConnector {
         self.server.backoff
     }
 
-    /// Applies the server's message size limits.
-    pub(super) fn limited<T>(&self, channel: T) -> Grpc<T> {
-        let limit = self.server.message_bytes;
-        Grpc::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
+    /// Applies the server's message size limits. The codec of a call has to read the messages of responses as `WireMessage`.
+    pub(super) fn limited<T>(&self, channel: T) -> Grpc<WireMessages<T>> {
+        let limit = self.message_bytes();
+        let grpc = Grpc::new(WireMessages::new(channel, limit)).max_encoding_message_size(limit);
+        grpc.max_decoding_message_size(limit.saturating_add(1)) // with the flag
+    }
+
+    /// Returns how many bytes a message may have.
+    pub(super) fn message_bytes(&self) -> usize {
+        self.server.message_bytes
     }
 
     /// Returns when liveness calls are made.

@@ -4,7 +4,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
@@ -15,17 +14,19 @@ use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::set_mark::RELAY_HEADER;
-use weir_core::protocol::upstream::ResponseMessage;
+use weir_core::protocol::upstream::{ResponseMessage, UnreadableResponse};
 
 use super::super::connection_pool::StreamSlot;
 use super::super::error_chain::chain;
+use super::super::wire_message::{WireMessage, unreadable};
 use super::codec::RawResponses;
 use super::frames::{Incoming, Watched};
 use super::life_call::LifeCalls;
 use super::liveness::Life;
-use super::shared::{Shared, Stage};
+use super::shared::Stage;
 use super::{AdsConnector, Connected, is_unspoken};
-use crate::relay::{Connector, Link, LinkEvent, LinkReport};
+use crate::compression::Inflater;
+use crate::relay::{Connector, Link, LinkEvent, LinkReport, UnreadableCompressed};
 
 /// How one opening of a stream ended.
 pub(super) struct End {
@@ -127,7 +128,7 @@ where
     let status = match reported {
         Err(_) => gone(),
         Ok(()) => tokio::select! {
-            status = listen((shared, &slot), call, link, variant, &incoming, &alive) => status,
+            status = listen((connector, &slot), call, link, variant, &incoming, &alive) => status,
             status = life.watch() => status,
         },
     };
@@ -140,8 +141,8 @@ where
 }
 
 async fn listen(
-    (shared, slot): (&Shared, &StreamSlot),
-    call: impl Future<Output = Result<Answer<Streaming<Bytes>>, Status>>,
+    (connector, slot): (&AdsConnector, &StreamSlot),
+    call: impl Future<Output = Result<Answer<Streaming<WireMessage>>, Status>>,
     link: &Link,
     variant: Variant,
     incoming: &Incoming,
@@ -173,12 +174,12 @@ async fn listen(
             biased; // a complete message is not half-received any more, and came before the answer to a call
             message = responses.message() => match message {
                 Ok(Some(message)) => {
-                    let response = match link.read(ResponseMessage::Encoded(variant, message)).await {
+                    let response = match read(connector, link, variant, message).await {
                         Ok(response) => response,
-                        Err(error) => return Status::internal(error.to_string()),
+                        Err(status) => return status,
                     };
                     if incoming.answer() {
-                        shared.answered();
+                        connector.shared().answered();
                         slot.has_answered();
                     }
                     response
@@ -191,6 +192,26 @@ async fn listen(
         };
         if let Err(status) = tell(event).await {
             return status;
+        }
+    }
+}
+
+/// Reads a response, which is inflated first if it is compressed.
+async fn read(
+    connector: &AdsConnector,
+    link: &Link,
+    variant: Variant,
+    message: WireMessage,
+) -> Result<LinkEvent, Status> {
+    let invalid = |error: UnreadableResponse| Status::internal(error.to_string());
+    match message {
+        WireMessage::Plain(message) => link.read(ResponseMessage::Encoded(variant, message)).await.map_err(invalid),
+        WireMessage::Gzip(message) => {
+            let inflater = Inflater::new(message, connector.message_bytes());
+            link.read_compressed(variant, inflater).await.map_err(|error| match error {
+                UnreadableCompressed::Inflate(error) => unreadable(&error),
+                UnreadableCompressed::Response(error) => invalid(error),
+            })
         }
     }
 }

@@ -4,13 +4,14 @@ use std::error::Error;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HOST};
+use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 
 use super::RestServer;
+use crate::compression::{Encoding, Inflater};
 use crate::upstream::dial::{Dialer, Tried};
 use crate::upstream::error_chain::chain;
 use crate::upstream::token;
@@ -139,16 +140,32 @@ impl Wire {
         let limit = if head.status == StatusCode::OK { self.server.at.message_bytes } else { EXPLANATION };
         let body = Limited::new(body, limit).collect().await.map(|body| body.to_bytes());
         if head.status != StatusCode::OK {
-            let text = body.map(|body| String::from_utf8_lossy(&body).trim().to_owned()).unwrap_or_default();
+            let body = content(&head.headers, body.unwrap_or_default(), limit).await.unwrap_or_default();
+            let text = String::from_utf8_lossy(&body).trim().to_owned();
             let reason = format!("{}: {text}", head.status);
             let in_trouble = head.status.is_server_error() && head.status != StatusCode::NOT_IMPLEMENTED;
             return Err(Attempt::Failed(if in_trouble { Failure::Silent(reason) } else { Failure::Refused(reason) }));
         }
-        body.map(Answer::Content).map_err(|error| {
+        let body = body.map_err(|error| {
             let reason = format!("the answer breaks off: {}", chain(&*error));
             let too_long = error.is::<LengthLimitError>();
             Attempt::Failed(if too_long { Failure::Refused(reason) } else { Failure::Silent(reason) })
-        })
+        })?;
+        content(&head.headers, body, limit).await.map(Answer::Content).map_err(rejected)
+    }
+}
+
+/// Returns the content of a body. A server may compress it, whether it is asked to or not.
+async fn content(headers: &HeaderMap, body: Bytes, limit: usize) -> Result<Bytes, String> {
+    match Encoding::of(headers, CONTENT_ENCODING.as_str()) {
+        Encoding::Identity => Ok(body),
+        Encoding::Gzip => {
+            let inflated = Inflater::new(body, limit).finish().await;
+            inflated.map_err(|error| format!("the answer is compressed and cannot be read: {error}"))
+        }
+        Encoding::Other(name) => {
+            Err(format!("the server compresses its answers with {name:?}: expected gzip or identity"))
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::compression::tests::gzip;
 use crate::upstream::AdsServer;
 
 /// A server that gives these answers, one to each poll, over as many connections as it takes.
@@ -23,13 +24,19 @@ struct Seen {
 
 /// What it does with one poll.
 pub(in crate::upstream::rest) enum Does {
-    Answer(String),
+    Answer(Vec<u8>),
     /// The answer, of which this is all, and the end of the connection.
     Last(String),
 }
 
 pub(in crate::upstream::rest) fn answer(status: &str, body: &str) -> Does {
-    Does::Answer(format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len()))
+    encoded_answer(status, "identity", body.as_bytes())
+}
+
+fn encoded_answer(status: &str, encoding: &str, body: &[u8]) -> Does {
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status}\r\ncontent-encoding: {encoding}\r\ncontent-length: {length}\r\n\r\n");
+    Does::Answer([head.as_bytes(), body].concat())
 }
 
 impl Server {
@@ -46,7 +53,7 @@ impl Server {
                     of.lock().unwrap().heads.push(head);
                     let Some(does) = does.next() else { std::future::pending().await };
                     match does {
-                        Does::Answer(text) => socket.write_all(text.as_bytes()).await.unwrap(),
+                        Does::Answer(bytes) => socket.write_all(&bytes).await.unwrap(),
                         Does::Last(text) => {
                             socket.write_all(text.as_bytes()).await.unwrap();
                             break;
@@ -166,4 +173,31 @@ async fn a_poll_without_an_answer_makes_the_next_one_go_to_another_address() {
         }
     }
     panic!("each dialer began at the good one, which is one in 256");
+}
+
+#[tokio::test]
+async fn a_server_may_compress_its_answers_with_gzip_and_another_encoding_is_named() {
+    let (plain, large) = (vec![b'a'; 100], vec![b'a'; 101]);
+    let gzipped = |status: &str, body: &[u8]| encoded_answer(status, "gzip", &gzip(body));
+    let server = Server::that(vec![
+        gzipped("200 OK", &plain),
+        gzipped("200 OK", &large),
+        encoded_answer("200 OK", "gzip", &gzip(&plain)[..20]),
+        encoded_answer("200 OK", "br", b"x"),
+        gzipped("404 Not Found", b"no clusters\n"),
+        encoded_answer("404 Not Found", "br", b"x"),
+    ])
+    .await;
+    let mut wire = server.wire();
+    assert!(matches!(post(&mut wire).await, Ok(Answer::Content(body)) if body == plain));
+    for text in [
+        "the answer is compressed and cannot be read: more than 100 bytes when inflated",
+        "the answer is compressed and cannot be read: gzip data ends before its end",
+        "the server compresses its answers with \"br\": expected gzip or identity",
+        "404 Not Found: no clusters",
+        "404 Not Found: ",
+    ] {
+        let failure = post(&mut wire).await.unwrap_err();
+        assert!(matches!(&failure, Failure::Refused(reason) if reason == text), "{failure:?}");
+    }
 }
