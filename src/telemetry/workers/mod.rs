@@ -170,7 +170,9 @@ mod tests {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let entered = runtime.enter();
         let health = Arc::new(WorkerHealth::new());
-        let alive = || drop(ALIVE.fetch_add(1, Ordering::Relaxed));
+        let alive = || {
+            ALIVE.fetch_add(1, Ordering::Relaxed);
+        };
         let watch = WorkerWatch::start(health.clone(), Some(Duration::from_millis(200)), alive).unwrap();
         let lives = || {
             let before = ALIVE.load(Ordering::Relaxed);
