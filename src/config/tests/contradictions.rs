@@ -268,7 +268,7 @@ upstream: {servers: [{uri: 'http://127.0.0.1:19001'}]}
 #[test]
 fn a_server_on_the_relays_own_socket_is_the_relay_by_whatever_path() {
     let text = "listen: [{address: 'unix:weir.sock'}, {address: 'unix:/run/other.sock'}]
-upstream: {servers: [{uri: 'unix:./weir.sock'}, {uri: 'unix:///run/other.sock'}, {uri: 'unix:/run/cp.sock'}]}
+upstream: {servers: [{uri: 'unix://weir.sock'}, {uri: 'unix:///run/other.sock'}, {uri: 'unix:/run/cp.sock'}]}
 ";
     let found = faults(text);
     assert_eq!(found.len(), 2, "{found:?}");

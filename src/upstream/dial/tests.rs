@@ -114,10 +114,12 @@ async fn a_good_address_is_found_among_those_that_refuse_drop_or_say_nothing_and
     let start = tokio::time::Instant::now();
     let (_first, _) = timeout(LONG, pool.slot(0)).await.expect("a connection").unwrap();
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    let start = tokio::time::Instant::now();
+    // If the good one was the first by chance, the others are tried now: there is no connection to them.
     let (_second, _) = timeout(LONG, pool.slot(0)).await.expect("another connection").unwrap();
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-    assert_eq!(good.1.load(std::sync::atomic::Ordering::Relaxed), 2);
+    let start = tokio::time::Instant::now();
+    let (_third, _) = timeout(LONG, pool.slot(0)).await.expect("a third one").unwrap();
+    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    assert_eq!(good.1.load(std::sync::atomic::Ordering::Relaxed), 3);
 }
 
 /// Views that start together do not all go to one address.
