@@ -20,9 +20,7 @@ use weir_core::xds::{Peer, Proven};
 use super::caller::{Caller, Via};
 use super::listener::{AdminSocket, Incoming, Listener};
 use super::places::{Answering, Place, Places};
-use crate::downstream::{
-    HandshakeLimits, Handshakes, Secured, Spoken, Unread, VerifiedClient, WriteTimeout, first_word, secure,
-};
+use crate::downstream::{HandshakeLimits, Handshakes, Secured, Spoken, Unread, WriteTimeout, first_word, secure};
 use crate::log_pace::LogPace;
 use crate::tls::ListenerTls;
 
@@ -81,9 +79,9 @@ impl Serving {
             let caller = Caller { via: self.via, peer: Arc::new(peer), chain: None };
             return self.speak(socket, caller, place).await;
         };
-        let Some(Secured { stream, client }) = secure(socket, &peer, tls, &self.handshakes).await else { return };
+        let Some(Secured { stream, names, chain }) = secure(socket, &peer, tls, &self.handshakes).await else { return };
         place.authenticated();
-        let chain = client.map(|VerifiedClient { names, chain }| {
+        let chain = names.map(|names| {
             peer.proven = Some(Proven::Certificate(names));
             Arc::new(chain)
         });

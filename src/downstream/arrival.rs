@@ -12,7 +12,7 @@ use super::client_stream::ClientStream;
 use super::connection::{self, ConnectionTimeouts};
 use super::connections::{Connections, Place, ends};
 use super::drain::Drain;
-use super::handshake::{VerifiedClient, secure};
+use super::handshake::secure;
 use super::handshakes::{HandshakeLimits, Handshakes};
 use super::judged_clients::{Judge, JudgedClients};
 use super::service::Service;
@@ -84,7 +84,10 @@ impl Arrivals {
         peer.address = self.find_address(source, &mut socket, &place, patience.first_word).await?;
         let (stream, chain) = match &tls {
             None => (ClientStream::Plain(socket), None),
-            Some(tls) => self.secure(socket, tls, &mut peer, &place).await?,
+            Some(tls) => {
+                let (stream, chain) = self.secure(socket, tls, &mut peer, &place).await?;
+                (stream, Some(chain))
+            }
         };
         if !self.count_identity(&peer, &place) {
             return None;
@@ -137,7 +140,7 @@ impl Arrivals {
         tls: &Arc<ListenerTls>,
         peer: &mut Peer,
         place: &Place,
-    ) -> Option<(ClientStream, Option<ClientChain>)> {
+    ) -> Option<(ClientStream, ClientChain)> {
         let mut drain = self.drain.clone();
         let secured = tokio::select! {
             secured = secure(socket, peer, tls, &self.handshakes) => secured?,
@@ -146,11 +149,8 @@ impl Arrivals {
                 return None;
             }
         };
-        let chain = secured.client.map(|VerifiedClient { names, chain }| {
-            peer.proven = Some(Proven::Certificate(names));
-            chain
-        });
-        Some((ClientStream::Tls(Box::new(secured.stream)), chain))
+        peer.proven = secured.names.map(Proven::Certificate);
+        Some((ClientStream::Tls(Box::new(secured.stream)), secured.chain))
     }
 
     /// Counts the connection, and the views that it makes, for the identity of its client. Returns false if it must be closed.
@@ -174,7 +174,7 @@ impl Arrivals {
         views.quota(identity).charged_to(views.memory().connect(belonging), is_relay)
     }
 
-    /// Returns what tells whether the client may stay, if anything can change that: its certificate, or the rule that it came under.
+    /// Returns what tells whether the client may stay, if anything can change that: what TLS demands, or the rule that it came under.
     fn judge(&self, peer: &Arc<Peer>, chain: Option<ClientChain>) -> Option<Judge> {
         let (permissions, peer) = (self.service.get().views().permissions().clone(), peer.clone());
         let (judged, has_rules) = (permissions.judged_now(), !permissions.current().rules().is_empty());
@@ -186,7 +186,12 @@ impl Arrivals {
                 return Err(Status::unavailable("the rule of permissions for this client has changed; reconnect"));
             }
             let Some(chain) = &chain else { return Ok(None) };
-            chain.judge().map_err(|rejection| Status::unauthenticated(rejection.to_string()))
+            let standing = chain.judge().map_err(|rejection| Status::unauthenticated(rejection.to_string()))?;
+            let proven = standing.names.map(Proven::Certificate);
+            if proven != peer.proven && !permissions.current().treat_as(&peer, &Peer { proven, ..Peer::clone(&peer) }) {
+                return Err(Status::unavailable("what counts of this client's certificate has changed; reconnect"));
+            }
+            Ok(standing.until)
         }))
     }
 }

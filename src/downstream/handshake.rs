@@ -15,12 +15,8 @@ use crate::tls::{ClientChain, Failure, ListenerTls};
 /// A connection after its handshake.
 pub(crate) struct Secured<S> {
     pub(crate) stream: TlsStream<S>,
-    pub(crate) client: Option<VerifiedClient>,
-}
-
-/// A client that has shown a certificate, which was verified.
-pub(crate) struct VerifiedClient {
-    pub(crate) names: CertificateNames,
+    /// What the client's certificate proves, if it has shown one.
+    pub(crate) names: Option<CertificateNames>,
     pub(crate) chain: ClientChain,
 }
 
@@ -53,18 +49,17 @@ pub(crate) async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
         }
     };
     let session = stream.get_mut().1;
-    let client = match (session.peer_certificates(), accepting.judgement()) {
-        (None, None) => None,
-        (Some(chain), Some(Ok(names))) => {
-            Some(VerifiedClient { names, chain: ClientChain::new(tls.clone(), chain, accepting.trust) })
-        }
+    let (chain, names) = match (session.peer_certificates(), accepting.judgement()) {
+        (None, None) => (&[][..], None),
+        (Some(chain), Some(Ok(names))) => (chain, Some(names)),
         // A chain that was not judged in this handshake.
         _ => {
             failed(Failure::Other("the client certificate was not verified".into()));
             return None;
         }
     };
-    Some(Secured { stream, client })
+    let chain = ClientChain::new(tls.clone(), chain, accepting.trust, names.clone());
+    Some(Secured { stream, names, chain })
 }
 
 /// Ends a connection so that its last bytes arrive: with bytes unread, the system would drop those on their way.

@@ -50,7 +50,7 @@ mod write_timeout;
 
 pub(crate) use connections::{ConnectionLimits, Connections};
 pub(crate) use drain::{Drain, DrainReason, DrainTimes, DrainTrigger};
-pub(crate) use handshake::{Secured, VerifiedClient, secure};
+pub(crate) use handshake::{Secured, secure};
 pub(crate) use handshakes::{HandshakeLimits, Handshakes};
 pub(crate) use inherited::Handover;
 pub use inherited::{InheritError, InheritedSockets};

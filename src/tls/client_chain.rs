@@ -1,42 +1,64 @@
 //! The certificates of one client, as long as it is connected.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use rustls::pki_types::CertificateDer;
+use weir_core::xds::CertificateNames;
 
 use super::listener::ListenerTls;
 use super::trust::{Rejection, next_end};
 
-/// A chain that was verified in a handshake, and can be judged again.
+/// What a client has shown in its handshake, which can be judged again.
 pub(crate) struct ClientChain {
     tls: Arc<ListenerTls>,
+    /// Empty if it has shown none.
     chain: Vec<CertificateDer<'static>>,
-    /// The state of the trust by which it was judged last.
-    judged_by: AtomicU64,
-    /// When the first of its certificates that is still valid ends.
-    end: Mutex<Option<SystemTime>>,
+    judged: Mutex<Judged>,
+}
+
+/// What a handshake that shows the same would come to now, if it succeeds.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Standing {
+    /// What it would prove: nothing without a certificate, or where none is asked for.
+    pub(crate) names: Option<CertificateNames>,
+    /// When it has to be judged again at the latest.
+    pub(crate) until: Option<SystemTime>,
+}
+
+/// The last judgement that found nothing wrong.
+struct Judged {
+    /// The state of the trust.
+    by: u64,
+    names: Option<CertificateNames>,
+    /// When the first of its certificates that was still valid ends.
+    end: Option<SystemTime>,
 }
 
 impl ClientChain {
-    /// `judged_by` is the state of the trust that the handshake began with.
-    pub(crate) fn new(tls: Arc<ListenerTls>, chain: &[CertificateDer<'_>], judged_by: u64) -> Self {
+    /// `judged_by` is the state of the trust that the handshake began with, and `names` is what the handshake proved.
+    pub(crate) fn new(
+        tls: Arc<ListenerTls>,
+        chain: &[CertificateDer<'_>],
+        judged_by: u64,
+        names: Option<CertificateNames>,
+    ) -> Self {
         let chain: Vec<_> = chain.iter().map(|der| der.clone().into_owned()).collect();
-        let end = Mutex::new(next_end(&chain, SystemTime::now()));
-        Self { tls, chain, judged_by: AtomicU64::new(judged_by), end }
+        let end = next_end(&chain, SystemTime::now());
+        Self { tls, chain, judged: Mutex::new(Judged { by: judged_by, names, end }) }
     }
 
-    /// Judges the chain by what is trusted now. Returns when it has to be judged again at the latest.
-    pub(crate) fn judge(&self) -> Result<Option<SystemTime>, Rejection> {
+    /// Judges what was shown by what is demanded and trusted now.
+    pub(crate) fn judge(&self) -> Result<Standing, Rejection> {
         let (now, number) = (SystemTime::now(), self.tls.trust_number());
-        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.judged_by.load(Ordering::Relaxed) != number || end.is_some_and(|end| end <= now) {
-            self.tls.judge(&self.chain)?;
-            self.judged_by.store(number, Ordering::Relaxed);
-            *end = next_end(&self.chain, now);
+        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        if judged.by != number || judged.end.is_some_and(|end| end <= now) {
+            let names = self.tls.judge(&self.chain)?;
+            // One that nobody asks for may end.
+            let end = names.as_ref().and_then(|_| next_end(&self.chain, now));
+            *judged = Judged { by: number, names, end };
         }
-        Ok(*end)
+        Ok(Standing { names: judged.names.clone(), until: judged.end })
     }
 }
 
@@ -52,7 +74,7 @@ mod tests {
     fn a_chain_that_is_not_trusted_any_more_is_rejected_again_and_accepted_once_it_is_trusted() {
         let (one, other) = (Authority::new("one"), Authority::new("other"));
         let (folder, tls) = listener("again", &one);
-        let chain = ClientChain::new(tls.clone(), &[one.sign(FAR).0], tls.trust_number());
+        let chain = ClientChain::new(tls.clone(), &[one.sign(FAR).0], tls.trust_number(), None);
         assert!(chain.judge().is_ok());
         for _ in 0..2 {
             std::fs::write(folder.join("ca.pem"), &other.pem).unwrap();
@@ -71,15 +93,19 @@ mod tests {
     fn after_the_end_of_one_certificate_the_next_end_counts() {
         let one = Authority::new("one");
         let (folder, tls) = listener("ends", &one);
-        let chain = ClientChain::new(tls.clone(), &[one.sign(FAR).0], tls.trust_number());
-        let last = chain.judge().unwrap();
+        let chain = ClientChain::new(tls.clone(), &[one.sign(FAR).0], tls.trust_number(), None);
+        let last = chain.judge().unwrap().until;
         assert_eq!(last, Some(SystemTime::UNIX_EPOCH + FAR + Duration::from_secs(1)));
-        *chain.end.lock().unwrap() = Some(SystemTime::now());
-        assert_eq!(chain.judge(), Ok(last), "another certificate of the chain has ended");
+        chain.judged.lock().unwrap().end = Some(SystemTime::now());
+        assert_eq!(
+            chain.judge().map(|standing| standing.until),
+            Ok(last),
+            "another certificate of the chain has ended"
+        );
 
-        let ended =
-            ClientChain::new(tls.clone(), &[one.sign(Duration::from_secs(1_600_000_000)).0], tls.trust_number());
-        *ended.end.lock().unwrap() = Some(SystemTime::now());
+        let past = one.sign(Duration::from_secs(1_600_000_000)).0;
+        let ended = ClientChain::new(tls.clone(), &[past], tls.trust_number(), None);
+        ended.judged.lock().unwrap().end = Some(SystemTime::now());
         for _ in 0..2 {
             assert_eq!(ended.judge(), Err(Rejection::Expired));
         }

@@ -13,7 +13,6 @@ use crate::log_pace::LogPace;
 /// Why a handshake failed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Failure {
-    NoCertificate,
     Rejected(Rejection),
     /// The client has ended the handshake, mostly because it does not trust the relay's certificate.
     Refused(AlertDescription),
@@ -70,7 +69,7 @@ impl Failure {
     /// Explains an error of a handshake in which nothing is known of a certificate that was rejected.
     pub(crate) fn of(error: &io::Error) -> Self {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
-            Some(Error::NoCertificatesPresented) => Self::NoCertificate,
+            Some(Error::NoCertificatesPresented) => Self::Rejected(Rejection::NoCertificate),
             Some(Error::AlertReceived(alert)) => Self::Refused(*alert),
             Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => Self::NotTls,
             _ => Self::Other(error.to_string()),
@@ -79,7 +78,7 @@ impl Failure {
 
     fn reason(&self) -> &'static str {
         match self {
-            Self::NoCertificate => "no_certificate",
+            Self::Rejected(Rejection::NoCertificate) => "no_certificate",
             Self::Rejected(Rejection::Expired) => "expired",
             Self::Rejected(Rejection::Revoked) => "revoked",
             Self::Rejected(_) => "not_trusted",
@@ -95,7 +94,6 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoCertificate => f.write_str("no client certificate"),
             Self::Rejected(rejection) => rejection.fmt(f),
             Self::Refused(alert) => {
                 write!(f, "the client refuses the listener's certificate or its offers ({alert:?})")
@@ -118,7 +116,7 @@ mod tests {
     fn each_reason_has_a_count_of_its_own() {
         let failures = Failures::default();
         let all = [
-            Failure::NoCertificate,
+            Failure::Rejected(Rejection::NoCertificate),
             Failure::Rejected(Rejection::Expired),
             Failure::Rejected(Rejection::Revoked),
             Failure::Rejected(Rejection::SeveralUris),

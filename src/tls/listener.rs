@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
+use weir_core::xds::CertificateNames;
 
 use super::accept::{Accepting, with_client, without_clients};
 use super::certificate::Validity;
@@ -111,11 +112,13 @@ impl ListenerTls {
         self.current().number
     }
 
-    /// Judges a chain by the current trust.
-    pub(super) fn judge(&self, chain: &[CertificateDer<'static>]) -> Result<(), Rejection> {
-        match (&self.current().trust, chain) {
-            (Some(trust), [leaf, others @ ..]) => trust.judge(leaf, others, SystemTime::now()).map(|_| ()),
-            _ => Err(Rejection::Unreadable),
+    /// Judges a chain, which is empty if a client has shown none, as a handshake would now. Returns the names that it proves.
+    pub(super) fn judge(&self, chain: &[CertificateDer<'static>]) -> Result<Option<CertificateNames>, Rejection> {
+        let current = self.current();
+        match (&current.trust, chain) {
+            (Some(trust), [leaf, others @ ..]) => trust.judge(leaf, others, SystemTime::now()).map(Some),
+            (Some(_), []) if current.is_mandatory => Err(Rejection::NoCertificate),
+            (Some(_), []) | (None, _) => Ok(None),
         }
     }
 

@@ -84,10 +84,10 @@ fn a_chain_of_a_handshake_that_began_before_the_trust_changed_is_judged_by_what_
     let (folder, tls) = listener("race", &one);
     let chain = [one.sign(FAR).0];
     let before = tls.accept().ok().unwrap();
-    assert!(ClientChain::new(tls.clone(), &chain, before.trust).judge().is_ok());
+    assert!(ClientChain::new(tls.clone(), &chain, before.trust, None).judge().is_ok());
     std::fs::write(folder.join("ca.pem"), &other.pem).unwrap();
     assert!(!tls.look() && tls.look(), "files count once they look the same twice");
-    let late = ClientChain::new(tls.clone(), &chain, before.trust);
+    let late = ClientChain::new(tls.clone(), &chain, before.trust, None);
     assert_eq!(late.judge(), Err(Rejection::OtherCa(folder.join("ca.pem"))));
     assert_ne!(tls.accept().ok().unwrap().trust, before.trust);
     std::fs::remove_dir_all(folder).unwrap();
@@ -109,7 +109,7 @@ fn a_chain_is_judged_again_at_the_end_of_each_of_its_certificates() {
 fn each_time_that_files_are_replaced_clients_are_judged_by_them() {
     let (one, other) = (Authority::new("one"), Authority::new("other"));
     let (folder, tls) = listener("replaced", &one);
-    let client = ClientChain::new(tls.clone(), &[one.sign(FAR).0], tls.trust_number());
+    let client = ClientChain::new(tls.clone(), &[one.sign(FAR).0], tls.trust_number(), None);
     for is_trusted in [false, true, false, true] {
         std::fs::write(folder.join("ca.pem"), if is_trusted { &one.pem } else { &other.pem }).unwrap();
         let before = tls.accept().ok().unwrap().trust;

@@ -44,6 +44,8 @@ pub(super) struct Roots {
 /// Why a client's certificate is not accepted.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Rejection {
+    /// There is none, and there has to be one.
+    NoCertificate,
     Unreadable,
     Expired,
     NotYetValid,
@@ -206,7 +208,7 @@ impl Rejection {
             Self::NotYetValid => CertificateError::NotValidYet,
             Self::Revoked => CertificateError::Revoked,
             Self::OtherCa(_) | Self::OtherDomain(..) | Self::UnknownDomain(_) => CertificateError::UnknownIssuer,
-            Self::NoSpiffeId | Self::InvalidSpiffeId(_) | Self::SeveralUris | Self::Issuer => {
+            Self::NoCertificate | Self::NoSpiffeId | Self::InvalidSpiffeId(_) | Self::SeveralUris | Self::Issuer => {
                 CertificateError::ApplicationVerificationFailure
             }
             Self::Unverified(error) => error.clone(),
@@ -217,6 +219,7 @@ impl Rejection {
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoCertificate => f.write_str("no client certificate"),
             Self::Unreadable => f.write_str("client certificate cannot be read"),
             Self::Expired => f.write_str("client certificate expired"),
             Self::NotYetValid => f.write_str("client certificate not valid yet"),

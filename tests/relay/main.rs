@@ -10,6 +10,7 @@ mod client_status;
 mod client_tls;
 mod client_tls_files;
 mod client_tls_limits;
+mod client_tls_reload;
 mod collector;
 mod compression;
 mod connections;

@@ -16,7 +16,9 @@ use super::*;
 pub(super) struct World {
     pub relay: Relay,
     pub reloads: ReloadControl,
-    folder: Folder,
+    /// All that are no Unix sockets.
+    pub addresses: Vec<SocketAddr>,
+    pub folder: Folder,
     /// It drains once this is dropped.
     pub stop: Option<oneshot::Sender<()>>,
 }
@@ -26,16 +28,16 @@ impl World {
         Self::start_in(Folder::new(&format!("reload-{name}")), text).await
     }
 
-    async fn start_in(folder: Folder, text: &str) -> Self {
+    pub async fn start_in(folder: Folder, text: &str) -> Self {
         std::fs::write(folder.0.join("relay.yaml"), text).unwrap();
         let config = Config::from_file(&folder.0.join("relay.yaml")).unwrap_or_else(|error| panic!("{error}"));
         let mut app = App::bind(config).await.unwrap();
         let reloads = app.reloads();
-        let (address, admin) = (app.addresses()[0], app.admin_address().unwrap());
+        let (addresses, admin) = (app.addresses(), app.admin_address().unwrap());
         let (stop, stopped) = oneshot::channel::<()>();
         let running = reloads.clone();
         let task = tokio::spawn(async move { app.run_with(running, async { drop(stopped.await) }).await });
-        Self { relay: Relay::new(address, admin, task), reloads, folder, stop: Some(stop) }
+        Self { relay: Relay::new(addresses[0], admin, task), reloads, addresses, folder, stop: Some(stop) }
     }
 
     pub fn write(&self, text: &str) {

@@ -135,6 +135,12 @@ impl Permissions {
         Arc::ptr_eq(&self.rules, &other.rules) || self.rule_for(peer).map(rule) == other.rule_for(peer).map(rule)
     }
 
+    /// Whether a peer that has proved something else than another is treated like it: by the same rule, as the same tenant.
+    pub fn treat_as(&self, peer: &Peer, other: &Peer) -> bool {
+        let of = |peer| self.rule_for(peer).map(|(rule, captures)| (rule, rule.tenant(peer, &captures), captures));
+        of(peer) == of(other)
+    }
+
     fn rule_for(&self, peer: &Peer) -> Option<(&PermissionRule, Captures)> {
         self.rules.iter().find_map(|rule| Some((rule, rule.captures(peer)?)))
     }

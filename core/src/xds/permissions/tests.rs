@@ -68,6 +68,31 @@ fn dns_names_of_certificates_match_in_whatever_case() {
 }
 
 #[test]
+fn a_client_is_treated_as_another_if_rule_tenant_and_captures_are_the_same() {
+    let by_network = PermissionRule {
+        name: "network".into(),
+        identities: vec![IdentityPattern::Network(Network::parse("10.0.0.0/8").unwrap())],
+        tenant: None,
+        ..by_namespace()
+    };
+    let named = PermissionRule { tenant: Some(Template::parse("all").unwrap()), ..by_network.clone() };
+    let (web, pay) = (spiffe("spiffe://prod/ns/web/a"), spiffe("spiffe://prod/ns/pay/a"));
+    let treat = |rules: &[PermissionRule], one: &Peer, other: &Peer| {
+        let permissions = Permissions::of(rules.to_vec());
+        let both = [permissions.treat_as(one, other), permissions.treat_as(other, one)];
+        assert_eq!(both[0], both[1]);
+        both[0]
+    };
+    assert!(treat(&[], &web, &unproved()), "without rules all are alike");
+    assert!(treat(&[by_namespace()], &web, &spiffe("spiffe://prod/ns/web/b")));
+    assert!(!treat(&[by_namespace()], &web, &pay), "other captures");
+    assert!(!treat(&[by_namespace()], &web, &unproved()), "no rule");
+    assert!(!treat(&[by_namespace(), named.clone()], &web, &unproved()), "another rule");
+    assert!(treat(&[named], &web, &unproved()));
+    assert!(!treat(&[by_network], &web, &unproved()), "each identity is a tenant of its own");
+}
+
+#[test]
 fn without_rules_everybody_may_be_anything() {
     assert_eq!(Permissions::default().judge(&unproved(), &[0xff]), Ok(None));
 }
