@@ -38,10 +38,10 @@ pub(super) struct StatusCall {
 
 impl StatusCall {
     /// Answers each request, and returns the status of the call.
-    pub(super) async fn answer(self, method: StatusMethod, mut frames: Frames, out: mpsc::Sender<Bytes>) -> Status {
+    pub(super) async fn answer(self, method: StatusMethod, frames: &mut Frames, out: mpsc::Sender<Bytes>) -> Status {
         let (gone, mut drain) = (out.clone(), self.drain.clone());
         tokio::select! {
-            status = self.converse(method, &mut frames, out) => status,
+            status = self.converse(method, frames, out) => status,
             () = gone.closed() => Status::ok(),
             () = drain.begins() => Status::unavailable(drain.reason().message()),
         }

@@ -1,5 +1,6 @@
 //! `grpc.health.v1`: the readiness of the relay, by service.
 
+use std::future::pending;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -55,7 +56,7 @@ pub(super) struct Health {
 
 impl Health {
     /// Sends responses to `out`, and returns the status of the call. A watch ends with the relay or with its client.
-    pub(crate) async fn answer(mut self, inquiry: Inquiry, mut frames: Frames, out: mpsc::Sender<Bytes>) -> Status {
+    pub(crate) async fn answer(mut self, inquiry: Inquiry, frames: &mut Frames, out: mpsc::Sender<Bytes>) -> Status {
         let request = match frames.next().await.map(|message| message.map(Request::decode)) {
             Ok(Some(Ok(request))) => request,
             Ok(_) => return Status::invalid("invalid request: expected a HealthCheckRequest"),
@@ -65,16 +66,28 @@ impl Health {
         match (inquiry, known) {
             (Inquiry::Check, false) => return Status::not_found("unknown service"),
             (Inquiry::Check, true) => drop(out.send(status(self.readiness.is_ready())).await),
-            (Inquiry::Watch, false) => {
-                let _ = out.send(message(SERVICE_UNKNOWN)).await; // the client may have disconnected
+            (Inquiry::Watch, known) => {
+                let watch = async {
+                    match known {
+                        true => self.watch(&out).await,
+                        false => self.watch_unknown(&out).await,
+                    }
+                };
                 tokio::select! {
-                    () = self.drain.begins() => {}
-                    () = out.closed() => {}
+                    () = watch => {}
+                    status = more(frames) => return status,
                 }
             }
-            (Inquiry::Watch, true) => self.watch(&out).await,
         }
         Status::ok()
+    }
+
+    async fn watch_unknown(&mut self, out: &mpsc::Sender<Bytes>) {
+        let _ = out.send(message(SERVICE_UNKNOWN)).await; // the client may have disconnected
+        tokio::select! {
+            () = self.drain.begins() => {}
+            () = out.closed() => {}
+        }
     }
 
     /// Sends the readiness and each change of it. A slow watcher gets only the newest.
@@ -104,6 +117,16 @@ impl Health {
                 () = out.closed() => return,
             }
         }
+    }
+}
+
+/// Waits for more than the one request of a call, which is an error. It has to be read: what is not read takes a part of the window that the
+/// streams of a connection share.
+async fn more(frames: &mut Frames) -> Status {
+    match frames.next().await {
+        Ok(None) => pending().await,
+        Ok(Some(_)) => Status::invalid("invalid request: expected one HealthCheckRequest, and no more"),
+        Err(status) => status,
     }
 }
 

@@ -1,11 +1,11 @@
 //! Serves requests by one configuration: polls, discovery streams, load reports, health checks and client status.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
@@ -206,7 +206,7 @@ impl Service {
         let (out, messages) = mpsc::channel(2);
         let lifetime = if inquiry == Inquiry::Check { lifetime.of_unary() } else { lifetime };
         let health = Health { readiness: self.views.readiness().clone(), drain, v2: self.v2 };
-        answered_apart(messages, lifetime, health.answer(inquiry, frames, out))
+        answered_apart(messages, lifetime, frames, move |frames| Box::pin(health.answer(inquiry, frames, out)))
     }
 
     fn client_status(
@@ -220,41 +220,34 @@ impl Service {
         let lifetime = if method == StatusMethod::Fetch { lifetime.of_unary() } else { lifetime };
         let (status, permissions) = (self.client_status.clone(), self.views.permissions().clone());
         let call = StatusCall { status, permissions, peer, drain: self.drain.clone() };
-        answered_apart(messages, lifetime, call.answer(method, frames, out))
+        answered_apart(messages, lifetime, frames, move |frames| Box::pin(call.answer(method, frames, out)))
     }
 
-    fn loads(&self, mut frames: Frames, peer: Arc<Peer>, place: &Place) -> Response<AnyBody> {
+    fn loads(&self, frames: Frames, peer: Arc<Peer>, place: &Place) -> Response<AnyBody> {
         let (answers, messages) = mpsc::channel(1);
-        let (status, end) = oneshot::channel();
         let (limits, counters) = (self.request_limits, self.views.counters().limits.clone());
         let (loads, drain) = (self.loads.clone(), self.drain.clone());
         let (quota, lifetime, pace) = (place.quota(), place.lifetime(), Pace::per_second(self.requests_per_second));
         let call = LoadsCall { loads, limits, counters, drain, peer, quota, pace };
-        tokio::spawn(async move {
-            let end = tokio::select! {
-                end = loads::serve(&mut frames, call, answers) => end,
-                end = lifetime.ends() => end,
-            };
-            let _ = status.send(end); // the client may have disconnected
-            let _ = tokio::time::timeout(LINGER, frames.drain()).await;
-        });
-        grpc_response(AnyBody::Messages(messages, Some(end)))
+        answered_apart(messages, lifetime, frames, move |frames| Box::pin(loads::serve(frames, call, answers)))
     }
 }
 
-/// Responds with the messages and the status of a task, which ends when its client has to.
+/// Responds with the messages and the status of a task, which ends when its client has to. What the client still sends is read and dropped.
 fn answered_apart(
     messages: mpsc::Receiver<Bytes>,
     lifetime: Lifetime,
-    answer: impl Future<Output = Status> + Send + 'static,
+    mut frames: Frames,
+    answer: impl for<'a> FnOnce(&'a mut Frames) -> BoxFuture<'a, Status> + Send + 'static,
 ) -> Response<AnyBody> {
     let (status, end) = oneshot::channel();
     tokio::spawn(async move {
         let end = tokio::select! {
-            end = answer => end,
+            end = answer(&mut frames) => end,
             end = lifetime.ends() => end,
         };
         let _ = status.send(end); // the client may have disconnected
+        let _ = tokio::time::timeout(LINGER, frames.drain()).await;
     });
     grpc_response(AnyBody::Messages(messages, Some(end)))
 }
