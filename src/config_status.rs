@@ -47,11 +47,12 @@ impl ConfigStatus {
         facts.reloads += 1;
     }
 
-    /// Notes that the file was not taken.
-    pub(crate) fn failed(&self, error: &str) {
+    /// Notes that the file was not taken. Returns whether this is news: not the reason of the last time.
+    pub(crate) fn failed(&self, error: &str) -> bool {
         let mut facts = self.facts();
-        facts.error = Some(error.to_owned());
         facts.failures += 1;
+        let before = facts.error.replace(error.to_owned());
+        before.as_deref() != Some(error)
     }
 
     fn facts(&self) -> MutexGuard<'_, ConfigFacts> {
@@ -87,7 +88,7 @@ mod tests {
             let (sha256, config, pending, ..) = all(&status);
             let read = status.get().read;
             for attempt in 1..=2 {
-                status.failed(&format!("bad {attempt}"));
+                assert!(status.failed(&format!("bad {attempt}")), "each reason is another");
                 let error = Some(format!("bad {attempt}"));
                 let expected =
                     (sha256.clone(), config.clone(), pending.clone(), error, (round - 1, 2 * round + attempt - 2));

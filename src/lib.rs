@@ -9,6 +9,7 @@ pub mod cli;
 pub(crate) mod compression;
 pub mod config;
 pub(crate) mod config_status;
+pub(crate) mod config_watch;
 pub mod demo;
 pub(crate) mod generation;
 pub(crate) mod grpc_message;

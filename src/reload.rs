@@ -9,8 +9,9 @@ use tokio::sync::Mutex;
 use weir_core::xds::Permissions;
 
 use crate::admin::ReloadCall;
-use crate::config::{Applies, Config, Diagnostic, InUse, Reloaded, applies, hash_of, without_environment};
-use crate::config_status::ConfigStatus;
+use crate::config::{Applies, Config, Diagnostic, InUse, Reading, Reloaded, applies, without_environment};
+use crate::config_status::{ConfigFacts, ConfigStatus};
+use crate::config_watch::{Attempt, ConfigWatch, Look, Tried, Waits};
 use crate::downstream::{self, DrainReason, DrainTimes, JudgedClients, Service};
 use crate::generation::Generation;
 use crate::relay::{LivePermissions, NeedsRestart, Newest, Views};
@@ -51,6 +52,8 @@ pub(crate) type PutLimits = Box<dyn Fn(&downstream::Options) + Send + Sync>;
 struct Course {
     times: DrainTimes,
     watch: bool,
+    /// The last time that the file was read again.
+    attempt: Option<Arc<Attempt>>,
     /// Those whose streams are ending.
     earlier: Vec<Weak<Generation>>,
     is_over: bool,
@@ -80,6 +83,14 @@ impl PermissionsControl {
     fn judge_again(&self) {
         self.judged.judge_again();
     }
+}
+
+/// Why the file is read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// Somebody wants to know what comes of it.
+    Asked,
+    Watch,
 }
 
 /// What a reload has done.
@@ -114,7 +125,7 @@ impl ReloadControl {
         (listeners, limits, adapt): (Vec<Option<Arc<ListenerTls>>>, PutLimits, Adapt),
     ) -> Self {
         let path = status.get().file;
-        let course = std::sync::Mutex::new(Course { times, watch, earlier: Vec::new(), is_over: false });
+        let course = std::sync::Mutex::new(Course { times, watch, attempt: None, earlier: Vec::new(), is_over: false });
         Self(Arc::new(Inner {
             serving,
             permissions,
@@ -134,11 +145,11 @@ impl ReloadControl {
 
     /// Reads the file, and takes over what has changed. If anything is wrong with it, nothing changes.
     pub async fn reload(&self) -> anyhow::Result<ReloadReport> {
-        self.reload_and_tell().await.map_err(|(error, _)| error)
+        self.reload_and_tell(Cause::Asked).await.map_err(|(error, _)| error)
     }
 
     /// The same; a fault comes with its words for pages.
-    async fn reload_and_tell(&self) -> Result<ReloadReport, (anyhow::Error, String)> {
+    async fn reload_and_tell(&self, cause: Cause) -> Result<ReloadReport, (anyhow::Error, String)> {
         let path = self.0.path.display();
         match self.try_reload().await {
             Ok(report) => {
@@ -152,10 +163,12 @@ impl ReloadControl {
             }
             Err(fault) => {
                 let (error, of_page) = (format!("{fault:#}"), self.0.path.clone());
-                tracing::error!(file = %path, error, "invalid configuration; the one before goes on, and a restart would fail");
-                let words = tokio::task::spawn_blocking(move || without_environment(&error, &of_page));
+                let of_words = error.clone();
+                let words = tokio::task::spawn_blocking(move || without_environment(&of_words, &of_page));
                 let words = words.await.unwrap_or_default();
-                self.0.status.failed(&words);
+                if self.0.status.failed(&words) || cause == Cause::Asked {
+                    tracing::error!(file = %path, error, "invalid configuration; the one before goes on, and a restart would fail");
+                }
                 Err((fault, words))
             }
         }
@@ -166,13 +179,15 @@ impl ReloadControl {
         // The disk may hang.
         let reading = tokio::task::spawn_blocking({
             let (in_use, path) = (in_use.clone(), self.0.path.clone());
-            move || in_use.reload(&path)
+            move || {
+                let Reading { sha256, named, result } = in_use.reload(&path);
+                (Attempt::of(sha256, named), result)
+            }
         });
-        let Reloaded { config, changed, pending } = reading.await??;
+        let (attempt, result) = reading.await?;
+        self.course().attempt = Some(Arc::new(attempt));
+        let Reloaded { config, changed, pending } = result?;
         let config = (self.0.adapt)(config)?;
-        for Diagnostic { path, line, at, reason, .. } in &config.warnings {
-            tracing::warn!(file = %path.display(), line, key = at, reason, "configuration warning");
-        }
         let has_other_tls = changed.iter().any(|key| key.starts_with("listen.tls"));
         let tls = if has_other_tls { self.read_tls(&config).await? } else { Vec::new() };
         if changed.iter().all(|key| applies(key) == Applies::AtOnce) {
@@ -191,6 +206,9 @@ impl ReloadControl {
         }
         if has_other_tls {
             self.0.permissions.judge_again();
+        }
+        for Diagnostic { path, line, at, reason, .. } in &config.warnings {
+            tracing::warn!(file = %path.display(), line, key = at, reason, "configuration warning");
         }
         *in_use = InUse::of(&config);
         {
@@ -235,25 +253,32 @@ impl ReloadControl {
         Ok(())
     }
 
-    /// Reads the file again whenever it has changed, where that is configured.
+    /// Reads the file again whenever it has changed, where that is configured; one that could not be taken is also tried again.
     pub(crate) async fn watch(&self) {
-        let (mut seen, mut tried) = (None, None);
+        let mut watch = ConfigWatch::default();
         loop {
             tokio::time::sleep(LOOKS_EVERY).await;
-            if !self.course().watch {
+            let (is_on, attempt) = {
+                let course = self.course();
+                (course.watch && !course.is_over, course.attempt.clone())
+            };
+            if !is_on {
+                watch = ConfigWatch::default();
                 continue;
             }
-            let Ok(text) = tokio::fs::read(&self.0.path).await else { continue };
-            let now = Some(hash_of(&text));
-            let status = self.0.status.get();
-            // A file that is again the one in use is no fault any more.
-            let is_new = now != tried && (now.as_ref() != Some(&status.sha256) || status.error.is_some());
-            // It is read once it looks the same twice in a row: not all who write a file replace it in one step.
-            if is_new && now == seen {
-                tried.clone_from(&now);
-                let _ = self.reload().await; // logged
+            let ConfigFacts { sha256, error, .. } = self.0.status.get();
+            let refused = attempt.filter(|_| error.is_some());
+            let (path, of_look) = (self.0.path.clone(), refused.clone());
+            let look = tokio::task::spawn_blocking(move || Look::at(&path, of_look.as_deref()));
+            let Ok(look) = look.await else { continue };
+            let tried = refused.as_deref().map_or(Tried::Taken(&sha256), Tried::Refused);
+            if let Some(Waits { missing }) = watch.waits(&tried) {
+                let file = self.0.path.display();
+                tracing::warn!(%file, missing, "waiting: the configuration is read again when it or a file that it names changes, and every 30 s");
             }
-            seen = now;
+            if watch.is_due(look, &tried, Instant::now()) {
+                let _ = self.reload_and_tell(Cause::Watch).await; // logged
+            }
         }
     }
 
@@ -269,7 +294,7 @@ impl ReloadControl {
     }
 
     async fn reload_for_admin(&self) -> Result<serde_json::Value, String> {
-        let report = self.reload_and_tell().await.map_err(|(_, words)| words)?;
+        let report = self.reload_and_tell(Cause::Asked).await.map_err(|(_, words)| words)?;
         Ok(serde_json::to_value(report).unwrap_or_default())
     }
 

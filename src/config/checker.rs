@@ -82,23 +82,33 @@ impl<'a> Checker<'a> {
         own.parent().unwrap_or(own).join(&file.0)
     }
 
-    /// Resolves a path, and checks the file if files are to be checked.
+    /// Resolves the path of a file that is read, and checks the file if files are to be checked.
     pub(crate) fn file(&mut self, file: &Located<FilePath>, look: fn(&Path) -> Result<(), FileFault>) -> PathBuf {
         let path = self.path(file);
+        self.found.name(&path);
         self.look(&file.place, || look(&path));
         path
     }
 
     /// Reads a file that the configuration depends on.
     pub(crate) fn text_of(&mut self, file: &Path, place: &Place) -> Option<String> {
+        self.found.name(file);
         files::text(file).map_err(|fault| self.fault(place, fault.to_string())).ok()
+    }
+
+    /// The same, of a file that is not a text.
+    pub(crate) fn bytes_of(&mut self, file: &Path, place: &Place) -> Option<Vec<u8>> {
+        self.found.name(file);
+        files::bytes(file).map_err(|fault| self.fault(place, fault.to_string())).ok()
     }
 
     /// Reads a bootstrap, whose faults are those of the configuration.
     pub(crate) fn bootstrap(&mut self, path: &Path, text: &str, message_bytes: usize) -> Option<Lists> {
         let read = bootstrap::read(path, text, message_bytes, self.opens_files);
-        let Bootstrap { lists, unusable } = read.map_err(|faults| self.found.faults.extend(faults)).ok()?;
-        self.found.unusable.extend(unusable);
+        let Bootstrap { lists, others } = read.map_err(|faults| self.found.faults.extend(faults)).ok()?;
+        self.found.unusable.extend(others.unusable);
+        self.found.warnings.extend(others.warnings);
+        self.found.named.extend(others.named);
         Some(lists)
     }
 

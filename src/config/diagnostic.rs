@@ -1,5 +1,6 @@
 //! Faults and warnings of a configuration, with their places.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -34,11 +35,19 @@ pub(super) struct Diagnostics {
     pub(crate) unusable: Vec<Diagnostic>,
     /// Warnings: the relay can start, but an operator should know of them.
     pub(crate) warnings: Vec<Diagnostic>,
+    /// The files that it names and that a relay reads.
+    pub(crate) named: BTreeSet<PathBuf>,
 }
 
 impl Diagnostics {
     pub(crate) fn of(file: &Path) -> Self {
-        Self { file: file.into(), faults: Vec::new(), unusable: Vec::new(), warnings: Vec::new() }
+        Self {
+            file: file.into(),
+            faults: Vec::new(),
+            unusable: Vec::new(),
+            warnings: Vec::new(),
+            named: BTreeSet::new(),
+        }
     }
 
     pub(crate) fn fault(&mut self, place: &Place, reason: impl Into<String>) {
@@ -51,6 +60,11 @@ impl Diagnostics {
 
     pub(crate) fn warn(&mut self, place: &Place, reason: impl Into<String>) {
         self.warnings.push(self.diagnostic(place, reason.into()));
+    }
+
+    /// Notes a file that is read, whatever is in it.
+    pub(crate) fn name(&mut self, file: &Path) {
+        self.named.insert(file.into());
     }
 
     /// Reports that a section is incomplete, unless a fault in it may be the reason.

@@ -19,7 +19,7 @@ pub fn review_config(
     text: &str,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> (Option<Config>, Vec<Diagnostic>, Vec<Diagnostic>) {
-    let Review { config, faults, warnings } = load::review(path, text, environment, false);
+    let Review { config, faults, warnings, .. } = load::review(path, text, environment, false);
     (config, faults, warnings)
 }
 

@@ -121,6 +121,10 @@ impl JsonReader {
         self.found.fault(place, reason);
     }
 
+    pub(crate) fn warn(&mut self, place: &Place, reason: impl Into<String>) {
+        self.found.warn(place, reason);
+    }
+
     pub(crate) fn faults(&self) -> &[Diagnostic] {
         &self.found.faults
     }
@@ -129,7 +133,7 @@ impl JsonReader {
         self.found
     }
 
-    /// Checks a file that a field names, if files are to be checked.
+    /// Notes a file that a field names, and checks it if files are to be checked.
     pub(crate) fn look(
         &mut self,
         of: &Object,
@@ -137,6 +141,7 @@ impl JsonReader {
         file: &Option<PathBuf>,
         look: impl FnOnce(&Path) -> Result<(), FileFault>,
     ) {
+        file.iter().for_each(|file| self.found.name(file));
         if let Some(file) = file.as_ref().filter(|_| self.opens_files)
             && let Err(fault) = look(file)
         {

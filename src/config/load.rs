@@ -4,6 +4,7 @@
 //! [`form`](super::form)), and the result is checked ([`checker`](super::checker)). Each step continues after a fault as far as possible,
 //! so that all faults are reported at once.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -91,6 +92,16 @@ pub(crate) struct Review {
     /// The faults, and files that the relay could not use.
     pub(crate) faults: Vec<Diagnostic>,
     pub(crate) warnings: Vec<Diagnostic>,
+    /// The files that it names, as far as it can be read.
+    pub(super) named: BTreeSet<PathBuf>,
+}
+
+impl Review {
+    /// Returns the configuration with its warnings, or an error that has all faults.
+    pub(super) fn into_config(self) -> Result<Config, ConfigError> {
+        let config = self.config.ok_or(ConfigError::Faults(self.faults))?;
+        Ok(Config { warnings: self.warnings, ..config })
+    }
 }
 
 impl Config {
@@ -110,9 +121,7 @@ impl Config {
         text: &str,
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        let Review { config, faults, warnings } = review(path, text, environment, false);
-        let config = config.ok_or(ConfigError::Faults(faults))?;
-        Ok(Self { warnings, ..config })
+        review(path, text, environment, false).into_config()
     }
 
     /// Reviews a configuration as `weir check` does: with the files that it names, which a relay can start without, and for a machine with
@@ -149,6 +158,11 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
+/// Reviews the text of a file as a relay does that reads it.
+pub(super) fn review_text(path: &Path, text: &str) -> Review {
+    review(path, text, &variable, false)
+}
+
 pub(super) fn review(
     path: &Path,
     text: &str,
@@ -173,11 +187,11 @@ fn review_read(path: &Path, text: &str, tree: Option<Node>, mut checker: Checker
         checker.read(tree)
     });
     let config = raw.and_then(|raw| build(&raw, &mut checker));
-    let Diagnostics { mut faults, unusable, warnings, .. } = checker.into_diagnostics();
+    let Diagnostics { mut faults, unusable, warnings, named, .. } = checker.into_diagnostics();
     let config = config.filter(|_| faults.is_empty()).map(|config| Config { shown, tree: written, ..config });
     faults.extend(unusable);
     faults.sort_by_key(|fault| (fault.path != path, fault.line, fault.column)); // each step goes through the whole file
-    Review { config, faults, warnings }
+    Review { config, faults, warnings, named }
 }
 
 /// Checks every part, and builds the configuration. It must not be used if there are faults.

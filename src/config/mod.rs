@@ -69,7 +69,7 @@ pub use form::{admin_address, listen_address, size};
 pub(crate) use keys::applies;
 pub use load::Config;
 pub(crate) use load::Review;
-pub(crate) use reload::{InUse, Reloaded, without_environment};
+pub(crate) use reload::{InUse, Reading, Reloaded, without_environment};
 pub use schema::schema;
 pub(crate) use shown::{ShownConfig, hash_of};
 

@@ -1,7 +1,7 @@
 //! A file that is read again while the relay runs: what it changes, and what of that has to wait for a restart.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json};
 
@@ -10,7 +10,7 @@ use super::form::Applies;
 use super::keys::applies;
 use super::load::{self, Config, ConfigError, Review};
 use super::schema::schema;
-use super::shown::{fill, json_of};
+use super::shown::{fill, hash_of, json_of};
 use super::yaml::{Entry, Node, Value};
 use crate::upstream::Plan;
 
@@ -21,6 +21,16 @@ pub(crate) struct InUse {
     pub(super) tree: Node,
     /// The servers come from other files too.
     upstream: Plan,
+}
+
+/// A file that was read again.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    /// Its SHA-256, if it could be read. If it changed meanwhile, this is of before.
+    pub(crate) sha256: Option<String>,
+    /// The files that it names, as far as it could be read.
+    pub(crate) named: BTreeSet<PathBuf>,
+    pub(crate) result: Result<Reloaded, ReloadError>,
 }
 
 /// What a file changes.
@@ -50,13 +60,23 @@ impl InUse {
     }
 
     /// Reads the file again.
-    pub(crate) fn reload(&self, path: &Path) -> Result<Reloaded, ReloadError> {
-        let text = load::read(path)?;
-        let new = Config::parse(path, &text)?;
+    pub(crate) fn reload(&self, path: &Path) -> Reading {
+        let sha256 = std::fs::read(path).ok().map(|bytes| hash_of(&bytes));
+        let text = match load::read(path) {
+            Ok(text) => text,
+            Err(error) => return Reading { sha256, named: BTreeSet::new(), result: Err(error.into()) },
+        };
+        let mut review = load::review_text(path, &text);
+        let named = std::mem::take(&mut review.named);
+        let new = review.into_config().map_err(ReloadError::from);
+        Reading { sha256, named, result: new.and_then(|new| self.compare(path, &text, new)) }
+    }
+
+    fn compare(&self, path: &Path, text: &str, new: Config) -> Result<Reloaded, ReloadError> {
         let pending = self.pending(&new.tree);
         let config = match pending.is_empty() {
             true => new,
-            false => self.without(path, &text, new.tree, &pending)?,
+            false => self.without(path, text, new.tree, &pending)?,
         };
         let mut changed = changes(&self.tree, &config.tree);
         let is_at_once = |key: &String| applies(key) == Applies::AtOnce;
@@ -83,7 +103,7 @@ impl InUse {
             let steps: Vec<_> = key.split('.').collect();
             put(&mut tree, &steps, get(&self.tree, &steps));
         }
-        let Review { config, faults, warnings } = load::review_tree(path, text, tree);
+        let Review { config, faults, warnings, .. } = load::review_tree(path, text, tree);
         let only_together = || ReloadError::OnlyTogether {
             pending: pending.join(", "),
             faults: faults.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("; "),

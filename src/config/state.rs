@@ -9,7 +9,12 @@ use crate::state::StateOptions;
 
 pub(super) fn check(raw: &Option<Located<raw::State>>, keep: Duration, checker: &mut Checker) -> Option<StateOptions> {
     let raw = raw.as_ref()?;
-    let path = raw.path.0.as_ref().map(|path| checker.file(path, files::look_at_folder));
+    // The relay itself writes it.
+    let path = raw.path.0.as_ref().map(|file| {
+        let path = checker.path(file);
+        checker.look(&file.place, || files::look_at_folder(&path));
+        path
+    });
     let key = raw.key.as_ref().map(|key| checker.file(key, files::look_at_sealing_key));
     if let Some(given) = raw.max_age.as_ref().filter(|given| given.0.is_zero()) {
         checker.fault(&given.place, "invalid duration 0s: expected more; without max_age there is no limit");

@@ -23,7 +23,7 @@ type Parse<T> = Box<dyn Fn(&[Vec<u8>]) -> Result<T, TlsFileError> + Send>;
 
 /// What tells two versions of a file apart. Links are followed: Kubernetes renews a volume by changing a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+pub(crate) struct Stamp {
     file: (u64, u64),
     bytes: u64,
     modified: (i64, i64),
@@ -45,7 +45,7 @@ pub(super) enum Look {
 impl<T> Watched<T> {
     /// Reads the files for the first time.
     pub(super) fn read(paths: Vec<PathBuf>, parse: Parse<T>) -> Result<Self, TlsFileError> {
-        let read: Vec<_> = paths.iter().map(|path| stamp(path)).collect();
+        let read: Vec<_> = paths.iter().map(|path| Stamp::of(path)).collect();
         let good = parse(&contents(&paths)?)?;
         Ok(Self { paths, parse, good, seen: read.clone(), read, failed: false })
     }
@@ -53,7 +53,7 @@ impl<T> Watched<T> {
     /// Looks whether the files have changed, and reads them if they have. They are read once they look the same twice in a row: files are
     /// seldom renewed in one step, and a certificate without its key is no fault while the key is on its way.
     pub(super) fn look(&mut self) -> Look {
-        let now: Vec<_> = self.paths.iter().map(|path| stamp(path)).collect();
+        let now: Vec<_> = self.paths.iter().map(|path| Stamp::of(path)).collect();
         let is_settled = now == self.seen;
         let is_news = now != self.read;
         self.seen = now;
@@ -88,13 +88,16 @@ fn contents(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>, TlsFileError> {
     paths.iter().map(read).collect()
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
-    path.metadata().ok().map(|metadata: Metadata| Stamp {
-        file: (metadata.dev(), metadata.ino()),
-        bytes: metadata.size(),
-        modified: (metadata.mtime(), metadata.mtime_nsec()),
-        changed: (metadata.ctime(), metadata.ctime_nsec()),
-    })
+impl Stamp {
+    /// Looks at a file. None: it is not there, or cannot be looked at.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        path.metadata().ok().map(|metadata: Metadata| Self {
+            file: (metadata.dev(), metadata.ino()),
+            bytes: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ impl World {
         self.reloads.reload().await.unwrap()
     }
 
-    async fn post_reload(&self) -> (u16, String) {
+    pub async fn post_reload(&self) -> (u16, String) {
         let request =
             "POST /config/reload HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
         exchange(tokio::net::UnixStream::connect(self.folder.0.join("admin.sock")).await.unwrap(), request).await

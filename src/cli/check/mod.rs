@@ -15,7 +15,7 @@ use crate::upstream::{FilesOptions, FilesServer, FilesSource, Parser, SourcePlan
 
 /// Checks a file, the files that it names, and the resources in them, for a machine with so much memory. Returns the exit code: 0, or 1 if there are faults.
 pub async fn run(path: &Path, memory: Option<usize>) -> u8 {
-    let Review { config, faults, warnings } = match Config::review(path, memory) {
+    let Review { config, faults, warnings, .. } = match Config::review(path, memory) {
         Ok(review) => review,
         Err(error) => {
             note(&error.to_string());

@@ -22,10 +22,11 @@ use super::plain_server::{name_in, plain_server, rule};
 use crate::tls::OwnCertificate;
 use crate::upstream::{AdsServer, Lists, SourcePlan, TlsFiles, TlsWords};
 
-/// What a bootstrap file says, and files that it names and that cannot be used now. These are looked at only if `opens_files`.
+/// What a bootstrap file says, and what was found beside: files that it names, warnings, and, only if `opens_files`, files that cannot be
+/// used now.
 pub(super) struct Bootstrap {
     pub(crate) lists: Lists,
-    pub(crate) unusable: Vec<Diagnostic>,
+    pub(crate) others: Diagnostics,
 }
 
 pub(super) fn read(
@@ -38,8 +39,8 @@ pub(super) fn read(
     let tree = reader.parse(text);
     let root = tree.as_ref().and_then(|tree| reader.root(tree));
     let lists = root.map(|root| lists(&root, message_bytes, &mut reader)).unwrap_or_default();
-    let Diagnostics { faults, unusable, .. } = reader.into_diagnostics();
-    if faults.is_empty() { Ok(Bootstrap { lists, unusable }) } else { Err(faults) }
+    let others = reader.into_diagnostics();
+    if others.faults.is_empty() { Ok(Bootstrap { lists, others }) } else { Err(others.faults) }
 }
 
 /// How a channel is to be secured, whatever its target is.
@@ -120,7 +121,7 @@ fn ads_server(server: &Object, message_bytes: usize, reader: &mut JsonReader) ->
         },
     };
     if tls.is_none() && !tokens.is_empty() {
-        tracing::warn!(server = %uri, "call_creds need TLS; sending no token to this server"); // BOOT-7
+        reader.warn(server.place("call_creds"), format!("call_creds need TLS: {uri} is sent no token")); // BOOT-7
     }
     Some(AdsServer { socket, tls, tokens, quirks, features, message_bytes, ..plain_server(uri) })
 }

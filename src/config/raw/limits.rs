@@ -219,7 +219,8 @@ section! {
     Reload {
         /// Whether the file is also read again when it changes.
         ///
-        /// It is looked at once a second, and read once it looks the same twice.
+        /// It is looked at once a second, and read once it looks the same twice. As long as it cannot be used, it is read again when a file
+        /// that it names changes too, and every 30 s.
         watch: Setting<bool> = false;
         /// Streams of an earlier configuration end evenly over this time; meanwhile they are served as before.
         // Nothing waits for it: the streams are served meanwhile.

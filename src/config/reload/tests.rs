@@ -17,7 +17,7 @@ impl File {
         let path = self.0.join("relay.yaml");
         let config = Config::parse(&path, &before.to_string()).unwrap_or_else(|error| panic!("{error}"));
         std::fs::write(&path, after.to_string()).unwrap();
-        InUse::of(&config).reload(&path)
+        InUse::of(&config).reload(&path).result
     }
 }
 
@@ -218,13 +218,13 @@ fn another_bootstrap_file_under_the_same_name_is_a_change() {
     let path = file.0.join("relay.yaml");
     let config = Config::parse(&path, &text.to_string()).unwrap();
     std::fs::write(&path, text.to_string()).unwrap();
-    assert!(InUse::of(&config).reload(&path).unwrap().changed.is_empty());
+    assert!(InUse::of(&config).reload(&path).result.unwrap().changed.is_empty());
     std::fs::write(&bootstrap, servers("two:1")).unwrap();
-    assert_eq!(InUse::of(&config).reload(&path).unwrap().changed, ["upstream"]);
+    assert_eq!(InUse::of(&config).reload(&path).result.unwrap().changed, ["upstream"]);
     let drained = json!({"grace": "7s"}); // which alone would count at once
     let text = json!({"listen": text["listen"], "upstream": text["upstream"], "drain": drained});
     std::fs::write(&path, text.to_string()).unwrap();
-    assert_eq!(InUse::of(&config).reload(&path).unwrap().changed, ["drain.grace", "upstream"]);
+    assert_eq!(InUse::of(&config).reload(&path).result.unwrap().changed, ["drain.grace", "upstream"]);
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn what_is_pending_is_so_again_in_later_reloads_until_the_file_says_what_is_in_u
     let path = file.0.join("relay.yaml");
     let reload = |in_use: &InUse, text: &Value| {
         std::fs::write(&path, text.to_string()).unwrap();
-        in_use.reload(&path).unwrap()
+        in_use.reload(&path).result.unwrap()
     };
     let before = Config::parse(&path, &base().to_string()).unwrap();
     let lingering = with(base(), "limits.linger", json!("1m"));

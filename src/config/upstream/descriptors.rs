@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::config::checker::Checker;
-use crate::config::files;
 use crate::config::form::{FilePath, Located};
 use crate::transcode::Transcoder;
 
@@ -24,8 +23,7 @@ pub(in crate::config) fn transcoder(
 /// Tries each file alone first, so that an error names the right one.
 fn descriptor_set(file: &Located<FilePath>, checker: &mut Checker) -> Option<Bytes> {
     let path = checker.path(file);
-    let set = files::bytes(&path).map(Bytes::from);
-    let set = set.map_err(|fault| checker.fault(&file.place, fault.to_string())).ok()?;
+    let set = checker.bytes_of(&path, &file.place).map(Bytes::from)?;
     let alone = Transcoder::with_descriptor_sets(std::slice::from_ref(&set));
     let reason = |error| format!("cannot use {}: expected a descriptor set of protoc ({error})", path.display());
     alone.map(|_| set).map_err(|error| checker.fault(&file.place, reason(error))).ok()

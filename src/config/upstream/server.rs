@@ -53,7 +53,13 @@ pub(super) fn file_source(
     limits: SourceLimits,
     checker: &mut Checker,
 ) -> SourcePlan {
-    let paths = raw.0.iter().map(|path| checker.file(path, files::look_for)).collect();
+    // They are watched on their own, and are no reason to refuse a configuration.
+    let paths = raw.0.iter().map(|file| {
+        let path = checker.path(file);
+        checker.look(&file.place, || files::look_for(&path));
+        path
+    });
+    let paths = paths.collect();
     let options = FilesOptions { paths, files: MAX_FILES, file_bytes: limits.file_bytes };
     SourcePlan::Files(FilesServer::new(options))
 }

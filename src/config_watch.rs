@@ -1,0 +1,214 @@
+//! When a configuration file that is watched is read again: when it has changed, and, as long as it cannot be used, when a file that it names
+//! has, and now and then.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::config::hash_of;
+use crate::tls::Stamp;
+
+/// A reading of the file again, whoever wanted it, with what was there before anything came of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Attempt {
+    at: Instant,
+    sha256: Option<String>,
+    /// The files that it names, and how they looked.
+    named: Vec<(PathBuf, Option<Stamp>)>,
+}
+
+/// What came of the last reading.
+#[derive(Debug)]
+pub(crate) enum Tried<'a> {
+    /// The file is in use; its hash.
+    Taken(&'a str),
+    Refused(&'a Attempt),
+}
+
+/// How the file and those that it names look.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    sha256: Option<String>,
+    named: Vec<Option<Stamp>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ConfigWatch {
+    seen: Option<Look>,
+    /// What it was said to wait for: the file, and those that are missing.
+    said: Option<(Option<String>, Option<String>)>,
+}
+
+/// What is waited for while the file cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Waits {
+    /// The files that it names and that are not there.
+    pub(crate) missing: Option<String>,
+}
+
+impl Attempt {
+    /// Notes how the files look that a file names. They are yet to be read.
+    pub(crate) fn of(sha256: Option<String>, named: BTreeSet<PathBuf>) -> Self {
+        let named = named.into_iter().map(|path| {
+            let stamp = Stamp::of(&path);
+            (path, stamp)
+        });
+        Self { at: Instant::now(), sha256, named: named.collect() }
+    }
+
+    fn is_before(&self, look: &Look) -> bool {
+        let is_other_file = look.sha256.is_some() && look.sha256 != self.sha256;
+        is_other_file || !self.named.iter().map(|(_, stamp)| stamp).eq(&look.named)
+    }
+
+    fn missing(&self) -> Option<String> {
+        let missing = self.named.iter().filter(|(_, stamp)| stamp.is_none());
+        let missing: Vec<_> = missing.map(|(path, _)| path.display().to_string()).collect();
+        (!missing.is_empty()).then(|| missing.join(", "))
+    }
+}
+
+impl Look {
+    /// Looks at the file, and at those that it named when it was refused.
+    pub(crate) fn at(path: &Path, refused: Option<&Attempt>) -> Self {
+        let sha256 = std::fs::read(path).ok().map(|bytes| hash_of(&bytes));
+        let named = refused.iter().flat_map(|attempt| &attempt.named).map(|(path, _)| Stamp::of(path));
+        Self { sha256, named: named.collect() }
+    }
+}
+
+impl ConfigWatch {
+    /// Whether the file is to be read now. After a change it is once everything looks the same twice in a row: not all who write a file replace
+    /// it in one step.
+    pub(crate) fn is_due(&mut self, look: Look, tried: &Tried<'_>, now: Instant) -> bool {
+        let is_settled = self.seen.as_ref() == Some(&look);
+        let (is_other, is_late) = match tried {
+            Tried::Taken(sha256) => (look.sha256.as_ref().is_some_and(|now| now != sha256), false),
+            Tried::Refused(attempt) => (attempt.is_before(&look), now >= attempt.at + AGAIN),
+        };
+        self.seen = Some(look);
+        is_late || is_settled && is_other
+    }
+
+    /// Returns what is waited for, once for all attempts that wait for the same.
+    pub(crate) fn waits(&mut self, tried: &Tried<'_>) -> Option<Waits> {
+        let waits = match tried {
+            Tried::Taken(_) => None,
+            Tried::Refused(attempt) => Some((attempt.sha256.clone(), attempt.missing())),
+        };
+        let is_news = waits != self.said;
+        self.said.clone_from(&waits);
+        waits.filter(|_| is_news).map(|(_, missing)| Waits { missing })
+    }
+}
+
+/// How often a file is tried again that cannot be used. What changes is mostly noticed earlier; a network file system may be slow to show it.
+const AGAIN: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A folder with a configuration and a file that it may name.
+    struct World {
+        folder: PathBuf,
+        watch: ConfigWatch,
+    }
+
+    impl World {
+        fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("weir-config-watch-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("relay.yaml"), "one").unwrap();
+            Self { folder, watch: ConfigWatch::default() }
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            std::fs::write(self.folder.join(name), text).unwrap();
+        }
+
+        fn refused(&self) -> Attempt {
+            let sha256 = Some(hash_of(&std::fs::read(self.folder.join("relay.yaml")).unwrap()));
+            Attempt::of(sha256, ["a.pem", "b.pem"].map(|name| self.folder.join(name)).into())
+        }
+
+        fn is_due(&mut self, refused: &Attempt, later: Duration) -> bool {
+            let look = Look::at(&self.folder.join("relay.yaml"), Some(refused));
+            self.watch.is_due(look, &Tried::Refused(refused), refused.at + later)
+        }
+
+        fn waits(&mut self, tried: &Tried<'_>) -> Option<String> {
+            let folder = format!("{}/", self.folder.display());
+            self.watch.waits(tried).map(|waits| waits.missing.unwrap_or("nothing".into()).replace(&folder, ""))
+        }
+    }
+
+    impl Drop for World {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+
+    #[test]
+    fn a_refused_file_is_due_when_it_or_a_file_that_it_names_has_changed_and_settled() {
+        let mut world = World::new("changes");
+        for (name, text) in
+            [("a.pem", "there"), ("a.pem", "there, and longer"), ("b.pem", "there"), ("relay.yaml", "2")]
+        {
+            let refused = world.refused();
+            assert!(!world.is_due(&refused, SECOND) && !world.is_due(&refused, SECOND), "nothing has changed");
+            world.write(name, text);
+            assert!(!world.is_due(&refused, SECOND), "{name} may be changing still");
+            assert!(world.is_due(&refused, SECOND), "{name}");
+        }
+        let refused = world.refused();
+        std::fs::remove_file(world.folder.join("b.pem")).unwrap();
+        assert!(!world.is_due(&refused, SECOND) && world.is_due(&refused, SECOND), "it is away");
+        let refused = world.refused();
+        std::fs::remove_file(world.folder.join("relay.yaml")).unwrap();
+        assert!(!world.is_due(&refused, SECOND) && !world.is_due(&refused, SECOND), "there is nothing to read");
+    }
+
+    #[test]
+    fn a_refused_file_is_due_thirty_seconds_after_the_last_attempt_whoever_made_it() {
+        let mut world = World::new("again");
+        let first = world.refused();
+        assert!(!world.is_due(&first, AGAIN - SECOND) && world.is_due(&first, AGAIN));
+        let meanwhile = Attempt { at: first.at + AGAIN / 2, ..first.clone() };
+        assert!(!world.is_due(&meanwhile, AGAIN - SECOND) && world.is_due(&meanwhile, AGAIN));
+    }
+
+    #[test]
+    fn a_file_in_use_is_due_when_it_has_changed_alone() {
+        let mut world = World::new("in-use");
+        let in_use = hash_of(b"one");
+        let (path, long) = (world.folder.join("relay.yaml"), Instant::now() + 10 * AGAIN);
+        let mut is_due = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            [(); 3].map(|()| world.watch.is_due(Look::at(&path, None), &Tried::Taken(&in_use), long))
+        };
+        assert_eq!(is_due("one"), [false; 3]);
+        assert_eq!(is_due("two"), [false, true, true]);
+        assert_eq!(is_due("one"), [false; 3]);
+    }
+
+    #[test]
+    fn what_is_waited_for_is_said_once_until_it_is_something_else() {
+        let mut world = World::new("said");
+        let nothing = hash_of(b"one");
+        for _ in 0..2 {
+            let _ = std::fs::remove_file(world.folder.join("a.pem"));
+            let both = world.refused();
+            assert_eq!(world.waits(&Tried::Refused(&both)).as_deref(), Some("a.pem, b.pem"));
+            assert_eq!(world.waits(&Tried::Refused(&world.refused())), None, "another attempt, the same");
+            world.write("a.pem", "there");
+            assert_eq!(world.waits(&Tried::Refused(&both)), None, "it is not known yet whether that is enough");
+            assert_eq!(world.waits(&Tried::Refused(&world.refused())).as_deref(), Some("b.pem"));
+            assert_eq!(world.waits(&Tried::Taken(&nothing)), None);
+        }
+        world.write("b.pem", "there");
+        assert_eq!(world.waits(&Tried::Refused(&world.refused())).as_deref(), Some("nothing"), "another fault");
+    }
+}
