@@ -368,5 +368,5 @@ fn instance_of(started: SystemTime) -> String {
 fn admin_rules(options: AdminOptions) -> Rules {
     let AdminOptions { address: _, socket, hosts, tls } = options;
     let (may_read, may_change) = tls.map(|tls| (tls.may_read, tls.may_change)).unwrap_or_default();
-    Rules { hosts: hosts.into(), socket, may_read, may_change }
+    Rules { hosts: hosts.into(), socket, may_read, may_change, ..Rules::default() }
 }

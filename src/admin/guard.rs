@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Extension;
 use axum::extract::{Request, State};
@@ -18,6 +19,7 @@ use weir_core::xds::IdentityPattern;
 
 use super::answer::text;
 use super::caller::{Caller, Via};
+use crate::log_pace::LogPace;
 
 /// What requests are checked against.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +32,17 @@ pub(crate) struct Rules {
     pub(crate) may_read: Vec<IdentityPattern>,
     /// `admin.tls.may_change`.
     pub(crate) may_change: Vec<IdentityPattern>,
+    pub(crate) refused_changes: RefusedChanges,
+}
+
+/// Which refused changes have a log line: whoever reaches the address can try them. Those that are made all have one.
+#[derive(Debug, Clone)]
+pub(crate) struct RefusedChanges(Arc<LogPace>);
+
+impl Default for RefusedChanges {
+    fn default() -> Self {
+        Self(Arc::new(LogPace::of_client()))
+    }
 }
 
 /// What a request for a path does.
@@ -66,13 +79,16 @@ pub(super) async fn enter(
 ) -> Response {
     let is_change = does == Does::Change;
     let target = is_change.then(|| request.uri().path_and_query().map(ToString::to_string)).flatten();
-    let response = match rules.check_right(&request, &caller, does) {
-        Ok(()) => next.run(request).await,
-        Err((status, reason)) => text(status, &reason),
+    let (response, line) = match rules.check_right(&request, &caller, does) {
+        Ok(()) => (next.run(request).await, Some(None)),
+        Err((status, reason)) => {
+            let line = is_change.then(|| rules.refused_changes.0.line(Instant::now())).flatten();
+            (text(status, &reason), line.map(Some))
+        }
     };
-    if is_change {
+    if let Some(unlogged) = line.filter(|_| is_change) {
         let (status, target) = (response.status().as_u16(), target.unwrap_or_default());
-        tracing::info!(by = %caller.peer, target = %target, status, "change requested");
+        tracing::info!(by = %caller.peer, target = %target, status, unlogged, "change requested");
     }
     response
 }

@@ -51,7 +51,7 @@ async fn watch(rest: Weak<Mutex<Rest>>, patience: Duration) {
             return; // all of it was read
         }
         if rest.bytes.len() == before {
-            tracing::info!(remaining_bytes = before, "client stopped reading; response dropped");
+            tracing::debug!(remaining_bytes = before, "client stopped reading; response dropped");
             (rest.bytes, rest.given_up) = (Bytes::new(), true);
             return;
         }

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::drain::random_share;
 use super::slot::Status;
+use crate::log_pace::LogPace;
 
 /// All clients that were judged.
 pub(crate) struct JudgedClients {
@@ -20,6 +21,8 @@ pub(crate) struct JudgedClients {
     again: Notify,
     /// Clients that fail together end within this time.
     spread: Duration,
+    /// Clients whose certificates last for hours are due all the time.
+    due_lines: LogPace,
 }
 
 #[derive(Default)]
@@ -58,7 +61,7 @@ pub(super) struct Entered {
 
 impl Default for JudgedClients {
     fn default() -> Self {
-        Self { state: Mutex::default(), again: Notify::new(), spread: SPREAD }
+        Self { state: Mutex::default(), again: Notify::new(), spread: SPREAD, due_lines: LogPace::once_a_minute() }
     }
 }
 
@@ -89,26 +92,37 @@ impl JudgedClients {
             tokio::select! {
                 () = self.again.notified() => {
                     let all = self.lock().clients.clone();
-                    self.judge_each(all.into_iter(), self.spread).await;
+                    let (judged, ended) = self.judge_each(all.into_iter(), self.spread).await;
+                    if judged > 0 {
+                        tracing::info!(judged, ended, "clients judged again");
+                    }
                 }
                 () = sleep(LOOK) => {
                     let overdue = self.take_overdue();
-                    self.judge_each(overdue.into_iter(), Duration::ZERO).await;
+                    let (judged, ended) = self.judge_each(overdue.into_iter(), Duration::ZERO).await;
+                    if judged > 0
+                        && let Some(unlogged) = self.due_lines.line(std::time::Instant::now())
+                    {
+                        tracing::info!(judged, ended, unlogged, "clients judged again; they were due");
+                    }
                 }
             }
         }
     }
 
-    async fn judge_each(&self, clients: impl Iterator<Item = (u64, Arc<JudgedClient>)>, spread: Duration) {
+    /// Returns how many clients were judged, and how many of them have to end.
+    async fn judge_each(
+        &self,
+        clients: impl Iterator<Item = (u64, Arc<JudgedClient>)>,
+        spread: Duration,
+    ) -> (usize, usize) {
         let (mut judged, mut ended) = (0, 0);
         for (number, client) in clients {
             judged += 1;
             ended += usize::from(self.judge(number, &client, spread));
             tokio::task::yield_now().await; // signatures take time
         }
-        if judged > 0 {
-            tracing::info!(judged, ended, "clients judged again");
-        }
+        (judged, ended)
     }
 
     /// Judges a client. Returns whether it has to end: at a random time within the spread, so that not all come back at once.

@@ -13,12 +13,14 @@ use weir_core::xds::{Resource, Type};
 
 use super::encode::{Head, Outgoing};
 use crate::limit::{Limit, LimitCounters};
+use crate::log_pace::LogPace;
 use crate::relay::SessionHandle;
 
 /// The unfinished replies of all clients of the process.
 pub(super) struct UnfinishedReplies {
     limit: usize,
     counters: Arc<LimitCounters>,
+    given_up: LogPace,
     state: Mutex<State>,
 }
 
@@ -71,7 +73,7 @@ struct Holder {
 
 impl UnfinishedReplies {
     pub(super) fn new(limit: usize, counters: Arc<LimitCounters>) -> Arc<Self> {
-        Arc::new(Self { limit, counters, state: Mutex::default() })
+        Arc::new(Self { limit, counters, given_up: LogPace::once_a_minute(), state: Mutex::default() })
     }
 
     /// Takes care of the rest of a reply. Must be called within a runtime.
@@ -150,9 +152,12 @@ impl UnfinishedReplies {
                 kept -= if *users == 0 { *length } else { 0 };
             }
         }
-        if ended > 0 {
+        if ended > 0
+            && let Some(unlogged) = self.given_up.line(std::time::Instant::now())
+        {
             tracing::warn!(
                 streams = ended,
+                unlogged,
                 bytes = before,
                 limit = self.limit,
                 "clients take nothing of replies that are outdated; their streams end ({})",

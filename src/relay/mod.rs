@@ -30,6 +30,7 @@ mod reopenings;
 pub(crate) mod report;
 mod response_reader;
 mod server_log;
+mod server_paces;
 mod session_handle;
 mod shared;
 mod subscriber;

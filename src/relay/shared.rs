@@ -27,6 +27,7 @@ use super::reachability::SharedReachability;
 use super::readiness::Readiness;
 use super::response_reader::ResponseReaders;
 use super::server_log::ServerLog;
+use super::server_paces::ServerPaces;
 use super::tenants::{TenantLimits, Tenants};
 use crate::memory::{Budget, Memory};
 
@@ -74,6 +75,7 @@ pub(crate) struct Shared {
     pub(crate) is_hub: bool,
     pub(super) reachability: Arc<SharedReachability>,
     pub(super) server_log: Arc<ServerLog>,
+    pub(super) server_paces: Arc<ServerPaces>,
     /// Changes whenever the active server of a view changes.
     pub(crate) active_server_changes: Arc<watch::Sender<()>>,
     pub(super) metric_labels: Arc<MetricLabels>,
@@ -109,6 +111,7 @@ impl Shared {
             is_hub: false,
             reachability: Arc::new(SharedReachability::of(plan.servers.len())),
             server_log: ServerLog::new(plan.servers.len()),
+            server_paces: Arc::default(),
             active_server_changes: Arc::new(watch::Sender::new(())),
             metric_labels: MetricLabels::new(max_in_metrics),
             tenants: Tenants::without_limits(counters.limits.clone()),

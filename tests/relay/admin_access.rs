@@ -20,7 +20,7 @@ pub(super) async fn ask(mut stream: impl client::Io, lines: &[&str]) -> (u16, St
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-async fn app(folder: &Folder, plane: SocketAddr, keys: &str) -> App {
+pub(super) async fn app(folder: &Folder, plane: SocketAddr, keys: &str) -> App {
     let socket = folder.socket();
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]

@@ -27,11 +27,11 @@ async fn relay(servers: &str, rest: &str) -> Relay {
     run(crate::bind(config).await.unwrap(), std::future::pending())
 }
 
-async fn polling(plane: &RestPlane, rest: &str) -> Relay {
+pub(super) async fn polling(plane: &RestPlane, rest: &str) -> Relay {
     relay(&format!("{{rest: 'http://{}', {HASTE}}}", plane.address), rest).await
 }
 
-fn cluster(name: &str, content: &str) -> Value {
+pub(super) fn cluster(name: &str, content: &str) -> Value {
     json!({"@type": CDS, "name": name, "altStatName": content})
 }
 

@@ -16,16 +16,16 @@ async fn upstreams(relay: &Relay, what: &str, holds: impl Fn(&Value) -> bool) {
     until(what, shown).await;
 }
 
-async fn metric(relay: &Relay, line: &str) {
+pub(super) async fn metric(relay: &Relay, line: &str) {
     until(line, async || get(relay.admin, "/metrics").await.lines().any(|written| written == line)).await;
 }
 
-fn entry(name: &str, version: &str, body: bool) -> Resource {
+pub(super) fn entry(name: &str, version: &str, body: bool) -> Resource {
     let resource = body.then(|| cluster(name, version));
     Resource { name: name.into(), version: version.into(), resource, ..Default::default() }
 }
 
-fn say_entries(stream: &Stream, nonce: &str, resources: Vec<Resource>) {
+pub(super) fn say_entries(stream: &Stream, nonce: &str, resources: Vec<Resource>) {
     let (type_url, nonce) = (CDS.into(), nonce.into());
     stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
 }

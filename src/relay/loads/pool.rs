@@ -15,6 +15,7 @@ use weir_core::protocol::upstream::Backoff;
 use weir_core::xds::{Peer, SharingKey};
 
 use super::{Kept, LoadConnector, LoadEnd, LoadLink};
+use crate::relay::server_paces::ServerEvent;
 use crate::relay::{Clock, Views};
 
 pub(super) struct Pool {
@@ -172,7 +173,9 @@ impl Pool {
                         answered = true;
                         self.receive(order); // sent right before the end
                     }
-                    tracing::warn!(view = %self.key, reason = %end, "upstream load report stream ended; buffering reports");
+                    if let Some(unlogged) = self.line(ServerEvent::LoadsEnded) {
+                        tracing::warn!(view = %self.key, reason = %end, unlogged, "upstream load report stream ended; buffering reports");
+                    }
                     self.lock().aggregate.on_ended(self.clock.now());
                     return if self.settle(None) { StreamEnd::Closed } else { StreamEnd::Lost { answered } };
                 }
@@ -189,7 +192,9 @@ impl Pool {
             if moved {
                 drop(reports); // the reports so far still go to this server
                 let _ = tokio::time::timeout(PARTING, carried).await;
-                tracing::info!(view = %self.key, "load reports switch to another server");
+                if let Some(unlogged) = self.line(ServerEvent::LoadsMoved) {
+                    tracing::info!(view = %self.key, unlogged, "load reports switch to another server");
+                }
                 self.lock().aggregate.on_ended(self.clock.now());
                 return if self.settle(None) { StreamEnd::Closed } else { StreamEnd::Moved };
             }
@@ -248,8 +253,17 @@ impl Pool {
                 self.lock().aggregate.on_order(&order, self.clock.now());
                 self.order.send_replace(Some(Arc::new(order)));
             }
-            Err(error) => tracing::warn!(view = %self.key, %error, "invalid LoadStatsResponse; ignored"),
+            Err(error) => {
+                if let Some(unlogged) = self.line(ServerEvent::UnreadableOrder) {
+                    tracing::warn!(view = %self.key, %error, unlogged, "invalid LoadStatsResponse; ignored");
+                }
+            }
         }
+    }
+
+    /// Whether an event that servers may repeat is worth a line.
+    fn line(&self, event: ServerEvent) -> Option<u64> {
+        self.views.shared().server_paces.line(event)
     }
 
     /// Waits for the next deadline.
@@ -281,7 +295,9 @@ impl Pool {
         let lost = state.aggregate.take_lost();
         if lost > 0 {
             self.views.counters().load_reports_dropped(lost);
-            tracing::warn!(view = %self.key, count = lost, "load reports dropped, in whole or in part");
+            if let Some(unlogged) = self.line(ServerEvent::LoadsLost) {
+                tracing::warn!(view = %self.key, count = lost, unlogged, "load reports dropped, in whole or in part");
+            }
         }
     }
 

@@ -18,6 +18,7 @@ use crate::relay::links::Links;
 use crate::relay::readiness::ViewReadiness;
 use crate::relay::report::OrderMetrics;
 use crate::relay::server_log::LadderChange;
+use crate::relay::server_paces::ServerEvent;
 use crate::relay::shared::Shared;
 
 pub(super) struct ViewReporter {
@@ -69,20 +70,26 @@ impl ViewReporter {
             let (type_url, news) = (of_type.kind.name(), of_type.news);
             let count = news.entries.len() + news.more;
             self.shared.incidents.rejected(&server, &of_type.kind, &self.shared.table, count);
+            let mut left = count;
             for (name, nack) in news.entries.iter().take(MAX_LOGGED) {
+                let Some(unlogged) = self.line(ServerEvent::Rejected) else { break };
+                left -= 1;
                 let name = name.as_ref().map(tracing::field::display);
                 let (version, reason) = (&nack.version, &*nack.reason);
-                tracing::warn!(view, server, type_url, name, version, reason, "resource rejected");
+                tracing::warn!(view, server, type_url, name, version, reason, unlogged, "resource rejected");
             }
-            if count > MAX_LOGGED {
-                let count = count - MAX_LOGGED;
-                tracing::warn!(view, server, type_url, count, "more resources rejected");
+            if left > 0
+                && let Some(unlogged) = self.line(ServerEvent::MoreRejected)
+            {
+                tracing::warn!(view, server, type_url, count = left, unlogged, "more resources rejected");
             }
         }
     }
 
     pub(super) fn report_mismatches(&self, count: u64, server: &str) {
-        tracing::warn!(view = %self.view_id, server, count, "resource names in body and wrapper differ");
+        if let Some(unlogged) = self.line(ServerEvent::OtherNames) {
+            tracing::warn!(view = %self.view_id, server, count, unlogged, "resource names in body and wrapper differ");
+        }
     }
 
     /// Logs the errors that a server reports for collections.
@@ -90,8 +97,9 @@ impl ViewReporter {
         for update in updates {
             if let Update::Error { key: name, error, .. } = update
                 && name.is_glob()
+                && let Some(unlogged) = self.line(ServerEvent::CollectionError)
             {
-                tracing::warn!(view = %self.view_id, %name, code = error.code, error = error.message, "server reported an error for a collection");
+                tracing::warn!(view = %self.view_id, %name, code = error.code, error = error.message, unlogged, "server reported an error for a collection");
             }
         }
     }
@@ -99,21 +107,32 @@ impl ViewReporter {
     /// Logs and counts routing that referred to missing clusters despite all holds.
     pub(super) fn report_dangling(&mut self, view: &mut View) {
         let dangled = view.take_dangled();
-        if dangled.removals > 0 {
+        if dangled.removals > 0
+            && let Some(unlogged) = self.line(ServerEvent::RemovedInUse)
+        {
             let clusters = names(&dangled.removed);
-            tracing::warn!(view = %self.view_id, count = dangled.removals, clusters, "clusters removed while routing refers to them");
+            tracing::warn!(view = %self.view_id, count = dangled.removals, clusters, unlogged, "clusters removed while routing refers to them");
         }
-        if dangled.waits > 0 {
+        if dangled.waits > 0
+            && let Some(unlogged) = self.line(ServerEvent::MissingClusters)
+        {
             let clusters = names(&dangled.awaited);
-            tracing::info!(view = %self.view_id, count = dangled.waits, clusters, "routing refers to clusters that do not exist");
+            tracing::info!(view = %self.view_id, count = dangled.waits, clusters, unlogged, "routing refers to clusters that do not exist");
         }
-        if dangled.too_large > 0 {
+        if dangled.too_large > 0
+            && let Some(unlogged) = self.line(ServerEvent::TooLarge)
+        {
             let count = dangled.too_large;
-            tracing::warn!(view = %self.view_id, count, "resources too large to find the clusters that they refer to");
+            tracing::warn!(view = %self.view_id, count, unlogged, "resources too large to find the clusters that they refer to");
         }
         self.order_metrics.removals += dangled.removals;
         self.order_metrics.waits += dangled.waits;
         self.order_metrics.too_large += dangled.too_large;
+    }
+
+    /// Whether an event that servers may repeat is worth a line.
+    fn line(&self, event: ServerEvent) -> Option<u64> {
+        self.shared.server_paces.line(event)
     }
 
     pub(super) fn report_brakes(&mut self, view: &mut View, links: &Links) {

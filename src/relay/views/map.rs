@@ -1,6 +1,7 @@
 //! The views of one configuration by their keys: those that run, with what is known of all of them (how their fields differ, and who made
 //! them), and those that wait for their first clients.
 
+mod lines;
 mod running;
 
 use std::collections::BTreeSet;
@@ -61,7 +62,7 @@ impl ViewMap {
         running.remove(key); // its task has panicked
         make_room(&mut running)?;
         let view = start(self.waiting.take(key));
-        tracing::info!(view = %key, count = running.views.len() + 1, "view created");
+        running.lines.created(key, running.views.len() + 1);
         let entrance = view.enter();
         running.insert(key.clone(), view);
         Ok(entrance)

@@ -31,6 +31,7 @@ use super::AdsServer;
 use super::ads::random;
 use super::dial::Dialer;
 use super::error_chain::chain;
+use crate::log_pace::LogPace;
 use crate::relay::{Connector, Link, LinkEvent, LinkReport};
 use crate::transcode::{Descriptors, Transcoder};
 
@@ -64,12 +65,21 @@ pub struct RestConnector {
     dialer: Arc<Dialer>,
     transcoder: Descriptors,
     table: Arc<TypeTable>,
+    log: Arc<PollLog>,
+}
+
+/// Which of the lines are written that clients or the server could cause as often as they like.
+struct PollLog {
+    /// Clients may request any number of types.
+    no_path: LogPace,
+    rejected: LogPace,
 }
 
 impl RestConnector {
     /// Prepares polls of a server; none is sent before a link is started.
     pub fn new(server: RestServer, transcoder: Descriptors, table: Arc<TypeTable>) -> Self {
-        Self { server: Arc::new(server), dialer: Arc::default(), transcoder, table }
+        let log = Arc::new(PollLog { no_path: LogPace::of_client(), rejected: LogPace::of_client() });
+        Self { server: Arc::new(server), dialer: Arc::default(), transcoder, table, log }
     }
 
     /// Lets it know what others know of addresses.
@@ -194,22 +204,33 @@ impl RestConnector {
         let url = request.type_url.clone();
         let known = (self.transcoder)().knows(self.table.resolve(&url).name());
         let taken = if known { subscriptions.take(request, &self.table, Instant::now()) } else { Accepted::NoPath };
-        if taken == Accepted::NoPath {
+        if taken == Accepted::NoPath
+            && let Some(unlogged) = self.log.no_path.line(std::time::Instant::now())
+        {
             let why = if known { "REST has no path for this type" } else { "there is no descriptor of this type" };
-            tracing::warn!(server = self.server.name(), kind = url, why, "type has no REST path; it stays unknown");
+            tracing::warn!(
+                server = self.server.name(),
+                kind = url,
+                why,
+                unlogged,
+                "type has no REST path; it stays unknown"
+            );
         }
         (taken == Accepted::Later).then_some(url)
     }
 
     fn event(&self, news: Option<Read>, number: u64, type_url: String) -> LinkEvent {
         let Some(Read { mut response, rejected: spoiled, .. }) = news else { return LinkEvent::Unchanged { type_url } };
-        if let Some(first) = spoiled.first() {
+        if let Some(first) = spoiled.first()
+            && let Some(unlogged) = self.log.rejected.line(std::time::Instant::now())
+        {
             let (server, kind) = (self.server.name(), &response.type_url);
             tracing::warn!(
                 server,
                 kind,
                 bad = spoiled.len(),
                 first,
+                unlogged,
                 "resources rejected; their last good versions are served"
             );
         }

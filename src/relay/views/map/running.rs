@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use weir_core::xds::{KeyRule, SharingKey};
 
 use super::ViewHandle;
+use super::lines::ViewLines;
 use crate::memory::costs;
 use crate::relay::admission::AdmissionError;
 use crate::relay::views::quotas::{MadeBy, MadeViews, ViewLimits, ViewQuota};
@@ -19,6 +20,7 @@ pub(in crate::relay::views) struct RunningViews {
     pub(super) views: HashMap<SharingKey, ViewHandle>,
     pub(super) values: FieldValues,
     of_tenants: TenantViews,
+    pub(super) lines: ViewLines,
 }
 
 /// The views of a configuration that is replaced go together.
@@ -88,7 +90,7 @@ impl RunningViews {
         let over = self.views.iter().filter_map(|(key, view)| {
             let retired = view.is_over(after, now);
             if retired {
-                tracing::info!(view = %key, "view removed; it was idle");
+                self.lines.removed_idle(key);
             }
             (retired || !view.is_running()).then(|| key.clone())
         });
@@ -132,7 +134,7 @@ impl RunningViews {
 
     fn evict(&mut self, key: Option<SharingKey>) {
         let Some(key) = key else { return };
-        tracing::info!(view = %key, "view removed to make room; it has no clients");
+        self.lines.removed_for_another(&key);
         self.remove(&key);
     }
 }

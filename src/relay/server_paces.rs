@@ -1,0 +1,53 @@
+//! How many log lines there are of what servers may do as fast as they can, in all views together. Metrics and reports count all of it.
+
+use std::time::Instant;
+
+use crate::log_pace::LogPace;
+
+/// What a server may repeat.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ServerEvent {
+    Rejected,
+    MoreRejected,
+    OtherNames,
+    CollectionError,
+    RemovedInUse,
+    MissingClusters,
+    TooLarge,
+    LoadsEnded,
+    LoadsMoved,
+    LoadsLost,
+    UnreadableOrder,
+}
+
+/// A pace for each event.
+#[derive(Debug)]
+pub(crate) struct ServerPaces([LogPace; ServerEvent::UnreadableOrder as usize + 1]);
+
+impl Default for ServerPaces {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| LogPace::of_process()))
+    }
+}
+
+impl ServerPaces {
+    /// `Some`: the event is worth a line, which says how many before it had none.
+    pub(super) fn line(&self, event: ServerEvent) -> Option<u64> {
+        self.0[event as usize].line(Instant::now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_event_has_a_pace_of_its_own() {
+        let paces = ServerPaces::default();
+        let lines = |event| (0..1000).filter(|_| paces.line(event).is_some()).count();
+        let began = Instant::now();
+        let counts = [ServerEvent::Rejected, ServerEvent::UnreadableOrder, ServerEvent::Rejected].map(lines);
+        let most = 20 * (1 + began.elapsed().as_secs() as usize);
+        assert!(counts[0] >= 20 && counts[1] >= 20 && counts[0] + counts[2] <= most && counts[1] <= most, "{counts:?}");
+    }
+}
