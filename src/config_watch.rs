@@ -25,6 +25,15 @@ pub(crate) enum Tried<'a> {
     Refused(&'a Attempt),
 }
 
+/// Why the file is read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Somebody asks for it, or the file is another one: what comes of it is to be said.
+    News,
+    /// It was refused, and may be of use now.
+    Again,
+}
+
 /// How the file and those that it names look.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Look {
@@ -56,9 +65,9 @@ impl Attempt {
         Self { at: Instant::now(), sha256, named: named.collect() }
     }
 
+    /// Whether a file that is named has changed since.
     fn is_before(&self, look: &Look) -> bool {
-        let is_other_file = look.sha256.is_some() && look.sha256 != self.sha256;
-        is_other_file || !self.named.iter().map(|(_, stamp)| stamp).eq(&look.named)
+        !self.named.iter().map(|(_, stamp)| stamp).eq(&look.named)
     }
 
     fn missing(&self) -> Option<String> {
@@ -78,16 +87,23 @@ impl Look {
 }
 
 impl ConfigWatch {
-    /// Whether the file is to be read now. After a change it is once everything looks the same twice in a row: not all who write a file replace
-    /// it in one step.
-    pub(crate) fn is_due(&mut self, look: Look, tried: &Tried<'_>, now: Instant) -> bool {
+    /// Returns why the file is to be read now, if it is. After a change that is once everything looks the same twice in a row: not all who
+    /// write a file replace it in one step.
+    pub(crate) fn is_due(&mut self, look: Look, tried: &Tried<'_>, now: Instant) -> Option<Cause> {
         let is_settled = self.seen.as_ref() == Some(&look);
-        let (is_other, is_late) = match tried {
-            Tried::Taken(sha256) => (look.sha256.as_ref().is_some_and(|now| now != sha256), false),
-            Tried::Refused(attempt) => (attempt.is_before(&look), now >= attempt.at + AGAIN),
+        let (known, again) = match tried {
+            Tried::Taken(sha256) => (Some(*sha256), false),
+            Tried::Refused(attempt) => {
+                let again = now >= attempt.at + AGAIN || is_settled && attempt.is_before(&look);
+                (attempt.sha256.as_deref(), again)
+            }
         };
+        let is_other = look.sha256.is_some() && look.sha256.as_deref() != known;
         self.seen = Some(look);
-        is_late || is_settled && is_other
+        match is_settled && is_other {
+            true => Some(Cause::News),
+            false => again.then_some(Cause::Again),
+        }
     }
 
     /// Returns what is waited for, once for all attempts that wait for the same.
@@ -134,7 +150,7 @@ mod tests {
             Attempt::of(sha256, ["a.pem", "b.pem"].map(|name| self.folder.join(name)).into())
         }
 
-        fn is_due(&mut self, refused: &Attempt, later: Duration) -> bool {
+        fn is_due(&mut self, refused: &Attempt, later: Duration) -> Option<Cause> {
             let look = Look::at(&self.folder.join("relay.yaml"), Some(refused));
             self.watch.is_due(look, &Tried::Refused(refused), refused.at + later)
         }
@@ -154,30 +170,34 @@ mod tests {
     #[test]
     fn a_refused_file_is_due_when_it_or_a_file_that_it_names_has_changed_and_settled() {
         let mut world = World::new("changes");
-        for (name, text) in
-            [("a.pem", "there"), ("a.pem", "there, and longer"), ("b.pem", "there"), ("relay.yaml", "2")]
-        {
+        for (name, text, cause) in [
+            ("a.pem", "there", Cause::Again),
+            ("a.pem", "there, and longer", Cause::Again),
+            ("b.pem", "there", Cause::Again),
+            ("relay.yaml", "2", Cause::News),
+        ] {
             let refused = world.refused();
-            assert!(!world.is_due(&refused, SECOND) && !world.is_due(&refused, SECOND), "nothing has changed");
-            world.write(name, text);
-            assert!(!world.is_due(&refused, SECOND), "{name} may be changing still");
-            assert!(world.is_due(&refused, SECOND), "{name}");
+            assert_eq!([(); 2].map(|()| world.is_due(&refused, SECOND)), [None; 2], "nothing has changed");
+            std::fs::write(world.folder.join(name), text).unwrap();
+            assert_eq!([(); 2].map(|()| world.is_due(&refused, SECOND)), [None, Some(cause)], "{name}");
         }
         let refused = world.refused();
         std::fs::remove_file(world.folder.join("b.pem")).unwrap();
-        assert!(!world.is_due(&refused, SECOND) && world.is_due(&refused, SECOND), "it is away");
+        assert_eq!([(); 2].map(|()| world.is_due(&refused, SECOND)), [None, Some(Cause::Again)], "it is away");
         let refused = world.refused();
         std::fs::remove_file(world.folder.join("relay.yaml")).unwrap();
-        assert!(!world.is_due(&refused, SECOND) && !world.is_due(&refused, SECOND), "there is nothing to read");
+        assert_eq!([(); 2].map(|()| world.is_due(&refused, SECOND)), [None; 2], "there is nothing to read");
     }
 
     #[test]
     fn a_refused_file_is_due_thirty_seconds_after_the_last_attempt_whoever_made_it() {
         let mut world = World::new("again");
         let first = world.refused();
-        assert!(!world.is_due(&first, AGAIN - SECOND) && world.is_due(&first, AGAIN));
         let meanwhile = Attempt { at: first.at + AGAIN / 2, ..first.clone() };
-        assert!(!world.is_due(&meanwhile, AGAIN - SECOND) && world.is_due(&meanwhile, AGAIN));
+        for attempt in [first, meanwhile] {
+            let looks = [AGAIN - SECOND, AGAIN, AGAIN + SECOND].map(|later| world.is_due(&attempt, later));
+            assert_eq!(looks, [None, Some(Cause::Again), Some(Cause::Again)]);
+        }
     }
 
     #[test]
@@ -185,13 +205,13 @@ mod tests {
         let mut world = World::new("in-use");
         let in_use = hash_of(b"one");
         let (path, long) = (world.folder.join("relay.yaml"), Instant::now() + 10 * AGAIN);
-        let mut is_due = |text: &str| {
+        let mut looks = |text: &str| {
             std::fs::write(&path, text).unwrap();
             [(); 3].map(|()| world.watch.is_due(Look::at(&path, None), &Tried::Taken(&in_use), long))
         };
-        assert_eq!(is_due("one"), [false; 3]);
-        assert_eq!(is_due("two"), [false, true, true]);
-        assert_eq!(is_due("one"), [false; 3]);
+        assert_eq!(looks("one"), [None; 3]);
+        assert_eq!(looks("two"), [None, Some(Cause::News), Some(Cause::News)]);
+        assert_eq!(looks("one"), [None; 3]);
     }
 
     #[test]

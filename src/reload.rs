@@ -11,7 +11,7 @@ use weir_core::xds::Permissions;
 use crate::admin::ReloadCall;
 use crate::config::{Applies, Config, Diagnostic, InUse, Reading, Reloaded, applies, without_environment};
 use crate::config_status::{ConfigFacts, ConfigStatus};
-use crate::config_watch::{Attempt, ConfigWatch, Look, Tried, Waits};
+use crate::config_watch::{Attempt, Cause, ConfigWatch, Look, Tried, Waits};
 use crate::downstream::{self, DrainReason, DrainTimes, JudgedClients, Service};
 use crate::generation::Generation;
 use crate::relay::{LivePermissions, NeedsRestart, Newest, Views};
@@ -85,14 +85,6 @@ impl PermissionsControl {
     }
 }
 
-/// Why the file is read again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
-    /// Somebody wants to know what comes of it.
-    Asked,
-    Watch,
-}
-
 /// What a reload has done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReloadReport {
@@ -145,7 +137,7 @@ impl ReloadControl {
 
     /// Reads the file, and takes over what has changed. If anything is wrong with it, nothing changes.
     pub async fn reload(&self) -> anyhow::Result<ReloadReport> {
-        self.reload_and_tell(Cause::Asked).await.map_err(|(error, _)| error)
+        self.reload_and_tell(Cause::News).await.map_err(|(error, _)| error)
     }
 
     /// The same; a fault comes with its words for pages.
@@ -166,7 +158,7 @@ impl ReloadControl {
                 let of_words = error.clone();
                 let words = tokio::task::spawn_blocking(move || without_environment(&of_words, &of_page));
                 let words = words.await.unwrap_or_default();
-                if self.0.status.failed(&words) || cause == Cause::Asked {
+                if self.0.status.failed(&words) || cause == Cause::News {
                     tracing::error!(file = %path, error, "invalid configuration; the one before goes on, and a restart would fail");
                 }
                 Err((fault, words))
@@ -276,8 +268,8 @@ impl ReloadControl {
                 let file = self.0.path.display();
                 tracing::warn!(%file, missing, "waiting: the configuration is read again when it or a file that it names changes, and every 30 s");
             }
-            if watch.is_due(look, &tried, Instant::now()) {
-                let _ = self.reload_and_tell(Cause::Watch).await; // logged
+            if let Some(cause) = watch.is_due(look, &tried, Instant::now()) {
+                let _ = self.reload_and_tell(cause).await; // logged
             }
         }
     }
@@ -294,7 +286,7 @@ impl ReloadControl {
     }
 
     async fn reload_for_admin(&self) -> Result<serde_json::Value, String> {
-        let report = self.reload_and_tell(Cause::Asked).await.map_err(|(_, words)| words)?;
+        let report = self.reload_and_tell(Cause::News).await.map_err(|(_, words)| words)?;
         Ok(serde_json::to_value(report).unwrap_or_default())
     }
 

@@ -54,6 +54,9 @@ async fn a_certificate_that_is_there_later_than_the_configuration_counts_without
         until("it is tried", async || failures(&watched).await == (round + 2) as f64).await;
         assert_eq!(lines.with(INVALID).len(), 3, "an error that is the same is no news");
     }
+    watched.write(&format!("# edited\n{}", with("b", WATCHED)));
+    until("it is tried", async || failures(&watched).await == 4.0).await;
+    assert_eq!(lines.with(INVALID).len(), 4, "who has edited the file is told");
     write(&after.certificate);
     until("it counts", async || is_taken(&watched).await).await;
     let connecting = Connecting { roots: own.pem.clone(), identity: None, versions: VERSIONS.to_vec(), alpn: "h2" };
@@ -63,7 +66,7 @@ async fn a_certificate_that_is_there_later_than_the_configuration_counts_without
     };
     let [before, after] = [before, after].map(|identity| certificates::certificate(&identity.certificate).to_vec());
     assert_eq!(shown(&watched).await, after);
-    assert_eq!(lines.with(WAITING).len(), 2, "once while the file was missing, and once while it was bad");
+    assert_eq!(lines.with(WAITING).len(), 3, "the certificate was missing, then it was bad, then in another file");
     assert_eq!((failures(&unwatched).await, shown(&unwatched).await), (1.0, before), "nobody said that it counts");
     assert!(!is_taken(&unwatched).await);
 }
