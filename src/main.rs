@@ -2,6 +2,7 @@
 
 mod allocator;
 mod service_manager;
+mod signals;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -13,8 +14,7 @@ use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::{Handle, Runtime};
 use weir::app::{App, InheritError, InheritedSockets};
 use weir::build_facts;
 use weir::cli::{
@@ -25,6 +25,8 @@ use weir::config::{Config, Diagnostic, admin_address, listen_address, size};
 use weir::demo::{Demo, Places};
 use weir::open_files::{self, Raised};
 use weir::telemetry::{LogControl, LogFilter, LogFormat, Traces};
+
+use self::signals::Signals;
 
 /// Relays xDS from a control plane to a fleet.
 ///
@@ -149,7 +151,7 @@ async fn start(arguments: Arguments, log: &LogControl, inherited: Inherited) -> 
         }
         Some(task) => task.run(config, log).await,
         None => match config {
-            Some(path) => relay(&path, places, log, inherited).await,
+            Some(path) => relay(path, places, log, inherited).await,
             None => ended(log, demo(places, log, inherited).await),
         },
     }
@@ -220,20 +222,36 @@ fn with_config(path: &Path, log: &LogControl, task: impl FnOnce(Config) -> anyho
     }
 }
 
-async fn relay(path: &Path, places: Places, log: &LogControl, inherited: Inherited) -> ExitCode {
-    match Config::from_file(path) {
-        Ok(config) => match with_places(config, places) {
-            Ok(config) => ended(log, serve(config, path, places, log, inherited).await),
-            Err(error) => {
-                log.say(&format!("weir: {error:#}"));
-                ExitCode::from(USAGE)
-            }
-        },
-        Err(error) => {
-            log.say(&error.to_string());
-            ExitCode::from(USAGE)
+async fn relay(path: PathBuf, places: Places, log: &LogControl, inherited: Inherited) -> ExitCode {
+    let serve = async {
+        let mut signals = Signals::catch(true)?;
+        let (of_start, of_log) = (path.clone(), log.clone());
+        match signals.or_ended(move || configured(&of_start, places, &of_log, inherited)).await? {
+            None => Ok(ExitCode::SUCCESS),
+            Some(Err(code)) => Ok(code),
+            Some(Ok(app)) => run(app, "", Some(&path), signals).await.map(|()| ExitCode::SUCCESS),
         }
-    }
+    };
+    serve.await.unwrap_or_else(|error| ended(log, Err(error)))
+}
+
+/// Reads the configuration and opens the listeners. It waits for the disk. `Err`: what is wrong has been printed.
+fn configured(path: &Path, places: Places, log: &LogControl, inherited: Inherited) -> Result<App, ExitCode> {
+    let invalid = |error: String| {
+        log.say(&error);
+        ExitCode::from(USAGE)
+    };
+    let config = Config::from_file(path).map_err(|error| invalid(error.to_string()))?;
+    let config = with_places(config, places).map_err(|error| invalid(format!("weir: {error:#}")))?;
+    log_warnings(&config);
+    let app = bound(config, log, inherited).map_err(|error| ended(log, Err(error)))?;
+    Ok(app.adapting(Box::new(move |config| with_places(config, places))))
+}
+
+fn bound(config: Config, log: &LogControl, inherited: Inherited) -> anyhow::Result<App> {
+    raise_open_files();
+    let app = Handle::current().block_on(App::bind_with(config, inherited?))?;
+    Ok(app.with_log_control(log.clone()))
 }
 
 /// Options of the command line override the configuration file.
@@ -245,19 +263,6 @@ fn with_places(mut config: Config, places: Places) -> anyhow::Result<Config> {
         config.admin_at(address).map_err(|reason| anyhow!("--admin: {reason}"))?;
     }
     Ok(config)
-}
-
-async fn serve(
-    config: Config,
-    path: &Path,
-    places: Places,
-    log: &LogControl,
-    inherited: Inherited,
-) -> anyhow::Result<()> {
-    log_warnings(&config);
-    raise_open_files();
-    let app = App::bind_with(config, inherited?).await?.with_log_control(log.clone());
-    run(app.adapting(Box::new(move |config| with_places(config, places))), "", Some(path)).await
 }
 
 fn log_warnings(config: &Config) {
@@ -286,14 +291,19 @@ fn ended(log: &LogControl, done: anyhow::Result<()>) -> ExitCode {
 }
 
 async fn demo(places: Places, log: &LogControl, inherited: Inherited) -> anyhow::Result<()> {
-    let demo = Demo::new(places)?;
-    raise_open_files();
-    let bound = App::bind_with(demo.config.clone(), inherited?).await;
-    let app =
-        bound.map_err(|error| anyhow!("{error:#}; --listen and --admin give the example resources other addresses"))?;
+    let mut signals = Signals::catch(false)?;
+    let of_log = log.clone();
+    let start = move || {
+        let demo = Demo::new(places)?;
+        let app = bound(demo.config.clone(), &of_log, inherited)
+            .map_err(|error| anyhow!("{error:#}; --listen and --admin give the example resources other addresses"))?;
+        Ok::<_, anyhow::Error>((demo, app))
+    };
+    let Some(started) = signals.or_ended(start).await? else { return Ok(()) };
+    let (demo, app) = started?; // its files are there until the relay has ended
     let program = std::env::args().next().unwrap_or_else(|| "weir".into());
     let greeting = app.addresses().first().map(|clients| demo.greeting(*clients, app.admin_address(), &program));
-    run(app.with_log_control(log.clone()), &greeting.unwrap_or_default(), None).await?;
+    run(app, &greeting.unwrap_or_default(), None, signals).await?;
     // Not to stdout, which may have nobody who reads it.
     demo.farewell().iter().for_each(|text| log.say(text));
     Ok(())
@@ -342,10 +352,8 @@ fn listen_of(app: &App) -> String {
 }
 
 /// Runs the relay. `config` is the path of its configuration file, if it has one.
-async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<()> {
-    // Before the greeting, since signals may follow it at once. Without a configuration file SIGHUP keeps its default and ends the process.
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hang_up = config.map(|_| signal(SignalKind::hangup())).transpose()?;
+async fn run(app: App, greeting: &str, config: Option<&Path>, signals: Signals) -> anyhow::Result<()> {
+    let Signals { mut terminate, mut interrupt, mut hang_up } = signals;
     let _ = std::io::stdout().lock().write_all(greeting.as_bytes()); // stdout may be closed
     let traces = Traces::from_environment();
     let mut app = app.with_traces(&traces).asking_allocator(allocator::live_bytes).while_alive(service_manager::alive);
@@ -368,7 +376,7 @@ async fn run(app: App, greeting: &str, config: Option<&Path>) -> anyhow::Result<
     tokio::select! {
         () = app.run_with(reloads.clone(), stop) => {}
         () = looks => {}
-        _ = tokio::signal::ctrl_c() => tracing::info!("interrupted; stopping at once"),
+        _ = interrupt.recv() => tracing::info!("interrupted; stopping at once"),
     }
     traces.finish().await;
     Ok(())

@@ -15,7 +15,7 @@ const LAYERS: [(&str, Layers); 2] = [
     (
         "src",
         &[
-            &["main", "lib", "app", "reload", "config_watch", "generation", "service_manager", "inputs"],
+            &["main", "lib", "app", "reload", "config_watch", "generation", "service_manager", "signals", "inputs"],
             &["cli", "demo"],
             &["config", "admin"],
             &["telemetry"],

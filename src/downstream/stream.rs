@@ -100,10 +100,13 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         };
         let request = match slot.handle() {
             Some(_) => request,
-            None => match Box::pin(sit(request, slot, call)).await {
-                Ok(request) => *request,
-                Err(status) => return Some(status),
-            },
+            None => {
+                let _paused = frames.pause(); // a view may have to wait for what is on disk
+                match Box::pin(sit(request, slot, call)).await {
+                    Ok(request) => *request,
+                    Err(status) => return Some(status),
+                }
+            }
         };
         let Some(handle) = slot.handle() else { continue };
         if let Some(tenant) = handle.tenant() {

@@ -33,6 +33,7 @@ mod server_log;
 mod server_paces;
 mod session_handle;
 mod shared;
+mod state_load;
 mod subscriber;
 mod tenants;
 pub(crate) mod traces;
@@ -66,6 +67,7 @@ pub(crate) use report::{
 pub use response_reader::{ResponseReader, Turn};
 pub(crate) use session_handle::{Obstruction, SessionGuard, SessionHandle, fetch_reply, session_changed};
 pub(crate) use shared::ViewsOptions;
+pub(crate) use state_load::StateLoad;
 pub(crate) use tenants::{TenantLimits, TenantStream};
 pub(crate) use view_watch::retire_idle;
 #[cfg(test)]

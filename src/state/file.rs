@@ -4,11 +4,14 @@ use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use redb::backends::FileBackend;
 use redb::{Builder, Database, ReadableDatabase, StorageBackend, TableDefinition, TableError};
 
+use super::asked_disk::AskedDisk;
 use super::records::{Damaged, FORMAT, stamped, verified};
+use crate::relay::StateLoad;
 
 /// What the file says of itself.
 pub(super) const ABOUT: TableDefinition<&str, &[u8]> = TableDefinition::new("about");
@@ -35,9 +38,16 @@ pub(super) enum FileFault {
 
 /// Opens the file, or makes a new one. Nothing of what is in it is trusted yet but its structure.
 pub(super) fn open(path: &Path, is_sealed: bool) -> Result<Database, FileFault> {
-    let file = open_for_own_user(path).map_err(|error| FileFault::Disk(error.to_string()))?;
-    let backend = FileBackend::new(file)?;
-    open_on(backend, is_sealed)
+    open_asking(path, is_sealed, &Arc::default())
+}
+
+/// The same for a load that has to know whether the disk answers.
+pub(super) fn open_asking(path: &Path, is_sealed: bool, load: &Arc<StateLoad>) -> Result<Database, FileFault> {
+    let disk = load.ask(|| {
+        let file = open_for_own_user(path).map_err(|error| FileFault::Disk(error.to_string()))?;
+        Ok::<_, FileFault>(FileBackend::new(file)?)
+    })?;
+    open_on(AskedDisk { disk, load: load.clone() }, is_sealed)
 }
 
 /// Opens a database on any storage.

@@ -1,8 +1,9 @@
 //! What the relay has, on disk: a relay that starts while its servers are away serves what it served before.
 //!
-//! The edge to the disk. It reads a file once, before the first client, and then writes what changes from a thread of its own: a slow disk
-//! delays nothing but the file. What the loaded resources are worth is decided in `protocol` (`view/saved.rs`, `session/client_snapshot.rs`).
+//! The edge to the disk, in a thread of its own. It reads a file once, for which streams wait while the disk answers (`relay/state_load.rs`), and
+//! then writes what changes: a slow disk delays nothing but the file. What the loaded resources are worth is decided in `protocol` (`view/saved.rs`, `session/client_snapshot.rs`).
 
+mod asked_disk;
 mod brakes;
 mod counters;
 mod file;

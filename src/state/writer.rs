@@ -20,11 +20,12 @@ use super::records::ViewRecord;
 use super::save::{Contents, Current, Form, Saved, ViewId, Written, WrittenSet};
 use super::sealing::SealingKey;
 use super::{StateOptions, WhenOlder};
-use crate::relay::{Newest, SavedView, ViewToSave, Views};
+use crate::relay::{Newest, SavedView, StateLoad, ViewToSave, Views};
 
 /// Writes the state until it is told to stop.
 pub(crate) struct StateWriter {
     counters: Arc<StateCounters>,
+    load: Arc<StateLoad>,
     path: PathBuf,
     stop: Sender<()>,
     /// Closed when the thread has ended.
@@ -32,9 +33,10 @@ pub(crate) struct StateWriter {
 }
 
 impl StateWriter {
-    /// Loads what the file has into the views, which nobody has asked for yet, and starts to write.
+    /// Begins to load what the file has into the views, which nobody has asked for yet, and then to write. Mostly it is loaded when this
+    /// returns; if the disk is slow, it is not waited for here.
     pub(crate) fn start(options: StateOptions, newest: &Arc<Newest<Views>>) -> anyhow::Result<Self> {
-        let views = newest.get();
+        let load = newest.get().readiness().load().clone();
         let counters = Arc::<StateCounters>::default();
         let mut work = Work {
             path: options.path.clone(),
@@ -42,30 +44,38 @@ impl StateWriter {
             options,
             views: Arc::downgrade(newest),
             counters: counters.clone(),
+            load: load.clone(),
             open: None,
             unused: HashSet::new(),
             started: Instant::now(),
         };
-        work.open(&views);
         let path = work.path.clone();
         let (stop, stopped) = mpsc::channel();
         let (running, ended) = oneshot::channel();
+        let (trying, tried) = mpsc::channel::<()>();
+        load.begin();
         let run = move || {
+            work.open_first();
+            drop(trying);
             work.run(&stopped);
             drop::<oneshot::Sender<()>>(running);
         };
         std::thread::Builder::new().name("weir-state".into()).spawn(run)?;
-        Ok(Self { counters, path, stop, ended })
+        let _ = tried.recv_timeout(AT_START); // closed when it is loaded
+        Ok(Self { counters, load, path, stop, ended })
     }
 
     pub(crate) fn counters(&self) -> Arc<StateCounters> {
         self.counters.clone()
     }
 
-    /// Logs while the disk is slow. The thread cannot say so itself: it waits for the disk.
+    /// Logs while the disk is slow, and has the relay serve without what is on it. The thread cannot say so itself: it waits for the disk.
     pub(crate) fn watch(&self) -> impl Future<Output = ()> + Send + use<> {
-        let (counters, path) = (self.counters(), self.path.clone());
+        let (counters, load, path) = (self.counters(), self.load.clone(), self.path.clone());
         async move {
+            if let Some(reason) = load.let_go_when_late().await {
+                tracing::error!(path = %path.display(), %reason, "the state file is not loaded; serving without it, and not saving");
+            }
             let mut logged = None;
             loop {
                 tokio::time::sleep(SLOW).await;
@@ -82,6 +92,10 @@ impl StateWriter {
 
     /// Writes what has changed last, and waits for that. What is dropped meanwhile leaves the thread alone with its disk: the process can end.
     pub(crate) async fn finish(self) {
+        if self.load.is_pending() {
+            tracing::warn!(path = %self.path.display(), "the state file was never loaded; it stays as it is");
+            return;
+        }
         drop(self.stop);
         let _ = self.ended.await; // the sender is dropped, also if the thread has panicked
     }
@@ -93,6 +107,7 @@ pub(super) struct Work {
     pub(super) key: Option<SealingKey>,
     pub(super) views: Weak<Newest<Views>>,
     pub(super) counters: Arc<StateCounters>,
+    pub(super) load: Arc<StateLoad>,
     pub(super) open: Option<(Database, Contents)>,
     /// Views of the file that are kept for a while although they are not used.
     pub(super) unused: HashSet<ViewId>,
@@ -104,9 +119,9 @@ impl Work {
         loop {
             let pause = if self.open.is_some() { PAUSE } else { RETRY };
             let is_last = !matches!(stopped.recv_timeout(pause), Err(RecvTimeoutError::Timeout));
-            let Some(views) = self.views.upgrade().map(|newest| newest.get()) else { return };
             self.counters.begin(wall_time());
-            self.open(&views);
+            self.open();
+            let Some(views) = self.newest() else { return };
             self.write(&views);
             self.counters.end();
             if is_last {
@@ -115,20 +130,33 @@ impl Work {
         }
     }
 
+    /// Opens the file for the first time, while streams may be waiting for what it has.
+    fn open_first(&mut self) {
+        self.open();
+        if self.load.end() {
+            let (path, views) = (self.path.display(), self.counters.loaded_views());
+            tracing::warn!(%path, views, "the disk of the state file has answered after all; only views without clients so far begin with it");
+        }
+    }
+
+    fn newest(&self) -> Option<Arc<Views>> {
+        self.views.upgrade().map(|newest| newest.get())
+    }
+
     /// Opens the file if it is not open, and loads what it has. An unusable file is set aside.
-    pub(super) fn open(&mut self, views: &Views) {
+    pub(super) fn open(&mut self) {
         if self.open.is_some() {
             return;
         }
         let begun = Instant::now();
-        match self.open_and_load(views) {
+        match self.open_and_load() {
             Ok(contents) => self.open = Some(contents),
             Err(fault @ FileFault::Unusable(_)) => {
                 let path = self.path.display();
-                match file::set_aside(&self.path) {
+                match self.load.ask(|| file::set_aside(&self.path)) {
                     Ok(aside) => {
                         tracing::error!(%path, error = %fault, aside = %aside.display(), "state file unusable; renamed, starting without it");
-                        self.open = self.open_and_load(views).map_err(|fault| self.on_fault(&fault)).ok();
+                        self.open = self.open_and_load().map_err(|fault| self.on_fault(&fault)).ok();
                     }
                     Err(error) => self.on_fault(&FileFault::Disk(format!("{fault}, and cannot be renamed: {error}"))),
                 }
@@ -141,10 +169,13 @@ impl Work {
         }
     }
 
-    fn open_and_load(&mut self, views: &Views) -> Result<(Database, Contents), FileFault> {
+    fn open_and_load(&mut self) -> Result<(Database, Contents), FileFault> {
         let begun = Instant::now();
-        let database = file::open(&self.path, self.key.is_some())?;
+        let database = file::open_asking(&self.path, self.key.is_some(), &self.load)?;
         let stored = file::guarded(|| Stored::read(&database, self.key.as_ref()))?;
+        // Not before: the configuration may have been replaced while the disk was slow.
+        let Some(views) = self.newest() else { return Ok((database, stored.contents())) };
+        let views = &*views;
         let mut contents = stored.contents();
         let clock = clock_of(&stored);
         let (mut loaded, mut resources, mut not_used) = (0, 0, Vec::new());
@@ -173,6 +204,7 @@ impl Work {
                 }
             }
         }
+        self.load.is_taken();
         self.counters.loaded(loaded, resources);
         let (path, took) = (self.path.display(), begun.elapsed());
         if loaded > 0 {
@@ -346,6 +378,8 @@ fn wall_time() -> u64 {
 const PAUSE: Duration = Duration::from_millis(500);
 /// Between two attempts to open the file.
 const RETRY: Duration = Duration::from_secs(5);
+/// How long the start of the relay waits for the file.
+const AT_START: Duration = Duration::from_millis(300);
 /// A read or write that takes longer is worth a warning.
 const SLOW: Duration = Duration::from_millis(SLOW_MILLIS);
 const SLOW_MILLIS: u64 = 5_000;

@@ -209,7 +209,7 @@ impl Rest {
                 Fetched::Reply(reply) => reply,
                 Fetched::End(end) => return Err(end.into()),
                 Fetched::Waiting(_) | Fetched::Unknown => {
-                    return Err(Rejection::unavailable("resource not available yet; retry"));
+                    return Err(Rejection::unavailable(NOT_YET));
                 }
             };
             let version = format!("{}{requested}", reply.version);
@@ -253,7 +253,9 @@ impl Rest {
         let room = poll.quota.account().map_or(Ok(()), |account| account.admit(cost));
         room.map_err(|why| Rejection::unavailable(why.to_string()))?;
         let request = proto::Request::Sotw(request.clone());
-        let handle = SessionGuard::new(open_session(&poll.views, &request, visit).await?);
+        // A view may have to wait for what is on disk.
+        let opened = tokio::time::timeout(self.options.timeout, open_session(&poll.views, &request, visit)).await;
+        let handle = SessionGuard::new(opened.map_err(|_| Rejection::unavailable(NOT_YET))??);
         handle.handle_request(request).await;
         Ok(handle)
     }
@@ -296,6 +298,7 @@ fn json(status: StatusCode, body: Bytes) -> Response<Bytes> {
     response
 }
 
+const NOT_YET: &str = "resource not available yet; retry";
 /// The time limit for the body of a request.
 const BODY: Duration = Duration::from_secs(30);
 /// Longer requests are parsed on another thread than those that serve. An Envoy's node takes some 60 kB.

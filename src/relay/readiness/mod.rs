@@ -10,6 +10,8 @@
 //!   minute has passed. Ladders that wake later do not count: one tenant or authority without a live server must not take the relay from
 //!   all others.
 //!
+//! It is not ready while what an earlier process had is loaded, and waited for.
+//!
 //! A ladder keeps its first response for as long as its view lives, so an outage removes no relay from a load balancer. Strict readiness
 //! also looks at outages. Readiness does not decide what is served: a relay that is not ready serves what it has.
 
@@ -28,6 +30,7 @@ use weir_core::xds::Authority;
 
 use self::state::ReadinessState;
 use self::state::{Report, Reports};
+use super::state_load::StateLoad;
 
 /// One for the process, shared by its views and the probes.
 #[derive(Debug, Default)]
@@ -36,12 +39,15 @@ pub(crate) struct Readiness {
     state: Mutex<ReadinessState>,
     changes: watch::Sender<()>,
     next_view: AtomicU64,
+    load: Arc<StateLoad>,
 }
 
 /// Why a relay is not ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NotReady {
     Draining,
+    /// What an earlier process had is on its way from disk.
+    StateNotLoaded,
     NoResponseYet(LadderPlace),
     /// Only for strict readiness.
     NoServerReachable(LadderPlace),
@@ -87,22 +93,35 @@ impl Readiness {
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        self.state().is_ready(Instant::now())
+        !self.load.is_awaited() && self.state().is_ready(Instant::now())
     }
 
     /// Returns why the relay is not ready: at most `limit` reasons, and how many there are. Strict readiness also counts ladders that are
     /// down.
     pub(crate) fn reasons(&self, strict: bool, limit: usize) -> (Vec<NotReady>, usize) {
-        self.state().reasons(strict, limit, Instant::now())
+        let (mut reasons, mut count) = self.state().reasons(strict, limit, Instant::now());
+        if self.load.is_awaited() {
+            let at = usize::from(reasons.first() == Some(&NotReady::Draining));
+            reasons.insert(at, NotReady::StateNotLoaded);
+            reasons.truncate(limit);
+            count += 1;
+        }
+        (reasons, count)
+    }
+
+    /// Returns what an earlier process had, as far as it is being loaded.
+    pub(crate) fn load(&self) -> &Arc<StateLoad> {
+        &self.load
     }
 
     /// Returns when readiness differs from `ready`.
     pub(crate) async fn changed_from(&self, ready: bool) {
         let mut changes = self.changes.subscribe();
         loop {
+            let awaited = self.load.is_awaited();
             let next = {
                 let (mut state, now) = (self.state(), Instant::now());
-                if state.is_ready(now) != ready {
+                if (!awaited && state.is_ready(now)) != ready {
                     return;
                 }
                 state.next_deadline(now)
@@ -116,6 +135,7 @@ impl Readiness {
             tokio::select! {
                 _ = changes.changed() => {} // `self` keeps the sender alive
                 () = deadline => {}
+                () = self.load.changed_from(awaited) => {}
             }
         }
     }
@@ -195,6 +215,7 @@ impl fmt::Display for NotReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Draining => write!(f, "draining"),
+            Self::StateNotLoaded => write!(f, "the state file is being loaded"),
             Self::NoResponseYet(place) => write!(f, "no response from a server yet: {place}"),
             Self::NoServerReachable(place) => write!(f, "no server reachable: {place}"),
         }

@@ -230,6 +230,7 @@ impl ViewHandle {
         first: &Request,
         maker: Arc<ViewQuota>,
     ) -> Self {
+        shared.readiness.load().note_view(shared.is_hub, key);
         let fields: Vec<_> =
             key.parts(&shared.rule).into_iter().map(|(field, value)| (field.to_string(), value)).collect();
         let values = view_values(fields.iter().map(|(_, value)| value.as_str()));

@@ -277,9 +277,12 @@ impl Views {
     }
 
     /// Puts back a view of an earlier process. It is dropped if its clients do not come within `keep`.
-    /// Returns what it publishes, and its life, if there is no such view yet.
+    /// Returns what it publishes, and its life, if there was no such view yet.
     pub(crate) fn restore(&self, saved: SavedView, keep: Duration) -> Option<(Arc<Snapshot>, u64)> {
         let (key, now) = (saved.key.clone(), self.shared.clock.now());
+        if self.readiness().load().has_begun(self.shared.is_hub, &key) {
+            return None;
+        }
         let waiting = WaitingView::restored(saved, self.shared.empty_view(), now, keep);
         let restored = (waiting.view.snapshot().clone(), waiting.life);
         self.map.put_waiting(key, waiting).then_some(restored)

@@ -52,6 +52,7 @@ async fn try_open_session(
     first: &Request,
     visit: &ClientInfo,
 ) -> Result<Arc<SessionHandle>, AdmissionError> {
+    views.readiness().load().awaited().await;
     for _ in 0..JOINS {
         let identity = views.identify(&visit.peer, first.node())?;
         views.inherit(identity.key()).await;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 use weir_core::protocol::moment::Moment;
@@ -11,14 +11,14 @@ use weir_core::xds::SharingKey;
 
 use super::world::{CDS, SECRETS, SERVER, Shown, World, shown};
 use super::*;
-use crate::relay::{SavedView, Views, views_to_all};
+use crate::relay::{Newest, SavedView, Views, views_to_all};
 use crate::state::writer::Work;
 use crate::state::{StateOptions, WhenOlder};
 
 /// The work of one process on a file, without its thread.
 struct Process {
     work: Work,
-    views: Arc<Views>,
+    newest: Arc<Newest<Views>>,
 }
 
 /// A folder for the file of one test.
@@ -52,23 +52,28 @@ impl Drop for Folder {
 
 impl Process {
     fn start(options: StateOptions) -> Self {
-        let views = Arc::new(views_to_all(&[SERVER]));
+        let newest = Arc::new(Newest::new(Arc::new(views_to_all(&[SERVER]))));
         let mut work = Work {
             path: options.path.clone(),
             key: None,
             options,
-            views: Weak::new(),
+            views: Arc::downgrade(&newest),
             counters: Arc::default(),
+            load: Arc::default(),
             open: None,
             unused: HashSet::new(),
             started: Instant::now(),
         };
-        work.open(&views);
-        Self { work, views }
+        work.open();
+        Self { work, newest }
+    }
+
+    fn views(&self) -> Arc<Views> {
+        self.newest.get()
     }
 
     fn write(&mut self) {
-        self.work.write(&self.views);
+        self.work.write(&self.newest.get());
     }
 
     /// What is in the file, by cluster and name.
@@ -79,8 +84,8 @@ impl Process {
 
     /// The names of a view that waits for its first client.
     fn names(&self, cluster: &str) -> Vec<String> {
-        let view = self.views.to_save().into_iter().find(|view| view.key == key_of(cluster)).expect("no such view");
-        let kind = self.views.types().resolve(CDS);
+        let view = self.views().to_save().into_iter().find(|view| view.key == key_of(cluster)).expect("no such view");
+        let kind = self.views().types().resolve(CDS);
         let table = view.snapshot.resources(&kind, Class::Named).unwrap();
         let names: std::collections::BTreeSet<_> = table.present_names().map(ToString::to_string).collect();
         names.into_iter().collect()
@@ -122,7 +127,7 @@ fn give(views: &Views, cluster: &str, names: &[&str]) {
 /// A process writes a file with one view, and ends.
 fn write_file(folder: &Folder) {
     let mut first = Process::start(folder.options());
-    give(&first.views, "web", &["a", "bb"]);
+    give(&first.views(), "web", &["a", "bb"]);
     first.write();
     assert_eq!((first.file(), first.work.counters.commits()), (of(&[("web", &["a", "bb"])]), 1));
 }
@@ -135,7 +140,7 @@ fn what_was_loaded_is_not_written_again_and_what_is_new_once() {
     assert_eq!((next.names("web"), next.work.counters.loaded_resources()), (vec!["a".into(), "bb".into()], 2));
     next.write();
     assert_eq!(next.work.counters.commits(), 0);
-    give(&next.views, "batch", &["a"]);
+    give(&next.views(), "batch", &["a"]);
     next.write();
     next.write();
     assert_eq!(next.work.counters.commits(), 1);
@@ -149,7 +154,7 @@ fn a_view_that_is_not_used_stays_in_the_file_for_as_long_as_views_wait() {
         let folder = Folder::new("unused");
         write_file(&folder); // without secrets, which its clients have
         let mut next = Process::start(StateOptions { serve_without_secrets: false, ..folder.options() });
-        assert_eq!((next.views.to_save().len(), next.work.counters.loaded_views()), (0, 0));
+        assert_eq!((next.views().to_save().len(), next.work.counters.loaded_views()), (0, 0));
         if is_time_over {
             next.work.options.keep = Duration::ZERO;
             next.write();
@@ -158,7 +163,7 @@ fn a_view_that_is_not_used_stays_in_the_file_for_as_long_as_views_wait() {
             next.write();
             assert_eq!(next.file(), of(&[("web", &["a", "bb"])]));
             // Its clients come and are served something else: all of it is replaced.
-            give(&next.views, "web", &["ccc"]);
+            give(&next.views(), "web", &["ccc"]);
             next.write();
             assert_eq!(next.file(), of(&[("web", &["ccc"])]));
         }
@@ -170,12 +175,12 @@ fn a_view_that_is_not_used_stays_in_the_file_for_as_long_as_views_wait() {
 fn the_view_of_the_later_configuration_is_saved_and_what_only_the_earlier_has_too() {
     let folder = Folder::new("later");
     let mut process = Process::start(folder.options());
-    give(&process.views, "web", &["a"]);
-    give(&process.views, "batch", &["bb"]);
+    give(&process.views(), "web", &["a"]);
+    give(&process.views(), "batch", &["bb"]);
     process.write();
-    let later = views_to_all(&[SERVER]).after(&process.views, MINUTE);
-    process.views = Arc::new(later);
-    give(&process.views, "web", &["a", "ccc"]);
+    let later = views_to_all(&[SERVER]).after(&process.views(), MINUTE);
+    process.newest.replace(Arc::new(later));
+    give(&process.views(), "web", &["a", "ccc"]);
     for _ in 0..2 {
         process.write();
         assert_eq!(process.file(), of(&[("batch", &["bb"]), ("web", &["a", "ccc"])]));
@@ -187,13 +192,12 @@ fn the_view_of_the_later_configuration_is_saved_and_what_only_the_earlier_has_to
 fn a_file_that_could_not_be_written_is_opened_again_and_has_what_has_come_since() {
     let folder = Folder::new("again");
     let mut process = Process::start(folder.options());
-    give(&process.views, "web", &["a", "bb"]);
+    give(&process.views(), "web", &["a", "bb"]);
     process.write();
     process.work.open = None;
-    give(&process.views, "batch", &["ccc"]);
+    give(&process.views(), "batch", &["ccc"]);
     process.write(); // it is not open: nothing happens
-    let views = process.views.clone();
-    process.work.open(&views);
+    process.work.open();
     assert_eq!(process.names("web"), ["a", "bb"], "what runs is newer than the file");
     assert_eq!((process.work.counters.loaded_views(), process.work.counters.loaded_resources()), (0, 0));
     for _ in 0..2 {
