@@ -2,11 +2,12 @@
 //! has, and now and then.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::config::hash_of;
-use crate::tls::Stamp;
+use crate::file_access::{self, LIMIT, Stamp};
 
 /// A reading of the file again, whoever wanted it, with what was there before anything came of it.
 #[derive(Debug, Clone)]
@@ -59,7 +60,7 @@ impl Attempt {
     /// Notes how the files look that a file names. They are yet to be read.
     pub(crate) fn of(sha256: Option<String>, named: BTreeSet<PathBuf>) -> Self {
         let named = named.into_iter().map(|path| {
-            let stamp = Stamp::of(&path);
+            let stamp = file_access::stamp_blocking(&path, LIMIT).ok().flatten();
             (path, stamp)
         });
         Self { at: Instant::now(), sha256, named: named.collect() }
@@ -78,11 +79,15 @@ impl Attempt {
 }
 
 impl Look {
-    /// Looks at the file, and at those that it named when it was refused.
-    pub(crate) fn at(path: &Path, refused: Option<&Attempt>) -> Self {
-        let sha256 = std::fs::read(path).ok().map(|bytes| hash_of(&bytes));
-        let named = refused.iter().flat_map(|attempt| &attempt.named).map(|(path, _)| Stamp::of(path));
-        Self { sha256, named: named.collect() }
+    /// Looks at the file, and at those that it named when it was refused. None: a disk does not answer.
+    pub(crate) fn at(path: &Path, refused: Option<&Attempt>) -> Option<Self> {
+        let sha256 = match file_access::read_blocking(path, LIMIT) {
+            Err(error) if error.kind() == ErrorKind::TimedOut => return None,
+            read => read.ok().map(|bytes| hash_of(&bytes)),
+        };
+        let named = refused.iter().flat_map(|attempt| &attempt.named);
+        let named = named.map(|(path, _)| file_access::stamp_blocking(path, LIMIT)).collect::<Result<_, _>>();
+        Some(Self { sha256, named: named.ok()? })
     }
 }
 
@@ -151,7 +156,7 @@ mod tests {
         }
 
         fn is_due(&mut self, refused: &Attempt, later: Duration) -> Option<Cause> {
-            let look = Look::at(&self.folder.join("relay.yaml"), Some(refused));
+            let look = Look::at(&self.folder.join("relay.yaml"), Some(refused)).unwrap();
             self.watch.is_due(look, &Tried::Refused(refused), refused.at + later)
         }
 
@@ -207,7 +212,7 @@ mod tests {
         let (path, long) = (world.folder.join("relay.yaml"), Instant::now() + 10 * AGAIN);
         let mut looks = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            [(); 3].map(|()| world.watch.is_due(Look::at(&path, None), &Tried::Taken(&in_use), long))
+            [(); 3].map(|()| world.watch.is_due(Look::at(&path, None).unwrap(), &Tried::Taken(&in_use), long))
         };
         assert_eq!(looks("one"), [None; 3]);
         assert_eq!(looks("two"), [None, Some(Cause::News), Some(Cause::News)]);

@@ -1,5 +1,5 @@
-//! The program on a disk that takes writes and never finishes one: clients are served as ever, operators see it, and the program ends when it
-//! is told to.
+//! The program on a disk that takes writes and never finishes one, or does not answer at the start: clients are served as ever, operators see
+//! it, and the program ends when it is told to.
 
 #[path = "relay/client.rs"]
 #[allow(dead_code)] // tests/relay uses the rest
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use client::{Client, PATIENCE};
+use client::{Client, PATIENCE, exchange};
 use plane::{Plane, Stream};
 use program::Program;
 use weir_core::proto::discovery::{DiscoveryRequest, DiscoveryResponse};
@@ -30,15 +30,36 @@ use weir_core::protocol::session::Variant;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-/// Calls that bring bytes to the disk wait while a file is there.
+/// Calls that bring bytes to the disk wait while a file is there, those that open a file of a volume while another is, and reads of a
+/// database take their time while a third is.
 const HANGING_SYNC: &str = r#"
 #define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+static int is_there(const char *variable) {
+    const char *file = getenv(variable);
+    return file && access(file, F_OK) == 0;
+}
 static void wait_for_disk(void) {
-    const char *file = getenv("HUNG_DISK");
-    while (file && access(file, F_OK) == 0) usleep(10000);
+    while (is_there("HUNG_DISK")) usleep(10000);
+}
+int open64(const char *path, int flags, ...) {
+    va_list more;
+    va_start(more, flags);
+    int mode = va_arg(more, int);
+    va_end(more);
+    const char *volume = getenv("VOLUME");
+    if (volume && strncmp(path, volume, strlen(volume)) == 0)
+        while (is_there("HUNG_VOLUME")) usleep(10000);
+    return syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+ssize_t pread64(int fd, void *bytes, size_t length, off_t at) {
+    if (is_there("SLOW_READS")) usleep(200000);
+    return syscall(SYS_pread64, fd, bytes, length, at);
 }
 int fdatasync(int fd) { wait_for_disk(); return syscall(SYS_fdatasync, fd); }
 int fsync(int fd) { wait_for_disk(); return syscall(SYS_fsync, fd); }
@@ -48,8 +69,8 @@ int fsync(int fd) { wait_for_disk(); return syscall(SYS_fsync, fd); }
 struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hung-disk-{}", std::process::id()));
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hung-disk-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -94,14 +115,14 @@ async fn receives(client: &mut Client, version: &str) {
     requests.send(DiscoveryRequest { version_info: reply.version_info, ..ack }).unwrap();
 }
 
+async fn get(admin: &str, path: &str) -> (u16, String) {
+    let socket = tokio::net::TcpStream::connect(admin).await.unwrap();
+    exchange(socket, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
+}
+
 async fn metric(admin: &str, name: &str) -> f64 {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut socket = tokio::net::TcpStream::connect(admin).await.unwrap();
-    let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    socket.write_all(request.as_bytes()).await.unwrap();
-    let mut response = String::new();
-    socket.read_to_string(&mut response).await.unwrap();
-    let value = response.lines().find_map(|line| line.strip_prefix(name)).expect("no such metric");
+    let (_, page) = get(admin, "/metrics").await;
+    let value = page.lines().find_map(|line| line.strip_prefix(name)).expect("no such metric");
     value.trim().parse().unwrap()
 }
 
@@ -115,7 +136,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_hangs_delays_nothing_but_the_file() {
-    let folder = Folder::new();
+    let folder = Folder::new("writes");
     let mut plane = Plane::start(&[Variant::Sotw]).await;
     let config = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
@@ -162,4 +183,158 @@ async fn a_disk_that_hangs_delays_nothing_but_the_file() {
     assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     until("the program ends", async || program.child.try_wait().unwrap().is_some()).await;
     assert_eq!(program.logged("the last state could not be written in time").len(), 1);
+}
+
+/// The program with its state on a volume of its own.
+struct World {
+    folder: Folder,
+    plane: Plane,
+    environment: String,
+    config: String,
+}
+
+impl World {
+    /// A first process leaves the set "one" of two views.
+    async fn with_state(name: &str) -> Self {
+        let (folder, mut plane) = (Folder::new(name), Plane::start(&[Variant::Sotw]).await);
+        fs::create_dir(folder.file("volume")).unwrap();
+        let config = format!(
+            "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
+             drain: {{grace: 0s, spread: 0s}}\nstate: {{path: {}}}\n\
+             upstream: {{servers: [{{uri: 'http://{}', variant: sotw}}]}}\n",
+            folder.file("volume/state"),
+            plane.address
+        );
+        let environment = format!(
+            "export LD_PRELOAD='{}' VOLUME='{}' HUNG_VOLUME='{}' SLOW_READS='{}'",
+            built_library(&folder),
+            folder.file("volume"),
+            folder.file("hung"),
+            folder.file("slow")
+        );
+        let mut world = Self { folder, plane, environment, config };
+        let mut first = world.start();
+        for view in ["web", "batch"] {
+            let mut client = world.client(&first, view).await;
+            let mut stream = world.plane.stream().await;
+            stream.request().await;
+            send(&stream, "one");
+            receives(&mut client, "one").await;
+        }
+        // The set of a view is saved once it was quiet.
+        until("both are saved", async || {
+            let (_, upstreams) = get(&first.admin, "/upstreams").await;
+            upstreams.matches("\"completeness\": \"settled\"").count() == 2
+        })
+        .await;
+        let settled = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+        until("the file is current", async || {
+            metric(&first.admin, "weir_state_current_timestamp_seconds ").await > settled
+        })
+        .await;
+        first.signal("-TERM");
+        assert!(first.has_succeeded(PATIENCE));
+        world
+    }
+
+    /// Starts the program and waits until it listens.
+    fn start(&self) -> Program {
+        let name = format!("{}.yaml", self.folder.0.file_name().unwrap().display());
+        let program = Program::start_after(&self.environment, &name, &self.config, PATIENCE);
+        last_errors::note(program.admin.parse().unwrap());
+        program
+    }
+
+    async fn client(&self, program: &Program, view: &str) -> Client {
+        let client = Client::connect(program.address.parse().unwrap(), Variant::Sotw).await;
+        client.ask(CDS, &[], Some(view));
+        client
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_that_hangs_at_the_start_costs_the_state_and_nothing_else() {
+    let mut world = World::with_state("start").await;
+    fs::write(world.folder.file("hung"), "").unwrap();
+    let mut program = world.start(); // it listens
+    assert_eq!(get(&program.admin, "/healthz").await.0, 200);
+    let mut client = world.client(&program, "web").await;
+    let stream = world.plane.stream().await;
+    send(&stream, "two");
+    receives(&mut client, "two").await;
+    assert_eq!(program.logged("the state file is not loaded; serving without it").len(), 1);
+    assert_eq!(get(&program.admin, "/ready").await.0, 200);
+
+    // What comes after all is for views that have never begun.
+    fs::remove_file(world.folder.file("hung")).unwrap();
+    until("it is loaded", async || !program.logged("has answered after all").is_empty()).await;
+    let mut newcomer = world.client(&program, "web").await;
+    receives(&mut newcomer, "two").await;
+    let mut other = world.client(&program, "batch").await;
+    receives(&mut other, "one").await;
+    send(&stream, "three");
+    receives(&mut client, "three").await;
+    program.signal("-TERM");
+    assert!(program.has_succeeded(PATIENCE));
+
+    // It hangs for good.
+    fs::write(world.folder.file("hung"), "").unwrap();
+    let mut program = world.start();
+    program.signal("-TERM");
+    assert!(program.has_succeeded(PATIENCE));
+    assert_eq!(program.logged("the state file was never loaded; it stays as it is").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_wait_for_a_disk_that_is_slow_and_get_what_is_on_it() {
+    let mut world = World::with_state("slow").await;
+    fs::write(world.folder.file("slow"), "").unwrap();
+    let program = world.start();
+    let (status, reason) = get(&program.admin, "/ready").await;
+    assert_eq!((status, &*reason), (503, "the state file is being loaded\n"));
+    assert_eq!(get(&program.admin, "/healthz").await.0, 200);
+    let mut client = world.client(&program, "web").await;
+    assert_eq!(get(&program.admin, "/ready").await.0, 503, "the disk answers: it is waited for");
+    fs::remove_file(world.folder.file("slow")).unwrap();
+    receives(&mut client, "one").await;
+    until("it is ready", async || get(&program.admin, "/ready").await.0 == 200).await;
+    assert!(program.logged("the state file is not loaded").is_empty());
+    // The view asks a server when it has begun, and not before.
+    let mut stream = world.plane.stream().await;
+    stream.request().await;
+    send(&stream, "two");
+    receives(&mut client, "two").await;
+}
+
+/// Whether the process catches a signal, by its number.
+fn catches(process: u32, signal: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (signal - 1)) != 0
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_hangs_is_ended_by_a_signal() {
+    const SIGHUP: u32 = 1;
+    for (signal, number) in [("-TERM", 15), ("-INT", 2)] {
+        let folder = Folder::new(&format!("signal-{number}"));
+        let pipe = folder.file("relay.yaml");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut child = Command::new(env!("CARGO_BIN_EXE_weir")).args(["--config", &pipe]).spawn().unwrap();
+        let id = child.id();
+        until("it hears signals", async || catches(id, SIGHUP) && catches(id, number)).await;
+        let send =
+            |signal: &str| assert!(Command::new("kill").args([signal, &id.to_string()]).status().unwrap().success());
+        send("-HUP");
+        send(signal);
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "it does not end");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        assert!(status.success(), "{status}");
+    }
 }

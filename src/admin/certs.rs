@@ -1,6 +1,7 @@
 //! The certificates in use: of listeners, and of what servers are shown.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -9,6 +10,7 @@ use serde::Serialize;
 
 use super::Shown;
 use super::answer::{json, text};
+use crate::file_access;
 use crate::tls::{CertificateReport, certificates, describe};
 
 /// Files of certificates for one server. They are read for each connection, and so for each report.
@@ -86,8 +88,11 @@ fn read(file: PathBuf) -> FileReport {
     }
 }
 
+/// How long the report waits for a disk that hangs.
+const FILE_LIMIT: Duration = Duration::from_secs(2);
+
 /// Reads certificates alone: of a file that also has a key, the key is passed over.
 fn chain_in(file: &Path) -> Result<Vec<CertificateReport>, String> {
-    let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
+    let bytes = file_access::read_blocking(file, FILE_LIMIT).map_err(|error| error.to_string())?;
     certificates(file, &bytes).map(|chain| describe(&chain)).map_err(|error| error.to_string())
 }

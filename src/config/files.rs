@@ -9,6 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 
+use crate::file_access::{self, LIMIT};
 use crate::state::SealingKey;
 use crate::tls::{self, Validity};
 
@@ -25,11 +26,13 @@ pub(super) enum FileFault {
 }
 
 pub(super) fn text(path: &Path) -> Result<String, FileFault> {
-    std::fs::read_to_string(path).map_err(|error| FileFault::Unreadable { path: path.into(), error })
+    let no_text = |_| io::Error::from(io::ErrorKind::InvalidData);
+    String::from_utf8(bytes(path)?).map_err(|error| FileFault::Unreadable { path: path.into(), error: no_text(error) })
 }
 
 pub(super) fn bytes(path: &Path) -> Result<Vec<u8>, FileFault> {
-    std::fs::read(path).map_err(|error| FileFault::Unreadable { path: path.into(), error })
+    let read = file_access::read_blocking(path, LIMIT);
+    read.map(Into::into).map_err(|error| FileFault::Unreadable { path: path.into(), error })
 }
 
 /// Checks a PEM file of certificates.
@@ -41,7 +44,8 @@ pub(super) fn look_at_certificates(path: &Path) -> Result<(), FileFault> {
 /// Checks the folder of a file that the relay writes.
 pub(super) fn look_at_folder(path: &Path) -> Result<(), FileFault> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::read_dir(folder).map(drop).map_err(|error| FileFault::Unreadable { path: folder.into(), error })
+    let looked = file_access::look_blocking(&folder.join("."), LIMIT);
+    looked.map_err(|error| FileFault::Unreadable { path: folder.into(), error })
 }
 
 /// Checks the key of the state file.
@@ -115,11 +119,7 @@ pub(super) fn look_at_token(path: &Path) -> Result<(), FileFault> {
 
 /// Checks that a file or folder of resources exists. Its content is not checked.
 pub(super) fn look_for(path: &Path) -> Result<(), FileFault> {
-    let found = path.metadata().and_then(|metadata| match metadata.is_dir() {
-        true => std::fs::read_dir(path).map(|_| ()),
-        false => std::fs::File::open(path).map(|_| ()),
-    });
-    found.map_err(|error| FileFault::Unreadable { path: path.into(), error })
+    file_access::look_blocking(path, LIMIT).map_err(|error| FileFault::Unreadable { path: path.into(), error })
 }
 
 /// Returns the reason of a system error, without its number.

@@ -26,6 +26,7 @@ use super::{
     access, brakes, clients, consistency, files, limits, loops, memory, permissions, protocol, raw, rest, state, types,
 };
 use crate::downstream::{self, DrainTimes, ListenAddress, ListenOptions, RestOptions};
+use crate::file_access;
 use crate::relay::{LoadsMode, TenantLimits, ViewsOptions};
 use crate::state::StateOptions;
 use crate::transcode::Transcoder;
@@ -151,7 +152,11 @@ impl Config {
 }
 
 pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })
+    let read = file_access::read_blocking(path, file_access::LIMIT);
+    let text = read.and_then(|bytes| {
+        String::from_utf8(bytes.into()).map_err(|_| std::io::Error::from(std::io::ErrorKind::InvalidData))
+    });
+    text.map_err(|error| ConfigError::Unreadable { path: path.into(), error })
 }
 
 fn variable(name: &str) -> Option<String> {

@@ -8,6 +8,7 @@ use weir_core::protocol::ladder::Rule;
 use weir_core::protocol::upstream::{BackoffTimes, ServerQuirks};
 
 use super::raw;
+use crate::known_files::KnownFiles;
 use crate::upstream::{AdsServer, Keepalive, LifeTimes};
 
 /// Returns a server without TLS and with defaults for everything else.
@@ -28,6 +29,7 @@ pub(crate) fn plain_server(uri: Uri) -> AdsServer {
         backoff: BackoffTimes::default(),
         message_bytes: default_message_bytes(),
         max_streams_per_connection: defaults.max_streams_per_connection.0,
+        known_files: KnownFiles::default(),
     }
 }
 

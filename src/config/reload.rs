@@ -12,6 +12,7 @@ use super::load::{self, Config, ConfigError, Review};
 use super::schema::schema;
 use super::shown::{fill, hash_of, json_of};
 use super::yaml::{Entry, Node, Value};
+use crate::file_access;
 use crate::upstream::Plan;
 
 /// The file of a configuration that is in use.
@@ -61,7 +62,8 @@ impl InUse {
 
     /// Reads the file again.
     pub(crate) fn reload(&self, path: &Path) -> Reading {
-        let sha256 = std::fs::read(path).ok().map(|bytes| hash_of(&bytes));
+        let read = file_access::read_blocking(path, file_access::LIMIT);
+        let sha256 = read.ok().map(|bytes| hash_of(&bytes));
         let text = match load::read(path) {
             Ok(text) => text,
             Err(error) => return Reading { sha256, named: BTreeSet::new(), result: Err(error.into()) },
@@ -114,7 +116,7 @@ impl InUse {
 
 /// Returns a message about a file without the values of the environment that it names: not all who see the message may see those.
 pub(crate) fn without_environment(message: &str, path: &Path) -> String {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let text = load::read(path).unwrap_or_default();
     let names = text.split("${").skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name);
     let known = names.filter_map(|name| Some((name, std::env::var(name).ok().filter(|value| value.len() > 2)?)));
     known.fold(message.to_owned(), |message, (name, value)| message.replace(&value, &format!("${{{name}}}")))

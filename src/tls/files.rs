@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rustls::sign::CertifiedKey;
 
 use super::certificate::{self, Validity};
@@ -11,7 +12,7 @@ use super::lists::Lists;
 use super::options::ListenTls;
 use super::pem::{self, OwnCertificate, TlsFileError};
 use super::trust::{Roots, Trust};
-use super::watched::{Look, Watched};
+use super::watched::{Answer, Look, Question, Watched};
 
 /// The files of a listener. Each of them has its own last good version.
 pub(super) struct Files {
@@ -19,6 +20,25 @@ pub(super) struct Files {
     client_ca: Option<Watched<Roots>>,
     domains: BTreeMap<Box<str>, Watched<Roots>>,
     lists: Option<Watched<Lists>>,
+}
+
+/// What is to be found out about the files of a listener.
+pub(super) struct Questions {
+    own: Question,
+    trust: Vec<Question>,
+}
+
+/// What the disk says of them.
+pub(super) struct Answers {
+    own: Answer,
+    trust: Vec<Answer>,
+}
+
+impl Questions {
+    /// Asks the disk, which may take long.
+    pub(super) fn ask(&self) -> Answers {
+        Answers { own: self.own.ask(), trust: self.trust.iter().map(Question::ask).collect() }
+    }
 }
 
 /// The certificate of a listener with its key.
@@ -38,7 +58,7 @@ impl Files {
         };
         let roots = |path: &PathBuf| {
             let of_parse = path.clone();
-            let parse = move |contents: &[Vec<u8>]| {
+            let parse = move |contents: &[Bytes]| {
                 let certificates = Arc::new(pem::roots(&of_parse, first(contents))?);
                 Ok(Roots { path: of_parse.clone(), certificates })
             };
@@ -78,13 +98,20 @@ impl Files {
         self.lists.as_ref().map(Watched::good)
     }
 
-    pub(super) fn look_at_own(&mut self) -> Look {
-        self.own.look()
+    /// Returns what a look has to find out.
+    pub(super) fn questions(&self) -> Questions {
+        let roots = self.client_ca.iter().chain(self.domains.values()).map(Watched::question);
+        let trust = roots.chain(self.lists.iter().map(Watched::question)).collect();
+        Questions { own: self.own.question(), trust }
     }
 
-    pub(super) fn look_at_trust(&mut self) -> Vec<Look> {
-        let roots = self.client_ca.iter_mut().chain(self.domains.values_mut()).map(Watched::look);
-        roots.chain(self.lists.iter_mut().map(Watched::look)).collect()
+    /// Judges the answers to the questions of these files, those about the trust apart.
+    pub(super) fn judge(&mut self, Answers { own, trust }: Answers) -> (Look, Vec<Look>) {
+        let mut trust = trust.into_iter();
+        let roots = self.client_ca.iter_mut().chain(self.domains.values_mut());
+        let mut looks: Vec<_> = roots.zip(trust.by_ref()).map(|(roots, answer)| roots.judge(answer)).collect();
+        looks.extend(self.lists.iter_mut().zip(trust).map(|(lists, answer)| lists.judge(answer)));
+        (self.own.judge(own), looks)
     }
 
     pub(super) fn has_failed(&self) -> bool {
@@ -93,7 +120,7 @@ impl Files {
     }
 }
 
-fn read_own(own: &OwnCertificate, contents: &[Vec<u8>]) -> Result<OwnPair, TlsFileError> {
+fn read_own(own: &OwnCertificate, contents: &[Bytes]) -> Result<OwnPair, TlsFileError> {
     let [certificate, key] = contents else { return Err(TlsFileError::NoKey(own.key.clone())) };
     let pair = Arc::new(pem::pair(own, certificate, key)?);
     let validity = certificate::of_chain(&pair.cert);
@@ -101,6 +128,6 @@ fn read_own(own: &OwnCertificate, contents: &[Vec<u8>]) -> Result<OwnPair, TlsFi
     Ok(OwnPair { pair, validity })
 }
 
-fn first(contents: &[Vec<u8>]) -> &[u8] {
+fn first(contents: &[Bytes]) -> &[u8] {
     contents.first().map_or(&[], |content| content)
 }

@@ -25,9 +25,12 @@ use crate::log_pace::LogPace;
 pub(crate) struct ListenerTls {
     name: String,
     provider: Arc<CryptoProvider>,
+    /// Nothing waits for the disk while it is locked.
     files: Mutex<Files>,
     current: Mutex<Arc<Current>>,
     failures: Failures,
+    /// How often the files were replaced by others. Changed while they are locked.
+    replaced: AtomicU64,
     reload_failures: AtomicU64,
     is_outdated: AtomicBool,
     unusable: LogPace,
@@ -74,6 +77,7 @@ impl ListenerTls {
             files: Mutex::new(files),
             current: Mutex::new(Arc::new(current)),
             failures: Failures::default(),
+            replaced: AtomicU64::new(0),
             reload_failures: AtomicU64::new(0),
             is_outdated: AtomicBool::new(false),
             unusable: LogPace::once_a_minute(),
@@ -90,6 +94,7 @@ impl ListenerTls {
         let ReadTls { files, current } = read;
         let mut known = self.files();
         *known = files;
+        self.replaced.fetch_add(1, Ordering::Relaxed);
         let number = self.current().number + 1;
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(Current { number, ..current });
     }
@@ -159,11 +164,19 @@ impl ListenerTls {
         }
     }
 
-    /// Looks at the files, and takes over those that have changed. Returns whether the trust is another one.
+    /// Looks at the files, and takes over those that have changed. Returns whether the trust is another one. It waits for the disk.
     pub(super) fn look(&self) -> bool {
+        let (questions, replaced) = {
+            let files = self.files();
+            (files.questions(), self.replaced.load(Ordering::Relaxed))
+        };
+        let answers = questions.ask();
         let mut files = self.files();
-        let own = self.judge_look(files.look_at_own());
-        let others = files.look_at_trust();
+        if self.replaced.load(Ordering::Relaxed) != replaced {
+            return false; // they are about other files
+        }
+        let (own, others) = files.judge(answers);
+        let own = self.judge_look(own);
         let mut trust = false;
         for look in others {
             trust |= self.judge_look(look);
@@ -219,7 +232,6 @@ impl ListenerTls {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Locked for a look at the files, in a thread for blocking calls.
     fn files(&self) -> MutexGuard<'_, Files> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }

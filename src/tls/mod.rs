@@ -26,4 +26,3 @@ pub(crate) use lists::check_lists;
 pub(crate) use options::{ClientAuth, ListenTls, TrustDomain, TrustFiles};
 pub(crate) use pem::{OwnCertificate, TlsFileError, certificates, private_key, roots};
 pub(crate) use spiffe::is_trust_domain;
-pub(crate) use watched::Stamp;

@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName, DnType, IsCa, Issuer,
@@ -13,6 +13,7 @@ use super::client_chain::ClientChain;
 use super::listener::ListenerTls;
 use super::trust::{Rejection, next_end};
 use super::{ClientAuth, ListenTls, OwnCertificate, TrustFiles};
+use crate::file_access::{self, tests::Pipe};
 
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -172,5 +173,35 @@ fn files_are_outdated_until_they_can_be_used_again_and_each_bad_version_is_count
         assert!(!tls.look() && tls.look());
         assert_eq!(states(), (false, round as u64));
     }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// The disk of a certificate may hang, that of a mount that is gone.
+#[test]
+fn while_a_certificate_hangs_handshakes_reports_and_reloads_go_on() {
+    let one = Authority::new("one");
+    let (folder, tls) = listener("hung", &one);
+    let shown = tls.described();
+    let pipe = Pipe::at(folder.join("c.pem"));
+    let of_look = tls.clone();
+    let looking = std::thread::spawn(move || (of_look.look(), of_look.look()));
+    let begun = Instant::now();
+    while file_access::tests::under_way(&pipe.0) == 0 {
+        assert!(!looking.is_finished() && begun.elapsed() < Duration::from_secs(60), "it does not read the file");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(tls.accept().is_ok());
+    assert_eq!((tls.described(), tls.report().reload_failures), (shown, 0));
+    let (_, pem, key) = one.sign(FAR);
+    std::fs::write(folder.join("other.pem"), pem).unwrap();
+    std::fs::write(folder.join("other.key"), key.serialize_pem()).unwrap();
+    let mut elsewhere = options(&folder, ClientAuth::Required);
+    elsewhere.own = OwnCertificate { certificate: folder.join("other.pem"), key: folder.join("other.key") };
+    tls.replace(tls.read(&elsewhere).ok().unwrap());
+    assert!(!looking.is_finished(), "it hangs still");
+    let now = tls.described();
+    drop(pipe);
+    assert_eq!(looking.join().unwrap(), (false, false));
+    assert_eq!((tls.described(), tls.report().is_outdated), (now, false), "what hung is about other files");
     std::fs::remove_dir_all(folder).unwrap();
 }

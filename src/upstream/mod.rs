@@ -17,7 +17,7 @@ mod token;
 mod wire_message;
 
 pub use ads::AdsConnector;
-pub(crate) use dial::{DialError, DialLimits, Dialer, dial};
+pub(crate) use dial::{DialError, DialLimits, Dialer, dial, read_tls};
 pub(crate) use files::{FilesConnector, FilesOptions, FilesReport, FilesSource, Parser};
 pub(crate) use loads::LoadsConnector;
 pub(crate) use observed_socket::Socket;

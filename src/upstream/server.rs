@@ -11,6 +11,7 @@ use weir_core::xds::NamePattern;
 
 use super::dial::DialLimits;
 use super::tls::TlsFiles;
+use crate::known_files::KnownFiles;
 use crate::tls::OwnCertificate;
 
 /// Equal servers are one, and share connections (BOOT-9).
@@ -38,6 +39,8 @@ pub struct AdsServer {
     pub(crate) message_bytes: usize,
     /// How many streams share a connection, at most.
     pub(crate) max_streams_per_connection: usize,
+    /// What its files had the last time.
+    pub(crate) known_files: KnownFiles,
 }
 
 /// What a server is shown for clients of some tenants.
@@ -83,6 +86,7 @@ impl AdsServer {
             backoff: Default::default(),
             message_bytes: 1 << 20,
             max_streams_per_connection: 50,
+            known_files: KnownFiles::default(),
         }
     }
 

@@ -1,13 +1,16 @@
 //! The TLS settings for one server, from files that are read for each connection, and explanations of TLS errors.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, ClientConfig, InconsistentKeys, RootCertStore};
 
+use crate::known_files::KnownFiles;
 use crate::tls::{self, OwnCertificate, TlsFileError};
 
 /// The certificate files for a server. They are read again for each connection (BOOT-8).
@@ -37,9 +40,23 @@ impl TlsWords {
 }
 
 impl TlsFiles {
-    pub(super) async fn read(&self, alpn: &[u8]) -> Result<ClientConfig, TlsFileError> {
+    /// Reads each file within the limit. If the disk hangs, what it had the last time is used.
+    pub(super) async fn read(
+        &self,
+        alpn: &[u8],
+        known: &KnownFiles,
+        limit: Duration,
+    ) -> Result<ClientConfig, TlsFileError> {
+        let content = async |path: Option<&PathBuf>| {
+            let Some(path) = path else { return Ok(Bytes::new()) };
+            let content = known.read(path, limit).await;
+            content.map_err(|source| TlsFileError::Read { path: path.into(), source })
+        };
+        let (certificate, key) = self.own.as_ref().map(|own| (&own.certificate, &own.key)).unzip();
+        // At the same time, so that all of them take no longer than one.
+        let (ca, certificate, key) = tokio::try_join!(content(self.ca.as_ref()), content(certificate), content(key))?;
         let roots = match &self.ca {
-            Some(path) => roots_in(path).await?,
+            Some(path) => tls::roots(path, &ca)?,
             None => system_roots().await?,
         };
         let provider = Arc::new(aws_lc_rs::default_provider());
@@ -48,7 +65,8 @@ impl TlsFiles {
         let mut config = match &self.own {
             None => builder.with_no_client_auth(),
             Some(own) => {
-                let (chain, key) = (certificates(&own.certificate).await?, private_key(&own.key).await?);
+                let chain = tls::certificates(&own.certificate, &certificate)?;
+                let key = tls::private_key(&own.key, &key)?;
                 builder.with_client_auth_cert(chain, key).map_err(|source| match source {
                     rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
                         TlsFileError::OtherKey(own.clone())
@@ -106,25 +124,9 @@ impl TlsFiles {
     }
 }
 
-async fn roots_in(path: &Path) -> Result<RootCertStore, TlsFileError> {
-    tls::roots(path, &read(path).await?)
-}
-
 async fn system_roots() -> Result<RootCertStore, TlsFileError> {
     let found = tokio::task::spawn_blocking(rustls_native_certs::load_native_certs).await;
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.map(|found| found.certs).unwrap_or_default());
     if roots.is_empty() { Err(TlsFileError::NoSystemRoots) } else { Ok(roots) }
-}
-
-async fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
-    tls::certificates(path, &read(path).await?)
-}
-
-async fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
-    tls::private_key(path, &read(path).await?)
-}
-
-async fn read(path: &Path) -> Result<Vec<u8>, TlsFileError> {
-    tokio::fs::read(path).await.map_err(|source| TlsFileError::Read { path: path.into(), source })
 }

@@ -1,6 +1,6 @@
 //! Tokens sent with a stream: JSON Web Tokens from files, read again each time (gRFC A97).
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -9,6 +9,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use tonic::Code;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+
+use crate::known_files::KnownFiles;
 
 /// Why a stream cannot be opened without a valid token (BOOT-7).
 #[derive(Debug, thiserror::Error)]
@@ -36,12 +38,19 @@ impl TokenError {
     }
 }
 
-/// Returns the metadata of a stream: one header for each token.
-pub(super) async fn metadata(files: &[PathBuf]) -> Result<MetadataMap, TokenError> {
+/// Returns the metadata of a stream: one header for each token. While the disk hangs for longer than the limit, a token counts for as long as
+/// it is valid.
+pub(super) async fn metadata(
+    files: &[PathBuf],
+    known: &KnownFiles,
+    limit: Duration,
+) -> Result<MetadataMap, TokenError> {
     let mut metadata = MetadataMap::new();
     for path in files {
-        let text = tokio::fs::read_to_string(path).await;
-        let text = text.map_err(|source| TokenError::Read { path: path.clone(), source })?;
+        let failed = |source| TokenError::Read { path: path.clone(), source };
+        let content = known.read(path, limit).await.map_err(failed)?;
+        let text =
+            std::str::from_utf8(&content).map_err(|error| failed(io::Error::new(ErrorKind::InvalidData, error)))?;
         metadata.append("authorization", bearer(path, text.trim(), SystemTime::now())?);
     }
     Ok(metadata)
@@ -79,6 +88,7 @@ const MARGIN: Duration = Duration::from_secs(30);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file_access::tests::Pipe;
 
     const NOW: u64 = 1_800_000_000;
 
@@ -125,12 +135,39 @@ mod tests {
             (folder.join(name), format!("Bearer {token}"))
         };
         let (one, two, late) = (write("one", soon.as_secs()), write("two", soon.as_secs()), write("late", 1));
-        let sent = metadata(&[one.0.clone(), two.0]).await.unwrap();
+        let (known, limit) = (KnownFiles::default(), Duration::from_secs(60));
+        let sent = metadata(&[one.0.clone(), two.0], &known, limit).await.unwrap();
         let sent: Vec<_> = sent.get_all("authorization").iter().map(|value| value.to_str().unwrap()).collect();
         assert_eq!(sent, [one.1, two.1]);
-        assert!(matches!(metadata(&[one.0.clone(), late.0]).await, Err(TokenError::Expired(_))));
-        let missing = metadata(&[folder.join("none"), one.0]).await.unwrap_err();
+        assert!(matches!(metadata(&[one.0.clone(), late.0], &known, limit).await, Err(TokenError::Expired(_))));
+        let missing = metadata(&[folder.join("none"), one.0], &known, limit).await.unwrap_err();
         assert!(matches!(missing, TokenError::Read { .. }) && missing.code() == Code::Unavailable);
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// A stream with a token that has expired would be refused, and its error would say less.
+    #[tokio::test]
+    async fn while_the_file_hangs_the_last_token_is_used_for_as_long_as_it_is_valid() {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        for is_valid in [true, false] {
+            let path = std::env::temp_dir().join(format!("weir-hung-token-{is_valid}-{}", std::process::id()));
+            let valid = token(&format!(r#"{{"exp": {}}}"#, now + 3600));
+            std::fs::write(&path, &valid).unwrap();
+            let (known, limit) = (KnownFiles::default(), Duration::from_secs(60));
+            if !is_valid {
+                std::fs::write(&path, token(r#"{"exp": 1}"#)).unwrap();
+            }
+            let first = metadata(std::slice::from_ref(&path), &known, limit).await;
+            assert_eq!(first.is_ok(), is_valid);
+            let pipe = Pipe::at(path.clone());
+            match metadata(std::slice::from_ref(&path), &known, Duration::ZERO).await {
+                Ok(sent) => {
+                    let header = sent.get("authorization").unwrap().to_str().unwrap().to_owned();
+                    assert_eq!((is_valid, header), (true, format!("Bearer {valid}")));
+                }
+                Err(error) => assert!(!is_valid && matches!(error, TokenError::Expired(_)), "{error}"),
+            }
+            drop(pipe);
+        }
     }
 }

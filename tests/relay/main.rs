@@ -37,6 +37,7 @@ mod flock;
 mod gzip;
 mod health;
 mod holder;
+mod hung_files;
 mod identity;
 mod identity_limits;
 mod ignored_files;

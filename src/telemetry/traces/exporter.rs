@@ -18,8 +18,9 @@ use tonic::transport::Endpoint;
 
 use super::variables::TraceSettings;
 use crate::build_facts;
+use crate::known_files::KnownFiles;
 use crate::tls::OwnCertificate;
-use crate::upstream::{DialError, DialLimits, Dialer, Socket, TlsFiles, TlsWords};
+use crate::upstream::{DialError, DialLimits, Dialer, Socket, TlsFiles, TlsWords, read_tls};
 
 #[derive(Debug)]
 pub(super) struct Exporter {
@@ -35,6 +36,7 @@ struct Dial {
     tls: Option<TlsFiles>,
     limits: DialLimits,
     dialer: Arc<Dialer>,
+    known_files: KnownFiles,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +64,8 @@ impl Exporter {
         let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
         let address = format!("{scheme}://{host}{port}");
         let limits = DialLimits { connect: settings.timeout, first_words: settings.timeout };
-        let dial = Dial { uri: uri.clone(), tls, limits, dialer: Arc::default() };
+        let (dialer, known_files) = Default::default();
+        let dial = Dial { uri: uri.clone(), tls, limits, dialer, known_files };
         let endpoint = Endpoint::from(uri).timeout(settings.timeout).connect_timeout(settings.timeout);
         let channel = endpoint.connect_with_connector_lazy(dial);
         let builder = SpanExporter::builder().with_tonic().with_channel(channel).with_timeout(settings.timeout);
@@ -93,8 +96,8 @@ impl Service<Uri> for Dial {
     fn call(&mut self, _: Uri) -> Self::Future {
         let dial = self.clone();
         Box::pin(async move {
-            let socket = dial.dialer.reach_host(&dial.uri, dial.tls.as_ref(), b"h2", dial.limits).await?;
-            Ok(TokioIo::new(socket))
+            let tls = read_tls(dial.tls.as_ref(), b"h2", &dial.known_files, dial.limits.connect).await?;
+            Ok(TokioIo::new(dial.dialer.reach_host(&dial.uri, tls, dial.limits).await?))
         })
     }
 }

@@ -101,7 +101,9 @@ impl AdsConnector {
     async fn metadata(&self) -> Result<MetadataMap, Status> {
         // Never over plain text, whatever the configuration contains.
         let tokens = if self.server.tls.is_some() { self.server.tokens.as_slice() } else { &[] };
-        token::metadata(tokens).await.map_err(|error| Status::new(error.code(), chain(&error)))
+        let (known, limit) = (&self.server.known_files, self.server.connect_timeout);
+        let metadata = token::metadata(tokens, known, limit).await;
+        metadata.map_err(|error| Status::new(error.code(), chain(&error)))
     }
 
     /// Returns how waits between attempts grow for the server.

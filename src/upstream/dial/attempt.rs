@@ -48,12 +48,12 @@ pub(crate) struct DialLimits {
     pub(crate) first_words: Duration,
 }
 
-/// TLS for all attempts of one race: what explains its errors, and its settings.
-pub(super) type Tls = (TlsFiles, Arc<ClientConfig>);
+/// What TLS handshakes need, as its files are now: what explains their errors, and the settings.
+pub(crate) type ReadTls = (TlsFiles, Arc<ClientConfig>);
 
 pub(super) async fn attempt(
     address: SocketAddr,
-    tls: Option<Tls>,
+    tls: Option<ReadTls>,
     limits: DialLimits,
     connected: Connected,
 ) -> Result<Box<dyn Socket>, AttemptError> {

@@ -18,12 +18,13 @@ use tokio::time::timeout;
 use self::address_book::AddressBook;
 pub(in crate::upstream) use self::address_book::Tried;
 use self::attempt::attempt;
-pub(crate) use self::attempt::{AttemptError, DialLimits};
+pub(crate) use self::attempt::{AttemptError, DialLimits, ReadTls};
 use self::names::Names;
 use self::race::Race;
 use super::AdsServer;
 use super::observed_socket::Socket;
 use super::tls::TlsFiles;
+use crate::known_files::KnownFiles;
 use crate::tls::TlsFileError;
 
 /// Connects to all servers of the process, and knows their addresses.
@@ -84,9 +85,11 @@ impl Dialer {
     {
         let limits = server.dial_limits();
         let limit = limits.connect + limits.first_words;
+        // Its files have a time of their own, before that.
+        let tls = read_tls(server.tls.as_ref(), alpn, &server.known_files, limits.connect).await?;
         let connecting = async {
             let Some(path) = &server.socket else {
-                return self.connect_to_host(&server.uri, server.tls.as_ref(), alpn, limits, above).await;
+                return self.connect_to_host(&server.uri, tls, limits, above).await;
             };
             let stream =
                 timeout(limits.connect, UnixStream::connect(path)).await.unwrap_or_else(|late| Err(late.into()));
@@ -103,26 +106,24 @@ impl Dialer {
         self.connect(server, alpn, |reached| ready(Ok(reached))).await
     }
 
-    /// Opens a socket to a host, with TLS if there are files for it.
+    /// Opens a socket to a host.
     pub(crate) async fn reach_host(
         &self,
         uri: &Uri,
-        tls: Option<&TlsFiles>,
-        alpn: &[u8],
+        tls: Option<ReadTls>,
         limits: DialLimits,
     ) -> Result<Box<dyn Socket>, DialError> {
         let above = |reached: Reached| {
             reached.tried.inspect(|tried| tried.worked()); // nobody will say more of it
             ready(Ok(reached.socket))
         };
-        self.connect_to_host(uri, tls, alpn, limits, above).await
+        self.connect_to_host(uri, tls, limits, above).await
     }
 
     async fn connect_to_host<T, F>(
         &self,
         uri: &Uri,
-        tls: Option<&TlsFiles>,
-        alpn: &[u8],
+        tls: Option<ReadTls>,
         limits: DialLimits,
         above: impl Fn(Reached) -> F + Clone + Send + Sync + 'static,
     ) -> Result<T, DialError>
@@ -133,10 +134,6 @@ impl Dialer {
         let host = uri.host().ok_or_else(|| DialError::NoHost(uri.clone()))?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
-        let tls = match tls {
-            Some(files) => Some((files.clone(), Arc::new(files.read(alpn).await?))),
-            None => None,
-        };
         let found = self.names.addresses(host, port, limits.connect).await?;
         // What is dialed in vain keeps streams from the next look-up.
         let connect = if found.is_old { limits.connect.min(OLD_ADDRESS) } else { limits.connect };
@@ -154,6 +151,17 @@ impl Dialer {
             DialError::Failed { failures }
         })
     }
+}
+
+/// Reads the files for TLS, if there are any, for this ALPN protocol.
+pub(crate) async fn read_tls(
+    files: Option<&TlsFiles>,
+    alpn: &[u8],
+    known: &KnownFiles,
+    limit: Duration,
+) -> Result<Option<ReadTls>, DialError> {
+    let Some(files) = files else { return Ok(None) };
+    Ok(Some((files.clone(), Arc::new(files.read(alpn, known, limit).await?))))
 }
 
 /// Opens a socket to a server with which the process has one connection.

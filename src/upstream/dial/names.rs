@@ -44,7 +44,10 @@ struct Known {
     answered: Option<Instant>,
     /// It is asked for again then.
     due: Option<Instant>,
-    under_way: Option<Answering>,
+    /// The latest look-up that has no answer, and when it began.
+    under_way: Option<(Answering, Instant)>,
+    /// Look-ups that have not returned.
+    threads: usize,
 }
 
 type Answer = Result<Vec<SocketAddr>, Arc<io::Error>>;
@@ -114,8 +117,15 @@ impl Names {
         if !known.good.is_empty() && known.due.is_some_and(|due| due > now) {
             return Asked::Known(known.good.clone());
         }
-        let answering = known.under_way.get_or_insert_with(|| self.look_up(name.clone()));
-        Asked::UnderWay { answering: answering.clone(), good: known.good.clone() }
+        // One may hang for ever although the name server is there again by now.
+        let is_lost = |begun: Instant, threads| threads < MAX_AT_A_TIME && now - begun >= RENEWED;
+        let latest = known.under_way.take().filter(|(_, begun)| !is_lost(*begun, known.threads));
+        let (answering, begun) = latest.unwrap_or_else(|| {
+            known.threads += 1;
+            (self.look_up(name.clone()), now)
+        });
+        known.under_way = Some((answering.clone(), begun));
+        Asked::UnderWay { answering, good: known.good.clone() }
     }
 
     /// Begins to look up, in a thread that ends with the answer.
@@ -148,6 +158,7 @@ impl Names {
         let now = Instant::now();
         if let Some(known) = self.lock().get_mut(name) {
             known.under_way = None;
+            known.threads = known.threads.saturating_sub(1);
             known.answered = Some(now);
             known.due = Some(now + LEAST_INTERVAL);
             if let Ok(found) = found
@@ -186,6 +197,9 @@ impl Known {
 const INTERVAL: Duration = Duration::from_secs(30);
 /// No name is asked for more often.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
+/// When another look-up begins although the one before has not returned, and how many may hang.
+const RENEWED: Duration = Duration::from_secs(60);
+const MAX_AT_A_TIME: usize = 3;
 /// How long an answer is waited for when there is an earlier one.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// What nobody asks for goes after this.
@@ -293,6 +307,27 @@ mod tests {
         assert_eq!(server.asked(), asked + 1, "one at a time");
         server.tell(Ok(vec![at(3)]));
         assert_eq!(names.get().await, Ok(vec![at(3)]), "the answer comes after all");
+    }
+
+    #[tokio::test]
+    async fn a_look_up_that_hangs_for_long_is_begun_anew_a_few_times() {
+        let (names, server) = names();
+        let ask = || names.addresses("name", 1, Duration::from_millis(20));
+        for threads in [1, 2, 3, 3] {
+            assert!(ask().await.is_err());
+            until(|| server.asked() == threads).await;
+            names.lock().values_mut().for_each(|known| {
+                known.under_way.iter_mut().for_each(|(_, begun)| *begun -= RENEWED);
+            });
+        }
+        (0..3).for_each(|_| server.tell(Ok(vec![at(1)])));
+        assert_eq!(names.get().await, Ok(vec![at(1)]));
+    }
+
+    async fn until(holds: impl Fn() -> bool) {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     #[tokio::test]

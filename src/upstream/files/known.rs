@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::FileError;
 use super::parse::{Entry, Parser};
-use super::walk::Stamp;
+use crate::file_access::{Stamp, YOUNG};
 
 /// The state of one file.
 #[derive(Default)]
@@ -22,6 +22,8 @@ pub(super) struct Known {
     /// When it was read. None while the file has to be read again, whatever its stamp.
     read: Option<SystemTime>,
     bytes: Option<u128>,
+    /// What it had when its writer may not have been done, and since when it has that.
+    unsettled: Option<(Stamp, u128, Instant)>,
     /// The version that is served.
     good: Option<Arc<[Entry]>>,
     /// Parsed without errors, and not applied yet.
@@ -33,6 +35,19 @@ pub(super) struct Known {
     missing: Option<Instant>,
 }
 
+/// The time of a reading: by the clock that stamps are compared with, and by one that nobody sets.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clocks {
+    pub(super) wall: SystemTime,
+    pub(super) steady: Instant,
+}
+
+impl Clocks {
+    pub(super) fn now() -> Self {
+        Self { wall: SystemTime::now(), steady: Instant::now() }
+    }
+}
+
 pub(super) enum Reading {
     Same,
     Changed,
@@ -41,7 +56,7 @@ pub(super) enum Reading {
 
 impl Known {
     /// Reads the file unless it is unchanged, and returns the result.
-    pub(crate) fn read(&mut self, path: &Path, stamp: Stamp, parser: &Parser, limit: u64) -> Reading {
+    pub(crate) fn read(&mut self, path: &Path, stamp: Stamp, parser: &Parser, limit: u64, clocks: Clocks) -> Reading {
         let back = self.missing.take().is_some();
         if back {
             // The file was created again in its place, and may be incomplete like one that is written in place.
@@ -51,7 +66,7 @@ impl Known {
         if self.stamp == Some(stamp) && self.read.as_ref().is_some_and(certain) {
             return Reading::Same;
         }
-        let now = SystemTime::now();
+        let Clocks { wall: now, steady } = clocks;
         let bytes = match bytes_of(path, stamp, limit) {
             Ok(Some(bytes)) => bytes,
             // Read again with the same identity: writes to it are writes in place.
@@ -74,9 +89,13 @@ impl Known {
         let read = parser.read(path, &bytes);
         // Half of a file may parse. If a file is being written in place and lacks resources, it is read once more shortly.
         let in_place = self.stamp.is_some_and(|before| before.is_same_file(stamp)) && stamp.is_young(now);
-        if in_place && read.as_ref().is_ok_and(|entries| self.would_lose(entries)) {
+        if in_place
+            && read.as_ref().is_ok_and(|entries| self.would_lose(entries))
+            && !self.has_settled(stamp, hash, steady)
+        {
             return Reading::Unsettled;
         }
+        self.unsettled = None;
         (self.stamp, self.read, self.bytes) = (Some(stamp), Some(now), Some(hash));
         match read {
             Ok(entries) => {
@@ -85,6 +104,13 @@ impl Known {
             }
             Err(fault) => self.refuse(fault),
         }
+    }
+
+    /// Whether the file has been as it is for long enough. By its stamp it may be young for long: the clock of its disk may be ahead.
+    fn has_settled(&mut self, stamp: Stamp, hash: u128, now: Instant) -> bool {
+        let same = self.unsettled.filter(|(of, content, _)| (*of, *content) == (stamp, hash));
+        let (.., since) = *self.unsettled.insert(same.unwrap_or((stamp, hash, now)));
+        now.duration_since(since) >= YOUNG
     }
 
     /// Makes the next look read the file again and apply the result even if it is unchanged.

@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use weir_core::protocol::local_set::{Items, SourceSnapshot};
 use weir_core::xds::{Name, Type};
 
-use super::known::{Known, Reading};
+use super::known::{Clocks, Known, Reading};
 use super::parse::Parser;
-use super::walk::{Sought, Stamp, Walk};
+use super::walk::{Sought, Walk};
 use super::watch::Watcher;
 use super::{FileError, FilesOptions, Loaded, Report, State};
+use crate::file_access::Stamp;
 
 pub(super) struct Loader {
     options: Arc<FilesOptions>,
@@ -68,7 +69,7 @@ impl Loader {
         let mut changed = self.drop_missing(&mut walk);
         let mut unsettled = self.files.values().any(|file| file.is_missing());
         for (path, stamp) in &walk.files {
-            match self.read(path, *stamp) {
+            match self.read(path, *stamp, Clocks::now()) {
                 Reading::Same => {}
                 Reading::Changed => changed = true,
                 Reading::Unsettled => unsettled = true,
@@ -159,9 +160,9 @@ impl Loader {
         }
     }
 
-    pub(super) fn read(&mut self, path: &Path, stamp: Stamp) -> Reading {
+    pub(super) fn read(&mut self, path: &Path, stamp: Stamp, clocks: Clocks) -> Reading {
         let file = self.files.entry(path.to_owned()).or_default();
-        file.read(path, stamp, &self.parser, self.options.file_bytes)
+        file.read(path, stamp, &self.parser, self.options.file_bytes, clocks)
     }
 
     /// Of two files that define one resource, neither new version is applied. That may restore older contents, and with them

@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
 
 use weir_core::xds::{Name, TypeTable};
 
+use super::known::Clocks;
 use super::*;
+use crate::file_access::{Stamp, YOUNG};
 
 mod absence;
 mod limits;
@@ -321,12 +324,15 @@ fn fs_3_half_a_file_is_no_more_taken_over_when_writing_was_seen_or_it_was_no_goo
     let path = folder.at("a.json");
     let mut loader = folder.loader();
     assert_eq!(look(&mut loader).0, "a,b");
-    let mut stamp = walk::Stamp::of(&fs::metadata(&path).unwrap());
+    let mut stamp = Stamp::of(&fs::metadata(&path).unwrap());
     stamp.size = 1;
     // The file is written between the look at its stamp and the reading.
     folder.write("a.json", &["a"]);
-    assert!(matches!(loader.read(&path, stamp), known::Reading::Unsettled));
-    assert!(matches!(loader.read(&folder.at("none.json"), stamp), known::Reading::Unsettled), "it went meanwhile");
+    assert!(matches!(loader.read(&path, stamp, Clocks::now()), known::Reading::Unsettled));
+    assert!(
+        matches!(loader.read(&folder.at("none.json"), stamp, Clocks::now()), known::Reading::Unsettled),
+        "it went meanwhile"
+    );
     assert!(loader.look().unsettled, "half of it may be missing");
     assert_eq!(look(&mut loader).0, "a,b");
     until(&mut loader, "a");
@@ -341,11 +347,36 @@ fn fs_3_half_a_file_is_no_more_taken_over_when_writing_was_seen_or_it_was_no_goo
     until(&mut loader, "a");
 }
 
+/// The clock of the disk may be ahead, or that of the machine was set back.
+#[test]
+fn fs_3_a_file_that_loses_something_is_taken_over_although_its_stamp_is_ahead_of_the_clock() {
+    let folder = Folder::new();
+    folder.put("a.json", &["a", "b"]);
+    let path = folder.at("a.json");
+    let mut loader = folder.loader();
+    assert_eq!(look(&mut loader).0, "a,b");
+    folder.write("a.json", &["a"]);
+    let (start, behind) = (Instant::now(), SystemTime::now() - Duration::from_secs(3600));
+    let mut read = |after| {
+        let stamp = Stamp::of(&fs::metadata(&path).unwrap());
+        loader.read(&path, stamp, Clocks { wall: behind + after, steady: start + after })
+    };
+    let tick = Duration::from_millis(1);
+    for after in [Duration::ZERO, YOUNG - tick] {
+        assert!(matches!(read(after), known::Reading::Unsettled), "half of it may be missing");
+    }
+    folder.write("a.json", &["c"]);
+    for after in [YOUNG, 2 * YOUNG - tick] {
+        assert!(matches!(read(after), known::Reading::Unsettled), "it is written again");
+    }
+    assert!(matches!(read(2 * YOUNG), known::Reading::Changed));
+}
+
 #[test]
 fn fs_2_what_a_look_leaves_open_is_settled_within_a_second_of_the_change() {
     let next = settle_time(true, true);
     // A write in place counts from the change, a missing file from the first look.
-    for (begin, needed) in [(Duration::ZERO, walk::YOUNG), (QUIET, loader::GAP)] {
+    for (begin, needed) in [(Duration::ZERO, YOUNG), (QUIET, loader::GAP)] {
         let mut look = QUIET;
         while look < begin + needed {
             look += next;

@@ -6,54 +6,9 @@ use std::fs::{self, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use super::FileError;
-
-/// Metadata that changes when a file is written in place or replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
-    device: u64,
-    inode: u64,
-    pub(crate) size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    pub(crate) fn of(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-
-    /// Returns whether this is the same file, written to but not replaced.
-    pub(crate) fn is_same_file(&self, other: Self) -> bool {
-        (self.device, self.inode) == (other.device, other.inode)
-    }
-
-    /// Returns whether the file changed so recently that its writer may not have finished.
-    pub(crate) fn is_young(&self, at: SystemTime) -> bool {
-        let of = |part: i64| u64::try_from(part).unwrap_or_default();
-        let changed = Duration::from_secs(of(self.changed.0)) + Duration::from_nanos(of(self.changed.1));
-        at.duration_since(SystemTime::UNIX_EPOCH + changed).map_or(true, |age| age < YOUNG)
-    }
-
-    /// Returns whether the stamp is so recent that a later change may have the same one.
-    pub(crate) fn is_fresh(&self, at: SystemTime) -> bool {
-        let seconds = u64::try_from(self.changed.0).unwrap_or_default();
-        let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        at.duration_since(changed).map_or(true, |age| age < FRESH)
-    }
-}
-
-pub(super) const YOUNG: Duration = Duration::from_millis(750);
-/// Time stamps of file systems are accurate to a second or two at worst.
-const FRESH: Duration = Duration::from_secs(3);
+use crate::file_access::Stamp;
 
 /// Receives each folder before it is listed, so that no change in between is missed.
 pub(super) trait Watch {

@@ -56,8 +56,10 @@ impl Wire {
 
     /// Sends one poll. A kept connection that turns out to be closed is opened again; that is not a failure.
     pub(crate) async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer, Failure> {
-        let tokens = if self.server.at.tls.is_some() { self.server.at.tokens.as_slice() } else { &[] };
-        let headers = token::metadata(tokens).await.map_err(|error| Failure::Unreachable(chain(&error)))?;
+        let at = &self.server.at;
+        let tokens = if at.tls.is_some() { at.tokens.as_slice() } else { &[] };
+        let headers = token::metadata(tokens, &at.known_files, at.connect_timeout).await;
+        let headers = headers.map_err(|error| Failure::Unreachable(chain(&error)))?;
         let headers = headers.into_headers();
         if let Some(mut open) = self.open.take().filter(|open| !open.sender.is_closed()) {
             match self.once(&mut open, path, body.clone(), headers.clone()).await {

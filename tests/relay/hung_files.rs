@@ -1,0 +1,54 @@
+//! Files of servers whose disk hangs, played by a pipe that nobody writes to.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use weir::config::Config;
+
+use super::*;
+use crate::certificates::{Authority, Folder};
+
+/// A pipe in the place of a file. Whoever reads it goes on when this is dropped.
+struct Hung(PathBuf);
+
+impl Hung {
+    fn at(path: PathBuf) -> Self {
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        Self(path)
+    }
+}
+
+impl Drop for Hung {
+    fn drop(&mut self) {
+        let opened = std::fs::File::options().read(true).write(true).open(&self.0);
+        let _ = std::fs::remove_file(&self.0);
+        drop(opened); // a reader finds the end of it
+    }
+}
+
+/// Before, nothing bounded the reading, and the first server stayed the one that was tried.
+#[tokio::test]
+async fn a_file_that_hangs_costs_its_server_and_the_next_of_the_list_serves() {
+    for (name, keys) in [("token", "tls: {ca: ca.pem}, token_file: token"), ("ca.pem", "tls: {ca: ca.pem}")] {
+        let (authority, folder) = (Authority::new(), Folder::new());
+        if name != "ca.pem" {
+            folder.write("ca.pem", &authority.pem);
+        }
+        let _hung = Hung::at(folder.0.join(name));
+        let (unused, mut next) = (Plane::start(&BOTH).await, Plane::start(&BOTH).await);
+        let text = format!(
+            "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
+             upstream: {{servers: [{{uri: 'https://localhost:{}', {keys}, connect_timeout: 1s}}, {{uri: 'http://{}'}}]}}\n",
+            unused.address.port(),
+            next.address
+        );
+        let config = Config::parse(&folder.0.join("relay.yaml"), &text).unwrap();
+        let relay = run(bind(config).await.unwrap(), std::future::pending());
+        let mut client = Client::connect(relay.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some("web"));
+        say(&next.stream().await, "1", &TWO, &TWO, &[]);
+        assert_eq!(client.sent().await.set, ["a", "b"]);
+        let upstreams = get(relay.admin, "/upstreams").await;
+        assert!(upstreams.contains("the disk has not answered for ") && upstreams.contains(name), "{upstreams}");
+    }
+}
