@@ -13,7 +13,6 @@ mod load_plane;
 #[allow(dead_code)] // tests/relay uses the rest
 mod plane;
 #[path = "support/program.rs"]
-#[allow(dead_code)]
 mod program;
 
 use std::io::{BufRead, BufReader, PipeReader};
