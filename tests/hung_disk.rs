@@ -196,7 +196,7 @@ struct World {
 impl World {
     /// A first process leaves the set "one" of two views.
     async fn with_state(name: &str) -> Self {
-        let (folder, mut plane) = (Folder::new(name), Plane::start(&[Variant::Sotw]).await);
+        let (folder, plane) = (Folder::new(name), Plane::start(&[Variant::Sotw]).await);
         fs::create_dir(folder.file("volume")).unwrap();
         let config = format!(
             "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
@@ -214,12 +214,14 @@ impl World {
         );
         let mut world = Self { folder, plane, environment, config };
         let mut first = world.start();
+        let mut open = Vec::new();
         for view in ["web", "batch"] {
             let mut client = world.client(&first, view).await;
             let mut stream = world.plane.stream().await;
             stream.request().await;
             send(&stream, "one");
             receives(&mut client, "one").await;
+            open.push((client, stream));
         }
         // The set of a view is saved once it was quiet.
         until("both are saved", async || {
