@@ -1,0 +1,129 @@
+//! Compressed messages that become a thousand times as large, from a client and from a server: what they take of the program's memory.
+#![cfg(target_os = "linux")]
+
+#[path = "support/gzip.rs"]
+mod gzip;
+#[path = "support/program.rs"]
+mod program;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use gzip::{bomb, framed};
+use http::{Request, Response};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use program::Program;
+use tokio::net::{TcpListener, TcpStream};
+use weir_loadtest::link::{ADS_DELTA, Event, Link, LinkOptions, scan};
+
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+const PATIENCE: Duration = Duration::from_secs(60);
+/// More than the longest message, which has 64 MiB by default.
+const MAX_GROWTH: usize = 80 << 20;
+const BOMBS: usize = 3;
+const MIB: usize = 1024;
+
+fn config(plane: &str) -> String {
+    format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
+         upstream: {{servers: [{{uri: 'http://{plane}', backoff: {{initial: 10ms}}}}]}}\n"
+    )
+}
+
+/// Returns the most memory that the program has had, in bytes.
+fn peak(program: &Program) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", program.child.id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+fn assert_bounded(program: &Program, before: usize) {
+    let growth = peak(program).saturating_sub(before);
+    assert!(growth < MAX_GROWTH, "{} MiB more", growth >> 20);
+}
+
+/// The size that a bomb states is true, or small.
+fn stated(number: usize) -> u32 {
+    if number % 2 == 0 { 7 } else { (MIB << 20) as u32 }
+}
+
+type Body = BoxBody<Bytes, Infallible>;
+
+/// Sends a compressed request, and returns code and text of the status.
+async fn send(address: &str, request: Vec<u8>) -> (String, String) {
+    let socket = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), socket).await.unwrap();
+    tokio::spawn(connection);
+    let path = "http://relay/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+    let call = Request::post(path).header("content-type", "application/grpc").header("grpc-encoding", "gzip");
+    let response = sender.send_request(call.body(Full::new(Bytes::from(request))).unwrap()).await.unwrap();
+    let trailers = response.into_body().collect().await.unwrap().trailers().expect("a status").clone();
+    let text = |name: &str| trailers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default();
+    (text("grpc-status"), text("grpc-message"))
+}
+
+#[tokio::test]
+async fn i10_a_bomb_of_a_client_takes_no_more_memory_than_the_longest_request() {
+    let program = Program::start("bombs-of-a-client.yaml", &config("127.0.0.1:1"), PATIENCE);
+    let before = peak(&program);
+    for number in 0..BOMBS {
+        let sent = send(&program.address, framed(1, &bomb(MIB, stated(number))));
+        let (code, text) = tokio::time::timeout(PATIENCE, sent).await.expect("no answer");
+        assert!(code == "8" && text.starts_with("request too large: more than 67108864 bytes"), "{code}: {text}");
+    }
+    assert_bounded(&program, before);
+}
+
+/// Answers each stream with a bomb, and notes that in the channel.
+async fn serve(listener: TcpListener, opened: tokio::sync::mpsc::UnboundedSender<()>) {
+    loop {
+        let (socket, _) = listener.accept().await.unwrap();
+        let opened = opened.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |call: Request<Incoming>| {
+                let grpc = Response::builder().header("content-type", "application/grpc");
+                let response = if call.uri().path().ends_with("/DeltaAggregatedResources") {
+                    opened.send(()).ok();
+                    let frame = Bytes::from(framed(1, &bomb(MIB, 7)));
+                    let endless = futures_util::stream::pending();
+                    let frames = futures_util::stream::iter([Ok(Frame::data(frame))]);
+                    let frames = futures_util::StreamExt::chain(frames, endless);
+                    grpc.header("grpc-encoding", "gzip").body(Body::new(StreamBody::new(frames)))
+                } else {
+                    grpc.header("grpc-status", "12").body(Body::default())
+                };
+                async { Ok::<_, Infallible>(response.unwrap()) }
+            });
+            let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            let _ = builder.serve_connection(TokioIo::new(socket), service).await; // the relay may close it
+        });
+    }
+}
+
+#[tokio::test]
+async fn i10_a_bomb_of_a_server_takes_no_more_memory_than_the_longest_response() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (opened, mut streams) = tokio::sync::mpsc::unbounded_channel();
+    let server = tokio::spawn(serve(listener, opened));
+    let program = Program::start("bombs-of-a-server.yaml", &config(&address), PATIENCE);
+    let before = peak(&program);
+    let mut link = Link::open(program.address.parse::<SocketAddr>().unwrap(), &LinkOptions::default()).await.unwrap();
+    let stream = link.start(ADS_DELTA);
+    link.send(stream, scan::delta_subscribe(CDS, Some(&scan::node("node", "one")), &[]));
+    let client = tokio::spawn(async move { while !matches!(link.next().await, Event::Closed(_)) {} });
+    for _ in 0..=BOMBS {
+        // It opens the next stream when the bomb of the one before has ended that.
+        tokio::time::timeout(PATIENCE, streams.recv()).await.expect("no stream").unwrap();
+    }
+    program.says("response too large: more than 67108864 bytes when inflated", PATIENCE);
+    assert_bounded(&program, before);
+    client.abort();
+    server.abort();
+}
