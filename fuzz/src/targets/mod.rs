@@ -29,7 +29,7 @@ pub struct Target {
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
-    target("client_requests", client_requests::client_requests, [1 << 16, 128]),
+    target("client_requests", client_requests::client_requests, [1 << 17, 128]),
     target("proxy_header", proxy_header::proxy_header, [1 << 14, 8]),
     target("server_responses", server_responses::server_responses, [1 << 16, 256]),
     target("names", names::names, [1 << 16, 128]),
