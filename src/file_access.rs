@@ -113,8 +113,10 @@ struct Access {
 
 type Found = Result<(Bytes, Option<Stamp>), Arc<io::Error>>;
 
+type UnderWay = BTreeMap<(PathBuf, Sought), Vec<Arc<Access>>>;
+
 /// The accesses that have not returned, the latest of each file last.
-static UNDER_WAY: LazyLock<Mutex<BTreeMap<(PathBuf, Sought), Vec<Arc<Access>>>>> = LazyLock::new(Mutex::default);
+static UNDER_WAY: LazyLock<Mutex<UnderWay>> = LazyLock::new(Mutex::default);
 
 impl Access {
     /// Joins the access to a file that is under way, or begins one.

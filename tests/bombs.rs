@@ -50,7 +50,7 @@ fn assert_bounded(program: &Program, before: usize) {
 
 /// The size that a bomb states is true, or small.
 fn stated(number: usize) -> u32 {
-    if number % 2 == 0 { 7 } else { (MIB << 20) as u32 }
+    if number.is_multiple_of(2) { 7 } else { (MIB << 20) as u32 }
 }
 
 type Body = BoxBody<Bytes, Infallible>;

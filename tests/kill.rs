@@ -4,6 +4,8 @@
 #[path = "relay/client.rs"]
 #[allow(dead_code)] // tests/relay uses the rest
 mod client;
+#[path = "support/gzip.rs"]
+mod gzip;
 #[path = "relay/last_errors.rs"]
 mod last_errors;
 #[path = "relay/load_plane.rs"]
