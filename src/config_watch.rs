@@ -2,7 +2,6 @@
 //! has, and now and then.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -79,15 +78,12 @@ impl Attempt {
 }
 
 impl Look {
-    /// Looks at the file, and at those that it named when it was refused. None: a disk does not answer.
-    pub(crate) fn at(path: &Path, refused: Option<&Attempt>) -> Option<Self> {
-        let sha256 = match file_access::read_blocking(path, LIMIT) {
-            Err(error) if error.kind() == ErrorKind::TimedOut => return None,
-            read => read.ok().map(|bytes| hash_of(&bytes)),
-        };
+    /// Looks at the file, and at those that it named when it was refused. What a disk does not tell is taken to be as it was.
+    pub(crate) fn at(path: &Path, refused: Option<&Attempt>) -> Self {
+        let sha256 = file_access::read_blocking(path, LIMIT).ok().map(|bytes| hash_of(&bytes));
         let named = refused.iter().flat_map(|attempt| &attempt.named);
-        let named = named.map(|(path, _)| file_access::stamp_blocking(path, LIMIT)).collect::<Result<_, _>>();
-        Some(Self { sha256, named: named.ok()? })
+        let named = named.map(|(path, before)| file_access::stamp_blocking(path, LIMIT).unwrap_or(*before));
+        Self { sha256, named: named.collect() }
     }
 }
 
@@ -156,7 +152,7 @@ mod tests {
         }
 
         fn is_due(&mut self, refused: &Attempt, later: Duration) -> Option<Cause> {
-            let look = Look::at(&self.folder.join("relay.yaml"), Some(refused)).unwrap();
+            let look = Look::at(&self.folder.join("relay.yaml"), Some(refused));
             self.watch.is_due(look, &Tried::Refused(refused), refused.at + later)
         }
 
@@ -212,7 +208,7 @@ mod tests {
         let (path, long) = (world.folder.join("relay.yaml"), Instant::now() + 10 * AGAIN);
         let mut looks = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            [(); 3].map(|()| world.watch.is_due(Look::at(&path, None).unwrap(), &Tried::Taken(&in_use), long))
+            [(); 3].map(|()| world.watch.is_due(Look::at(&path, None), &Tried::Taken(&in_use), long))
         };
         assert_eq!(looks("one"), [None; 3]);
         assert_eq!(looks("two"), [None, Some(Cause::News), Some(Cause::News)]);

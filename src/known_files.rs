@@ -45,7 +45,10 @@ impl KnownFiles {
                 }
                 content.ok_or(error)
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                last.remove(path); // somebody has taken it away
+                Err(error)
+            }
         }
     }
 }

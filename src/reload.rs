@@ -168,6 +168,8 @@ impl ReloadControl {
 
     async fn try_reload(&self) -> anyhow::Result<ReloadReport> {
         let mut in_use = self.0.in_use.lock().await;
+        // What is being loaded from disk goes to the views that serve now.
+        self.0.serving.views.get().readiness().load().awaited().await;
         // It waits for the disk, for as long as each file may take.
         let reading = tokio::task::spawn_blocking({
             let (in_use, path) = (in_use.clone(), self.0.path.clone());
@@ -262,7 +264,7 @@ impl ReloadControl {
             let refused = attempt.filter(|_| error.is_some());
             let (path, of_look) = (self.0.path.clone(), refused.clone());
             let look = tokio::task::spawn_blocking(move || Look::at(&path, of_look.as_deref()));
-            let Ok(Some(look)) = look.await else { continue };
+            let Ok(look) = look.await else { continue };
             let tried = refused.as_deref().map_or(Tried::Taken(&sha256), Tried::Refused);
             if let Some(Waits { missing }) = watch.waits(&tried) {
                 let file = self.0.path.display();

@@ -228,7 +228,8 @@ impl World {
         // The set of a view is saved once it was quiet.
         until("both are saved", async || {
             let (_, upstreams) = get(&first.admin, "/upstreams").await;
-            upstreams.matches("\"completeness\": \"settled\"").count() == 2
+            let known = ["settled", "complete"].map(|known| format!("\"completeness\": \"{known}\""));
+            known.iter().map(|known| upstreams.matches(known).count()).sum::<usize>() == 2
         })
         .await;
         let settled = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();

@@ -23,7 +23,9 @@ impl Encoding {
         match (values.next(), values.next()) {
             (None, _) => Self::Identity,
             (Some(only), None) if only.eq_ignore_ascii_case(b"identity") => Self::Identity,
-            (Some(only), None) if only.eq_ignore_ascii_case(b"gzip") => Self::Gzip,
+            (Some(only), None) if [&b"gzip"[..], b"x-gzip"].iter().any(|name| only.eq_ignore_ascii_case(name)) => {
+                Self::Gzip
+            }
             (Some(only), None) => Self::other(only),
             (Some(first), Some(second)) => Self::other(&[first, b", ", second].concat()),
         }

@@ -20,6 +20,8 @@ pub(super) struct Frames<B = Incoming> {
     body: B,
     buffer: BytesMut,
     limit: usize,
+    /// The same of one that is compressed, when it is inflated.
+    inflated: usize,
     /// Messages may be compressed, with gzip.
     is_gzip: bool,
     inbound: Arc<Inbound>,
@@ -37,12 +39,18 @@ enum Message {
 
 impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
     pub(crate) fn new(body: B, limit: usize, inbound: Arc<Inbound>) -> Self {
-        Self { body, buffer: BytesMut::new(), limit, is_gzip: false, inbound, incomplete: None, first: None }
+        let (buffer, inflated) = (BytesMut::new(), limit);
+        Self { body, buffer, limit, inflated, is_gzip: false, inbound, incomplete: None, first: None }
     }
 
     /// Says whether the client compresses messages with gzip: those that have a flag for it.
     pub(crate) fn with_gzip(self, is_gzip: bool) -> Self {
         Self { is_gzip, ..self }
+    }
+
+    /// Bounds what a compressed message may become, beside the limit of every message.
+    pub(crate) fn inflating_to(self, most: usize) -> Self {
+        Self { inflated: self.inflated.min(most), ..self }
     }
 
     /// Ends the stream if nothing arrives for so long; zero: it may be silent for ever.
@@ -127,8 +135,11 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
     /// Inflates a message, with the same limits as a plain one.
     async fn inflate(&mut self, message: Bytes) -> Result<Bytes, Status> {
         let mut incomplete = self.incomplete.take().unwrap_or_else(|| Box::new(self.inbound.begin()));
-        inflate(message, self.limit, &mut incomplete).await.map_err(|why| match why {
+        inflate(message, self.inflated, &mut incomplete).await.map_err(|why| match why {
             NotInflated::NoRoom(status) => status,
+            NotInflated::Unreadable(error @ InflateError::TooLarge { .. }) if self.inflated < self.limit => {
+                Status::exhausted(format!("request too large: {error}; a larger one has to be plain"))
+            }
             NotInflated::Unreadable(error @ InflateError::TooLarge { .. }) => self.too_large(&error),
             NotInflated::Unreadable(error) => Status::internal(format!("invalid request: {error}")),
         })

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::slot::Status;
@@ -35,6 +35,14 @@ pub(super) struct Inbound {
     /// Streams whose next request is not read now.
     paused: AtomicUsize,
     last_paused: Mutex<Option<Instant>>,
+    /// One of its requests at a time is large and inflated.
+    inflating: Arc<Semaphore>,
+}
+
+/// The turn of a request that becomes large when it is inflated, until this is dropped.
+pub(super) struct InflateTurn {
+    _of_all: Option<HeavyTurn>,
+    _of_connection: Option<OwnedSemaphorePermit>,
 }
 
 /// A request of which a part has arrived. What it counts for is given back when it is dropped.
@@ -110,6 +118,7 @@ impl IncompleteRequests {
             number: self.connections.fetch_add(1, Ordering::Relaxed),
             paused: AtomicUsize::new(0),
             last_paused: Mutex::default(),
+            inflating: Arc::new(Semaphore::new(1)),
         })
     }
 
@@ -209,11 +218,26 @@ impl Incomplete {
         }
     }
 
-    /// Waits for the turn of a request that is large. Nothing of its stream is read meanwhile.
-    pub(super) async fn turn(&mut self) -> Result<Option<HeavyTurn>, Status> {
+    /// Waits for what is done with the request once it has arrived, unless the request has to end.
+    pub(super) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Status> {
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            () = self.ended.notified() => Err(self.inbound.requests.too_many()),
+        }
+    }
+
+    /// Waits for the turn of a request that is large: among those of its connection first, so that one connection does not hold up all others.
+    /// Nothing of its stream is read meanwhile.
+    pub(super) async fn turn(&mut self) -> Result<InflateTurn, Status> {
         let (inbound, turns) = (self.inbound.clone(), self.inbound.requests.turns.clone());
         let _paused = inbound.pause();
-        self.more(turns.next()).await
+        let of_connection = inbound.inflating.clone();
+        let turn = async move {
+            let _of_connection = of_connection.acquire_owned().await.ok(); // never closed
+            InflateTurn { _of_all: turns.next().await, _of_connection }
+        };
+        self.during(turn).await
     }
 
     /// The clock stops while the relay does not read the connection: then the client may be unable to send.

@@ -100,9 +100,9 @@ impl JudgedClients {
                 () = sleep(LOOK) => {
                     let overdue = self.take_overdue();
                     let (judged, ended) = self.judge_each(overdue.into_iter(), Duration::ZERO).await;
-                    if judged > 0
-                        && let Some(unlogged) = self.due_lines.line(std::time::Instant::now())
-                    {
+                    // Those that stay are many alike lines, and those that end are news.
+                    let line = (judged > 0).then(|| self.due_lines.line(std::time::Instant::now()));
+                    if let Some(unlogged) = line.flatten().or((ended > 0).then_some(0)) {
                         tracing::info!(judged, ended, unlogged, "clients judged again; they were due");
                     }
                 }

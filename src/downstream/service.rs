@@ -224,6 +224,8 @@ impl Service {
     }
 
     fn loads(&self, frames: Frames, peer: Arc<Peer>, place: &Place) -> Response<AnyBody> {
+        // Reports that pass through wait for the server, which may read none.
+        let frames = frames.inflating_to(LARGEST_INFLATED_REPORT);
         let (answers, messages) = mpsc::channel(1);
         let (limits, counters) = (self.request_limits, self.views.counters().limits.clone());
         let (loads, drain) = (self.loads.clone(), self.drain.clone());
@@ -254,3 +256,5 @@ fn answered_apart(
 
 /// A stream may begin with the names of so many seconds: by default with the clusters and the endpoints of 100,000 clusters.
 const NAMES_AT_ONCE: usize = 40;
+/// What a compressed report of loads may become. Plain ones are as long as other requests.
+const LARGEST_INFLATED_REPORT: usize = 1 << 20;

@@ -87,6 +87,7 @@ pub(super) struct LinkFacts {
     pub(super) connected: bool,
     pub(super) responses: u64,
     pub(super) last_error: Option<String>,
+    pub(super) unrouted_calls: Option<String>,
 }
 
 /// A stream on which nothing more is requested. The server may keep a record for its node until it has ended.
@@ -144,11 +145,6 @@ impl Links {
     /// The same of a server that may not be in the plan any more: restored removals may be of one.
     pub(crate) fn server_name(&self, at: u16) -> String {
         self.connectors.get(usize::from(at)).map_or_else(|| "unknown".into(), |server| server.describe())
-    }
-
-    /// Returns why liveness calls show nothing of a server, if they do not.
-    pub(crate) fn unrouted_calls(&self, at: usize) -> Option<String> {
-        self.connectors[at].unrouted_calls()
     }
 
     pub(crate) fn servers(&self) -> impl ExactSizeIterator<Item = String> {
@@ -217,6 +213,7 @@ impl Links {
             connected: link.state.is_some(),
             responses: link.responses,
             last_error: link.last_error.clone(),
+            unrouted_calls: self.connectors[id.server].unrouted_calls(),
         };
         self.open.get(&id).map(of).unwrap_or_default()
     }

@@ -5,6 +5,7 @@
 
 mod asked_disk;
 mod brakes;
+mod common;
 mod counters;
 mod file;
 pub(crate) mod inputs;

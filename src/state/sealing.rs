@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::records::Damaged;
+use crate::file_access;
 
 /// A key of 256 bits.
 pub(crate) struct SealingKey(RandomizedNonceKey);
@@ -22,7 +23,8 @@ impl fmt::Debug for SealingKey {
 impl SealingKey {
     /// Reads a file with 32 bytes, as they are or in base64 or hexadecimal.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let bytes = file_access::read_blocking(path, file_access::LIMIT)
+            .with_context(|| format!("cannot read {}", path.display()))?;
         Self::parse(&bytes)
     }
 

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -11,13 +12,12 @@ use anyhow::Context;
 use redb::Database;
 use tokio::sync::oneshot;
 use weir_core::protocol::view::Revision;
-use weir_core::xds::SharingKey;
 
+use super::common::{Common, unwritten};
 use super::counters::StateCounters;
 use super::file::{self, FileFault};
 use super::load::{NotUsed, Stored, StoredView, WallClock, id_of, written};
-use super::records::ViewRecord;
-use super::save::{Contents, Current, Form, Saved, ViewId, Written, WrittenSet};
+use super::save::{Contents, Current, Form, Saved, ViewId, Written};
 use super::sealing::SealingKey;
 use super::{StateOptions, WhenOlder};
 use crate::relay::{Newest, SavedView, StateLoad, ViewToSave, Views};
@@ -27,6 +27,8 @@ pub(crate) struct StateWriter {
     counters: Arc<StateCounters>,
     load: Arc<StateLoad>,
     path: PathBuf,
+    /// The process ends without having loaded the file, which is not to be written any more.
+    given_up: Arc<AtomicBool>,
     stop: Sender<()>,
     /// Closed when the thread has ended.
     ended: oneshot::Receiver<()>,
@@ -47,9 +49,11 @@ impl StateWriter {
             load: load.clone(),
             open: None,
             unused: HashSet::new(),
+            begun_without: HashSet::new(),
+            given_up: Arc::default(),
             started: Instant::now(),
         };
-        let path = work.path.clone();
+        let (path, given_up) = (work.path.clone(), work.given_up.clone());
         let (stop, stopped) = mpsc::channel();
         let (running, ended) = oneshot::channel();
         let (trying, tried) = mpsc::channel::<()>();
@@ -62,7 +66,7 @@ impl StateWriter {
         };
         std::thread::Builder::new().name("weir-state".into()).spawn(run)?;
         let _ = tried.recv_timeout(AT_START); // closed when it is loaded
-        Ok(Self { counters, load, path, stop, ended })
+        Ok(Self { counters, load, path, given_up, stop, ended })
     }
 
     pub(crate) fn counters(&self) -> Arc<StateCounters> {
@@ -93,6 +97,7 @@ impl StateWriter {
     /// Writes what has changed last, and waits for that. What is dropped meanwhile leaves the thread alone with its disk: the process can end.
     pub(crate) async fn finish(self) {
         if self.load.is_pending() {
+            self.given_up.store(true, Ordering::Relaxed);
             tracing::warn!(path = %self.path.display(), "the state file was never loaded; it stays as it is");
             return;
         }
@@ -111,6 +116,9 @@ pub(super) struct Work {
     pub(super) open: Option<(Database, Contents)>,
     /// Views of the file that are kept for a while although they are not used.
     pub(super) unused: HashSet<ViewId>,
+    /// Views that began before the file was loaded, and to which no server has responded yet: what the file has of them is all there is.
+    pub(super) begun_without: HashSet<ViewId>,
+    pub(super) given_up: Arc<AtomicBool>,
     pub(super) started: Instant,
 }
 
@@ -119,6 +127,9 @@ impl Work {
         loop {
             let pause = if self.open.is_some() { PAUSE } else { RETRY };
             let is_last = !matches!(stopped.recv_timeout(pause), Err(RecvTimeoutError::Timeout));
+            if self.given_up.load(Ordering::Relaxed) {
+                return;
+            }
             self.counters.begin(wall_time());
             self.open();
             let Some(views) = self.newest() else { return };
@@ -188,6 +199,10 @@ impl Work {
             };
             match restored {
                 Ok((id, written, count)) => {
+                    if count.is_none() {
+                        self.unused.insert(id.clone()); // if it goes before anything is known of it
+                        self.begun_without.insert(id.clone());
+                    }
                     (loaded, resources) =
                         (loaded + usize::from(count.is_some()), resources + count.unwrap_or_default());
                     contents.views.insert(id, written);
@@ -280,6 +295,13 @@ impl Work {
                     continue; // a later one follows it
                 }
                 present.insert(id.clone());
+                if self.begun_without.contains(&id) {
+                    if responding.is_empty() {
+                        continue;
+                    }
+                    self.begun_without.remove(&id);
+                    self.unused.remove(&id);
+                }
                 let known = contents.views.get(&id);
                 let is_current = known.is_some_and(|known| {
                     let is_same =
@@ -325,42 +347,6 @@ impl Work {
 
 /// A view, what is known of it in the file, and how many resources were put back, none if it is running already; or why it is not used.
 type Restored = Result<(ViewId, Written, Option<usize>), (NotUsed, Option<ViewId>)>;
-
-/// What all records of some views have in common.
-struct Common {
-    key_fields: String,
-    types: u64,
-    shared: bool,
-}
-
-impl Common {
-    fn of(views: &Views, shared: bool) -> Self {
-        let fields: Vec<_> = views.shared().rule.fields().iter().map(ToString::to_string).collect();
-        Self { key_fields: fields.join(" "), types: views.types().fingerprint(), shared }
-    }
-
-    /// Returns the record of a view without what changes.
-    fn record(&self, key: &SharingKey) -> ViewRecord {
-        let Self { key_fields, types, shared } = self;
-        let (key_fields, node) = (key_fields.clone(), key.upstream_node());
-        ViewRecord { key_fields, types: *types, shared: *shared, node, ..ViewRecord::default() }
-    }
-
-    /// Whether a view is for the clients that it was for when it was saved.
-    fn fits(&self, record: &ViewRecord) -> bool {
-        (&self.key_fields, self.types) == (&record.key_fields, record.types)
-    }
-}
-
-/// A view that is in the file, of which nothing was loaded: if it is written, then as a whole.
-fn unwritten(view: &StoredView, views: &Views) -> Written {
-    let sets = view.record.sets.iter().map(|set| {
-        let known = WrittenSet { number: set.number, count: set.count, ..WrittenSet::default() };
-        ((views.types().resolve(&set.type_name), set.class()), known)
-    });
-    let next_set = view.record.sets.iter().map(|set| set.number.saturating_add(1)).max().unwrap_or_default();
-    Written { number: view.number, sets: sets.collect(), next_set, ..Written::default() }
-}
 
 fn clock_of(stored: &Stored) -> WallClock {
     let latest = stored.views.iter().map(|view| view.record.written).max().unwrap_or_default();

@@ -184,7 +184,7 @@ fn cost(line: &[u8]) -> usize {
     line.len() + ENTRY
 }
 
-const DROPPED: &str = "log lines were dropped; nobody read the log, or it could not be written";
+const DROPPED: &str = "log lines were dropped; the log was not read, or could not be written";
 /// A longer line is cut.
 const LONGEST: usize = 16 << 10;
 const ENTRY: usize = 64;

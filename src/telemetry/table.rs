@@ -16,7 +16,7 @@ metrics! {
     ///
     /// Their clients reconnect to a new view.
     VIEW_PANICS: Counter = "weir_view_panics_total" [], "0.1.0";
-    /// Log lines that were dropped, because nobody read the log or it could not be written
+    /// Log lines that were dropped, because the log was not read, or could not be written
     ///
     /// See [logs](operations.md#logs).
     LOG_LINES_DROPPED: Counter = "weir_log_lines_dropped_total" [], "0.1.0";

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::{self, PemObject};
@@ -59,6 +60,8 @@ pub(crate) enum TlsFileError {
     TwoLists { path: PathBuf, issuer: String },
     #[error("the system has no certificates that it trusts; say tls.ca")]
     NoSystemRoots,
+    #[error("the certificates that the system trusts cannot be read within {}; say tls.ca", humantime::format_duration(*.0))]
+    LateSystemRoots(Duration),
     #[error("aws-lc offers no TLS")]
     Provider(#[source] rustls::Error),
 }

@@ -9,6 +9,9 @@ use bytes::Bytes;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, ClientConfig, InconsistentKeys, RootCertStore};
+use rustls_native_certs::{CertificateResult, load_native_certs};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use crate::known_files::KnownFiles;
 use crate::tls::{self, OwnCertificate, TlsFileError};
@@ -54,10 +57,10 @@ impl TlsFiles {
         };
         let (certificate, key) = self.own.as_ref().map(|own| (&own.certificate, &own.key)).unzip();
         // At the same time, so that all of them take no longer than one.
-        let (ca, certificate, key) = tokio::try_join!(content(self.ca.as_ref()), content(certificate), content(key))?;
+        let (ca, certificate, key) = tokio::join!(content(self.ca.as_ref()), content(certificate), content(key));
         let roots = match &self.ca {
-            Some(path) => tls::roots(path, &ca)?,
-            None => system_roots().await?,
+            Some(path) => tls::roots(path, &ca?)?,
+            None => system_roots(load_native_certs, limit).await?,
         };
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
@@ -65,8 +68,8 @@ impl TlsFiles {
         let mut config = match &self.own {
             None => builder.with_no_client_auth(),
             Some(own) => {
-                let chain = tls::certificates(&own.certificate, &certificate)?;
-                let key = tls::private_key(&own.key, &key)?;
+                let chain = tls::certificates(&own.certificate, &certificate?)?;
+                let key = tls::private_key(&own.key, &key?)?;
                 builder.with_client_auth_cert(chain, key).map_err(|source| match source {
                     rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
                         TlsFileError::OtherKey(own.clone())
@@ -124,9 +127,44 @@ impl TlsFiles {
     }
 }
 
-async fn system_roots() -> Result<RootCertStore, TlsFileError> {
-    let found = tokio::task::spawn_blocking(rustls_native_certs::load_native_certs).await;
+/// One reading at a time, also if the disk hangs: those who come later wait for it, and not beside it.
+async fn system_roots(load: fn() -> CertificateResult, limit: Duration) -> Result<RootCertStore, TlsFileError> {
+    static READING: Mutex<()> = Mutex::const_new(());
+    let reading = async {
+        let one = READING.lock().await;
+        tokio::task::spawn_blocking(move || {
+            let _one = one;
+            load()
+        })
+        .await
+    };
+    let found = timeout(limit, reading).await.map_err(|_| TlsFileError::LateSystemRoots(limit))?;
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.map(|found| found.certs).unwrap_or_default());
     if roots.is_empty() { Err(TlsFileError::NoSystemRoots) } else { Ok(roots) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn certificates_of_the_system_that_cannot_be_read_fail_the_attempt_in_time_and_take_one_thread() {
+        fn hangs() -> CertificateResult {
+            HANGS.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(300));
+            CertificateResult::default()
+        }
+        static HANGS: AtomicUsize = AtomicUsize::new(0);
+        let limit = Duration::from_millis(20);
+        for _ in 0..5 {
+            let late = system_roots(hangs, limit).await;
+            assert!(matches!(late, Err(TlsFileError::LateSystemRoots(_))), "{late:?}");
+        }
+        assert_eq!(HANGS.load(Ordering::Relaxed), 1);
+        let none = system_roots(hangs, Duration::from_secs(20)).await;
+        assert!(matches!(none, Err(TlsFileError::NoSystemRoots)));
+    }
 }

@@ -129,6 +129,12 @@ impl<B> FlaggedBody<B> {
         Ok(Some(Bytes::copy_from_slice(&[PLAIN, a, b, c, d, flag])))
     }
 
+    /// The end of the stream is within the prefix of a message. The end within a message is found behind this.
+    fn is_cut(&mut self) -> Option<Status> {
+        let is_cut = std::mem::take(&mut self.prefix_read) > 0;
+        is_cut.then(|| Status::internal("invalid response: the stream ends within the beginning of a message"))
+    }
+
     fn check(&self, flag: u8, length: usize) -> Result<(), Status> {
         if length > self.limit {
             return Err(too_large(format_args!("{length} bytes"), self.limit));
@@ -166,10 +172,13 @@ where
             match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => this.chunk = data,
-                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                    Err(trailers) => match this.is_cut() {
+                        Some(error) => return Poll::Ready(Some(Err(error.into()))),
+                        None => return Poll::Ready(Some(Ok(trailers))),
+                    },
                 },
                 Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
-                None => return Poll::Ready(None),
+                None => return Poll::Ready(this.is_cut().map(|error| Err(error.into()))),
             }
         }
     }

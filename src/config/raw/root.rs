@@ -45,7 +45,7 @@ section! {
         drain: Located<Drain>, applies(AtOnce);
         /// What happens when this file changes.
         reload: Located<Reload>, applies(AtOnce);
-        /// If no worker thread gets on for this long, /healthz fails, and systemd is told nothing more. 0s: never.
+        /// If no worker thread gets on for this long, /healthz fails, and systemd gets no more `WATCHDOG=1`. 0s: never.
         ///
         /// See [watchdog](operations.md#watchdog).
         watchdog: Setting<Interval> = seconds(30), applies(Restart);

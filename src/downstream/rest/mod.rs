@@ -177,9 +177,12 @@ impl Rest {
         let (head, body) = request.into_parts();
         let limit = poll.message_bytes.min(LONGEST_POLL);
         let path = request::check_head(&head, poll.v2, limit)?;
-        let body = tokio::time::timeout(BODY, request::read_body(&head, body, limit, &poll.inbound)).await;
+        let mut incomplete = poll.inbound.begin(); // until it is parsed: a small one may be inflated to a large one
+        let body = tokio::time::timeout(BODY, request::read_body(body, limit, &mut incomplete)).await;
         let late = || Rejection::new(StatusCode::REQUEST_TIMEOUT, "request incomplete");
-        let request = self.parse(body.map_err(|_| late())??).await?;
+        let body = request::inflated(&head, body.map_err(|_| late())??, limit, &mut incomplete).await?;
+        let request = incomplete.during(self.parse(body)).await.map_err(request::too_many)??;
+        drop(incomplete);
         self.find(request, path, poll).await
     }
 

@@ -1,7 +1,5 @@
 //! Parses HTTP requests, and rejects invalid ones.
 
-use std::sync::Arc;
-
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
@@ -14,7 +12,7 @@ use weir_core::xds::RestPath;
 
 use super::rejection::Rejection;
 use crate::compression::{ACCEPTED, Encoding, InflateError};
-use crate::downstream::incomplete::Inbound;
+use crate::downstream::incomplete::Incomplete;
 use crate::downstream::inflate::{NotInflated, inflate};
 use crate::downstream::slot::Status;
 use crate::transcode::{Strictness, Transcoder};
@@ -78,16 +76,13 @@ fn too_large(limit: usize) -> Rejection {
     )
 }
 
-/// Reads the complete body, within the limit for one message and the limit for all incomplete ones. One that is compressed is inflated.
+/// Reads the complete body, within the limit for one message and the limit for all incomplete ones.
 pub(super) async fn read_body(
-    head: &Parts,
     mut body: Incoming,
     limit: usize,
-    inbound: &Arc<Inbound>,
+    incomplete: &mut Incomplete,
 ) -> Result<Bytes, Rejection> {
     let mut bytes = BytesMut::new();
-    let mut incomplete = inbound.begin();
-    let too_many = |status: Status| Rejection::unavailable(status.message);
     while let Some(frame) = incomplete.more(body.frame()).await.map_err(too_many)? {
         let frame = frame.map_err(|error| Rejection::bad_request(format!("request incomplete: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
@@ -97,14 +92,29 @@ pub(super) async fn read_body(
         bytes.extend_from_slice(&data);
         incomplete.grow_to(bytes.len()).map_err(too_many)?;
     }
+    Ok(bytes.freeze())
+}
+
+/// Inflates a body if it is compressed.
+pub(super) async fn inflated(
+    head: &Parts,
+    body: Bytes,
+    limit: usize,
+    incomplete: &mut Incomplete,
+) -> Result<Bytes, Rejection> {
     if Encoding::of(&head.headers, CONTENT_ENCODING.as_str()) == Encoding::Identity {
-        return Ok(bytes.freeze());
+        return Ok(body);
     }
-    inflate(bytes.freeze(), limit, &mut incomplete).await.map_err(|why| match why {
+    inflate(body, limit, incomplete).await.map_err(|why| match why {
         NotInflated::NoRoom(status) => too_many(status),
         NotInflated::Unreadable(InflateError::TooLarge { limit }) => too_large(limit),
         NotInflated::Unreadable(error) => Rejection::bad_request(format!("invalid body: {error}")),
     })
+}
+
+/// Requests of all clients take too much.
+pub(super) fn too_many(status: Status) -> Rejection {
+    Rejection::unavailable(status.message)
 }
 
 /// Ignores unknown fields (TRN-15), and also nonces and errors: a poll has no stream that they could refer to (REST-4, REST-7).

@@ -72,7 +72,7 @@ pub(in crate::relay) fn report(of: &Inspection<'_>) -> ViewReport {
         returns: ladder.switches.up,
     });
     let of_link = |id: StreamId| {
-        let LinkFacts { connected, responses, last_error } = links.facts(id);
+        let LinkFacts { connected, responses, last_error, unrouted_calls } = links.facts(id);
         StreamReport {
             server: links.server(id.server),
             connected,
@@ -80,7 +80,7 @@ pub(in crate::relay) fn report(of: &Inspection<'_>) -> ViewReport {
             responses,
             last_error,
             liveness_call: None,
-            liveness_unrouted: links.unrouted_calls(id.server),
+            liveness_unrouted: unrouted_calls,
             types: Vec::new(),
         }
     };

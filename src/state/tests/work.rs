@@ -52,6 +52,11 @@ impl Drop for Folder {
 
 impl Process {
     fn start(options: StateOptions) -> Self {
+        Self::start_after(options, |_| ())
+    }
+
+    /// Something has happened to the views before the file could be read.
+    fn start_after(options: StateOptions, before: impl FnOnce(&Views)) -> Self {
         let newest = Arc::new(Newest::new(Arc::new(views_to_all(&[SERVER]))));
         let mut work = Work {
             path: options.path.clone(),
@@ -62,8 +67,11 @@ impl Process {
             load: Arc::default(),
             open: None,
             unused: HashSet::new(),
+            begun_without: HashSet::new(),
+            given_up: Arc::default(),
             started: Instant::now(),
         };
+        before(&newest.get());
         work.open();
         Self { work, newest }
     }
@@ -130,6 +138,19 @@ fn write_file(folder: &Folder) {
     give(&first.views(), "web", &["a", "bb"]);
     first.write();
     assert_eq!((first.file(), first.work.counters.commits()), (of(&[("web", &["a", "bb"])]), 1));
+}
+
+/// A clock has made it begin without what is in the file. That is all there is until a server has spoken.
+#[test]
+fn i3_what_the_file_has_of_a_view_that_began_without_it_stays_as_long_as_no_server_has_spoken() {
+    let folder = Folder::new("without");
+    write_file(&folder);
+    let mut next = Process::start_after(folder.options(), |views| give(views, "web", &["c"]));
+    assert_eq!(next.names("web"), ["c"], "what runs is not touched");
+    next.write();
+    assert_eq!(next.file(), of(&[("web", &["a", "bb"])]));
+    drop(next);
+    assert_eq!(Process::start(folder.options()).names("web"), ["a", "bb"], "the next process has it");
 }
 
 #[test]

@@ -10,14 +10,29 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::task::JoinError;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::race::Connected;
 use crate::upstream::observed_socket::Socket;
 use crate::upstream::tls::TlsFiles;
+
+/// Tells that TCP is connected.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Connected(Arc<Notify>);
+
+impl Connected {
+    pub(super) fn tell(&self) {
+        self.0.notify_one();
+    }
+
+    /// Waits until it is told.
+    pub(super) async fn told(&self) {
+        self.0.notified().await;
+    }
+}
 
 /// Why an attempt to connect to one address failed.
 #[derive(Debug, thiserror::Error)]

@@ -320,8 +320,12 @@ mod tests {
                 known.under_way.iter_mut().for_each(|(_, begun)| *begun -= RENEWED);
             });
         }
-        (0..3).for_each(|_| server.tell(Ok(vec![at(1)])));
-        assert_eq!(names.get().await, Ok(vec![at(1)]));
+        for _ in 0..3 {
+            server.tell(Ok(vec![at(1)]));
+            until(|| server.state.lock().unwrap().1.is_none()).await; // one of them has it
+        }
+        until(|| names.lock().values().all(|known| known.threads == 0)).await;
+        assert_eq!((names.get().await, server.asked()), (Ok(vec![at(1)]), 3));
     }
 
     async fn until(holds: impl Fn() -> bool) {

@@ -9,22 +9,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use super::address_book::{AddressBook, Tried, Untried};
-use super::attempt::AttemptError;
-
-/// Tells the race that TCP is connected.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Connected(Arc<Notify>);
-
-impl Connected {
-    pub(super) fn tell(&self) {
-        self.0.notify_one();
-    }
-}
+use super::attempt::{AttemptError, Connected};
 
 pub(super) struct Race<T> {
     attempts: JoinSet<Result<T, AttemptError>>,
@@ -137,7 +126,7 @@ async fn newest_is_late(running: &mut VecDeque<Running>) {
     };
     loop {
         tokio::select! {
-            () = newest.connected.0.notified() => newest.late_at = Instant::now() + HEAD_START_ABOVE,
+            () = newest.connected.told() => newest.late_at = Instant::now() + HEAD_START_ABOVE,
             () = sleep_until(newest.late_at) => {
                 newest.is_late = true;
                 return;

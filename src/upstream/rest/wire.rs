@@ -165,6 +165,8 @@ async fn content(headers: &HeaderMap, body: Bytes, limit: usize) -> Result<Bytes
             let inflated = Inflater::new(body, limit).finish().await;
             inflated.map_err(|error| format!("the answer is compressed and cannot be read: {error}"))
         }
+        // Some name the encoding of the text.
+        Encoding::Other(_) if body.trim_ascii_start().starts_with(b"{") => Ok(body),
         Encoding::Other(name) => {
             Err(format!("the server compresses its answers with {name:?}: expected gzip or identity"))
         }

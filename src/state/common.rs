@@ -1,0 +1,44 @@
+//! What the records of views have in common with the views that are served now.
+
+use weir_core::xds::SharingKey;
+
+use super::load::StoredView;
+use super::records::ViewRecord;
+use super::save::{Written, WrittenSet};
+use crate::relay::Views;
+
+/// What all records of some views have in common.
+pub(super) struct Common {
+    key_fields: String,
+    types: u64,
+    shared: bool,
+}
+
+impl Common {
+    pub(super) fn of(views: &Views, shared: bool) -> Self {
+        let fields: Vec<_> = views.shared().rule.fields().iter().map(ToString::to_string).collect();
+        Self { key_fields: fields.join(" "), types: views.types().fingerprint(), shared }
+    }
+
+    /// Returns the record of a view without what changes.
+    pub(super) fn record(&self, key: &SharingKey) -> ViewRecord {
+        let Self { key_fields, types, shared } = self;
+        let (key_fields, node) = (key_fields.clone(), key.upstream_node());
+        ViewRecord { key_fields, types: *types, shared: *shared, node, ..ViewRecord::default() }
+    }
+
+    /// Whether a view is for the clients that it was for when it was saved.
+    pub(super) fn fits(&self, record: &ViewRecord) -> bool {
+        (&self.key_fields, self.types) == (&record.key_fields, record.types)
+    }
+}
+
+/// A view that is in the file, of which nothing was loaded: if it is written, then as a whole.
+pub(super) fn unwritten(view: &StoredView, views: &Views) -> Written {
+    let sets = view.record.sets.iter().map(|set| {
+        let known = WrittenSet { number: set.number, count: set.count, ..WrittenSet::default() };
+        ((views.types().resolve(&set.type_name), set.class()), known)
+    });
+    let next_set = view.record.sets.iter().map(|set| set.number.saturating_add(1)).max().unwrap_or_default();
+    Written { number: view.number, sets: sets.collect(), next_set, ..Written::default() }
+}
