@@ -21,6 +21,8 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use client::{Client, PATIENCE, exchange};
@@ -343,3 +345,60 @@ async fn a_start_that_hangs_is_ended_by_a_signal() {
         assert!(status.success(), "{status}");
     }
 }
+
+/// The volume of the state, who reads the log, and the files of the first server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_that_is_leaned_on_hangs_at_once_and_clients_get_every_change() {
+    let mut world = World::with_state("all").await;
+    fs::write(world.folder.file("hung"), "").unwrap();
+    assert!(Command::new("mkfifo").arg(world.folder.file("ca.pem")).status().unwrap().success());
+    let port = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (address, admin) = (port(), port().to_string());
+    let first = "{uri: 'https://127.0.0.1:1', connect_timeout: 300ms, tls: {ca: ca.pem, server_name: a.b}}, {uri:";
+    let config = world.config.replacen("127.0.0.1:0", &address.to_string(), 1).replacen("127.0.0.1:0", &admin, 1);
+    let path = world.folder.file("relay.yaml");
+    fs::write(&path, config.replacen("{uri:", first, 1)).unwrap();
+    let (_unread, stderr) = std::io::pipe().unwrap();
+    fill(&stderr).await;
+    let program = ["-c", &format!("{}; exec \"$0\" \"$@\"", world.environment), env!("CARGO_BIN_EXE_weir")];
+    let mut command = Command::new("sh");
+    command.args(program).args(["--config", &path, "--log", "debug"]).stderr(stderr);
+    let mut child = command.spawn().unwrap();
+    let begun = Instant::now();
+    until("it listens", async || tokio::net::TcpStream::connect(&admin).await.is_ok()).await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+
+    let mut client = Client::connect(address, Variant::Sotw).await;
+    client.ask(CDS, &[], Some("web"));
+    let mut stream = world.plane.stream().await; // of the second server
+    stream.request().await;
+    for version in 0..100 {
+        let version = format!("{version:03}");
+        send(&stream, &version);
+        receives(&mut client, &version).await;
+        assert_eq!(get(&admin, "/healthz").await.0, 200);
+    }
+    assert!(metric(&admin, "weir_log_lines_dropped_total ").await >= 0.0);
+    let threads = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count();
+    assert!(threads < 40, "{threads} threads");
+    let ends = Instant::now();
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    until("it ends", async || child.try_wait().unwrap().is_some()).await;
+    assert!(ends.elapsed() < Duration::from_secs(15), "{:?}", ends.elapsed());
+}
+
+/// Writes until there is no room, and then waits for some, in a thread.
+async fn fill(pipe: &std::io::PipeWriter) {
+    use std::io::Write;
+    let (mut pipe, written) = (pipe.try_clone().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let of_thread = written.clone();
+    std::thread::spawn(move || {
+        while pipe.write_all(&[b'.'; 1024]).is_ok() {
+            of_thread.fetch_add(1024, Ordering::Relaxed);
+        }
+    });
+    until("the pipe is full", async || written.load(Ordering::Relaxed) >= PIPE).await;
+}
+
+/// What a pipe holds.
+const PIPE: usize = 64 << 10;

@@ -10,6 +10,7 @@ mod loads;
 mod method_calls;
 mod observed_socket;
 mod plan;
+mod random;
 mod rest;
 mod server;
 mod tls;

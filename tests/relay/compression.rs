@@ -20,7 +20,7 @@ use weir_core::xds::LOADS_PATH;
 use super::client::PATIENCE;
 use super::gzip::{bomb, framed, gzip};
 use super::load_plane::LoadClient;
-use super::poller::{CLUSTERS, Poller};
+use super::poller::{CLUSTERS, ENDPOINTS, Poller};
 use super::*;
 
 const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";

@@ -7,7 +7,6 @@ mod liveness;
 mod shared;
 mod stream;
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +25,7 @@ use self::stream::open_once;
 use super::connection_pool::{ConnectionPool, ServedStream, StreamSlot};
 use super::dial::Dialer;
 use super::error_chain::{chain, with_causes};
+use super::random::random;
 use super::server::{AdsServer, LifeTimes};
 use super::token;
 use super::wire_message::WireMessages;
@@ -253,11 +253,6 @@ impl<'a> Retry<'a> {
 /// same code; such an answer comes from a gateway and is no evidence about the server.
 fn is_unspoken(status: &Status) -> bool {
     status.code() == Code::Unimplemented && !status.message().starts_with(NO_GRPC)
-}
-
-/// Returns a number between 0 and 1. The seeds of hash maps are random enough for jitter.
-pub(super) fn random() -> f64 {
-    RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64
 }
 
 /// The start of tonic's message for an answer without a gRPC status.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::{MutexGuard, Semaphore, watch};
 use tokio::time::Instant;
 
+use super::super::random::random;
 use super::super::server::LifeTimes;
-use super::random;
 use crate::relay::REOPENINGS;
 
 #[derive(Debug)]

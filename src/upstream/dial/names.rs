@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::DialError;
-use crate::upstream::ads::random;
+use crate::upstream::random::random;
 
 /// How a name is looked up. It may take any time.
 pub(in crate::upstream) trait Lookup: Send + Sync {
