@@ -146,7 +146,7 @@ async fn system_roots(load: fn() -> CertificateResult, limit: Duration) -> Resul
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
 
@@ -154,16 +154,20 @@ mod tests {
     async fn certificates_of_the_system_that_cannot_be_read_fail_the_attempt_in_time_and_take_one_thread() {
         fn hangs() -> CertificateResult {
             HANGS.fetch_add(1, Ordering::Relaxed);
-            std::thread::sleep(Duration::from_millis(300));
+            while DISK_HANGS.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             CertificateResult::default()
         }
         static HANGS: AtomicUsize = AtomicUsize::new(0);
+        static DISK_HANGS: AtomicBool = AtomicBool::new(true);
         let limit = Duration::from_millis(20);
         for _ in 0..5 {
             let late = system_roots(hangs, limit).await;
             assert!(matches!(late, Err(TlsFileError::LateSystemRoots(_))), "{late:?}");
         }
         assert_eq!(HANGS.load(Ordering::Relaxed), 1);
+        DISK_HANGS.store(false, Ordering::Relaxed);
         let none = system_roots(hangs, Duration::from_secs(20)).await;
         assert!(matches!(none, Err(TlsFileError::NoSystemRoots)));
     }

@@ -292,7 +292,8 @@ async fn i8_i10_what_a_client_compresses_wrongly_ends_its_stream_alone() {
 #[tokio::test]
 async fn i10_polls_that_become_large_when_they_are_inflated_count_until_they_are_parsed() {
     let plane = Plane::start(&BOTH).await;
-    let relay = relay(plane.address, "limits: {message_bytes: 1MiB, incomplete_request_bytes: 4MiB}\n").await;
+    let limits = "views: {key: [cluster]}\nlimits: {message_bytes: 1MiB, incomplete_request_bytes: 4MiB}\n";
+    let relay = run(crate::bind(config(plane.address, "", limits)).await.unwrap(), std::future::pending());
     let names: Vec<_> = (0..40_000).map(|number| format!("\"name-{number:012}\"")).collect();
     let request = format!("{{\"node\": {{\"cluster\": \"web\"}}, \"resource_names\": [{}]}}", names.join(","));
     let body = Bytes::from(gzip(request.as_bytes()));

@@ -118,7 +118,7 @@ async fn a_good_address_is_found_among_those_that_refuse_drop_or_say_nothing_and
     let (_second, _) = timeout(LONG, pool.slot(0)).await.expect("another connection").unwrap();
     let start = tokio::time::Instant::now();
     let (_third, _) = timeout(LONG, pool.slot(0)).await.expect("a third one").unwrap();
-    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     assert_eq!(good.1.load(std::sync::atomic::Ordering::Relaxed), 3);
 }
 
