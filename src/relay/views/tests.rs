@@ -269,6 +269,7 @@ async fn i8_an_unused_view_goes_to_who_has_few_and_never_to_who_has_more_than_it
     let _four = views.try_enter("four", &[], &two).unwrap();
     assert!(!is_there("flood-5") && is_there("three"), "the flood's goes before that of somebody with few");
     of_flood.pop();
-    let _own = views.try_enter("flood-7", &[], &flood).unwrap();
-    assert!(!is_there("flood-4"), "the flood takes its own");
+    assert!(views.try_enter("flood-7", &[], &flood).is_err(), "it was given up for others");
+    let _five = views.try_enter("five", &[], &one).unwrap();
+    assert!(!is_there("flood-4"), "who takes it");
 }

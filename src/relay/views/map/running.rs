@@ -101,7 +101,7 @@ impl RunningViews {
 
     /// Removes one view without sessions for another one of a client: of those whose makers are furthest above their parts of the limit, the
     /// one that was in use for the shortest time. None if the client itself is above its part, and further than they, while others with few
-    /// have had no room. Interest may linger.
+    /// have had no room, or whoever made them if that was a moment ago. Interest may linger.
     fn make_room(&mut self, limit: usize, wanted_by: &ViewQuota) {
         let now = Instant::now();
         let unused = self.views.iter().filter(|(_, view)| view.stay.is_last());
@@ -111,7 +111,11 @@ impl RunningViews {
         });
         let Some(((above, _), key)) = ranked.max_by_key(|(rank, _)| *rank) else { return };
         let has_most = wanted_by.part_of_views(1, limit) > WHOLE_PART && wanted_by.part_of_views(0, limit) > above;
-        if !has_most || !wanted_by.account().is_some_and(|account| account.are_views_wanted()) {
+        // One that has just been given up for others is for none of those who had to.
+        let is_for_others = wanted_by
+            .account()
+            .is_some_and(|account| account.yields_view(limit) || has_most && account.are_views_wanted());
+        if !is_for_others {
             self.evict(Some(key.clone()));
         }
     }
