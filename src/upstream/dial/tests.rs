@@ -140,3 +140,37 @@ async fn connections_are_spread_over_the_addresses_of_a_server() {
     let open = || servers.each_ref().map(|server| server.1.load(std::sync::atomic::Ordering::Relaxed));
     assert_eq!(open(), [10; 3]);
 }
+
+/// A front that is alive before a server that is not: its settings come, and no response.
+#[tokio::test]
+async fn an_address_whose_server_ends_streams_without_a_response_is_left_for_another_until_one_comes() {
+    let servers = [good().await, good().await];
+    let open = || servers.each_ref().map(|server| server.1.load(std::sync::atomic::Ordering::Relaxed));
+    let dialer = Dialer::to(servers.iter().map(|server| server.0).collect());
+    let uri = "http://control.example:1".parse().unwrap();
+    let server = AdsServer { uri, max_streams_per_connection: 1, connect_timeout: LONG, ..AdsServer::undialed() };
+    let pool = Arc::new(ConnectionPool::new(Arc::new(server), dialer.clone()));
+    let avoided = || servers.each_ref().map(|server| dialer.book.is_avoided(server.0));
+    let connect = async |least| timeout(LONG, pool.slot(least)).await.expect("no connection").unwrap().0;
+    let closes = async || {
+        while open() != [0, 0] {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let first = connect(0).await;
+    let at_first = open();
+    first.is_rejecting();
+    drop(first);
+    closes().await;
+    let second = connect(1).await;
+    assert_ne!(open(), at_first, "the same one again");
+    drop(second);
+    closes().await;
+
+    let third = connect(2).await;
+    third.is_rejecting();
+    let at_third = open().map(|connections| connections > 0);
+    assert!(avoided().iter().zip(at_third).any(|(avoided, is_there)| *avoided && is_there));
+    third.has_answered();
+    assert!(!avoided().iter().zip(at_third).any(|(avoided, is_there)| *avoided && is_there), "a response came");
+}
