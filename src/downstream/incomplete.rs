@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::poll_immediate;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -231,12 +232,15 @@ impl Incomplete {
     /// Nothing of its stream is read meanwhile.
     pub(super) async fn turn(&mut self) -> Result<InflateTurn, Status> {
         let (inbound, turns) = (self.inbound.clone(), self.inbound.requests.turns.clone());
-        let _paused = inbound.pause();
         let of_connection = inbound.inflating.clone();
-        let turn = async move {
+        let mut turn = pin!(async move {
             let _of_connection = of_connection.acquire_owned().await.ok(); // never closed
             InflateTurn { _of_all: turns.next().await, _of_connection }
-        };
+        });
+        if let Some(turn) = poll_immediate(turn.as_mut()).await {
+            return Ok(turn); // without a pause, which would stop the clock of the least rate
+        }
+        let _paused = inbound.pause();
         self.during(turn).await
     }
 
@@ -389,5 +393,22 @@ mod tests {
             steady.grow_to(part * 10).unwrap();
             steady.more(tokio::time::sleep(SHORT / 15)).await.expect("ten times as fast as it has to be");
         }
+    }
+
+    /// Otherwise a large request now and then would keep the slow ones of its connection alive.
+    #[tokio::test]
+    async fn a_turn_that_comes_at_once_stops_no_clock() {
+        let all = IncompleteRequests::with_turns(1 << 20, 1);
+        let (one, other) = (all.connection(), all.connection());
+        let begun = Instant::now();
+        let mut first = one.begin();
+        let turn = first.turn().await.unwrap();
+        assert!(!one.has_paused_since(begun));
+        let mut second = other.begin();
+        let mut waiting = Box::pin(second.turn());
+        assert!(poll_immediate(waiting.as_mut()).await.is_none());
+        assert!(other.has_paused_since(begun) && !one.has_paused_since(begun));
+        drop(turn);
+        assert!(waiting.await.is_ok());
     }
 }

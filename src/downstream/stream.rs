@@ -100,13 +100,10 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         };
         let request = match slot.handle() {
             Some(_) => request,
-            None => {
-                let _paused = frames.pause(); // a view may have to wait for what is on disk
-                match Box::pin(sit(request, slot, call)).await {
-                    Ok(request) => *request,
-                    Err(status) => return Some(status),
-                }
-            }
+            None => match sit_or_wait(frames, request, slot, call).await {
+                Ok(request) => *request,
+                Err(status) => return Some(status),
+            },
         };
         let Some(handle) = slot.handle() else { continue };
         if let Some(tenant) = handle.tenant() {
@@ -145,6 +142,17 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
             });
         }
     }
+}
+
+/// Opens the session of a stream. A view may have to wait for what is on disk; only then is a pause noted, which stops the clock of the least
+/// rate for the whole connection.
+async fn sit_or_wait(frames: &Frames, request: Request, slot: &Slot, call: &Call) -> Result<Box<Request>, Status> {
+    let mut sitting = Box::pin(sit(request, slot, call));
+    if let Some(sat) = poll_immediate(sitting.as_mut()).await {
+        return sat;
+    }
+    let _paused = frames.pause();
+    sitting.await
 }
 
 /// Waits for the turn of a request with so many names. Small ones need none, and wait for nothing.
