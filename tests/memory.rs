@@ -12,7 +12,7 @@ use std::time::Duration;
 use program::Program;
 use weir_loadtest::kind::Kind;
 use weir_loadtest::link::{ADS_DELTA, Event, Link, LinkOptions, scan};
-use weir_loadtest::origin::{Counts, Origin};
+use weir_loadtest::origin::{Counts, LOADS, Origin};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -33,24 +33,30 @@ struct World {
     /// The clusters that there are.
     clusters: Vec<String>,
     clients: tokio::task::JoinSet<()>,
+    reporters: usize,
     _plane: Origin,
 }
 
 impl World {
     async fn start(name: &str) -> Self {
+        Self::start_with(name, "").await
+    }
+
+    /// Starts the program with more in its configuration.
+    async fn start_with(name: &str, more: &str) -> Self {
         let counts = Counts { clusters: CLUSTERS, routes: 1, listeners: 1, size: 100 };
         let plane = Origin::start(([127, 0, 0, 1], 0).into(), counts, None).await.unwrap();
         let clusters = plane.shared().world().set(Kind::Cluster).keys().map(ToString::to_string).collect();
         let config = format!(
             "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
              upstream: {{servers: [{{uri: 'http://{}'}}]}}\n\
-             limits: {{memory: 8GiB, new_streams_per_second: 0, new_names_per_second: 0}}\n",
+             limits: {{memory: 8GiB, new_streams_per_second: 0, new_names_per_second: 0}}\n{more}",
             plane.address
         );
         // `WEIR`: another build of the program.
         let program = std::env::var("WEIR").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weir").into());
         let program = Program::start_by(Command::new(program), &format!("memory-{name}.yaml"), &config, PATIENCE);
-        Self { program, clusters, clients: tokio::task::JoinSet::new(), _plane: plane }
+        Self { program, clusters, clients: tokio::task::JoinSet::new(), reporters: 0, _plane: plane }
     }
 
     /// Returns the first of the clusters.
@@ -96,6 +102,29 @@ impl World {
                                 link.send(stream, scan::delta_ack(&seen));
                             }
                         }
+                        Event::Ended(_, status) => panic!("{status}"),
+                        Event::Closed(_) => return,
+                    }
+                }
+            });
+        }
+    }
+
+    /// Opens connections with so many streams of load reports, each with a node of its own, which stay until the end.
+    async fn report_loads(&mut self, connections: usize, streams: usize) {
+        let address: SocketAddr = self.program.address.parse().unwrap();
+        for _ in 0..connections {
+            self.reporters += 1;
+            let mut link = Link::open(address, &LinkOptions::default()).await.unwrap();
+            for stream in 0..streams {
+                let node = format!("reporter-{:04}-{stream:04}", self.reporters);
+                let id = link.start(LOADS);
+                link.send(id, scan::load_report(&scan::node(&node, &node)));
+            }
+            self.clients.spawn(async move {
+                loop {
+                    match link.next().await {
+                        Event::Message(..) => {}
                         Event::Ended(_, status) => panic!("{status}"),
                         Event::Closed(_) => return,
                     }
@@ -164,4 +193,15 @@ async fn what_a_name_costs() {
         |stream| (0..10_000).map(|number| format!("made-up-with-a-long-name-{stream:06}-{number:06}")).collect();
     world.connect(20, 1, EDS, made_up).await;
     check("a name that nobody has", each(sent, world.settled().await, 200_000));
+}
+
+#[tokio::test]
+async fn what_reporting_loads_costs() {
+    for (mode, what) in [("pass_through", "a stream of load reports"), ("aggregate", "a view with load reports")] {
+        let mut world = World::start_with(mode, &format!("load_reports: {{mode: {mode}}}\n")).await;
+        world.report_loads(4, 100).await;
+        let before = world.settled().await;
+        world.report_loads(30, 100).await;
+        check(what, each(before, world.settled().await, 3000));
+    }
 }

@@ -2,6 +2,7 @@
 
 mod accept;
 mod any_body;
+mod apart;
 mod arrival;
 mod body;
 mod buffered_body;

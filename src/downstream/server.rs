@@ -170,7 +170,7 @@ impl Downstream {
         let service = self.service.get();
         if let Some(inquiry) = Inquiry::of_path(request.uri().path()) {
             return match service.frames(request, &peer, inbound) {
-                Ok(frames) => service.health(inquiry, frames, place.lifetime(), self.drain.clone()),
+                Ok(frames) => service.health(inquiry, frames, place, self.drain.clone()),
                 Err(status) => refuse(&status),
             };
         }

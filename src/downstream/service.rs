@@ -4,15 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use weir_core::protocol::set_mark::RELAY_HEADER;
 use weir_core::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Peer, Shape};
 
 use super::any_body::{AnyBody, grpc_response, refuse};
+use super::apart::{Held, answered_apart};
 use super::body::{SessionBody, Shared};
 use super::buffered_body::{BufferedBody, UNTAKEN};
 use super::client_status::{StatusCall, StatusMethod};
@@ -23,13 +22,13 @@ use super::frames::Frames;
 use super::handshakes::HandshakeLimits;
 use super::health::{Health, Inquiry};
 use super::incomplete::Inbound;
-use super::lifetime::{AgeLimit, Lifetime};
+use super::lifetime::AgeLimit;
 use super::loads::{self, LoadsCall};
 use super::pace::Pace;
 use super::request_limits::RequestLimits;
 use super::rest::{Poll as RestPoll, Rest};
 use super::slot::{Slot, Status};
-use super::stream::{Call, LINGER, read};
+use super::stream::{Call, read};
 use super::turns::Turns;
 use super::unfinished_replies::UnfinishedReplies;
 use crate::client_status::ClientStatus;
@@ -154,7 +153,7 @@ impl Service {
             return self.loads(frames, peer, place);
         }
         if let Some(method) = StatusMethod::of_path(&path).filter(|_| self.views.permissions().has_rules()) {
-            return self.client_status(method, frames, peer, place.lifetime());
+            return self.client_status(method, frames, peer, place);
         }
         let Some(method) = Method::of_path(&path).filter(|method| self.v2 || !method.v2) else {
             tracing::debug!(%peer, path, "method not served");
@@ -196,31 +195,19 @@ impl Service {
     }
 
     /// Takes the drain of the process: that another configuration serves is nothing to those who watch.
-    pub(super) fn health(
-        &self,
-        inquiry: Inquiry,
-        frames: Frames,
-        lifetime: Lifetime,
-        drain: Drain,
-    ) -> Response<AnyBody> {
+    pub(super) fn health(&self, inquiry: Inquiry, frames: Frames, place: &Place, drain: Drain) -> Response<AnyBody> {
         let (out, messages) = mpsc::channel(2);
-        let lifetime = if inquiry == Inquiry::Check { lifetime.of_unary() } else { lifetime };
+        let held = Held::by(place, inquiry == Inquiry::Check);
         let health = Health { readiness: self.views.readiness().clone(), drain, v2: self.v2 };
-        answered_apart(messages, lifetime, frames, move |frames| Box::pin(health.answer(inquiry, frames, out)))
+        answered_apart(messages, held, frames, move |frames| Box::pin(health.answer(inquiry, frames, out)))
     }
 
-    fn client_status(
-        &self,
-        method: StatusMethod,
-        frames: Frames,
-        peer: Arc<Peer>,
-        lifetime: Lifetime,
-    ) -> Response<AnyBody> {
+    fn client_status(&self, method: StatusMethod, frames: Frames, peer: Arc<Peer>, place: &Place) -> Response<AnyBody> {
         let (out, messages) = mpsc::channel(1);
-        let lifetime = if method == StatusMethod::Fetch { lifetime.of_unary() } else { lifetime };
+        let held = Held::by(place, method == StatusMethod::Fetch);
         let (status, permissions) = (self.client_status.clone(), self.views.permissions().clone());
         let call = StatusCall { status, permissions, peer, drain: self.drain.clone() };
-        answered_apart(messages, lifetime, frames, move |frames| Box::pin(call.answer(method, frames, out)))
+        answered_apart(messages, held, frames, move |frames| Box::pin(call.answer(method, frames, out)))
     }
 
     fn loads(&self, frames: Frames, peer: Arc<Peer>, place: &Place) -> Response<AnyBody> {
@@ -229,29 +216,10 @@ impl Service {
         let (answers, messages) = mpsc::channel(1);
         let (limits, counters) = (self.request_limits, self.views.counters().limits.clone());
         let (loads, drain) = (self.loads.clone(), self.drain.clone());
-        let (quota, lifetime, pace) = (place.quota(), place.lifetime(), Pace::per_second(self.requests_per_second));
+        let (quota, held, pace) = (place.quota(), Held::by(place, false), Pace::per_second(self.requests_per_second));
         let call = LoadsCall { loads, limits, counters, drain, peer, quota, pace };
-        answered_apart(messages, lifetime, frames, move |frames| Box::pin(loads::serve(frames, call, answers)))
+        answered_apart(messages, held, frames, move |frames| Box::pin(loads::serve(frames, call, answers)))
     }
-}
-
-/// Responds with the messages and the status of a task, which ends when its client has to. What the client still sends is read and dropped.
-fn answered_apart(
-    messages: mpsc::Receiver<Bytes>,
-    lifetime: Lifetime,
-    mut frames: Frames,
-    answer: impl for<'a> FnOnce(&'a mut Frames) -> BoxFuture<'a, Status> + Send + 'static,
-) -> Response<AnyBody> {
-    let (status, end) = oneshot::channel();
-    tokio::spawn(async move {
-        let end = tokio::select! {
-            end = answer(&mut frames) => end,
-            end = lifetime.ends() => end,
-        };
-        let _ = status.send(end); // the client may have disconnected
-        let _ = tokio::time::timeout(LINGER, frames.drain()).await;
-    });
-    grpc_response(AnyBody::Messages(messages, Some(end)))
 }
 
 /// A stream may begin with the names of so many seconds: by default with the clusters and the endpoints of 100,000 clusters.

@@ -20,6 +20,10 @@ pub(crate) const NAME: usize = 160;
 pub(crate) const UNSENT_NAME: usize = 700;
 /// A view, with its streams to servers.
 pub(crate) const VIEW: usize = 64 << 10;
+/// A view with load reports, with its stream to a server.
+pub(crate) const POOL: usize = 36 << 10;
+/// A stream of load reports that is passed on, with the stream to a server.
+pub(crate) const PASSED_ON: usize = 30 << 10;
 /// How often a view has its key.
 pub(crate) const KEYS_OF_VIEW: usize = 4;
 /// A resource in a table of a view, besides its body.

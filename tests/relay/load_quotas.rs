@@ -159,3 +159,43 @@ async fn load_reports_keep_the_pace_of_requests() {
         assert!(start.elapsed() > Duration::from_millis(900), "{mode}: {:?}", start.elapsed());
     }
 }
+
+#[tokio::test]
+async fn i8_streams_of_load_reports_are_charged_and_give_way_to_others() {
+    let _turn = super::HEAVY.lock().await;
+    for mode in ["aggregate", "pass_through"] {
+        let mut plane = LoadPlane::start().await;
+        let limits = "limits: {memory: 24MiB, views_per_connection: 0, new_streams_per_second: 0}\n";
+        let reports = format!("load_reports: {{mode: {mode}, streams_per_connection: 0}}\n");
+        let config = config(plane.address, "", &format!("views: {{key: [cluster]}}\n{limits}{reports}"));
+        let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
+        let greedy = connection(&relay).await;
+        let (mut clients, mut refused) = (Vec::new(), None);
+        while refused.is_none() && clients.len() < 1000 {
+            let mut client = stream_on(&greedy).await;
+            client.report(&able(&format!("greedy-{}", clients.len()), "greedy")).await;
+            tokio::select! {
+                status = client.ended() => refused = Some(status),
+                stream = plane.stream() => clients.push((client, stream)),
+            }
+        }
+        let refused = refused.unwrap_or_else(|| panic!("{mode}: all of a thousand have room"));
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{mode}: {refused:?}");
+        assert!(refused.message().starts_with("too little memory: "), "{mode}: {refused:?}");
+        assert!(clients.len() > 100, "{mode}: {} have room", clients.len());
+
+        // Four connections share: who has nearly all has more than twice its part.
+        let others = [connection(&relay).await, connection(&relay).await, connection(&relay).await];
+        until("another one gets in", async || {
+            let other = stream_on(&others[0]).await;
+            other.report(&able("honest", "honest")).await;
+            tokio::time::timeout(Duration::from_millis(200), plane.stream()).await.is_ok()
+        })
+        .await;
+        let ended = clients.last_mut().unwrap().0.ended().await;
+        assert_eq!(ended.code(), Code::ResourceExhausted, "{mode}: {ended:?}");
+        assert!(ended.message().starts_with("too little memory: "), "{mode}: {ended:?}");
+        let first = tokio::time::timeout(Duration::from_millis(50), clients[0].0.ended()).await;
+        assert!(first.is_err(), "{mode}: the oldest stays: {first:?}");
+    }
+}

@@ -27,6 +27,7 @@ use self::streams::{LoadStreams, StreamRefusal};
 use super::admission::AdmissionError;
 use super::clock::Clock;
 use super::views::{ViewQuota, Views};
+use crate::memory::costs;
 
 /// What happens to the reports of clients (LRS-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +144,9 @@ impl Loads {
                     Err(rejected) => LoadEnd::Refused(rejected),
                 }
             }
-            LoadsMode::PassThrough(limits) => self.pass_through(&key, peer.connection, limits, link).await,
+            LoadsMode::PassThrough(limits) => {
+                self.pass_through(&key, LoadClient { connection: peer.connection, quota }, limits, link).await
+            }
             LoadsMode::Off => LoadEnd::Moved("load reports are not served"), // no stream is opened
         }
     }
@@ -165,7 +168,7 @@ impl Loads {
     async fn pass_through(
         &self,
         key: &SharingKey,
-        connection: u64,
+        client: LoadClient<'_>,
         limits: LoadStreamLimits,
         link: LoadLink,
     ) -> LoadEnd {
@@ -173,10 +176,15 @@ impl Loads {
             self.views.counters().limits.reached(refusal.limit());
             LoadEnd::Exhausted(refusal.to_string())
         };
-        let open = match self.streams.open(connection, limits) {
+        let account = client.quota.account();
+        if let Some(Err(why)) = account.map(|account| account.admit(costs::PASSED_ON)) {
+            return LoadEnd::Refused(AdmissionError::NoMemory(why));
+        }
+        let open = match self.streams.open(client.connection, limits) {
             Ok(open) => open,
             Err(refusal) => return exhausted(refusal),
         };
+        let _charge = account.map(|account| account.charge(costs::PASSED_ON));
         let link = LoadLink { tenant: key.tenant(), ..link };
         let server = self.views.active_server(key);
         tokio::select! {

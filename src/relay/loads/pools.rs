@@ -12,6 +12,7 @@ use super::LoadConnector;
 use super::pool::{PARTING, Pool};
 use super::shares::Shares;
 use crate::limit::{Limit, LimitCounters};
+use crate::memory::{Charge, costs};
 use crate::relay::admission::AdmissionError;
 use crate::relay::views::{MadeViews, ViewLimits, ViewQuota};
 
@@ -80,6 +81,8 @@ pub(super) struct Membership {
 pub(super) struct RunningPool {
     pools: Arc<Pools>,
     pool: Arc<Pool>,
+    /// The memory that it takes of its maker's, until it has ended.
+    _charge: Option<Charge>,
 }
 
 impl Pools {
@@ -99,10 +102,13 @@ impl Pools {
         }
         map.remove(key); // it is about to end, and another one takes its place
         map.find_room(limits, client, counters)?;
+        let account = client.quota.account();
+        account.map_or(Ok(()), |account| account.admit(costs::POOL)).map_err(AdmissionError::NoMemory)?;
         let pool = Arc::new(make());
         map.insert(key.clone(), pool.clone(), client.quota);
         let joined = map.join(key, client.connection).ok_or(AdmissionError::Stopping)?;
-        Ok((membership(joined), Some(RunningPool { pools: self.clone(), pool })))
+        let charge = account.map(|account| account.charge(costs::POOL));
+        Ok((membership(joined), Some(RunningPool { pools: self.clone(), pool, _charge: charge })))
     }
 
     /// Sends what clients last reported, and returns when all pools have ended.

@@ -48,4 +48,4 @@ impl InterestForwarding<'_> {
 }
 
 /// How many changes go at a time: what a view applies before it publishes. In SotW each part makes the server read the whole list again.
-const PART: usize = 4096;
+const PART: usize = 1024;

@@ -71,7 +71,7 @@ enum Event {
 
 /// How much is applied together before the result is published: 256 events, or so many changes of interest. A client that changes its
 /// own as fast as it can would otherwise keep all others waiting.
-const MAX_BATCH: usize = 4096;
+const MAX_BATCH: usize = 1024;
 const EVENT: usize = MAX_BATCH / 256;
 /// How often it is looked whether rejected resources have room, if nothing else happens.
 const ROOM_CHECK: Duration = Duration::from_secs(2);

@@ -1,0 +1,81 @@
+//! Streams without a session: health, client status and load reports. Each is answered by a task of its own.
+
+use std::future::pending;
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::Response;
+use tokio::sync::{SetOnce, mpsc, oneshot};
+
+use super::any_body::{AnyBody, grpc_response};
+use super::connections::Place;
+use super::frames::Frames;
+use super::lifetime::Lifetime;
+use super::slot::Status;
+use super::stream::LINGER;
+use crate::memory::{GivesWay, StreamPlace};
+
+/// What ends a stream that is no session.
+pub(super) struct Held {
+    lifetime: Lifetime,
+    /// The place of a stream that may last among those of its connection.
+    place: Option<(Arc<Yielding>, StreamPlace)>,
+}
+
+/// Ends a stream for others that need its memory.
+#[derive(Default)]
+struct Yielding(SetOnce<Status>);
+
+impl Held {
+    /// Returns what ends a stream of a connection; `is_unary`: it is answered at once.
+    pub(super) fn by(place: &Place, is_unary: bool) -> Self {
+        let lifetime = place.lifetime();
+        if is_unary {
+            return Self { lifetime: lifetime.of_unary(), place: None };
+        }
+        let (yielding, quota) = (Arc::<Yielding>::default(), place.quota());
+        let gives_way: Weak<dyn GivesWay> = Arc::downgrade(&yielding) as _;
+        let place = quota.account().map(|account| account.enter_stream(gives_way));
+        Self { lifetime, place: place.map(|place| (yielding, place)) }
+    }
+
+    async fn ends(self) -> Status {
+        let Self { lifetime, place } = self;
+        let given_way = async {
+            match &place {
+                Some((yielding, _)) => yielding.0.wait().await.clone(),
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            end = lifetime.ends() => end,
+            end = given_way => end,
+        }
+    }
+}
+
+impl GivesWay for Yielding {
+    fn give_way(&self, why: &str) {
+        let _ = self.0.set(Status::exhausted(why)); // once for each stream
+    }
+}
+
+/// Responds with the messages and the status of a task, which ends when its client has to. What the client still sends is read and dropped.
+pub(super) fn answered_apart(
+    messages: mpsc::Receiver<Bytes>,
+    held: Held,
+    mut frames: Frames,
+    answer: impl for<'a> FnOnce(&'a mut Frames) -> BoxFuture<'a, Status> + Send + 'static,
+) -> Response<AnyBody> {
+    let (status, end) = oneshot::channel();
+    tokio::spawn(async move {
+        let end = tokio::select! {
+            end = answer(&mut frames) => end,
+            end = held.ends() => end,
+        };
+        let _ = status.send(end); // the client may have disconnected
+        let _ = tokio::time::timeout(LINGER, frames.drain()).await;
+    });
+    grpc_response(AnyBody::Messages(messages, Some(end)))
+}
