@@ -61,7 +61,7 @@ pub enum Behaviour {
     ProbeConnections,
     /// The six before this at once, ten times slower, from one address
     SlowMix,
-    /// The same from a thousand addresses, if the server has a loopback address
+    /// The same from a thousand addresses of one tenant, if the server has a loopback address; a relay that the tool starts knows two tenants
     ManyAddresses,
 }
 
@@ -103,6 +103,11 @@ impl Behaviour {
     /// How many addresses the hostile clients have.
     pub fn addresses(self) -> usize {
         if self == Self::ManyAddresses { 1000 } else { 1 }
+    }
+
+    /// Whether a relay knows by the addresses which clients are one tenant's.
+    pub fn has_tenants(self) -> bool {
+        self == Self::ManyAddresses
     }
 
     /// Behaves like this until it is dropped.

@@ -5,6 +5,7 @@
 
 mod behaviour;
 mod connections;
+mod container;
 mod crowd;
 mod floods;
 mod frames;

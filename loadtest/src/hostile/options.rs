@@ -32,7 +32,10 @@ pub struct Options {
     /// Memory that the relay is given (limits.memory); honest clients may then notice nothing of a behaviour
     #[arg(long, value_name = "SIZE", conflicts_with = "target", value_parser = parse_size)]
     pub memory: Option<usize>,
-    /// Memory (RSS) that the process may never exceed [default: 640MiB, and four thirds of --memory]
+    /// Run the relay with its defaults in a memory control group with this limit, as in a container
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["target", "memory"], value_parser = parse_size)]
+    pub container: Option<usize>,
+    /// Memory (RSS) that the process may never exceed [default: 640MiB, four thirds of --memory, or --container]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory_bound: Option<usize>,
     /// How long each behaviour lasts [default: 15s, and 1s with --small]
@@ -68,8 +71,14 @@ impl Options {
 
     /// The bytes of RSS that the process may never exceed. A pod is a third larger than what its relay may hold.
     pub fn memory_bound(&self) -> u64 {
-        let bound = self.memory_bound.or(self.memory.map(|memory| memory.saturating_add(memory / 3)));
+        let pod = self.memory.map(|memory| memory.saturating_add(memory / 3)).or(self.container);
+        let bound = self.memory_bound.or(pod);
         bound.unwrap_or(MEMORY_BOUND) as u64
+    }
+
+    /// Whether the relay has less memory than the machine.
+    pub fn is_relay_bounded(&self) -> bool {
+        self.memory.is_some() || self.container.is_some()
     }
 
     pub fn duration(&self) -> Duration {
@@ -112,6 +121,8 @@ mod tests {
         assert_eq!(bound("--memory 384MiB"), 512 << 20);
         assert_eq!(bound("--memory 1.5GiB"), 2 << 30);
         assert_eq!(bound("--memory 384MiB --memory-bound 400MiB"), 400 << 20);
+        assert_eq!(bound("--container 512MiB"), 512 << 20);
+        assert!(options("--weir weir --container 512MiB --memory 384MiB").is_none());
         assert!(
             options("--target 127.0.0.1:1 --origin 127.0.0.1:2 --memory 1GiB").is_none(),
             "it has its configuration"

@@ -7,6 +7,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use super::behaviour::Behaviour;
+use super::container::Contained;
 use super::offender::Done;
 use super::times::{Figures, Percentiles};
 use crate::report::{Machine, short};
@@ -32,6 +33,9 @@ pub struct Outcome {
     pub recovered_after: Option<f64>,
     /// Of the server's process, if it is known.
     pub memory: Option<Memory>,
+    /// Of its control group, if the tool has made one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contained: Option<Contained>,
     /// Bytes of log of a relay that the tool has started.
     pub log_bytes: Option<u64>,
     /// Lines in it that a client has forged.
@@ -90,6 +94,7 @@ impl Outcome {
         if let Some(memory) = self.memory.filter(|memory| memory.peak > bounds.memory) {
             self.failures.push(format!("memory of {} MiB, over {} MiB", mib(memory.peak), mib(bounds.memory)));
         }
+        self.failures.extend(self.contained.and_then(Contained::failure));
         if let Some(log) = self.log_bytes.filter(|bytes| *bytes > LOG) {
             self.failures.push(format!("{} MiB of log, over {} MiB", mib(log), mib(LOG)));
         }
@@ -167,6 +172,7 @@ mod tests {
             after: well,
             recovered_after: Some(1.0),
             memory: Some(Memory { before: 1 << 20, peak: 9 << 20, after: 1 << 20 }),
+            contained: None,
             log_bytes: Some(1 << 20),
             forged_lines: Some(0),
             limits: BTreeMap::new(),

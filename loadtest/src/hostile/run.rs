@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::behaviour::Behaviour;
+use super::container::Container;
 use super::health;
 use super::options::Options;
 use super::outcome::{Bounds, Memory, Outcome, Report};
@@ -66,7 +67,7 @@ async fn play(options: &Options, behaviour: Behaviour) -> anyhow::Result<Outcome
     let ended = Instant::now();
 
     let (memory, recovery) = (options.memory_bound(), options.recovery().as_secs());
-    let bounds = Bounds { memory, recovery, is_relay_bounded: options.memory.is_some() };
+    let bounds = Bounds { memory, recovery, is_relay_bounded: options.is_relay_bounded() };
     let (after, recovered_after) = recover(&stage, options, memory_before, ended).await;
     let memory = match (memory_before, rss(stage.process)) {
         (Some(before), Ok(Some(after))) => Some(Memory { before, peak: peak.stop(), after }),
@@ -85,6 +86,7 @@ async fn play(options: &Options, behaviour: Behaviour) -> anyhow::Result<Outcome
         after: after.figures(),
         recovered_after: recovered_after.map(|time| time.as_secs_f64()),
         memory,
+        contained: stage.container.as_ref().map(Container::counted).transpose()?,
         log_bytes: stage.log_bytes().map(|bytes| bytes - log_before.unwrap_or_default()),
         forged_lines: stage.forged_lines(),
         limits,

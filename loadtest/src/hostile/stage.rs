@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use tokio::runtime::{Builder, Runtime};
 
 use super::behaviour::Behaviour;
+use super::container::Container;
 use super::health;
 use super::honest::Honest;
 use super::offender::{CLUSTER, Did, Offender};
@@ -33,6 +34,8 @@ pub struct Stage {
     log: Option<Log>,
     /// A relay that was started for this behaviour, and its admin address.
     _relay: (Option<Relay>, Option<Reserved>),
+    /// Dropped after the relay in it.
+    pub container: Option<Container>,
     /// The control plane and the honest clients have threads of their own, and do not wait for the hostile ones.
     _threads: [Threads; 2],
 }
@@ -53,13 +56,17 @@ impl Stage {
         let origin = Arc::new(origin);
         let names: Arc<[_]> = origin.shared().world().set(Kind::Endpoints).keys().cloned().collect();
         let (mut target, mut admin, mut pid) = (options.target, options.admin, options.pid);
-        let (mut relay, mut log, mut reserved) = (None, None, None);
+        let (mut relay, mut log, mut reserved, mut container) = (None, None, None, None);
         if let Some(weir) = &options.weir {
             let address = reserved.insert(Reserved::new()?).address;
             let file = std::env::temp_dir().join(format!("weir-hostile-{}-{}.log", std::process::id(), address.port()));
             let started = log.insert(Log(file));
-            let started =
-                Relay::start(&program(weir, behaviour, options.memory, started, address), None, origin.address).await?;
+            container = options.container.map(|bytes| Container::new(&behaviour.name(), bytes)).transpose()?;
+            let mut program = program(weir, behaviour, options.memory, started, address);
+            if let Some(container) = &container {
+                program.arguments[1].insert_str(0, &container.enter()); // the script
+            }
+            let started = Relay::start(&program, None, origin.address).await?;
             (target, admin, pid) = (Some(started.address), Some(address), started.pid());
             relay = Some(started);
         }
@@ -86,7 +93,7 @@ impl Stage {
         let offender = Offender { target, admin, sources, origin, names, node, is_small, slowness: 1, did };
         let process = pid.map(Process::new).transpose()?;
         let offender = Arc::new(offender);
-        Ok(Self { phases, offender, process, admin, log, _relay: (relay, reserved), _threads: threads })
+        Ok(Self { phases, offender, process, admin, log, _relay: (relay, reserved), container, _threads: threads })
     }
 
     /// Closes the control plane's address, so that the next behaviour can have it.
@@ -109,7 +116,7 @@ impl Stage {
 /// The addresses of the hostile clients. A relay that bounds its memory has to tell them from the honest ones.
 fn sources(options: &Options, behaviour: Behaviour, target: SocketAddr) -> Sources {
     let addresses = behaviour.addresses();
-    let is_needed = addresses > 1 || options.memory.is_some();
+    let is_needed = addresses > 1 || options.is_relay_bounded();
     match target.is_ipv4() && target.ip().is_loopback() && is_needed {
         true if options.small => Sources::loopback(addresses.div_ceil(100)),
         true => Sources::loopback(addresses),
@@ -117,7 +124,8 @@ fn sources(options: &Options, behaviour: Behaviour, target: SocketAddr) -> Sourc
     }
 }
 
-/// The relay with its defaults, its log in a file, and what the behaviour needs: limited open files, limited views, sums of load reports.
+/// The relay with its defaults, its log in a file, and what the behaviour needs: limited open files, limited views, sums of load reports,
+/// tenants.
 fn program(
     weir: &std::path::Path,
     behaviour: Behaviour,
@@ -130,14 +138,20 @@ fn program(
     let views = behaviour.views().map(|views| format!(", max: {views}")).unwrap_or_default();
     let memory = memory.map(|memory| format!("limits: {{memory: {memory}}}\n")).unwrap_or_default();
     let loads = if behaviour.sums_load_reports() { "load_reports: {mode: aggregate}\n" } else { "" };
+    let tenants = if behaviour.has_tenants() { TENANTS } else { "" };
     let config = format!(
         "listen: [{{address: \"{{listen}}\"}}]\nadmin: {{address: \"{admin}\"}}\n\
-         upstream: {{servers: [{{uri: \"http://{{upstream}}\"}}]}}\nviews: {{key: [cluster]{views}}}\n{memory}{loads}"
+         upstream: {{servers: [{{uri: \"http://{{upstream}}\"}}]}}\nviews: {{key: [cluster]{views}}}\n{memory}{loads}{tenants}"
     );
     let paths = [weir.display().to_string(), "{config}".into(), log.0.display().to_string()];
     let arguments = ["-c".to_owned(), script].into_iter().chain(paths).collect();
     file::Relay { binary: "/bin/sh".into(), arguments, config, replicas: 1, balancer: false }
 }
+
+/// Honest clients have 127.0.0.1, hostile ones other addresses.
+const TENANTS: &str = "permissions:\n\
+    - {name: honest, identities: [{network: 127.0.0.1}], tenant: honest, free: [cluster]}\n\
+    - {name: others, identities: [{network: 127.0.0.0/8}], tenant: others, free: [cluster]}\n";
 
 impl Threads {
     fn start() -> anyhow::Result<Self> {
@@ -191,6 +205,7 @@ mod tests {
             assert!(Config::parse(Path::new("test.yaml"), &config).is_ok(), "{config}");
             assert_eq!(config.contains("max: 50"), *behaviour == Behaviour::ViewKeys);
             assert_eq!(config.contains("mode: aggregate"), behaviour.sums_load_reports());
+            assert_eq!(config.contains("tenant: honest"), behaviour.has_tenants());
         }
         assert!(config(Behaviour::Nacks, Some(1 << 20)).contains("\nlimits: {memory: 1048576}\n"));
     }
