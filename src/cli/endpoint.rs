@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 
 use crate::config::{ValueError, name_in, plain_server, server_uri};
 use crate::tls::OwnCertificate;
-use crate::upstream::{AdsServer, TlsFiles, TlsWords};
+use crate::upstream::{AdsServer, ConnectionAges, TlsFiles, TlsWords};
 
 #[derive(Debug, Args)]
 pub(super) struct TlsArgs {
@@ -52,7 +52,11 @@ impl TlsArgs {
                 faults.push(EndpointError::NoPath(flag));
             }
             let server = plain_server(Uri::from_static("http://localhost"));
-            return if faults.is_empty() { Ok(AdsServer { socket: Some(path.into()), ..server }) } else { Err(faults) };
+            return if faults.is_empty() {
+                Ok(AdsServer { socket: Some(path.into()), ages: ConnectionAges::NONE, ..server })
+            } else {
+                Err(faults)
+            };
         }
         let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let uri = server_uri(&with_scheme).map_err(|error| faults.push(EndpointError::Uri(flag, error))).ok();
@@ -64,7 +68,7 @@ impl TlsArgs {
             }
         };
         match uri {
-            Some(uri) if faults.is_empty() => Ok(AdsServer { tls, ..plain_server(uri) }),
+            Some(uri) if faults.is_empty() => Ok(AdsServer { tls, ages: ConnectionAges::NONE, ..plain_server(uri) }),
             _ => Err(faults),
         }
     }

@@ -67,6 +67,7 @@ impl Client {
                 | LinkEvent::Relay
                 | LinkEvent::Alive
                 | LinkEvent::Receiving
+                | LinkEvent::Moving
                 | LinkEvent::Unchanged { .. }
                 | LinkEvent::PollFailed { .. }
                 | LinkEvent::Progress { .. }

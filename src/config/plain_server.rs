@@ -9,7 +9,7 @@ use weir_core::protocol::upstream::{BackoffTimes, ServerQuirks};
 
 use super::raw;
 use crate::known_files::KnownFiles;
-use crate::upstream::{AdsServer, Keepalive, LifeTimes};
+use crate::upstream::{AdsServer, ConnectionAges, Keepalive, LifeTimes};
 
 /// Returns a server without TLS and with defaults for everything else.
 pub(crate) fn plain_server(uri: Uri) -> AdsServer {
@@ -29,6 +29,7 @@ pub(crate) fn plain_server(uri: Uri) -> AdsServer {
         backoff: BackoffTimes::default(),
         message_bytes: default_message_bytes(),
         max_streams_per_connection: defaults.max_streams_per_connection.0,
+        ages: ages(&defaults),
         known_files: KnownFiles::default(),
     }
 }
@@ -39,6 +40,10 @@ pub(super) fn life(raw: &raw::Liveness) -> LifeTimes {
 
 pub(super) fn keepalive(raw: &raw::Keepalive) -> Keepalive {
     Keepalive { interval: raw.interval.0, timeout: raw.timeout.0 }
+}
+
+pub(super) fn ages(raw: &raw::Server) -> ConnectionAges {
+    ConnectionAges { drain: raw.drain.0, max: raw.max_connection_age.0 }
 }
 
 /// Returns the longest response of a server, and the longest request of a client, where nothing else is set.

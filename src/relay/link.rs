@@ -171,6 +171,8 @@ pub enum LinkEvent {
         /// All such authorities; others are reachable again.
         authorities: BTreeSet<Authority>,
     },
+    /// The stream is about to end, because the link goes on at once on a connection that is there: the server is not lost.
+    Moving,
     /// The stream has ended, and the link opens another one after a pause; or the local set is unreachable.
     Ended {
         /// The cause, for logs and reports.

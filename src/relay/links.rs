@@ -56,6 +56,8 @@ struct OpenLink {
     /// A request that did not fit into the channel. None after it is taken meanwhile.
     waiting: Option<Request>,
     last_error: Option<String>,
+    /// Its stream ends in order to go on elsewhere.
+    is_moving: bool,
     responses: u64,
     /// Until the server has responded, or until then.
     leave: Option<(Leave, Instant)>,
@@ -169,6 +171,7 @@ impl Links {
             link.leave = None;
         }
         link.responses += u64::from(responded);
+        link.is_moving |= matches!(report.event, LinkEvent::Moving);
         let opens = link.state.is_none() && matches!(report.event, LinkEvent::Opened { .. } | LinkEvent::Snapshot(_));
         self.count(
             report.id.stream.server,
@@ -194,10 +197,13 @@ impl Links {
     pub(crate) fn ended(&mut self, id: StreamId, reason: String) -> Option<Epoch> {
         let server = self.server(id.server);
         let link = self.open.get_mut(&id)?;
-        drop(link.connection.take());
-        self.log.stream_ended(id.server, &server, &self.view_id, &reason);
         link.waiting = None;
-        link.last_error = Some(reason);
+        // One that moves counts as connected until it is, or has failed to be.
+        if !std::mem::take(&mut link.is_moving) {
+            drop(link.connection.take());
+            self.log.stream_ended(id.server, &server, &self.view_id, &reason);
+            link.last_error = Some(reason);
+        }
         link.state.take().map(|state| state.epoch)
     }
 
@@ -333,6 +339,7 @@ impl Links {
             connection: None,
             waiting: None,
             last_error: None,
+            is_moving: false,
             responses: 0,
             leave: None,
         }
@@ -450,6 +457,7 @@ mod tests {
                 connection: None,
                 waiting: waits.then(|| Request::Delta(Default::default())),
                 last_error: None,
+                is_moving: false,
                 responses: 0,
                 leave: None,
             };
@@ -460,5 +468,54 @@ mod tests {
         assert!(room.as_mut().now_or_never().is_none());
         taken.recv().await.unwrap();
         assert!(room.now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_moves_counts_as_connected_and_has_no_error_unless_it_cannot_be_opened_again() {
+        let (rule, table, memory) = (KeyRule::default(), TypeTable::new(), Budget::unlimited());
+        let plan = Plan::single(Variant::Delta, ServerQuirks::default());
+        let shared = Shared::new(rule, table, ProtocolOptions::default(), plan, Vec::new(), 1, memory);
+        let mut links = Links::none(&shared, "view".into(), None);
+        let stream = StreamId { server: 0, at: 0 };
+        let connection = links.log.stream_opened(0, "server", "view", "delta");
+        let link = OpenLink {
+            serial: 0,
+            task: AbortOnDrop(tokio::spawn(std::future::pending())),
+            state: None,
+            connection: Some(connection),
+            waiting: None,
+            last_error: None,
+            is_moving: false,
+            responses: 0,
+            leave: None,
+        };
+        links.open.insert(stream, link);
+        let counts = |links: &Links| {
+            let link = &links.open[&stream];
+            (link.connection.is_some(), link.last_error.clone())
+        };
+        links.connectors = Arc::new([Arc::new(Nowhere) as SharedConnector]);
+        let event = LinkEvent::Moving;
+        assert!(links.note(&LinkReport { id: LinkId { stream, serial: 0 }, event }));
+        links.ended(stream, "moves".into());
+        assert_eq!(counts(&links), (true, None));
+        links.ended(stream, "lost".into());
+        assert_eq!(counts(&links), (false, Some("lost".into())));
+    }
+
+    struct Nowhere;
+
+    impl crate::relay::link::Connector for Nowhere {
+        fn start(&self, _: Link) -> JoinHandle<()> {
+            tokio::spawn(async {})
+        }
+
+        fn describe(&self) -> String {
+            "server".into()
+        }
+
+        fn variant(&self) -> Option<Variant> {
+            None
+        }
     }
 }

@@ -5,24 +5,28 @@
 //! call beside it, and none waits for another to end. The client library would let a stream beyond the server's limit wait, and everything
 //! that is opened after it.
 
-use std::future::{Future, ready};
-use std::pin::Pin;
+mod connection;
+mod moves;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::Shared;
-use hyper_util::rt::TokioIo;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
-use tower::service_fn;
 
-use super::dial::{AttemptError, Dialer, Reached};
+use self::connection::{Connection, Connections, Dialed, Leaving, Made, begin};
+use self::moves::Next;
+pub(super) use self::moves::{MoveTurn, Moves, settle};
+use super::dial::Dialer;
 use super::error_chain::chain;
 use super::method_calls::MethodCalls;
-use super::observed_socket::{CLOSED, ConnectionState, NothingRead, ObservedSocket};
+use super::observed_socket::{CLOSED, ConnectionState};
+use super::random::random;
 use super::server::AdsServer;
 
 #[derive(Debug)]
@@ -31,41 +35,9 @@ pub(super) struct ConnectionPool {
     dialer: Arc<Dialer>,
     endpoint: Endpoint,
     connections: Mutex<Connections>,
-}
-
-#[derive(Debug)]
-struct Connections {
-    /// In the order of their numbers.
-    open: Vec<Connection>,
-    next_number: u64,
-    /// How many streams the server last allowed on a connection; assumed of a connection that is being dialed.
-    expected_room: usize,
-}
-
-#[derive(Debug)]
-struct Connection {
-    number: u64,
-    /// What is known of it, once it is made.
-    state: Arc<ConnectionState>,
-    /// Dials once, for all streams that wait for it. The channel never reconnects.
-    dialed: Shared<Dialed>,
-    waiting: usize,
-    streams: usize,
-    /// Those of the streams that are served. The others have ended, but for requests that the server has not read.
-    served: usize,
-    /// When the last stream that was served has ended.
-    unused_since: Instant,
-    calls: usize,
-    is_retired: bool,
-}
-
-type Dialed = Pin<Box<dyn Future<Output = Result<Made, Status>> + Send>>;
-
-/// A connection that was made, on which the server has spoken.
-#[derive(Debug, Clone)]
-struct Made {
-    channel: Channel,
-    state: Arc<ConnectionState>,
+    moves: Arc<Moves>,
+    /// A connection has closed that was being left, or its streams stay after all.
+    left: Notify,
 }
 
 /// One stream's slot on a connection. It is free when this is dropped.
@@ -98,7 +70,7 @@ pub(super) enum NoCall {
 }
 
 impl ConnectionPool {
-    pub(crate) fn new(server: Arc<AdsServer>, dialer: Arc<Dialer>) -> Self {
+    pub(crate) fn new(server: Arc<AdsServer>, dialer: Arc<Dialer>, moves: Arc<Moves>) -> Self {
         let max = server.max_streams_per_connection;
         // Room for what all streams may have unread, and for the answers to calls: a stream that is not read stops no other.
         let window = STREAM_WINDOW.saturating_mul(u32::try_from(max).unwrap_or(u32::MAX).saturating_add(1));
@@ -111,14 +83,23 @@ impl ConnectionPool {
                 .keep_alive_timeout(server.keepalive.timeout)
                 .keep_alive_while_idle(true);
         }
-        let connections = Connections { open: Vec::new(), next_number: 0, expected_room: max };
-        Self { server, dialer, endpoint, connections: Mutex::new(connections) }
+        let connections = Connections { open: Vec::new(), next_number: 0, expected_room: max, are_followed: false };
+        Self { server, dialer, endpoint, connections: Mutex::new(connections), moves, left: Notify::new() }
     }
 
     /// Returns a slot for a stream on a connection with at least this number. Dials if no connection has room.
     pub(crate) async fn slot(self: &Arc<Self>, least_number: u64) -> Result<(StreamSlot, Channel), Status> {
+        self.open_slot(least_number, false).await
+    }
+
+    /// Returns a slot for a stream that moves, on a connection that is not to be left.
+    pub(crate) async fn slot_elsewhere(self: &Arc<Self>) -> Result<(StreamSlot, Channel), Status> {
+        self.open_slot(0, true).await
+    }
+
+    async fn open_slot(self: &Arc<Self>, least_number: u64, is_moving: bool) -> Result<(StreamSlot, Channel), Status> {
         loop {
-            let (mut slot, dialed) = self.reserve(least_number);
+            let (mut slot, dialed) = self.reserve(least_number, is_moving);
             let Made { channel, state } = dialed.await.inspect_err(|_| slot.retire())?;
             slot.is_made(state);
             if slot.open()? {
@@ -127,25 +108,74 @@ impl ConnectionPool {
         }
     }
 
+    /// Follows from now on which connections are to be left, if any may be.
+    fn follow(self: &Arc<Self>) {
+        let ages = self.server.ages;
+        let may_leave = ages.max.is_some() || ages.drain.is_some() && Dialer::has_name(&self.server);
+        if may_leave && !std::mem::replace(&mut self.lock().are_followed, true) {
+            tokio::spawn(moves::follow(Arc::downgrade(self), self.moves.clone()));
+        }
+    }
+
+    /// Finds out which connections are to be left.
+    fn next_to_leave(&self) -> Next {
+        self.dialer.look_up(&self.server);
+        let (now, mut connections) = (Instant::now(), self.lock());
+        if connections.open.is_empty() {
+            connections.are_followed = false;
+            return Next::Empty;
+        }
+        let mut next = now + LOOK;
+        for connection in connections.open.iter_mut().filter(|connection| connection.can_be_left()) {
+            if let Leaving::Due(at) = connection.leaving
+                && at > now
+            {
+                next = next.min(at);
+                continue;
+            }
+            let ends_at = connection.state.ends_at();
+            let has_left = |address| self.dialer.has_left(&self.server, address);
+            let is_due = ends_at.is_some_and(|at| at <= now) || connection.state.address().is_some_and(has_left);
+            connection.leaving = if is_due { Leaving::Due(now) } else { Leaving::No };
+            if !is_due {
+                next = ends_at.map_or(next, |at| next.min(at));
+            }
+        }
+        if connections.open.iter().any(|connection| connection.is_due(now)) {
+            return Next::Connection;
+        }
+        Next::Look(next)
+    }
+
+    /// Begins to leave the first connection that is to be left. Returns false if none is any more.
+    fn begin_to_leave(&self) -> bool {
+        let (now, mut connections) = (Instant::now(), self.lock());
+        let is_due = |connection: &&mut Connection| connection.is_due(now);
+        let Some(connection) = connections.open.iter_mut().find(is_due) else { return false };
+        connection.leaving = Leaving::Now;
+        connection.state.leave();
+        let (server, streams) = (self.server.name(), connection.streams);
+        drop(connections);
+        tracing::debug!(server, streams, "leaving a connection; its streams move");
+        true
+    }
+
+    /// Waits until no connection is being left.
+    async fn is_left(&self) {
+        while self.lock().open.iter().any(|connection| connection.leaving == Leaving::Now && connection.served > 0) {
+            self.left.notified().await;
+        }
+    }
+
     /// Returns how many connections there are, with those that are being dialed.
     pub(crate) fn len(&self) -> usize {
         self.lock().open.len()
     }
 
-    fn reserve(self: &Arc<Self>, least_number: u64) -> (StreamSlot, Shared<Dialed>) {
+    fn reserve(self: &Arc<Self>, least_number: u64, is_moving: bool) -> (StreamSlot, Shared<Dialed>) {
         let mut connections = self.lock();
-        let expected_room = connections.expected_room;
-        let max = self.server.max_streams_per_connection;
-        let with_room = |connection: &Connection| {
-            connection.number >= least_number
-                && !connection.is_retired
-                && !connection.state.is_closed()
-                && connection.waiting + connection.streams < connection.room(max).unwrap_or(expected_room)
-        };
-        // The fullest one, so that others become empty and close.
-        let all = connections.open.iter().enumerate().filter(|(_, connection)| with_room(connection));
-        let fullest = all.max_by_key(|(_, connection)| connection.waiting + connection.streams);
-        let index = fullest.map(|(index, _)| index).unwrap_or_else(|| {
+        let fullest = connections.fullest(least_number, self.server.max_streams_per_connection, is_moving);
+        let index = fullest.unwrap_or_else(|| {
             let number = connections.next_number.max(least_number);
             connections.next_number = number + 1;
             connections.open.push(Connection::new(number, self.dial()));
@@ -185,50 +215,6 @@ impl ConnectionPool {
 
     fn lock(&self) -> MutexGuard<'_, Connections> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Connection {
-    fn new(number: u64, dialed: Shared<Dialed>) -> Self {
-        Self {
-            number,
-            state: Arc::new(ConnectionState::new(None)),
-            dialed,
-            waiting: 0,
-            streams: 0,
-            served: 0,
-            unused_since: Instant::now(),
-            calls: 0,
-            is_retired: false,
-        }
-    }
-
-    /// Returns how many streams it has room for, once the server has announced what it allows.
-    fn room(&self, max: usize) -> Option<usize> {
-        self.dialed.peek()?;
-        Some(max.min(self.state.max_streams() / 2).max(1))
-    }
-}
-
-/// Speaks HTTP/2 over a socket. The server has begun once its settings have come.
-async fn begin(endpoint: Endpoint, limit: Duration, reached: Reached) -> Result<Made, AttemptError> {
-    let Reached { socket, address, tried } = reached;
-    let state = Arc::new(ConnectionState::new(tried.as_ref()));
-    // There is one socket. A balancer could route a second one to another server, whose answers are no evidence about the streams on the
-    // first.
-    let mut socket = Some(ObservedSocket::new(socket, state.clone(), tried));
-    let connector = service_fn(move |_| ready(socket.take().map(TokioIo::new).ok_or(CLOSED)));
-    let channel = endpoint.connect_with_connector(connector).await;
-    let channel = channel.map_err(|error| AttemptError::Above { address: address.clone(), reason: chain(&error) })?;
-    let begun = timeout(limit, state.begun()).await.unwrap_or(Err(NothingRead::Timeout { limit }));
-    begun.map_err(|reason| AttemptError::Above { address, reason: reason.to_string() })?;
-    Ok(Made { channel, state })
-}
-
-impl Connections {
-    fn find(&mut self, number: u64) -> Option<&mut Connection> {
-        let index = self.open.binary_search_by_key(&number, |connection| connection.number).ok()?;
-        self.open.get_mut(index)
     }
 }
 
@@ -274,6 +260,21 @@ impl StreamSlot {
         self.state.method_calls()
     }
 
+    /// Waits until the stream is to move to another connection, and those before it have. Cancel-safe.
+    pub(crate) async fn move_turn(&self) -> MoveTurn {
+        self.state.move_turn().await
+    }
+
+    /// No other connection can be made, so that the streams of this one stay for a while.
+    pub(crate) fn stays(&self, turn: MoveTurn) {
+        turn.forget();
+        self.state.stay();
+        if let Some(connection) = self.pool.lock().find(self.number) {
+            connection.leaving = Leaving::Due(Instant::now() + RETRY);
+        }
+        self.pool.left.notify_one();
+    }
+
     /// Keeps other streams from the connection. Those that it has stay.
     pub(crate) fn retire(&self) {
         if let Some(connection) = self.pool.lock().find(self.number) {
@@ -297,10 +298,13 @@ impl StreamSlot {
 
     /// The connection is made.
     fn is_made(&mut self, state: Arc<ConnectionState>) {
+        let max_age = self.pool.server.ages.max;
+        state.set_end(max_age.map(|age| age.mul_f64(0.9 + 0.2 * random())));
         if let Some(connection) = self.pool.lock().find(self.number) {
             connection.state = state.clone();
         }
         self.state = state;
+        self.pool.follow();
     }
 
     /// Takes the slot on the connection that was made. Returns false if the server allows fewer streams than were waiting for it.
@@ -343,6 +347,9 @@ impl Drop for ServedStream {
         if connection.served > 0 {
             return;
         }
+        if connection.leaving == Leaving::Now {
+            pool.left.notify_one();
+        }
         drop(connections);
         let (pool, number) = (pool.clone(), *number);
         if let Ok(runtime) = Handle::try_current() {
@@ -378,6 +385,10 @@ impl Drop for CallSlot<'_> {
 
 /// How long the server has for requests that it was sent on streams that have ended.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long streams stay where they are when no other connection could be made.
+const RETRY: Duration = Duration::from_secs(30);
+/// The longest time without a look at what is to be left.
+const LOOK: Duration = Duration::from_secs(30);
 /// How much of a stream the server may send before it is read.
 const STREAM_WINDOW: u32 = 1 << 20;
 /// The largest window of HTTP/2.

@@ -26,5 +26,5 @@ pub(crate) use plan::{FilesServer, Lists};
 pub use plan::{Plan, SourcePlan};
 pub use rest::RestConnector;
 pub(crate) use rest::{RestServer, inputs};
-pub(crate) use server::{AdsServer, Keepalive, LifeTimes, TenantCredentials};
+pub(crate) use server::{AdsServer, ConnectionAges, Keepalive, LifeTimes, TenantCredentials};
 pub(crate) use tls::{TlsFiles, TlsWords};

@@ -1,13 +1,14 @@
 //! The socket of a connection to a server, and what is known of the connection from the bytes that arrive on it.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::dial::Tried;
@@ -27,6 +28,10 @@ pub(super) struct ConnectionState {
     /// Where it is connected, as long as it is; nowhere over a Unix socket.
     tried: Weak<Tried>,
     method_calls: MethodCalls,
+    /// The turn of the stream that moves, of those that have to. Without any, they stay.
+    moves: Arc<Semaphore>,
+    /// When it is old.
+    ends_at: OnceLock<Option<Instant>>,
 }
 
 #[derive(Debug)]
@@ -60,7 +65,14 @@ impl ConnectionState {
             reader: None,
         };
         let tried = tried.map(Arc::downgrade).unwrap_or_default();
-        Self { observed: Mutex::new(observed), begun: Notify::new(), tried, method_calls: MethodCalls::default() }
+        Self {
+            observed: Mutex::new(observed),
+            begun: Notify::new(),
+            tried,
+            method_calls: MethodCalls::default(),
+            moves: Arc::new(Semaphore::new(0)),
+            ends_at: OnceLock::new(),
+        }
     }
 
     /// Waits until the server has sent its settings. Fails when the connection has ended before.
@@ -85,6 +97,39 @@ impl ConnectionState {
     /// The server does not answer any more.
     pub(crate) fn failed(&self) {
         self.tried.upgrade().inspect(|tried| tried.failed());
+    }
+
+    /// Returns where it is connected.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.tried.upgrade().map(|tried| tried.address())
+    }
+
+    /// It is old after this time. That counts once.
+    pub(crate) fn set_end(&self, after: Option<Duration>) {
+        self.ends_at.get_or_init(|| after.map(|after| Instant::now() + after));
+    }
+
+    pub(crate) fn ends_at(&self) -> Option<Instant> {
+        self.ends_at.get().copied().flatten()
+    }
+
+    /// Its streams move away, one at a time.
+    pub(crate) fn leave(&self) {
+        self.tried.upgrade().inspect(|tried| tried.leaves());
+        self.moves.add_permits(1);
+    }
+
+    /// The one whose turn it was has forgotten it, so that all stay.
+    pub(crate) fn stay(&self) {
+        self.tried.upgrade().inspect(|tried| tried.stays());
+    }
+
+    /// Waits until a stream is to move, and those before it have.
+    pub(crate) async fn move_turn(&self) -> OwnedSemaphorePermit {
+        match self.moves.clone().acquire_owned().await {
+            Ok(turn) => turn,
+            Err(_) => std::future::pending().await, // it is never closed
+        }
     }
 
     /// Returns how many streams the server allows at a time.

@@ -39,6 +39,7 @@ pub struct AdsServer {
     pub(crate) message_bytes: usize,
     /// How many streams share a connection, at most.
     pub(crate) max_streams_per_connection: usize,
+    pub(crate) ages: ConnectionAges,
     /// What its files had the last time.
     pub(crate) known_files: KnownFiles,
 }
@@ -67,6 +68,20 @@ pub(crate) struct Keepalive {
     pub(crate) timeout: Duration,
 }
 
+/// When streams move away from a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConnectionAges {
+    /// How long the answers for the server's name have to lack its address. None: it may stay.
+    pub(crate) drain: Option<Duration>,
+    /// How old it may become, but for 10 % more or less.
+    pub(crate) max: Option<Duration>,
+}
+
+impl ConnectionAges {
+    /// Never.
+    pub(crate) const NONE: Self = Self { drain: None, max: None };
+}
+
 impl AdsServer {
     /// A server that tests never dial.
     #[cfg(test)]
@@ -86,6 +101,7 @@ impl AdsServer {
             backoff: Default::default(),
             message_bytes: 1 << 20,
             max_streams_per_connection: 50,
+            ages: ConnectionAges::NONE,
             known_files: KnownFiles::default(),
         }
     }

@@ -68,6 +68,7 @@ mod reload;
 mod reload_again;
 mod reload_watch;
 mod removals;
+mod replicas;
 mod request_size;
 mod rest;
 mod rest_plane;

@@ -130,6 +130,7 @@ impl Opened {
                 | LinkEvent::Relay
                 | LinkEvent::Alive
                 | LinkEvent::Receiving
+                | LinkEvent::Moving
                 | LinkEvent::Unchanged { .. }
                 | LinkEvent::PollFailed { .. }
                 | LinkEvent::Progress { .. }

@@ -384,3 +384,55 @@ async fn a_stream_that_ends_without_a_response_tries_a_later_connection() {
     drop(of_healthy);
     assert!(healthy.ended().await.1);
 }
+
+#[tokio::test]
+async fn the_streams_of_an_old_connection_move_one_by_one_once_their_new_one_is_there() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let connector = connector(
+        server.address,
+        &format!("{OWN_CALLS}, backoff: {{initial: 1h, max: 1h}}, max_connection_age: 300ms"),
+    );
+    let mut views = Vec::new();
+    for _ in 0..3 {
+        let (mut view, stream) = View::up(&connector, &mut server).await;
+        stream.send(response("a"));
+        view.answered().await;
+        views.push((view, stream));
+    }
+    assert_eq!(server.connections(), 1);
+    let (first, mut moved) = (views[0].1.connection, Vec::new());
+    for number in 0..3 {
+        let stream = server.stream().await;
+        assert_ne!(stream.connection, first);
+        assert!(server.streams.try_recv().is_err(), "the next one waits for the response of this one");
+        if number < 2 {
+            stream.send(response("a"));
+        }
+        moved.push(stream);
+    }
+    let second = moved[0].connection;
+    assert!(moved.iter().all(|stream| stream.connection == second), "they share it");
+    for (view, _) in &mut views {
+        view.moving().await;
+        assert!(view.ended().await.1, "nothing is wrong with the server");
+        view.opened().await;
+    }
+    until("the old connection closes", async || server.connections() == 1).await;
+}
+
+/// Nothing is taken for an outage, and nothing is removed or sent twice.
+#[tokio::test]
+async fn clients_do_not_notice_that_the_stream_of_their_view_moves() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let relay =
+        relay(server.address, ", variant: delta, backoff: {initial: 1h, max: 1h}, max_connection_age: 300ms").await;
+    let (mut one, first) = client(&relay, &mut server, 1).await;
+    gets(&mut one, &first, "a").await;
+    let second = server.stream().await;
+    assert_ne!(second.connection, first.connection);
+    second.send(response("a"));
+    gets(&mut one, &second, "b").await;
+    until("the first connection closes", async || server.connections() == 1).await;
+    let upstreams = get(relay.admin, "/upstreams").await;
+    assert!(!upstreams.contains("moves to another connection"), "it is no error: {upstreams}");
+}

@@ -1,6 +1,7 @@
 //! What the relay would request from which servers, in which order.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use weir_core::protocol::ladder::Rule;
 use weir_core::protocol::session::Variant;
@@ -114,6 +115,11 @@ fn features(server: &AdsServer) -> Option<String> {
     if server.max_streams_per_connection != usual.max_streams_per_connection {
         names.push(format!("max_streams_per_connection {}", server.max_streams_per_connection));
     }
+    let time = |time: Option<Duration>| humantime::format_duration(time.unwrap_or_default()).to_string();
+    let ages =
+        [("drain", server.ages.drain, usual.ages.drain), ("max_connection_age", server.ages.max, usual.ages.max)];
+    let differ = ages.into_iter().filter(|(_, is, usual)| is != usual);
+    names.extend(differ.map(|(key, is, _)| format!("{key} {}", time(is))));
     (!names.is_empty()).then(|| format!("features: {}", names.join(", ")))
 }
 
@@ -213,6 +219,8 @@ resources that only the previous server had are deleted
             ("initial_set", "pieces", "initial_set pieces"),
             ("max_request_bytes", "5MiB", "max_request_bytes 5242880"),
             ("max_streams_per_connection", "7", "max_streams_per_connection 7"),
+            ("drain", "0s", "drain 0s"),
+            ("max_connection_age", "1h", "max_connection_age 1h"),
         ] {
             assert_eq!(shown(&format!(", {key}: {value}")), feature);
         }

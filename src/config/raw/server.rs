@@ -71,6 +71,15 @@ section! {
         /// See [connections](upstream.md#connections).
         // Few connections for many views, while one that breaks ends few streams.
         max_streams_per_connection: Setting<Positive> = 50, only("uri");
+        /// An address that the answers for the server's name lack for this long is left, stream by stream; 0s: never.
+        ///
+        /// See [addresses of a name](upstream.md#addresses-of-a-name).
+        drain: Setting<Interval> = seconds(300), only("uri, rest");
+        /// A connection that is this old, 10 % more or less, is replaced, stream by stream; 0s: never.
+        ///
+        /// Servers that are added behind a name or a balancer get their share. Each stream is opened again, which costs a SotW server its whole
+        /// set. See [connections](upstream.md#connections).
+        max_connection_age: Setting<Interval> = seconds(0), only("uri, rest");
         /// For this server alone; missing keys are as in upstream.backoff.
         ///
         /// See [backoff](#backoff).

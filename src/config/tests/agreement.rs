@@ -67,6 +67,8 @@ upstream:
     supports_initial_resource_versions: false
     max_request_bytes: 16MiB
     max_streams_per_connection: 10
+    drain: 5m
+    max_connection_age: 1h
     initial_set: pieces
     supports_empty_subscription: false
     ignore_deletions: true

@@ -108,6 +108,7 @@ fn server(raw: &Server, uri: &Located<ServerUri>, limits: SourceLimits, checker:
         keepalive: raw.keepalive.as_ref().map_or(usual.keepalive, |raw| plain_server::keepalive(raw)),
         backoff,
         max_streams_per_connection: streams,
+        ages: plain_server::ages(raw),
         message_bytes: limits.message_bytes,
         ..usual
     })

@@ -78,7 +78,7 @@ impl<'a> Upstream<'a> {
                 self.links.opened(id, variant, state);
                 Vec::new()
             }
-            (LinkEvent::Snapshot(_) | LinkEvent::Ended { .. }, _) | (_, None) => Vec::new(),
+            (LinkEvent::Snapshot(_) | LinkEvent::Moving | LinkEvent::Ended { .. }, _) | (_, None) => Vec::new(),
             (LinkEvent::Relay, Some(epoch)) => {
                 stream.on_relay(epoch);
                 Vec::new()

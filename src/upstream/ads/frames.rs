@@ -23,12 +23,14 @@ pub(super) struct Incoming {
     /// A message has begun, is not complete, and has not been reported yet.
     begun: AtomicBool,
     changed: Notify,
+    first_answer: Notify,
 }
 
 impl Incoming {
     pub(crate) fn new() -> Self {
         let last_received = Mutex::new(Instant::now());
-        Self { last_received, answered: AtomicBool::new(false), begun: AtomicBool::new(false), changed: Notify::new() }
+        let (answered, begun) = Default::default();
+        Self { last_received, answered, begun, changed: Notify::new(), first_answer: Notify::new() }
     }
 
     /// Returns when bytes last arrived from the server, including parts of a message.
@@ -46,7 +48,16 @@ impl Incoming {
 
     /// Records a response. Returns whether it is the first.
     pub(crate) fn answer(&self) -> bool {
-        !self.answered.swap(true, Ordering::Relaxed)
+        let is_first = !self.answered.swap(true, Ordering::Relaxed);
+        if is_first {
+            self.first_answer.notify_one();
+        }
+        is_first
+    }
+
+    /// Waits for the first response. One who waits.
+    pub(crate) async fn answered(&self) {
+        self.first_answer.notified().await;
     }
 
     /// Waits until a message has begun that is still incomplete; returns once for each message. Cancel-safe.

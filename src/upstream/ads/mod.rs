@@ -7,6 +7,8 @@ mod liveness;
 mod shared;
 mod stream;
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +24,8 @@ use weir_core::xds::NamePattern;
 
 use self::shared::{Shared, Stage, Waited};
 use self::stream::open_once;
-use super::connection_pool::{ConnectionPool, ServedStream, StreamSlot};
-use super::dial::Dialer;
+use super::connection_pool::{ConnectionPool, MoveTurn, Moves, ServedStream, StreamSlot};
+use super::dial::{Dialer, Lookup};
 use super::error_chain::{chain, with_causes};
 use super::random::random;
 use super::server::{AdsServer, LifeTimes};
@@ -52,15 +54,36 @@ impl AdsConnector {
         Self::dialing_by(server, &Arc::default())
     }
 
+    /// The same for a test, which says what addresses the server's name has. Names are looked up, and connections left, at this pace.
+    #[doc(hidden)]
+    pub fn resolving(
+        server: AdsServer,
+        addresses: impl Fn() -> Vec<SocketAddr> + Send + Sync + 'static,
+        pace: Duration,
+    ) -> Self {
+        struct Answering<F>(F);
+        impl<F: Fn() -> Vec<SocketAddr> + Send + Sync> Lookup for Answering<F> {
+            fn addresses(&self, _: &str, _: u16) -> io::Result<Vec<SocketAddr>> {
+                Ok((self.0)())
+            }
+        }
+        Self::dialing_by(server, &Dialer::by(Answering(addresses), pace))
+    }
+
     /// The same; it knows what others know of addresses.
     pub(crate) fn dialing_by(server: AdsServer, dialer: &Arc<Dialer>) -> Self {
+        Self::leaving_by(server, dialer, &Arc::new(Moves::new(dialer.pause())))
+    }
+
+    /// The same; its connections are left in turn with those of other tenants.
+    fn leaving_by(server: AdsServer, dialer: &Arc<Dialer>, moves: &Arc<Moves>) -> Self {
         let shared = Arc::new(Shared::new(server.life));
         let of_tenants = server.tenants.iter().map(|credentials| {
-            (credentials.tenants.clone(), Self::dialing_by(server.with_credentials(credentials), dialer))
+            (credentials.tenants.clone(), Self::leaving_by(server.with_credentials(credentials), dialer, moves))
         });
         let of_tenants = of_tenants.collect();
         let server = Arc::new(server);
-        let pool = || Arc::new(ConnectionPool::new(server.clone(), dialer.clone()));
+        let pool = || Arc::new(ConnectionPool::new(server.clone(), dialer.clone(), moves.clone()));
         Self { pool: pool(), load_pool: pool(), server, shared, of_tenants }
     }
 
@@ -89,12 +112,38 @@ impl AdsConnector {
 
     async fn connect_in(&self, pool: &Arc<ConnectionPool>, least_connection: u64) -> Result<Connected, Status> {
         let metadata = self.metadata().await?;
-        let (slot, channel) = pool.slot(least_connection).await?;
+        Ok(self.connected(pool.slot(least_connection).await?, metadata))
+    }
+
+    fn connected(&self, (slot, channel): (StreamSlot, Channel), metadata: MetadataMap) -> Connected {
         if !slot.is_shared() {
             self.shared.reached();
         }
         let slot = Arc::new(slot);
-        Ok(Connected { served: ServedStream::new(slot.clone()), slot, channel, metadata })
+        Connected { served: ServedStream::new(slot.clone()), slot, channel, metadata }
+    }
+
+    /// Waits until the stream of a slot is to move, and returns its place on another connection.
+    async fn moved(&self, slot: &StreamSlot) -> Moved {
+        loop {
+            let turn = slot.move_turn().await;
+            let connecting = async {
+                let metadata = self.metadata().await?;
+                Ok::<_, Status>(self.connected(self.pool.slot_elsewhere().await?, metadata))
+            };
+            match connecting.await {
+                Ok(to) => return Moved { to, turn },
+                Err(error) => {
+                    let (server, error) = (self.server.name(), error.message());
+                    tracing::info!(
+                        server,
+                        error,
+                        "cannot replace a connection; its streams stay, and it is tried again later"
+                    );
+                    slot.stays(turn);
+                }
+            }
+        }
     }
 
     /// Returns what is sent with a stream or call that begins now.
@@ -137,9 +186,27 @@ impl AdsConnector {
         let mut least_connection = 0;
         let mut retry = Retry::new(self);
         let mut may_be_early = link.follows_another;
+        let mut moved = None;
         loop {
             let before = self.shared.signs();
-            let end = open_once(self, &link, choice.variant(), least_connection).await;
+            let mut end = open_once(self, &link, choice.variant(), least_connection, moved.take()).await;
+            moved = end.moved.take();
+            if moved.is_some() {
+                // The relay has ended it, which is no evidence about the server.
+                if end.is_answered() {
+                    choice.ended(Ending::Answered);
+                    retry.ended(end.stage, end.lived);
+                }
+                may_be_early = true;
+                for event in
+                    [LinkEvent::Moving, LinkEvent::Ended { reason: end.status.message().into(), answered: true }]
+                {
+                    if link.reports.send(LinkReport { id: link.id, event }).await.is_err() {
+                        return; // the view task has ended
+                    }
+                }
+                continue;
+            }
             let ending = match &end {
                 end if end.is_answered() => Ending::Answered,
                 end if is_unspoken(&end.status) => Ending::Unspoken,
@@ -166,7 +233,9 @@ impl AdsConnector {
                 self.shared.ended(end.stage);
             }
             retry.ended(end.stage, end.lived);
-            if !goes_elsewhere {
+            // A server that announced its end, and kept the stream for a while, is replaced: others are there already.
+            let is_replaced = end.is_answered() && end.is_server_leaving && end.lived >= self.server.backoff.initial;
+            if !goes_elsewhere && !is_replaced {
                 retry.wait(before).await;
             }
         }
@@ -181,6 +250,12 @@ pub(super) struct Connected {
     pub(crate) served: ServedStream,
     pub(crate) channel: Channel,
     pub(crate) metadata: MetadataMap,
+}
+
+/// The place to which a stream moves, and its turn, which the next one waits for.
+pub(super) struct Moved {
+    to: Connected,
+    turn: MoveTurn,
 }
 
 impl Connector for AdsConnector {

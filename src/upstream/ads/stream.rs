@@ -16,7 +16,7 @@ use weir_core::protocol::session::Variant;
 use weir_core::protocol::set_mark::RELAY_HEADER;
 use weir_core::protocol::upstream::{ResponseMessage, UnreadableResponse};
 
-use super::super::connection_pool::StreamSlot;
+use super::super::connection_pool::{MoveTurn, StreamSlot, settle};
 use super::super::error_chain::chain;
 use super::super::wire_message::{WireMessage, unreadable};
 use super::codec::RawResponses;
@@ -24,7 +24,7 @@ use super::frames::{Incoming, Watched};
 use super::life_call::LifeCalls;
 use super::liveness::Life;
 use super::shared::Stage;
-use super::{AdsConnector, Connected, is_unspoken};
+use super::{AdsConnector, Connected, Moved, is_unspoken};
 use crate::compression::Inflater;
 use crate::relay::{Connector, Link, LinkEvent, LinkReport, UnreadableCompressed};
 
@@ -38,11 +38,16 @@ pub(super) struct End {
     pub(crate) connection: Option<u64>,
     /// The stream was put on a connection of others, on which the server takes no more streams.
     pub(crate) is_sent_away: bool,
+    /// The server takes no more streams on its connection.
+    pub(crate) is_server_leaving: bool,
+    /// Where it goes on, if it was ended to move there.
+    pub(crate) moved: Option<Moved>,
 }
 
 impl End {
     pub(crate) fn unreached(status: Status) -> Self {
-        Self { stage: Stage::Unreached, status, lived: Duration::ZERO, connection: None, is_sent_away: false }
+        let (stage, lived) = (Stage::Unreached, Duration::ZERO);
+        Self { stage, status, lived, connection: None, is_sent_away: false, is_server_leaving: false, moved: None }
     }
 
     pub(crate) fn is_answered(&self) -> bool {
@@ -70,25 +75,41 @@ fn delta_request(request: Request) -> Option<DeltaDiscoveryRequest> {
     }
 }
 
-/// Opens the stream on a connection with at least this number, and serves it to its end.
-pub(super) async fn open_once(connector: &AdsConnector, link: &Link, variant: Variant, least_connection: u64) -> End {
-    let connected = match connector.connect(least_connection).await {
-        Ok(connected) => connected,
+/// Opens the stream where it has moved to, or on a connection with at least this number, and serves it to its end.
+pub(super) async fn open_once(
+    connector: &AdsConnector,
+    link: &Link,
+    variant: Variant,
+    least_connection: u64,
+    moved: Option<Moved>,
+) -> End {
+    let place = match moved {
+        Some(Moved { to, turn }) => Ok((to, Some(turn))),
+        None => connector.connect(least_connection).await.map(|connected| (connected, None)),
+    };
+    let place = match place {
+        Ok(place) => place,
         Err(status) => return End::unreached(status),
     };
     match variant {
         Variant::Sotw => {
             let wire = Wire { path: SOTW_PATH, inner: sotw_request };
-            run(connector, connected, link, variant, wire).await
+            run(connector, place, link, variant, wire).await
         }
         Variant::Delta => {
             let wire = Wire { path: DELTA_PATH, inner: delta_request };
-            run(connector, connected, link, variant, wire).await
+            run(connector, place, link, variant, wire).await
         }
     }
 }
 
-async fn run<Q>(connector: &AdsConnector, connected: Connected, link: &Link, variant: Variant, wire: Wire<Q>) -> End
+async fn run<Q>(
+    connector: &AdsConnector,
+    (connected, turn): (Connected, Option<MoveTurn>),
+    link: &Link,
+    variant: Variant,
+    wire: Wire<Q>,
+) -> End
 where
     Q: prost::Message + Default + 'static,
 {
@@ -125,19 +146,26 @@ where
         requested,
         answered: &alive,
     };
-    let status = match reported {
-        Err(_) => gone(),
+    // The next one moves when the server has responded to this one.
+    let moved = async {
+        settle(turn, incoming.answered()).await;
+        connector.moved(&slot).await
+    };
+    let (status, moved) = match reported {
+        Err(_) => (gone(), None),
         Ok(()) => tokio::select! {
-            status = listen((connector, &slot), call, link, variant, &incoming, &alive) => status,
-            status = life.watch() => status,
+            status = listen((connector, &slot), call, link, variant, &incoming, &alive) => (status, None),
+            status = life.watch() => (status, None),
+            moved = moved => (Status::ok(MOVES), Some(moved)),
         },
     };
     let stage = if incoming.has_answered() { Stage::Answered } else { Stage::Rejected };
-    if stage == Stage::Rejected && !is_unspoken(&status) {
+    if stage == Stage::Rejected && moved.is_none() && !is_unspoken(&status) {
         slot.is_rejecting();
     }
-    let (connection, is_sent_away) = (Some(slot.connection()), slot.is_shared() && slot.is_server_leaving());
-    End { stage, status, lived: opened.elapsed(), connection, is_sent_away }
+    let (connection, is_server_leaving) = (Some(slot.connection()), slot.is_server_leaving());
+    let is_sent_away = slot.is_shared() && is_server_leaving;
+    End { stage, status, lived: opened.elapsed(), connection, is_sent_away, is_server_leaving, moved }
 }
 
 async fn listen(
@@ -220,5 +248,7 @@ fn gone() -> Status {
     Status::cancelled("the owner is gone")
 }
 
+/// How the end of a stream is reported that goes on elsewhere.
+const MOVES: &str = "the stream moves to another connection";
 const SOTW_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 const DELTA_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";

@@ -6,12 +6,12 @@ use crate::upstream::observed_socket::ObservedSocket;
 /// Connections that are never dialed.
 fn pool(max_streams_per_connection: usize) -> Arc<ConnectionPool> {
     let server = AdsServer { max_streams_per_connection, ..AdsServer::undialed() };
-    Arc::new(ConnectionPool::new(Arc::new(server), Arc::default()))
+    Arc::new(ConnectionPool::new(Arc::new(server), Arc::default(), Arc::new(Moves::new(Duration::from_secs(5)))))
 }
 
 impl ConnectionPool {
     fn open(self: &Arc<Self>) -> StreamSlot {
-        let (mut slot, _dialed) = self.reserve(0);
+        let (mut slot, _dialed) = self.reserve(0, false);
         assert!(slot.open().unwrap(), "there is room");
         slot
     }
@@ -24,7 +24,7 @@ impl ConnectionPool {
 
     /// A stream on a connection with at least this number.
     fn open_from(self: &Arc<Self>, least_number: u64) -> StreamSlot {
-        let (mut slot, _dialed) = self.reserve(least_number);
+        let (mut slot, _dialed) = self.reserve(least_number, false);
         assert!(slot.open().unwrap(), "there is room");
         slot
     }
@@ -73,7 +73,7 @@ async fn what_streams_have_of_a_connection_is_given_back_and_the_connection_clos
 async fn a_stream_that_gives_up_before_its_connection_is_made_leaves_nothing() {
     let pool = pool(1);
     for _ in 0..3 {
-        let waits = [pool.reserve(0), pool.reserve(0)];
+        let waits = [pool.reserve(0, false), pool.reserve(0, false)];
         assert_eq!(pool.counts(), [[1, 0, 0, 0]; 2]);
         drop(waits);
         assert_eq!(pool.counts(), [[0; 4]; 0]);
@@ -104,7 +104,7 @@ async fn a_connection_is_unused_from_the_end_of_its_last_served_stream_and_not_w
 async fn a_connection_with_a_stream_that_is_served_and_one_that_waits_is_in_use() {
     let pool = pool(2);
     let served = ServedStream::new(Arc::new(pool.open()));
-    let waits = pool.reserve(0);
+    let waits = pool.reserve(0, false);
     assert_eq!(pool.counts(), [[1, 1, 1, 0]]);
     pool.age();
     pool.close_unused(0);
@@ -146,7 +146,7 @@ async fn a_connection_has_room_for_half_of_what_its_server_allows_and_the_next_i
     let _of_first = pool.made(0, 5).await;
     let second = pool.open();
     assert!(second.is_shared(), "the connection was there");
-    let mut waits = vec![pool.reserve(0).0, pool.reserve(0).0, pool.reserve(0).0];
+    let mut waits = vec![pool.reserve(0, false).0, pool.reserve(0, false).0, pool.reserve(0, false).0];
     assert_eq!(pool.counts(), [[0, 2, 0, 0], [2, 0, 0, 0], [1, 0, 0, 0]]);
 
     let _of_second = pool.made(1, 2).await;
@@ -174,4 +174,78 @@ async fn a_call_needs_room_beside_all_streams_and_calls_and_a_connection_that_is
     drop(connection);
     assert_eq!(one.call().unwrap_err(), NoCall::Closed);
     assert_ne!(pool.open().connection(), one.connection(), "it takes no other stream either");
+}
+
+/// The connections that are made are old after ten seconds.
+async fn old(pool: &Arc<ConnectionPool>, connections: u64) -> Vec<ObservedSocket> {
+    let mut sockets = Vec::new();
+    for number in 0..connections {
+        sockets.push(pool.made(number, 100).await);
+        pool.lock().find(number).unwrap().state.set_end(Some(10 * SECOND));
+    }
+    sockets
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_left_gets_no_stream_and_one_whose_streams_cannot_move_keeps_them_for_a_while() {
+    let pool = pool(4);
+    let (one, two) = (pool.open(), pool.open());
+    let _sockets = old(&pool, 1).await;
+    assert!(matches!(pool.next_to_leave(), Next::Look(at) if at <= Instant::now() + 10 * SECOND));
+    tokio::time::advance(10 * SECOND).await;
+    assert_eq!(pool.next_to_leave(), Next::Connection);
+    let three = pool.open();
+    assert_eq!(three.connection(), one.connection(), "there is no other");
+    let (elsewhere, _dialed) = pool.reserve(0, true);
+    assert_ne!(elsewhere.connection(), one.connection(), "a stream that moves does not come here");
+    drop(three);
+
+    assert!(pool.begin_to_leave());
+    let turn = one.move_turn().now_or_never().expect("it moves");
+    assert!(two.move_turn().now_or_never().is_none(), "one at a time");
+    drop(turn);
+    let turn = two.move_turn().now_or_never().expect("it is next");
+    let other = pool.open();
+    assert_eq!(other.connection(), elsewhere.connection());
+    drop((other, elsewhere));
+    two.stays(turn);
+    assert!(one.move_turn().now_or_never().is_none() && !pool.begin_to_leave());
+    assert_eq!(pool.open().connection(), one.connection(), "it takes streams again");
+    assert!(matches!(pool.next_to_leave(), Next::Look(_)));
+    tokio::time::advance(RETRY).await;
+    assert_eq!(pool.next_to_leave(), Next::Connection);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_connection_to_a_server_is_left_at_a_time_and_the_next_after_five_seconds() {
+    let moves = Moves::new(5 * SECOND);
+    let begun = Instant::now();
+    assert!(moves.try_turn());
+    assert!(!moves.try_turn());
+    drop(moves.turn().await);
+    assert_eq!(begun.elapsed(), 5 * SECOND);
+    let _turn = moves.turn().await;
+    assert_eq!(begun.elapsed(), 10 * SECOND);
+    tokio::time::advance(60 * SECOND).await;
+    assert!(!moves.try_turn(), "its streams have not moved yet");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_whose_streams_do_not_move_keeps_the_next_one_for_a_minute() {
+    let pool = pool(1);
+    let served: Vec<_> = (0..3).map(|_| ServedStream::new(Arc::new(pool.open()))).collect();
+    let _sockets = old(&pool, 3).await;
+    let begun = Instant::now();
+    tokio::spawn(moves::follow(Arc::downgrade(&pool), pool.moves.clone()));
+    let leaves = async |count| {
+        while pool.lock().open.iter().filter(|connection| connection.leaving == Leaving::Now).count() < count {
+            sleep(SECOND / 10).await;
+        }
+        begun.elapsed().as_secs()
+    };
+    assert_eq!(leaves(1).await, 10);
+    assert_eq!(leaves(2).await, 70);
+    drop(served);
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ struct Known {
 pub(in crate::upstream) struct Tried {
     book: Arc<AddressBook>,
     address: SocketAddr,
+    /// It is among the connections of the address.
+    counts: AtomicBool,
 }
 
 /// The addresses of one name that are still to be tried.
@@ -57,7 +60,7 @@ impl AddressBook {
         untried.is_turn_of_v6 = !address.is_ipv6();
         all.entry(address).or_default().connections += 1;
         drop(all);
-        Some(Arc::new(Tried { book: self.clone(), address }))
+        Some(Arc::new(Tried { book: self.clone(), address, counts: true.into() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SocketAddr, Known>> {
@@ -82,6 +85,25 @@ impl Untried {
 impl Tried {
     pub(in crate::upstream) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Its streams move away: it counts no more, so that the connection after it may be made where this one is.
+    pub(in crate::upstream) fn leaves(&self) {
+        self.count(false);
+    }
+
+    /// They do not after all.
+    pub(in crate::upstream) fn stays(&self) {
+        self.count(true);
+    }
+
+    fn count(&self, counts: bool) {
+        let mut all = self.book.lock();
+        if self.counts.swap(counts, Ordering::Relaxed) == counts {
+            return;
+        }
+        let known = all.entry(self.address).or_default();
+        known.connections = if counts { known.connections + 1 } else { known.connections.saturating_sub(1) };
     }
 
     /// A server has answered there.
@@ -115,7 +137,7 @@ impl Drop for Tried {
         let now = Instant::now();
         let mut all = self.book.lock();
         if let Some(known) = all.get_mut(&self.address) {
-            known.connections -= 1;
+            known.connections = known.connections.saturating_sub(usize::from(*self.counts.get_mut()));
         }
         if all.len() > REMEMBERED {
             all.retain(|_, known| known.connections > 0 || known.avoided_until.is_some_and(|until| until > now));
@@ -222,6 +244,26 @@ mod tests {
         assert_eq!(counts(&connections), [10; 3], "those that are gone do not count");
         drop(connections);
         assert!(book.lock().is_empty(), "nothing is kept of what worked");
+    }
+
+    #[test]
+    fn a_connection_that_is_left_does_not_count_unless_it_stays_after_all() {
+        let (book, all) = (Arc::<AddressBook>::default(), [at(1), at(2)]);
+        let next = || book.take_next(&mut Untried::new(all.into())).unwrap();
+        let connections: Vec<_> = (0..4).map(|_| next()).collect();
+        let left = &connections[0];
+        (0..2).for_each(|_| left.leaves());
+        assert_eq!(next().address(), left.address(), "where it is there is one fewer");
+        (0..2).for_each(|_| left.stays());
+        let fifth = next();
+        left.leaves();
+        let sixth = next();
+        assert_eq!(
+            [left.address() == fifth.address(), left.address() == sixth.address()].iter().filter(|is| **is).count(),
+            1
+        );
+        drop((connections, fifth, sixth));
+        assert!(book.lock().is_empty(), "nothing is counted twice");
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,10 +3,12 @@
 mod address_book;
 mod attempt;
 mod names;
+mod presence;
 mod race;
 
 use std::future::{Future, ready};
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +21,7 @@ use self::address_book::AddressBook;
 pub(in crate::upstream) use self::address_book::Tried;
 use self::attempt::attempt;
 pub(crate) use self::attempt::{AttemptError, DialLimits, ReadTls};
+pub(in crate::upstream) use self::names::Lookup;
 use self::names::Names;
 use self::race::Race;
 use super::AdsServer;
@@ -32,6 +35,8 @@ use crate::tls::TlsFileError;
 pub(crate) struct Dialer {
     names: Arc<Names>,
     book: Arc<AddressBook>,
+    /// How long after one connection to a server the next one is left, at least.
+    pause: Duration,
 }
 
 /// A socket to a server, before anything was said above TLS.
@@ -67,11 +72,16 @@ pub(crate) enum DialError {
 
 impl Default for Dialer {
     fn default() -> Self {
-        Self { names: Names::of_system(), book: Arc::default() }
+        Self { names: Names::of_system(), book: Arc::default(), pause: PAUSE }
     }
 }
 
 impl Dialer {
+    /// Names have the addresses that the function returns, are looked up as often as this, and connections are left as often.
+    pub(in crate::upstream) fn by(lookup: impl Lookup + 'static, pace: Duration) -> Arc<Self> {
+        Arc::new(Self { names: Names::new(Box::new(lookup), pace), book: Arc::default(), pause: pace })
+    }
+
     /// Connects to a server. An address counts once `above` has succeeded over its socket; the sockets of other addresses close.
     pub(in crate::upstream) async fn connect<T, F>(
         &self,
@@ -99,6 +109,33 @@ impl Dialer {
         };
         let late = || DialError::Late { server: server.name(), limit };
         timeout(limit, connecting).await.map_err(|_| late())?
+    }
+
+    /// Whether the addresses of a server may change.
+    pub(in crate::upstream) fn has_name(server: &AdsServer) -> bool {
+        server.socket.is_none() && host_of(&server.uri).is_some_and(|host| host.parse::<IpAddr>().is_err())
+    }
+
+    /// Looks the name of a server up again if addresses of it may be left and the last answer is not new. Waits for nothing.
+    pub(in crate::upstream) fn look_up(&self, server: &AdsServer) {
+        if server.ages.drain.is_some()
+            && Self::has_name(server)
+            && let Some((host, port)) = place_of(&server.uri, server.tls.is_some())
+        {
+            self.names.refresh(host, port);
+        }
+    }
+
+    /// Whether an address of a server is to be left: its name does not have it any more.
+    pub(in crate::upstream) fn has_left(&self, server: &AdsServer, address: SocketAddr) -> bool {
+        let (Some(drain), Some((host, port))) = (server.ages.drain, place_of(&server.uri, server.tls.is_some())) else {
+            return false;
+        };
+        self.names.has_left(host, port, address, drain)
+    }
+
+    pub(in crate::upstream) fn pause(&self) -> Duration {
+        self.pause
     }
 
     /// Opens a socket to a server, for a protocol in which the client speaks first.
@@ -131,9 +168,7 @@ impl Dialer {
         T: Send + 'static,
         F: Future<Output = Result<T, AttemptError>> + Send + 'static,
     {
-        let host = uri.host().ok_or_else(|| DialError::NoHost(uri.clone()))?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
+        let (host, port) = place_of(uri, tls.is_some()).ok_or_else(|| DialError::NoHost(uri.clone()))?;
         let found = self.names.addresses(host, port, limits.connect).await?;
         // What is dialed in vain keeps streams from the next look-up.
         let connect = if found.is_old { limits.connect.min(OLD_ADDRESS) } else { limits.connect };
@@ -151,6 +186,15 @@ impl Dialer {
             DialError::Failed { failures }
         })
     }
+}
+
+fn host_of(uri: &Uri) -> Option<&str> {
+    Some(uri.host()?.trim_start_matches('[').trim_end_matches(']'))
+}
+
+/// Returns the host and the port that a URI means.
+fn place_of(uri: &Uri, is_encrypted: bool) -> Option<(&str, u16)> {
+    Some((host_of(uri)?, uri.port_u16().unwrap_or(if is_encrypted { 443 } else { 80 })))
 }
 
 /// Reads the files for TLS, if there are any, for this ALPN protocol.
@@ -171,6 +215,8 @@ pub(crate) async fn dial(server: &AdsServer, alpn: &[u8]) -> Result<Box<dyn Sock
 
 /// How long an address has to accept a connection when its name cannot be looked up any more.
 const OLD_ADDRESS: Duration = Duration::from_secs(5);
+/// How long after one connection to a server the next one is left, at least: a server that sends all of a set on each stream has time.
+const PAUSE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 pub(in crate::upstream) mod tests;

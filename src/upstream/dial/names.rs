@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::DialError;
+use super::presence::Presence;
 use crate::upstream::random::random;
 
 /// How a name is looked up. It may take any time.
@@ -31,6 +32,8 @@ pub(super) struct Found {
 /// The names that were asked for, each with its last answer.
 pub(super) struct Names {
     lookup: Box<dyn Lookup>,
+    /// How long an answer counts, but for 15 % more or less.
+    interval: Duration,
     known: Mutex<HashMap<Name, Known>>,
 }
 
@@ -40,6 +43,8 @@ type Name = (Arc<str>, u16);
 struct Known {
     /// The last answer with an address.
     good: Vec<SocketAddr>,
+    /// What all answers with an address had.
+    presence: Presence,
     /// When there was an answer last, of any kind.
     answered: Option<Instant>,
     /// It is asked for again then.
@@ -63,12 +68,12 @@ impl Lookup for System {
 }
 
 impl Names {
-    pub(super) fn new(lookup: Box<dyn Lookup>) -> Arc<Self> {
-        Arc::new(Self { lookup, known: Mutex::default() })
+    pub(super) fn new(lookup: Box<dyn Lookup>, interval: Duration) -> Arc<Self> {
+        Arc::new(Self { lookup, interval, known: Mutex::default() })
     }
 
     pub(super) fn of_system() -> Arc<Self> {
-        Self::new(Box::new(System))
+        Self::new(Box::new(System), INTERVAL)
     }
 
     /// Returns the addresses of a name: the last answer as long as it is new, or another one, which has so long. If that is late, fails
@@ -107,6 +112,17 @@ impl Names {
         if let Some(known) = self.lock().get_mut(&(host.into(), port)) {
             known.due = known.answered.map(|answered| answered + LEAST_INTERVAL);
         }
+    }
+
+    /// Asks for a name again if the last answer is not new any more, and waits for nothing.
+    pub(super) fn refresh(self: &Arc<Self>, host: &str, port: u16) {
+        let _ = self.ask(&(host.into(), port));
+    }
+
+    /// Whether an address of a name is in no answer any more.
+    pub(super) fn has_left(&self, host: &str, port: u16, address: SocketAddr, drain: Duration) -> bool {
+        let all = self.lock();
+        all.get(&(host.into(), port)).is_some_and(|known| known.presence.has_left(address, drain))
     }
 
     fn ask(self: &Arc<Self>, name: &Name) -> Asked {
@@ -165,7 +181,8 @@ impl Names {
                 && !found.is_empty()
             {
                 known.good.clone_from(found);
-                known.due = Some(now + INTERVAL.mul_f64(0.85 + 0.3 * random()));
+                known.presence.answered(found, now);
+                known.due = Some(now + self.interval.mul_f64(0.85 + 0.3 * random()));
             }
         }
     }
@@ -193,7 +210,6 @@ impl Known {
     }
 }
 
-/// How long an answer counts, but for 15 % more or less.
 const INTERVAL: Duration = Duration::from_secs(30);
 /// No name is asked for more often.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
@@ -246,7 +262,7 @@ mod tests {
 
     fn names() -> (Arc<Names>, Arc<Scripted>) {
         let scripted = Arc::<Scripted>::default();
-        (Names::new(Box::new(scripted.clone())), scripted)
+        (Names::new(Box::new(scripted.clone()), INTERVAL), scripted)
     }
 
     fn at(number: u8) -> SocketAddr {
@@ -352,6 +368,58 @@ mod tests {
         let wait = names.lock().values().next().unwrap().due.unwrap() - Instant::now();
         assert!(wait <= LEAST_INTERVAL, "{wait:?}");
         assert_eq!((names.get().await, server.asked()), (Ok(vec![at(1)]), 1), "within a second");
+    }
+
+    /// Answers with a part of the addresses 1 to 20, at random but the same in each run.
+    struct Part(Mutex<(u64, usize, usize)>);
+
+    impl Lookup for Arc<Part> {
+        fn addresses(&self, _: &str, _: u16) -> io::Result<Vec<SocketAddr>> {
+            let mut state = self.0.lock().unwrap();
+            let (size, mut left) = (state.1, (1..=20).collect::<Vec<u8>>());
+            state.2 += 1;
+            let mut next = || {
+                state.0 = state.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                at(left.swap_remove((state.0 >> 33) as usize % left.len()))
+            };
+            match size {
+                0 => Err(io::Error::other("no such name")),
+                size => Ok((0..size).map(|_| next()).collect()),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_hour_of_parts_or_of_failures_leaves_no_address_and_full_answers_do_after_the_drain() {
+        const DRAIN: Duration = Duration::from_secs(300);
+        for size in [8, 0] {
+            let part = Arc::new(Part(Mutex::new((1, 20, 0))));
+            let names = Names::new(Box::new(part.clone()), INTERVAL);
+            names.get().await.unwrap();
+            part.0.lock().unwrap().1 = size;
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_secs(3600) {
+                names.refresh("name", 1);
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                until(|| names.lock().values().all(|known| known.threads == 0)).await;
+                let left = (1..=20).find(|number| names.has_left("name", 1, at(*number), DRAIN));
+                assert_eq!(left, None, "{size} of 20");
+            }
+            assert!(part.0.lock().unwrap().2 > 100, "it was asked each half minute");
+        }
+        let (names, server) = names();
+        server.tell(Ok(vec![at(1), at(2)]));
+        names.get().await.unwrap();
+        let begun = Instant::now();
+        while !names.has_left("name", 1, at(1), DRAIN) {
+            tokio::time::sleep(INTERVAL.mul_f64(1.2)).await;
+            server.tell(Ok(vec![at(2)]));
+            names.refresh("name", 1);
+            until(|| names.lock().values().all(|known| known.threads == 0)).await;
+        }
+        let left = begun.elapsed();
+        assert!(left >= DRAIN && left < 2 * DRAIN, "{left:?}");
+        assert!(!names.has_left("name", 1, at(2), DRAIN) && !names.has_left("other", 1, at(1), DRAIN));
     }
 
     #[tokio::test]

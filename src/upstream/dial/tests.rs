@@ -3,12 +3,15 @@ use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::names::Lookup;
 use super::*;
-use crate::upstream::connection_pool::ConnectionPool;
+use crate::upstream::connection_pool::{ConnectionPool, Moves};
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(250);
+
+fn pool(server: AdsServer, dialer: Arc<Dialer>) -> Arc<ConnectionPool> {
+    Arc::new(ConnectionPool::new(Arc::new(server), dialer, Arc::new(Moves::new(PAUSE))))
+}
 
 /// A listener whose queue is full, so that the kernel answers no other connection, and what fills it.
 async fn full() -> (socket2::Socket, Vec<TcpStream>, SocketAddr) {
@@ -59,7 +62,7 @@ impl Lookup for Fixed {
 
 impl Dialer {
     pub(in crate::upstream) fn to(addresses: Vec<SocketAddr>) -> Arc<Self> {
-        Arc::new(Self { names: Names::new(Box::new(Fixed(addresses))), book: Arc::default() })
+        Self::by(Fixed(addresses), PAUSE)
     }
 }
 
@@ -110,7 +113,7 @@ async fn a_good_address_is_found_among_those_that_refuse_drop_or_say_nothing_and
         max_streams_per_connection: 1,
         ..AdsServer::undialed()
     };
-    let pool = Arc::new(ConnectionPool::new(Arc::new(server), dialer));
+    let pool = pool(server, dialer);
     let start = tokio::time::Instant::now();
     let (_first, _) = timeout(LONG, pool.slot(0)).await.expect("a connection").unwrap();
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
@@ -133,7 +136,7 @@ async fn connections_are_spread_over_the_addresses_of_a_server() {
         connect_timeout: LONG,
         ..AdsServer::undialed()
     };
-    let pool = Arc::new(ConnectionPool::new(Arc::new(server), dialer));
+    let pool = pool(server, dialer);
     let dialing = futures_util::future::join_all((0..30).map(|_| pool.slot(0)));
     let slots = timeout(LONG, dialing).await.unwrap();
     assert!(slots.iter().all(Result::is_ok));
@@ -149,7 +152,7 @@ async fn an_address_whose_server_ends_streams_without_a_response_is_left_for_ano
     let dialer = Dialer::to(servers.iter().map(|server| server.0).collect());
     let uri = "http://control.example:1".parse().unwrap();
     let server = AdsServer { uri, max_streams_per_connection: 1, connect_timeout: LONG, ..AdsServer::undialed() };
-    let pool = Arc::new(ConnectionPool::new(Arc::new(server), dialer.clone()));
+    let pool = pool(server, dialer.clone());
     let avoided = || servers.each_ref().map(|server| dialer.book.is_avoided(server.0));
     let connect = async |least| timeout(LONG, pool.slot(least)).await.expect("no connection").unwrap().0;
     let closes = async || {

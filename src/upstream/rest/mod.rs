@@ -28,6 +28,7 @@ use self::read::Read;
 use self::subscriptions::{Accepted, Poll, PollSchedule, Polls};
 use self::wire::{Answer, Failure, Wire};
 use super::AdsServer;
+use super::connection_pool::Moves;
 use super::dial::Dialer;
 use super::error_chain::chain;
 use super::random::random;
@@ -63,6 +64,7 @@ impl RestServer {
 pub struct RestConnector {
     server: Arc<RestServer>,
     dialer: Arc<Dialer>,
+    moves: Arc<Moves>,
     transcoder: Descriptors,
     table: Arc<TypeTable>,
     log: Arc<PollLog>,
@@ -79,7 +81,9 @@ impl RestConnector {
     /// Prepares polls of a server; none is sent before a link is started.
     pub fn new(server: RestServer, transcoder: Descriptors, table: Arc<TypeTable>) -> Self {
         let log = Arc::new(PollLog { no_path: LogPace::of_client(), rejected: LogPace::of_client() });
-        Self { server: Arc::new(server), dialer: Arc::default(), transcoder, table, log }
+        let dialer = Arc::<Dialer>::default();
+        let moves = Arc::new(Moves::new(dialer.pause()));
+        Self { server: Arc::new(server), dialer, moves, transcoder, table, log }
     }
 
     /// Lets it know what others know of addresses.
@@ -107,6 +111,10 @@ impl Connector for RestConnector {
 struct Gone;
 
 impl RestConnector {
+    fn wire(&self) -> Wire {
+        Wire::new(self.server.clone(), self.dialer.clone(), self.moves.clone())
+    }
+
     async fn keep_asking(&self, link: Link) {
         let mut backoff = Backoff::new(self.server.at.backoff);
         let mut probe = None;
@@ -133,7 +141,7 @@ impl RestConnector {
 
     /// Checks whether the server accepts a connection and, once there is something to request, whether it answers.
     async fn reach(&self, probe: Option<&Poll>) -> Result<(), Failure> {
-        let mut wire = Wire::new(self.server.clone(), self.dialer.clone());
+        let mut wire = self.wire();
         match probe {
             None => wire.connect().await.map(drop),
             // Any answer shows that the server is alive.
@@ -156,8 +164,7 @@ impl RestConnector {
         let mut answered = false;
         loop {
             for question in subscriptions.due(Instant::now()) {
-                let wire =
-                    wires.remove(&question.url).unwrap_or_else(|| Wire::new(self.server.clone(), self.dialer.clone()));
+                let wire = wires.remove(&question.url).unwrap_or_else(|| self.wire());
                 let this = self.clone();
                 polls.spawn(async move { this.ask_over(wire, question).await });
             }

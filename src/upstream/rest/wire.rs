@@ -9,11 +9,14 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
+use tokio::time::Instant;
 
 use super::RestServer;
 use crate::compression::{Encoding, Inflater};
+use crate::upstream::connection_pool::Moves;
 use crate::upstream::dial::{Dialer, Tried};
 use crate::upstream::error_chain::chain;
+use crate::upstream::random::random;
 use crate::upstream::token;
 
 /// Why there is no answer.
@@ -40,6 +43,7 @@ pub(super) enum Answer {
 pub(super) struct Wire {
     server: Arc<RestServer>,
     dialer: Arc<Dialer>,
+    moves: Arc<Moves>,
     open: Option<Open>,
 }
 
@@ -47,11 +51,13 @@ pub(super) struct Wire {
 pub(super) struct Open {
     sender: SendRequest<Full<Bytes>>,
     tried: Option<Arc<Tried>>,
+    /// When it is old.
+    ends_at: Option<Instant>,
 }
 
 impl Wire {
-    pub(crate) fn new(server: Arc<RestServer>, dialer: Arc<Dialer>) -> Self {
-        Self { server, dialer, open: None }
+    pub(crate) fn new(server: Arc<RestServer>, dialer: Arc<Dialer>, moves: Arc<Moves>) -> Self {
+        Self { server, dialer, moves, open: None }
     }
 
     /// Sends one poll. A kept connection that turns out to be closed is opened again; that is not a failure.
@@ -61,7 +67,8 @@ impl Wire {
         let headers = token::metadata(tokens, &at.known_files, at.connect_timeout).await;
         let headers = headers.map_err(|error| Failure::Unreachable(chain(&error)))?;
         let headers = headers.into_headers();
-        if let Some(mut open) = self.open.take().filter(|open| !open.sender.is_closed()) {
+        if let Some(open) = self.open.take().filter(|open| !open.sender.is_closed()) {
+            let mut open = self.replaced_if_due(open).await;
             match self.once(&mut open, path, body.clone(), headers.clone()).await {
                 Err(Attempt::Gone) => {}
                 Err(Attempt::Failed(failure)) => return Err(failure),
@@ -85,6 +92,27 @@ impl Wire {
         }
     }
 
+    /// Returns another connection instead of one that is old, or whose address has left the server's name, if there can be one.
+    async fn replaced_if_due(&self, open: Open) -> Open {
+        let at = &self.server.at;
+        self.dialer.look_up(at);
+        let has_left = open.tried.as_ref().is_some_and(|tried| self.dialer.has_left(at, tried.address()));
+        let is_old = open.ends_at.is_some_and(|ends_at| ends_at <= Instant::now());
+        if !(has_left || is_old) || !self.moves.try_turn() {
+            return open;
+        }
+        open.tried.iter().for_each(|tried| tried.leaves());
+        match self.connect().await {
+            Ok(other) => other,
+            Err(error) => {
+                let (server, error) = (at.name(), error.to_string());
+                tracing::info!(server, error, "cannot replace a connection; it stays");
+                open.tried.iter().for_each(|tried| tried.stays());
+                open
+            }
+        }
+    }
+
     /// Checks whether the server accepts a connection.
     pub(crate) async fn connect(&self) -> Result<Open, Failure> {
         let unreachable = |error: &dyn Error| Failure::Unreachable(chain(error));
@@ -94,7 +122,9 @@ impl Wire {
         tokio::spawn(async move {
             let _ = connection.await; // the request's own future reports the error
         });
-        Ok(Open { sender, tried: reached.tried })
+        let max_age = self.server.at.ages.max;
+        let ends_at = max_age.map(|age| Instant::now() + age.mul_f64(0.9 + 0.2 * random()));
+        Ok(Open { sender, tried: reached.tried, ends_at })
     }
 
     async fn once(&self, open: &mut Open, path: &str, body: Bytes, headers: HeaderMap) -> Result<Answer, Attempt> {

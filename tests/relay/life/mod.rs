@@ -84,6 +84,22 @@ impl View {
         tokio::time::timeout(PATIENCE, self.reports.recv()).await.expect("nothing is reported").unwrap().event
     }
 
+    /// The next event, however long that takes.
+    pub async fn event_whenever(&mut self) -> LinkEvent {
+        match self.reports.recv().await.expect("the task has ended").event {
+            LinkEvent::Opened { life, requests, variant } => {
+                (self.life, self.requests) = (life.clone(), Some(requests.clone()));
+                LinkEvent::Opened { life, requests, variant }
+            }
+            other => other,
+        }
+    }
+
+    pub async fn moving(&mut self) {
+        let event = self.event().await;
+        assert!(matches!(event, LinkEvent::Moving), "{event:?}");
+    }
+
     pub async fn opened(&mut self) {
         match self.event().await {
             LinkEvent::Opened { life, requests, .. } => (self.life, self.requests) = (life, Some(requests)),

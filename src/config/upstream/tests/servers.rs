@@ -16,7 +16,7 @@ fn server(keys: &str) -> AdsServer {
 fn each_key_of_a_server_changes_one_thing_of_it() {
     let seven = Duration::from_secs(7);
     type Change<'c> = &'c dyn Fn(&mut AdsServer);
-    let rows: [(&str, Change); 23] = [
+    let rows: [(&str, Change); 26] = [
         ("variant: delta", &|server| server.variant = Some(Variant::Delta)),
         ("variant: sotw", &|server| server.variant = Some(Variant::Sotw)),
         ("node_in_every_request: true", &|server| server.quirks.node_in_every_request = true),
@@ -33,6 +33,9 @@ fn each_key_of_a_server_changes_one_thing_of_it() {
         ("initial_set: pieces", &|server| server.quirks.initial_set = InitialSet::Pieces),
         ("max_request_bytes: 5MiB", &|server| server.quirks.max_request_bytes = 5 << 20),
         ("max_streams_per_connection: 7", &|server| server.max_streams_per_connection = 7),
+        ("drain: 7s", &|server| server.ages.drain = Some(seven)),
+        ("drain: 0s", &|server| server.ages.drain = None),
+        ("max_connection_age: 7s", &|server| server.ages.max = Some(seven)),
         ("connect_timeout: 7s", &|server| server.connect_timeout = seven),
         ("liveness: {interval: 7s}", &|server| server.life.interval = Some(seven)),
         ("liveness: {timeout: 7s}", &|server| server.life.timeout = seven),

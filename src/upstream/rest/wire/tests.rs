@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::compression::tests::gzip;
-use crate::upstream::AdsServer;
+use crate::upstream::{AdsServer, ConnectionAges};
 
 /// A server that gives these answers, one to each poll, over as many connections as it takes.
 pub(in crate::upstream::rest) struct Server {
@@ -69,12 +69,17 @@ impl Server {
         let uri = format!("http://{}", self.address).parse().unwrap();
         let at = AdsServer { uri, message_bytes: 100, tokens: vec!["/no/such/token".into()], ..AdsServer::undialed() };
         let (refresh_delay, request_timeout) = (Duration::from_secs(5), Duration::from_secs(20));
-        Wire::new(Arc::new(RestServer { at, refresh_delay, request_timeout }), Arc::default())
+        Wire::new(Arc::new(RestServer { at, refresh_delay, request_timeout }), Arc::default(), moves())
     }
 
     fn connections(&self) -> usize {
         self.seen.lock().unwrap().connections
     }
+}
+
+/// Connections are replaced as soon as they are to be.
+fn moves() -> Arc<Moves> {
+    Arc::new(Moves::new(Duration::ZERO))
 }
 
 /// Reads one request, and returns its head. None at the end of the connection.
@@ -164,15 +169,36 @@ async fn a_poll_without_an_answer_makes_the_next_one_go_to_another_address() {
         let at = AdsServer { uri: "http://control.example:1".parse().unwrap(), ..AdsServer::undialed() };
         let times = [Duration::from_secs(5), Duration::from_millis(100)];
         let server = RestServer { at, refresh_delay: times[0], request_timeout: times[1] };
-        let mut wire = Wire::new(Arc::new(server), Dialer::to(addresses.clone()));
+        let mut wire = Wire::new(Arc::new(server), Dialer::to(addresses.clone()), moves());
         if matches!(post(&mut wire).await, Err(Failure::Silent(_))) {
-            let mut wire = Wire::new(wire.server.clone(), wire.dialer.clone());
+            let mut wire = Wire::new(wire.server.clone(), wire.dialer.clone(), moves());
             let answered = tokio::time::timeout(Duration::from_secs(20), post(&mut wire)).await.unwrap();
             assert!(!matches!(answered, Err(Failure::Silent(_))), "it goes to the silent one again");
             return;
         }
     }
     panic!("each dialer began at the good one, which is one in 256");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_old_is_replaced_between_two_polls_and_kept_if_there_is_no_other() {
+    let server = Server::that((0..4).map(|_| answer("200 OK", "one")).collect()).await;
+    let mut wire = server.wire();
+    let ages = ConnectionAges { drain: None, max: Some(Duration::from_millis(50)) };
+    let young = RestServer { at: AdsServer { ages, ..wire.server.at.clone() }, ..(*wire.server).clone() };
+    wire.server = Arc::new(young);
+    assert!(post(&mut wire).await.is_ok());
+    assert!(post(&mut wire).await.is_ok());
+    assert_eq!(server.connections(), 1);
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    let nowhere = AdsServer { uri: "http://127.0.0.1:1".parse().unwrap(), ..wire.server.at.clone() };
+    let there = wire.server.clone();
+    wire.server = Arc::new(RestServer { at: nowhere, ..(*there).clone() });
+    assert!(post(&mut wire).await.is_ok(), "the old one still works");
+    assert_eq!(server.connections(), 1);
+    wire.server = there;
+    assert!(post(&mut wire).await.is_ok());
+    assert_eq!(server.connections(), 2);
 }
 
 #[tokio::test]
