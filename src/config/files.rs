@@ -12,6 +12,7 @@ use rustls::{InconsistentKeys, RootCertStore};
 use crate::file_access::{self, LIMIT};
 use crate::state::SealingKey;
 use crate::tls::{self, Validity};
+use crate::upstream::valid_credentials;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileFault {
@@ -115,6 +116,13 @@ pub(super) fn look_at_token(path: &Path) -> Result<(), FileFault> {
         true => Ok(()),
         false => Err(FileFault::Content { path: path.into(), expected: "a JSON web token" }),
     }
+}
+
+/// Checks the credentials for a proxy.
+pub(super) fn look_at_proxy_credentials(path: &Path) -> Result<(), FileFault> {
+    let expected = "user:password in one line";
+    let is_valid = valid_credentials(&bytes(path)?).is_some();
+    if is_valid { Ok(()) } else { Err(FileFault::Content { path: path.into(), expected }) }
 }
 
 /// Checks that a file or folder of resources exists. Its content is not checked.

@@ -17,6 +17,7 @@ pub(crate) fn plain_server(uri: Uri) -> AdsServer {
     AdsServer {
         uri,
         socket: None,
+        proxy: None,
         tls: None,
         tokens: Vec::new(),
         tenants: Vec::new(),

@@ -10,6 +10,7 @@ use weir_core::protocol::upstream::{BackoffTimes, ServerQuirks};
 use weir_core::xds::NamePattern;
 
 use super::dial::DialLimits;
+use super::proxy::Proxy;
 use super::tls::TlsFiles;
 use crate::known_files::KnownFiles;
 use crate::tls::OwnCertificate;
@@ -21,6 +22,8 @@ pub struct AdsServer {
     pub(crate) uri: Uri,
     /// A Unix socket that is connected to instead of the host of the URI.
     pub(crate) socket: Option<PathBuf>,
+    /// Asked for connections to the server, which are not made directly.
+    pub(crate) proxy: Option<Proxy>,
     /// Present if and only if the scheme is https.
     pub(crate) tls: Option<TlsFiles>,
     /// Each of these files has a token that is sent with each stream, over TLS alone (BOOT-7).
@@ -89,6 +92,7 @@ impl AdsServer {
         Self {
             uri: "http://127.0.0.1:1".parse().unwrap(),
             socket: None,
+            proxy: None,
             tls: None,
             tokens: Vec::new(),
             tenants: Vec::new(),

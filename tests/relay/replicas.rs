@@ -157,7 +157,11 @@ impl Views {
     }
 
     async fn are_served(&self) {
-        until("all views are served", async || self.served.lock().unwrap().len() == VIEWS).await;
+        until("all views are served", async || self.are_all_served()).await;
+    }
+
+    fn are_all_served(&self) -> bool {
+        self.served.lock().unwrap().len() == VIEWS
     }
 
     /// Returns how long a view was without a server since the last call.
@@ -191,8 +195,11 @@ async fn two_hundred_views_stay_with_ten_replicas_that_are_replaced_in_turn_grac
 
     for number in 0..10 {
         let killed = replicas.all.remove(number);
-        let address = killed.server.address;
+        let (address, has_any) = (killed.server.address, killed.connections() > 0);
         killed.kill();
+        if has_any {
+            until("its views notice", async || !views.are_all_served()).await;
+        }
         views.are_served().await;
         replicas.all.insert(number, Replica::start_at(address).await);
     }

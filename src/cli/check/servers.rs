@@ -120,6 +120,7 @@ fn features(server: &AdsServer) -> Option<String> {
         [("drain", server.ages.drain, usual.ages.drain), ("max_connection_age", server.ages.max, usual.ages.max)];
     let differ = ages.into_iter().filter(|(_, is, usual)| is != usual);
     names.extend(differ.map(|(key, is, _)| format!("{key} {}", time(is))));
+    names.extend(server.proxy.iter().map(|proxy| format!("proxy {}", proxy.uri.to_string().trim_end_matches('/'))));
     (!names.is_empty()).then(|| format!("features: {}", names.join(", ")))
 }
 
@@ -219,6 +220,7 @@ resources that only the previous server had are deleted
             ("initial_set", "pieces", "initial_set pieces"),
             ("max_request_bytes", "5MiB", "max_request_bytes 5242880"),
             ("max_streams_per_connection", "7", "max_streams_per_connection 7"),
+            ("proxy", "{uri: 'http://proxy:3128'}", "proxy http://proxy:3128"),
             ("drain", "0s", "drain 0s"),
             ("max_connection_age", "1h", "max_connection_age 1h"),
         ] {

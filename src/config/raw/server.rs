@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::{BackoffTimes, InitialSet, ServerQuirks};
 
+use super::proxy::Proxy;
 use crate::config::form::{
     Factor, FilePath, HostName, Interval, Jitter, Located, Name, Needed, NonEmpty, OneOrMore, Pause, Positive, Section,
     ServerUri, Setting, Size, Wait, seconds, section, words_for,
@@ -40,6 +41,10 @@ section! {
         ///
         /// See [tls](#tls).
         tls: Option<Located<Tls>>, only("uri, rest");
+        /// Connections are made through an HTTP proxy: this one, or with environment the one that HTTPS_PROXY and NO_PROXY say.
+        ///
+        /// Without it they are direct, whatever the environment has. See [proxies](upstream.md#proxies).
+        proxy: Option<Located<Proxy>>, only("uri, rest"), absent("none");
         /// JSON web token, sent with each stream or poll, over TLS only; read each time.
         ///
         /// It is sent as `authorization: Bearer …`, and must have an expiry that is at least 30 s away.

@@ -56,6 +56,7 @@ upstream:
     refresh_delay: 5s
     request_timeout: 10s
     tls: {ca: ca.pem, certificate: c.pem, key: k.pem, server_name: cp.example}
+    proxy: {uri: 'http://proxy:3128', credentials_file: credentials}
     token_file: token
     tenants: [{names: [a], certificate: c.pem, key: k.pem, token_file: t}]
     variant: delta

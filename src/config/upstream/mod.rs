@@ -3,6 +3,7 @@
 mod descriptors;
 mod limits;
 mod lists;
+mod proxy;
 mod server;
 mod tls;
 

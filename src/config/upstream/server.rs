@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use weir_core::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 
 use super::limits::SourceLimits;
-use super::tls;
+use super::{proxy, tls};
 use crate::config::bounds::{LONGEST_MESSAGE, within};
 use crate::config::checker::Checker;
 use crate::config::connection;
@@ -98,6 +98,7 @@ fn server(raw: &Server, uri: &Located<ServerUri>, limits: SourceLimits, checker:
     let socket = uri.socket.as_ref().map(|socket| socket_of(socket, checker));
     Some(AdsServer {
         socket,
+        proxy: proxy::proxy(raw, uri, checker),
         tls,
         tokens: raw.token_file.iter().map(|file| checker.file(file, files::look_at_token)).collect(),
         tenants: tls::tenants(raw, checker),

@@ -177,6 +177,25 @@ fn sources_that_do_not_go_together_or_lack_something_are_reported() {
             "upstream.servers[0].max_streams_per_connection: only servers with uri have this key",
         ),
         (
+            "servers: [{uri: 'http://one:1', proxy: direct}]",
+            "upstream.servers[0].proxy: invalid value \"direct\": expected environment, or a mapping with uri",
+        ),
+        (
+            "servers: [{uri: 'unix:one', proxy: environment}]",
+            "upstream.servers[0].proxy: a Unix socket is not reached through a proxy",
+        ),
+        ("servers: [{uri: 'http://one:1', proxy: {}}]", "upstream.servers[0].proxy: missing key \"uri\""),
+        (
+            "servers: [{uri: 'http://one:1', proxy: {uri: 'unix:p'}}]",
+            "upstream.servers[0].proxy.uri: invalid proxy: expected http:// or https:// and a host",
+        ),
+        (
+            "servers: [{uri: 'http://one:1', proxy: {uri: 'http://user:secret@p:1'}}]",
+            "upstream.servers[0].proxy.uri: invalid URI \"http://...@p:1\": expected no user and no password in it, \
+             which metrics and logs would show; a token for a server is in its token_file",
+        ),
+        ("servers: [{files: f, drain: 1m}]", "upstream.servers[0].drain: only servers with uri or rest have this key"),
+        (
             "servers: [{rest: 'http://one:1', max_request_bytes: 4MiB}]",
             "upstream.servers[0].max_request_bytes: only servers with uri have this key",
         ),
@@ -337,4 +356,41 @@ fn up_33_connections_go_by_what_is_said_of_the_server_or_of_all_or_by_the_defaul
         assert!(message.contains(part), "{part} is missing in:\n{message}");
     }
     assert_eq!(message.lines().count(), 9, "{message}");
+}
+
+#[test]
+fn the_proxy_of_the_environment_is_used_only_where_the_file_says_so_and_weir_check_says_what_is_not_used() {
+    let of = |variables: &[(&str, &str)], keys: &str| {
+        let variables: Vec<_> = variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let environment = move |name: &str| variables.iter().find(|(of, _)| of == name).map(|(_, value)| value.clone());
+        let text = format!(
+            "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'https://cp.example:1'{keys}}}]}}\n"
+        );
+        let review = crate::config::load::review(Path::new("relay.yaml"), &text, &environment, true);
+        let warnings: Vec<_> = review.warnings.iter().map(ToString::to_string).collect();
+        let faults: Vec<_> = review.faults.iter().map(ToString::to_string).collect();
+        let proxy = review.config.and_then(|config| config.upstream.servers[0].ads().unwrap().proxy.clone());
+        (proxy.map(|proxy| proxy.uri.to_string()), [warnings, faults].concat().join("\n"))
+    };
+    let some = [("HTTPS_PROXY", "http://user:secret@proxy:3128")];
+    let (used, unused) = (Some("http://proxy:3128/".to_owned()), "HTTPS_PROXY is set and not used");
+    for (variables, keys, proxy, said) in [
+        (&[][..], "", None, ""),
+        (&some[..], "", None, unused),
+        (&some[..], ", proxy: environment", used.clone(), ""),
+        (&[("https_proxy", "proxy:3128")][..], ", proxy: environment", used.clone(), ""),
+        (&[][..], ", proxy: environment", None, "HTTPS_PROXY is not set"),
+        (&[some[0], ("NO_PROXY", "other,.example")][..], ", proxy: environment", None, ""),
+        (&[some[0], ("no_proxy", "*")][..], "", None, ""),
+        (
+            &[("HTTPS_PROXY", "socks5://user:secret@proxy")][..],
+            ", proxy: environment",
+            None,
+            "invalid value of HTTPS_PROXY",
+        ),
+    ] {
+        let (found, text) = of(variables, keys);
+        assert_eq!(found, proxy, "{variables:?} {keys}");
+        assert!(text.contains(said) && text.is_empty() == said.is_empty() && !text.contains("secret"), "{text}");
+    }
 }

@@ -12,10 +12,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinError;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::tunnel::{Tunnel, TunnelError};
 use crate::upstream::observed_socket::Socket;
 use crate::upstream::tls::TlsFiles;
 
@@ -45,6 +46,10 @@ pub(crate) enum AttemptError {
     Tls { address: SocketAddr, reason: String },
     #[error("{address}: took the connection and said nothing of TLS within {}", humantime::format_duration(*limit))]
     TlsTimeout { address: SocketAddr, limit: Duration },
+    #[error("{address}: {error}")]
+    Proxy { address: SocketAddr, error: TunnelError },
+    #[error("{address}: the proxy does not answer within {}", humantime::format_duration(*limit))]
+    ProxyTimeout { address: SocketAddr, limit: Duration },
     /// Nothing, or nothing useful, came above TLS.
     #[error("{address}: {reason}")]
     Above { address: String, reason: String },
@@ -66,18 +71,41 @@ pub(crate) struct DialLimits {
 /// What TLS handshakes need, as its files are now: what explains their errors, and the settings.
 pub(crate) type ReadTls = (TlsFiles, Arc<ClientConfig>);
 
+/// Connects to an address: that of the server, or that of the proxy before it.
 pub(super) async fn attempt(
     address: SocketAddr,
+    tunnel: Option<Arc<Tunnel>>,
     tls: Option<ReadTls>,
     limits: DialLimits,
     connected: Connected,
 ) -> Result<Box<dyn Socket>, AttemptError> {
     let DialLimits { connect: limit, first_words } = limits;
+    let begun = Instant::now();
     let tcp = timeout(limit, connect_to(address)).await.map_err(|_| AttemptError::TcpTimeout { address, limit })?;
     let tcp = tcp.map_err(|error| AttemptError::Tcp { address, error })?;
     connected.tell();
-    let Some((files, config)) = tls else { return Ok(Box::new(tcp)) };
-    let encrypted = TlsConnector::from(config).connect(files.server_name.clone(), tcp);
+    let mut socket: Box<dyn Socket> = Box::new(tcp);
+    if let Some(tunnel) = tunnel {
+        if let Some(tls) = tunnel.tls.clone() {
+            socket = encrypt(socket, address, tls, first_words).await?;
+        }
+        let opened = timeout(limit.saturating_sub(begun.elapsed()), tunnel.open(&mut socket)).await;
+        let opened = opened.map_err(|_| AttemptError::ProxyTimeout { address, limit })?;
+        opened.map_err(|error| AttemptError::Proxy { address, error })?;
+    }
+    match tls {
+        Some(tls) => encrypt(socket, address, tls, first_words).await,
+        None => Ok(socket),
+    }
+}
+
+async fn encrypt(
+    socket: Box<dyn Socket>,
+    address: SocketAddr,
+    (files, config): ReadTls,
+    first_words: Duration,
+) -> Result<Box<dyn Socket>, AttemptError> {
+    let encrypted = TlsConnector::from(config).connect(files.server_name.clone(), socket);
     match timeout(first_words, encrypted).await {
         Ok(Ok(stream)) => Ok(Box::new(Encrypted { stream, address, files })),
         Ok(Err(error)) => Err(AttemptError::Tls { address, reason: files.explain(&error) }),
@@ -106,7 +134,7 @@ fn give_up_dead_peers(_: &TcpStream) -> io::Result<()> {
 /// A server may reject the relay's certificate after the handshake is complete for the relay. The read error is explained here,
 /// since the layers above keep only its text.
 struct Encrypted {
-    stream: TlsStream<TcpStream>,
+    stream: TlsStream<Box<dyn Socket>>,
     address: SocketAddr,
     files: TlsFiles,
 }

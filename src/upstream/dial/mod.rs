@@ -5,6 +5,7 @@ mod attempt;
 mod names;
 mod presence;
 mod race;
+mod tunnel;
 
 use std::future::{Future, ready};
 use std::io;
@@ -24,8 +25,10 @@ pub(crate) use self::attempt::{AttemptError, DialLimits, ReadTls};
 pub(in crate::upstream) use self::names::Lookup;
 use self::names::Names;
 use self::race::Race;
+use self::tunnel::Tunnel;
 use super::AdsServer;
 use super::observed_socket::Socket;
+use super::proxy::{Proxy, ProxyCredentialsError};
 use super::tls::TlsFiles;
 use crate::known_files::KnownFiles;
 use crate::tls::TlsFileError;
@@ -64,6 +67,8 @@ pub(crate) enum DialError {
     NoAddress { host: String },
     #[error(transparent)]
     Files(#[from] TlsFileError),
+    #[error(transparent)]
+    Proxy(#[from] ProxyCredentialsError),
     #[error("{}", failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Failed { failures: Vec<AttemptError> },
     #[error("no connection to {server} within {}", humantime::format_duration(*limit))]
@@ -97,9 +102,13 @@ impl Dialer {
         let limit = limits.connect + limits.first_words;
         // Its files have a time of their own, before that.
         let tls = read_tls(server.tls.as_ref(), alpn, &server.known_files, limits.connect).await?;
+        let tunnel = match server.proxy.as_ref().filter(|_| server.socket.is_none()) {
+            Some(proxy) => Some(Arc::new(tunnel(proxy, server, limits.connect).await?)),
+            None => None,
+        };
         let connecting = async {
             let Some(path) = &server.socket else {
-                return self.connect_to_host(&server.uri, tls, limits, above).await;
+                return self.connect_to_host(dialed(server), tunnel, tls, limits, above).await;
             };
             let stream =
                 timeout(limits.connect, UnixStream::connect(path)).await.unwrap_or_else(|late| Err(late.into()));
@@ -113,14 +122,14 @@ impl Dialer {
 
     /// Whether the addresses of a server may change.
     pub(in crate::upstream) fn has_name(server: &AdsServer) -> bool {
-        server.socket.is_none() && host_of(&server.uri).is_some_and(|host| host.parse::<IpAddr>().is_err())
+        server.socket.is_none() && host_of(dialed(server).0).is_some_and(|host| host.parse::<IpAddr>().is_err())
     }
 
     /// Looks the name of a server up again if addresses of it may be left and the last answer is not new. Waits for nothing.
     pub(in crate::upstream) fn look_up(&self, server: &AdsServer) {
         if server.ages.drain.is_some()
             && Self::has_name(server)
-            && let Some((host, port)) = place_of(&server.uri, server.tls.is_some())
+            && let Some((host, port)) = place_of_server(server)
         {
             self.names.refresh(host, port);
         }
@@ -128,7 +137,7 @@ impl Dialer {
 
     /// Whether an address of a server is to be left: its name does not have it any more.
     pub(in crate::upstream) fn has_left(&self, server: &AdsServer, address: SocketAddr) -> bool {
-        let (Some(drain), Some((host, port))) = (server.ages.drain, place_of(&server.uri, server.tls.is_some())) else {
+        let (Some(drain), Some((host, port))) = (server.ages.drain, place_of_server(server)) else {
             return false;
         };
         self.names.has_left(host, port, address, drain)
@@ -154,12 +163,13 @@ impl Dialer {
             reached.tried.inspect(|tried| tried.worked()); // nobody will say more of it
             ready(Ok(reached.socket))
         };
-        self.connect_to_host(uri, tls, limits, above).await
+        self.connect_to_host((uri, tls.is_some()), None, tls, limits, above).await
     }
 
     async fn connect_to_host<T, F>(
         &self,
-        uri: &Uri,
+        (uri, is_encrypted): (&Uri, bool),
+        tunnel: Option<Arc<Tunnel>>,
         tls: Option<ReadTls>,
         limits: DialLimits,
         above: impl Fn(Reached) -> F + Clone + Send + Sync + 'static,
@@ -168,16 +178,16 @@ impl Dialer {
         T: Send + 'static,
         F: Future<Output = Result<T, AttemptError>> + Send + 'static,
     {
-        let (host, port) = place_of(uri, tls.is_some()).ok_or_else(|| DialError::NoHost(uri.clone()))?;
+        let (host, port) = place_of(uri, is_encrypted).ok_or_else(|| DialError::NoHost(uri.clone()))?;
         let found = self.names.addresses(host, port, limits.connect).await?;
         // What is dialed in vain keeps streams from the next look-up.
         let connect = if found.is_old { limits.connect.min(OLD_ADDRESS) } else { limits.connect };
         let limits = DialLimits { connect, ..limits };
         let raced = Race::run(&self.book, found.addresses, |tried, connected| {
-            let (tls, above) = (tls.clone(), above.clone());
+            let (tunnel, tls, above) = (tunnel.clone(), tls.clone(), above.clone());
             async move {
                 let address = tried.address();
-                let socket = attempt(address, tls, limits, connected).await?;
+                let socket = attempt(address, tunnel, tls, limits, connected).await?;
                 above(Reached { socket, address: address.to_string(), tried: Some(tried) }).await
             }
         });
@@ -186,6 +196,28 @@ impl Dialer {
             DialError::Failed { failures }
         })
     }
+}
+
+/// Returns what connections to a server are made to, and whether TLS is spoken there: its proxy, if it has one.
+fn dialed(server: &AdsServer) -> (&Uri, bool) {
+    match &server.proxy {
+        Some(proxy) => (&proxy.uri, proxy.tls.is_some()),
+        None => (&server.uri, server.tls.is_some()),
+    }
+}
+
+fn place_of_server(server: &AdsServer) -> Option<(&str, u16)> {
+    let (uri, is_encrypted) = dialed(server);
+    place_of(uri, is_encrypted)
+}
+
+/// Returns what the proxy of a server is asked for, with its files as they are now.
+async fn tunnel(proxy: &Proxy, server: &AdsServer, limit: Duration) -> Result<Tunnel, DialError> {
+    let no_host = || DialError::NoHost(server.uri.clone());
+    let (host, (_, port)) = server.uri.host().zip(place_of(&server.uri, server.tls.is_some())).ok_or_else(no_host)?;
+    let tls = read_tls(proxy.tls.as_ref(), b"http/1.1", &server.known_files, limit).await?;
+    let authorization = proxy.authorization(&server.known_files, limit).await?;
+    Ok(Tunnel { target: format!("{host}:{port}"), authorization, tls })
 }
 
 fn host_of(uri: &Uri) -> Option<&str> {

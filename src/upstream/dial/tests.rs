@@ -6,6 +6,8 @@ use tokio::time::timeout;
 use super::*;
 use crate::upstream::connection_pool::{ConnectionPool, Moves};
 
+mod proxied;
+
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(250);
 

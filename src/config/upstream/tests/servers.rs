@@ -5,7 +5,7 @@ use weir_core::protocol::upstream::OnResourceTimeout;
 use weir_core::xds::NamePattern;
 
 use super::*;
-use crate::upstream::{AdsServer, TenantCredentials};
+use crate::upstream::{AdsServer, Proxy, ProxyCredentials, TenantCredentials};
 
 fn server(keys: &str) -> AdsServer {
     let plan = parse(&format!("servers: [{{uri: 'https://one:1'{keys}}}]")).unwrap_or_else(|error| panic!("{error}"));
@@ -16,7 +16,7 @@ fn server(keys: &str) -> AdsServer {
 fn each_key_of_a_server_changes_one_thing_of_it() {
     let seven = Duration::from_secs(7);
     type Change<'c> = &'c dyn Fn(&mut AdsServer);
-    let rows: [(&str, Change); 26] = [
+    let rows: [(&str, Change); 28] = [
         ("variant: delta", &|server| server.variant = Some(Variant::Delta)),
         ("variant: sotw", &|server| server.variant = Some(Variant::Sotw)),
         ("node_in_every_request: true", &|server| server.quirks.node_in_every_request = true),
@@ -33,6 +33,13 @@ fn each_key_of_a_server_changes_one_thing_of_it() {
         ("initial_set: pieces", &|server| server.quirks.initial_set = InitialSet::Pieces),
         ("max_request_bytes: 5MiB", &|server| server.quirks.max_request_bytes = 5 << 20),
         ("max_streams_per_connection: 7", &|server| server.max_streams_per_connection = 7),
+        ("proxy: {uri: 'http://proxy:3128'}", &|server| {
+            server.proxy = Some(Proxy { uri: "http://proxy:3128".parse().unwrap(), tls: None, credentials: None });
+        }),
+        ("proxy: {uri: 'http://proxy:3128', credentials_file: c}", &|server| {
+            let credentials = Some(ProxyCredentials::File("etc/c".into()));
+            server.proxy = Some(Proxy { uri: "http://proxy:3128".parse().unwrap(), tls: None, credentials });
+        }),
         ("drain: 7s", &|server| server.ages.drain = Some(seven)),
         ("drain: 0s", &|server| server.ages.drain = None),
         ("max_connection_age: 7s", &|server| server.ages.max = Some(seven)),
