@@ -35,7 +35,8 @@ pub(super) struct ConnectionPool {
     dialer: Arc<Dialer>,
     endpoint: Endpoint,
     connections: Mutex<Connections>,
-    moves: Arc<Moves>,
+    /// Without it, streams stay where they are.
+    moves: Option<Arc<Moves>>,
     /// A connection has closed that was being left, or its streams stay after all.
     left: Notify,
 }
@@ -70,7 +71,7 @@ pub(super) enum NoCall {
 }
 
 impl ConnectionPool {
-    pub(crate) fn new(server: Arc<AdsServer>, dialer: Arc<Dialer>, moves: Arc<Moves>) -> Self {
+    pub(crate) fn new(server: Arc<AdsServer>, dialer: Arc<Dialer>, moves: Option<Arc<Moves>>) -> Self {
         let max = server.max_streams_per_connection;
         // Room for what all streams may have unread, and for the answers to calls: a stream that is not read stops no other.
         let window = STREAM_WINDOW.saturating_mul(u32::try_from(max).unwrap_or(u32::MAX).saturating_add(1));
@@ -112,8 +113,9 @@ impl ConnectionPool {
     fn follow(self: &Arc<Self>) {
         let ages = self.server.ages;
         let may_leave = ages.max.is_some() || ages.drain.is_some() && Dialer::has_name(&self.server);
-        if may_leave && !std::mem::replace(&mut self.lock().are_followed, true) {
-            tokio::spawn(moves::follow(Arc::downgrade(self), self.moves.clone()));
+        let Some(moves) = self.moves.as_ref().filter(|_| may_leave) else { return };
+        if !std::mem::replace(&mut self.lock().are_followed, true) {
+            tokio::spawn(moves::follow(Arc::downgrade(self), moves.clone()));
         }
     }
 

@@ -83,8 +83,9 @@ impl AdsConnector {
         });
         let of_tenants = of_tenants.collect();
         let server = Arc::new(server);
-        let pool = || Arc::new(ConnectionPool::new(server.clone(), dialer.clone(), moves.clone()));
-        Self { pool: pool(), load_pool: pool(), server, shared, of_tenants }
+        let pool = |moves| Arc::new(ConnectionPool::new(server.clone(), dialer.clone(), moves));
+        // A report that is on its way would be lost with its stream.
+        Self { pool: pool(Some(moves.clone())), load_pool: pool(None), server, shared, of_tenants }
     }
 
     /// Returns the connector with the credentials for a tenant.

@@ -6,7 +6,7 @@ use crate::upstream::observed_socket::ObservedSocket;
 /// Connections that are never dialed.
 fn pool(max_streams_per_connection: usize) -> Arc<ConnectionPool> {
     let server = AdsServer { max_streams_per_connection, ..AdsServer::undialed() };
-    Arc::new(ConnectionPool::new(Arc::new(server), Arc::default(), Arc::new(Moves::new(Duration::from_secs(5)))))
+    Arc::new(ConnectionPool::new(Arc::new(server), Arc::default(), Some(Arc::new(Moves::new(Duration::from_secs(5))))))
 }
 
 impl ConnectionPool {
@@ -238,7 +238,7 @@ async fn a_connection_whose_streams_do_not_move_keeps_the_next_one_for_a_minute(
     let served: Vec<_> = (0..3).map(|_| ServedStream::new(Arc::new(pool.open()))).collect();
     let _sockets = old(&pool, 3).await;
     let begun = Instant::now();
-    tokio::spawn(moves::follow(Arc::downgrade(&pool), pool.moves.clone()));
+    tokio::spawn(moves::follow(Arc::downgrade(&pool), pool.moves.clone().unwrap()));
     let leaves = async |count| {
         while pool.lock().open.iter().filter(|connection| connection.leaving == Leaving::Now).count() < count {
             sleep(SECOND / 10).await;

@@ -12,7 +12,7 @@ const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(250);
 
 fn pool(server: AdsServer, dialer: Arc<Dialer>) -> Arc<ConnectionPool> {
-    Arc::new(ConnectionPool::new(Arc::new(server), dialer, Arc::new(Moves::new(PAUSE))))
+    Arc::new(ConnectionPool::new(Arc::new(server), dialer, Some(Arc::new(Moves::new(PAUSE)))))
 }
 
 /// A listener whose queue is full, so that the kernel answers no other connection, and what fills it.
