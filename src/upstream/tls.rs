@@ -27,6 +27,9 @@ pub(crate) struct TlsFiles {
     pub(crate) words: TlsWords,
 }
 
+/// What TLS handshakes need, as its files are now: what explains their errors, and the settings.
+pub(crate) type ReadTls = (TlsFiles, Arc<ClientConfig>);
+
 /// How errors name what could be given instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TlsWords {

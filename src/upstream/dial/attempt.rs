@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -18,7 +17,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::tunnel::{Tunnel, TunnelError};
 use crate::upstream::observed_socket::Socket;
-use crate::upstream::tls::TlsFiles;
+use crate::upstream::tls::{ReadTls, TlsFiles};
 
 /// Tells that TCP is connected.
 #[derive(Debug, Clone, Default)]
@@ -67,9 +66,6 @@ pub(crate) struct DialLimits {
     /// For its first bytes on a connection that it has accepted.
     pub(crate) first_words: Duration,
 }
-
-/// What TLS handshakes need, as its files are now: what explains their errors, and the settings.
-pub(crate) type ReadTls = (TlsFiles, Arc<ClientConfig>);
 
 /// Connects to an address: that of the server, or that of the proxy before it.
 pub(super) async fn attempt(

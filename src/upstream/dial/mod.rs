@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use self::address_book::AddressBook;
 pub(in crate::upstream) use self::address_book::Tried;
 use self::attempt::attempt;
-pub(crate) use self::attempt::{AttemptError, DialLimits, ReadTls};
+pub(crate) use self::attempt::{AttemptError, DialLimits};
 pub(in crate::upstream) use self::names::Lookup;
 use self::names::Names;
 use self::race::Race;
@@ -29,7 +29,7 @@ use self::tunnel::Tunnel;
 use super::AdsServer;
 use super::observed_socket::Socket;
 use super::proxy::{Proxy, ProxyCredentialsError};
-use super::tls::TlsFiles;
+use super::tls::{ReadTls, TlsFiles};
 use crate::known_files::KnownFiles;
 use crate::tls::TlsFileError;
 

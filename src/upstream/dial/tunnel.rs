@@ -4,8 +4,8 @@ use std::io;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::attempt::ReadTls;
 use crate::upstream::observed_socket::Socket;
+use crate::upstream::tls::ReadTls;
 
 /// What a proxy is asked for.
 #[derive(Clone)]
