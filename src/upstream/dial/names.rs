@@ -395,7 +395,8 @@ mod tests {
         for size in [8, 0] {
             let part = Arc::new(Part(Mutex::new((1, 20, 0))));
             let names = Names::new(Box::new(part.clone()), INTERVAL);
-            names.get().await.unwrap();
+            names.refresh("name", 1);
+            until(|| names.lock().values().all(|known| known.threads == 0)).await;
             part.0.lock().unwrap().1 = size;
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_secs(3600) {
@@ -409,7 +410,8 @@ mod tests {
         }
         let (names, server) = names();
         server.tell(Ok(vec![at(1), at(2)]));
-        names.get().await.unwrap();
+        names.refresh("name", 1);
+        until(|| names.lock().values().all(|known| known.threads == 0)).await;
         let begun = Instant::now();
         while !names.has_left("name", 1, at(1), DRAIN) {
             tokio::time::sleep(INTERVAL.mul_f64(1.2)).await;
