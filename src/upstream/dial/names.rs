@@ -370,58 +370,35 @@ mod tests {
         assert_eq!((names.get().await, server.asked()), (Ok(vec![at(1)]), 1), "within a second");
     }
 
-    /// Answers with a part of the addresses 1 to 20, at random but the same in each run.
-    struct Part(Mutex<(u64, usize, usize)>);
-
-    impl Lookup for Arc<Part> {
-        fn addresses(&self, _: &str, _: u16) -> io::Result<Vec<SocketAddr>> {
-            let mut state = self.0.lock().unwrap();
-            let (size, mut left) = (state.1, (1..=20).collect::<Vec<u8>>());
-            state.2 += 1;
-            let mut next = || {
-                state.0 = state.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                at(left.swap_remove((state.0 >> 33) as usize % left.len()))
-            };
-            match size {
-                0 => Err(io::Error::other("no such name")),
-                size => Ok((0..size).map(|_| next()).collect()),
-            }
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_hour_of_parts_or_of_failures_leaves_no_address_and_full_answers_do_after_the_drain() {
-        const DRAIN: Duration = Duration::from_secs(300);
-        for size in [8, 0] {
-            let part = Arc::new(Part(Mutex::new((1, 20, 0))));
-            let names = Names::new(Box::new(part.clone()), INTERVAL);
-            names.refresh("name", 1);
-            until(|| names.lock().values().all(|known| known.threads == 0)).await;
-            part.0.lock().unwrap().1 = size;
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_secs(3600) {
-                names.refresh("name", 1);
-                tokio::time::sleep(Duration::from_secs(5)).await;
-                until(|| names.lock().values().all(|known| known.threads == 0)).await;
-                let left = (1..=20).find(|number| names.has_left("name", 1, at(*number), DRAIN));
-                assert_eq!(left, None, "{size} of 20");
-            }
-            assert!(part.0.lock().unwrap().2 > 100, "it was asked each half minute");
-        }
+    #[tokio::test]
+    async fn an_address_that_answers_lack_has_left_and_those_that_fail_or_are_empty_do_not_count() {
+        const DRAIN: Duration = Duration::from_millis(100);
         let (names, server) = names();
-        server.tell(Ok(vec![at(1), at(2)]));
-        names.refresh("name", 1);
-        until(|| names.lock().values().all(|known| known.threads == 0)).await;
-        let begun = Instant::now();
-        while !names.has_left("name", 1, at(1), DRAIN) {
-            tokio::time::sleep(INTERVAL.mul_f64(1.2)).await;
-            server.tell(Ok(vec![at(2)]));
+        let answers = async |answer| {
+            names.age();
+            server.tell(answer);
             names.refresh("name", 1);
             until(|| names.lock().values().all(|known| known.threads == 0)).await;
+            tokio::time::sleep(DRAIN / 10).await;
+        };
+        answers(Ok(vec![at(1), at(2)])).await;
+        answers(Ok(vec![at(2)])).await;
+        for _ in 0..10 {
+            answers(Err(io::Error::other("no such name"))).await;
+            answers(Ok(Vec::new())).await;
         }
-        let left = begun.elapsed();
-        assert!(left >= DRAIN && left < 2 * DRAIN, "{left:?}");
+        assert!(!names.has_left("name", 1, at(1), Duration::ZERO), "one answer lacks it");
+        let (begun, mut count) = (Instant::now(), 1);
+        while !names.has_left("name", 1, at(1), DRAIN) {
+            answers(Ok(vec![at(2)])).await;
+            count += 1;
+            assert!(begun.elapsed() < LONG);
+        }
+        assert!(count >= 5, "{count} answers");
         assert!(!names.has_left("name", 1, at(2), DRAIN) && !names.has_left("other", 1, at(1), DRAIN));
+        let asked = server.asked();
+        names.refresh("name", 1);
+        assert_eq!(server.asked(), asked, "the last answer is new");
     }
 
     #[tokio::test]
