@@ -3,11 +3,12 @@
 //! A disk may hang, as that of a server that is gone does, and a read then never returns. So each access has a thread of its own, and there is
 //! one at a time for each file: whoever asks for the same file meanwhile gets what that one finds, and waits until it has taken too long.
 //! Many attempts on a file that hangs cost one thread, and none of those that the runtime has for others. What hangs may do so for ever although
-//! the path leads to another disk by now, so another access begins after [`RENEWED`], a few in all.
+//! the path leads to another disk by now, so another access begins after [`RENEWED`]. When a few of a file hang, it is seldom asked for again, and
+//! not at all while very many of all files do.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -67,23 +68,62 @@ pub(crate) const YOUNG: Duration = Duration::from_millis(750);
 /// Time stamps of file systems are accurate to a second or two at worst.
 const FRESH: Duration = Duration::from_secs(3);
 
-/// Returns the content of a file.
-pub(crate) async fn read(path: &Path, limit: Duration) -> io::Result<Bytes> {
-    Access::to(path, Sought::Content)?.found(limit).await
-}
-
-/// The same for who may wait in its thread.
+/// Returns the content of a file, for who may wait in its thread.
 pub(crate) fn read_blocking(path: &Path, limit: Duration) -> io::Result<Bytes> {
     Access::to(path, Sought::Content)?.found_blocking(limit)
 }
 
 /// Returns the stamp of a file, or none if there is no such file.
 pub(crate) fn stamp_blocking(path: &Path, limit: Duration) -> io::Result<Option<Stamp>> {
-    let access = Access::to(path, Sought::Stamp)?;
-    match access.found_blocking(limit) {
-        Ok(_) => Ok(access.stamp()),
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error),
-        Err(_) => Ok(None),
+    begin_stamp(path)?.stamp(limit)
+}
+
+/// Begins to read a file. Of several files that hang, those who begin all before they wait for one wait no longer than for one.
+pub(crate) fn begin_read(path: &Path) -> io::Result<Begun> {
+    Access::to(path, Sought::Content).map(Begun)
+}
+
+/// Begins to look at the stamp of a file.
+pub(crate) fn begin_stamp(path: &Path) -> io::Result<Begun> {
+    Access::to(path, Sought::Stamp).map(Begun)
+}
+
+/// An access that has begun, of this one or of another who asked for the same.
+pub(crate) struct Begun(Arc<Access>);
+
+/// What was in a file. What is read may be older than what was asked later, so it has a stamp of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct Content {
+    pub(crate) bytes: Bytes,
+    pub(crate) stamp: Option<Stamp>,
+    /// When the reading began, or a little before.
+    pub(crate) at: SystemTime,
+}
+
+impl Begun {
+    /// Waits for the content of a file.
+    pub(crate) async fn bytes(&self, limit: Duration) -> io::Result<Bytes> {
+        self.0.found(limit).await
+    }
+
+    /// Returns the content of a file if it has come, whenever that was.
+    pub(crate) fn come(&self) -> Option<Bytes> {
+        self.0.content()?.ok()
+    }
+
+    /// The same as [`Self::bytes`] for who may wait in its thread, with how the file looked.
+    pub(crate) fn content(&self, limit: Duration) -> io::Result<Content> {
+        let bytes = self.0.found_blocking(limit)?;
+        Ok(Content { bytes, stamp: self.0.stamp(), at: self.0.at })
+    }
+
+    /// Waits for the stamp of a file. None if there is no such file.
+    pub(crate) fn stamp(&self, limit: Duration) -> io::Result<Option<Stamp>> {
+        match self.0.found_blocking(limit) {
+            Ok(_) => Ok(self.0.stamp()),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error),
+            Err(_) => Ok(None),
+        }
     }
 }
 
@@ -104,6 +144,8 @@ enum Sought {
 struct Access {
     path: PathBuf,
     begun: Instant,
+    /// The same by the clock of stamps.
+    at: SystemTime,
     found: Mutex<Option<Found>>,
     /// For those who wait in their thread.
     is_found: Condvar,
@@ -129,13 +171,14 @@ impl Access {
         let mut under_way = lock(&UNDER_WAY);
         let before = under_way.get(&key).map_or(&[][..], |before| before);
         if let Some(latest) = before.last()
-            && (before.len() == MAX_AT_A_TIME || now.saturating_duration_since(latest.begun) < RENEWED)
+            && !is_another_due(before.len(), now.saturating_duration_since(latest.begun), || lost(&under_way))
         {
             return Ok(latest.clone());
         }
         let access = Arc::new(Self {
             path: path.to_owned(),
             begun: now,
+            at: SystemTime::now(),
             found: Mutex::default(),
             is_found: Condvar::new(),
             waiting: Notify::new(),
@@ -214,7 +257,7 @@ impl Access {
 impl Sought {
     fn seek(self, path: &Path) -> Found {
         let found = match self {
-            Self::Content => fs::read(path).map(|content| (content.into(), None)),
+            Self::Content => content(path).map(|(content, stamp)| (content.into(), Some(stamp))),
             Self::Stamp => path.metadata().map(|metadata| (Bytes::new(), Some(Stamp::of(&metadata)))),
             Self::Presence => path.metadata().and_then(|metadata| match metadata.is_dir() {
                 true => fs::read_dir(path).map(|_| (Bytes::new(), None)),
@@ -225,10 +268,35 @@ impl Sought {
     }
 }
 
+/// Reads a file. A change while it is read has another stamp.
+fn content(path: &Path) -> io::Result<(Vec<u8>, Stamp)> {
+    let mut file = fs::File::open(path)?;
+    let (stamp, mut content) = (Stamp::of(&file.metadata()?), Vec::new());
+    file.read_to_end(&mut content)?;
+    Ok((content, stamp))
+}
+
+/// Whether another access begins beside so many that have not returned, the latest of which began so long ago.
+fn is_another_due(hang: usize, since: Duration, lost: impl FnOnce() -> usize) -> bool {
+    match hang < FEW {
+        true => since >= RENEWED,
+        false => since >= SELDOM && lost() < MAX_LOST,
+    }
+}
+
+/// How many accesses there are beside the first one to each file.
+fn lost(under_way: &UnderWay) -> usize {
+    under_way.values().map(|all| all.len().saturating_sub(1)).sum()
+}
+
 /// When another access begins although the one before has not returned.
 const RENEWED: Duration = Duration::from_secs(60);
-/// How many accesses to a file may hang.
-const MAX_AT_A_TIME: usize = 3;
+/// How many accesses to a file may hang before others to it are seldom.
+const FEW: usize = 3;
+/// When another access begins then.
+const SELDOM: Duration = Duration::from_secs(600);
+/// How many threads may be lost to accesses that hang, besides one to each file. With more of them only the first few to a file begin.
+const MAX_LOST: usize = 64;
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
@@ -271,6 +339,10 @@ pub(crate) mod tests {
     const SHORT: Duration = Duration::from_millis(50);
     const LONG: Duration = Duration::from_secs(60);
 
+    async fn read(path: &Path, limit: Duration) -> io::Result<Bytes> {
+        begin_read(path)?.bytes(limit).await
+    }
+
     #[tokio::test]
     async fn a_hundred_attempts_on_a_file_that_hangs_share_one_thread_and_the_result() {
         let pipe = Pipe::new("many");
@@ -299,9 +371,13 @@ pub(crate) mod tests {
         let at = |now| Access::to_at(&pipe.0, Sought::Content, now).unwrap();
         let first = at(start);
         assert!(Arc::ptr_eq(&first, &at(start + minute - SHORT)));
-        let others: Vec<_> = (1..=5).map(|minutes| at(start + minutes * minute)).collect();
-        assert_eq!(under_way(&pipe.0), MAX_AT_A_TIME);
-        assert!(!Arc::ptr_eq(&first, &others[0]) && Arc::ptr_eq(&others[1], &others[4]));
+        let mut others: Vec<_> = (1..=11).map(|minutes| at(start + minutes * minute)).collect();
+        assert_eq!(under_way(&pipe.0), FEW);
+        assert!(!Arc::ptr_eq(&first, &others[0]) && Arc::ptr_eq(&others[1], &others[10]));
+        // It may lead to another disk after a long time too.
+        others.extend([12, 13, 21, 22].map(|minutes| at(start + minutes * minute)));
+        assert_eq!(under_way(&pipe.0), FEW + 2);
+        assert!(!Arc::ptr_eq(&others[10], &others[11]) && Arc::ptr_eq(&others[11], &others[13]));
         let path = pipe.0.clone();
         drop(pipe);
         let ended = |access: &Arc<Access>| match access.found_blocking(10 * minute) {
@@ -310,6 +386,43 @@ pub(crate) mod tests {
         };
         assert!(ended(&first) && others.iter().all(ended));
         assert_eq!(under_way(&path), 0);
+    }
+
+    #[test]
+    fn of_files_that_hang_no_more_threads_are_lost_than_a_limit() {
+        for (hang, since, lost, expected) in [
+            (1, RENEWED - SHORT, 0, false),
+            (1, RENEWED, MAX_LOST, true),
+            (FEW - 1, RENEWED, MAX_LOST, true),
+            (FEW, SELDOM - SHORT, 0, false),
+            (FEW, SELDOM, MAX_LOST - 1, true),
+            (FEW, SELDOM, MAX_LOST, false),
+            (MAX_LOST, SELDOM, 0, true),
+        ] {
+            assert_eq!(is_another_due(hang, since, || lost), expected, "{hang} {since:?} {lost}");
+        }
+    }
+
+    /// Who asks while an earlier reading hangs gets what that one finds, and is to know that it is older.
+    #[test]
+    fn what_is_read_has_the_stamp_of_what_was_read_and_not_of_what_is_there_now() {
+        let pipe = Pipe::new("stamp");
+        let (path, begun) = (pipe.0.clone(), begin_read(&pipe.0).unwrap());
+        let of_pipe = stamp_blocking(&path, LONG).unwrap();
+        let mut writer = fs::File::options().write(true).open(&path).unwrap(); // once it is being read
+        let next = path.with_extension("next");
+        fs::write(&next, "new").unwrap();
+        fs::rename(&next, &path).unwrap();
+        let joined = begin_read(&path).unwrap();
+        io::Write::write_all(&mut writer, b"old").unwrap();
+        drop(writer);
+        let (first, second) = (begun.content(LONG).unwrap(), joined.content(LONG).unwrap());
+        assert_eq!((&first.bytes[..], &second.bytes[..]), (&b"old"[..], &b"old"[..]));
+        let inode = |stamp: Option<Stamp>| stamp.unwrap().inode;
+        assert_eq!(inode(second.stamp), inode(of_pipe));
+        assert_ne!(inode(second.stamp), inode(stamp_blocking(&path, LONG).unwrap()));
+        let now = begin_read(&path).unwrap().content(LONG).unwrap();
+        assert_eq!((&now.bytes[..], now.stamp), (&b"new"[..], stamp_blocking(&path, LONG).unwrap()));
     }
 
     #[test]

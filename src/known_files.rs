@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::file_access;
+use crate::file_access::{self, Begun};
 use crate::log_pace::LogPace;
 
 /// Reads files, and knows what each had before. Clones know the same.
@@ -17,28 +17,53 @@ use crate::log_pace::LogPace;
 pub(crate) struct KnownFiles(Arc<Inner>);
 
 struct Inner {
-    last: Mutex<BTreeMap<PathBuf, Bytes>>,
+    last: Mutex<Last>,
+    /// Certificates with their keys, as they last belonged together.
+    pairs: Mutex<BTreeMap<[PathBuf; 2], [Bytes; 2]>>,
     hung: LogPace,
+    apart: LogPace,
+}
+
+#[derive(Default)]
+struct Last {
+    contents: BTreeMap<PathBuf, Bytes>,
+    /// Readings that took too long. What they find is newer than what was read before them.
+    late: BTreeMap<PathBuf, Begun>,
+}
+
+impl Last {
+    /// Returns what a file had the last time, also if that came late.
+    fn content(&mut self, path: &Path) -> Option<Bytes> {
+        if let Some(content) = self.late.get(path).and_then(Begun::come) {
+            self.late.remove(path);
+            self.contents.insert(path.to_owned(), content);
+        }
+        self.contents.get(path).cloned()
+    }
 }
 
 impl Default for Inner {
     fn default() -> Self {
-        Self { last: Mutex::default(), hung: LogPace::once_a_minute() }
+        let (hung, apart) = (LogPace::once_a_minute(), LogPace::once_a_minute());
+        Self { last: Mutex::default(), pairs: Mutex::default(), hung, apart }
     }
 }
 
 impl KnownFiles {
     /// Returns the content of a file, or what it had the last time if the disk does not answer within the limit.
     pub(crate) async fn read(&self, path: &Path, limit: Duration) -> io::Result<Bytes> {
-        let read = file_access::read(path, limit).await;
+        let begun = file_access::begin_read(path)?;
+        let read = begun.bytes(limit).await;
         let mut last = self.0.last.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
             Ok(content) => {
-                last.insert(path.to_owned(), content.clone());
+                last.late.remove(path);
+                last.contents.insert(path.to_owned(), content.clone());
                 Ok(content)
             }
             Err(error) if error.kind() == ErrorKind::TimedOut => {
-                let content = last.get(path).cloned();
+                let content = last.content(path);
+                last.late.insert(path.to_owned(), begun);
                 drop(last);
                 if content.is_some() && self.0.hung.line(Instant::now()).is_some() {
                     tracing::warn!(%error, "a file cannot be read in time; what it had before is used");
@@ -46,10 +71,32 @@ impl KnownFiles {
                 content.ok_or(error)
             }
             Err(error) => {
-                last.remove(path); // somebody has taken it away
+                last.late.remove(path);
+                last.contents.remove(path); // somebody has taken it away
                 Err(error)
             }
         }
+    }
+}
+
+impl KnownFiles {
+    /// Notes that the contents of two files belong together.
+    pub(crate) fn belong_together(&self, paths: [&Path; 2], contents: [Bytes; 2]) {
+        self.pairs().insert(paths.map(Path::to_owned), contents);
+    }
+
+    /// Returns what two files had when it last belonged together: one of them may have been renewed, and the other be on its way, or hang.
+    pub(crate) fn last_together(&self, paths: [&Path; 2]) -> Option<[Bytes; 2]> {
+        let contents = self.pairs().get(&paths.map(Path::to_owned)).cloned()?;
+        if self.0.apart.line(Instant::now()).is_some() {
+            let [certificate, key] = paths.map(Path::display);
+            tracing::warn!(%certificate, %key, "the key does not belong to the certificate; what they had before is used");
+        }
+        Some(contents)
+    }
+
+    fn pairs(&self) -> MutexGuard<'_, BTreeMap<[PathBuf; 2], [Bytes; 2]>> {
+        self.0.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -75,6 +122,20 @@ mod tests {
     use crate::file_access::tests::Pipe;
 
     const LONG: Duration = Duration::from_secs(60);
+
+    /// A disk that needs longer than the limit each time would never be read otherwise.
+    #[tokio::test]
+    async fn what_came_too_late_is_used_the_next_time_that_a_file_hangs() {
+        let (known, pipe) = (KnownFiles::default(), Pipe::new("late"));
+        for content in ["one", "two"] {
+            let _ = known.read(&pipe.0, Duration::ZERO).await; // it begins
+            let path = pipe.0.clone();
+            let reading = file_access::begin_read(&path).unwrap();
+            tokio::task::spawn_blocking(move || std::fs::write(&path, content)).await.unwrap().unwrap();
+            assert_eq!(&reading.bytes(LONG).await.unwrap()[..], content.as_bytes());
+            assert_eq!(&known.read(&pipe.0, Duration::ZERO).await.unwrap()[..], content.as_bytes());
+        }
+    }
 
     #[tokio::test]
     async fn what_a_file_had_before_is_used_while_it_hangs_and_no_longer() {

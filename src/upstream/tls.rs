@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rustls::client::WantsClientCert;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
-use rustls::{AlertDescription, CertificateError, ClientConfig, InconsistentKeys, RootCertStore};
+use rustls::{AlertDescription, CertificateError, ClientConfig, ConfigBuilder, InconsistentKeys, RootCertStore};
 use rustls_native_certs::{CertificateResult, load_native_certs};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -71,14 +72,16 @@ impl TlsFiles {
         let mut config = match &self.own {
             None => builder.with_no_client_auth(),
             Some(own) => {
-                let chain = tls::certificates(&own.certificate, &certificate?)?;
-                let key = tls::private_key(&own.key, &key?)?;
-                builder.with_client_auth_cert(chain, key).map_err(|source| match source {
-                    rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                        TlsFileError::OtherKey(own.clone())
+                let with = |[certificate, key]: &[Bytes; 2]| with_certificate(builder.clone(), own, certificate, key);
+                let (read, paths) = ([certificate?, key?], [own.certificate.as_path(), own.key.as_path()]);
+                match with(&read) {
+                    Ok(config) => {
+                        known.belong_together(paths, read);
+                        config
                     }
-                    source => TlsFileError::Unusable { path: own.certificate.clone(), source },
-                })?
+                    Err(error @ TlsFileError::OtherKey(_)) => with(&known.last_together(paths).ok_or(error)?)?,
+                    Err(error) => return Err(error),
+                }
             }
         };
         config.alpn_protocols = vec![alpn.to_vec()];
@@ -130,6 +133,20 @@ impl TlsFiles {
     }
 }
 
+/// Adds a certificate with its key, which has to be its own.
+fn with_certificate(
+    builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    own: &OwnCertificate,
+    certificate: &[u8],
+    key: &[u8],
+) -> Result<ClientConfig, TlsFileError> {
+    let (chain, key) = (tls::certificates(&own.certificate, certificate)?, tls::private_key(&own.key, key)?);
+    builder.with_client_auth_cert(chain, key).map_err(|source| match source {
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsFileError::OtherKey(own.clone()),
+        source => TlsFileError::Unusable { path: own.certificate.clone(), source },
+    })
+}
+
 /// One reading at a time, also if the disk hangs: those who come later wait for it, and not beside it.
 async fn system_roots(load: fn() -> CertificateResult, limit: Duration) -> Result<RootCertStore, TlsFileError> {
     static READING: Mutex<()> = Mutex::const_new(());
@@ -152,6 +169,48 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
+
+    /// A certificate and its key are two files: one may be read and the other hang, or not be written yet.
+    #[tokio::test]
+    async fn a_certificate_and_a_key_of_two_versions_are_not_paired_and_the_last_pair_stays() {
+        let folder = std::env::temp_dir().join(format!("weir-pair-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let own = OwnCertificate { certificate: folder.join("c.pem"), key: folder.join("k.pem") };
+        let written = |parts: [bool; 2]| {
+            let made = rcgen::generate_simple_self_signed(["relay".to_owned()]).unwrap();
+            if parts[0] {
+                std::fs::write(&own.certificate, made.cert.pem()).unwrap();
+            }
+            if parts[1] {
+                std::fs::write(&own.key, made.signing_key.serialize_pem()).unwrap();
+            }
+            made.cert.der().clone()
+        };
+        let ca = folder.join("ca.pem");
+        std::fs::write(&ca, rcgen::generate_simple_self_signed(["ca".to_owned()]).unwrap().cert.pem()).unwrap();
+        let server_name = ServerName::try_from("a").unwrap();
+        let words = TlsWords::CONFIGURATION;
+        let files = TlsFiles { ca: Some(ca), own: Some(own.clone()), server_name, words };
+        let known = KnownFiles::default();
+        let shown = async || {
+            let config = files.read(b"h2", &known, Duration::from_secs(60)).await?;
+            let chosen =
+                config.client_auth_cert_resolver.resolve(&[], &[rustls::SignatureScheme::ECDSA_NISTP256_SHA256]);
+            Ok::<_, TlsFileError>(chosen.unwrap().cert[0].clone())
+        };
+        written([true, false]);
+        written([false, true]);
+        assert!(matches!(shown().await, Err(TlsFileError::OtherKey(_))), "there is no earlier pair");
+        let first = written([true, true]);
+        assert_eq!(shown().await.unwrap(), first);
+        for parts in [[true, false], [false, true]] {
+            written(parts);
+            assert_eq!(shown().await.unwrap(), first);
+        }
+        let second = written([true, true]);
+        assert_eq!(shown().await.unwrap(), second);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 
     #[tokio::test]
     async fn certificates_of_the_system_that_cannot_be_read_fail_the_attempt_in_time_and_take_one_thread() {
