@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::Shown;
 use super::answer::{json, text};
 use crate::file_access;
-use crate::tls::{CertificateReport, certificates, describe};
+use crate::tls::{CertificateReport, ShownCertificate, certificates, describe};
 
 /// Files of certificates for one server. They are read for each connection, and so for each report.
 #[derive(Debug, Clone)]
@@ -34,9 +34,9 @@ struct Report {
 #[derive(Serialize)]
 struct ListenerReport {
     address: String,
-    /// Files on disk cannot be used, and an earlier version is shown here.
+    /// Files on disk cannot be used, and an earlier version is in use.
     outdated: bool,
-    chain: Vec<CertificateReport>,
+    certificates: Vec<ShownCertificate>,
 }
 
 #[derive(Serialize)]
@@ -65,7 +65,7 @@ pub(super) async fn certs(State(shown): State<Shown>) -> Response {
             .iter()
             .map(|tls| {
                 let report = tls.report();
-                ListenerReport { address: report.listener, outdated: report.is_outdated, chain: tls.described() }
+                ListenerReport { address: report.listener, outdated: report.is_outdated, certificates: tls.described() }
             })
             .collect(),
         upstreams: shown.server_certificates.iter().map(of_server).collect(),

@@ -64,7 +64,8 @@ fn admin_tls(raw: &Located<raw::AdminTls>, checker: &mut Checker) -> Option<Admi
         checker.fault(&raw.place, "missing may_read or may_change: who may do anything?");
     }
     let (may_read, may_change) = (operators(raw, &raw.may_read, checker), operators(raw, &raw.may_change, checker));
-    let own = listen_tls::shown_certificate(&raw.certificate, &raw.key, checker)?;
+    let pair = (&raw.certificate, &raw.key);
+    let own = listen_tls::shown_certificates(&raw.place, pair, &raw.certificates, checker)?;
     Some(AdminTls { tls: ListenTls { own, client_auth: ClientAuth::Required(trust) }, may_read, may_change })
 }
 

@@ -81,6 +81,12 @@ pub(super) fn validity(path: &Path) -> Option<Validity> {
     tls::of_chain(&certificates(path).ok()?)
 }
 
+/// Whether a file has a certificate that can be read and has no DNS name.
+pub(super) fn is_without_names(path: &Path) -> bool {
+    let leaf = certificates(path).ok().and_then(|chain| chain.into_iter().next());
+    leaf.is_some_and(|leaf| tls::server_names(&leaf).is_some_and(|names| names.is_empty()))
+}
+
 /// Checks that a key belongs to a certificate. Files with faults of their own are not compared.
 pub(super) fn look_at_pair(certificate: &Path, key: &Path) -> Result<(), FileFault> {
     let (Ok(chain), Ok(bytes)) = (certificates(certificate), bytes(key)) else { return Ok(()) };

@@ -5,31 +5,83 @@ use std::time::SystemTime;
 
 use super::checker::Checker;
 use super::diagnostic::Place;
-use super::files::{look_at_cas, look_at_certificates, look_at_key, look_at_lists, look_at_pair, validity};
-use super::form::{FilePath, Located, Needed, NonEmpty};
+use super::files::{
+    is_without_names, look_at_cas, look_at_certificates, look_at_key, look_at_lists, look_at_pair, validity,
+};
+use super::form::{FilePath, Located, NonEmpty};
 use super::raw;
 use crate::tls::{ClientAuth, ListenTls, OwnCertificate, TrustDomain, TrustFiles};
 
 pub(super) fn check(raw: &Located<raw::ListenTls>, checker: &mut Checker) -> Option<ListenTls> {
     let trust = trust(&raw.client_ca, &raw.crl, &raw.trust_domains, checker);
     let client_auth = client_auth(raw, trust, checker);
-    Some(ListenTls { own: shown_certificate(&raw.certificate, &raw.key, checker)?, client_auth })
+    let own = shown_certificates(&raw.place, (&raw.certificate, &raw.key), &raw.certificates, checker);
+    Some(ListenTls { own: own?, client_auth })
 }
 
-/// Returns the certificate that peers are shown.
-pub(super) fn shown_certificate(
-    certificate: &Needed<FilePath>,
-    key: &Needed<FilePath>,
+/// Returns the certificates that peers are shown: one by itself, or a list.
+pub(super) fn shown_certificates(
+    section: &Place,
+    (certificate, key): (&Option<Located<FilePath>>, &Option<Located<FilePath>>),
+    certificates: &Option<Located<NonEmpty<raw::ShownCertificate>>>,
     checker: &mut Checker,
-) -> Option<OwnCertificate> {
-    let (certificate, key) = (certificate.0.as_ref()?, key.0.as_ref()?);
+) -> Option<Vec<OwnCertificate>> {
+    let single = certificate.as_ref().or(key.as_ref());
+    let Some(certificates) = certificates else {
+        if single.is_none() {
+            checker.lacks(section, "missing certificate and key: expected both of them, or certificates");
+        }
+        let (certificate, key) = together(section, certificate, key, checker)?;
+        return Some(vec![own_certificate(certificate, key, checker)]);
+    };
+    if single.is_some() {
+        checker.fault(&certificates.place, "certificate and key are there too: expected these two, or certificates");
+    }
+    let mut all: Vec<OwnCertificate> = Vec::new();
+    for (number, one) in certificates.0.iter().enumerate() {
+        let (Some(certificate), Some(key)) = (&one.certificate.0, &one.key.0) else { continue };
+        let own = own_certificate(certificate, key, checker);
+        if all.iter().any(|other| other.certificate == own.certificate) {
+            let file = own.certificate.display();
+            checker.fault(&certificate.place, format!("duplicate certificate {file}: expected each of them once"));
+        }
+        if number > 0 && checker.opens_files() && is_without_names(&own.certificate) {
+            let file = own.certificate.display();
+            checker
+                .warn(&certificate.place, format!("{file} has no DNS name: no client is shown it for its server name"));
+        }
+        all.push(own);
+    }
+    (!all.is_empty()).then_some(all)
+}
+
+/// Returns a certificate and a key if both are there.
+pub(super) fn together<'r>(
+    section: &Place,
+    certificate: &'r Option<Located<FilePath>>,
+    key: &'r Option<Located<FilePath>>,
+    checker: &mut Checker,
+) -> Option<(&'r Located<FilePath>, &'r Located<FilePath>)> {
+    let (there, other) = match (certificate, key) {
+        (Some(certificate), Some(key)) => return Some((certificate, key)),
+        (Some(certificate), None) => (certificate, "key"),
+        (None, Some(key)) => (key, "certificate"),
+        (None, None) => return None,
+    };
+    if !checker.has_fault_within(&section.key(other)) {
+        checker.fault(&there.place, format!("missing {other}: certificate and key go together"));
+    }
+    None
+}
+
+fn own_certificate(certificate: &Located<FilePath>, key: &Located<FilePath>, checker: &mut Checker) -> OwnCertificate {
     let (of_certificate, of_key) = (&certificate.place, &key.place);
     let (certificate, key) = (checker.file(certificate, look_at_certificates), checker.file(key, look_at_key));
     if checker.opens_files() {
         warn_of_end(&certificate, of_certificate, checker);
     }
     checker.look(of_key, || look_at_pair(&certificate, &key));
-    Some(OwnCertificate { certificate, key })
+    OwnCertificate { certificate, key }
 }
 
 fn client_auth(raw: &Located<raw::ListenTls>, trust: TrustFiles, checker: &mut Checker) -> ClientAuth {

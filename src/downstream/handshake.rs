@@ -140,7 +140,7 @@ mod tests {
         let own = OwnCertificate { certificate: folder.join("c.pem"), key: folder.join("k.pem") };
         std::fs::write(&own.certificate, made.cert.pem()).unwrap();
         std::fs::write(&own.key, made.signing_key.serialize_pem()).unwrap();
-        let options = ListenTls { own, client_auth: ClientAuth::None };
+        let options = ListenTls { own: vec![own], client_auth: ClientAuth::None };
         let tls = Arc::new(ListenerTls::load("test".into(), &options).ok().unwrap());
         std::fs::remove_dir_all(folder).unwrap();
         let mut roots = RootCertStore::empty();

@@ -237,10 +237,10 @@ metrics! {
     RESOURCE_FILE_ERRORS: Gauge = "weir_resource_file_errors" ["source"], "0.1.0";
 
     // TLS towards clients.
-    /// Unix time at which the certificate of a listener, or of its chain, expires
+    /// Unix time at which a certificate of a listener, or of its chain, expires
     ///
-    /// Of those that the listener shows, the one that expires first counts.
-    TLS_CERTIFICATE_EXPIRES_TIMESTAMP_SECONDS: Highest = "weir_tls_certificate_expires_timestamp_seconds" ["listener"], "0.1.0";
+    /// Of a chain, the certificate that expires first counts. `certificate` is its file.
+    TLS_CERTIFICATE_EXPIRES_TIMESTAMP_SECONDS: Highest = "weir_tls_certificate_expires_timestamp_seconds" ["listener", "certificate"], "0.1.0";
     /// Times that changed TLS files of a listener could not be used
     ///
     /// The log has file and reason.

@@ -99,7 +99,9 @@ fn written(views: &[ViewMetrics]) -> String {
             listener: "[::]:18000".into(),
             reload_failures: 2,
             is_outdated: true,
-            expires: std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_900_000_000),
+            expires: [("a.pem", 1_900_000_000), ("b.pem", 1_800_000_000)]
+                .map(|(file, at)| (file.into(), std::time::UNIX_EPOCH + std::time::Duration::from_secs(at)))
+                .to_vec(),
             failures: vec![("expired", 3)],
         }],
         state: Some(&StateCounters::default()),
@@ -173,7 +175,8 @@ fn a_ladder_says_which_server_serves_and_how_often_that_changed() {
         "weir_upstream_liveness_calls_unanswered_total{server=\"http://two\"} 8",
         "weir_upstream_connections{server=\"http://one\"} 3",
         "weir_resource_files{source=\"a,b.json\"} 3",
-        "weir_tls_certificate_expires_timestamp_seconds{listener=\"[::]:18000\"} 1900000000",
+        "weir_tls_certificate_expires_timestamp_seconds{listener=\"[::]:18000\",certificate=\"a.pem\"} 1900000000",
+        "weir_tls_certificate_expires_timestamp_seconds{listener=\"[::]:18000\",certificate=\"b.pem\"} 1800000000",
         "weir_tls_reload_failures_total{listener=\"[::]:18000\"} 2",
         "weir_tls_files_outdated{listener=\"[::]:18000\"} 1",
         "weir_tls_handshakes_failed_total{listener=\"[::]:18000\",reason=\"expired\"} 3",

@@ -7,7 +7,9 @@ use crate::tls::TlsReport;
 
 pub(super) fn add(page: &mut Page, reports: &[TlsReport]) {
     for TlsReport { listener, reload_failures, is_outdated, expires, failures } in reports {
-        page.add(TLS_CERTIFICATE_EXPIRES_TIMESTAMP_SECONDS, [listener], unix_seconds(*expires));
+        for (certificate, expires) in expires {
+            page.add(TLS_CERTIFICATE_EXPIRES_TIMESTAMP_SECONDS, [listener, certificate], unix_seconds(*expires));
+        }
         page.add(TLS_RELOAD_FAILURES, [listener], *reload_failures);
         page.add(TLS_FILES_OUTDATED, [listener], (*is_outdated).into());
         for (reason, count) in failures {

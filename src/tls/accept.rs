@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::NoServerSessionStorage;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme, SupportedProtocolVersion,
 };
 use weir_core::xds::CertificateNames;
 
+use super::by_name::ByName;
 use super::pem::TlsFileError;
 use super::trust::{Rejection, Trust};
 
@@ -44,37 +44,27 @@ impl Accepting {
     }
 }
 
-/// The relay has one certificate for each listener, whatever name the client asks for.
-#[derive(Debug)]
-struct Single(Arc<CertifiedKey>);
-
-impl ResolvesServerCert for Single {
-    fn resolve(&self, _: rustls::server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.clone())
-    }
-}
-
 /// Returns the configuration for clients that are not asked for a certificate.
 pub(super) fn without_clients(
     provider: Arc<CryptoProvider>,
-    own: Arc<CertifiedKey>,
+    own: Arc<ByName>,
 ) -> Result<Arc<ServerConfig>, TlsFileError> {
     let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(VERSIONS);
     let builder = builder.map_err(TlsFileError::Provider)?;
-    Ok(Arc::new(speaking_http(builder.with_no_client_auth().with_cert_resolver(Arc::new(Single(own))))))
+    Ok(Arc::new(speaking_http(builder.with_no_client_auth().with_cert_resolver(own))))
 }
 
 /// Returns the configuration for one client that may or must show a certificate.
 pub(super) fn with_client(
     provider: Arc<CryptoProvider>,
-    own: Arc<CertifiedKey>,
+    own: Arc<ByName>,
     (trust, number): (Arc<Trust>, u64),
     is_mandatory: bool,
 ) -> Result<Accepting, TlsFileError> {
     let verifier = Arc::new(Verifier { provider: provider.clone(), trust, is_mandatory, judgement: Mutex::default() });
     let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(VERSIONS);
     let builder = builder.map_err(TlsFileError::Provider)?.with_client_cert_verifier(verifier.clone());
-    let mut config = speaking_http(builder.with_cert_resolver(Arc::new(Single(own))));
+    let mut config = speaking_http(builder.with_cert_resolver(own));
     // No session is resumed. A resumed one takes over the certificate of the session before without judging it: a client would come back
     // with one that was revoked, or whose CA is trusted no longer, for as long as its ticket lasts.
     config.session_storage = Arc::new(NoServerSessionStorage {});

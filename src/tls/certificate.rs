@@ -18,6 +18,8 @@ pub(super) struct CertificateContent {
     pub(super) uris: Vec<String>,
     /// The DNS names that are names of one host, in lower case.
     pub(super) dns: Vec<String>,
+    /// What is behind the `*.` of DNS names with a wildcard, in lower case.
+    pub(super) wildcards: Vec<String>,
     /// Whether it may sign certificates or revocation lists.
     pub(super) is_issuer: bool,
     pub(super) validity: Validity,
@@ -33,12 +35,15 @@ pub(crate) struct Validity {
 /// Reads a certificate. None if any part of interest cannot be read: it could mean another thing to others.
 pub(super) fn read(der: &[u8]) -> Option<CertificateContent> {
     let (_, certificate) = X509Certificate::from_der(der).ok().filter(|(rest, _)| rest.is_empty())?;
-    let (mut uris, mut dns) = (Vec::new(), Vec::new());
+    let (mut uris, mut dns, mut wildcards) = (Vec::new(), Vec::new(), Vec::new());
     if let Some(names) = certificate.subject_alternative_name().ok()? {
         for name in &names.value.general_names {
             match name {
                 GeneralName::URI(uri) => uris.push(uri.to_string()),
-                GeneralName::DNSName(name) => dns.extend(host(name)),
+                GeneralName::DNSName(name) => match name.strip_prefix("*.") {
+                    Some(parent) => wildcards.extend(host(parent)),
+                    None => dns.extend(host(name)),
+                },
                 GeneralName::Invalid(..) => return None,
                 _ => {}
             }
@@ -55,7 +60,7 @@ pub(super) fn read(der: &[u8]) -> Option<CertificateContent> {
     let signs = usage.is_some_and(|usage| usage.value.key_cert_sign() || usage.value.crl_sign());
     let validity = certificate.validity();
     let validity = Validity { from: time(validity.not_before), until: time(validity.not_after) };
-    Some(CertificateContent { uris, dns, is_issuer: is_ca || signs, validity })
+    Some(CertificateContent { uris, dns, wildcards, is_issuer: is_ca || signs, validity })
 }
 
 /// What is read of a revocation list.
@@ -144,7 +149,9 @@ mod tests {
     #[test]
     fn names_are_of_one_host_in_lower_case_and_bytes_after_a_certificate_make_it_unreadable() {
         let certificate = made(|_| {});
-        assert_eq!(read(&certificate).unwrap().dns, ["a.example"], "a wildcard names no host");
+        let content = read(&certificate).unwrap();
+        assert_eq!(content.dns, ["a.example"], "a wildcard names no host");
+        assert_eq!(content.wildcards, ["b.example"]);
         assert_eq!(read(&[&certificate[..], &[0]].concat()), None);
         let label = "a".repeat(62);
         let longest = format!("{}.a", [label.as_str(); 4].join("."));

@@ -1,5 +1,7 @@
 //! What operators are shown of certificates. Keys are never read for it.
 
+use std::path::PathBuf;
+
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use x509_parser::certificate::X509Certificate;
@@ -19,6 +21,17 @@ pub(crate) struct CertificateReport {
     pub(crate) names: Vec<String>,
     pub(crate) not_before: String,
     pub(crate) not_after: String,
+}
+
+/// One of the certificates that a listener shows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct ShownCertificate {
+    pub(crate) file: PathBuf,
+    /// The names by which clients get it. The first of a listener is also for all other names.
+    pub(crate) server_names: Vec<String>,
+    /// Its files cannot be used as they are, and an earlier version is shown.
+    pub(crate) outdated: bool,
+    pub(crate) chain: Vec<CertificateReport>,
 }
 
 /// Describes a chain, the leaf first. A certificate that cannot be read has empty fields.

@@ -1,4 +1,4 @@
-//! The files of one listener: its certificate, and those by which clients are judged.
+//! The files of one listener: its certificates, and those by which clients are judged.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,15 +8,18 @@ use bytes::Bytes;
 use rustls::sign::CertifiedKey;
 
 use super::certificate::{self, Validity};
+use super::described::{ShownCertificate, describe};
 use super::lists::Lists;
 use super::options::ListenTls;
 use super::pem::{self, OwnCertificate, TlsFileError};
+use super::server_names::ServerNames;
 use super::trust::{Roots, Trust};
-use super::watched::{Answer, Look, Question, Watched};
+use super::watched::{self, Answer, Earlier, Look, Question, Watched};
+use crate::file_access;
 
 /// The files of a listener. Each of them has its own last good version.
 pub(super) struct Files {
-    own: Watched<OwnPair>,
+    own: Vec<Watched<OwnPair>>,
     client_ca: Option<Watched<Roots>>,
     domains: BTreeMap<Box<str>, Watched<Roots>>,
     lists: Option<Watched<Lists>>,
@@ -24,35 +27,85 @@ pub(super) struct Files {
 
 /// What is to be found out about the files of a listener.
 pub(super) struct Questions {
-    own: Question,
+    own: Vec<Question>,
     trust: Vec<Question>,
 }
 
 /// What the disk says of them.
 pub(super) struct Answers {
-    own: Answer,
+    own: Vec<Answer>,
     trust: Vec<Answer>,
 }
 
 impl Questions {
     /// Asks the disk, which may take long.
     pub(super) fn ask(&self) -> Answers {
-        Answers { own: self.own.ask(), trust: self.trust.iter().map(Question::ask).collect() }
+        let mut own = watched::ask(&self.own.iter().chain(&self.trust).collect::<Vec<_>>());
+        let trust = own.split_off(self.own.len());
+        Answers { own, trust }
     }
 }
 
-/// The certificate of a listener with its key.
+/// A certificate of a listener with its key.
 #[derive(Debug, Clone)]
 pub(super) struct OwnPair {
+    pub(super) files: OwnCertificate,
     pub(super) pair: Arc<CertifiedKey>,
     pub(super) validity: Validity,
+    pub(super) names: ServerNames,
+}
+
+/// The certificates that a listener has shown until now.
+#[derive(Default)]
+pub(super) struct EarlierPairs(Vec<(OwnCertificate, Earlier<OwnPair>)>);
+
+impl EarlierPairs {
+    fn take(&mut self, own: &OwnCertificate) -> Option<Earlier<OwnPair>> {
+        let place = self.0.iter().position(|(files, _)| files == own)?;
+        Some(self.0.swap_remove(place).1)
+    }
+}
+
+impl OwnPair {
+    /// Returns the file of the certificate, as it is shown.
+    pub(super) fn file(&self) -> String {
+        self.files.certificate.display().to_string()
+    }
 }
 
 impl Files {
-    pub(super) fn read(options: &ListenTls) -> Result<Self, TlsFileError> {
-        let own = options.own.clone();
-        let paths = vec![own.certificate.clone(), own.key.clone()];
-        let own = Watched::read(paths, Box::new(move |contents| read_own(&own, contents)))?;
+    /// Reads all files. Of those that the listener had before, what was good stays in use if they cannot be used now: that they cannot comes
+    /// beside the files.
+    pub(super) fn read(
+        options: &ListenTls,
+        mut earlier: EarlierPairs,
+    ) -> Result<(Self, Vec<TlsFileError>), TlsFileError> {
+        // Of several that hang, all have begun before the first is waited for.
+        let paths = options.own.iter().flat_map(|own| [&own.certificate, &own.key]);
+        let _begun: Vec<_> = paths.map(|path| file_access::begin_read(path)).collect();
+        let (mut own, mut faults, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+        for files in &options.own {
+            let (paths, of_parse) = (vec![files.certificate.clone(), files.key.clone()], files.clone());
+            let parse = Box::new(move |contents: &[Bytes]| read_own(&of_parse, contents));
+            match earlier.take(files) {
+                Some(earlier) => {
+                    let (again, fault) = Watched::read_again(parse, earlier);
+                    own.push(again);
+                    kept.extend(fault);
+                }
+                None => match Watched::read(paths, parse) {
+                    Ok(read) => own.push(read),
+                    Err(fault) => faults.push(fault),
+                },
+            }
+        }
+        if let Some(fault) = TlsFileError::all(faults) {
+            return Err(fault);
+        }
+        Ok((Self::with_trust(own, options)?, kept))
+    }
+
+    fn with_trust(own: Vec<Watched<OwnPair>>, options: &ListenTls) -> Result<Self, TlsFileError> {
         let Some(trust) = options.trust() else {
             return Ok(Self { own, client_ca: None, domains: BTreeMap::new(), lists: None });
         };
@@ -88,9 +141,28 @@ impl Files {
         Trust::new(self.client_ca.as_ref().map(Watched::good), &domains, all, path).map(Some)
     }
 
-    /// Returns the certificate and the key.
-    pub(super) fn own(&self) -> &OwnPair {
-        self.own.good()
+    /// Returns the certificates with their keys, in the order of the configuration.
+    pub(super) fn own(&self) -> Vec<OwnPair> {
+        self.own.iter().map(Watched::good).cloned().collect()
+    }
+
+    /// Returns what other files for the same listener may go on with.
+    pub(super) fn earlier(&self) -> EarlierPairs {
+        EarlierPairs(self.own.iter().map(|own| (own.good().files.clone(), own.earlier())).collect())
+    }
+
+    /// Describes the certificates with their chains.
+    pub(super) fn described(&self) -> Vec<ShownCertificate> {
+        let described = self.own.iter().map(|own| {
+            let OwnPair { files, pair, names, .. } = own.good();
+            ShownCertificate {
+                file: files.certificate.clone(),
+                server_names: names.all(),
+                outdated: own.has_failed(),
+                chain: describe(&pair.cert),
+            }
+        });
+        described.collect()
     }
 
     /// Returns the revocation lists, if there are any.
@@ -102,21 +174,24 @@ impl Files {
     pub(super) fn questions(&self) -> Questions {
         let roots = self.client_ca.iter().chain(self.domains.values()).map(Watched::question);
         let trust = roots.chain(self.lists.iter().map(Watched::question)).collect();
-        Questions { own: self.own.question(), trust }
+        Questions { own: self.own.iter().map(Watched::question).collect(), trust }
     }
 
     /// Judges the answers to the questions of these files, those about the trust apart.
-    pub(super) fn judge(&mut self, Answers { own, trust }: Answers) -> (Look, Vec<Look>) {
+    pub(super) fn judge(&mut self, Answers { own, trust }: Answers) -> (Vec<Look>, Vec<Look>) {
         let mut trust = trust.into_iter();
         let roots = self.client_ca.iter_mut().chain(self.domains.values_mut());
         let mut looks: Vec<_> = roots.zip(trust.by_ref()).map(|(roots, answer)| roots.judge(answer)).collect();
         looks.extend(self.lists.iter_mut().zip(trust).map(|(lists, answer)| lists.judge(answer)));
-        (self.own.judge(own), looks)
+        let own = self.own.iter_mut().zip(own).map(|(pair, answer)| pair.judge(answer));
+        (own.collect(), looks)
     }
 
     pub(super) fn has_failed(&self) -> bool {
         let mut roots = self.client_ca.iter().chain(self.domains.values());
-        self.own.has_failed() || roots.any(Watched::has_failed) || self.lists.as_ref().is_some_and(Watched::has_failed)
+        self.own.iter().any(Watched::has_failed)
+            || roots.any(Watched::has_failed)
+            || self.lists.as_ref().is_some_and(Watched::has_failed)
     }
 }
 
@@ -125,7 +200,8 @@ fn read_own(own: &OwnCertificate, contents: &[Bytes]) -> Result<OwnPair, TlsFile
     let pair = Arc::new(pem::pair(own, certificate, key)?);
     let validity = certificate::of_chain(&pair.cert);
     let validity = validity.ok_or_else(|| TlsFileError::NoCertificate(own.certificate.clone()))?;
-    Ok(OwnPair { pair, validity })
+    let names = pair.cert.first().and_then(|leaf| certificate::read(leaf)).map(ServerNames::of).unwrap_or_default();
+    Ok(OwnPair { files: own.clone(), pair, validity, names })
 }
 
 fn first(contents: &[Bytes]) -> &[u8] {

@@ -1,6 +1,7 @@
-//! TLS of one listener: its own certificate and whom it trusts, as the files now are.
+//! TLS of one listener: its own certificates and whom it trusts, as the files now are.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -11,10 +12,11 @@ use rustls::pki_types::CertificateDer;
 use weir_core::xds::CertificateNames;
 
 use super::accept::{Accepting, with_client, without_clients};
+use super::by_name::ByName;
 use super::certificate::Validity;
-use super::described::{CertificateReport, describe};
+use super::described::ShownCertificate;
 use super::failures::{Failure, Failures};
-use super::files::{Files, OwnPair};
+use super::files::{EarlierPairs, Files, OwnPair};
 use super::options::{ClientAuth, ListenTls};
 use super::pem::{TlsFileError, provider};
 use super::trust::{Rejection, Trust};
@@ -38,7 +40,8 @@ pub(crate) struct ListenerTls {
 
 /// What new handshakes use.
 struct Current {
-    own: OwnPair,
+    own: Vec<OwnPair>,
+    by_name: Arc<ByName>,
     /// For clients that are not asked for a certificate.
     without_clients: Option<Arc<ServerConfig>>,
     trust: Option<Arc<Trust>>,
@@ -52,6 +55,8 @@ struct Current {
 pub(crate) struct ReadTls {
     files: Files,
     current: Current,
+    /// What cannot be used of the files that the listener had before: earlier versions of those are in use.
+    faults: Vec<TlsFileError>,
 }
 
 /// What metrics show of a listener's TLS.
@@ -61,8 +66,8 @@ pub(crate) struct TlsReport {
     pub(crate) reload_failures: u64,
     /// Whether files cannot be used as they are, and earlier versions are in use.
     pub(crate) is_outdated: bool,
-    /// When the listener's own certificate ends.
-    pub(crate) expires: SystemTime,
+    /// When each of the listener's own certificates ends, by its file.
+    pub(crate) expires: Vec<(String, SystemTime)>,
     pub(crate) failures: Vec<(&'static str, u64)>,
 }
 
@@ -70,7 +75,7 @@ impl ListenerTls {
     /// Reads the files of a listener. `name` is its address.
     pub(crate) fn load(name: String, options: &ListenTls) -> Result<Self, TlsFileError> {
         let provider = provider();
-        let ReadTls { files, current } = ReadTls::of(&provider, options)?;
+        let ReadTls { files, current, .. } = ReadTls::of(&provider, options, EarlierPairs::default())?;
         Ok(Self {
             name,
             provider,
@@ -84,15 +89,20 @@ impl ListenerTls {
         })
     }
 
-    /// Reads other files for the listener.
+    /// Reads other files for the listener. A certificate that it has already keeps its last good version if its files cannot be used.
     pub(crate) fn read(&self, options: &ListenTls) -> Result<ReadTls, TlsFileError> {
-        ReadTls::of(&self.provider, options)
+        let earlier = self.files().earlier();
+        ReadTls::of(&self.provider, options, earlier)
     }
 
     /// Takes over other files. Connected clients are to be judged again then.
     pub(crate) fn replace(&self, read: ReadTls) {
-        let ReadTls { files, current } = read;
+        let ReadTls { files, current, faults } = read;
         let mut known = self.files();
+        self.is_outdated.store(files.has_failed(), Ordering::Relaxed);
+        for error in faults {
+            self.judge_look(Look::Failed { error, is_news: true });
+        }
         *known = files;
         self.replaced.fetch_add(1, Ordering::Relaxed);
         let number = self.current().number + 1;
@@ -105,7 +115,7 @@ impl ListenerTls {
         match (&current.without_clients, &current.trust) {
             (Some(config), _) => Ok(Accepting { config: config.clone(), trust: current.number, verifier: None }),
             (None, Some(trust)) => {
-                let own = current.own.pair.clone();
+                let own = current.by_name.clone();
                 with_client(self.provider.clone(), own, (trust.clone(), current.number), current.is_mandatory)
             }
             (None, None) => Err(TlsFileError::NoCertificate(PathBuf::new())), // a configuration has one of them
@@ -132,14 +142,14 @@ impl ListenerTls {
             listener: self.name.clone(),
             reload_failures: self.reload_failures.load(Ordering::Relaxed),
             is_outdated: self.is_outdated.load(Ordering::Relaxed),
-            expires: self.current().own.validity.until,
+            expires: self.current().own.iter().map(|own| (own.file(), own.validity.until)).collect(),
             failures: self.failures.counts(),
         }
     }
 
-    /// Describes its own certificate with its chain.
-    pub(crate) fn described(&self) -> Vec<CertificateReport> {
-        describe(&self.current().own.pair.cert)
+    /// Describes its own certificates with their chains.
+    pub(crate) fn described(&self) -> Vec<ShownCertificate> {
+        self.files().described()
     }
 
     /// Counts a handshake that has failed, and logs it if there are not too many.
@@ -176,11 +186,8 @@ impl ListenerTls {
             return false; // they are about other files
         }
         let (own, others) = files.judge(answers);
-        let own = self.judge_look(own);
-        let mut trust = false;
-        for look in others {
-            trust |= self.judge_look(look);
-        }
+        let any = |looks: Vec<Look>| looks.into_iter().fold(false, |any, look| self.judge_look(look) || any);
+        let (own, trust) = (any(own), any(others));
         if own || trust {
             match self.take_over(&files, trust) {
                 Ok(()) => tracing::info!(listener = self.name, "renewed TLS files are in use"),
@@ -197,7 +204,7 @@ impl ListenerTls {
             true => (files.trust()?.map(Arc::new), before.number + 1),
             false => (before.trust.clone(), before.number),
         };
-        let current = Current::new(&self.provider, files.own().clone(), trust, before.is_mandatory)?;
+        let current = Current::new(&self.provider, files.own(), trust, before.is_mandatory)?;
         let current = Current { number, ..current };
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
         Ok(())
@@ -240,44 +247,54 @@ impl ListenerTls {
 impl Current {
     fn new(
         provider: &Arc<CryptoProvider>,
-        own: OwnPair,
+        own: Vec<OwnPair>,
         trust: Option<Arc<Trust>>,
         is_mandatory: bool,
     ) -> Result<Self, TlsFileError> {
-        let pair = own.pair.clone();
-        let without_clients = trust.is_none().then(|| without_clients(provider.clone(), pair)).transpose()?;
-        Ok(Self { own, without_clients, trust, number: 0, is_mandatory })
+        let by_name = Arc::new(ByName::new(&own));
+        let shown = by_name.clone();
+        let without_clients = trust.is_none().then(|| without_clients(provider.clone(), shown)).transpose()?;
+        Ok(Self { own, by_name, without_clients, trust, number: 0, is_mandatory })
     }
 }
 
 impl ReadTls {
-    fn of(provider: &Arc<CryptoProvider>, options: &ListenTls) -> Result<Self, TlsFileError> {
-        let files = Files::read(options)?;
-        let (own, trust) = (files.own().clone(), files.trust()?.map(Arc::new));
+    fn of(provider: &Arc<CryptoProvider>, options: &ListenTls, earlier: EarlierPairs) -> Result<Self, TlsFileError> {
+        let (files, faults) = Files::read(options, earlier)?;
+        let (own, trust) = (files.own(), files.trust()?.map(Arc::new));
         let is_mandatory = matches!(options.client_auth, ClientAuth::Required(_));
         let current = Current::new(provider, own, trust, is_mandatory)?;
-        Ok(Self { files, current })
+        Ok(Self { files, current, faults })
     }
 }
 
 /// Warns of what expires, once a day.
 #[derive(Default)]
 struct Reminders {
-    own: Option<Instant>,
+    /// By the file of the certificate.
+    own: BTreeMap<PathBuf, Instant>,
     lists: Option<Instant>,
 }
 
 impl Reminders {
-    fn look(&mut self, listener: &str, own: &OwnPair, lists_due: Option<(PathBuf, SystemTime)>) {
+    fn look(&mut self, listener: &str, own: &[OwnPair], lists_due: Option<(PathBuf, SystemTime)>) {
         let now = SystemTime::now();
-        let Validity { from, until } = own.validity;
-        if (now < from || now >= own.validity.late().start) && is_due(&mut self.own) {
-            let expires = humantime::format_rfc3339_seconds(until);
+        self.own.retain(|file, _| own.iter().any(|own| own.files.certificate == *file));
+        for own in own {
+            let Validity { from, until } = own.validity;
+            if now >= from && now < own.validity.late().start || !is_due_for(&mut self.own, &own.files.certificate) {
+                continue;
+            }
+            let (certificate, expires) = (own.file(), humantime::format_rfc3339_seconds(until));
             match own.validity.late().contains(&now) {
-                true => tracing::warn!(listener, %expires, "the listener's certificate expires soon; renew it"),
-                false if now < from => tracing::error!(listener, "the listener's certificate is not valid yet"),
+                true => {
+                    tracing::warn!(listener, certificate, %expires, "the listener's certificate expires soon; renew it")
+                }
+                false if now < from => {
+                    tracing::error!(listener, certificate, "the listener's certificate is not valid yet")
+                }
                 false => {
-                    tracing::error!(listener, %expires, "the listener's certificate has expired; clients refuse it")
+                    tracing::error!(listener, certificate, %expires, "the listener's certificate has expired; clients refuse it")
                 }
             }
         }
@@ -287,6 +304,15 @@ impl Reminders {
             tracing::error!(listener, %file, %expired, "a revocation list has expired; it stays in use");
         }
     }
+}
+
+fn is_due_for(last: &mut BTreeMap<PathBuf, Instant>, file: &Path) -> bool {
+    let mut of_file = last.get(file).copied();
+    let is_due = is_due(&mut of_file);
+    if let Some(at) = of_file.filter(|_| is_due) {
+        last.insert(file.to_owned(), at);
+    }
+    is_due
 }
 
 fn is_due(last: &mut Option<Instant>) -> bool {
@@ -308,6 +334,7 @@ mod tests {
 
     use super::*;
     use crate::tests::WrittenLines;
+    use crate::tls::OwnCertificate;
     use crate::tls::tests::{Authority, FAR, listener};
 
     #[test]
@@ -317,7 +344,7 @@ mod tests {
         let days = |days: u64| Duration::from_secs(days * 24 * 3600);
         let own = |from: SystemTime, until: SystemTime| OwnPair {
             validity: Validity { from, until },
-            ..tls.current().own.clone()
+            ..tls.current().own[0].clone()
         };
         let rows = [
             (own(now - days(10), now + days(90)), None, ""),
@@ -335,12 +362,19 @@ mod tests {
             let (lines, mut reminders) = (WrittenLines::default(), Reminders::default());
             let out = lines.clone();
             let _guard = set_default(fmt().with_writer(move || out.clone()).with_ansi(false).finish());
-            reminders.look("a", &own, lists.clone());
-            reminders.look("a", &own, lists);
+            let files = OwnCertificate { certificate: "b".into(), ..own.files.clone() };
+            let both = [own.clone(), OwnPair { files, ..own }];
+            reminders.look("a", &both[..1], lists.clone());
+            reminders.look("a", &both[..1], lists.clone());
             let expected = if line.is_empty() { 0 } else { 1 };
             assert_eq!((lines.count(line), lines.text().lines().count()), (expected, expected), "{line}");
+            // Each certificate has its own.
+            (0..2).for_each(|_| reminders.look("a", &both, lists.clone()));
+            let of_other = usize::from(!line.is_empty() && lists.is_none());
+            assert_eq!(lines.text().lines().count(), expected + of_other, "{line}");
         }
-        assert_eq!((tls.lists_due(), tls.report().expires), (None, SystemTime::UNIX_EPOCH + FAR));
+        let file = folder.join("c.pem").display().to_string();
+        assert_eq!((tls.lists_due(), tls.report().expires), (None, vec![(file, SystemTime::UNIX_EPOCH + FAR)]));
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -1,6 +1,7 @@
 //! TLS of both edges: certificates, keys and trust, from files. What is towards servers alone is in `upstream`; the rest is for clients.
 
 mod accept;
+mod by_name;
 mod certificate;
 mod client_chain;
 mod described;
@@ -10,6 +11,7 @@ mod listener;
 mod lists;
 mod options;
 mod pem;
+mod server_names;
 mod spiffe;
 mod trust;
 mod watched;
@@ -19,10 +21,11 @@ mod tests;
 
 pub(crate) use certificate::{Validity, of_chain};
 pub(crate) use client_chain::ClientChain;
-pub(crate) use described::{CertificateReport, describe};
+pub(crate) use described::{CertificateReport, ShownCertificate, describe};
 pub(crate) use failures::Failure;
 pub(crate) use listener::{ListenerTls, ReadTls, TlsReport};
 pub(crate) use lists::check_lists;
 pub(crate) use options::{ClientAuth, ListenTls, TrustDomain, TrustFiles};
 pub(crate) use pem::{OwnCertificate, TlsFileError, certificates, private_key, roots};
+pub(crate) use server_names::server_names;
 pub(crate) use spiffe::is_trust_domain;

@@ -7,8 +7,8 @@ use super::pem::OwnCertificate;
 /// TLS of one listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListenTls {
-    /// What clients are shown.
-    pub(crate) own: OwnCertificate,
+    /// What clients are shown, by the name that they ask for. At least one: the first is for all other names.
+    pub(crate) own: Vec<OwnCertificate>,
     /// What clients have to show.
     pub(crate) client_auth: ClientAuth,
 }

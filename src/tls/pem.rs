@@ -64,6 +64,27 @@ pub(crate) enum TlsFileError {
     LateSystemRoots(Duration),
     #[error("aws-lc offers no TLS")]
     Provider(#[source] rustls::Error),
+    #[error("{}", in_one_line(.0))]
+    Several(Vec<TlsFileError>),
+}
+
+impl TlsFileError {
+    /// Returns all errors as one, if there are any.
+    pub(super) fn all(mut errors: Vec<Self>) -> Option<Self> {
+        match errors.len() {
+            0 | 1 => errors.pop(),
+            _ => Some(Self::Several(errors)),
+        }
+    }
+}
+
+/// Returns the errors, each with its cause.
+fn in_one_line(errors: &[TlsFileError]) -> String {
+    let with_cause = |error: &TlsFileError| match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    };
+    errors.iter().map(with_cause).collect::<Vec<_>>().join("; ")
 }
 
 /// Reads the certificates of a file. There is at least one.

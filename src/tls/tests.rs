@@ -66,7 +66,7 @@ pub(super) fn listener(name: &str, ca: &Authority) -> (PathBuf, Arc<ListenerTls>
 }
 
 fn options(folder: &Path, client_auth: fn(TrustFiles) -> ClientAuth) -> ListenTls {
-    let own = OwnCertificate { certificate: folder.join("c.pem"), key: folder.join("k.pem") };
+    let own = vec![OwnCertificate { certificate: folder.join("c.pem"), key: folder.join("k.pem") }];
     let trust = TrustFiles { client_ca: Some(folder.join("ca.pem")), ..TrustFiles::default() };
     ListenTls { own, client_auth: client_auth(trust) }
 }
@@ -147,10 +147,11 @@ fn a_renewal_changes_what_clients_are_shown_and_not_whether_they_have_to_show_an
         }
         assert_ne!(tls.described(), shown);
         let until = SystemTime::UNIX_EPOCH + Duration::from_secs(3_000_000_000);
-        assert_eq!(tls.report().expires, until, "of the new one");
+        let expires = || tls.report().expires[0].1;
+        assert_eq!(expires(), until, "of the new one");
         std::fs::write(folder.join("ca.pem"), &Authority::new("other").pem).unwrap();
         assert!(!tls.look() && tls.look());
-        assert_eq!((is_asked(), tls.trust_number(), tls.report().expires), (is_mandatory, number + 1, until));
+        assert_eq!((is_asked(), tls.trust_number(), expires()), (is_mandatory, number + 1, until));
         renew(&folder, &tls, &one, FAR);
         assert_eq!((is_asked(), tls.trust_number()), (is_mandatory, number + 1), "it is no other trust");
         std::fs::remove_dir_all(folder).unwrap();
@@ -196,7 +197,7 @@ fn while_a_certificate_hangs_handshakes_reports_and_reloads_go_on() {
     std::fs::write(folder.join("other.pem"), pem).unwrap();
     std::fs::write(folder.join("other.key"), key.serialize_pem()).unwrap();
     let mut elsewhere = options(&folder, ClientAuth::Required);
-    elsewhere.own = OwnCertificate { certificate: folder.join("other.pem"), key: folder.join("other.key") };
+    elsewhere.own = vec![OwnCertificate { certificate: folder.join("other.pem"), key: folder.join("other.key") }];
     tls.replace(tls.read(&elsewhere).ok().unwrap());
     assert!(!looking.is_finished(), "it hangs still");
     let now = tls.described();

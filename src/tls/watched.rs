@@ -1,16 +1,17 @@
 //! Files that are read again when they change. What was last read without errors stays until something better can be read.
 //!
-//! A look has two steps, so that nobody waits for the disk under a lock: a [`Question`] is asked of the disk, and its [`Answer`] is judged.
+//! A look has two steps, so that nobody waits for the disk under a lock: a [`Question`] is asked of the disk, and its [`Answer`] is judged. Many
+//! questions are asked at the same time: files that hang take no longer than one of them.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::pem::TlsFileError;
-use crate::file_access::{self, LIMIT, Stamp};
+use crate::file_access::{self, Begun, Content, LIMIT, Stamp};
 
 /// Files that belong together, and what was made of them.
 pub(super) struct Watched<T> {
@@ -41,6 +42,26 @@ struct Known {
 /// What is to be found out about files.
 pub(super) struct Question(Known);
 
+/// A question of which the disk has been asked how the files look.
+struct Looking<'q> {
+    known: &'q Known,
+    at: SystemTime,
+    stamps: Vec<io::Result<Begun>>,
+}
+
+/// A question of which the disk has been asked what the files have, if they have to be read.
+struct Reading<'q> {
+    known: &'q Known,
+    stamps: Vec<Option<Stamp>>,
+    contents: Option<Vec<io::Result<Begun>>>,
+}
+
+/// Files that were in use before: what was made of them, and what is known of them.
+pub(super) struct Earlier<T> {
+    good: T,
+    known: Known,
+}
+
 /// What the disk says.
 pub(super) struct Answer {
     at: SystemTime,
@@ -50,7 +71,7 @@ pub(super) struct Answer {
 struct Found {
     stamps: Vec<Option<Stamp>>,
     /// None if they did not have to be read.
-    contents: Option<Result<Vec<Bytes>, TlsFileError>>,
+    contents: Option<Result<Vec<Content>, TlsFileError>>,
 }
 
 /// What a look at the files has found.
@@ -68,12 +89,41 @@ pub(super) enum Look {
 impl<T> Watched<T> {
     /// Reads the files for the first time.
     pub(super) fn read(paths: Vec<PathBuf>, parse: Parse<T>) -> Result<Self, TlsFileError> {
-        let (read_at, read) = (SystemTime::now(), stamps(&paths)?);
-        let contents = contents(&paths)?;
-        let (good, content) = (parse(&contents)?, hash(&contents));
+        let now = SystemTime::now();
+        let contents = contents(&paths, begin(&paths, file_access::begin_read))?;
+        let (good, content) = (parse(&bytes(&contents))?, hash(&contents));
+        let (read, read_at) = (stamps_of(&contents), earliest(&contents, now));
         let known =
             Known { paths, seen: read.clone(), read, read_at, content, seen_content: Some(content), failed: false };
         Ok(Self { parse, good, known })
+    }
+
+    /// The same for files that were in use before: if they cannot be used as they are now, what was last made of them stays in use.
+    pub(super) fn read_again(parse: Parse<T>, earlier: Earlier<T>) -> (Self, Option<TlsFileError>) {
+        let Earlier { good, known } = earlier;
+        // It is looked at as if nothing were known, so that it is read in any case.
+        let mut again = Self { parse, good, known: Known { failed: true, ..known } };
+        again.known.seen = again.known.paths.iter().map(|_| None).collect();
+        let contents = contents(&again.known.paths, begin(&again.known.paths, file_access::begin_read));
+        let at = SystemTime::now();
+        let seen = contents.as_ref().map_or_else(|_| again.known.seen.clone(), |contents| stamps_of(contents));
+        let look = match contents {
+            Err(error) if is_late(&error) => again.judge(Answer { at, found: Err(error) }),
+            contents => again.judge(Answer { at, found: Ok(Found { stamps: seen, contents: Some(contents) }) }),
+        };
+        let error = match look {
+            Look::Failed { error, .. } => Some(error),
+            Look::Same | Look::Renewed => None,
+        };
+        (again, error)
+    }
+
+    /// Returns what a later reading of the same files may go on with.
+    pub(super) fn earlier(&self) -> Earlier<T>
+    where
+        T: Clone,
+    {
+        Earlier { good: self.good.clone(), known: self.known.clone() }
     }
 
     /// Returns what a look has to find out.
@@ -105,9 +155,16 @@ impl<T> Watched<T> {
                 return Look::Same;
             }
         }
-        (known.read, known.read_at) = (known.seen.clone(), at);
+        (known.read, known.read_at) = match &contents {
+            // A reading of others that this one has joined may be older than the look: then the next look finds other stamps.
+            Ok(contents) => (stamps_of(contents), earliest(contents, at)),
+            Err(_) => (known.seen.clone(), at),
+        };
+        if !known.failed && content == Some(known.content) {
+            return Look::Same; // written again, and not changed
+        }
         known.content = content.unwrap_or_default();
-        let read = contents.and_then(|contents| (self.parse)(&contents));
+        let read = contents.and_then(|contents| (self.parse)(&bytes(&contents)));
         known.failed = read.is_err();
         match read {
             Ok(good) => {
@@ -129,28 +186,48 @@ impl<T> Watched<T> {
     }
 }
 
+/// Asks the disk, which may take long. The answers are in the order of the questions.
+pub(super) fn ask(questions: &[&Question]) -> Vec<Answer> {
+    let looking: Vec<_> = questions.iter().map(|question| question.begin()).collect();
+    let reading: Vec<_> = looking.into_iter().map(|looking| (looking.at, looking.read())).collect();
+    let answers = reading.into_iter().map(|(at, reading)| Answer { at, found: reading.and_then(Reading::found) });
+    answers.collect()
+}
+
 impl Question {
-    /// Asks the disk, which may take long.
-    pub(super) fn ask(&self) -> Answer {
-        let at = SystemTime::now();
-        Answer { at, found: self.0.look() }
+    fn begin(&self) -> Looking<'_> {
+        let stamps = begin(&self.0.paths, file_access::begin_stamp);
+        Looking { known: &self.0, at: SystemTime::now(), stamps }
+    }
+}
+
+impl<'q> Looking<'q> {
+    /// Waits for the stamps, and begins to read the files if they may have changed.
+    fn read(self) -> Result<Reading<'q>, TlsFileError> {
+        let Self { known, stamps, .. } = self;
+        let stamps = known.paths.iter().zip(stamps).map(|(path, begun)| {
+            let stamp = begun.and_then(|begun| begun.stamp(LIMIT));
+            stamp.map_err(|source| TlsFileError::Read { path: path.clone(), source })
+        });
+        let stamps = stamps.collect::<Result<Vec<_>, _>>()?;
+        let has_settled = stamps == known.seen;
+        let may_differ = stamps != known.read || known.failed || known.may_be_written_unseen();
+        let contents = (has_settled && may_differ).then(|| begin(&known.paths, file_access::begin_read));
+        Ok(Reading { known, stamps, contents })
+    }
+}
+
+impl Reading<'_> {
+    fn found(self) -> Result<Found, TlsFileError> {
+        let Self { known, stamps, contents: begun } = self;
+        match begun.map(|begun| contents(&known.paths, begun)) {
+            Some(Err(error)) if is_late(&error) => Err(error),
+            contents => Ok(Found { stamps, contents }),
+        }
     }
 }
 
 impl Known {
-    fn look(&self) -> Result<Found, TlsFileError> {
-        let stamps = stamps(&self.paths)?;
-        let has_settled = stamps == self.seen;
-        let may_differ = stamps != self.read || self.failed || self.may_be_written_unseen();
-        if !has_settled || !may_differ {
-            return Ok(Found { stamps, contents: None });
-        }
-        match contents(&self.paths) {
-            Err(error) if is_late(&error) => Err(error),
-            contents => Ok(Found { stamps, contents: Some(contents) }),
-        }
-    }
-
     /// Whether the files were read so soon after a change that a later one may have the same stamp.
     fn may_be_written_unseen(&self) -> bool {
         self.read.iter().flatten().any(|stamp| stamp.is_fresh(self.read_at))
@@ -162,21 +239,36 @@ fn is_late(error: &TlsFileError) -> bool {
     matches!(error, TlsFileError::Read { source, .. } if source.kind() == io::ErrorKind::TimedOut)
 }
 
-fn contents(paths: &[PathBuf]) -> Result<Vec<Bytes>, TlsFileError> {
-    let fail = |path: &PathBuf, source| TlsFileError::Read { path: path.clone(), source };
-    paths.iter().map(|path| file_access::read_blocking(path, LIMIT).map_err(|error| fail(path, error))).collect()
+/// Begins the same access to each of some files.
+fn begin(paths: &[PathBuf], access: fn(&Path) -> io::Result<Begun>) -> Vec<io::Result<Begun>> {
+    paths.iter().map(|path| access(path)).collect()
 }
 
-fn stamps(paths: &[PathBuf]) -> Result<Vec<Option<Stamp>>, TlsFileError> {
-    let fail = |path: &PathBuf, source| TlsFileError::Read { path: path.clone(), source };
-    paths.iter().map(|path| file_access::stamp_blocking(path, LIMIT).map_err(|error| fail(path, error))).collect()
+fn contents(paths: &[PathBuf], begun: Vec<io::Result<Begun>>) -> Result<Vec<Content>, TlsFileError> {
+    let contents = paths.iter().zip(begun).map(|(path, begun)| {
+        let content = begun.and_then(|begun| begun.content(LIMIT));
+        content.map_err(|source| TlsFileError::Read { path: path.clone(), source })
+    });
+    contents.collect()
 }
 
-fn hash(contents: &[Bytes]) -> u128 {
+fn stamps_of(contents: &[Content]) -> Vec<Option<Stamp>> {
+    contents.iter().map(|content| content.stamp).collect()
+}
+
+fn bytes(contents: &[Content]) -> Vec<Bytes> {
+    contents.iter().map(|content| content.bytes.clone()).collect()
+}
+
+fn earliest(contents: &[Content], at: SystemTime) -> SystemTime {
+    contents.iter().map(|content| content.at).fold(at, SystemTime::min)
+}
+
+fn hash(contents: &[Content]) -> u128 {
     let mut hasher = Xxh3::new();
-    for content in contents {
-        hasher.update(&content.len().to_le_bytes());
-        hasher.update(content);
+    for Content { bytes, .. } in contents {
+        hasher.update(&bytes.len().to_le_bytes());
+        hasher.update(bytes);
     }
     hasher.digest128()
 }
@@ -187,8 +279,8 @@ mod tests {
 
     impl<T> Watched<T> {
         fn look(&mut self) -> Look {
-            let answer = self.question().ask();
-            self.judge(answer)
+            let question = self.question();
+            self.judge(ask(&[&question]).pop().unwrap())
         }
     }
 

@@ -9,10 +9,10 @@ use super::*;
 use crate::certificates::{Authority, Folder};
 
 /// A pipe in the place of a file. Whoever reads it goes on when this is dropped.
-struct Hung(PathBuf);
+pub(super) struct Hung(PathBuf);
 
 impl Hung {
-    fn at(path: PathBuf) -> Self {
+    pub fn at(path: PathBuf) -> Self {
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
         Self(path)
     }

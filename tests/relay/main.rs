@@ -75,6 +75,7 @@ mod rest_plane;
 mod rest_source;
 mod scripts;
 mod server_info;
+mod server_names;
 mod services;
 mod shared;
 mod shares;

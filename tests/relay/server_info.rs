@@ -68,13 +68,17 @@ upstream:
     let certs: Value = serde_json::from_str(&text).unwrap();
     let listener = &certs["listeners"][0];
     assert_eq!((&listener["address"], &listener["outdated"]), (&json!(relay.address.to_string()), &json!(false)));
-    let chain = listener["chain"].as_array().unwrap();
+    let own = &listener["certificates"][0];
+    let file = folder.0.join("server.pem");
+    assert_eq!((own["file"].as_str(), &own["outdated"]), (file.to_str(), &json!(false)));
+    assert_eq!(own["server_names"], json!(["relay.example"]));
+    let chain = own["chain"].as_array().unwrap();
     assert_eq!((chain.len(), &chain[0]["names"]), (2, &json!(["dns:relay.example"])));
     assert_eq!((&chain[0]["issuer"], &chain[0]["not_after"]), (&json!("CN=own"), &json!("2100-01-01T00:00:00Z")));
     assert_eq!(chain[1]["subject"], "CN=own");
     assert!(!chain[0]["serial"].as_str().unwrap().is_empty());
     let upstream = &certs["upstreams"][0];
     assert_eq!(upstream["server"], "https://cp.example:1");
-    assert_eq!((&upstream["certificate"]["chain"], upstream["certificate"].get("error")), (&listener["chain"], None));
+    assert_eq!((&upstream["certificate"]["chain"], upstream["certificate"].get("error")), (&own["chain"], None));
     assert!(upstream["ca"]["error"].as_str().unwrap().contains("No such file"), "{upstream:#}");
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use weir_core::xds::{AccessRule, NodeField, PermissionRule};
 
 use crate::config::{AdminTls, Config, ListenOptions, ShownKey};
-use crate::tls::ClientAuth;
+use crate::tls::{ClientAuth, ListenTls};
 
 pub(super) fn report(config: &Config) -> String {
     let mut out = String::from("\n");
@@ -47,15 +47,15 @@ fn keys(keys: &[ShownKey], lists: &[(&str, String)]) -> Vec<Row> {
 
 fn addresses(config: &Config) -> Vec<Row> {
     let place = |listen: &ListenOptions| match &listen.tls {
-        Some(tls) => format!("{}, TLS; {}", listen.address, certificates(&tls.client_auth)),
+        Some(tls) => format!("{}, TLS{}; {}", listen.address, several(tls), certificates(&tls.client_auth)),
         None => listen.address.to_string(),
     };
     let clients = config.listen.iter().map(|listen| ("clients".to_owned(), place(listen)));
     let address = config.admin.address.map(|address| match &config.admin.tls {
         Some(AdminTls { tls, may_read, may_change }) => {
             let (readers, changers) = (may_read.len(), may_change.len());
-            let shown = certificates(&tls.client_auth);
-            format!("{address}, TLS; {shown}; {readers} entries of may_read, {changers} of may_change")
+            let (several, shown) = (several(tls), certificates(&tls.client_auth));
+            format!("{address}, TLS{several}; {shown}; {readers} entries of may_read, {changers} of may_change")
         }
         None => address.to_string(),
     });
@@ -67,6 +67,14 @@ fn addresses(config: &Config) -> Vec<Row> {
     let operators = operators.into_iter().map(|place| ("operators".to_owned(), place));
     let probes = config.probes.map(|address| ("probes".to_owned(), address.to_string()));
     clients.chain(operators).chain(probes).collect()
+}
+
+/// Returns how many certificates there are, if there are several.
+fn several(tls: &ListenTls) -> String {
+    match tls.own.len() {
+        1 => String::new(),
+        several => format!(", {several} certificates by server name"),
+    }
 }
 
 /// Returns which certificates clients show.

@@ -1,6 +1,6 @@
 //! Addresses for operators and for probes.
 
-use super::listen::TrustDomain;
+use super::listen::{ShownCertificate, TrustDomain};
 use crate::config::form::{AdminAddress, FilePath, HostName, Located, Name, Needed, NonEmpty, ProbesAddress, section};
 
 section! {
@@ -28,9 +28,15 @@ section! {
     /// TLS towards operators, who have to show a certificate. Files are read again when they change.
     AdminTls {
         /// PEM file of the certificate that operators are shown, with its chain.
-        certificate: Needed<FilePath>, written("admin.pem");
+        ///
+        /// It needs `key`. Either these two or `certificates` are needed.
+        certificate: Option<Located<FilePath>>, absent("needed, or certificates"), written("admin.pem");
         /// PEM file of its private key.
-        key: Needed<FilePath>, written("admin.key");
+        key: Option<Located<FilePath>>, absent("needed, or certificates"), written("admin.key");
+        /// Several certificates instead. Operators are shown the one for the server name that they ask for, by its DNS names.
+        ///
+        /// As for [clients](#several-certificates).
+        certificates: Option<Located<NonEmpty<ShownCertificate>>>, example("");
         /// PEM file of the CAs that sign operators' certificates with DNS and URI names.
         ///
         /// The certificates count by these names.

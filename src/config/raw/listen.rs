@@ -37,9 +37,15 @@ section! {
     /// TLS towards clients. Files are read again when they change.
     ListenTls {
         /// PEM file of the certificate that clients are shown, with its chain.
-        certificate: Needed<FilePath>, written("server.pem");
+        ///
+        /// It needs `key`. Either these two or `certificates` are needed.
+        certificate: Option<Located<FilePath>>, absent("needed, or certificates"), written("server.pem");
         /// PEM file of its private key.
-        key: Needed<FilePath>, written("server.key");
+        key: Option<Located<FilePath>>, absent("needed, or certificates"), written("server.key");
+        /// Several certificates instead. Clients are shown the one for the server name that they ask for, by its DNS names.
+        ///
+        /// See [several certificates](#several-certificates).
+        certificates: Option<Located<NonEmpty<ShownCertificate>>>, example("");
         /// Whether clients show a certificate. One that is not valid is refused also where it is optional. The default is required where
         /// there is client_ca or trust_domains, and none elsewhere.
         client_auth: Option<Located<ClientAuth>>, absent("required with client_ca or trust_domains, else none"), example("required");
@@ -54,6 +60,16 @@ section! {
         crl: Option<Located<FilePath>>, example("clients.crl");
         /// SPIFFE trust domains. With any, a certificate with a SPIFFE id counts by that id alone.
         trust_domains: Option<Located<NonEmpty<TrustDomain>>>, example("");
+    }
+}
+
+section! {
+    /// One of several certificates. The first is also for clients that ask for another name, or for none.
+    ShownCertificate {
+        /// PEM file of the certificate, with its chain.
+        certificate: Needed<FilePath>, written("one.pem");
+        /// PEM file of its private key.
+        key: Needed<FilePath>, written("one.key");
     }
 }
 

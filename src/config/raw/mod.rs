@@ -18,7 +18,7 @@ pub(super) use admin::{Admin, AdminTls, OperatorEntry};
 pub(super) use brakes::Brakes;
 pub(super) use clients::{LoadReports, LoadsMode, Rest, VhdsWildcard, Views};
 pub(super) use limits::{Drain, Limits, Reload};
-pub(super) use listen::{ClientAuth, Listen, ListenTls, TrustDomain};
+pub(super) use listen::{ClientAuth, Listen, ListenTls, ShownCertificate, TrustDomain};
 pub(super) use permissions::{IdentityEntry, PermissionEntry};
 pub(super) use proxy::Proxy;
 pub(super) use root::Root;

@@ -295,7 +295,8 @@ fn certificates_of_addresses_count_at_once_unless_anything_else_of_the_addresses
     ] {
         let reloaded = file.reload(&before, &listen(after.clone())).unwrap();
         assert_eq!((reloaded.changed, reloaded.pending), (strings(changed), strings(pending)), "{after}");
-        let in_use = reloaded.config.listen.iter().map(|listen| listen.tls.as_ref().map(|tls| &*tls.own.certificate));
+        let in_use =
+            reloaded.config.listen.iter().map(|listen| listen.tls.as_ref().map(|tls| &*tls.own[0].certificate));
         let expected = if changed.is_empty() { "one.pem" } else { "two.pem" };
         let expected = file.0.join(expected);
         assert_eq!(in_use.collect::<Vec<_>>(), [Some(expected.as_path()), None], "{after}");

@@ -28,6 +28,7 @@ listen:
   tls:
     certificate: c.pem
     key: k.pem
+    certificates: [{certificate: c.pem, key: k.pem}]
     client_auth: required
     client_ca: ca.pem
     crl: ca.crl
@@ -42,6 +43,7 @@ admin:
   tls:
     certificate: c.pem
     key: k.pem
+    certificates: [{certificate: c.pem, key: k.pem}]
     client_ca: ca.pem
     crl: ca.crl
     trust_domains: [{name: prod.example, bundle: prod.pem}]

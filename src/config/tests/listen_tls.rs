@@ -79,6 +79,43 @@ fn keys_that_contradict_each_other_or_have_no_effect_are_faults() {
     }
 }
 
+fn shown_by(tls: &str) -> Vec<String> {
+    found(Path::new("relay.yaml"), "127.0.0.1:1", &format!(", tls: {{{tls}}}"), false).0
+}
+
+#[test]
+fn there_is_one_certificate_or_a_list_of_them_and_each_once() {
+    let several = "certificates: [{certificate: a.pem, key: a.key}, {certificate: b.pem, key: b.key}]";
+    assert_eq!(shown_by(several), [""; 0]);
+    let parsed = {
+        let text = format!(
+            "listen: [{{address: ':1', tls: {{{several}}}}}]\nupstream: {{servers: [{{uri: 'http://cp:1'}}]}}\n"
+        );
+        let review = review(Path::new("etc/relay.yaml"), &text, &|_| None, false);
+        review.config.unwrap().listen[0].tls.clone().unwrap().own
+    };
+    let paths: Vec<_> = parsed.iter().map(|own| [&own.certificate, &own.key]).collect();
+    assert_eq!(paths, [["etc/a.pem", "etc/a.key"], ["etc/b.pem", "etc/b.key"]].map(|pair| pair.map(Path::new)));
+    for (tls, fault) in [
+        ("client_auth: none", "tls: missing certificate and key: expected both of them, or certificates"),
+        ("certificate: a.pem", "tls.certificate: missing key: certificate and key go together"),
+        ("key: a.key", "tls.key: missing certificate: certificate and key go together"),
+        ("certificates: []", "tls.certificates: empty list: expected at least one item"),
+        ("certificates: [{certificate: a.pem}]", "tls.certificates[0]: missing key \"key\""),
+        (
+            "certificate: a.pem, key: a.key, certificates: [{certificate: b.pem, key: b.key}]",
+            "tls.certificates: certificate and key are there too",
+        ),
+        (
+            "certificates: [{certificate: a.pem, key: a.key}, {certificate: a.pem, key: b.key}]",
+            "tls.certificates[1].certificate: duplicate certificate a.pem: expected each of them once",
+        ),
+    ] {
+        let faults = shown_by(tls);
+        assert!(faults.len() == 1 && faults[0].starts_with(&format!("listen[0].{fault}")), "{tls}: {faults:?}");
+    }
+}
+
 #[test]
 fn an_address_that_others_can_reach_without_tls_is_a_warning() {
     let warnings = |address: &str, tls: &str| found(Path::new("relay.yaml"), address, tls, false).1;
@@ -155,6 +192,20 @@ fn weir_check_looks_at_the_files_and_warns_of_their_end() {
     write("b.pem", "none");
     one(&checked().0, "listen[0].tls.trust_domains[0].bundle: ");
     write("b.pem", &good);
+    // Of several each is looked at.
+    let several = |text: &str| found(&path, "127.0.0.1:1", &format!(", tls: {{certificates: [{text}]}}"), true);
+    let nameless = {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.not_after = epoch + today + 100 * DAY;
+        params.self_signed(&key).unwrap().pem()
+    };
+    write("nameless.pem", &nameless);
+    let (faults, warnings) = several("{certificate: c.pem, key: k.pem}, {certificate: nameless.pem, key: k.pem}");
+    assert_eq!(faults, [""; 0]);
+    one(&warnings, "nameless.pem has no DNS name");
+    assert_eq!(several("{certificate: nameless.pem, key: k.pem}, {certificate: c.pem, key: k.pem}").1, [""; 0]);
+    let (faults, _) = several("{certificate: c.pem, key: none.key}, {certificate: none.pem, key: k.pem}");
+    assert!(faults.len() == 2 && faults[0].contains("[0].key") && faults[1].contains("[1].certificate"), "{faults:?}");
     // Of a long life thirty days count, of a short one a third.
     for (from, until, warned) in [
         (today - 300 * DAY, today + 29 * DAY, "renew it"),

@@ -85,7 +85,12 @@ fn the_tables_of_keys_are_written_from_their_declarations() {
         })
     });
     // Sections that have one declaration need one table.
-    let same = ["admin.tls.trust_domains[]", "admin.tls.may_change[]", "upstream.servers[].backoff"];
+    let same = [
+        "admin.tls.certificates[]",
+        "admin.tls.trust_domains[]",
+        "admin.tls.may_change[]",
+        "upstream.servers[].backoff",
+    ];
     let is_same =
         |path: &String| same.contains(&path.as_str()) || path.starts_with("upstream.authorities.<name>.servers");
     let mut expected: Vec<_> = sections.into_keys().filter(|path| !is_same(path)).collect();

@@ -6,6 +6,7 @@ use crate::config::checker::Checker;
 use crate::config::diagnostic::Place;
 use crate::config::files::{look_at_cas, look_at_certificates, look_at_key, look_at_pair, look_at_token};
 use crate::config::form::{FilePath, Located, ServerUri};
+use crate::config::listen_tls::together;
 use crate::config::plain_server::name_in;
 use crate::config::raw::{Server, Tls};
 use crate::tls::OwnCertificate;
@@ -28,23 +29,11 @@ fn own_certificate(
     key: &Option<Located<FilePath>>,
     checker: &mut Checker,
 ) -> Option<OwnCertificate> {
-    let mut lonely = |there: &Located<_>, other: &str| {
-        if !checker.has_fault_within(&section.key(other)) {
-            checker.fault(&there.place, format!("missing {other}: certificate and key go together"));
-        }
-    };
-    match (certificate, key) {
-        (Some(certificate), Some(key)) => {
-            let place = &key.place;
-            let (certificate, key) = (checker.file(certificate, look_at_certificates), checker.file(key, look_at_key));
-            checker.look(place, || look_at_pair(&certificate, &key));
-            return Some(OwnCertificate { certificate, key });
-        }
-        (Some(certificate), None) => lonely(certificate, "key"),
-        (None, Some(key)) => lonely(key, "certificate"),
-        (None, None) => {}
-    }
-    None
+    let (certificate, key) = together(section, certificate, key, checker)?;
+    let place = &key.place;
+    let (certificate, key) = (checker.file(certificate, look_at_certificates), checker.file(key, look_at_key));
+    checker.look(place, || look_at_pair(&certificate, &key));
+    Some(OwnCertificate { certificate, key })
 }
 
 /// Returns what the server is shown for each tenant.
