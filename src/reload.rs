@@ -154,12 +154,11 @@ impl ReloadControl {
                 Ok(report)
             }
             Err(fault) => {
-                let (error, of_page) = (format!("{fault:#}"), self.0.path.clone());
-                let of_words = error.clone();
-                let words = tokio::task::spawn_blocking(move || without_environment(&of_words, &of_page));
+                let (error, file) = (format!("{fault:#}"), self.0.path.clone());
+                let words = tokio::task::spawn_blocking(move || without_environment(&error, &file));
                 let words = words.await.unwrap_or_default();
                 if self.0.status.failed(&words) || cause == Cause::News {
-                    tracing::error!(file = %path, error, "invalid configuration; the one before goes on, and a restart would fail");
+                    tracing::error!(file = %path, error = words, "invalid configuration; the one before goes on, and a restart would fail");
                 }
                 Err((fault, words))
             }

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::secrets::without_values;
+
 /// One fault or warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
@@ -37,6 +39,8 @@ pub(super) struct Diagnostics {
     pub(crate) warnings: Vec<Diagnostic>,
     /// The files that it names and that a relay reads.
     pub(crate) named: BTreeSet<PathBuf>,
+    /// Variables of the environment that values have, with what they stand for.
+    values: Vec<(String, String)>,
 }
 
 impl Diagnostics {
@@ -47,6 +51,7 @@ impl Diagnostics {
             unusable: Vec::new(),
             warnings: Vec::new(),
             named: BTreeSet::new(),
+            values: Vec::new(),
         }
     }
 
@@ -65,6 +70,19 @@ impl Diagnostics {
     /// Notes a file that is read, whatever is in it.
     pub(crate) fn name(&mut self, file: &Path) {
         self.named.insert(file.into());
+    }
+
+    /// Notes variables that were substituted: what they stand for may be secret.
+    pub(crate) fn note_values(&mut self, values: Vec<(String, String)>) {
+        self.values.extend(values.into_iter().filter(|value| !self.values.contains(value)).collect::<Vec<_>>());
+    }
+
+    /// Returns all that was found, with variables by their names.
+    pub(crate) fn shown(mut self) -> Self {
+        for one in self.faults.iter_mut().chain(&mut self.unusable).chain(&mut self.warnings) {
+            one.reason = without_values(&one.reason, &self.values);
+        }
+        self
     }
 
     /// Reports that a section is incomplete, unless a fault in it may be the reason.

@@ -59,6 +59,7 @@ mod form;
 mod yaml;
 
 mod diagnostic;
+mod secrets;
 
 pub use crate::downstream::{Account, ListenAddress, ListenOptions, UnixOptions};
 pub use admin::AdminOptions;

@@ -10,6 +10,7 @@ use super::form::Applies;
 use super::keys::applies;
 use super::load::{self, Config, ConfigError, Review};
 use super::schema::schema;
+use super::secrets::without_values;
 use super::shown::{fill, hash_of, json_of};
 use super::yaml::{Entry, Node, Value};
 use crate::file_access;
@@ -118,8 +119,8 @@ impl InUse {
 pub(crate) fn without_environment(message: &str, path: &Path) -> String {
     let text = load::read(path).unwrap_or_default();
     let names = text.split("${").skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name);
-    let known = names.filter_map(|name| Some((name, std::env::var(name).ok().filter(|value| value.len() > 2)?)));
-    known.fold(message.to_owned(), |message, (name, value)| message.replace(&value, &format!("${{{name}}}")))
+    let known: Vec<_> = names.filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?))).collect();
+    without_values(message, &known)
 }
 
 fn comparable(tree: &Node) -> Json {

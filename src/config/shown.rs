@@ -7,6 +7,7 @@ use serde_json::{Map, Number, Value as Json};
 
 use super::raw;
 use super::schema::schema;
+use super::secrets::without_secrets;
 use super::yaml::{Node, Scalar, Value};
 
 /// A configuration for operators.
@@ -52,19 +53,6 @@ pub(super) fn json_of(node: &Node, text_of: &dyn Fn(&str) -> String) -> Json {
     }
 }
 
-/// No key of the file is for a secret itself. They get in by mistake, or within a URI.
-fn without_secrets(text: &str) -> String {
-    if text.contains("-----BEGIN ") {
-        return REDACTED.into();
-    }
-    let Some((scheme, rest)) = text.split_once("://") else { return text.into() };
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    match authority.rsplit_once('@') {
-        Some((_, host)) => format!("{scheme}://{REDACTED}@{host}{path}"),
-        None => text.into(),
-    }
-}
-
 /// Inserts the defaults of all sections.
 pub(super) fn fill(value: &mut Json, schema: &Json) {
     let is_polled = value.get("rest").is_some();
@@ -102,5 +90,3 @@ fn section(schema: &Json) -> Option<Json> {
     fill(&mut inner, schema);
     inner.as_object().is_some_and(|inner| !inner.is_empty()).then_some(inner)
 }
-
-const REDACTED: &str = "[redacted]";

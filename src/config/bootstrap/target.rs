@@ -37,9 +37,11 @@ impl Target {
 }
 
 fn host_and_port(target: &str) -> Result<Authority, TargetError> {
+    // What stands before an @ may be a password.
+    let shown = || target.rsplit_once('@').map_or_else(|| target.to_owned(), |(_, host)| format!("...@{host}"));
     let host = match target.strip_prefix("dns:") {
         Some(rest) => match rest.strip_prefix("//") {
-            Some(rest) => rest.strip_prefix('/').ok_or_else(|| TargetError::DnsServer(target.into()))?,
+            Some(rest) => rest.strip_prefix('/').ok_or_else(|| TargetError::DnsServer(shown()))?,
             None => rest,
         },
         None => target,
@@ -58,8 +60,6 @@ fn host_and_port(target: &str) -> Result<Authority, TargetError> {
         Some(_) => format!("{host}:443").parse().ok().filter(with_port),
         None => None,
     };
-    // What stands before an @ may be a password.
-    let shown = || target.rsplit_once('@').map_or_else(|| target.to_owned(), |(_, host)| format!("...@{host}"));
     authority.ok_or_else(|| TargetError::Host(shown()))
 }
 

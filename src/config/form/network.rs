@@ -167,13 +167,16 @@ const NO_USER: &str =
     "no user and no password in it, which metrics and logs would show; a token for a server is in its token_file";
 
 fn uri(scalar: &Scalar) -> Result<Uri, ValueError> {
-    if let Some((scheme, rest)) = text("URI", scalar)?.split_once("://")
-        && let Some((_, host)) = rest.rsplit_once('@')
-    {
-        let shown = Scalar::Text(format!("{scheme}://...@{host}"));
+    let given = text("URI", scalar)?;
+    if let Some((before, host)) = given.rsplit_once('@') {
+        let scheme = before.split_once("://").map(|(scheme, _)| format!("{scheme}://")).unwrap_or_default();
+        let shown = Scalar::Text(format!("{scheme}[redacted]@{host}"));
         return Err(ValueError::new("URI", &shown, NO_USER));
     }
-    let uri = text("URI", scalar)?.parse().ok().filter(|uri: &Uri| {
+    // What stands there may be a token.
+    let shown = given.split_once('?').map(|(before, _)| Scalar::Text(format!("{before}?...")));
+    let scalar = shown.as_ref().unwrap_or(scalar);
+    let uri = given.parse().ok().filter(|uri: &Uri| {
         let known = matches!(uri.scheme_str(), Some("http" | "https"));
         known && uri.host().is_some_and(|host| !host.is_empty())
     });

@@ -6,6 +6,7 @@ use serde_json::json;
 use weir_core::xds::KeyField;
 
 use super::scalar::{ValueError, scalar_form, text_like};
+use crate::config::secrets::is_secret;
 use crate::config::yaml::Scalar;
 use crate::tls::is_trust_domain;
 
@@ -35,7 +36,10 @@ scalar_form!(
 scalar_form!(
     FilePath,
     "path",
-    |scalar| filled("path", scalar).map(|text| FilePath(text.into())),
+    |scalar| match filled("path", scalar)? {
+        text if is_secret(text) => Err(ValueError::new("path", scalar, "the path of a file that has this in it")),
+        text => Ok(FilePath(text.into())),
+    },
     json!({ "type": "string", "minLength": 1 })
 );
 

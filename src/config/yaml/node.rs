@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::config::diagnostic::Place;
+use crate::config::secrets::without_secrets;
 
 #[derive(Debug, Clone, Default)]
 pub(in crate::config) struct Node {
@@ -65,7 +66,7 @@ impl fmt::Display for Scalar {
             Self::Flag(flag) => write!(f, "{flag}"),
             Self::Integer(number) => write!(f, "{number}"),
             Self::Float(number) => write!(f, "{number}"),
-            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Text(text) => write!(f, "{:?}", without_secrets(text)),
         }
     }
 }

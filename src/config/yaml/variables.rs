@@ -1,6 +1,8 @@
 //! Environment variables in values: `${NAME}` stands for one, `$$` for a dollar sign. They are substituted after the file was parsed, so
 //! their text is always a single value and never syntax.
 
+use std::cell::RefCell;
+
 use super::node::{Node, Scalar, Value};
 use crate::config::diagnostic::Diagnostics;
 
@@ -19,13 +21,23 @@ pub(in crate::config) fn expand(
     found: &mut Diagnostics,
 ) {
     match &mut node.value {
-        Value::Scalar(Scalar::Text(text)) if text.contains('$') => match expanded(text, environment) {
-            Ok(whole) => *text = whole,
-            Err(error) => {
-                found.fault(&node.place, error.to_string());
-                node.value = Value::Faulty;
+        Value::Scalar(Scalar::Text(text)) if text.contains('$') => {
+            let used = RefCell::new(Vec::new());
+            let noted = |name: &str| {
+                let value = environment(name)?;
+                used.borrow_mut().push((name.to_owned(), value.clone()));
+                Some(value)
+            };
+            let result = expanded(text, &noted);
+            found.note_values(used.into_inner());
+            match result {
+                Ok(whole) => *text = whole,
+                Err(error) => {
+                    found.fault(&node.place, error.to_string());
+                    node.value = Value::Faulty;
+                }
             }
-        },
+        }
         Value::Scalar(_) | Value::Faulty => {}
         Value::List(items) => items.iter_mut().for_each(|item| expand(item, environment, found)),
         Value::Map(entries) => entries.iter_mut().for_each(|entry| expand(&mut entry.node, environment, found)),

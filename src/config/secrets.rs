@@ -1,0 +1,66 @@
+//! Values without the secrets that get into a file by mistake. No key is for a secret itself: keys and tokens are in files of their own.
+
+/// Returns a text as it may be shown: without key material, and without user and password of a URI.
+pub(super) fn without_secrets(text: &str) -> String {
+    if is_secret(text) {
+        return REDACTED.into();
+    }
+    let Some((scheme, rest)) = text.split_once("://") else { return text.into() };
+    // A password may have any letter, so that what is before the last mark belongs to it.
+    match rest.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://{REDACTED}@{host}"),
+        None => text.into(),
+    }
+}
+
+/// Whether a text is what should be in a file: a key or a certificate in PEM, or a JSON web token.
+pub(super) fn is_secret(text: &str) -> bool {
+    let is_token = || text.trim().starts_with("eyJ") && text.matches('.').count() == 2 && text.len() > SHORTEST_TOKEN;
+    text.contains("-----BEGIN ") || is_token()
+}
+
+/// Returns a text in which values of the environment are replaced by their variables: a message may quote what it is about.
+pub(super) fn without_values(text: &str, variables: &[(String, String)]) -> String {
+    let mut known: Vec<_> = variables.iter().filter(|(_, value)| value.len() > 2).collect();
+    known.sort_by_key(|(_, value)| std::cmp::Reverse(value.len())); // one may be a part of another
+    known.iter().fold(text.to_owned(), |text, (name, value)| {
+        let quoted = format!("{value:?}");
+        let quoted = quoted.trim_matches('"');
+        [value.as_str(), quoted].iter().fold(text, |text, value| text.replace(*value, &format!("${{{name}}}")))
+    })
+}
+
+const REDACTED: &str = "[redacted]";
+/// Header, claims and signature of a token are longer in any case.
+const SHORTEST_TOKEN: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_passwords_and_key_material_are_not_shown_and_the_rest_is() {
+        let token = format!("eyJhbGciOiJSUzI1NiJ9.{}.c2lnbmF0dXJl", "e".repeat(30));
+        for (text, shown) in [
+            ("https://cp.example:1/a?b", "https://cp.example:1/a?b"),
+            ("https://user:pass@cp.example:1/a", "https://[redacted]@cp.example:1/a"),
+            ("https://user:p/a@s?s@cp.example", "https://[redacted]@cp.example"),
+            ("a@b", "a@b"),
+            ("-----BEGIN PRIVATE KEY-----\nMII", "[redacted]"),
+            (&token, "[redacted]"),
+            ("eyJ.a.b", "eyJ.a.b"),
+            ("a.b.c", "a.b.c"),
+        ] {
+            assert_eq!(without_secrets(text), shown);
+        }
+    }
+
+    #[test]
+    fn values_of_the_environment_are_replaced_by_their_names_also_as_messages_quote_them() {
+        let variables =
+            [("A", "hush"), ("B", "hush\"more"), ("C", "18")].map(|(name, value)| (name.into(), value.into()));
+        let shown = |text: &str| without_values(text, &variables);
+        assert_eq!(shown("invalid \"hush\": 18"), "invalid \"${A}\": 18", "what is short stands for many things");
+        assert_eq!(shown(&format!("invalid {:?}", "hush\"more")), "invalid \"${B}\"");
+    }
+}
