@@ -79,12 +79,15 @@ impl Redactor<'_> {
         Ok(())
     }
 
-    /// The content of a TypedStruct has a type too. What cannot be read by it is dropped.
+    /// The content of a TypedStruct has a type too. What cannot be read by it is dropped, and all of it if the type has no descriptor.
     fn typed_struct(&self, message: &mut DynamicMessage, depth: usize) -> Outcome<()> {
         let Some(type_url) = message.get_field_by_number(1).and_then(|value| value.as_str().map(str::to_owned)) else {
             return Ok(());
         };
-        let Some(descriptor) = self.pool.get_message_by_name(type_name(&type_url)) else { return Ok(()) };
+        let Some(descriptor) = self.pool.get_message_by_name(type_name(&type_url)) else {
+            message.clear_field_by_number(2);
+            return Ok(());
+        };
         let Some(field) = message.get_field_by_number(2).map(|value| value.into_owned()) else { return Ok(()) };
         let Some(held) = field.as_message() else { return Ok(()) };
         let writer = ToJson { pool: self.pool, unknown: UnknownAny::Wrap, redact: None, original_names: false };
@@ -198,6 +201,8 @@ mod tests {
             json!({"typeUrl": secret, "value": {"name": 5, "genericSecret": {"secret": {"inlineString": "hush"}}}});
         for name in ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"] {
             assert_eq!(redacted(name, unreadable.clone()), json!({"type_url": secret}));
+            let unknown = json!({"typeUrl": "type.googleapis.com/acme.Login", "value": {"client_secret": "hush"}});
+            assert_eq!(redacted(name, unknown), json!({"type_url": "type.googleapis.com/acme.Login"}));
         }
     }
 }

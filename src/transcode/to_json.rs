@@ -36,12 +36,16 @@ impl ToJson<'_> {
         }
     }
 
-    /// Redacts the content of a TypedStruct, which has a type too. Returns none if that type is unknown.
+    /// Redacts the content of a TypedStruct, which has a type too. If that type is unknown, nothing says what of it is sensitive. Returns none
+    /// if there is no content.
     fn typed_struct(&self, fields: &Map<String, Json>, depth: usize) -> Option<Json> {
-        let descriptor = self.pool.get_message_by_name(type_name(fields.get("typeUrl")?.as_str()?))?;
+        let value = fields.get("value")?;
+        let type_url = fields.get("typeUrl").and_then(Json::as_str).unwrap_or_default();
+        let Some(descriptor) = self.pool.get_message_by_name(type_name(type_url)) else {
+            return Some(Json::from(REDACTED));
+        };
         let reader = FromJson { pool: self.pool, strictness: Strictness::Lenient };
-        let shown =
-            reader.message(&descriptor, fields.get("value")?, depth).and_then(|held| self.message(&held, depth));
+        let shown = reader.message(&descriptor, value, depth).and_then(|held| self.message(&held, depth));
         Some(shown.unwrap_or_else(|_| Json::from(REDACTED)))
     }
 

@@ -167,8 +167,17 @@ fn is_invisible(letter: char) -> bool {
 
 const REDACTED: &str = "[redacted]";
 /// Fields of Envoy's messages that hold secrets, and common ones, in lower case.
-const SECRET_FIELDS: [&str; 7] =
-    ["inline_string", "inline_bytes", "inlinestring", "inlinebytes", "private_key", "password", "token"];
+const SECRET_FIELDS: [&str; 9] = [
+    "inline_string",
+    "inline_bytes",
+    "inlinestring",
+    "inlinebytes",
+    "private_key",
+    "client_secret",
+    "clientsecret",
+    "password",
+    "token",
+];
 const SHORTEST_RUN: usize = 32;
 const MOST_QUOTED: usize = 64;
 
