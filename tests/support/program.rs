@@ -33,7 +33,10 @@ impl Program {
     pub fn start_by(mut command: Command, name: &str, config: &str, patience: Duration) -> Self {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::write(&path, config).unwrap();
-        command.arg("--config").arg(path).args(["--log", "info"]).env("NO_COLOR", "1").stderr(Stdio::piped());
+        if !command.get_args().any(|argument| argument == "--log") {
+            command.args(["--log", "info"]);
+        }
+        command.arg("--config").arg(path).env("NO_COLOR", "1").stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let log = Arc::<Mutex<Vec<String>>>::default();
