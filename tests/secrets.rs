@@ -14,6 +14,7 @@ mod collector;
 #[path = "support/gzip.rs"]
 mod gzip;
 #[path = "relay/last_errors.rs"]
+#[allow(dead_code)] // tests/relay uses the rest
 mod last_errors;
 #[path = "relay/load_plane.rs"]
 #[allow(dead_code)] // tests/relay uses the rest

@@ -314,7 +314,7 @@ async fn a_reload_changes_the_certificates_and_ends_no_client_and_a_broken_one_d
     let (mut plane, three) = (Plane::start(&BOTH).await, Three::new("reloaded"));
     let Three { own, folder } = three;
     let [clients, others] = ["clients", "others"].map(Authority::named);
-    [("clients.pem", &clients), ("others.pem", &others)].map(|(file, of)| write(&folder, file, &of.pem));
+    [("clients.pem", &clients), ("others.pem", &others)].iter().for_each(|(file, of)| write(&folder, file, &of.pem));
     let single = "certificate: one.pem, key: one.key, client_auth: optional, client_ca: clients.pem";
     let world = World::start_in(folder, &config_with(&plane, single)).await;
     let (address, folder) = (world.relay.address, &world.folder);
