@@ -1,11 +1,24 @@
-//! Compression of what peers send: how it is named, and inflating it.
+//! Compression of what peers send and are sent: how it is named, inflating it, and compressing once for many.
 
 mod inflater;
+mod shared_gzip;
 
 use http::{HeaderMap, HeaderValue};
 use weir_core::xds::truncate;
 
 pub(crate) use self::inflater::{InflateError, Inflater};
+pub(crate) use self::shared_gzip::{END, START, SharedGzip};
+
+/// What is compressed of replies to those who accept it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Compression {
+    #[default]
+    Off,
+    /// What is worth its cost by the number of those who take it.
+    Auto,
+    /// All that becomes smaller.
+    Always,
+}
 
 /// How a peer says that its messages are encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +44,17 @@ impl Encoding {
         }
     }
 
+    /// Whether a header with a list of names, each of which may have a weight, has gzip.
+    pub(crate) fn is_gzip_accepted(headers: &HeaderMap, name: &str) -> bool {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|entry| {
+            let mut parts = entry.split(';').map(str::trim);
+            let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(GZIP));
+            let weight = parts.find_map(|part| part.strip_prefix("q=")).map(str::parse::<f32>);
+            is_gzip && weight.is_none_or(|weight| weight.is_ok_and(|weight| weight > 0.0))
+        })
+    }
+
     fn other(name: &[u8]) -> Self {
         Self::Other(truncate(&String::from_utf8_lossy(name), NAME_BYTES))
     }
@@ -40,6 +64,8 @@ impl Encoding {
 pub(crate) const GRPC_ENCODING: &str = "grpc-encoding";
 /// Names the encodings that a gRPC peer reads.
 pub(crate) const GRPC_ACCEPT_ENCODING: &str = "grpc-accept-encoding";
+/// The name of the one encoding that is read and made.
+pub(crate) const GZIP: &str = "gzip";
 /// What is read of clients, for this header or HTTP's own.
 pub(crate) const ACCEPTED: &str = "gzip, identity";
 /// Longer names of encodings are cut.
@@ -65,5 +91,20 @@ pub(crate) mod tests {
         assert_eq!([of(&["snappy"]), of(&["gzip, br"]), of(&[""])], [other("snappy"), other("gzip, br"), other("")]);
         assert_eq!(of(&["gzip", "gzip"]), other("gzip, gzip"), "twice compressed");
         assert_eq!(of(&["é".repeat(99).as_str()]), other(&"é".repeat(NAME_BYTES / 2)));
+    }
+
+    #[test]
+    fn gzip_is_accepted_where_a_list_names_it_and_does_not_rule_it_out() {
+        let accepted = |values: &[&str]| {
+            let name = HeaderName::from_static(GRPC_ACCEPT_ENCODING);
+            let values = values.iter().map(|value| (name.clone(), HeaderValue::from_bytes(value.as_bytes()).unwrap()));
+            Encoding::is_gzip_accepted(&values.collect(), GRPC_ACCEPT_ENCODING)
+        };
+        for values in [&["gzip"][..], &["identity, deflate, gzip"], &["identity,GZIP;q=0.1"], &["br", "gzip"]] {
+            assert!(accepted(values), "{values:?}");
+        }
+        for values in [&[][..], &["identity"], &["gzip;q=0"], &["gzip; q=0.0"], &["xgzip"], &["gzip;q=much"], &["é"]] {
+            assert!(!accepted(values), "{values:?}");
+        }
     }
 }

@@ -27,6 +27,7 @@ pub(super) fn check(
         new_names_per_second: limits.new_names_per_second.0,
         control_plane: clients.control_plane_identifier.value.clone(),
         v2: clients.v2.value,
+        compression: clients.compression.value,
         connections,
         handshakes,
         age: AgeLimit { age: clients.max_connection_age.0.unwrap_or_default(), grace: raw.drain.grace.0 },

@@ -29,6 +29,7 @@ pub(crate) fn plain_server(uri: Uri) -> AdsServer {
         keepalive: keepalive(&raw::Keepalive::default()),
         backoff: BackoffTimes::default(),
         message_bytes: default_message_bytes(),
+        accept_compression: defaults.accept_compression.value,
         max_streams_per_connection: defaults.max_streams_per_connection.0,
         ages: ages(&defaults),
         known_files: KnownFiles::default(),

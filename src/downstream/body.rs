@@ -13,13 +13,15 @@ use http::HeaderMap;
 use http_body::{Body, Frame};
 use tokio::time::Sleep;
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Reply, Step, Variant};
+use weir_core::protocol::session::{Lag, Reply, Step, Variant};
 
-use super::encode::{Head, Outgoing, SharedMessages};
+use super::encode::{CompressedForms, FormToCome, Head, Outgoing, SharedMessages, Taker};
 use super::slot::{Slot, Status};
 use super::turns::{LARGE, Turn, Turns};
 use super::unfinished_replies::{NextPiece, Unfinished, UnfinishedReplies};
+use crate::compression::{Compression, END};
 use crate::grpc_message;
+use crate::relay::TypePlace;
 
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
@@ -27,6 +29,11 @@ pub(super) struct SessionBody {
     /// The pieces that are left of a reply.
     rest: Option<Arc<Unfinished>>,
     turn: Option<Turn>,
+    /// What the client accepts of compressed replies.
+    compression: Compression,
+    taker: Option<Taker>,
+    /// A reply whose compressed form is being made.
+    to_come: Option<(Box<FormToCome>, Option<Count>)>,
     gate: Arc<Gate>,
     /// How many pieces may be in flight.
     gate_width: usize,
@@ -41,6 +48,14 @@ pub(super) struct Shared {
     pub(super) messages: Arc<SharedMessages>,
     pub(super) turns: Arc<Turns>,
     pub(super) unfinished: Arc<UnfinishedReplies>,
+    pub(super) forms: Arc<CompressedForms>,
+}
+
+/// What is counted of a reply, once it is known in which form it is sent.
+struct Count {
+    place: TypePlace,
+    lag: Lag,
+    begins_wait: Option<Moment>,
 }
 
 /// The peer takes nothing of a reply. Its stream is reset, which gRPC clients see as RESOURCE_EXHAUSTED: a status would have to wait for the
@@ -67,6 +82,9 @@ pub(super) struct Piece {
     head: Head,
     head_sent: usize,
     bytes: Bytes,
+    /// What follows the bytes.
+    end: [u8; END],
+    end_left: usize,
     gate: Arc<Gate>,
 }
 
@@ -80,12 +98,15 @@ enum Ending {
 const SHARED_PIECES_OUT: usize = 8;
 
 impl SessionBody {
-    pub(crate) fn new(slot: Arc<Slot>, shared: Arc<Shared>, single: bool) -> Self {
+    pub(crate) fn new(slot: Arc<Slot>, shared: Arc<Shared>, single: bool, compression: Compression) -> Self {
         Self {
             slot,
             shared,
             rest: None,
             turn: None,
+            compression,
+            taker: None,
+            to_come: None,
             gate: Arc::default(),
             gate_width: 1,
             sleep: None,
@@ -94,8 +115,11 @@ impl SessionBody {
         }
     }
 
-    /// Returns the first piece of a reply.
-    fn begin(&mut self, mut outgoing: Outgoing) -> NextPiece {
+    /// Counts a reply and returns its first piece.
+    fn begin(&mut self, mut outgoing: Outgoing, count: Option<Count>) -> NextPiece {
+        if let (Some(Count { place, lag, begins_wait }), Some(handle)) = (count, self.slot.handle()) {
+            handle.deliveries().sent(place, outgoing.bytes(), lag, begins_wait);
+        }
         let first = NextPiece::of(&mut outgoing, self.now());
         if let (false, Some(handle)) = (first.is_last, self.slot.handle()) {
             self.rest = Some(self.shared.unfinished.enter(outgoing, handle.clone()));
@@ -103,26 +127,51 @@ impl SessionBody {
         first
     }
 
-    /// Counts a reply, and prepares to send it.
-    fn deliver(&self, reply: Reply, variant: Variant) -> Outgoing {
-        let deliveries = self.slot.handle().map(|handle| handle.deliveries());
-        let counted = deliveries.map(|to| (to, to.place(&reply.kind), reply.lag, reply.begins_wait));
+    /// Prepares to send a reply, and returns its first piece unless its compressed form is still to come.
+    fn deliver(&mut self, reply: Reply, variant: Variant, cx: &mut Context<'_>) -> Poll<NextPiece> {
+        let (kind, lag, begins_wait) = (reply.kind.clone(), reply.lag, reply.begins_wait);
+        let count = self.slot.handle().map(|to| Count { place: to.deliveries().place(&kind), lag, begins_wait });
         let outgoing = Outgoing::new(reply, variant, &self.shared.messages);
-        if let Some((deliveries, place, lag, begins_wait)) = counted {
-            deliveries.sent(place, outgoing.bytes(), lag, begins_wait);
+        let Some(taker) = self.taker() else { return Poll::Ready(self.begin(outgoing, count)) };
+        match self.shared.forms.compress(outgoing, taker) {
+            Ok(outgoing) => Poll::Ready(self.begin(outgoing, count)),
+            Err(to_come) => {
+                self.turn = None; // nothing is sent meanwhile
+                self.to_come = Some((to_come, count));
+                self.poll_to_come(cx)
+            }
         }
-        outgoing
+    }
+
+    /// Waits for the compressed form of a reply, and returns its first piece. When the stream ends, the reply goes out as it is.
+    fn poll_to_come(&mut self, cx: &mut Context<'_>) -> Poll<NextPiece> {
+        let Some((to_come, _)) = &mut self.to_come else { return Poll::Pending };
+        if to_come.poll(cx).is_pending() && self.slot.ended().is_none() {
+            return Poll::Pending;
+        }
+        let Some((to_come, count)) = self.to_come.take() else { return Poll::Pending };
+        let outgoing = to_come.reply(&self.shared.forms);
+        Poll::Ready(self.begin(outgoing, count))
+    }
+
+    /// Returns the client as one that accepts compressed replies, if it is.
+    fn taker(&mut self) -> Option<Taker> {
+        if self.compression != Compression::Off && self.taker.is_none() {
+            self.taker = self.slot.handle().map(|handle| Taker::new(self.compression, handle.client().key.as_str()));
+        }
+        self.taker
     }
 
     fn hand_over(&mut self, piece: NextPiece) -> Piece {
-        let NextPiece { head, bytes, is_last, is_shared } = piece;
+        let NextPiece { head, bytes, is_last, is_shared, end } = piece;
         if is_last {
             self.rest = None; // the turn lasts until the next reply, or a lease would end in between
         }
         self.gate_width = if is_shared { SHARED_PIECES_OUT } else { 1 };
         self.turn.iter().for_each(Turn::note_progress);
         self.gate.out.fetch_add(1, Ordering::AcqRel);
-        Piece { head, head_sent: 0, bytes, gate: self.gate.clone() }
+        let (end, end_left) = end.map_or(Default::default(), |end| (end, END));
+        Piece { head, head_sent: 0, bytes, end, end_left, gate: self.gate.clone() }
     }
 
     /// Whether no further piece may be in flight.
@@ -137,9 +186,11 @@ impl SessionBody {
     /// Makes the next reply and returns its first piece, or notes when to try again.
     fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
         self.slot.wait(cx.waker());
+        if self.to_come.is_some() {
+            return self.poll_to_come(cx).map(Ok);
+        }
         if let Some(reply) = self.slot.take_answer() {
-            let outgoing = self.deliver(reply, Variant::Sotw);
-            return Poll::Ready(Ok(self.begin(outgoing)));
+            return self.deliver(reply, Variant::Sotw, cx).map(Ok);
         }
         if let Some(status) = self.slot.ended() {
             return Poll::Ready(Err(status));
@@ -166,8 +217,8 @@ impl SessionBody {
             match step {
                 Step::Reply(reply) => {
                     self.slot.signal();
-                    let outgoing = self.deliver(*reply, handle.client().variant);
-                    return Poll::Ready(Ok(self.begin(outgoing)));
+                    let variant = handle.client().variant;
+                    return self.deliver(*reply, variant, cx).map(Ok);
                 }
                 Step::End(end) => return Poll::Ready(Err(end.into())),
                 Step::Idle(None) => {
@@ -227,7 +278,7 @@ impl Drop for SessionBody {
 impl From<Bytes> for Piece {
     /// A message of a call that is too short for a gate.
     fn from(bytes: Bytes) -> Self {
-        Self { head: Head::default(), head_sent: 0, bytes, gate: Arc::default() }
+        Self { head: Head::default(), head_sent: 0, bytes, end: [0; END], end_left: 0, gate: Arc::default() }
     }
 }
 
@@ -242,26 +293,33 @@ impl Piece {
     fn head(&self) -> &[u8] {
         &self.head.bytes()[self.head_sent..]
     }
+
+    fn end(&self) -> &[u8] {
+        &self.end[END - self.end_left..]
+    }
 }
 
 impl Buf for Piece {
     fn remaining(&self) -> usize {
-        self.head().len() + self.bytes.len()
+        self.head().len() + self.bytes.len() + self.end_left
     }
 
     fn chunk(&self) -> &[u8] {
-        if self.head().is_empty() { &self.bytes } else { self.head() }
+        let chunks = [self.head(), &self.bytes, self.end()];
+        chunks.into_iter().find(|chunk| !chunk.is_empty()).unwrap_or_default()
     }
 
     fn chunks_vectored<'a>(&'a self, into: &mut [IoSlice<'a>]) -> usize {
-        let chunks = [self.head(), &self.bytes].into_iter().filter(|chunk| !chunk.is_empty());
+        let chunks = [self.head(), &self.bytes, self.end()].into_iter().filter(|chunk| !chunk.is_empty());
         into.iter_mut().zip(chunks).map(|(slot, chunk)| *slot = IoSlice::new(chunk)).count()
     }
 
     fn advance(&mut self, count: usize) {
         let of_head = count.min(self.head().len());
+        let of_bytes = (count - of_head).min(self.bytes.len());
         self.head_sent += of_head;
-        self.bytes.advance(count - of_head);
+        self.bytes.advance(of_bytes);
+        self.end_left -= count - of_head - of_bytes;
     }
 }
 
@@ -287,6 +345,7 @@ pub(super) mod tests {
     use super::*;
     use crate::downstream::encode::PIECE;
     use crate::downstream::unfinished_replies::CurrentResources;
+    use crate::memory::{Budget, Memory};
 
     /// Counts how often it is woken.
     #[derive(Default)]
@@ -296,6 +355,10 @@ pub(super) mod tests {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    fn unlimited() -> Arc<Memory> {
+        Memory::new(Budget::unlimited(), Arc::default(), Arc::default())
     }
 
     fn reply_of(bytes: usize) -> Reply {
@@ -338,7 +401,7 @@ pub(super) mod tests {
         let found = Arc::new(AtGate(gate.clone(), AtomicUsize::new(usize::MAX)));
         gate.out.store(1, Ordering::Release);
         gate.body.register(&Waker::from(found.clone()));
-        drop(Piece { head: Head::default(), head_sent: 0, bytes: Bytes::new(), gate });
+        drop(Piece { head: Head::default(), head_sent: 0, bytes: Bytes::new(), end: [0; END], end_left: 0, gate });
         assert_eq!(found.1.load(Ordering::Acquire), 0, "pieces in flight");
     }
 
@@ -346,17 +409,18 @@ pub(super) mod tests {
     async fn the_reader_of_a_stream_stops_when_its_body_has_ended_or_is_dropped() {
         let shared = || {
             let (messages, turns) = (SharedMessages::new("weir"), Turns::new(Arc::default()));
-            Arc::new(Shared { messages, turns, unfinished: UnfinishedReplies::new(usize::MAX, Arc::default()) })
+            let forms = CompressedForms::new(unlimited(), Arc::default());
+            Arc::new(Shared { messages, turns, unfinished: UnfinishedReplies::new(usize::MAX, Arc::default()), forms })
         };
         let ended = Arc::<Slot>::default();
         ended.end(Status::unavailable("over"));
-        let mut body = SessionBody::new(ended.clone(), shared(), false);
+        let mut body = SessionBody::new(ended.clone(), shared(), false, Compression::Off);
         let last = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
         assert!(matches!(last, Poll::Ready(Some(Ok(frame))) if frame.is_trailers()));
         assert!(ended.finished().now_or_never().is_some());
 
         let dropped = Arc::<Slot>::default();
-        drop(SessionBody::new(dropped.clone(), shared(), false));
+        drop(SessionBody::new(dropped.clone(), shared(), false, Compression::Off));
         assert!(dropped.finished().now_or_never().is_some() && dropped.ended().is_some());
     }
 
@@ -364,9 +428,10 @@ pub(super) mod tests {
     async fn a_stalled_stream_pins_one_piece_whatever_is_still_to_be_said() {
         let (messages, turns) = (SharedMessages::new("weir"), Turns::new(Arc::default()));
         let unfinished = UnfinishedReplies::new(usize::MAX, Arc::default());
-        let shared = Arc::new(Shared { messages, turns, unfinished });
+        let forms = CompressedForms::new(unlimited(), Arc::default());
+        let shared = Arc::new(Shared { messages, turns, unfinished, forms });
         let outgoing = Outgoing::new(reply_of(10 << 20), Variant::Delta, &shared.messages);
-        let mut body = SessionBody::new(Arc::default(), shared.clone(), false);
+        let mut body = SessionBody::new(Arc::default(), shared.clone(), false, Compression::Off);
         body.rest = Some(shared.unfinished.enter(outgoing, Arc::new(Current)));
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(woken.clone());
@@ -385,6 +450,31 @@ pub(super) mod tests {
             sent += piece.remaining();
             drop(piece);
             assert_eq!(woken.0.load(Ordering::Relaxed), before + 1, "taking it wakes the body");
+        }
+    }
+
+    /// Its end comes after the bytes, however much of them is written at a time.
+    #[test]
+    fn a_piece_is_its_head_its_bytes_and_its_end_however_it_is_written() {
+        let messages = SharedMessages::new("weir");
+        let mut outgoing = Outgoing::new(reply_of(100), Variant::Delta, &messages);
+        let (head, _) = outgoing.next_piece();
+        let whole = [head.bytes(), b"some bytes", &[1, 2, 3, 4, 5, 6, 7, 8]].concat();
+        for step in 1..=whole.len() {
+            let mut piece = Piece::from(Bytes::from_static(b"some bytes"));
+            (piece.head, piece.end, piece.end_left) = (head, [1, 2, 3, 4, 5, 6, 7, 8], END);
+            let mut written = Vec::new();
+            while piece.has_remaining() {
+                let mut slices = [IoSlice::new(&[]); 4];
+                let count = piece.chunks_vectored(&mut slices);
+                let gathered = slices[..count].iter().flat_map(|slice| slice.to_vec()).collect::<Vec<_>>();
+                assert_eq!(gathered.len(), piece.remaining());
+                assert_eq!(&*slices[0], piece.chunk());
+                let taken = step.min(gathered.len());
+                written.extend_from_slice(&gathered[..taken]);
+                piece.advance(taken);
+            }
+            assert_eq!(written, whole, "{step} at a time");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
@@ -17,7 +18,7 @@ use super::buffered_body::{BufferedBody, UNTAKEN};
 use super::client_status::{StatusCall, StatusMethod};
 use super::connections::{ConnectionLimits, Place};
 use super::drain::Drain;
-use super::encode::SharedMessages;
+use super::encode::{CompressedForms, SharedMessages};
 use super::frames::Frames;
 use super::handshakes::HandshakeLimits;
 use super::health::{Health, Inquiry};
@@ -32,7 +33,7 @@ use super::stream::{Call, read};
 use super::turns::Turns;
 use super::unfinished_replies::UnfinishedReplies;
 use crate::client_status::ClientStatus;
-use crate::compression::{ACCEPTED, Encoding, GRPC_ENCODING};
+use crate::compression::{ACCEPTED, Compression, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GZIP};
 use crate::memory::GivesWay;
 use crate::relay::{Loads, ViewQuota, Views};
 
@@ -55,6 +56,8 @@ pub(crate) struct Options {
     pub(crate) control_plane: String,
     /// Whether the legacy transport is served (TRN-8).
     pub(crate) v2: bool,
+    /// What is compressed of replies.
+    pub(crate) compression: Compression,
     pub(crate) connections: ConnectionLimits,
     pub(crate) handshakes: HandshakeLimits,
     pub(crate) age: AgeLimit,
@@ -72,6 +75,7 @@ pub(crate) struct Service {
     age_limit: AgeLimit,
     shared: Arc<Shared>,
     v2: bool,
+    compression: Compression,
     /// Ends the streams of this configuration.
     drain: Drain,
     rest: Option<Arc<Rest>>,
@@ -89,6 +93,7 @@ impl Service {
     ) -> Self {
         let limits = views.counters().limits.clone();
         let turns = Turns::new(views.counters().waiting_replies.clone());
+        let forms = CompressedForms::new(views.memory().clone(), views.counters().compression.clone());
         Self {
             views,
             loads,
@@ -102,8 +107,10 @@ impl Service {
                 messages: SharedMessages::new(&options.control_plane),
                 turns,
                 unfinished: UnfinishedReplies::new(options.outdated_reply_bytes, limits),
+                forms,
             }),
             v2: options.v2,
+            compression: options.compression,
             drain,
             rest,
             client_status,
@@ -132,7 +139,8 @@ impl Service {
             return response;
         };
         let (views, drain, message_bytes, v2) = (self.views.clone(), self.drain.clone(), self.message_bytes, self.v2);
-        let poll = RestPoll { views, inbound, drain, peer, quota, message_bytes, v2 };
+        let compression = self.compression_for(&request, &peer, ACCEPT_ENCODING.as_str());
+        let poll = RestPoll { views, inbound, drain, peer, quota, message_bytes, v2, compression };
         rest.answer(request, poll).await.map(|body| AnyBody::Whole(BufferedBody::new(body, UNTAKEN)))
     }
 
@@ -144,6 +152,7 @@ impl Service {
         place: &Place,
     ) -> Response<AnyBody> {
         let path = request.uri().path().to_owned();
+        let compression = self.compression_for(&request, &peer, GRPC_ACCEPT_ENCODING);
         let frames = match self.frames(request, &peer, inbound) {
             Ok(frames) => frames,
             Err(status) => return refuse(&status),
@@ -172,9 +181,21 @@ impl Service {
         tokio::spawn(read(frames, slot.clone(), call));
         let single = method.shape == Shape::Fetch;
         let mut response =
-            grpc_response(AnyBody::Session(Box::new(SessionBody::new(slot, self.shared.clone(), single))));
+            grpc_response(AnyBody::Session(Box::new(SessionBody::new(slot, self.shared.clone(), single, compression))));
+        if compression != Compression::Off {
+            response.headers_mut().insert(GRPC_ENCODING, HeaderValue::from_static(GZIP)); // the flag of each message tells whether it is
+        }
         response.headers_mut().insert(RELAY_HEADER, HeaderValue::from_static("1"));
         response
+    }
+
+    /// Returns what is compressed for a client. On one machine it would cost both and save nothing.
+    fn compression_for(&self, request: &Request<Incoming>, peer: &Peer, accepted: &str) -> Compression {
+        let is_far = peer.ip().is_some_and(|address| !address.is_loopback());
+        match is_far && Encoding::is_gzip_accepted(request.headers(), accepted) {
+            true => self.compression,
+            false => Compression::Off,
+        }
     }
 
     /// Returns the messages of a request, unless its client compresses them in a way that is not supported.

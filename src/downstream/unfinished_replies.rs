@@ -12,6 +12,7 @@ use weir_core::protocol::moment::Moment;
 use weir_core::xds::{Resource, Type};
 
 use super::encode::{Head, Outgoing};
+use crate::compression::END;
 use crate::limit::{Limit, LimitCounters};
 use crate::log_pace::LogPace;
 use crate::relay::SessionHandle;
@@ -48,6 +49,8 @@ pub(super) struct NextPiece {
     pub(super) bytes: Bytes,
     pub(super) is_last: bool,
     pub(super) is_shared: bool,
+    /// The bytes after a last piece.
+    pub(super) end: Option<[u8; END]>,
 }
 
 /// Tells whether resources are still what the view has.
@@ -69,6 +72,8 @@ struct Holder {
     clients: Vec<Arc<Unfinished>>,
     /// Its outdated bodies by their address, with their lengths.
     bodies: Vec<(usize, usize)>,
+    /// Its compressed forms likewise: mostly there is one.
+    forms: Vec<(usize, usize)>,
 }
 
 impl UnfinishedReplies {
@@ -99,15 +104,23 @@ impl UnfinishedReplies {
         let mut holders = HashMap::<usize, Holder>::new();
         let mut most = 0;
         for reply in &replies {
-            let Some((message, length)) = lock(&reply.outgoing).as_ref().map(Outgoing::message) else { continue };
+            let kept = lock(&reply.outgoing).as_ref().map(|outgoing| (outgoing.message(), outgoing.form()));
+            let Some(((message, length), form)) = kept else { continue };
             let holder = holders.entry(message).or_default();
             most += if holder.clients.is_empty() { length } else { 0 };
+            if let Some(form) = form.filter(|form| !holder.forms.contains(form)) {
+                most += form.1;
+                holder.forms.push(form);
+            }
             holder.clients.push(reply.clone());
         }
         if most > self.limit {
             let mut holders = holders.into_values().collect::<Vec<_>>();
             for holder in &mut holders {
                 holder.bodies = outdated(&holder.clients[0]).await;
+                if !holder.bodies.is_empty() {
+                    holder.bodies.append(&mut holder.forms); // what is compressed of it is outdated too
+                }
             }
             self.give_up(holders);
         }
@@ -195,7 +208,7 @@ impl NextPiece {
     pub(super) fn of(outgoing: &mut Outgoing, now: Moment) -> Self {
         let (head, bytes) = outgoing.next_piece();
         outgoing.note_progress(now);
-        Self { head, bytes, is_last: !outgoing.has_more(), is_shared: outgoing.is_shared() }
+        Self { head, bytes, is_last: !outgoing.has_more(), is_shared: outgoing.is_shared(), end: outgoing.end() }
     }
 }
 
@@ -238,7 +251,9 @@ mod tests {
     use weir_core::xds::{Body, BodyStore, TypeTable};
 
     use super::*;
-    use crate::downstream::encode::SharedMessages;
+    use crate::compression::Compression;
+    use crate::downstream::encode::{CompressedForms, SharedMessages, Taker};
+    use crate::memory::{Budget, Memory};
 
     const MIB: usize = 1 << 20;
 
@@ -253,8 +268,12 @@ mod tests {
     }
 
     fn resource(name: &str, bytes: usize) -> Arc<Resource> {
+        resource_of(name, vec![7; bytes])
+    }
+
+    fn resource_of(name: &str, value: Vec<u8>) -> Arc<Resource> {
         let url = "type.googleapis.com/own.Type";
-        let resource = Some(Any { type_url: url.into(), value: vec![7; bytes].into() });
+        let resource = Some(Any { type_url: url.into(), value: value.into() });
         let wrapper = discovery::Resource { name: name.into(), resource, ..Default::default() };
         Arc::new(Resource::from_wrapper(0, wrapper, &TypeTable::new().resolve(url), &BodyStore::default()).unwrap())
     }
@@ -343,6 +362,33 @@ mod tests {
         fleet.stand_still().await;
         assert!(clients.iter().all(|client| is_given_up(client)));
         assert!(both.upgrade().is_none() && own.upgrade().is_none());
+    }
+
+    #[tokio::test]
+    async fn what_is_compressed_of_an_outdated_reply_counts_too() {
+        let text = (0..MIB / 2).flat_map(|number| format!("{:08x}", number * number % 99_991).into_bytes());
+        let large = resource_of("large", text.collect());
+        for is_compressed in [false, true] {
+            let fleet = Fleet::new(4 * MIB + 1000, &["large"]);
+            let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
+            let forms = CompressedForms::new(memory, Arc::default());
+            let kind = TypeTable::new().resolve("type.googleapis.com/own.Type");
+            let reply = Reply::sample(kind, vec![large.clone()]);
+            let mut outgoing = Outgoing::new(reply, Variant::Delta, &fleet.messages);
+            if is_compressed {
+                outgoing = match forms.compress(outgoing, Taker::new(Compression::Always, "view")) {
+                    Ok(outgoing) => outgoing,
+                    Err(mut to_come) => {
+                        std::future::poll_fn(|cx| to_come.poll(cx)).await;
+                        to_come.reply(&forms)
+                    }
+                };
+                assert!(outgoing.form().is_some());
+            }
+            let stuck = fleet.replies.enter(outgoing, fleet.view.clone());
+            fleet.stand_still().await;
+            assert_eq!(is_given_up(&stuck), is_compressed);
+        }
     }
 
     #[tokio::test]

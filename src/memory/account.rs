@@ -20,6 +20,7 @@ pub(crate) struct Account {
 }
 
 /// Bytes that something holds, until it is dropped.
+#[derive(Debug)]
 pub(crate) struct Charge {
     account: Arc<Account>,
     bytes: AtomicUsize,

@@ -33,6 +33,7 @@ pub(crate) struct ProcessCounters {
     pub(crate) aged_connections: Arc<AtomicU64>,
     /// Large replies that wait for their turn.
     pub(crate) waiting_replies: Arc<AtomicUsize>,
+    pub(crate) compression: Arc<CompressionCounters>,
 }
 
 impl ProcessCounters {
@@ -42,7 +43,7 @@ impl ProcessCounters {
         let nacks = table.names().chain([OTHER]).map(|name| (name.to_owned(), 0)).collect();
         let nacks = Mutex::new(nacks);
         let (names_refused, lost_load_reports, views_left_out, limits, proxy_faults) = Default::default();
-        let (open_connections, aged_connections, waiting_replies, traces) = Default::default();
+        let (open_connections, aged_connections, waiting_replies, traces, compression) = Default::default();
         Self {
             table,
             streams,
@@ -58,6 +59,7 @@ impl ProcessCounters {
             open_connections,
             aged_connections,
             waiting_replies,
+            compression,
         }
     }
 
@@ -160,6 +162,30 @@ impl ProcessCounters {
 
 /// The label for unknown types, since peers can invent them.
 const OTHER: &str = "other";
+
+/// What became of replies that clients accept compressed.
+#[derive(Debug, Default)]
+pub(crate) struct CompressionCounters {
+    made: AtomicU64,
+    saved: AtomicU64,
+}
+
+impl CompressionCounters {
+    /// Counts a pass over a reply, for whichever clients.
+    pub(crate) fn made(&self) {
+        self.made.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that a client is not sent.
+    pub(crate) fn saved(&self, bytes: usize) {
+        self.saved.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Returns how many replies were compressed, whoever took them, and how many bytes that saved.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.made.load(Ordering::Relaxed), self.saved.load(Ordering::Relaxed))
+    }
+}
 
 /// What was wrong with the PROXY header of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

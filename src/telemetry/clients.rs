@@ -9,6 +9,9 @@ pub(super) fn add(page: &mut Page, snapshot: &MetricsSnapshot<'_>) {
     page.count(CLIENT_CONNECTIONS, [], counters.connections());
     page.add(CLIENT_CONNECTIONS_AGED, [], counters.connections_aged());
     page.count(CLIENT_REPLIES_WAITING, [], counters.replies_waiting());
+    let (compressed, saved) = counters.compression.counts();
+    page.add(CLIENT_REPLIES_COMPRESSED, [], compressed);
+    page.add(CLIENT_REPLY_BYTES_SAVED, [], saved);
     for (variant, count) in counters.streams() {
         page.add(CLIENT_STREAMS_ACCEPTED, [variant], count);
     }

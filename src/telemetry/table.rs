@@ -89,6 +89,12 @@ metrics! {
     /// Some are sent at a time, eight for each core. Small ones go first, and those that bring a client what it lacks go before those that
     /// bring changes.
     CLIENT_REPLIES_WAITING: Gauge = "weir_client_replies_waiting" [], "0.1.0";
+    /// Replies that were compressed, each once for all clients that are sent it
+    ///
+    /// With `clients.compression`. See [compressed replies](compatibility.md#compressed-replies).
+    CLIENT_REPLIES_COMPRESSED: Counter = "weir_client_replies_compressed_total" [], "0.1.0";
+    /// Bytes that clients were not sent because their replies were compressed
+    CLIENT_REPLY_BYTES_SAVED: Counter = "weir_client_reply_bytes_saved_total" [], "0.1.0";
     /// Replies that clients were sent
     ///
     /// Those to polls are included.

@@ -40,6 +40,8 @@ pub struct AdsServer {
     pub(crate) keepalive: Keepalive,
     pub(crate) backoff: BackoffTimes,
     pub(crate) message_bytes: usize,
+    /// Whether it is asked to compress its responses.
+    pub(crate) accept_compression: bool,
     /// How many streams share a connection, at most.
     pub(crate) max_streams_per_connection: usize,
     pub(crate) ages: ConnectionAges,
@@ -104,6 +106,7 @@ impl AdsServer {
             keepalive: Keepalive { interval: None, timeout: Duration::from_secs(20) },
             backoff: Default::default(),
             message_bytes: 1 << 20,
+            accept_compression: false,
             max_streams_per_connection: 50,
             ages: ConnectionAges::NONE,
             known_files: KnownFiles::default(),

@@ -1,6 +1,6 @@
 //! Messages of gRPC servers as they arrive: plain or compressed.
 //!
-//! A server may compress its responses whether it is asked to or not, and Weir does not ask. The gRPC library would refuse such a stream, or
+//! A server may compress its responses whether it is asked to or not. The gRPC library would refuse such a stream, or
 //! inflate a message in one go on the thread of its stream. So the flag before each message, which says whether it is compressed, is moved
 //! into the message: to the library every message is plain, and the codecs find the flag in its first byte.
 
@@ -8,12 +8,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
+use http::HeaderValue;
 use http_body::{Body, Frame};
 use tonic::Status;
 use tonic::codec::DecodeBuf;
 use tonic::codegen::Service;
 
-use crate::compression::{Encoding, GRPC_ENCODING, InflateError, Inflater};
+use crate::compression::{ACCEPTED, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, InflateError, Inflater};
 
 /// A message of a server.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub(super) struct WireMessages<S> {
     channel: S,
     /// The bytes of a message, without its flag.
     limit: usize,
+    /// Whether the server is asked to compress.
+    asks: bool,
 }
 
 /// A response of such a channel.
@@ -73,8 +76,8 @@ fn too_large(size: impl std::fmt::Display, limit: usize) -> Status {
 }
 
 impl<S> WireMessages<S> {
-    pub(super) fn new(channel: S, limit: usize) -> Self {
-        Self { channel, limit }
+    pub(super) fn new(channel: S, limit: usize, asks: bool) -> Self {
+        Self { channel, limit, asks }
     }
 }
 
@@ -91,7 +94,10 @@ where
         self.channel.poll_ready(cx)
     }
 
-    fn call(&mut self, request: http::Request<Q>) -> Self::Future {
+    fn call(&mut self, mut request: http::Request<Q>) -> Self::Future {
+        if self.asks {
+            request.headers_mut().insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static(ACCEPTED));
+        }
         let (response, limit) = (self.channel.call(request), self.limit);
         Box::pin(async move {
             let (mut head, body) = response.await?.into_parts();

@@ -138,6 +138,22 @@ impl Client {
         Self::open(grpc, variant, &format!("{PREFIX}{method}")).await.expect("no stream")
     }
 
+    /// Opens an aggregated stream whose responses may be compressed.
+    pub async fn accepting(address: SocketAddr, variant: Variant) -> Self {
+        Self::accepting_over(tokio::net::TcpStream::connect(address).await.unwrap(), variant).await
+    }
+
+    /// Opens such a stream on a connection that exists.
+    pub async fn accepting_over(io: impl Io, variant: Variant) -> Self {
+        let method = match variant {
+            Variant::Sotw => "StreamAggregatedResources",
+            Variant::Delta => "DeltaAggregatedResources",
+        };
+        let channel = channel_over(io).await.expect("no connection");
+        let grpc = Grpc::new(channel).accept_compressed(CompressionEncoding::Gzip);
+        Self::open(grpc, variant, &format!("{PREFIX}{method}")).await.expect("no stream")
+    }
+
     async fn stream(channel: Channel, variant: Variant, path: &str) -> Option<Self> {
         Self::open(Grpc::new(channel), variant, path).await
     }

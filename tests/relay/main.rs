@@ -12,6 +12,7 @@ mod client_tls_files;
 mod client_tls_limits;
 mod client_tls_reload;
 mod collector;
+mod compressed_replies;
 mod compression;
 mod connections;
 #[path = "../../core/tests/model/content.rs"]

@@ -1,8 +1,9 @@
 //! What peers compress, and what they pretend to.
 #![allow(dead_code)] // each test binary uses its own part of it
 
-use std::io::Write;
+use std::io::{Read, Write};
 
+use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use flate2::{Compress, Compression, FlushCompress};
 
@@ -10,6 +11,12 @@ pub fn gzip(plain: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(plain).unwrap();
     encoder.finish().unwrap()
+}
+
+pub fn gunzip(compressed: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    GzDecoder::new(compressed).read_to_end(&mut plain).unwrap();
+    plain
 }
 
 /// Returns zeros: so many MiB of them in a thousandth of the bytes. `stated`: the size that it states of itself. Its checksum is wrong.

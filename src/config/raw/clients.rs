@@ -3,8 +3,10 @@
 use weir_core::protocol::session::SessionOptions;
 use weir_core::xds::KeyField;
 
+use crate::compression::Compression;
 use crate::config::form::{
     Count, Interval, Located, NonEmpty, Positive, Setting, Size, Wait, mib, millis, minutes, seconds, section, words,
+    words_for,
 };
 
 section! {
@@ -40,6 +42,11 @@ section! {
         control_plane_identifier: Setting<String> = "weir";
         /// If true, the v2 methods and types are served too.
         v2: Setting<bool> = false;
+        /// What is compressed of replies to clients that accept gzip: off, auto (where enough of them are sent the same), or always.
+        ///
+        /// Nothing is compressed for clients on this machine, and no secrets. Each reply is compressed once, by the relay, for all who are
+        /// sent it. See [compressed replies](compatibility.md#compressed-replies).
+        compression: Setting<Compression> = Compression::Off;
         /// What an empty first VHDS request means: the virtual hosts of the client's route configurations, or none.
         ///
         /// Envoy sends such a request. The route configurations are those that the client subscribes to.
@@ -98,6 +105,8 @@ section! {
         response_bytes: Option<Located<Size>>, absent("four times `cache_bytes`"), example("256MiB");
     }
 }
+
+words_for!(Compression { Off = "off", Auto = "auto", Always = "always" });
 
 words! {
     /// What Envoy's empty first VHDS request subscribes to.

@@ -85,6 +85,10 @@ section! {
         /// Servers that are added behind a name or a balancer get their share. Each stream is opened again, which costs a SotW server its whole
         /// set. See [connections](upstream.md#connections).
         max_connection_age: Setting<Interval> = seconds(0), only("uri, rest");
+        /// If true, the server is asked to compress its responses with gzip, as another Weir does with `clients.compression`.
+        ///
+        /// Not worth its cost where the server is near. See [compressed responses](upstream.md#compressed-responses).
+        accept_compression: Setting<bool> = false, only("uri, rest");
         /// For this server alone; missing keys are as in upstream.backoff.
         ///
         /// See [backoff](#backoff).

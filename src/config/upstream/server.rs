@@ -108,6 +108,7 @@ fn server(raw: &Server, uri: &Located<ServerUri>, limits: SourceLimits, checker:
         life: raw.liveness.as_ref().map_or(usual.life, |raw| plain_server::life(raw)),
         keepalive: raw.keepalive.as_ref().map_or(usual.keepalive, |raw| plain_server::keepalive(raw)),
         backoff,
+        accept_compression: raw.accept_compression.value,
         max_streams_per_connection: streams,
         ages: plain_server::ages(raw),
         message_bytes: limits.message_bytes,

@@ -69,6 +69,16 @@ impl Message {
         (self.reply.kind.clone(), self.reply.resources.clone())
     }
 
+    /// Whether it has secrets. Their length when they are compressed beside something that others choose would tell of them.
+    pub(super) fn is_secret(&self) -> bool {
+        self.reply.kind.is_secret()
+    }
+
+    /// Returns what is alike in messages that as many clients are likely to take.
+    pub(super) fn likeness(&self) -> (&Type, Variant) {
+        (&self.reply.kind, self.variant)
+    }
+
     /// Whether the message of another reply has the same parts.
     pub(super) fn has_same_parts(&self, other: &Reply, variant: Variant) -> bool {
         let own = &self.reply;

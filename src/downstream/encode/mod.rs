@@ -1,5 +1,6 @@
 //! Encodes replies: a head for each client, and then pieces that clients may share. The whole message never exists at once.
 
+mod compressed;
 mod message;
 mod shared;
 mod sink;
@@ -12,6 +13,10 @@ use weir_core::protocol::session::{Reply, Variant};
 use weir_core::protocol::view::LeaseProgress;
 use weir_core::xds::{Resource, Type};
 
+use crate::compression::{END, START, SharedGzip};
+
+pub(super) use self::compressed::{CompressedForms, FormToCome, LEAST, LIKELY_SAVED, Taker, patience, pays};
+use self::compressed::{Form, Part};
 pub(super) use self::message::Message;
 use self::message::put_own_fields;
 use self::shared::SharedMessage;
@@ -26,9 +31,18 @@ pub(super) struct Outgoing {
     head: Head,
     next: usize,
     progress: Option<LeaseProgress>,
+    compressed: Option<Compressed>,
 }
 
-/// The bytes before the pieces of a message: the gRPC prefix, the nonce, and the version of a SotW set.
+/// The compressed form that a client gets, and its end, which is the client's own.
+#[derive(Debug)]
+struct Compressed {
+    form: Arc<Form>,
+    end: [u8; END],
+}
+
+/// The bytes before the pieces of a message: the gRPC prefix, the nonce, and the version of a SotW set. If it is compressed, the start of
+/// that goes before the last two.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
     bytes: [u8; HEAD],
@@ -43,30 +57,59 @@ impl Outgoing {
         let mut own = Length::default();
         put_own_fields(&mut own, nonce, version);
         let mut head = Head::default();
-        head.put(&[0]); // not compressed
-        head.put(&u32::try_from(own.0 + message.length).unwrap_or(u32::MAX).to_be_bytes());
+        head.put_prefix(PLAIN, own.0 + message.length);
         put_own_fields(&mut head, nonce, version);
-        Self { messages: messages.clone(), message, head, next: 0, progress }
+        Self { messages: messages.clone(), message, head, next: 0, progress, compressed: None }
+    }
+
+    /// Sends the compressed form, before the first piece is taken.
+    fn compress(&mut self, form: Arc<Form>) {
+        let own = &self.head.bytes()[PREFIX..];
+        let start = SharedGzip::start(own.len() as u16); // a few bytes
+        let mut head = Head::default();
+        head.put_prefix(GZIP, start.len() + own.len() + form.blocks().len() + END);
+        head.put(&start);
+        head.put(own);
+        let end = form.end(own);
+        self.head = head;
+        self.compressed = Some(Compressed { form, end });
     }
 
     /// Returns the next piece, and the head before the first one.
     pub(crate) fn next_piece(&mut self) -> (Head, Bytes) {
         self.next += 1;
-        (std::mem::take(&mut self.head), self.messages.piece(&self.message, self.next - 1))
+        let piece = match &self.compressed {
+            Some(compressed) => Part::of(&compressed.form, self.next - 1),
+            None => self.messages.piece(&self.message, self.next - 1),
+        };
+        (std::mem::take(&mut self.head), piece)
     }
 
     pub(crate) fn has_more(&self) -> bool {
-        self.next < self.message.pieces()
+        let pieces = self.compressed.as_ref().map_or(self.message.pieces(), |compressed| compressed.form.pieces());
+        self.next < pieces
+    }
+
+    /// Returns the bytes after the last piece, once that is taken.
+    pub(crate) fn end(&self) -> Option<[u8; END]> {
+        self.compressed.as_ref().filter(|_| !self.has_more()).map(|compressed| compressed.end)
     }
 
     /// Returns the bytes that go to the client, before the first piece is taken.
     pub(crate) fn bytes(&self) -> usize {
-        self.head.length + self.message.length
+        let shared = self.form().map_or(self.message.length, |(_, length)| length + END);
+        self.head.length + shared
     }
 
     /// Returns what tells the message from others, and its length. Clients that are sent the same bytes share it.
     pub(crate) fn message(&self) -> (usize, usize) {
         (Arc::as_ptr(&self.message).addr(), self.message.length)
+    }
+
+    /// Returns what tells the compressed form from others, and its length, if the client gets one.
+    pub(crate) fn form(&self) -> Option<(usize, usize)> {
+        let form = &self.compressed.as_ref()?.form;
+        Some((Arc::as_ptr(form).addr(), form.blocks().len()))
     }
 
     /// Returns the resources that the message keeps alive.
@@ -89,6 +132,11 @@ impl Head {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
+
+    fn put_prefix(&mut self, flag: u8, length: usize) {
+        self.put(&[flag]);
+        self.put(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    }
 }
 
 impl Default for Head {
@@ -105,8 +153,13 @@ impl Sink for Head {
     }
 }
 
-/// The gRPC prefix of five bytes, a nonce of 20 digits and a version of 24, the last two with tag and length.
-const HEAD: usize = 5 + 22 + 26;
+/// The gRPC prefix, the start of what is compressed, a nonce of 20 digits and a version of 24, the last two with tag and length.
+const HEAD: usize = PREFIX + START + 22 + 26;
+const PREFIX: usize = 5;
+/// The flag of a message that is not compressed.
+const PLAIN: u8 = 0;
+/// The flag of one that is.
+const GZIP: u8 = 1;
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use weir_core::protocol::session::{Reply, Variant};
 use xxhash_rust::xxh3::Xxh3;
 
+use super::compressed::FormState;
 use super::message::{Message, Place, is_for_all};
 
 /// The messages that are being sent to clients.
@@ -32,6 +33,11 @@ pub(super) struct SharedMessage {
     pieces: Box<[Mutex<Weak<Piece>>]>,
     /// How many clients it was made for.
     clients: AtomicUsize,
+    /// Whether other clients can be sent the same.
+    pub(crate) is_for_all: bool,
+    /// How many of them accept a compressed one. Outlives it, since the next one is judged by that.
+    pub(crate) takers: Arc<AtomicUsize>,
+    pub(crate) form: Mutex<FormState>,
 }
 
 #[derive(Debug)]
@@ -64,8 +70,9 @@ impl SharedMessages {
 
     /// Returns the message of a reply: an existing one with the same parts, if there is one.
     pub(super) fn message(&self, reply: Reply, variant: Variant) -> Arc<SharedMessage> {
-        let made = |reply| Arc::new(SharedMessage::new(Message::of(reply, variant, &self.control_plane)));
-        if !is_for_all(&reply) {
+        let is_for_all = is_for_all(&reply);
+        let made = |reply| Arc::new(SharedMessage::new(Message::of(reply, variant, &self.control_plane), is_for_all));
+        if !is_for_all {
             return made(reply);
         }
         let hash = hash_of(&reply, variant);
@@ -106,10 +113,11 @@ impl SharedMessages {
 }
 
 impl SharedMessage {
-    fn new(message: Message) -> Self {
+    fn new(message: Message, is_for_all: bool) -> Self {
         let (length, cuts) = message.measure(PIECE);
         let pieces = cuts.iter().map(|_| Mutex::default()).collect();
-        Self { message, length, cuts, pieces, clients: AtomicUsize::new(1) }
+        let (takers, form) = Default::default();
+        Self { message, length, cuts, pieces, clients: AtomicUsize::new(1), is_for_all, takers, form }
     }
 
     /// Whether it was made for more than one client.
@@ -119,6 +127,11 @@ impl SharedMessage {
 
     pub(crate) fn pieces(&self) -> usize {
         self.cuts.len()
+    }
+
+    /// Returns its bytes in pieces, which are made one by one and not kept.
+    pub(crate) fn bytes(&self) -> impl Iterator<Item = Vec<u8>> {
+        self.cuts.iter().map(|cut| self.message.write(*cut, PIECE))
     }
 }
 

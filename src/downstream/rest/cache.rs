@@ -1,7 +1,7 @@
 //! JSON responses shared by all clients that poll for the same resources: a cache bounded in bytes that makes each entry once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 use std::time::Instant;
 
@@ -14,8 +14,10 @@ use weir_core::protocol::session::{Reply, Variant};
 
 use super::budget::Budget;
 use super::rejection::Rejection;
-use crate::downstream::encode::Message;
+use crate::compression::{Compression, SharedGzip};
+use crate::downstream::encode::{LEAST, LIKELY_SAVED, Message, patience, pays};
 use crate::log_pace::LogPace;
+use crate::relay::CompressionCounters;
 use crate::transcode::{Descriptors, TranscodeError, UnknownAny};
 
 /// What distinguishes responses. The version covers the resources and the requested names.
@@ -39,6 +41,10 @@ type NoRoom = Arc<Rejection>;
 
 pub(super) struct ResponseCache {
     made: Cache<CacheKey, CachedResponse>,
+    /// The compressed ones; empty: it is no smaller.
+    gzip: Cache<CacheKey, Bytes>,
+    /// How many polls that accept a compressed response had each that is not compressed.
+    takers: Cache<CacheKey, Arc<AtomicUsize>>,
     maker: Arc<Renderer>,
 }
 
@@ -57,11 +63,13 @@ impl ResponseCache {
     pub(crate) fn new(bytes: u64, room: Arc<Budget>, transcoder: Descriptors, control_plane: Arc<str>) -> Self {
         let weight = |wanted: &CacheKey, made: &CachedResponse| {
             let body = made.as_ref().map_or_else(|nack| nack.message.len(), Bytes::len);
-            let key = wanted.view.len() + wanted.spelling.len() + wanted.version.len();
-            u32::try_from(body + key + PER_ENTRY).unwrap_or(u32::MAX)
+            u32::try_from(body + wanted.len()).unwrap_or(u32::MAX)
         };
         let places = Semaphore::new(available_parallelism().map_or(1, usize::from));
         let made = Cache::builder().max_capacity(bytes).weigher(weight).build();
+        let weight = |wanted: &CacheKey, made: &Bytes| u32::try_from(made.len() + wanted.len()).unwrap_or(u32::MAX);
+        let gzip = Cache::builder().max_capacity(bytes / 2).weigher(weight).build();
+        let takers = Cache::new(COUNTED);
         let maker = Renderer {
             transcoder,
             control_plane,
@@ -70,16 +78,12 @@ impl ResponseCache {
             transcoded: AtomicU64::new(0),
             faults: LogPace::of_process(),
         };
-        Self { made, maker: Arc::new(maker) }
+        Self { made, gzip, takers, maker: Arc::new(maker) }
     }
 
     /// Returns the response: from the cache, from a concurrent poll that makes it, or newly made.
     pub(crate) async fn body(&self, wanted: CacheKey, reply: Reply) -> Result<CachedResponse, Rejection> {
-        let own = !reply.ttls.is_empty()
-            || !reply.spellings.is_empty()
-            || !reply.errors.is_empty()
-            || !reply.heartbeats.is_empty();
-        if own {
+        if !is_for_all(&reply) {
             return self.maker.make(reply, &wanted.version).await.map_err(|none| (*none).clone()); // useful only to this client, or only now
         }
         if let Some(made) = self.made.get(&wanted).await {
@@ -96,6 +100,43 @@ impl ResponseCache {
             Ok(made) => made.map_err(|none| (**none).clone()),
             Err(_) => Err(Rejection::unavailable("the relay is shutting down")),
         }
+    }
+
+    /// Returns the compressed form of a response, if the polls that accept one make it worth its cost. It is made once for all.
+    pub(crate) async fn gzip(
+        &self,
+        wanted: CacheKey,
+        plain: &Bytes,
+        compression: Compression,
+        counters: &Arc<CompressionCounters>,
+    ) -> Option<Bytes> {
+        if compression == Compression::Off || plain.len() < LEAST {
+            return None;
+        }
+        let found = match self.gzip.get(&wanted).await {
+            Some(made) => Some(made),
+            None if compression == Compression::Always || self.has_takers(&wanted).await => {
+                self.compress(wanted, plain.clone(), counters.clone()).await
+            }
+            None => None,
+        };
+        let gzip = found.filter(|gzip| !gzip.is_empty())?;
+        counters.saved(plain.len() - gzip.len());
+        Some(gzip)
+    }
+
+    async fn has_takers(&self, wanted: &CacheKey) -> bool {
+        let takers = self.takers.get_with_by_ref(wanted, async { Arc::default() }).await;
+        pays(takers.fetch_add(1, Ordering::Relaxed) + 1, LIKELY_SAVED)
+    }
+
+    /// `None`: it takes too long, or there is no room.
+    async fn compress(&self, wanted: CacheKey, plain: Bytes, counters: Arc<CompressionCounters>) -> Option<Bytes> {
+        let (gzip, maker, limit) = (self.gzip.clone(), self.maker.clone(), patience(plain.len()));
+        let making = tokio::spawn(async move {
+            gzip.try_get_with(wanted, async move { maker.compress(plain, &counters).await.ok_or(()) }).await
+        });
+        tokio::time::timeout(limit, making).await.ok()?.ok()?.ok()
     }
 
     /// Returns how many responses were made, without those from the cache.
@@ -120,6 +161,19 @@ impl Renderer {
         let (this, version) = (self.clone(), version.to_owned());
         let making = tokio::task::spawn_blocking(move || this.transcode(reply, &version));
         making.await.unwrap_or_else(|_| Err(Arc::new(Rejection::unavailable("the relay is shutting down"))))
+    }
+
+    async fn compress(self: &Arc<Self>, plain: Bytes, counters: &CompressionCounters) -> Option<Bytes> {
+        let _place = self.places.acquire().await;
+        let this = self.clone();
+        let making = tokio::task::spawn_blocking(move || {
+            let gzip = SharedGzip::of([&plain]).ok()?.into_bytes();
+            let is_smaller = gzip.len() < plain.len();
+            if is_smaller { BudgetedBytes::of(gzip.into(), &this.room) } else { Some(Bytes::new()) }
+        });
+        let gzip = making.await.ok().flatten();
+        counters.made();
+        gzip
     }
 
     fn transcode(&self, reply: Reply, version: &str) -> Result<CachedResponse, NoRoom> {
@@ -153,6 +207,18 @@ impl Renderer {
         }
         Ok(serde_json::to_vec(&json)?)
     }
+}
+
+impl CacheKey {
+    /// About what it takes beside what it stands for.
+    fn len(&self) -> usize {
+        self.view.len() + self.spelling.len() + self.version.len() + PER_ENTRY
+    }
+}
+
+/// Whether other clients can be sent the same, and later.
+pub(super) fn is_for_all(reply: &Reply) -> bool {
+    reply.ttls.is_empty() && reply.spellings.is_empty() && reply.errors.is_empty() && reply.heartbeats.is_empty()
 }
 
 /// Why a response has no JSON form.
@@ -192,6 +258,8 @@ impl Drop for BudgetedBytes {
 const RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
 /// Larger responses would block a thread of the runtime for too long.
 const LARGE: usize = 64 << 10;
+/// So many responses have their takers counted.
+const COUNTED: u64 = 1000;
 /// About the size of an entry without its texts.
 const PER_ENTRY: usize = 128;
 
@@ -220,6 +288,35 @@ mod tests {
         assert_eq!(body(false).await, (false, 2));
         assert_eq!(body(false).await, (false, 2), "the same bytes again");
         assert_eq!(body(true).await, (true, 3));
+    }
+
+    #[tokio::test]
+    async fn i2_a_response_is_compressed_once_for_all_polls_that_make_it_worth_its_cost() {
+        let room = Budget::of(1 << 20);
+        let cache = ResponseCache::new(1 << 20, room.clone(), Arc::new(Transcoder::envoy), "weir".into());
+        let counters = Arc::<CompressionCounters>::default();
+        let wanted = |version: &str| {
+            let (view, spelling) = ("view".into(), "type".into());
+            CacheKey { view, spelling, version: version.into(), wrappers: false }
+        };
+        let text = Bytes::from("{\"name\":\"cluster\"}".repeat(1000));
+        let gzip = async |version, compression| cache.gzip(wanted(version), &text, compression, &counters).await;
+        for _ in 0..20 {
+            assert!(gzip("1", Compression::Off).await.is_none());
+        }
+        for _ in 0..8 {
+            assert!(gzip("1", Compression::Auto).await.is_none());
+        }
+        let made = gzip("1", Compression::Auto).await.unwrap();
+        assert_eq!(crate::compression::Inflater::new(made.clone(), text.len()).finish().await.unwrap(), text);
+        assert_eq!(gzip("1", Compression::Auto).await.unwrap().as_ptr(), made.as_ptr(), "the same bytes");
+        assert!(gzip("2", Compression::Auto).await.is_none(), "another response");
+        assert!(gzip("2", Compression::Always).await.is_some());
+        assert_eq!(counters.counts().0, 2);
+        let taken = Budget::of(10);
+        let without_room = ResponseCache::new(1 << 20, taken, Arc::new(Transcoder::envoy), "weir".into());
+        assert!(without_room.gzip(wanted("1"), &text, Compression::Always, &counters).await.is_none());
+        assert!(cache.gzip(wanted("3"), &text.slice(..LEAST - 1), Compression::Always, &counters).await.is_none());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use serde::Serialize;
@@ -33,6 +33,7 @@ use self::cache::{CacheKey, ResponseCache};
 use self::rejection::Rejection;
 use super::drain::Drain;
 use super::incomplete::Inbound;
+use crate::compression::{Compression, GZIP};
 use crate::log_pace::LogPace;
 use crate::memory::costs;
 use crate::relay::traces::{POLL, SpanIds, SpanRecord, SpanTime};
@@ -91,11 +92,14 @@ pub(super) struct Poll {
     pub(crate) quota: Arc<ViewQuota>,
     pub(crate) message_bytes: usize,
     pub(crate) v2: bool,
+    /// What is compressed for its client.
+    pub(crate) compression: Compression,
 }
 
 /// The result of a poll.
 enum Answer {
     Content(Bytes),
+    Gzip(Bytes),
     Unchanged,
 }
 
@@ -152,6 +156,12 @@ impl Rest {
             Ok(Answer::Content(body)) => {
                 count(&self.counts.content);
                 json(StatusCode::OK, body)
+            }
+            Ok(Answer::Gzip(body)) => {
+                count(&self.counts.content);
+                let mut response = json(StatusCode::OK, body);
+                response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
+                response
             }
             Ok(Answer::Unchanged) => {
                 count(&self.counts.unchanged);
@@ -221,9 +231,16 @@ impl Rest {
                 let wanted = CacheKey { view, spelling, version, wrappers: reply.wrappers };
                 let (deliveries, lag) = (handle.deliveries(), reply.lag);
                 let place = deliveries.place(&reply.kind);
-                let made = self.shared.body(wanted, *reply).await?;
-                made.iter().for_each(|content| deliveries.sent(place, content.len(), lag, None));
-                return made.map(Answer::Content).map_err(|nack| (*nack).clone());
+                let is_for_all = cache::is_for_all(&reply);
+                let compression = if reply.kind.is_secret() { Compression::Off } else { poll.compression };
+                let plain = self.shared.body(wanted.clone(), *reply).await?.map_err(|nack| (*nack).clone())?;
+                let gzip = match is_for_all {
+                    true => self.shared.gzip(wanted, &plain, compression, &poll.views.counters().compression).await,
+                    false => None,
+                };
+                let sent = gzip.as_ref().map_or(plain.len(), Bytes::len);
+                deliveries.sent(place, sent, lag, None);
+                return Ok(gzip.map_or(Answer::Content(plain), Answer::Gzip));
             }
             if self.options.long_poll.is_zero() {
                 return Ok(Answer::Unchanged);

@@ -164,7 +164,8 @@ impl AdsConnector {
     /// Applies the server's message size limits. The codec of a call has to read the messages of responses as `WireMessage`.
     pub(super) fn limited<T>(&self, channel: T) -> Grpc<WireMessages<T>> {
         let limit = self.message_bytes();
-        let grpc = Grpc::new(WireMessages::new(channel, limit)).max_encoding_message_size(limit);
+        let grpc = Grpc::new(WireMessages::new(channel, limit, self.server.accept_compression))
+            .max_encoding_message_size(limit);
         grpc.max_decoding_message_size(limit.saturating_add(1)) // with the flag
     }
 

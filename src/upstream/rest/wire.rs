@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HOST};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -12,8 +12,8 @@ use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
 use super::RestServer;
-use crate::compression::{Encoding, Inflater};
 use crate::upstream::connection_pool::Moves;
+use crate::compression::{Encoding, GZIP, Inflater};
 use crate::upstream::dial::{Dialer, Tried};
 use crate::upstream::error_chain::chain;
 use crate::upstream::random::random;
@@ -164,6 +164,9 @@ impl Wire {
             .insert(HOST, HeaderValue::from_str(authority).map_err(|error| rejected(error.to_string()))?);
         request.headers_mut().insert(CONTENT_TYPE, json.clone());
         request.headers_mut().insert(ACCEPT, json);
+        if self.server.at.accept_compression {
+            request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
+        }
         // No part of an answer has come: the server has probably closed an idle connection.
         let (head, body) = sender.send_request(request).await.map_err(|_| Attempt::Gone)?.into_parts();
         if head.status == StatusCode::NOT_MODIFIED {

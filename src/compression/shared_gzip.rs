@@ -1,0 +1,99 @@
+//! Gzip that is made once for many readers, each of whom has some bytes of its own before what they share.
+//!
+//! It is one member for every reader, since not all read more than one: the bytes of a reader are a stored block, and the blocks after it
+//! refer to nothing before them. The sum at the end is that of both parts.
+
+use std::io::{self, Write};
+
+use bytes::Bytes;
+use flate2::write::DeflateEncoder;
+use flate2::{Compression, Crc};
+
+/// The compressed bytes that readers share.
+#[derive(Debug)]
+pub(crate) struct SharedGzip {
+    blocks: Vec<u8>,
+    sum: Crc,
+}
+
+impl SharedGzip {
+    /// Compresses bytes that come in pieces.
+    pub(crate) fn of<T: AsRef<[u8]>>(pieces: impl IntoIterator<Item = T>) -> io::Result<Self> {
+        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+        let mut sum = Crc::new();
+        for piece in pieces {
+            sum.update(piece.as_ref());
+            encoder.write_all(piece.as_ref())?;
+        }
+        let mut blocks = encoder.finish()?;
+        blocks.shrink_to_fit();
+        Ok(Self { blocks, sum })
+    }
+
+    /// Returns what all readers get after their own bytes.
+    pub(crate) fn blocks(&self) -> &[u8] {
+        &self.blocks
+    }
+
+    /// Returns what is before the own bytes of a reader, so many and at most 64 KiB less one.
+    pub(crate) fn start(own: u16) -> [u8; START] {
+        let [least, most] = own.to_le_bytes();
+        [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, FASTEST, UNKNOWN_SYSTEM, STORED, least, most, !least, !most]
+    }
+
+    /// Returns what is after the shared bytes, for a reader with these of its own.
+    pub(crate) fn end(&self, own: &[u8]) -> [u8; END] {
+        let mut sum = Crc::new();
+        sum.update(own);
+        sum.combine(&self.sum);
+        let ([a, b, c, d], [e, f, g, h]) = (sum.sum().to_le_bytes(), sum.amount().to_le_bytes());
+        [a, b, c, d, e, f, g, h]
+    }
+
+    /// Returns the whole for readers without bytes of their own.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        [&Self::start(0)[..], &self.blocks, &self.end(&[])].concat().into()
+    }
+}
+
+/// The header of ten bytes, and that of the stored block.
+pub(crate) const START: usize = 15;
+/// The sum of what was compressed, and its length.
+pub(crate) const END: usize = 8;
+const FASTEST: u8 = 4;
+const UNKNOWN_SYSTEM: u8 = 0xff;
+/// A stored block that is not the last.
+const STORED: u8 = 0;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use flate2::bufread::GzDecoder;
+
+    use super::*;
+
+    /// Reads one member, and nothing may follow it.
+    fn read(gzip: &[u8]) -> Vec<u8> {
+        let (mut decoder, mut plain) = (GzDecoder::new(gzip), Vec::new());
+        decoder.read_to_end(&mut plain).unwrap();
+        assert!(decoder.into_inner().is_empty(), "one member");
+        plain
+    }
+
+    #[test]
+    fn each_reader_has_one_member_with_its_own_bytes_before_those_of_all() {
+        let long: Vec<u8> = (0..300_000_u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
+        for shared in [&b""[..], b"x", &long] {
+            for size in [1_usize << 10, 64 << 10] {
+                let gzip = SharedGzip::of(shared.chunks(size)).unwrap();
+                for own in [&b""[..], b"*\x011", &[7; 48]] {
+                    let start = SharedGzip::start(own.len() as u16);
+                    let whole = [&start[..], own, gzip.blocks(), &gzip.end(own)].concat();
+                    assert_eq!(read(&whole), [own, shared].concat(), "{} and {}", own.len(), shared.len());
+                }
+            }
+        }
+        assert_eq!(read(&SharedGzip::of([&long]).unwrap().into_bytes()), long);
+    }
+}

@@ -1,0 +1,592 @@
+//! Compressed forms of messages, which all who accept them share: whether one is worth making, and making it beside the threads that serve.
+//!
+//! A form is kept as long as its message, and charged meanwhile. Whether it is worth its cost depends on how many take it. That is known of the
+//! clients that have taken the message already, and expected of as many as took the one before that was alike. So the first replies of a
+//! kind are sent plain until enough clients have come, and later ones are compressed at once.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::Shared;
+use tokio::sync::oneshot;
+use tokio::time::{Sleep, sleep};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use super::Outgoing;
+use super::shared::{PIECE, SharedMessage};
+use crate::compression::{Compression, END, SharedGzip};
+use crate::memory::{Charge, Memory};
+use crate::relay::CompressionCounters;
+use crate::relay::heavy::HeavyTurns;
+
+/// The compressed forms that are being made, and what is known of those that were.
+pub(in super::super) struct CompressedForms {
+    memory: Arc<Memory>,
+    turns: HeavyTurns,
+    kinds: Mutex<HashMap<u64, Kind>>,
+    /// How many are being made or wait for that.
+    begun: Arc<AtomicUsize>,
+    counters: Arc<CompressionCounters>,
+}
+
+/// The compressed form of a message.
+#[derive(Debug)]
+pub(super) struct Form {
+    gzip: SharedGzip,
+    _charge: Charge,
+}
+
+/// How far the compressed form of a message is.
+#[derive(Debug, Default)]
+pub(super) enum FormState {
+    #[default]
+    NotBegun,
+    Begun(Making),
+    Made(Arc<Form>),
+    /// It is hardly smaller than the message, or could not be made.
+    Useless,
+}
+
+/// Ends in any case: without a form if what makes it has ended.
+type Making = Shared<oneshot::Receiver<Option<Arc<Form>>>>;
+
+/// A client that accepts compressed replies.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Taker {
+    compression: Compression,
+    view: u64,
+}
+
+/// A reply that waits for its compressed form.
+pub(in super::super) struct FormToCome {
+    outgoing: Outgoing,
+    making: Making,
+    form: Option<Arc<Form>>,
+    limit: Pin<Box<Sleep>>,
+}
+
+/// Messages that are likely to have as many takers: of one type and about one size, for the clients of one view.
+struct Kind {
+    /// The takers of the newest one.
+    newest: Arc<AtomicUsize>,
+    /// How many took those before.
+    before: usize,
+    /// How many thousandths of the bytes the last form has saved.
+    saved: usize,
+}
+
+/// Counts a form that is begun, until it is made or given up.
+struct Begun(Arc<AtomicUsize>);
+
+/// A part of a form in flight, which keeps it alive.
+pub(super) struct Part(Arc<Form>);
+
+impl CompressedForms {
+    pub(in super::super) fn new(memory: Arc<Memory>, counters: Arc<CompressionCounters>) -> Arc<Self> {
+        let (kinds, begun) = Default::default();
+        Arc::new(Self { memory, turns: HeavyTurns::new(), kinds, begun, counters })
+    }
+
+    /// Compresses a reply for its taker if the form is there or is being made, or is worth making. `Err`: the form is still to come.
+    pub(in super::super) fn compress(
+        self: &Arc<Self>,
+        outgoing: Outgoing,
+        taker: Taker,
+    ) -> Result<Outgoing, Box<FormToCome>> {
+        let message = outgoing.message.clone();
+        if taker.compression == Compression::Off || message.length < LEAST || message.message.is_secret() {
+            return Ok(outgoing);
+        }
+        let kind = kind_of(&message, taker.view);
+        let is_worth_it = self.is_worth_it(&message, kind, taker.compression);
+        let mut state = lock(&message.form);
+        let making = match &*state {
+            FormState::Useless => return Ok(outgoing),
+            FormState::Made(form) => {
+                let form = form.clone();
+                drop(state);
+                return Ok(self.compressed(outgoing, form));
+            }
+            FormState::Begun(making) => making.clone(),
+            FormState::NotBegun if is_worth_it && self.has_room_for(message.length) => {
+                let making = self.begin(&message, kind);
+                *state = FormState::Begun(making.clone());
+                making
+            }
+            FormState::NotBegun => return Ok(outgoing),
+        };
+        drop(state);
+        let limit = Box::pin(sleep(patience(message.length)));
+        Err(Box::new(FormToCome { outgoing, making, form: None, limit }))
+    }
+
+    fn compressed(&self, mut outgoing: Outgoing, form: Arc<Form>) -> Outgoing {
+        self.counters.saved(outgoing.message.length.saturating_sub(form.blocks().len()));
+        outgoing.compress(form);
+        outgoing
+    }
+
+    /// Counts a taker of a message. Returns whether it is worth compressing.
+    fn is_worth_it(&self, message: &SharedMessage, kind: u64, compression: Compression) -> bool {
+        if compression == Compression::Always {
+            return true;
+        }
+        if !message.is_for_all {
+            return pays(1, LIKELY_SAVED);
+        }
+        let takers = message.takers.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut kinds = lock(&self.kinds);
+        if kinds.len() >= MOST_KINDS && !kinds.contains_key(&kind) {
+            kinds.clear(); // they are found out again
+        }
+        let kind = kinds.entry(kind).or_insert_with(|| Kind::new(message));
+        if takers == 1 && !Arc::ptr_eq(&kind.newest, &message.takers) {
+            kind.before = kind.newest.load(Ordering::Relaxed).max(kind.before / 2);
+            kind.newest = message.takers.clone();
+            kind.saved += LIKELY_SAVED.saturating_sub(kind.saved) / 16; // what was useless is tried again some time
+        }
+        pays(takers.max(kind.before), kind.saved)
+    }
+
+    fn has_room_for(&self, bytes: usize) -> bool {
+        self.begun.load(Ordering::Relaxed) < MOST_BEGUN && self.memory.has_room_for_resources(bytes)
+    }
+
+    fn begin(self: &Arc<Self>, message: &Arc<SharedMessage>, kind: u64) -> Making {
+        let (done, making) = oneshot::channel();
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        let place = Begun(self.begun.clone());
+        let (this, message) = (self.clone(), Arc::downgrade(message));
+        tokio::spawn(async move {
+            let form = this.make(&message, kind).await;
+            drop(place);
+            let _ = done.send(form); // all who wait may have gone
+        });
+        making.shared()
+    }
+
+    /// Makes the form of a message, unless all who need it have gone.
+    async fn make(&self, message: &Weak<SharedMessage>, kind: u64) -> Option<Arc<Form>> {
+        let _turn = self.turns.next().await;
+        let message = message.upgrade()?;
+        let charge = self.memory.common();
+        charge.set(message.length);
+        let compressed = message.clone();
+        let form = tokio::task::spawn_blocking(move || {
+            let gzip = SharedGzip::of(compressed.bytes()).ok()?;
+            charge.set(gzip.blocks().len() + OVERHEAD);
+            Some(Arc::new(Form { gzip, _charge: charge }))
+        });
+        let form = form.await.ok().flatten();
+        self.counters.made();
+        let saved = form.as_ref().map_or(0, |form| saved(message.length, form.blocks().len()));
+        if let Some(kind) = lock(&self.kinds).get_mut(&kind) {
+            kind.saved = saved;
+        }
+        let form = form.filter(|_| saved >= LEAST_SAVED);
+        *lock(&message.form) = form.clone().map_or(FormState::Useless, FormState::Made);
+        form
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Kind {
+    fn new(first: &SharedMessage) -> Self {
+        Self { newest: first.takers.clone(), before: 0, saved: LIKELY_SAVED }
+    }
+}
+
+impl Taker {
+    /// One of a view with this key.
+    pub(in super::super) fn new(compression: Compression, key: &str) -> Self {
+        Self { compression, view: xxh3_64(key.as_bytes()) }
+    }
+}
+
+impl FormToCome {
+    /// Waits for the form, until that takes too long.
+    pub(in super::super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.making.poll_unpin(cx) {
+            Poll::Ready(made) => {
+                self.form = made.ok().flatten();
+                Poll::Ready(())
+            }
+            Poll::Pending => self.limit.as_mut().poll(cx),
+        }
+    }
+
+    /// Returns the reply, which is plain if there is no form.
+    pub(in super::super) fn reply(self, forms: &CompressedForms) -> Outgoing {
+        match self.form {
+            Some(form) => forms.compressed(self.outgoing, form),
+            None => self.outgoing,
+        }
+    }
+}
+
+impl Form {
+    pub(super) fn blocks(&self) -> &[u8] {
+        self.gzip.blocks()
+    }
+
+    pub(super) fn pieces(&self) -> usize {
+        self.blocks().len().div_ceil(PIECE)
+    }
+
+    pub(super) fn end(&self, own: &[u8]) -> [u8; END] {
+        self.gzip.end(own)
+    }
+}
+
+impl Part {
+    /// Returns one piece of a form.
+    pub(super) fn of(form: &Arc<Form>, at: usize) -> Bytes {
+        let all = Bytes::from_owner(Self(form.clone()));
+        let from = (at * PIECE).min(all.len());
+        all.slice(from..all.len().min(from + PIECE))
+    }
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        self.0.blocks()
+    }
+}
+
+/// Equal for messages that are likely to have as many takers.
+fn kind_of(message: &SharedMessage, view: u64) -> u64 {
+    let (kind, variant) = message.message.likeness();
+    let mut hasher = Xxh3::new();
+    hasher.update(&view.to_le_bytes());
+    hasher.update(kind.name().as_bytes());
+    hasher.update(&[variant as u8, (message.length.ilog2() / 2) as u8]);
+    hasher.digest()
+}
+
+/// Returns how many thousandths of a message its form saves.
+fn saved(plain: usize, compressed: usize) -> usize {
+    plain.saturating_sub(compressed).saturating_mul(1000) / plain.max(1)
+}
+
+/// Whether the bytes that so many takers save, as thousandths of the message each, are worth a pass over it.
+pub(in super::super) fn pays(takers: usize, saved: usize) -> bool {
+    saved >= LEAST_SAVED && takers.saturating_mul(saved) * WORTH >= 1000 * COST
+}
+
+/// Returns how long a reply of this size waits for its form.
+pub(in super::super) fn patience(bytes: usize) -> Duration {
+    PATIENCE.saturating_add(Duration::from_millis((bytes / PER_MILLISECOND) as u64)).min(MOST_PATIENCE)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Shorter messages fit into a packet.
+pub(in super::super) const LEAST: usize = 1 << 10;
+/// Milliseconds of a core that a MiB less is worth.
+const WORTH: usize = 1;
+/// Milliseconds of a core that it takes to compress a MiB.
+const COST: usize = 6;
+/// Thousandths that are saved of a message as long as that is not known.
+pub(in super::super) const LIKELY_SAVED: usize = 700;
+/// A form that saves fewer is no use: reading it costs its client as much as before.
+const LEAST_SAVED: usize = 100;
+/// A reply waits for its form so long, and a millisecond for so many bytes, several times as long as it takes where there is a processor for it.
+const PATIENCE: Duration = Duration::from_millis(100);
+const PER_MILLISECOND: usize = 20 << 10;
+const MOST_PATIENCE: Duration = Duration::from_secs(2);
+/// With so many forms begun, further messages are plain.
+const MOST_BEGUN: usize = 64;
+const MOST_KINDS: usize = 1024;
+/// What a form counts beyond its bytes.
+const OVERHEAD: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use flate2::bufread::GzDecoder;
+    use weir_core::proto::{Any, discovery};
+    use weir_core::protocol::session::{Reply, Variant};
+    use weir_core::xds::{BodyStore, Resource, TypeTable};
+
+    use super::*;
+    use crate::downstream::encode::SharedMessages;
+    use crate::memory::{Budget, MemorySetting};
+
+    const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+    const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+    /// More than is kept when no client is sent it any more.
+    const LARGE: usize = 1 << 20;
+    const AUTO: Taker = Taker { compression: Compression::Auto, view: 1 };
+    const ALWAYS: Taker = Taker { compression: Compression::Always, view: 1 };
+
+    struct World {
+        forms: Arc<CompressedForms>,
+        messages: Arc<SharedMessages>,
+        memory: Arc<Memory>,
+        counters: Arc<CompressionCounters>,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self::with(Budget::unlimited())
+        }
+
+        fn with(budget: Budget) -> Self {
+            let memory = Memory::new(budget, Arc::default(), Arc::default());
+            let counters = Arc::<CompressionCounters>::default();
+            let forms = CompressedForms::new(memory.clone(), counters.clone());
+            Self { forms, messages: SharedMessages::new("weir"), memory, counters }
+        }
+
+        fn outgoing(&self, reply: &Reply, nonce: u64, variant: Variant) -> Outgoing {
+            Outgoing::new(Reply { nonce, ..reply.clone() }, variant, &self.messages)
+        }
+
+        /// Compresses a reply for a client if that is worth it, and waits.
+        async fn sent(&self, reply: &Reply, nonce: u64, taker: Taker) -> Outgoing {
+            match self.forms.compress(self.outgoing(reply, nonce, Variant::Delta), taker) {
+                Ok(outgoing) => outgoing,
+                Err(to_come) => self.after(to_come).await,
+            }
+        }
+
+        async fn after(&self, mut to_come: Box<FormToCome>) -> Outgoing {
+            std::future::poll_fn(|cx| to_come.poll(cx)).await;
+            to_come.reply(&self.forms)
+        }
+
+        fn made(&self) -> u64 {
+            self.counters.counts().0
+        }
+    }
+
+    /// Text of which a third is left when it is compressed, and no two of which are equal.
+    fn text(bytes: usize, seed: u32) -> Vec<u8> {
+        let mut state = seed;
+        let mut word = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            format!("cluster-{:08x} ", state)
+        };
+        std::iter::from_fn(|| Some(word())).flat_map(String::into_bytes).take(bytes).collect()
+    }
+
+    fn reply_of(url: &str, value: Vec<u8>) -> Reply {
+        let kind = TypeTable::new().resolve(url);
+        let resource = Some(Any { type_url: url.into(), value: value.into() });
+        let wrapper = discovery::Resource { name: "a".into(), resource, ..Default::default() };
+        let resource = Resource::from_wrapper(0, wrapper, &kind, &BodyStore::default()).unwrap();
+        Reply::sample(kind, vec![Arc::new(resource)])
+    }
+
+    /// Returns all bytes that the client of a reply gets.
+    fn taken(outgoing: &mut Outgoing) -> Vec<u8> {
+        let counted = outgoing.bytes();
+        let mut all = Vec::new();
+        while outgoing.has_more() {
+            assert!(outgoing.end().is_none());
+            let (head, piece) = outgoing.next_piece();
+            assert!(piece.len() <= PIECE);
+            all.extend_from_slice(head.bytes());
+            all.extend_from_slice(&piece);
+        }
+        all.extend(outgoing.end().into_iter().flatten());
+        assert_eq!(counted, all.len());
+        assert_eq!(u32::from_be_bytes(all[1..5].try_into().unwrap()) as usize, all.len() - 5, "the prefix");
+        all
+    }
+
+    fn inflated(message: &[u8]) -> Vec<u8> {
+        let mut plain = Vec::new();
+        GzDecoder::new(message).read_to_end(&mut plain).unwrap();
+        plain
+    }
+
+    fn is_compressed(outgoing: &Outgoing) -> bool {
+        outgoing.form().is_some()
+    }
+
+    #[test]
+    fn a_pass_over_a_message_is_worth_what_all_who_take_it_save() {
+        assert!(!pays(1, 1000) && !pays(5, 1000) && pays(6, 1000));
+        assert!(!pays(8, LIKELY_SAVED) && pays(9, LIKELY_SAVED));
+        assert!(!pays(59, LEAST_SAVED) && pays(60, LEAST_SAVED));
+        assert!(!pays(usize::MAX, LEAST_SAVED - 1), "it saves next to nothing");
+        assert_eq!((saved(1000, 300), saved(10, 20), saved(0, 10)), (700, 0, 0));
+    }
+
+    #[test]
+    fn a_reply_waits_for_its_form_as_long_as_its_size_asks_for_and_never_long() {
+        let waits = [0, 1 << 20, 10 << 20, usize::MAX].map(|bytes| patience(bytes).as_millis());
+        assert_eq!(waits, [100, 151, 612, 2000]);
+    }
+
+    #[tokio::test]
+    async fn each_client_reads_its_own_nonce_and_version_before_what_all_share() {
+        for variant in [Variant::Sotw, Variant::Delta] {
+            for bytes in [2000, 3 * PIECE, LARGE] {
+                let (world, reply) = (World::new(), reply_of(CDS, text(bytes, 7)));
+                for nonce in [1, 2, u64::MAX] {
+                    let outgoing = world.outgoing(&reply, nonce, variant);
+                    let mut compressed = match world.forms.compress(outgoing, ALWAYS) {
+                        Ok(outgoing) => outgoing,
+                        Err(to_come) => world.after(to_come).await,
+                    };
+                    assert!(is_compressed(&compressed));
+                    let (plain, compressed) =
+                        (taken(&mut world.outgoing(&reply, nonce, variant)), taken(&mut compressed));
+                    assert_eq!((plain[0], compressed[0]), (0, 1));
+                    assert_eq!(inflated(&compressed[5..]), plain[5..], "{variant:?}, {bytes} bytes, nonce {nonce}");
+                    assert!(compressed.len() < plain.len() * 2 / 3);
+                }
+                assert_eq!(world.made(), 1);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn i2_a_form_is_made_once_for_all_and_not_before_enough_clients_have_come() {
+        let world = World::new();
+        let mut clients = Vec::new();
+        let reply = reply_of(CDS, text(LARGE, 1));
+        for nonce in 0..50 {
+            clients.push(world.sent(&reply, nonce, AUTO).await);
+        }
+        let compressed = clients.iter().map(is_compressed).collect::<Vec<_>>();
+        assert_eq!(compressed.iter().position(|is| *is), Some(8), "so many were worth nothing yet");
+        assert!(compressed[8..].iter().all(|is| *is));
+        assert_eq!(world.made(), 1);
+        clients.clear();
+        let changed = reply_of(CDS, text(LARGE, 2));
+        assert!(is_compressed(&world.sent(&changed, 1, AUTO).await), "as many are expected to take the next one");
+        assert_eq!(world.made(), 2);
+        let other = reply_of(CDS, text(LARGE, 3));
+        assert!(!is_compressed(&world.sent(&other, 1, Taker { view: 2, ..AUTO }).await), "in another view");
+        let small = reply_of(CDS, text(LARGE / 100, 3));
+        assert!(!is_compressed(&world.sent(&small, 1, AUTO).await), "of another size");
+    }
+
+    #[tokio::test]
+    async fn i2_where_each_client_has_a_reply_of_its_own_none_is_compressed() {
+        let world = World::new();
+        let replies: Vec<_> = (0..50).map(|seed| reply_of(CDS, text(5000, seed))).collect();
+        for reply in &replies {
+            assert!(!is_compressed(&world.sent(reply, 1, AUTO).await));
+        }
+        let mut with_ttl = reply_of(CDS, text(5000, 99));
+        with_ttl.ttls.push((0, Duration::from_secs(9)));
+        for _ in 0..50 {
+            assert!(!is_compressed(&world.sent(&with_ttl, 1, AUTO).await), "others cannot be sent a running TTL");
+        }
+        assert_eq!(world.made(), 0);
+    }
+
+    #[tokio::test]
+    async fn secrets_and_what_is_small_or_becomes_no_smaller_are_sent_as_they_are() {
+        let world = World::new();
+        for reply in [
+            reply_of(SECRETS, text(LARGE, 1)),
+            reply_of("type.googleapis.com/envoy.api.v2.auth.Secret", text(LARGE, 2)),
+            reply_of(CDS, text(LEAST - 200, 3)),
+        ] {
+            assert!(!is_compressed(&world.sent(&reply, 1, ALWAYS).await), "{}", reply.spelling);
+        }
+        let off = Taker { compression: Compression::Off, view: 1 };
+        assert!(!is_compressed(&world.sent(&reply_of(CDS, text(LARGE, 4)), 1, off).await));
+        assert_eq!(world.made(), 0);
+        let mut noise = 1_u64;
+        let mut random = || {
+            noise ^= noise << 13;
+            noise ^= noise >> 7;
+            noise ^= noise << 17;
+            noise as u8
+        };
+        let noise = reply_of(CDS, (0..LARGE).map(|_| random()).collect());
+        let first = world.sent(&noise, 1, ALWAYS).await;
+        assert!(!is_compressed(&first) && !is_compressed(&world.sent(&noise, 2, ALWAYS).await));
+        assert_eq!(world.made(), 1, "it is not tried again");
+    }
+
+    #[tokio::test]
+    async fn a_form_is_charged_as_long_as_a_client_is_sent_its_message_and_not_made_without_room() {
+        let world = World::new();
+        let before = world.memory.book().common;
+        let sent = world.sent(&reply_of(CDS, text(LARGE, 1)), 1, ALWAYS).await;
+        let (_, length) = sent.form().unwrap();
+        let charged = world.memory.book().common - before;
+        assert!((length..length + 4096).contains(&charged), "{length} bytes are charged with {charged}");
+        let mut last = sent;
+        let (_, piece) = last.next_piece();
+        drop(last);
+        assert!(world.memory.book().common > before, "a piece is in flight");
+        drop(piece);
+        assert_eq!(world.memory.book().common, before);
+
+        let full = World::with(Budget::on(MemorySetting::Bytes(1 << 20), None));
+        assert!(!is_compressed(&full.sent(&reply_of(CDS, text(LARGE, 1)), 1, ALWAYS).await));
+        assert_eq!(full.made(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_form_that_takes_too_long_is_not_waited_for_and_later_clients_get_it() {
+        let world = World::new();
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut busy = Vec::new();
+        for _ in 0..(workers / 2).max(1) {
+            busy.push(world.forms.turns.next().await);
+        }
+        let reply = reply_of(CDS, text(LARGE, 1));
+        let since = tokio::time::Instant::now();
+        let mut waited = Vec::new();
+        for nonce in 0..3 {
+            waited.push(world.sent(&reply, nonce, ALWAYS).await);
+        }
+        assert!(!waited.iter().any(is_compressed));
+        let passed = since.elapsed();
+        assert!(passed >= patience(LARGE) * 3 && passed < patience(LARGE) * 4, "{passed:?}");
+        assert_eq!(world.forms.begun.load(Ordering::Relaxed), 1, "one pass for all of them");
+        drop(busy);
+        tokio::time::resume();
+        while world.made() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(is_compressed(&world.sent(&reply, 9, ALWAYS).await));
+        assert_eq!((world.made(), world.forms.begun.load(Ordering::Relaxed)), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn what_all_clients_have_left_is_not_compressed_and_too_much_at_a_time_is_not_begun() {
+        let world = World::new();
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut busy = Vec::new();
+        for _ in 0..(workers / 2).max(1) {
+            busy.push(world.forms.turns.next().await);
+        }
+        let replies: Vec<_> = (0..=MOST_BEGUN as u32).map(|seed| reply_of(CDS, text(LARGE / 2, seed))).collect();
+        let mut waiting: Vec<_> = replies
+            .iter()
+            .map(|reply| world.forms.compress(world.outgoing(reply, 1, Variant::Delta), ALWAYS))
+            .collect();
+        assert!(waiting.pop().unwrap().is_ok(), "one too many");
+        assert!(waiting.iter().all(Result::is_err));
+        drop(waiting);
+        drop(busy);
+        while world.forms.begun.load(Ordering::Relaxed) > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(world.made(), 0);
+    }
+}

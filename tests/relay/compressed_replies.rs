@@ -1,0 +1,311 @@
+//! Replies that are compressed for clients and relays that accept it, over connections that count what passes. They bring the PROXY header
+//! of a balancer, since nothing is compressed for clients on this machine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::gzip::gunzip;
+use super::poller::{CLUSTERS, Poller};
+use super::*;
+
+const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+
+/// A way to a relay from elsewhere.
+struct Way {
+    address: SocketAddr,
+    /// What the relay has sent.
+    bytes: Arc<AtomicUsize>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Way {
+    async fn to(relay: &Relay) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, target) = (listener.local_addr().unwrap(), relay.address);
+        let bytes = Arc::<AtomicUsize>::default();
+        let counted = bytes.clone();
+        let task = tokio::spawn(async move {
+            loop {
+                let (near, _) = listener.accept().await.unwrap();
+                tokio::spawn(pass(near, target, counted.clone()));
+            }
+        });
+        Self { address, bytes, task }
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn pass(near: TcpStream, target: SocketAddr, counted: Arc<AtomicUsize>) {
+    let mut far = TcpStream::connect(target).await.unwrap();
+    far.write_all(b"PROXY TCP4 10.1.2.3 10.9.9.9 4711 18000\r\n").await.unwrap();
+    let (mut from_near, mut to_near) = near.into_split();
+    let (mut from_far, mut to_far) = far.into_split();
+    let up = async {
+        let _ = tokio::io::copy(&mut from_near, &mut to_far).await; // either side may go
+        let _ = to_far.shutdown().await;
+    };
+    let down = async {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(length @ 1..) = from_far.read(&mut buffer).await {
+            counted.fetch_add(length, Ordering::Relaxed);
+            if to_near.write_all(&buffer[..length]).await.is_err() {
+                return;
+            }
+        }
+        let _ = to_near.shutdown().await;
+    };
+    tokio::join!(up, down);
+}
+
+/// A relay that trusts the header of such a way.
+async fn relay_that(compression: &str, plane: SocketAddr, protocol: &str) -> Relay {
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0', proxy_protocol_from: [127.0.0.0/8]}}]
+admin: {{address: '127.0.0.1:0'}}
+upstream: {{servers: [{{uri: 'http://{plane}'{protocol}}}]}}
+views: {{key: [cluster]}}
+clients: {{compression: {compression}}}
+"
+    );
+    run(crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending())
+}
+
+async fn metric(relay: &Relay, name: &str) -> u64 {
+    let metrics = get(relay.admin, "/metrics").await;
+    let start = format!("{name} ");
+    metrics.lines().find_map(|line| line.strip_prefix(&start)).unwrap().parse().unwrap()
+}
+
+async fn compressed(relay: &Relay) -> u64 {
+    metric(relay, "weir_client_replies_compressed_total").await
+}
+
+/// Names, and contents as a control plane gives many clusters: alike, but for some words.
+fn clusters(count: usize, version: &str) -> Vec<(String, String)> {
+    let content = |number: usize| {
+        let id = number.wrapping_mul(2_654_435_761) % 0xffff_ffff;
+        format!(
+            "type: EDS, eds_cluster_config: {{eds_config: {{ads: {{}}}}, service_name: svc-{id:08x}.ns-{}.local}}, \
+             connect_timeout: 5s, lb_policy: LEAST_REQUEST, circuit_breakers: {{max_connections: {}}}, version {version}",
+            number % 97,
+            1000 + number % 31
+        )
+    };
+    (0..count).map(|number| (format!("cluster-{number:06}"), content(number))).collect()
+}
+
+fn borrowed(all: &[(String, String)]) -> Vec<(&str, &str)> {
+    all.iter().map(|(name, content)| (name.as_str(), content.as_str())).collect()
+}
+
+/// Takes replies until so many resources have come, and accepts each.
+async fn take(client: &mut Client, count: usize) {
+    let mut received = 0;
+    while received < count {
+        let sent = client.sent().await;
+        received += sent.set.len();
+        client.ack(CDS, &[], &sent);
+    }
+    assert_eq!(received, count);
+}
+
+#[tokio::test]
+async fn fifty_clients_that_accept_it_share_one_pass_and_the_others_get_the_same_plain() {
+    let _turn = super::HEAVY.lock().await;
+    for variant in BOTH {
+        let mut plane = Plane::start(&[variant]).await;
+        let relay = relay_that("auto", plane.address, protocol_of(variant)).await;
+        let (accepting, plain) = (Way::to(&relay).await, Way::to(&relay).await);
+        let mut clients = Vec::new();
+        for _ in 0..50 {
+            clients.push(Client::accepting(accepting.address, variant).await);
+        }
+        let mut others = vec![Client::connect(plain.address, variant).await];
+        others.push(Client::connect(plain.address, variant).await);
+        clients.iter().chain(&others).for_each(|client| client.ask(CDS, &[], Some("web")));
+        let stream = plane.stream().await;
+        let first = clusters(500, "1");
+        say(&stream, "1", &borrowed(&first), &borrowed(&first), &[]);
+        for client in clients.iter_mut().chain(&mut others) {
+            take(client, 500).await;
+        }
+        let (before, bytes, of_others) = (compressed(&relay).await, accepting.bytes(), plain.bytes());
+        assert!(before >= 1, "some of them came when it was worth it");
+        let second = clusters(500, "2");
+        say(&stream, "2", &borrowed(&second), &borrowed(&second), &[]);
+        for client in clients.iter_mut().chain(&mut others) {
+            take(client, 500).await;
+        }
+        assert_eq!(compressed(&relay).await - before, 1, "{variant:?}");
+        let (each, each_plain) = ((accepting.bytes() - bytes) / 50, (plain.bytes() - of_others) / 2);
+        assert!(each * 3 < each_plain, "{variant:?}: {each} of {each_plain} bytes");
+        assert!(metric(&relay, "weir_client_reply_bytes_saved_total").await as usize > 40 * (each_plain - each));
+    }
+}
+
+/// Returns how many bytes pass between two relays: the first set, and then one change of all.
+async fn between_tiers(variant: Variant, compression: &str, accepts: bool) -> usize {
+    let mut plane = Plane::start(&[variant]).await;
+    let upper = relay_that(compression, plane.address, protocol_of(variant)).await;
+    let way = Way::to(&upper).await;
+    let accept = format!("{}, accept_compression: {accepts}", protocol_of(variant));
+    let lower = relay_that("off", way.address, &accept).await;
+    let near = Way::to(&lower).await;
+    let mut client = Client::connect(near.address, variant).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    for version in ["1", "2"] {
+        let all = clusters(4000, version); // several pieces, also when it is compressed
+        say(&stream, version, &borrowed(&all), &borrowed(&all), &[]);
+        take(&mut client, all.len()).await;
+    }
+    assert_eq!(compressed(&upper).await > 0, compression != "off" && accepts);
+    way.bytes()
+}
+
+#[tokio::test]
+async fn between_two_tiers_a_third_of_the_bytes_are_left_if_the_lower_one_accepts_it() {
+    let _turn = super::HEAVY.lock().await;
+    for variant in BOTH {
+        let plain = between_tiers(variant, "off", true).await;
+        let small = between_tiers(variant, "always", true).await;
+        println!("{variant:?}: {small} of {plain} bytes");
+        assert!(small * 3 < plain, "{variant:?}: {small} of {plain} bytes");
+        let unasked = between_tiers(variant, "always", false).await;
+        assert!(unasked * 10 > plain * 9, "{variant:?}: it does not accept it, and {unasked} of {plain} bytes came");
+    }
+}
+
+#[tokio::test]
+async fn the_limit_of_the_lower_relay_is_that_of_what_a_reply_becomes() {
+    let _turn = super::HEAVY.lock().await;
+    let mut plane = Plane::start(&[Variant::Sotw]).await;
+    let upper = relay_that("always", plane.address, ", variant: sotw").await;
+    let way = Way::to(&upper).await;
+    let options = "views: {key: [cluster]}\nlimits: {message_bytes: 1MiB}\n";
+    let config = config(way.address, ", variant: sotw, accept_compression: true, backoff: {initial: 10ms}", options);
+    let lower = run(crate::bind(config).await.unwrap(), std::future::pending());
+    let mut client = Client::connect(lower.address, Variant::Sotw).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    let all = clusters(8000, "1");
+    say(&stream, "1", &borrowed(&all), &borrowed(&all), &[]);
+    let text = "response too large: more than 1048576 bytes when inflated, limit 1048576 (limits.message_bytes)";
+    until(text, async || get(lower.admin, "/upstreams").await.contains(text)).await;
+    say(&stream, "2", &borrowed(&all[..100]), &borrowed(&all[..100]), &[]);
+    take(&mut client, 100).await;
+}
+
+#[tokio::test]
+async fn secrets_are_never_compressed_beside_clusters_on_the_same_stream_that_are() {
+    let mut plane = Plane::start(&[Variant::Sotw]).await;
+    let relay = relay_that("always", plane.address, ", variant: sotw").await;
+    let way = Way::to(&relay).await;
+    let mut client = Client::accepting(way.address, Variant::Sotw).await;
+    client.ask(CDS, &[], Some("web"));
+    let mut stream = plane.stream().await;
+    let all = clusters(500, "1");
+    say(&stream, "1", &borrowed(&all), &borrowed(&all), &[]);
+    take(&mut client, 500).await;
+    assert_eq!(compressed(&relay).await, 1);
+    let before = way.bytes();
+    client.ask(SECRETS, &["secret"], None);
+    loop {
+        if stream.request().await.type_url() == SECRETS {
+            break;
+        }
+    }
+    let (version_info, nonce, type_url) = ("1".into(), "s".into(), SECRETS.into());
+    let resources = vec![Any { type_url: SECRETS.into(), ..cluster("secret", &"x".repeat(100_000)) }];
+    let said = DiscoveryResponse { version_info, resources, type_url, nonce, ..Default::default() };
+    stream.respond(&Response::Sotw(said));
+    assert_eq!(client.sent().await.set, ["secret"]);
+    assert!(way.bytes() - before > 100_000);
+    assert_eq!(compressed(&relay).await, 1);
+}
+
+#[tokio::test]
+async fn nothing_is_compressed_on_one_machine_or_if_it_is_off() {
+    for (compression, is_far) in [("always", false), ("off", true)] {
+        let mut plane = Plane::start(&[Variant::Delta]).await;
+        let relay = relay_that(compression, plane.address, ", variant: delta").await;
+        let way = Way::to(&relay).await;
+        let mut client = match is_far {
+            true => Client::accepting(way.address, Variant::Delta).await,
+            false => {
+                let mut socket = TcpStream::connect(relay.address).await.unwrap();
+                socket.write_all(b"PROXY UNKNOWN\r\n").await.unwrap(); // the balancer itself
+                Client::accepting_over(socket, Variant::Delta).await
+            }
+        };
+        client.ask(CDS, &[], Some("web"));
+        let stream = plane.stream().await;
+        let all = clusters(500, "1");
+        say(&stream, "1", &borrowed(&all), &borrowed(&all), &[]);
+        take(&mut client, 500).await;
+        assert_eq!(compressed(&relay).await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_reads_nothing_delays_no_other_that_shares_the_form() {
+    let _turn = super::HEAVY.lock().await;
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = relay_that("always", plane.address, ", variant: delta").await;
+    let way = Way::to(&relay).await;
+    let mut stuck = Client::accepting(way.address, Variant::Delta).await;
+    let mut reads = Client::accepting(way.address, Variant::Delta).await;
+    [&stuck, &reads].map(|client| client.ask(CDS, &[], Some("web")));
+    let stream = plane.stream().await;
+    for version in ["1", "2", "3"] {
+        let all = clusters(8000, version);
+        say(&stream, version, &borrowed(&all), &borrowed(&all), &[]);
+        take(&mut reads, all.len()).await;
+    }
+    let mut received = 0;
+    while received < 8000 {
+        let sent = stuck.sent().await;
+        received += sent.set.len();
+        stuck.ack(CDS, &[], &sent);
+    }
+}
+
+#[tokio::test]
+async fn polls_that_accept_it_get_the_same_compressed() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = relay_that("always", plane.address, ", variant: delta").await;
+    let way = Way::to(&relay).await;
+    let mut plain = Poller::connect(way.address).await;
+    let poll = tokio::spawn(async move {
+        let answer = plain.polled(CLUSTERS, "web", serde_json::json!({})).await;
+        (plain, answer)
+    });
+    let stream = plane.stream().await;
+    let all: Vec<_> = (0..200).map(|number| (format!("cluster-{number:03}"), "1".to_owned())).collect();
+    say(&stream, "1", &borrowed(&all), &borrowed(&all), &[]);
+    let (mut plain, answer) = poll.await.unwrap();
+    assert_eq!(answer.clusters().len(), 200);
+    assert!(!answer.headers.contains_key("content-encoding"));
+    for accepted in ["gzip", "br;q=1.0, gzip;q=0.5"] {
+        let body = serde_json::json!({"node": {"id": "poller", "cluster": "web"}}).to_string();
+        let headers = [("content-type", "application/json"), ("accept-encoding", accepted)];
+        let mut compressed = plain.send_with(http::Method::POST, CLUSTERS, &headers, body.into()).await;
+        assert_eq!(compressed.headers["content-encoding"], "gzip");
+        assert!(compressed.body.len() * 3 < answer.body.len());
+        compressed.body = gunzip(&compressed.body).into();
+        assert_eq!(compressed.clusters(), answer.clusters());
+    }
+    assert_eq!(compressed(&relay).await, 1, "once for both");
+}
