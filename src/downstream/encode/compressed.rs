@@ -439,6 +439,7 @@ mod tests {
         for variant in [Variant::Sotw, Variant::Delta] {
             for bytes in [2000, 3 * PIECE, LARGE] {
                 let (world, reply) = (World::new(), reply_of(CDS, text(bytes, 7)));
+                let _kept = world.outgoing(&reply, 0, variant);
                 for nonce in [1, 2, u64::MAX] {
                     let outgoing = world.outgoing(&reply, nonce, variant);
                     let mut compressed = match world.forms.compress(outgoing, ALWAYS) {
