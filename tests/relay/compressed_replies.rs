@@ -309,3 +309,48 @@ async fn polls_that_accept_it_get_the_same_compressed() {
     }
     assert_eq!(compressed(&relay).await, 1, "once for both");
 }
+
+/// Processor time of the process, in milliseconds.
+fn processor_time() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields = stat.rsplit(')').next().unwrap().split_whitespace().collect::<Vec<_>>();
+    (fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()) * 10
+}
+
+/// Two tiers, their control plane and a client: a first set, then changes of all clusters, each when the last one has arrived.
+async fn figures(compression: &str, count: usize, changes: usize) -> (usize, u64, Vec<Duration>) {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let upper = relay_that(compression, plane.address, ", variant: delta").await;
+    let way = Way::to(&upper).await;
+    let lower = relay_that("off", way.address, ", variant: delta, accept_compression: true").await;
+    let near = Way::to(&lower).await;
+    let mut client = Client::connect(near.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    let (mut took, before) = (Vec::new(), processor_time());
+    for change in 0..=changes {
+        let all = clusters(count, &change.to_string());
+        let since = std::time::Instant::now();
+        say(&stream, &change.to_string(), &borrowed(&all), &borrowed(&all), &[]);
+        take(&mut client, count).await;
+        took.push(since.elapsed());
+    }
+    took.sort();
+    (way.bytes(), processor_time() - before, took)
+}
+
+#[tokio::test]
+#[ignore = "measures; docs/performance.md has the figures"]
+async fn figures_of_two_tiers() {
+    for (count, changes) in [(10, 500), (1000, 100), (10_000, 20)] {
+        for round in 0..3 {
+            for compression in ["off", "always"] {
+                let (bytes, processor, took) = figures(compression, count, changes).await;
+                let [p50, p99] = [50, 99].map(|part| took[(took.len() * part / 100).min(took.len() - 1)]);
+                println!(
+                    "{count} clusters, {compression}, round {round}: {bytes} bytes, {processor} ms, p50 {p50:?}, p99 {p99:?}"
+                );
+            }
+        }
+    }
+}

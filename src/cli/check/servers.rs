@@ -99,6 +99,7 @@ fn features(server: &AdsServer) -> Option<String> {
         (quirks.ignore_deletions, "ignore_deletions"),
         (quirks.on_resource_timeout == OnResourceTimeout::TransientError, "resource_timer_is_transient_error"),
         (quirks.fail_on_data_errors, "fail_on_data_errors"),
+        (server.accept_compression, "accept_compression"),
     ];
     let names =
         known.into_iter().filter_map(|(there, name)| there.then_some(name)).chain(server.features.iter().copied());
@@ -216,6 +217,7 @@ resources that only the previous server had are deleted
             ("ignore_deletions", "true", "ignore_deletions"),
             ("resource_timer_is_transient_error", "true", "resource_timer_is_transient_error"),
             ("fail_on_data_errors", "true", "fail_on_data_errors"),
+            ("accept_compression", "true", "accept_compression"),
             ("initial_set", "one_response", "initial_set one_response"),
             ("initial_set", "pieces", "initial_set pieces"),
             ("max_request_bytes", "5MiB", "max_request_bytes 5242880"),
