@@ -378,10 +378,7 @@ mod tests {
             if is_compressed {
                 outgoing = match forms.compress(outgoing, Taker::new(Compression::Always, "view")) {
                     Ok(outgoing) => outgoing,
-                    Err(mut to_come) => {
-                        std::future::poll_fn(|cx| to_come.poll(cx)).await;
-                        to_come.reply(&forms)
-                    }
+                    Err(to_come) => to_come.made(&forms).await,
                 };
                 assert!(outgoing.form().is_some());
             }
