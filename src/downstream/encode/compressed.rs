@@ -11,17 +11,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::Shared;
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::Outgoing;
-use super::shared::{PIECE, SharedMessage};
-use crate::compression::{Compression, END, SharedGzip};
-use crate::memory::{Charge, Memory};
+use super::form::{Form, FormState, Making};
+use super::shared::SharedMessage;
+use crate::compression::{Compression, SharedGzip};
+use crate::memory::Memory;
 use crate::relay::CompressionCounters;
 use crate::relay::heavy::HeavyTurns;
 
@@ -34,27 +33,6 @@ pub(in super::super) struct CompressedForms {
     begun: Arc<AtomicUsize>,
     counters: Arc<CompressionCounters>,
 }
-
-/// The compressed form of a message.
-#[derive(Debug)]
-pub(super) struct Form {
-    gzip: SharedGzip,
-    _charge: Charge,
-}
-
-/// How far the compressed form of a message is.
-#[derive(Debug, Default)]
-pub(super) enum FormState {
-    #[default]
-    NotBegun,
-    Begun(Making),
-    Made(Arc<Form>),
-    /// It is hardly smaller than the message, or could not be made.
-    Useless,
-}
-
-/// Ends in any case: without a form if what makes it has ended.
-type Making = Shared<oneshot::Receiver<Option<Arc<Form>>>>;
 
 /// A client that accepts compressed replies.
 #[derive(Debug, Clone, Copy)]
@@ -83,9 +61,6 @@ struct Kind {
 
 /// Counts a form that is begun, until it is made or given up.
 struct Begun(Arc<AtomicUsize>);
-
-/// A part of a form in flight, which keeps it alive.
-pub(super) struct Part(Arc<Form>);
 
 impl CompressedForms {
     pub(in super::super) fn new(memory: Arc<Memory>, counters: Arc<CompressionCounters>) -> Arc<Self> {
@@ -181,7 +156,7 @@ impl CompressedForms {
         let form = tokio::task::spawn_blocking(move || {
             let gzip = SharedGzip::of(compressed.bytes()).ok()?;
             charge.set(gzip.blocks().len() + OVERHEAD);
-            Some(Arc::new(Form { gzip, _charge: charge }))
+            Some(Arc::new(Form::new(gzip, charge)))
         });
         let form = form.await.ok().flatten();
         self.counters.made();
@@ -239,35 +214,6 @@ impl FormToCome {
             Some(form) => forms.compressed(self.outgoing, form),
             None => self.outgoing,
         }
-    }
-}
-
-impl Form {
-    pub(super) fn blocks(&self) -> &[u8] {
-        self.gzip.blocks()
-    }
-
-    pub(super) fn pieces(&self) -> usize {
-        self.blocks().len().div_ceil(PIECE)
-    }
-
-    pub(super) fn end(&self, own: &[u8]) -> [u8; END] {
-        self.gzip.end(own)
-    }
-}
-
-impl Part {
-    /// Returns one piece of a form.
-    pub(super) fn of(form: &Arc<Form>, at: usize) -> Bytes {
-        let all = Bytes::from_owner(Self(form.clone()));
-        let from = (at * PIECE).min(all.len());
-        all.slice(from..all.len().min(from + PIECE))
-    }
-}
-
-impl AsRef<[u8]> for Part {
-    fn as_ref(&self) -> &[u8] {
-        self.0.blocks()
     }
 }
 
@@ -330,7 +276,7 @@ mod tests {
     use weir_core::xds::{BodyStore, Resource, TypeTable};
 
     use super::*;
-    use crate::downstream::encode::SharedMessages;
+    use crate::downstream::encode::{PIECE, SharedMessages};
     use crate::memory::{Budget, MemorySetting};
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";

@@ -281,6 +281,8 @@ impl Digits {
     }
 }
 
+/// The largest payload that is handed to HTTP/2 at once.
+pub(in super::super) const PIECE: usize = 64 << 10;
 const WRAPPER_URL: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
 #[cfg(test)]

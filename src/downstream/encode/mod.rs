@@ -1,6 +1,7 @@
 //! Encodes replies: a head for each client, and then pieces that clients may share. The whole message never exists at once.
 
 mod compressed;
+mod form;
 mod message;
 mod shared;
 mod sink;
@@ -16,11 +17,11 @@ use weir_core::xds::{Resource, Type};
 use crate::compression::{END, START, SharedGzip};
 
 pub(super) use self::compressed::{CompressedForms, FormToCome, LEAST, LIKELY_SAVED, Taker, patience, pays};
-use self::compressed::{Form, Part};
-pub(super) use self::message::Message;
+use self::form::Form;
 use self::message::put_own_fields;
+pub(super) use self::message::{Message, PIECE};
 use self::shared::SharedMessage;
-pub(super) use self::shared::{PIECE, SharedMessages};
+pub(super) use self::shared::SharedMessages;
 use self::sink::{Length, Sink};
 
 /// A gRPC message that is being sent to one client.
@@ -79,7 +80,7 @@ impl Outgoing {
     pub(crate) fn next_piece(&mut self) -> (Head, Bytes) {
         self.next += 1;
         let piece = match &self.compressed {
-            Some(compressed) => Part::of(&compressed.form, self.next - 1),
+            Some(compressed) => compressed.form.piece(self.next - 1),
             None => self.messages.piece(&self.message, self.next - 1),
         };
         (std::mem::take(&mut self.head), piece)

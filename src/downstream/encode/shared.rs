@@ -11,8 +11,8 @@ use bytes::Bytes;
 use weir_core::protocol::session::{Reply, Variant};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::compressed::FormState;
-use super::message::{Message, Place, is_for_all};
+use super::form::FormState;
+use super::message::{Message, PIECE, Place, is_for_all};
 
 /// The messages that are being sent to clients.
 #[derive(Debug)]
@@ -209,8 +209,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The largest payload that is handed to HTTP/2 at once.
-pub(in super::super) const PIECE: usize = 64 << 10;
 const SHARDS: usize = 16;
 const ENDS: usize = 8;
 /// Pieces cached for the next clients. A larger cache gains nothing: clients get the same bytes at nearly the same time.
