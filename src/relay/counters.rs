@@ -171,7 +171,7 @@ pub(crate) struct CompressionCounters {
 }
 
 impl CompressionCounters {
-    /// Counts a pass over a reply, for whichever clients.
+    /// Counts a pass over a reply, for all its clients.
     pub(crate) fn made(&self) {
         self.made.fetch_add(1, Ordering::Relaxed);
     }
@@ -181,7 +181,7 @@ impl CompressionCounters {
         self.saved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Returns how many replies were compressed, whoever took them, and how many bytes that saved.
+    /// Returns how many replies were compressed, however many clients took each, and how many bytes that saved.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.made.load(Ordering::Relaxed), self.saved.load(Ordering::Relaxed))
     }
