@@ -17,6 +17,8 @@ struct Known {
     /// When the last one began that was answered.
     answered: Option<Instant>,
     under_way: usize,
+    /// Since when any are under way.
+    under_way_since: Option<Instant>,
     /// The last one was not answered.
     is_missed: bool,
 }
@@ -27,7 +29,8 @@ pub(super) enum Leave<'a> {
     Call(MethodCall<'a>),
     /// That of another stream was answered, which began after this one asked.
     Answered,
-    TooEarly,
+    /// Until then.
+    TooEarly(Instant),
 }
 
 /// A call that is under way.
@@ -39,21 +42,31 @@ pub(super) struct MethodCall<'a> {
 }
 
 impl MethodCalls {
-    /// Decides for a stream that wants to know what is there since `asked`. As long as calls are answered, one in a while is for all streams.
-    pub(super) fn leave(&self, method: &'static str, asked: Instant) -> Leave<'_> {
+    /// Decides for a stream that wants to know what is there since `asked`. As long as calls are answered within `prompt`, one in a while is
+    /// for all streams.
+    pub(super) fn leave(&self, method: &'static str, asked: Instant, prompt: Duration) -> Leave<'_> {
         let now = Instant::now();
         let mut all = self.lock();
         let known = all.entry(method).or_default();
         if known.answered.is_some_and(|begun| begun >= asked) {
             return Leave::Answered;
         }
-        let is_recent = known.begun.is_some_and(|begun| now - begun < INTERVAL);
-        if !known.is_missed && (known.under_way > 0 || is_recent) {
-            return Leave::TooEarly;
+        let is_late = known.under_way_since.map(|since| since + prompt);
+        let from = is_late.or(known.begun.map(|begun| begun + INTERVAL)).filter(|from| now < *from);
+        if let Some(from) = from
+            && !known.is_missed
+        {
+            return Leave::TooEarly(from);
         }
         known.begun = Some(now);
         known.under_way += 1;
+        known.under_way_since.get_or_insert(now);
         Leave::Call(MethodCall { calls: self, method, begun: now })
+    }
+
+    /// Whether no stream has made such a call.
+    pub(super) fn is_untried(&self, method: &'static str) -> bool {
+        self.lock().get(method).is_none_or(|known| known.begun.is_none())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<&'static str, Known>> {
@@ -63,7 +76,7 @@ impl MethodCalls {
 
 impl MethodCall<'_> {
     pub(super) fn answered(self) {
-        self.change(|known| (known.answered, known.is_missed) = (Some(self.begun), false));
+        self.change(|known| (known.answered, known.is_missed) = (known.answered.max(Some(self.begun)), false));
     }
 
     /// Returns whether that says something: a call on this connection was answered before. Some handlers do not notice that a client has
@@ -82,7 +95,10 @@ impl MethodCall<'_> {
 
 impl Drop for MethodCall<'_> {
     fn drop(&mut self) {
-        self.change(|known| known.under_way -= 1);
+        self.change(|known| {
+            known.under_way -= 1;
+            known.under_way_since = known.under_way_since.filter(|_| known.under_way > 0);
+        });
     }
 }
 
@@ -94,26 +110,37 @@ mod tests {
     use super::*;
 
     fn call<'a>(calls: &'a MethodCalls, asked: Instant) -> Option<MethodCall<'a>> {
-        match calls.leave("/a", asked) {
+        match calls.leave("/a", asked, PROMPT) {
             Leave::Call(call) => Some(call),
             _ => None,
         }
     }
 
+    fn too_early(calls: &MethodCalls, asked: Instant) -> Option<Instant> {
+        match calls.leave("/a", asked, PROMPT) {
+            Leave::TooEarly(until) => Some(until),
+            _ => None,
+        }
+    }
+
+    const PROMPT: Duration = Duration::from_secs(1);
+
     #[tokio::test(start_paused = true)]
     async fn one_answer_is_for_all_who_asked_before_its_call_and_the_next_call_comes_later() {
         let (calls, asked) = (MethodCalls::default(), Instant::now());
         let first = call(&calls, asked).unwrap();
-        assert!(matches!(calls.leave("/a", asked), Leave::TooEarly), "one at a time");
-        assert!(matches!(calls.leave("/b", asked), Leave::Call(_)), "each method by itself");
+        assert_eq!(too_early(&calls, asked), Some(asked + PROMPT), "one at a time");
+        assert!(calls.is_untried("/b"));
+        assert!(matches!(calls.leave("/b", asked, PROMPT), Leave::Call(_)), "each method by itself");
+        assert!(!calls.is_untried("/b"));
         first.answered();
-        assert!(matches!(calls.leave("/a", asked), Leave::Answered));
+        assert!(matches!(calls.leave("/a", asked, PROMPT), Leave::Answered));
         tokio::time::advance(Duration::from_millis(1)).await;
         let later = Instant::now();
-        assert!(matches!(calls.leave("/a", later), Leave::TooEarly));
+        assert_eq!(too_early(&calls, later), Some(asked + INTERVAL));
         tokio::time::advance(INTERVAL).await;
         drop(call(&calls, later).unwrap());
-        assert!(matches!(calls.leave("/a", later), Leave::TooEarly), "one that was given up counts too");
+        assert_eq!(too_early(&calls, later), Some(Instant::now() + INTERVAL), "one that was given up counts too");
         tokio::time::advance(INTERVAL).await;
         assert!(call(&calls, later).is_some());
     }
@@ -122,7 +149,7 @@ mod tests {
     async fn when_one_is_missed_that_was_answered_before_each_stream_asks_by_itself() {
         let (calls, asked) = (MethodCalls::default(), Instant::now());
         assert!(!call(&calls, asked).unwrap().missed(), "none was ever answered");
-        assert!(matches!(calls.leave("/a", asked), Leave::TooEarly));
+        assert!(too_early(&calls, asked).is_some());
         tokio::time::advance(INTERVAL).await;
         call(&calls, asked).unwrap().answered();
         tokio::time::advance(INTERVAL).await;
@@ -133,6 +160,20 @@ mod tests {
         assert!(one.missed());
         two.answered();
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(matches!(calls.leave("/a", Instant::now()), Leave::TooEarly), "the server is there again");
+        assert!(too_early(&calls, Instant::now()).is_some(), "the server is there again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_one_is_late_the_others_do_not_wait_for_its_end() {
+        let (calls, asked) = (MethodCalls::default(), Instant::now());
+        let first = call(&calls, asked).unwrap();
+        tokio::time::advance(PROMPT).await;
+        let both = [call(&calls, asked).unwrap(), call(&calls, asked).unwrap()];
+        drop(both);
+        assert!(call(&calls, asked).is_some(), "it is still late");
+        let answered = Instant::now();
+        first.answered();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(too_early(&calls, Instant::now()), Some(answered + INTERVAL));
     }
 }

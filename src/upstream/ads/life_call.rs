@@ -38,8 +38,8 @@ pub(super) enum Answer {
     Unrouted(String),
     /// The server takes no more calls on the connection.
     Closed,
-    /// It is too early for another call of the method of the stream. This is no evidence about the server.
-    TooEarly,
+    /// It is too early, until then, for another call of the method of the stream. This is no evidence about the server.
+    TooEarly(Instant),
     /// No answer in time, or the reason why none can come, for example a gateway that does not reach the server.
     Missing(Option<String>),
 }
@@ -48,6 +48,8 @@ pub(super) enum Answer {
 #[derive(Debug, PartialEq, Eq)]
 enum Reply {
     Grpc(Code),
+    /// A status without a message, from a program that names itself and no server behind it. Servers of gRPC do not name themselves.
+    OfGateway(Code),
     Http(StatusCode),
     /// Something, before there was a status.
     Data,
@@ -56,8 +58,8 @@ enum Reply {
 
 impl LifeCalls<'_> {
     /// Makes a call for a stream that wants to know what is there since `asked`. Nothing follows from one for which there is no room or no
-    /// token: the server was not asked.
-    pub(super) async fn ask(&mut self, asked: Instant) -> Answer {
+    /// token: the server was not asked. A call of the method that does not exist is left out if one was refused just now.
+    pub(super) async fn ask(&mut self, asked: Instant, was_refused: bool) -> Answer {
         let slot = self.slot;
         let _room = match slot.call() {
             Ok(room) => room,
@@ -70,6 +72,9 @@ impl LifeCalls<'_> {
             Ok(Err(error)) => return Answer::Unrouted(error.message().into()),
             Err(_) => return Answer::Unrouted("a file that is needed for a call cannot be read in time".into()),
         };
+        if was_refused {
+            return self.ask_own_method(asked, metadata).await;
+        }
         let reply = self.call(LIFE_PATH, Full::from(&EMPTY_MESSAGE[..]), metadata.clone()).await;
         match judge(reply) {
             Judged::Answer(answer) => answer,
@@ -77,18 +82,27 @@ impl LifeCalls<'_> {
         }
     }
 
+    /// Whether no stream on the connection has called the method of this one.
+    pub(super) fn is_untried(&self) -> bool {
+        self.slot.method_calls().is_untried(self.method)
+    }
+
     /// Repeats a call that was refused, as a stream of the method that the server is known to have. It is over before a request is sent.
     async fn ask_own_method(&mut self, asked: Instant, metadata: MetadataMap) -> Answer {
         let slot = self.slot;
-        let own = match slot.method_calls().leave(self.method, asked) {
+        let own = match slot.method_calls().leave(self.method, asked, self.limit() / PROMPT) {
             Leave::Call(call) => call,
             Leave::Answered => return Answer::Own,
-            Leave::TooEarly => return Answer::TooEarly,
+            Leave::TooEarly(until) => return Answer::TooEarly(until),
         };
-        let reply = self.call(self.method, Full::default(), metadata).await;
+        let reply = match self.call(self.method, Full::default(), metadata).await {
+            Reply::OfGateway(code) => Reply::Grpc(code), // it passes this method to the server: the stream is one
+            reply => reply,
+        };
         match judge(reply) {
             Judged::Answer(Answer::Own) => {
                 own.answered();
+                self.connector.shared().own_method_was_answered();
                 Answer::Own
             }
             Judged::Answer(Answer::Missing(None)) if !own.missed() => {
@@ -126,7 +140,7 @@ async fn exchange(channel: &mut Channel, path: &'static str, body: Full<Bytes>, 
         Err(error) => return lost(&error),
     };
     if let Some(code) = grpc_status(&head.headers) {
-        return Reply::Grpc(code);
+        return if is_of_gateway(&head.headers) { Reply::OfGateway(code) } else { Reply::Grpc(code) };
     }
     loop {
         match body.frame().await {
@@ -142,6 +156,12 @@ async fn exchange(channel: &mut Channel, path: &'static str, body: Full<Bytes>, 
     }
 }
 
+/// Whether a status seems to be made by a gateway that has asked no server: for a path to which it has no route, for example.
+fn is_of_gateway(headers: &HeaderMap) -> bool {
+    let has = |name: &str| headers.contains_key(name);
+    (has("server") || has("via")) && !has(Status::GRPC_MESSAGE.as_str()) && !has("x-envoy-upstream-service-time")
+}
+
 fn grpc_status(headers: &HeaderMap) -> Option<Code> {
     headers.get(Status::GRPC_STATUS).map(|status| Code::from_bytes(status.as_bytes()))
 }
@@ -149,15 +169,19 @@ fn grpc_status(headers: &HeaderMap) -> Option<Code> {
 #[derive(Debug, PartialEq, Eq)]
 enum Judged {
     Answer(Answer),
-    /// A gateway that checks who calls may have answered, whether the server is there or not.
+    /// A gateway that checks who calls, or has no route, may have answered, whether the server is there or not.
     Refused(Code),
 }
 
 /// Says who has answered, by the HTTP status and the gRPC status.
 fn judge(reply: Reply) -> Judged {
     Judged::Answer(match reply {
-        Reply::Grpc(Code::Unavailable) => Answer::Missing(Some("the server is unavailable".into())),
-        Reply::Grpc(code @ (Code::PermissionDenied | Code::Unauthenticated)) => return Judged::Refused(code),
+        Reply::Grpc(Code::Unavailable) | Reply::OfGateway(Code::Unavailable) => {
+            Answer::Missing(Some("the server is unavailable".into()))
+        }
+        Reply::Grpc(code @ (Code::PermissionDenied | Code::Unauthenticated)) | Reply::OfGateway(code) => {
+            return Judged::Refused(code);
+        }
         Reply::Grpc(_) => Answer::Own,
         // From a gateway that does not reach the server.
         Reply::Http(status) if status.is_server_error() => {
@@ -171,6 +195,9 @@ fn judge(reply: Reply) -> Judged {
 
 /// On a path that gateways route as they route discovery.
 pub(super) const LIFE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/WeirIsAnyoneThere";
+/// The part of the limit within which a call of a stream's own method is answered for all streams of the connection. Each of them needs the
+/// time of two calls after that.
+const PROMPT: u32 = 5;
 /// The prefix of an uncompressed message of zero bytes.
 const EMPTY_MESSAGE: [u8; 5] = [0; 5];
 
@@ -186,7 +213,12 @@ mod tests {
         for code in [Code::PermissionDenied, Code::Unauthenticated] {
             assert_eq!(judge(Reply::Grpc(code)), Judged::Refused(code));
         }
-        assert!(matches!(judge(Reply::Grpc(Code::Unavailable)), Judged::Answer(Answer::Missing(_))));
+        for code in [Code::Unimplemented, Code::Unknown, Code::PermissionDenied] {
+            assert_eq!(judge(Reply::OfGateway(code)), Judged::Refused(code), "no server is asked");
+        }
+        for reply in [Reply::Grpc(Code::Unavailable), Reply::OfGateway(Code::Unavailable)] {
+            assert!(matches!(judge(reply), Judged::Answer(Answer::Missing(_))));
+        }
         for http in [200, 401, 403, 404, 405] {
             let answer = Answer::Unrouted(format!("HTTP status {http}"));
             assert_eq!(judge(Reply::Http(StatusCode::from_u16(http).unwrap())), Judged::Answer(answer));
@@ -195,5 +227,21 @@ mod tests {
             let judged = judge(Reply::Http(StatusCode::from_u16(http).unwrap()));
             assert!(matches!(judged, Judged::Answer(Answer::Missing(_))), "{http}");
         }
+    }
+
+    /// As an Envoy and servers behind it answer.
+    #[test]
+    fn up_36_a_status_is_of_a_gateway_that_names_itself_and_says_nothing_of_a_server() {
+        let headers = |names: &[&'static str]| {
+            names.iter().map(|name| ((*name).parse().unwrap(), HeaderValue::from_static("x"))).collect::<HeaderMap>()
+        };
+        assert!(is_of_gateway(&headers(&["grpc-status", "date", "server"])), "it has no route");
+        assert!(is_of_gateway(&headers(&["grpc-status", "via"])));
+        assert!(!is_of_gateway(&headers(&["grpc-status"])), "a server without a gateway");
+        assert!(
+            !is_of_gateway(&headers(&["grpc-status", "grpc-message", "server"])),
+            "what a server says of the method"
+        );
+        assert!(!is_of_gateway(&headers(&["grpc-status", "x-envoy-upstream-service-time", "server"])));
     }
 }

@@ -15,7 +15,7 @@ use super::super::observed_socket::CLOSED;
 use super::super::server::LifeTimes;
 use super::frames::Incoming;
 use super::life_call::{Answer, LIFE_PATH, LifeCalls};
-use super::shared::{Doubts, Shared};
+use super::shared::{Doubts, Shared, spread};
 
 /// Makes liveness calls on the connection of one stream.
 pub(super) struct Life<'a> {
@@ -47,23 +47,27 @@ impl Life<'_> {
         let (mut pending, mut missed) = (None, Missed::default());
         let (mut last, mut earliest) = (Instant::now(), Instant::now());
         let mut is_due = self.is_on_silent_connection();
+        // Since when an answer is wanted for which it was too early, and whether the first call of the stream's own method was considered.
+        let (mut early, mut is_tried) = (None, false);
         loop {
-            if pending.is_none() && missed.count == 0 && !std::mem::take(&mut is_due) {
+            if pending.is_none() && early.is_none() && missed.count == 0 && !std::mem::take(&mut is_due) {
                 tokio::select! {
                     () = self.requested.notified() => pending = Some(Instant::now()),
                     () = self.idle(last, &mut duty) => {}
                     () = self.doubted(&mut doubts) => {}
+                    () = self.untried(), if !is_tried => is_tried = true,
                 }
             }
-            sleep_until(earliest).await;
-            if self.requested.notified().now_or_never().is_some() {
-                pending = Some(Instant::now()); // the call begins after the request
-            }
+            self.wait_until(earliest, &mut pending).await;
             let began = Instant::now();
             last = began;
-            let answer = self.call(pending.unwrap_or(began), &mut doubts).await;
-            if answer != Answer::Own {
-                earliest = began + self.times.timeout;
+            let asked = pending.or(early).unwrap_or(began);
+            let was_refused = early.take().is_some();
+            let answer = self.call(asked, was_refused, &mut doubts).await;
+            match &answer {
+                Answer::Own => {}
+                Answer::TooEarly(until) => earliest = *until,
+                _ => earliest = began + self.times.timeout,
             }
             match answer {
                 Answer::Own => {
@@ -89,7 +93,7 @@ impl Life<'_> {
                     }
                     missed = Missed::default();
                 }
-                Answer::TooEarly => is_due = true,
+                Answer::TooEarly(_) => early = Some(asked),
                 Answer::Closed => return Status::unavailable(CLOSED),
                 Answer::Missing(reason) => {
                     self.shared.count_unanswered();
@@ -147,9 +151,36 @@ impl Life<'_> {
         }
     }
 
-    async fn call(&mut self, asked: Instant, doubts: &mut Doubts) -> Answer {
+    /// Waits until the connection needs a first call of the stream's own method: such calls are what the server answers, and one without an
+    /// answer says something only where one was answered before.
+    async fn untried(&self) {
+        if self.times.interval.is_none() {
+            return std::future::pending().await;
+        }
+        self.shared.answers_own_method().await;
+        if self.calls.is_untried() {
+            spread().await;
+        }
+        if !self.calls.is_untried() {
+            std::future::pending().await // that of another stream is for all
+        }
+    }
+
+    /// Waits for the time of a call, which begins after all requests that have come until then.
+    async fn wait_until(&self, time: Instant, pending: &mut Option<Instant>) {
+        let mut wait = pin!(sleep_until(time));
+        loop {
+            tokio::select! {
+                biased;
+                () = self.requested.notified() => *pending = Some(Instant::now()),
+                () = &mut wait => return,
+            }
+        }
+    }
+
+    async fn call(&mut self, asked: Instant, was_refused: bool, doubts: &mut Doubts) -> Answer {
         let (limit, shared) = (self.times.timeout, self.shared);
-        let mut call = pin!(self.calls.ask(asked));
+        let mut call = pin!(self.calls.ask(asked, was_refused));
         tokio::select! {
             answer = &mut call => answer,
             () = sleep(limit / 2) => {

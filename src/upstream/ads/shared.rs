@@ -28,6 +28,8 @@ pub(super) struct Shared {
     unanswered_calls: AtomicU64,
     /// Why liveness calls show nothing of the server.
     unrouted: Mutex<Option<String>>,
+    /// A call of a stream's own method was answered, after one of a method that does not exist was refused.
+    answers_own_method: watch::Sender<bool>,
 }
 
 /// How often the server was found to be reachable again.
@@ -66,7 +68,7 @@ impl Doubts {
         if self.0.changed().await.is_err() {
             std::future::pending().await // no other stream is left
         }
-        tokio::time::sleep(DOUBT_SPREAD.mul_f64(random())).await;
+        spread().await;
     }
 }
 
@@ -84,6 +86,7 @@ impl Shared {
             waiting: AtomicUsize::new(0),
             unanswered_calls: AtomicU64::new(0),
             unrouted: Mutex::default(),
+            answers_own_method: watch::Sender::new(false),
         }
     }
 
@@ -186,10 +189,24 @@ impl Shared {
         *self.unrouted.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
+    pub(crate) fn own_method_was_answered(&self) {
+        self.answers_own_method.send_if_modified(|answers| !std::mem::replace(answers, true));
+    }
+
+    /// Waits until calls of a stream's own method are known to be answered. Cancel-safe.
+    pub(crate) async fn answers_own_method(&self) {
+        let _ = self.answers_own_method.subscribe().wait_for(|answers| *answers).await; // the sender is this
+    }
+
     /// Returns why liveness calls show nothing of the server, if they do not.
     pub(crate) fn unrouted(&self) -> Option<String> {
         self.unrouted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Waits for some time, so that not all streams call at once.
+pub(super) async fn spread() {
+    tokio::time::sleep(DOUBT_SPREAD.mul_f64(random())).await;
 }
 
 struct Waiting<'a>(&'a AtomicUsize);

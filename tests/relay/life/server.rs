@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
@@ -36,6 +37,8 @@ pub enum Answers {
     Held,
     /// A gateway refuses the call with this status. The server answers empty streams with the other one; none: it ignores their end.
     Refused(u16, Option<u16>),
+    /// The same, by a gateway that has no route for the call, and says who it is.
+    NoRoute(u16, Option<u16>),
 }
 
 pub struct Server {
@@ -50,6 +53,8 @@ struct Script {
     released: Semaphore,
     calls: AtomicUsize,
     empty_streams: AtomicUsize,
+    /// When the server itself last sent something, as far as calls show it.
+    last_word: Mutex<Instant>,
     /// The connections on which calls arrived.
     requested: Mutex<BTreeSet<usize>>,
     hangs: watch::Sender<bool>,
@@ -92,6 +97,7 @@ impl Server {
             released: Semaphore::new(0),
             calls: AtomicUsize::new(0),
             empty_streams: AtomicUsize::new(0),
+            last_word: Mutex::new(Instant::now()),
             requested: Mutex::default(),
             hangs: watch::Sender::new(false),
             leaves: Notify::new(),
@@ -124,6 +130,11 @@ impl Server {
     /// Returns how many streams began with their end.
     pub fn empty_streams(&self) -> usize {
         self.script.empty_streams.load(Ordering::Relaxed)
+    }
+
+    /// Returns when an empty stream was last answered.
+    pub fn last_word(&self) -> Instant {
+        *self.script.last_word.lock().unwrap()
     }
 
     pub fn requested(&self) -> BTreeSet<usize> {
@@ -211,8 +222,13 @@ async fn reply(call: Call<Incoming>, connection: usize, script: Arc<Script>) -> 
     let grpc = Reply::builder().header("content-type", "application/grpc");
     if call.uri().path().ends_with("AggregatedResources") || call.uri().path() == weir_core::xds::LOADS_PATH {
         let answers = *script.answers.lock().unwrap();
-        if let (true, Answers::Refused(_, answer)) = (call.body().is_end_stream(), answers) {
+        if let (true, Answers::Refused(_, answer) | Answers::NoRoute(_, answer)) =
+            (call.body().is_end_stream(), answers)
+        {
             script.empty_streams.fetch_add(1, Ordering::Relaxed);
+            if answer.is_some() {
+                *script.last_word.lock().unwrap() = Instant::now();
+            }
             return match answer {
                 Some(status) => Ok(grpc.header("grpc-status", status).body(Empty::new().boxed()).unwrap()),
                 None => std::future::pending().await,
@@ -228,6 +244,7 @@ async fn reply(call: Call<Incoming>, connection: usize, script: Arc<Script>) -> 
     let answers = *script.answers.lock().unwrap();
     let reply = match answers {
         Answers::Status(status) | Answers::Refused(status, _) => grpc.header("grpc-status", status),
+        Answers::NoRoute(status, _) => grpc.header("server", "gateway").header("grpc-status", status),
         Answers::Http(status) => Reply::builder().status(status),
         Answers::Held => {
             script.released.acquire().await.unwrap().forget();

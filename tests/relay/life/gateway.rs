@@ -1,0 +1,98 @@
+//! A gateway that answers liveness calls itself, whether the server behind it is there or not. In virtual time: both ends are in one runtime.
+
+use futures_util::future::join_all;
+
+use super::*;
+
+/// Of the streams of this module: three connections.
+const VIEWS: usize = 5;
+const CONNECTIONS: usize = 3;
+const TWO_EACH: &str = "max_streams_per_connection: 2";
+/// A server that hangs is found this long after its last word.
+const BOUND: Duration = Duration::from_secs(30);
+/// Between two empty streams on a connection.
+const INTERVAL: Duration = Duration::from_secs(15);
+
+/// Gateways by how they answer a liveness call, before a server that answers empty streams.
+fn gateways() -> [fn(Option<u16>) -> Answers; 3] {
+    let jwt = |own| Answers::Refused(16, own);
+    let rbac = |own| Answers::Refused(7, own);
+    let no_route = |own| Answers::NoRoute(12, own);
+    [jwt, rbac, no_route]
+}
+
+async fn views(connector: &AdsConnector, server: &mut Server) -> Vec<(View, server::Stream)> {
+    let mut views = Vec::new();
+    for _ in 0..VIEWS {
+        let (mut view, stream) = View::up(connector, server).await;
+        stream.send(response("a"));
+        view.answered().await;
+        views.push((view, stream));
+    }
+    views
+}
+
+#[tokio::test]
+async fn up_36_a_server_behind_a_gateway_is_never_given_up_and_gets_few_empty_streams() {
+    for gateway in gateways() {
+        let mut server = Server::start(gateway(Some(0))).await;
+        let connector = connector(server.address, TWO_EACH);
+        let mut views = views(&connector, &mut server).await;
+        tokio::time::pause();
+        let time = Duration::from_secs(600);
+        let nothing = views.iter_mut().map(|(view, _)| view.says_nothing(time));
+        join_all(nothing).await;
+        let (first, most) = (CONNECTIONS, time.as_secs() / INTERVAL.as_secs());
+        let empty = server.empty_streams();
+        assert!(empty <= first + usize::try_from(most).unwrap(), "{empty}: one connection asks, the others once");
+        assert!(empty > CONNECTIONS, "it is asked");
+        assert_eq!((connector.unanswered_calls(), connector.unrouted_calls()), (Some(0), None));
+        tokio::time::resume();
+    }
+}
+
+#[tokio::test]
+async fn up_36_a_hung_server_behind_a_gateway_is_found_by_all_views_within_30_s_of_its_last_word() {
+    for gateway in gateways() {
+        for after in [0, 3, 8, 13].map(Duration::from_secs) {
+            let mut server = Server::start(gateway(Some(0))).await;
+            let connector = connector(server.address, TWO_EACH);
+            let mut views = views(&connector, &mut server).await;
+            tokio::time::pause();
+            tokio::time::sleep(3 * INTERVAL).await;
+            let empty = server.empty_streams();
+            while server.empty_streams() == empty {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            tokio::time::sleep(after).await;
+            server.answer(gateway(None)); // the gateway is there, and the server is not
+            let last_word = server.last_word();
+            let ended = views.iter_mut().map(async |(view, _)| (view.ended().await, Instant::now()));
+            for ((reason, answered), at) in join_all(ended).await {
+                assert_eq!((&*reason, answered), ("Unavailable: no answer to two calls within 5s each", true));
+                assert!(at - last_word < BOUND, "after {after:?}: {:?}", at - last_word);
+            }
+            tokio::time::resume();
+        }
+    }
+}
+
+/// One call on the connection is for all streams on it, also for those that wanted it while it was too early.
+#[tokio::test]
+async fn up_36_one_empty_stream_is_for_all_that_waited_for_it() {
+    let mut server = Server::start(Answers::Refused(7, Some(0))).await;
+    let connector = connector(server.address, "");
+    let mut views = views(&connector, &mut server).await;
+    tokio::time::pause();
+    views[0].0.life.notify_one();
+    views[0].0.is_alive().await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let begun = Instant::now();
+    for (view, _) in &views {
+        view.life.notify_one();
+    }
+    join_all(views.iter_mut().map(|(view, _)| view.is_alive())).await;
+    let waited = begun.elapsed();
+    assert!(waited > INTERVAL - Duration::from_secs(1) && waited < INTERVAL + Duration::from_secs(2), "{waited:?}");
+    assert_eq!(server.empty_streams(), 2);
+}
