@@ -22,6 +22,7 @@ import evidence
 import failover
 import federation
 import first_minute
+import gateway
 import go_plane
 import grpc_by_xds
 import identity
@@ -68,6 +69,7 @@ def scenarios():
     for upstream in ["delta", "sotw"]:
         yield f"polling, REST, upstream {upstream}", polling.run, (upstream,)
         yield f"gRPC by xds:///, upstream {upstream}", grpc_by_xds.run, (upstream,)
+        yield f"gateway, upstream {upstream}", gateway.run, (upstream,)
         yield f"failover, gRPC, upstream {upstream}", failover.run_grpc, (upstream,)
         yield f"federation, gRPC, upstream {upstream}", federation.run, (upstream,)
     for source in SOURCES:

@@ -1,9 +1,10 @@
 //! The relay in its own process.
 #![allow(dead_code)] // each test binary uses its own part of it
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ pub struct Program {
     /// Empty if it has no admin address.
     pub admin: String,
     log: Arc<Mutex<Vec<String>>>,
+    is_unread: Arc<AtomicBool>,
 }
 
 impl Program {
@@ -40,10 +42,15 @@ impl Program {
         let mut child = command.spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let log = Arc::<Mutex<Vec<String>>>::default();
-        let mut program = Self { child, address: String::new(), admin: String::new(), log: log.clone() };
+        let is_unread = Arc::<AtomicBool>::default();
+        let (address, admin) = (String::new(), String::new());
+        let mut program = Self { child, address, admin, log: log.clone(), is_unread: is_unread.clone() };
         let (sender, started) = mpsc::channel();
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
+                while is_unread.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
                 log.lock().unwrap().push(line.clone());
                 if line.contains("weir started") {
                     let _ = sender.send(line); // only the first is awaited
@@ -54,6 +61,24 @@ impl Program {
         program.address = field(&started, "listen").unwrap();
         program.admin = field(&started, "admin").unwrap_or_default();
         program
+    }
+
+    /// Reads the log no more. Its pipe has no room from then on.
+    #[cfg(target_os = "linux")]
+    pub fn leave_log_unread(&self) {
+        use std::os::unix::fs::OpenOptionsExt;
+        const NONBLOCK: i32 = 0o4000;
+        self.is_unread.store(true, Ordering::Relaxed);
+        let path = format!("/proc/{}/fd/2", self.child.id());
+        let mut pipe = std::fs::File::options().write(true).custom_flags(NONBLOCK).open(path).unwrap();
+        for _ in 0..5 {
+            while pipe.write(b".").is_ok() {}
+            std::thread::sleep(Duration::from_millis(10)); // the reader may have taken a last part
+        }
+    }
+
+    pub fn read_log(&self) {
+        self.is_unread.store(false, Ordering::Relaxed);
     }
 
     pub fn signal(&self, name: &str) {
@@ -99,6 +124,7 @@ pub fn field(line: &str, name: &str) -> Option<String> {
 
 impl Drop for Program {
     fn drop(&mut self) {
+        self.read_log();
         let _ = self.child.kill(); // it may have exited already
         let _ = self.child.wait();
     }

@@ -1,0 +1,117 @@
+//! The program while what it leans on is stopped, one thing at a time and all at once, at the start and later: clients get every change as
+//! fast as ever, it takes no more threads and files, and all is well again when that goes on. It ends when it is told to.
+//!
+//! `WEIR_SECONDS` is for how long each thing is stopped. From 30 on there are as many clients and changes as docs/testing.md says.
+#![cfg(target_os = "linux")]
+
+#[path = "../relay/certificates.rs"]
+#[allow(dead_code)] // tests/relay uses the rest
+mod certificates;
+mod churn;
+#[path = "../relay/client.rs"]
+#[allow(dead_code)] // tests/relay uses the rest
+mod client;
+#[path = "../support/gzip.rs"]
+mod gzip;
+#[path = "../relay/last_errors.rs"]
+#[allow(dead_code)] // tests/relay uses the rest
+mod last_errors;
+#[path = "../relay/load_plane.rs"]
+#[allow(dead_code)] // tests/relay uses the rest
+mod load_plane;
+#[path = "../relay/plane.rs"]
+#[allow(dead_code)] // tests/relay uses the rest
+mod plane;
+#[path = "../support/program.rs"]
+mod program;
+mod world;
+
+use std::time::{Duration, Instant};
+
+use churn::Churn;
+use tokio::sync::Mutex;
+use world::{ALL, Thing, World};
+
+/// One test at a time: they measure.
+static TURN: Mutex<()> = Mutex::const_new(());
+/// For the end, beside `drain`.
+const END: Duration = Duration::from_secs(5);
+/// A delay that is no matter, however fast it is without what hangs.
+const FAST: Duration = Duration::from_millis(20);
+/// What may be waited for at a time: each thing has threads that hang, and attempts that have failed.
+const MORE_THREADS: usize = 24;
+const MORE_FILES: usize = 64;
+
+fn seconds() -> u64 {
+    std::env::var("WEIR_SECONDS").map_or(3, |seconds| seconds.parse().unwrap())
+}
+
+/// The median of three, so that one pause of the machine is no delay of the program.
+async fn p99(churn: &Churn) -> Duration {
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        all.push(churn.p99(Duration::from_secs(seconds()) / 3).await);
+    }
+    all.sort();
+    all[1]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_leaned_on_stops_later_and_clients_get_every_change() {
+    let _turn = TURN.lock().await;
+    let mut world = World::new().await;
+    let mut program = world.start();
+    let churn = Churn::start(&mut world.plane, &program, seconds() >= 30).await;
+    let leaning = world.lean(&program).await;
+    world.is_well(ALL, &program, &leaning, &churn).await;
+    let alone = p99(&churn).await;
+    let limit = FAST.max(2 * alone);
+    let (threads, files) = (world::threads(&program), world::files(&program));
+
+    for thing in ALL.iter().map(std::slice::from_ref).chain([ALL]) {
+        world.stop(thing, &mut program).await;
+        let hung = p99(&churn).await;
+        println!("{thing:?}: p99 {hung:.1?}, without {alone:.1?}; {} threads", world::threads(&program));
+        assert!(hung <= limit, "{thing:?}: {hung:?}, and {alone:?} without");
+        assert!(world::threads(&program) <= threads + MORE_THREADS, "{thing:?}: {}", world::threads(&program));
+        assert!(world::files(&program) <= files + MORE_FILES, "{thing:?}: {}", world::files(&program));
+        world.go_on(thing, &program);
+        world.is_well(thing, &program, &leaning, &churn).await;
+    }
+    world::until("threads and files are given back", async || {
+        world::threads(&program) <= threads + 4 && world::files(&program) <= files + 8
+    })
+    .await;
+
+    world.stop(ALL, &mut program).await;
+    ends(&mut program);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_leaned_on_hangs_at_the_start_and_the_program_serves() {
+    let _turn = TURN.lock().await;
+    // The log: tests/hung_disk.rs has a start with one that is full. The bootstrap: no server is known without it.
+    let all = [Thing::Disk, Thing::Resolver, Thing::Token, Thing::Certificate, Thing::Collector, Thing::Plane];
+    for things in all.iter().map(std::slice::from_ref).chain([all.as_slice()]) {
+        let mut world = World::new().await;
+        world.stop_before(things);
+        let begun = Instant::now();
+        let mut program = world.start();
+        assert!(begun.elapsed() < Duration::from_secs(5), "{things:?}: {:?}", begun.elapsed());
+        let churn = Churn::start(&mut world.plane, &program, false).await;
+        let leaning = world.lean(&program).await;
+        churn.p99(Duration::from_secs(1)).await; // each client has each change
+        world.go_on(things, &program);
+        world.is_well(things, &program, &leaning, &churn).await;
+        world.stop_before(things);
+        ends(&mut program);
+    }
+}
+
+/// Also while all hangs.
+fn ends(program: &mut program::Program) {
+    let begun = Instant::now();
+    program.signal("-TERM");
+    assert!(program.has_succeeded(client::PATIENCE), "it fails");
+    assert!(begun.elapsed() < world::DRAIN + END, "{:?}", begun.elapsed());
+}
