@@ -57,7 +57,7 @@ impl Churn {
         churn
     }
 
-    pub fn change(&self) {
+    fn change(&self) {
         let mut sent = self.shared.sent.lock().unwrap();
         sent.push(Instant::now());
         let response = response(sent.len() - 1);

@@ -63,7 +63,8 @@ async fn what_is_leaned_on_stops_later_and_clients_get_every_change() {
     let mut program = world.start();
     let churn = Churn::start(&mut world.plane, &program, seconds() >= 30).await;
     let leaning = world.lean(&program).await;
-    world.is_well(ALL, &program, &leaning, &churn).await;
+    world.go_on(&[], &program);
+    world.is_well(ALL, &program, &leaning).await;
     let alone = p99(&churn).await;
     let limit = FAST.max(2 * alone);
     let (threads, files) = (world::threads(&program), world::files(&program));
@@ -76,7 +77,7 @@ async fn what_is_leaned_on_stops_later_and_clients_get_every_change() {
         assert!(world::threads(&program) <= threads + MORE_THREADS, "{thing:?}: {}", world::threads(&program));
         assert!(world::files(&program) <= files + MORE_FILES, "{thing:?}: {}", world::files(&program));
         world.go_on(thing, &program);
-        world.is_well(thing, &program, &leaning, &churn).await;
+        world.is_well(thing, &program, &leaning).await;
     }
     world::until("threads and files are given back", async || {
         world::threads(&program) <= threads + 4 && world::files(&program) <= files + 8
@@ -102,7 +103,7 @@ async fn what_is_leaned_on_hangs_at_the_start_and_the_program_serves() {
         let leaning = world.lean(&program).await;
         churn.p99(Duration::from_secs(1)).await; // each client has each change
         world.go_on(things, &program);
-        world.is_well(things, &program, &leaning, &churn).await;
+        world.is_well(things, &program, &leaning).await;
         world.stop_before(things);
         ends(&mut program);
     }

@@ -93,6 +93,18 @@ async fn i8_types_that_a_polled_server_cannot_have_are_a_few_lines() {
 }
 
 #[tokio::test]
+async fn a_polled_server_that_refuses_every_poll_causes_a_few_lines() {
+    let (lines, _guard) = Lines::of_this_thread();
+    let plane = RestPlane::start().await; // it has nothing
+    let relay = polling(&plane, "").await;
+    let client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    plane.script.polled(poller::CLUSTERS, 20).await;
+    let count = lines.with("poll failed").len();
+    assert!((1..=5).contains(&count), "{count} lines in this minute");
+}
+
+#[tokio::test]
 async fn refused_changes_are_a_few_lines_and_those_that_are_made_have_a_line_each() {
     let (lines, _guard) = Lines::of_this_thread();
     let folder = Folder::new("paced");

@@ -86,6 +86,7 @@ mod silence;
 mod sixteen_threads;
 mod status;
 mod storm;
+mod storm_far;
 mod strict_plane;
 mod symptoms;
 mod tenants;

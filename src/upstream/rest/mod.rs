@@ -75,12 +75,15 @@ struct PollLog {
     /// Clients may request any number of types.
     no_path: LogPace,
     rejected: LogPace,
+    /// A poll follows a second after one that the server refuses.
+    failed: LogPace,
 }
 
 impl RestConnector {
     /// Prepares polls of a server; none is sent before a link is started.
     pub fn new(server: RestServer, transcoder: Descriptors, table: Arc<TypeTable>) -> Self {
-        let log = Arc::new(PollLog { no_path: LogPace::of_client(), rejected: LogPace::of_client() });
+        let pace = LogPace::of_client;
+        let log = Arc::new(PollLog { no_path: pace(), rejected: pace(), failed: pace() });
         let dialer = Arc::<Dialer>::default();
         let moves = Arc::new(Moves::new(dialer.pause()));
         Self { server: Arc::new(server), dialer, moves, transcoder, table, log }
@@ -191,8 +194,10 @@ impl RestConnector {
                     report(self.event(news, number, question.url)).await?;
                 }
                 Err(failure) => {
-                    let server = self.server.name();
-                    tracing::warn!(server, path = question.path, error = %failure, "poll failed");
+                    if let Some(unlogged) = self.log.failed.line(std::time::Instant::now()) {
+                        let server = self.server.name();
+                        tracing::warn!(server, path = question.path, error = %failure, unlogged, "poll failed");
+                    }
                     let silent = !matches!(failure, Failure::Refused(_));
                     let too_many = subscriptions.failed(&question, silent, Instant::now(), random());
                     let reported = if silent { PollFailure::Silent } else { PollFailure::Refused };
