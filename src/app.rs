@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
+use futures_util::future::OptionFuture;
 use tokio::task::JoinSet;
 
 use crate::admin::{self, AdminSocket, ListenerInfo, ProbeValues, Rules, ServerInfo, Shown, ShownNow};
@@ -295,12 +297,11 @@ impl App {
             );
             self.handover.begin();
         }
-        // What clients leave while they are sent away is no loss of the next process, which can open the file from here on.
-        if let Some(state) = self.state
-            && tokio::time::timeout(LAST_WRITE, state.finish()).await.is_err()
-        {
-            tracing::warn!("the last state could not be written in time");
-        }
+        // What clients leave while they are sent away is no loss of the next process, which can open the file from here on. A disk that is
+        // late has the time of the drain.
+        let stopped = tokio::time::Instant::now();
+        let mut last_write = pin!(OptionFuture::from(self.state.map(StateWriter::finish)));
+        let is_written = tokio::time::timeout(FIRST_WRITE, last_write.as_mut()).await.is_ok();
         let delay = reloads.last_delay();
         // A balancer has nothing to notice if no connection is refused.
         if !delay.is_zero() && bound > 0 {
@@ -316,7 +317,10 @@ impl App {
             tracing::warn!("drain timed out; closing remaining connections");
         }
         drop(serving);
-        reloads.finish_loads(LAST_BYTES).await;
+        reloads.finish_loads(LAST_REPORTS).await;
+        if !is_written && tokio::time::timeout_at(stopped + LAST_WRITE, last_write).await.is_err() {
+            tracing::warn!("the last state could not be written in time");
+        }
     }
 
     /// Serves until the future is dropped.
@@ -356,8 +360,12 @@ pub fn system_warnings() -> Vec<String> {
 const SPARE_FILES: usize = 4;
 /// How long to wait for the last bytes of streams that have ended.
 const LAST_BYTES: Duration = Duration::from_secs(2);
-/// How long to wait for the last write of the state.
-const LAST_WRITE: Duration = Duration::from_secs(5);
+/// How long to wait for the last load reports.
+const LAST_REPORTS: Duration = Duration::from_secs(1);
+/// How long the drain waits for the last write of the state.
+const FIRST_WRITE: Duration = Duration::from_millis(500);
+/// How long the write has at least, with the time of the drain.
+const LAST_WRITE: Duration = Duration::from_secs(2);
 
 /// Returns what distinguishes this process from those before it.
 fn instance_of(started: SystemTime) -> String {

@@ -385,6 +385,6 @@ async fn run(app: App, greeting: &str, config: Option<&Path>, signals: Signals) 
 const WHICH_FILE: &str =
     "missing configuration: expected --config FILE; config/relay.yaml is one with every key explained";
 /// How long the process waits for threads that a name server or a disk holds up.
-const LAST_TASKS: Duration = Duration::from_secs(1);
+const LAST_TASKS: Duration = Duration::from_millis(500);
 /// The exit code for an invalid command line or configuration.
 const USAGE: u8 = 2;

@@ -81,4 +81,4 @@ impl Running {
 /// How long the span of a change waits for the answers of clients.
 const CHANGE_BOUND: Duration = Duration::from_secs(10);
 /// How long the end of the process waits for the collector.
-const LAST_EXPORT: Duration = Duration::from_secs(2);
+const LAST_EXPORT: Duration = Duration::from_secs(1);
