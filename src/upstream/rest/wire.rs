@@ -12,8 +12,8 @@ use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
 use super::RestServer;
-use crate::upstream::connection_pool::Moves;
 use crate::compression::{Encoding, GZIP, Inflater};
+use crate::upstream::connection_pool::Moves;
 use crate::upstream::dial::{Dialer, Tried};
 use crate::upstream::error_chain::chain;
 use crate::upstream::random::random;
