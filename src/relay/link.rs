@@ -182,6 +182,15 @@ pub enum LinkEvent {
     },
 }
 
+/// The task of a link, which ends when this is dropped.
+pub(super) struct AbortOnDrop(pub(super) JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// Opens upstream streams. The edge implements it, so that view tasks need no sockets.
 pub trait Connector: Send + Sync {
     /// Opens the stream in a task of its own, and opens it again whenever it ends.

@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::select_all;
 use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use weir_core::proto::Request;
 use weir_core::protocol::ladder::LadderState;
@@ -15,7 +14,7 @@ use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{LadderSummary, Sources, StreamId};
 use weir_core::protocol::upstream::Epoch;
 
-use super::link::{Link, LinkEvent, LinkId, LinkReport, SharedConnector};
+use super::link::{AbortOnDrop, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
 use super::reopenings::{Leave, Reopenings};
 use super::report::{ServerMetrics, Totals};
 use super::response_reader::ResponseReaders;
@@ -392,14 +391,6 @@ async fn room_on(blocked: Vec<mpsc::Sender<Request>>) {
     let _ = select_all(blocked.iter().map(|requests| Box::pin(requests.reserve()))).await;
 }
 
-struct AbortOnDrop(JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// How long the end of a stream is waited for that is to be opened again.
 const END_OF_STREAM: Duration = Duration::from_secs(1);
 /// How long a stream that was opened again keeps its leave without a response.
@@ -411,6 +402,7 @@ mod tests {
 
     use bytes::Bytes;
     use futures_util::FutureExt;
+    use tokio::task::JoinHandle;
     use weir_core::protocol::options::ProtocolOptions;
     use weir_core::protocol::sources::Plan;
     use weir_core::protocol::upstream::{ServerQuirks, Upstream};
