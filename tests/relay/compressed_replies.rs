@@ -347,7 +347,7 @@ async fn figures(compression: &str, count: usize, changes: usize) -> (usize, u64
 }
 
 #[tokio::test]
-#[ignore = "measures; docs/performance.md has the figures"]
+#[ignore = "measures two tiers with and without compression"]
 async fn figures_of_two_tiers() {
     for (count, changes) in [(10, 500), (1000, 100), (10_000, 20)] {
         for round in 0..3 {

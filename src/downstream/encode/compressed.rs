@@ -250,7 +250,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(in super::super) const LEAST: usize = 1 << 10;
 /// Milliseconds of a core that a MiB less is worth.
 const WORTH: usize = 1;
-/// Milliseconds of a core that it takes to compress a MiB.
+/// Milliseconds of a core that it is taken to cost to compress a MiB.
 const COST: usize = 6;
 /// Thousandths that are saved of a message as long as that is not known.
 pub(in super::super) const LIKELY_SAVED: usize = 700;
