@@ -27,18 +27,28 @@ struct Inner {
 #[derive(Default)]
 struct Last {
     contents: BTreeMap<PathBuf, Bytes>,
-    /// Readings that took too long. What they find is newer than what was read before them.
-    late: BTreeMap<PathBuf, Begun>,
+    /// Readings that took too long: the oldest and the newest. What they find is newer than what was read before them.
+    late: BTreeMap<PathBuf, Vec<Begun>>,
 }
 
 impl Last {
     /// Returns what a file had the last time, also if that came late.
     fn content(&mut self, path: &Path) -> Option<Bytes> {
-        if let Some(content) = self.late.get(path).and_then(Begun::come) {
-            self.late.remove(path);
+        let late = self.late.get_mut(path).into_iter().flat_map(|late| {
+            let newest = late.iter().enumerate().rev().find_map(|(at, begun)| Some((at, begun.come()?)));
+            newest.map(|(at, content)| (late.split_off(at + 1), content))
+        });
+        if let Some((later, content)) = late.last() {
+            self.late.insert(path.to_owned(), later);
             self.contents.insert(path.to_owned(), content);
         }
         self.contents.get(path).cloned()
+    }
+
+    fn add_late(&mut self, path: &Path, begun: Begun) {
+        let late = self.late.entry(path.to_owned()).or_default();
+        late.truncate(1);
+        late.push(begun);
     }
 }
 
@@ -63,7 +73,7 @@ impl KnownFiles {
             }
             Err(error) if error.kind() == ErrorKind::TimedOut => {
                 let content = last.content(path);
-                last.late.insert(path.to_owned(), begun);
+                last.add_late(path, begun);
                 drop(last);
                 if content.is_some() && self.0.hung.line(Instant::now()).is_some() {
                     tracing::warn!(%error, "a file cannot be read in time; what it had before is used");

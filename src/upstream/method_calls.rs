@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What is known of such calls, by method. What another connection showed does not count: it may lead to another server.
+/// What is known of such calls, by method. What another connection showed does not count here: it may lead to another server.
 #[derive(Debug, Default)]
 pub(super) struct MethodCalls(Mutex<HashMap<&'static str, Known>>);
 
@@ -39,6 +39,9 @@ pub(super) struct MethodCall<'a> {
     calls: &'a MethodCalls,
     method: &'static str,
     begun: Instant,
+    /// When the one before it began.
+    earlier: Option<Instant>,
+    has_ended: bool,
 }
 
 impl MethodCalls {
@@ -58,10 +61,10 @@ impl MethodCalls {
         {
             return Leave::TooEarly(from);
         }
-        known.begun = Some(now);
+        let earlier = known.begun.replace(now);
         known.under_way += 1;
         known.under_way_since.get_or_insert(now);
-        Leave::Call(MethodCall { calls: self, method, begun: now })
+        Leave::Call(MethodCall { calls: self, method, begun: now, earlier, has_ended: false })
     }
 
     /// Whether no stream has made such a call.
@@ -75,30 +78,40 @@ impl MethodCalls {
 }
 
 impl MethodCall<'_> {
-    pub(super) fn answered(self) {
-        self.change(|known| (known.answered, known.is_missed) = (known.answered.max(Some(self.begun)), false));
+    pub(super) fn answered(mut self) {
+        self.end(|known, begun| (known.answered, known.is_missed) = (known.answered.max(Some(begun)), false));
     }
 
-    /// Returns whether that says something: a call on this connection was answered before. Some handlers do not notice that a client has
-    /// ended its side.
-    pub(super) fn missed(self) -> bool {
-        self.change(|known| {
-            known.is_missed = known.answered.is_some();
+    /// The call was refused: that says nothing.
+    pub(super) fn refused(mut self) {
+        self.end(|_, _| ());
+    }
+
+    /// Notes that nothing of the server has answered. Returns whether that says something: it does if such a call was answered before on this
+    /// connection, since some handlers do not notice that a client has ended its side, or if it is `evidence` by itself.
+    pub(super) fn missed(mut self, evidence: bool) -> bool {
+        self.end(|known, _| {
+            known.is_missed = evidence || known.answered.is_some();
             known.is_missed
         })
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
-        change(self.calls.lock().entry(self.method).or_default())
+    fn end<T>(&mut self, change: impl FnOnce(&mut Known, Instant) -> T) -> T {
+        self.has_ended = true;
+        change(self.calls.lock().entry(self.method).or_default(), self.begun)
     }
 }
 
+/// One that was given up counts as if it had not begun: others have to wait for none that shows nothing.
 impl Drop for MethodCall<'_> {
     fn drop(&mut self) {
-        self.change(|known| {
-            known.under_way -= 1;
-            known.under_way_since = known.under_way_since.filter(|_| known.under_way > 0);
-        });
+        let mut all = self.calls.lock();
+        let known = all.entry(self.method).or_default();
+        known.under_way -= 1;
+        known.under_way_since = known.under_way_since.filter(|_| known.under_way > 0);
+        if !self.has_ended && known.begun == Some(self.begun) {
+            known.begun = self.earlier;
+        }
     }
 }
 
@@ -140,7 +153,8 @@ mod tests {
         assert_eq!(too_early(&calls, later), Some(asked + INTERVAL));
         tokio::time::advance(INTERVAL).await;
         drop(call(&calls, later).unwrap());
-        assert_eq!(too_early(&calls, later), Some(Instant::now() + INTERVAL), "one that was given up counts too");
+        call(&calls, later).expect("one that was given up keeps none waiting").refused();
+        assert_eq!(too_early(&calls, later), Some(Instant::now() + INTERVAL), "one that was refused counts");
         tokio::time::advance(INTERVAL).await;
         assert!(call(&calls, later).is_some());
     }
@@ -148,19 +162,27 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn when_one_is_missed_that_was_answered_before_each_stream_asks_by_itself() {
         let (calls, asked) = (MethodCalls::default(), Instant::now());
-        assert!(!call(&calls, asked).unwrap().missed(), "none was ever answered");
+        assert!(!call(&calls, asked).unwrap().missed(false), "none was ever answered");
         assert!(too_early(&calls, asked).is_some());
         tokio::time::advance(INTERVAL).await;
         call(&calls, asked).unwrap().answered();
         tokio::time::advance(INTERVAL).await;
         let asked = Instant::now();
-        assert!(call(&calls, asked).unwrap().missed());
+        assert!(call(&calls, asked).unwrap().missed(false));
         let both = [call(&calls, asked).unwrap(), call(&calls, asked).unwrap()];
         let [one, two] = both;
-        assert!(one.missed());
+        assert!(one.missed(false));
         two.answered();
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(too_early(&calls, Instant::now()).is_some(), "the server is there again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_missed_for_a_reason_of_its_own_lets_each_stream_ask_although_none_was_ever_answered() {
+        let (calls, asked) = (MethodCalls::default(), Instant::now());
+        assert!(call(&calls, asked).unwrap().missed(true));
+        let both = [call(&calls, asked).unwrap(), call(&calls, asked).unwrap()];
+        assert!(both.into_iter().all(|call| call.missed(true)));
     }
 
     #[tokio::test(start_paused = true)]

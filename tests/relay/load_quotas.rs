@@ -172,7 +172,13 @@ async fn i8_streams_of_load_reports_are_charged_and_give_way_to_others() {
         let greedy = connection(&relay).await;
         let (mut clients, mut refused) = (Vec::new(), None);
         while refused.is_none() && clients.len() < 1000 {
-            let mut client = stream_on(&greedy).await;
+            let mut client = match LoadClient::on(greedy.clone(), weir_core::xds::LOADS_PATH).await {
+                Ok(client) => client,
+                Err(status) => {
+                    refused = Some(status);
+                    break;
+                }
+            };
             client.report(&able(&format!("greedy-{}", clients.len()), "greedy")).await;
             tokio::select! {
                 status = client.ended() => refused = Some(status),
@@ -188,10 +194,11 @@ async fn i8_streams_of_load_reports_are_charged_and_give_way_to_others() {
         let others = [connection(&relay).await, connection(&relay).await, connection(&relay).await];
         let gets_in = async {
             loop {
-                let other = stream_on(&others[0]).await;
-                other.report(&able("honest", "honest")).await;
-                if tokio::time::timeout(Duration::from_millis(200), plane.streams.recv()).await.is_ok() {
-                    return;
+                if let Ok(other) = LoadClient::on(others[0].clone(), weir_core::xds::LOADS_PATH).await {
+                    other.report(&able("honest", "honest")).await;
+                    if tokio::time::timeout(Duration::from_millis(200), plane.streams.recv()).await.is_ok() {
+                        return;
+                    }
                 }
             }
         };

@@ -197,7 +197,12 @@ fn sensitive_fields_are_not_shown() {
         let bytes = transcoder.from_json(&sample.message, &sample.json, Strictness::Strict).unwrap();
         let redacted = transcoder.redacted_json(&sample.message, &bytes, UnknownAny::Wrap).unwrap();
         if sample.file != "secret.json" {
-            assert_eq!(redacted, sample.json, "{}", sample.file);
+            let mut shown = sample.json.clone();
+            // A struct of a type without a descriptor may have anything in it.
+            if let Some(unknown) = shown.pointer_mut("/typedExtensionProtocolOptions/another/value") {
+                *unknown = REDACTED.into();
+            }
+            assert_eq!(redacted, shown, "{}", sample.file);
             continue;
         }
         assert_eq!(redacted["tlsCertificate"]["privateKey"], REDACTED);

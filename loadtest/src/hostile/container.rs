@@ -7,8 +7,6 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use super::outcome::mib;
-
 /// A group with a limit, which goes when it is dropped.
 #[derive(Debug)]
 pub struct Container {
@@ -81,7 +79,7 @@ impl Container {
 impl Contained {
     /// Why the group had too little, if it had.
     pub fn failure(self) -> Option<String> {
-        (self.kills > 0).then(|| format!("killed by the kernel: more than {} MiB", mib(self.limit)))
+        (self.kills > 0).then(|| format!("killed by the kernel: more than {} MiB", self.limit >> 20))
     }
 }
 

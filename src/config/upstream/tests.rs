@@ -191,7 +191,7 @@ fn sources_that_do_not_go_together_or_lack_something_are_reported() {
         ),
         (
             "servers: [{uri: 'http://one:1', proxy: {uri: 'http://user:secret@p:1'}}]",
-            "upstream.servers[0].proxy.uri: invalid URI \"http://...@p:1\": expected no user and no password in it, \
+            "upstream.servers[0].proxy.uri: invalid URI \"http://[redacted]@p:1\": expected no user and no password in it, \
              which metrics and logs would show; a token for a server is in its token_file",
         ),
         ("servers: [{files: f, drain: 1m}]", "upstream.servers[0].drain: only servers with uri or rest have this key"),

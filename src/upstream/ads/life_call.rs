@@ -2,6 +2,7 @@
 //! may have answered for the server.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,12 +20,14 @@ use super::super::connection_pool::{NoCall, StreamSlot};
 use super::super::error_chain::chain;
 use super::super::method_calls::Leave;
 use super::AdsConnector;
+use super::frames::Incoming;
 
 /// What calls on the connection of one stream need.
 pub(super) struct LifeCalls<'a> {
     pub(crate) connector: &'a AdsConnector,
     pub(crate) slot: &'a StreamSlot,
     pub(crate) channel: Channel,
+    pub(crate) incoming: Arc<Incoming>,
     /// The method of the stream.
     pub(crate) method: &'static str,
 }
@@ -105,11 +108,22 @@ impl LifeCalls<'_> {
                 self.connector.shared().own_method_was_answered();
                 Answer::Own
             }
-            Judged::Answer(Answer::Missing(None)) if !own.missed() => {
-                Answer::Unrouted("they are refused, and an empty stream has no answer".into())
+            Judged::Answer(Answer::Missing(reason)) => {
+                // Where the stream has had no response either, what the server did on other connections counts.
+                let is_silent = || !self.incoming.has_answered() && self.connector.shared().has_answered_own_method();
+                match own.missed(reason.is_some() || is_silent()) {
+                    true => Answer::Missing(reason),
+                    false => Answer::Unrouted("they are refused, and an empty stream has no answer".into()),
+                }
             }
-            Judged::Answer(answer) => answer,
-            Judged::Refused(code) => Answer::Unrouted(format!("they are refused, and an empty stream too ({code:?})")),
+            Judged::Answer(answer) => {
+                own.refused();
+                answer
+            }
+            Judged::Refused(code) => {
+                own.refused();
+                Answer::Unrouted(format!("they are refused, and an empty stream too ({code:?})"))
+            }
         }
     }
 

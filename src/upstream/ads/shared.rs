@@ -189,6 +189,11 @@ impl Shared {
         *self.unrouted.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
+    /// Whether such a call was answered, on any connection.
+    pub(crate) fn has_answered_own_method(&self) -> bool {
+        *self.answers_own_method.borrow()
+    }
+
     pub(crate) fn own_method_was_answered(&self) {
         self.answers_own_method.send_if_modified(|answers| !std::mem::replace(answers, true));
     }

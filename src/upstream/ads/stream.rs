@@ -141,7 +141,7 @@ where
         times: connector.life(),
         shared,
         slot: &slot,
-        calls: LifeCalls { connector, slot: &slot, channel, method: wire.path },
+        calls: LifeCalls { connector, slot: &slot, channel, incoming: incoming.clone(), method: wire.path },
         incoming: incoming.clone(),
         requested,
         answered: &alive,

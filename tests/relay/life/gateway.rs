@@ -96,3 +96,50 @@ async fn up_36_one_empty_stream_is_for_all_that_waited_for_it() {
     assert!(waited > INTERVAL - Duration::from_secs(1) && waited < INTERVAL + Duration::from_secs(2), "{waited:?}");
     assert_eq!(server.empty_streams(), 2);
 }
+
+/// What it did on earlier connections counts where it has said nothing on this one: else each stream after the first would stay for ever.
+#[tokio::test]
+async fn up_36_a_server_that_hangs_behind_a_gateway_is_out_of_reach_with_the_stream_after_the_one_that_it_answered() {
+    let times = "liveness: {interval: 1h, timeout: 200ms}";
+    for gateway in gateways() {
+        let mut server = Server::start(gateway(Some(0))).await;
+        let connector = connector(server.address, &format!("{TWO_EACH}, {times}"));
+        let mut views = views(&connector, &mut server).await;
+        for (view, _) in &mut views {
+            view.life.notify_one();
+            view.is_alive().await;
+        }
+        server.answer(gateway(None));
+        tokio::time::pause();
+        tokio::time::sleep(INTERVAL).await;
+        tokio::time::resume();
+        for (view, _) in &views {
+            view.life.notify_one();
+        }
+        for (view, _) in &mut views {
+            assert!(view.ended().await.1, "it had answered on this stream");
+            view.opened().await;
+            view.life.notify_one();
+            let (reason, answered) = view.ended().await;
+            assert_eq!((&*reason, answered), ("Unavailable: no answer to two calls within 200ms each", false));
+        }
+    }
+}
+
+/// A gateway that knows that its server is away says so at once, to each who asks.
+#[tokio::test]
+async fn up_36_a_server_that_a_gateway_calls_unavailable_is_left_by_all_views_of_a_connection() {
+    for code in [7, 16] {
+        let mut server = Server::start(Answers::Refused(code, Some(0))).await;
+        let connector = connector(server.address, "liveness: {interval: 1h, timeout: 200ms}");
+        let mut views = views(&connector, &mut server).await;
+        server.answer(Answers::Refused(code, Some(14)));
+        for (view, _) in &views {
+            view.life.notify_one();
+        }
+        for (view, _) in &mut views {
+            let (reason, answered) = view.ended().await;
+            assert!(reason.contains("unavailable") && answered, "{reason}");
+        }
+    }
+}
