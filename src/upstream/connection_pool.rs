@@ -262,21 +262,6 @@ impl StreamSlot {
         self.state.method_calls()
     }
 
-    /// Waits until the stream is to move to another connection, and those before it have. Cancel-safe.
-    pub(crate) async fn move_turn(&self) -> MoveTurn {
-        self.state.move_turn().await
-    }
-
-    /// No other connection can be made, so that the streams of this one stay for a while.
-    pub(crate) fn stays(&self, turn: MoveTurn) {
-        turn.forget();
-        self.state.stay();
-        if let Some(connection) = self.pool.lock().find(self.number) {
-            connection.leaving = Leaving::Due(Instant::now() + RETRY);
-        }
-        self.pool.left.notify_one();
-    }
-
     /// Keeps other streams from the connection. Those that it has stay.
     pub(crate) fn retire(&self) {
         if let Some(connection) = self.pool.lock().find(self.number) {
@@ -387,8 +372,6 @@ impl Drop for CallSlot<'_> {
 
 /// How long the server has for requests that it was sent on streams that have ended.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long streams stay where they are when no other connection could be made.
-const RETRY: Duration = Duration::from_secs(30);
 /// The longest time without a look at what is to be left.
 const LOOK: Duration = Duration::from_secs(30);
 /// How much of a stream the server may send before it is read.

@@ -132,7 +132,8 @@ impl LifeCalls<'_> {
         exchanged.unwrap_or(Reply::Lost(None))
     }
 
-    fn limit(&self) -> Duration {
+    /// Returns how long a call may take.
+    pub(super) fn limit(&self) -> Duration {
         self.connector.life().timeout
     }
 }

@@ -127,7 +127,7 @@ impl AdsConnector {
     /// Waits until the stream of a slot is to move, and returns its place on another connection.
     async fn moved(&self, slot: &StreamSlot) -> Moved {
         loop {
-            let turn = slot.move_turn().await;
+            let turn = MoveTurn::of(slot).await;
             let connecting = async {
                 let metadata = self.metadata().await?;
                 Ok::<_, Status>(self.connected(self.pool.slot_elsewhere().await?, metadata))
@@ -141,7 +141,7 @@ impl AdsConnector {
                         error,
                         "cannot replace a connection; its streams stay, and it is tried again later"
                     );
-                    slot.stays(turn);
+                    turn.stay();
                 }
             }
         }

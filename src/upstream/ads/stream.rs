@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::{Request as Call, Response as Answer, Status, Streaming};
+use tonic::{Request as Call, Response, Status, Streaming};
 use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir_core::protocol::session::Variant;
@@ -21,7 +21,7 @@ use super::super::error_chain::chain;
 use super::super::wire_message::{WireMessage, unreadable};
 use super::codec::RawResponses;
 use super::frames::{Incoming, Watched};
-use super::life_call::LifeCalls;
+use super::life_call::{Answer, LifeCalls};
 use super::liveness::Life;
 use super::shared::Stage;
 use super::{AdsConnector, Connected, Moved, is_unspoken};
@@ -117,6 +117,7 @@ where
     let (incoming, opened) = (Arc::new(Incoming::new()), Instant::now());
     let mut grpc = connector.limited(Watched { channel: channel.clone(), incoming: incoming.clone() });
     if let Err(error) = grpc.ready().await {
+        turn.into_iter().for_each(MoveTurn::stay);
         return End::unreached(Status::unavailable(chain(&error)));
     }
     let (sender, receiver) = mpsc::channel(16);
@@ -141,23 +142,35 @@ where
         times: connector.life(),
         shared,
         slot: &slot,
-        calls: LifeCalls { connector, slot: &slot, channel, incoming: incoming.clone(), method: wire.path },
+        calls: LifeCalls {
+            connector,
+            slot: &slot,
+            channel: channel.clone(),
+            incoming: incoming.clone(),
+            method: wire.path,
+        },
         incoming: incoming.clone(),
         requested,
         answered: &alive,
     };
-    // The next one moves when the server has responded to this one.
-    let moved = async {
-        settle(turn, incoming.answered()).await;
-        connector.moved(&slot).await
-    };
+    let mut serving = pin!(async {
+        tokio::select! {
+            status = listen((connector, &slot), call, link, variant, &incoming, &alive) => status,
+            status = life.watch() => status,
+        }
+    });
     let (status, moved) = match reported {
         Err(_) => (gone(), None),
-        Ok(()) => tokio::select! {
-            status = listen((connector, &slot), call, link, variant, &incoming, &alive) => (status, None),
-            status = life.watch() => (status, None),
-            moved = moved => (Status::ok(MOVES), Some(moved)),
-        },
+        Ok(()) => {
+            let alive = is_alive(LifeCalls { connector, slot: &slot, channel, method: wire.path });
+            match settle(turn, serving.as_mut(), incoming.answered(), || incoming.has_answered(), alive).await {
+                Some(status) => (status, None),
+                None => tokio::select! {
+                    status = &mut serving => (status, None),
+                    moved = connector.moved(&slot) => (Status::ok(MOVES), Some(moved)),
+                },
+            }
+        }
     };
     let stage = if incoming.has_answered() { Stage::Answered } else { Stage::Rejected };
     if stage == Stage::Rejected && moved.is_none() && !is_unspoken(&status) {
@@ -168,9 +181,22 @@ where
     End { stage, status, lived: opened.elapsed(), connection, is_sent_away, is_server_leaving, moved }
 }
 
+/// Waits until the server has answered a call on the connection of a stream.
+async fn is_alive(mut calls: LifeCalls<'_>) {
+    loop {
+        let (asked, limit) = (Instant::now(), calls.limit());
+        let next = match calls.ask(asked, false).await {
+            Answer::Own => return,
+            Answer::TooEarly(until) => until,
+            Answer::Unrouted(_) | Answer::Closed | Answer::Missing(_) => asked + limit,
+        };
+        sleep_until(next).await;
+    }
+}
+
 async fn listen(
     (connector, slot): (&AdsConnector, &StreamSlot),
-    call: impl Future<Output = Result<Answer<Streaming<WireMessage>>, Status>>,
+    call: impl Future<Output = Result<Response<Streaming<WireMessage>>, Status>>,
     link: &Link,
     variant: Variant,
     incoming: &Incoming,

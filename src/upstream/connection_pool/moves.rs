@@ -3,16 +3,44 @@
 //! One connection to a server is left at a time, and the next one some time after it. Its streams move one by one: a place on another
 //! connection is there before a stream ends. Where none can be made, all stay.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::ConnectionPool;
+use super::connection::Leaving;
+use super::{ConnectionPool, StreamSlot};
+use crate::upstream::observed_socket::ConnectionState;
 
-/// The turn of a stream to move. The next one moves when this is dropped.
-pub(in crate::upstream) type MoveTurn = OwnedSemaphorePermit;
+/// The turn of a stream to move away from its connection. The next one moves when this is dropped.
+#[derive(Debug)]
+pub(in crate::upstream) struct MoveTurn {
+    permit: OwnedSemaphorePermit,
+    pool: Arc<ConnectionPool>,
+    number: u64,
+    state: Arc<ConnectionState>,
+}
+
+impl MoveTurn {
+    /// Waits until the stream is to move to another connection, and those before it have. Cancel-safe.
+    pub(in crate::upstream) async fn of(slot: &StreamSlot) -> Self {
+        let permit = slot.state.move_turn().await;
+        Self { permit, pool: slot.pool.clone(), number: slot.number, state: slot.state.clone() }
+    }
+
+    /// The streams that the connection still has stay there for a while: it cannot be replaced.
+    pub(in crate::upstream) fn stay(self) {
+        self.permit.forget();
+        self.state.stay();
+        if let Some(connection) = self.pool.lock().find(self.number) {
+            connection.leaving = Leaving::Due(Instant::now() + RETRY);
+        }
+        self.pool.left.notify_one();
+    }
+}
 
 /// When the connections to one server are left, for all pools of connections to it.
 #[derive(Debug)]
@@ -86,18 +114,50 @@ pub(super) enum Next {
     Empty,
 }
 
-/// Keeps the turn of a stream until the server has responded to it at its new place, or had time to.
-pub(in crate::upstream) async fn settle(turn: Option<MoveTurn>, responded: impl Future<Output = ()>) {
-    if let Some(turn) = turn {
+/// Keeps the turn of a stream that has moved until the server has responded to it at its new place. Returns the end of the stream, if that
+/// comes first.
+///
+/// Without a response the others stay where they are. A server may have nothing to say: then the answer to a call, `alive`, lets the next
+/// one move.
+pub(in crate::upstream) async fn settle<T>(
+    turn: Option<MoveTurn>,
+    stream: Pin<&mut impl Future<Output = T>>,
+    responded: impl Future<Output = ()>,
+    has_responded: impl Fn() -> bool,
+    alive: impl Future<Output = ()>,
+) -> Option<T> {
+    let turn = turn?;
+    let is_silent_and_alive = async {
+        sleep(FIRST_RESPONSE).await;
+        alive.await;
+    };
+    let is_taken = async {
         tokio::select! {
             () = responded => {}
-            () = sleep(FIRST_RESPONSE) => {}
+            () = is_silent_and_alive => {}
         }
-        drop(turn);
+    };
+    tokio::select! {
+        end = stream => {
+            if !has_responded() {
+                turn.stay();
+            }
+            Some(end)
+        }
+        is_taken = timeout(TAKEN, is_taken) => {
+            if is_taken.is_err() {
+                turn.stay();
+            }
+            None
+        }
     }
 }
 
 /// How long the streams of one connection have for their moves before those of the next begin.
 const AT_MOST: Duration = Duration::from_secs(60);
-/// How long a stream that has moved keeps the next one waiting.
+/// After so much silence a server is called where a stream has moved to.
 const FIRST_RESPONSE: Duration = Duration::from_secs(1);
+/// How long it has for a response or the answer to a call.
+const TAKEN: Duration = Duration::from_secs(30);
+/// How long streams stay where they are when their connection could not be replaced.
+const RETRY: Duration = Duration::from_secs(30);

@@ -203,19 +203,65 @@ async fn a_connection_that_is_left_gets_no_stream_and_one_whose_streams_cannot_m
     drop(three);
 
     assert!(pool.begin_to_leave());
-    let turn = one.move_turn().now_or_never().expect("it moves");
-    assert!(two.move_turn().now_or_never().is_none(), "one at a time");
+    let turn = MoveTurn::of(&one).now_or_never().expect("it moves");
+    assert!(MoveTurn::of(&two).now_or_never().is_none(), "one at a time");
     drop(turn);
-    let turn = two.move_turn().now_or_never().expect("it is next");
+    let turn = MoveTurn::of(&two).now_or_never().expect("it is next");
     let other = pool.open();
     assert_eq!(other.connection(), elsewhere.connection());
     drop((other, elsewhere));
-    two.stays(turn);
-    assert!(one.move_turn().now_or_never().is_none() && !pool.begin_to_leave());
+    turn.stay();
+    assert!(MoveTurn::of(&one).now_or_never().is_none() && !pool.begin_to_leave());
     assert_eq!(pool.open().connection(), one.connection(), "it takes streams again");
     assert!(matches!(pool.next_to_leave(), Next::Look(_)));
-    tokio::time::advance(RETRY).await;
+    tokio::time::advance(30 * SECOND).await;
     assert_eq!(pool.next_to_leave(), Next::Connection);
+}
+
+/// A stream has moved, and another one is next.
+#[tokio::test(start_paused = true)]
+async fn streams_follow_one_that_has_moved_where_the_server_responds_or_is_alive_and_stay_where_it_does_neither() {
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Does {
+        Responds,
+        RespondsAndEnds,
+        IsAlive,
+        Ends,
+        Nothing,
+    }
+    let after = async |does: bool, time| {
+        match does {
+            true => sleep(time).await,
+            false => std::future::pending().await,
+        }
+    };
+    for (does, follows, within) in [
+        (Does::Responds, true, 5),
+        (Does::RespondsAndEnds, true, 5),
+        (Does::IsAlive, true, 3), // a second of silence before the call
+        (Does::Ends, false, 5),
+        (Does::Nothing, false, 30),
+    ] {
+        let pool = pool(4);
+        let (one, two) = (pool.open(), pool.open());
+        let _sockets = old(&pool, 1).await;
+        tokio::time::advance(10 * SECOND).await;
+        assert!(pool.next_to_leave() == Next::Connection && pool.begin_to_leave());
+        let (turn, begun) = (MoveTurn::of(&one).await, Instant::now());
+        let mut stream = std::pin::pin!(after(matches!(does, Does::Ends | Does::RespondsAndEnds), 5 * SECOND));
+        let responded = after(does == Does::Responds, 5 * SECOND);
+        let alive = after(does == Does::IsAlive, 2 * SECOND);
+        let end = settle(Some(turn), stream.as_mut(), responded, || does == Does::RespondsAndEnds, alive).await;
+        assert_eq!((end.is_some(), begun.elapsed().as_secs()), (matches!(does, Does::Ends | Does::RespondsAndEnds), within), "{does:?}");
+        let turn = MoveTurn::of(&two).now_or_never();
+        assert_eq!(turn.is_some(), follows, "{does:?}");
+        if !follows {
+            tokio::time::advance(29 * SECOND).await;
+            assert_ne!(pool.next_to_leave(), Next::Connection, "{does:?}");
+            tokio::time::advance(SECOND).await;
+            assert_eq!(pool.next_to_leave(), Next::Connection, "{does:?}: it is tried again");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
