@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use weir::relay::LinkEvent;
 use weir::upstream::AdsConnector;
 
-use super::life::server::{Answers, Server, Stream};
+use super::life::server::{Answers, Server};
 use super::life::{View, response};
 use super::*;
 
@@ -19,10 +19,11 @@ const CONNECTIONS: usize = VIEWS / 5;
 /// How often the name is looked up, and connections are left.
 const PACE: Duration = Duration::from_millis(20);
 
-/// A replica that responds on each stream at once, and keeps it.
+/// A replica that responds on each stream at once, and ends it when the relay does.
 struct Replica {
     server: Server,
-    streams: Arc<Mutex<Vec<Stream>>>,
+    /// Those that are served.
+    streams: Arc<Mutex<JoinSet<()>>>,
     responds: JoinHandle<()>,
 }
 
@@ -36,12 +37,12 @@ impl Replica {
     async fn start_at(address: SocketAddr) -> Self {
         let mut server = Server::start_at(address, Answers::Status(12)).await;
         let mut arriving = std::mem::replace(&mut server.streams, mpsc::unbounded_channel().1);
-        let streams = Arc::<Mutex<Vec<Stream>>>::default();
+        let streams = Arc::<Mutex<JoinSet<()>>>::default();
         let kept = streams.clone();
         let responds = tokio::spawn(async move {
-            while let Some(stream) = arriving.recv().await {
+            while let Some(mut stream) = arriving.recv().await {
                 stream.send(response("a"));
-                kept.lock().unwrap().push(stream);
+                kept.lock().unwrap().spawn(async move { stream.requests_end().await });
             }
         });
         Self { server, streams, responds }
@@ -55,7 +56,7 @@ impl Replica {
     async fn leave(&self) {
         self.server.leave();
         tokio::time::sleep(PACE).await;
-        self.streams.lock().unwrap().clear();
+        self.streams.lock().unwrap().abort_all();
     }
 
     /// Like a process that is killed.

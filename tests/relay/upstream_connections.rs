@@ -392,7 +392,7 @@ async fn the_streams_of_an_old_connection_move_one_by_one_once_their_new_one_is_
         server.address,
         &format!("{OWN_CALLS}, backoff: {{initial: 1h, max: 1h}}, max_connection_age: 300ms"),
     );
-    let mut views = Vec::new();
+    let (mut views, mut ended) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let (mut view, stream) = View::up(&connector, &mut server).await;
         stream.send(response("a"));
@@ -402,6 +402,11 @@ async fn the_streams_of_an_old_connection_move_one_by_one_once_their_new_one_is_
     assert_eq!(server.connections(), 1);
     let (first, mut moved) = (views[0].1.connection, Vec::new());
     for number in 0..3 {
+        let (view, mut old) = views.remove(0);
+        old.requests_end().await;
+        assert!(server.streams.try_recv().is_err(), "a server may have one record for both");
+        drop(old);
+        ended.push(view);
         let stream = server.stream().await;
         assert_ne!(stream.connection, first);
         assert!(server.streams.try_recv().is_err(), "the next one waits for the response of this one");
@@ -412,7 +417,7 @@ async fn the_streams_of_an_old_connection_move_one_by_one_once_their_new_one_is_
     }
     let second = moved[0].connection;
     assert!(moved.iter().all(|stream| stream.connection == second), "they share it");
-    for (view, _) in &mut views {
+    for view in &mut ended {
         view.moving().await;
         assert!(view.ended().await.1, "nothing is wrong with the server");
         view.opened().await;

@@ -1,12 +1,13 @@
 //! One opening of a stream: requests out, responses in.
 
+use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use tokio::sync::{Notify, mpsc};
-use tokio::time::{Instant, sleep_until};
-use tokio_stream::StreamExt;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Request as Call, Response, Status, Streaming};
@@ -126,11 +127,13 @@ where
     let (id, reports) = (link.id, link.reports.clone());
     // Reported before the server has sent anything: many servers send no headers until they have a first request.
     let reported = reports.send(LinkReport { id, event }).await;
-    let until_sent = slot.clone();
+    let (until_sent, half_close) = (slot.clone(), Arc::new(Notify::new()));
     let requests = ReceiverStream::new(receiver).filter_map(move |request| {
         let _open = &until_sent;
-        (wire.inner)(request)
+        ready((wire.inner)(request))
     });
+    let closes = half_close.clone();
+    let requests = requests.take_until(Box::pin(async move { closes.notified().await }));
     let mut call = Call::new(requests);
     *call.metadata_mut() = metadata;
     let codec = RawResponses::<Q>::default();
@@ -163,11 +166,15 @@ where
         Err(_) => (gone(), None),
         Ok(()) => {
             let alive = is_alive(LifeCalls { connector, slot: &slot, channel, method: wire.path });
-            match settle(turn, serving.as_mut(), incoming.answered(), || incoming.has_answered(), alive).await {
+            let end = settle(turn, serving.as_mut(), incoming.answered(), || incoming.has_answered(), alive).await;
+            match end {
                 Some(status) => (status, None),
                 None => tokio::select! {
                     status = &mut serving => (status, None),
-                    moved = connector.moved(&slot) => (Status::ok(MOVES), Some(moved)),
+                    moved = connector.moved(&slot) => {
+                        end_in_order(&half_close, serving).await;
+                        (Status::ok(MOVES), Some(moved))
+                    }
                 },
             }
         }
@@ -179,6 +186,12 @@ where
     let (connection, is_server_leaving) = (Some(slot.connection()), slot.is_server_leaving());
     let is_sent_away = slot.is_shared() && is_server_leaving;
     End { stage, status, lived: opened.elapsed(), connection, is_sent_away, is_server_leaving, moved }
+}
+
+/// Ends the requests of a stream, and waits for its end. A server may keep one record for its node, and delete it then.
+pub(super) async fn end_in_order(half_close: &Notify, stream: impl Future) {
+    half_close.notify_one();
+    let _ = timeout(END_OF_STREAM, stream).await; // some servers never end one
 }
 
 /// Waits until the server has answered a call on the connection of a stream.
@@ -274,6 +287,8 @@ fn gone() -> Status {
     Status::cancelled("the owner is gone")
 }
 
+/// How long the server has to end a stream that moves, once nothing more is requested on it.
+pub(super) const END_OF_STREAM: Duration = Duration::from_secs(1);
 /// How the end of a stream is reported that goes on elsewhere.
 const MOVES: &str = "the stream moves to another connection";
 const SOTW_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";

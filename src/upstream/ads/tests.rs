@@ -1,4 +1,6 @@
 use rustls::pki_types::ServerName;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 
 use super::*;
 use crate::tls::OwnCertificate;
@@ -100,4 +102,20 @@ fn calls_without_an_answer_are_counted_over_all_tenants() {
         connector.of_tenant(tenant).shared.count_unanswered();
     }
     assert_eq!(connector.unanswered_calls(), Some(4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_stream_that_moves_is_waited_for_after_that_of_its_requests_and_no_longer_than_a_second() {
+    for (takes, waited) in [(Some(300), 300), (Some(1500), 1000), (None, 1000)] {
+        let (half_close, begun) = (Notify::new(), Instant::now());
+        let stream = async {
+            half_close.notified().await;
+            match takes {
+                Some(millis) => sleep(Duration::from_millis(millis)).await,
+                None => std::future::pending().await,
+            }
+        };
+        stream::end_in_order(&half_close, stream).await;
+        assert_eq!(begun.elapsed().as_millis(), waited);
+    }
 }

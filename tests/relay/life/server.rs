@@ -70,12 +70,17 @@ struct Script {
 pub struct Stream {
     pub connection: usize,
     responses: mpsc::UnboundedSender<Bytes>,
-    _requests: Incoming,
+    requests: Incoming,
 }
 
 impl Stream {
     pub fn send(&self, bytes: impl Into<Bytes>) {
         let _ = self.responses.send(bytes.into()); // the relay may have disconnected
+    }
+
+    /// Waits until the relay has ended its side.
+    pub async fn requests_end(&mut self) {
+        while let Some(Ok(_)) = self.requests.frame().await {}
     }
 }
 
@@ -235,7 +240,7 @@ async fn reply(call: Call<Incoming>, connection: usize, script: Arc<Script>) -> 
             };
         }
         let (responses, out) = mpsc::unbounded_channel();
-        script.accepted.send(Stream { connection, responses, _requests: call.into_body() }).ok();
+        script.accepted.send(Stream { connection, responses, requests: call.into_body() }).ok();
         let out = UnboundedReceiverStream::new(out).map(|bytes| Ok(Frame::data(bytes)));
         return Ok(grpc.body(StreamBody::new(out).boxed()).unwrap());
     }
