@@ -216,8 +216,7 @@ impl AdsConnector {
                 _ => Ending::Failed,
             };
             // The server may not have noticed yet that the stream before this one has ended. That is tried again once, and is no evidence.
-            let is_early =
-                std::mem::take(&mut may_be_early) && ending == Ending::Failed && end.stage == Stage::Rejected;
+            let is_early = std::mem::take(&mut may_be_early) && ending == Ending::Failed && end.may_be_early();
             let conclusion = if is_early { Conclusion::NONE } else { choice.ended(ending) };
             let Conclusion { is_there, goes_elsewhere, changes_variant } = conclusion;
             if let Some(connection) =

@@ -41,6 +41,8 @@ pub(super) struct End {
     pub(crate) is_sent_away: bool,
     /// The server takes no more streams on its connection.
     pub(crate) is_server_leaving: bool,
+    /// Liveness calls have ended it: the server does not answer them, or takes none.
+    pub(crate) is_silent: bool,
     /// Where it goes on, if it was ended to move there.
     pub(crate) moved: Option<Moved>,
 }
@@ -48,11 +50,17 @@ pub(super) struct End {
 impl End {
     pub(crate) fn unreached(status: Status) -> Self {
         let (stage, lived) = (Stage::Unreached, Duration::ZERO);
-        Self { stage, status, lived, connection: None, is_sent_away: false, is_server_leaving: false, moved: None }
+        let (is_sent_away, is_server_leaving, is_silent) = Default::default();
+        Self { stage, status, lived, connection: None, is_sent_away, is_server_leaving, is_silent, moved: None }
     }
 
     pub(crate) fn is_answered(&self) -> bool {
         self.stage == Stage::Answered
+    }
+
+    /// Whether the server may have ended it because it had not noticed yet that the stream before it has ended.
+    pub(crate) fn may_be_early(&self) -> bool {
+        self.stage == Stage::Rejected && self.lived <= EARLY && !self.is_silent
     }
 }
 
@@ -158,12 +166,12 @@ where
     };
     let mut serving = pin!(async {
         tokio::select! {
-            status = listen((connector, &slot), call, link, variant, &incoming, &alive) => status,
-            status = life.watch() => status,
+            status = listen((connector, &slot), call, link, variant, &incoming, &alive) => (status, false),
+            status = life.watch() => (status, true),
         }
     });
-    let (status, moved) = match reported {
-        Err(_) => (gone(), None),
+    let ((status, is_silent), moved) = match reported {
+        Err(_) => ((gone(), false), None),
         Ok(()) => {
             let alive = is_alive(LifeCalls { connector, slot: &slot, channel, method: wire.path });
             let end = settle(turn, serving.as_mut(), incoming.answered(), || incoming.has_answered(), alive).await;
@@ -173,7 +181,7 @@ where
                     status = &mut serving => (status, None),
                     moved = connector.moved(&slot) => {
                         end_in_order(&half_close, serving).await;
-                        (Status::ok(MOVES), Some(moved))
+                        ((Status::ok(MOVES), false), Some(moved))
                     }
                 },
             }
@@ -185,7 +193,7 @@ where
     }
     let (connection, is_server_leaving) = (Some(slot.connection()), slot.is_server_leaving());
     let is_sent_away = slot.is_shared() && is_server_leaving;
-    End { stage, status, lived: opened.elapsed(), connection, is_sent_away, is_server_leaving, moved }
+    End { stage, status, lived: opened.elapsed(), connection, is_sent_away, is_server_leaving, is_silent, moved }
 }
 
 /// Ends the requests of a stream, and waits for its end. A server may keep one record for its node, and delete it then.
@@ -289,6 +297,8 @@ fn gone() -> Status {
 
 /// How long the server has to end a stream that moves, once nothing more is requested on it.
 pub(super) const END_OF_STREAM: Duration = Duration::from_secs(1);
+/// A stream that ends later does not end because of the one before it.
+const EARLY: Duration = END_OF_STREAM.saturating_add(Duration::from_secs(1));
 /// How the end of a stream is reported that goes on elsewhere.
 const MOVES: &str = "the stream moves to another connection";
 const SOTW_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";

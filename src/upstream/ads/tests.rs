@@ -119,3 +119,15 @@ async fn the_end_of_a_stream_that_moves_is_waited_for_after_that_of_its_requests
         assert_eq!(begun.elapsed().as_millis(), waited);
     }
 }
+
+#[test]
+fn a_loss_is_ascribed_to_the_stream_before_only_where_the_server_itself_has_ended_the_next_one_soon() {
+    let second = Duration::from_secs(1);
+    let end = |stage, lived, is_silent| {
+        stream::End { stage, lived, is_silent, ..stream::End::unreached(Status::ok("")) }.may_be_early()
+    };
+    assert!(end(Stage::Rejected, Duration::ZERO, false) && end(Stage::Rejected, 2 * second, false));
+    assert!(!end(Stage::Rejected, 3 * second, false), "it has had time to notice");
+    assert!(!end(Stage::Rejected, second, true), "it does not answer");
+    assert!(!end(Stage::Unreached, second, false) && !end(Stage::Answered, second, false));
+}
