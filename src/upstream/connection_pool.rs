@@ -93,9 +93,9 @@ impl ConnectionPool {
         self.open_slot(least_number, false).await
     }
 
-    /// Returns a slot for a stream that moves, on a connection that is not to be left.
-    pub(crate) async fn slot_elsewhere(self: &Arc<Self>) -> Result<(StreamSlot, Channel), Status> {
-        self.open_slot(0, true).await
+    /// Returns a slot for a stream that moves, on a connection with at least this number that is not to be left.
+    pub(crate) async fn slot_elsewhere(self: &Arc<Self>, least_number: u64) -> Result<(StreamSlot, Channel), Status> {
+        self.open_slot(least_number, true).await
     }
 
     async fn open_slot(self: &Arc<Self>, least_number: u64, is_moving: bool) -> Result<(StreamSlot, Channel), Status> {

@@ -124,13 +124,13 @@ impl AdsConnector {
         Connected { served: ServedStream::new(slot.clone()), slot, channel, metadata }
     }
 
-    /// Waits until the stream of a slot is to move, and returns its place on another connection.
-    async fn moved(&self, slot: &StreamSlot) -> Moved {
+    /// Waits until the stream of a slot is to move, and returns its place on another connection with at least this number.
+    async fn moved(&self, slot: &StreamSlot, least_connection: u64) -> Moved {
         loop {
             let turn = MoveTurn::of(slot).await;
             let connecting = async {
                 let metadata = self.metadata().await?;
-                Ok::<_, Status>(self.connected(self.pool.slot_elsewhere().await?, metadata))
+                Ok::<_, Status>(self.connected(self.pool.slot_elsewhere(least_connection).await?, metadata))
             };
             match connecting.await {
                 Ok(to) => return Moved { to, turn },

@@ -103,17 +103,17 @@ pub(super) async fn open_once(
     match variant {
         Variant::Sotw => {
             let wire = Wire { path: SOTW_PATH, inner: sotw_request };
-            run(connector, place, link, variant, wire).await
+            run((connector, least_connection), place, link, variant, wire).await
         }
         Variant::Delta => {
             let wire = Wire { path: DELTA_PATH, inner: delta_request };
-            run(connector, place, link, variant, wire).await
+            run((connector, least_connection), place, link, variant, wire).await
         }
     }
 }
 
 async fn run<Q>(
-    connector: &AdsConnector,
+    (connector, least_connection): (&AdsConnector, u64),
     (connected, turn): (Connected, Option<MoveTurn>),
     link: &Link,
     variant: Variant,
@@ -179,7 +179,7 @@ where
                 Some(status) => (status, None),
                 None => tokio::select! {
                     status = &mut serving => (status, None),
-                    moved = connector.moved(&slot) => {
+                    moved = connector.moved(&slot, least_connection) => {
                         end_in_order(&half_close, serving).await;
                         ((Status::ok(MOVES), false), Some(moved))
                     }

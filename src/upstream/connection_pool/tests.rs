@@ -200,6 +200,12 @@ async fn a_connection_that_is_left_gets_no_stream_and_one_whose_streams_cannot_m
     assert_eq!(three.connection(), one.connection(), "there is no other");
     let (elsewhere, _dialed) = pool.reserve(0, true);
     assert_ne!(elsewhere.connection(), one.connection(), "a stream that moves does not come here");
+    let least = elsewhere.connection() + 1;
+    {
+        let mut dialing = std::pin::pin!(pool.slot_elsewhere(least));
+        assert!(dialing.as_mut().now_or_never().is_none());
+        assert_eq!(pool.lock().open.last().unwrap().number, least, "nor does one go where it was rejected");
+    }
     drop(three);
 
     assert!(pool.begin_to_leave());
