@@ -97,9 +97,9 @@ impl Connection {
         self.can_be_left() && matches!(self.leaving, Leaving::Due(at) if at <= now)
     }
 
-    /// Whether its streams could move: it was made, and the server itself has not ended it.
+    /// Whether its streams could move: it was made, and the server itself has not ended it. It may have streams long after it gets no more.
     pub(super) fn can_be_left(&self) -> bool {
-        self.dialed.peek().is_some() && self.takes_streams()
+        self.dialed.peek().is_some() && self.leaving != Leaving::Now && !self.state.is_closed()
     }
 }
 

@@ -224,6 +224,24 @@ async fn a_connection_that_is_left_gets_no_stream_and_one_whose_streams_cannot_m
     assert_eq!(pool.next_to_leave(), Next::Connection);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_gets_no_more_streams_is_left_too_and_one_that_its_server_has_ended_is_not() {
+    for (retires, ends) in [(true, false), (false, true)] {
+        let pool = pool(4);
+        let one = pool.open();
+        let mut sockets = old(&pool, 1).await;
+        if retires {
+            one.retire();
+        }
+        if ends {
+            sockets.clear();
+        }
+        tokio::time::advance(10 * SECOND).await;
+        assert_eq!(pool.next_to_leave() == Next::Connection, !ends);
+        assert_eq!(pool.begin_to_leave(), !ends);
+    }
+}
+
 /// A stream has moved, and another one is next.
 #[tokio::test(start_paused = true)]
 async fn streams_follow_one_that_has_moved_where_the_server_responds_or_is_alive_and_stay_where_it_does_neither() {
