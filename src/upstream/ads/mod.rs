@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 use tonic::client::Grpc;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
@@ -234,9 +235,9 @@ impl AdsConnector {
                 self.shared.ended(end.stage);
             }
             retry.ended(end.stage, end.lived);
-            // A server that announced its end, and kept the stream for a while, is replaced: others are there already.
-            let is_replaced = end.is_answered() && end.is_server_leaving && end.lived >= self.server.backoff.initial;
-            if !goes_elsewhere && !is_replaced {
+            if end.is_replaced(self.server.backoff) {
+                sleep(REPLACED_SPREAD.mul_f64(random())).await;
+            } else if !goes_elsewhere {
                 retry.wait(before).await;
             }
         }
@@ -331,6 +332,8 @@ fn is_unspoken(status: &Status) -> bool {
     status.code() == Code::Unimplemented && !status.message().starts_with(NO_GRPC)
 }
 
+/// Within which the streams of a connection are opened again that its server has announced to end.
+const REPLACED_SPREAD: Duration = Duration::from_secs(1);
 /// The start of tonic's message for an answer without a gRPC status.
 const NO_GRPC: &str = "grpc-status header missing";
 

@@ -15,7 +15,7 @@ use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::set_mark::RELAY_HEADER;
-use weir_core::protocol::upstream::{ResponseMessage, UnreadableResponse};
+use weir_core::protocol::upstream::{BackoffTimes, ResponseMessage, UnreadableResponse};
 
 use super::super::connection_pool::{MoveTurn, StreamSlot, settle};
 use super::super::error_chain::chain;
@@ -56,6 +56,12 @@ impl End {
 
     pub(crate) fn is_answered(&self) -> bool {
         self.stage == Stage::Answered
+    }
+
+    /// Whether it goes on soon, on another connection. A server that has announced its end, and kept the stream for a while, is replaced: others
+    /// are there already. One that ends each connection soon is no such server (UP-34).
+    pub(crate) fn is_replaced(&self, times: BackoffTimes) -> bool {
+        self.is_answered() && self.is_server_leaving && self.lived >= times.reset_after.max(times.initial)
     }
 
     /// Whether the server may have ended it because it had not noticed yet that the stream before it has ended.

@@ -131,3 +131,16 @@ fn a_loss_is_ascribed_to_the_stream_before_only_where_the_server_itself_has_ende
     assert!(!end(Stage::Rejected, second, true), "it does not answer");
     assert!(!end(Stage::Unreached, second, false) && !end(Stage::Answered, second, false));
 }
+
+#[test]
+fn up_34_only_after_a_stream_that_has_lasted_the_end_of_its_connection_is_no_reason_to_wait() {
+    let is_replaced = |stage, lived, is_server_leaving, times| {
+        stream::End { stage, lived, is_server_leaving, ..stream::End::unreached(Status::ok("")) }.is_replaced(times)
+    };
+    let (times, lasting) = (BackoffTimes::default(), Duration::from_secs(30));
+    assert!(is_replaced(Stage::Answered, lasting, true, times));
+    assert!(!is_replaced(Stage::Answered, SHORT, true, times), "a gateway may end each connection after a second");
+    assert!(!is_replaced(Stage::Answered, lasting, false, times) && !is_replaced(Stage::Rejected, lasting, true, times));
+    let times = BackoffTimes { reset_after: Duration::ZERO, ..times };
+    assert!(!is_replaced(Stage::Answered, Duration::from_millis(999), true, times));
+}
