@@ -140,7 +140,9 @@ fn up_34_only_after_a_stream_that_has_lasted_the_end_of_its_connection_is_no_rea
     let (times, lasting) = (BackoffTimes::default(), Duration::from_secs(30));
     assert!(is_replaced(Stage::Answered, lasting, true, times));
     assert!(!is_replaced(Stage::Answered, SHORT, true, times), "a gateway may end each connection after a second");
-    assert!(!is_replaced(Stage::Answered, lasting, false, times) && !is_replaced(Stage::Rejected, lasting, true, times));
+    assert!(
+        !is_replaced(Stage::Answered, lasting, false, times) && !is_replaced(Stage::Rejected, lasting, true, times)
+    );
     let times = BackoffTimes { reset_after: Duration::ZERO, ..times };
     assert!(!is_replaced(Stage::Answered, Duration::from_millis(999), true, times));
 }

@@ -253,11 +253,9 @@ async fn streams_follow_one_that_has_moved_where_the_server_responds_or_is_alive
         Ends,
         Nothing,
     }
-    let after = async |does: bool, time| {
-        match does {
-            true => sleep(time).await,
-            false => std::future::pending().await,
-        }
+    let after = async |does: bool, time| match does {
+        true => sleep(time).await,
+        false => std::future::pending().await,
     };
     for (does, follows, within) in [
         (Does::Responds, true, 5),
@@ -276,7 +274,11 @@ async fn streams_follow_one_that_has_moved_where_the_server_responds_or_is_alive
         let responded = after(does == Does::Responds, 5 * SECOND);
         let alive = after(does == Does::IsAlive, 2 * SECOND);
         let end = settle(Some(turn), stream.as_mut(), responded, || does == Does::RespondsAndEnds, alive).await;
-        assert_eq!((end.is_some(), begun.elapsed().as_secs()), (matches!(does, Does::Ends | Does::RespondsAndEnds), within), "{does:?}");
+        assert_eq!(
+            (end.is_some(), begun.elapsed().as_secs()),
+            (matches!(does, Does::Ends | Does::RespondsAndEnds), within),
+            "{does:?}"
+        );
         let turn = MoveTurn::of(&two).now_or_never();
         assert_eq!(turn.is_some(), follows, "{does:?}");
         if !follows {

@@ -3,6 +3,9 @@
 //! Some balancers give out a part of their addresses with each answer, so that an address which an answer lacks may still be there. How often
 //! that happens is counted: an address that comes back was there meanwhile. An address has left once it was lacking for long enough, and in so many
 //! answers in a row that chance does not explain it.
+//!
+//! Caches on the way repeat an answer. Once answers are known to vary, equal ones in a row count as one; before that they all have the same
+//! addresses, and each counts.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,16 +17,29 @@ use tokio::time::Instant;
 #[derive(Debug, Default)]
 pub(super) struct Presence {
     known: HashMap<SocketAddr, Absence>,
-    /// How often an answer had an address, and how often it lacked one that a later answer had.
+    /// The addresses of the last answer, in order.
+    latest: Vec<SocketAddr>,
+    /// By answers, and by different answers.
+    answers: Counts,
+    draws: Counts,
+    /// When an address last came back.
+    varied: Option<Instant>,
+    last: Option<Instant>,
+}
+
+/// How often an answer had an address, and how often it lacked one that a later answer had.
+#[derive(Debug, Default)]
+struct Counts {
     had: usize,
     lacked: usize,
-    last: Option<Instant>,
 }
 
 /// The latest answers in a row without an address.
 #[derive(Debug, Default)]
 struct Absence {
     answers: usize,
+    /// Those that differ from the one before.
+    draws: usize,
     /// When the first of them came.
     since: Option<Instant>,
 }
@@ -32,31 +48,61 @@ impl Presence {
     /// Notes an answer. Those that failed or are empty say nothing about addresses.
     pub(super) fn answered(&mut self, addresses: &[SocketAddr], now: Instant) {
         self.last = Some(now);
+        let mut addresses = addresses.to_vec();
+        addresses.sort_unstable();
+        addresses.dedup();
+        let is_draw = addresses != self.latest;
         for absence in self.known.values_mut() {
             absence.answers += 1;
+            absence.draws += usize::from(is_draw);
             absence.since.get_or_insert(now);
         }
-        for address in addresses {
+        for address in &addresses {
             let absence = std::mem::take(self.known.entry(*address).or_default());
-            self.had += 1;
             // After an hour it is a new server.
-            if absence.since.is_some_and(|since| now - since < REMEMBERED) {
-                self.lacked += absence.answers - 1; // without this answer, which has it
+            let comes_back = absence.answers > 1 && absence.since.is_some_and(|since| now - since < REMEMBERED);
+            if comes_back {
+                self.varied = Some(now);
             }
+            // Without this answer, which has it.
+            let lacked = |count: usize| if comes_back { count.saturating_sub(1) } else { 0 };
+            self.answers.add(1, lacked(absence.answers));
+            self.draws.add(usize::from(is_draw), lacked(absence.draws));
         }
         if self.known.len() > MOST_KNOWN {
             self.known.retain(|_, absence| absence.answers == 0);
         }
-        if self.had + self.lacked > WINDOW * self.known.len() {
-            self.had /= 2;
-            self.lacked /= 2;
-        }
+        let most = WINDOW * self.known.len();
+        self.answers.keep(most);
+        self.draws.keep(most);
+        self.latest = addresses;
     }
 
     /// Whether the answers have lacked an address for so long, and so often, that it has left the name.
     pub(super) fn has_left(&self, address: SocketAddr, drain: Duration) -> bool {
-        let Some(Absence { answers, since: Some(since) }) = self.known.get(&address) else { return false };
-        self.last.is_some_and(|last| last - *since >= drain) && self.is_no_chance(*answers)
+        let (Some(last), Some(absence)) = (self.last, self.known.get(&address)) else { return false };
+        let is_long = absence.since.is_some_and(|since| last - since >= drain);
+        let vary = self.varied.is_some_and(|varied| last - varied < VARYING);
+        let is_no_chance = match vary {
+            true => self.draws.is_no_chance(absence.draws),
+            false => self.answers.is_no_chance(absence.answers),
+        };
+        is_long && is_no_chance
+    }
+}
+
+impl Counts {
+    fn add(&mut self, had: usize, lacked: usize) {
+        self.had += had;
+        self.lacked += lacked;
+    }
+
+    /// Lets older answers count less, from so many on.
+    fn keep(&mut self, most: usize) {
+        if self.had + self.lacked > most {
+            self.had /= 2;
+            self.lacked /= 2;
+        }
     }
 
     /// Whether it is next to impossible that so many answers in a row lack an address that is there.
@@ -71,6 +117,8 @@ impl Presence {
 const CHANCE: f64 = 1e-9;
 /// An address that comes back after longer is new.
 const REMEMBERED: Duration = Duration::from_secs(3600);
+/// How long answers are taken for parts after an address has come back.
+const VARYING: Duration = Duration::from_secs(6 * 3600);
 /// Over about how many answers it is counted how much of the addresses they have.
 const WINDOW: usize = 64;
 /// From so many addresses on, only those of the last answer are known.
@@ -172,6 +220,38 @@ mod tests {
         assert!(long_absences > 100, "{long_absences}: by the time alone they would be left");
     }
 
+    /// Caches give the same part for a while. Before an address has come back, parts cannot be told from addresses that change.
+    #[test]
+    fn nothing_leaves_by_answers_that_are_repeated_once_an_address_has_come_back() {
+        for (part, of) in [(1, 4), (8, 20), (1, 2)] {
+            for repeated in [1, 2, 4, 10] {
+                for seed in 0..20 {
+                    let (mut name, mut random) = (Name::new(), Random(seed));
+                    for _ in 0..720 / repeated {
+                        let part = random.some_of(part, all(0..of));
+                        for _ in 0..repeated {
+                            name.answers(&part);
+                            let varies = name.presence.varied.is_some();
+                            let left = all(0..of).into_iter().find(|one| name.presence.has_left(*one, DRAIN));
+                            assert_eq!(left.filter(|_| varies), None, "{part:?}, {repeated} times, seed {seed}");
+                        }
+                    }
+                    assert!(name.presence.varied.is_some());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_that_leaves_for_good_after_it_had_come_back_once_has_left_when_nothing_has_come_back_for_hours() {
+        let mut name = Name::new();
+        (0..100).for_each(|_| name.answers(&all(0..3)));
+        (0..2).for_each(|_| name.answers(&all(1..3)));
+        (0..2).for_each(|_| name.answers(&all(0..3)));
+        assert_eq!(name.answers_until_left(at(0), || all(1..3)), 719, "6 h after it had come back");
+        assert!(!name.presence.has_left(at(1), DRAIN));
+    }
+
     #[test]
     fn of_parts_of_a_name_an_address_leaves_after_more_answers_the_less_they_have() {
         let mut random = Random(1);
@@ -205,6 +285,8 @@ mod tests {
             name.answers(&all(round * 100..round * 100 + 100));
         }
         assert!(name.presence.known.len() <= MOST_KNOWN);
-        assert!(name.presence.had + name.presence.lacked <= WINDOW * MOST_KNOWN);
+        for counts in [&name.presence.answers, &name.presence.draws] {
+            assert!(counts.had + counts.lacked <= WINDOW * MOST_KNOWN);
+        }
     }
 }
