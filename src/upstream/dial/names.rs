@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared};
+use futures_util::future::{BoxFuture, Shared, ready};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -19,6 +19,11 @@ use crate::upstream::random::random;
 /// How a name is looked up. It may take any time.
 pub(in crate::upstream) trait Lookup: Send + Sync {
     fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>>;
+
+    /// Begins to look up, beside all else.
+    fn start(&self, looking: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+        thread::Builder::new().name("weir-names".into()).spawn(looking).map(drop)
+    }
 }
 
 /// The addresses of a name.
@@ -136,59 +141,69 @@ impl Names {
         // One may hang for ever although the name server is there again by now.
         let is_lost = |begun: Instant, threads| threads < MAX_AT_A_TIME && now - begun >= RENEWED;
         let latest = known.under_way.take().filter(|(_, begun)| !is_lost(*begun, known.threads));
-        let (answering, begun) = latest.unwrap_or_else(|| {
-            known.threads += 1;
-            (self.look_up(name.clone()), now)
-        });
+        let good = known.good.clone();
+        let (answering, begun) = match latest {
+            Some(latest) => latest,
+            None => match self.look_up(name.clone()) {
+                Ok(answering) => {
+                    known.threads += 1;
+                    (answering, now)
+                }
+                Err(error) => {
+                    let answer = Err(Arc::new(error));
+                    known.has_answer(&answer, now, self.interval);
+                    return Asked::UnderWay { answering: ready(answer).boxed().shared(), good };
+                }
+            },
+        };
         known.under_way = Some((answering.clone(), begun));
-        Asked::UnderWay { answering, good: known.good.clone() }
+        Asked::UnderWay { answering, good }
     }
 
     /// Begins to look up, in a thread that ends with the answer.
-    fn look_up(self: &Arc<Self>, name: Name) -> Answering {
+    fn look_up(self: &Arc<Self>, name: Name) -> io::Result<Answering> {
         let (sender, answer) = oneshot::channel();
-        let (names, of) = (self.clone(), name.clone());
-        let looking = move || {
-            let found = names.lookup.addresses(&of.0, of.1).map_err(Arc::new);
-            names.answered(&of, &found);
-            let _ = sender.send(found); // unless nobody waits any more
-        };
-        let started = thread::Builder::new().name("weir-names".into()).spawn(looking);
         let names = self.clone();
+        self.lookup.start(Box::new(move || {
+            // Made in the thread: without one, who begins has noted that.
+            let found = Looking { names, name, answer: None }.run();
+            let _ = sender.send(found); // unless nobody waits any more
+        }))?;
         let answering = async move {
-            let lost = match started {
-                Ok(_) => match answer.await {
-                    Ok(found) => return found,
-                    Err(_) => io::Error::other("the look-up has ended without an answer"),
-                },
-                Err(error) => error,
-            };
-            let lost = Err(Arc::new(lost));
-            names.answered(&name, &lost);
-            lost
+            // A panic is none.
+            answer.await.unwrap_or_else(|_| Err(Arc::new(io::Error::other(NO_ANSWER))))
         };
-        answering.boxed().shared()
-    }
-
-    fn answered(&self, name: &Name, found: &Answer) {
-        let now = Instant::now();
-        if let Some(known) = self.lock().get_mut(name) {
-            known.under_way = None;
-            known.threads = known.threads.saturating_sub(1);
-            known.answered = Some(now);
-            known.due = Some(now + LEAST_INTERVAL);
-            if let Ok(found) = found
-                && !found.is_empty()
-            {
-                known.good.clone_from(found);
-                known.presence.answered(found, now);
-                known.due = Some(now + self.interval.mul_f64(0.85 + 0.3 * random()));
-            }
-        }
+        Ok(answering.boxed().shared())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Name, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A look-up in its thread. Whatever becomes of it, the name can be looked up again after it.
+struct Looking {
+    names: Arc<Names>,
+    name: Name,
+    answer: Option<Answer>,
+}
+
+impl Looking {
+    fn run(mut self) -> Answer {
+        let found = self.names.lookup.addresses(&self.name.0, self.name.1).map_err(Arc::new);
+        self.answer = Some(found.clone());
+        found
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        let lost = || Err(Arc::new(io::Error::other(NO_ANSWER)));
+        let (answer, now) = (self.answer.take().unwrap_or_else(lost), Instant::now());
+        if let Some(known) = self.names.lock().get_mut(&self.name) {
+            known.threads = known.threads.saturating_sub(1);
+            known.has_answer(&answer, now, self.names.interval);
+        }
     }
 }
 
@@ -205,11 +220,26 @@ enum Asked {
 }
 
 impl Known {
+    /// The latest look-up is over.
+    fn has_answer(&mut self, found: &Answer, now: Instant, interval: Duration) {
+        self.under_way = None;
+        self.answered = Some(now);
+        self.due = Some(now + LEAST_INTERVAL);
+        if let Ok(found) = found
+            && !found.is_empty()
+        {
+            self.good.clone_from(found);
+            self.presence.answered(found, now);
+            self.due = Some(now + interval.mul_f64(0.85 + 0.3 * random()));
+        }
+    }
+
     fn is_kept(&self, now: Instant) -> bool {
         self.under_way.is_some() || self.answered.is_some_and(|answered| answered + KEPT > now)
     }
 }
 
+const NO_ANSWER: &str = "the look-up has ended without an answer";
 const INTERVAL: Duration = Duration::from_secs(30);
 /// No name is asked for more often.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
@@ -273,6 +303,10 @@ mod tests {
         async fn get(self: &Arc<Self>) -> Result<Vec<SocketAddr>, String> {
             let found = self.addresses("name", 1, LONG).await;
             found.map(|found| found.addresses).map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+        }
+
+        fn lookup_is_over(&self) -> bool {
+            self.lock().values().all(|known| known.under_way.is_none() && known.threads == 0)
         }
 
         /// The last answer is no longer new.
@@ -399,6 +433,52 @@ mod tests {
         let asked = server.asked();
         names.refresh("name", 1);
         assert_eq!(server.asked(), asked, "the last answer is new");
+    }
+
+    /// What becomes of each look-up, the last one first.
+    struct Failing(Mutex<Vec<Fails>>);
+
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Fails {
+        Start,
+        Panics,
+        Answers,
+    }
+
+    impl Lookup for Failing {
+        fn addresses(&self, _: &str, _: u16) -> io::Result<Vec<SocketAddr>> {
+            let fails = self.0.lock().unwrap().pop().unwrap();
+            assert_eq!(fails, Fails::Answers, "as a look-up that panics");
+            Ok(vec![at(1)])
+        }
+
+        fn start(&self, looking: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+            let mut all = self.0.lock().unwrap();
+            if all.last() == Some(&Fails::Start) {
+                all.pop();
+                return Err(io::Error::other("no thread"));
+            }
+            thread::spawn(looking);
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_look_up_that_cannot_start_or_ends_without_an_answer_is_followed_by_another() {
+        let fails = vec![Fails::Answers, Fails::Start, Fails::Answers, Fails::Panics, Fails::Start];
+        let names = Names::new(Box::new(Failing(Mutex::new(fails))), INTERVAL);
+        names.refresh("name", 1); // who refreshes waits for nothing
+        assert!(names.lookup_is_over());
+        let lost = names.get().await;
+        assert_eq!(lost, Err(format!("cannot find an address of name: {NO_ANSWER}")));
+        assert!(names.lookup_is_over());
+        assert_eq!(names.get().await, Ok(vec![at(1)]));
+        names.age();
+        names.refresh("name", 1);
+        names.age();
+        names.refresh("name", 1);
+        until(|| names.lookup_is_over()).await;
+        assert_eq!(names.get().await, Ok(vec![at(1)]), "the last good answer stays");
     }
 
     #[tokio::test]
