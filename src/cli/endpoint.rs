@@ -94,8 +94,12 @@ impl TlsArgs {
     }
 }
 
-const WORDS: TlsWords =
-    TlsWords { client: "the client", ca: "--ca", certificate: "--cert", server_name: "--server-name" };
+const WORDS: TlsWords = TlsWords {
+    client: "the client",
+    no_ca: "--ca is not given",
+    no_certificate: "--cert is not given",
+    server_name: "--server-name",
+};
 
 #[cfg(test)]
 mod tests {

@@ -36,14 +36,28 @@ pub(crate) type ReadTls = (TlsFiles, Arc<ClientConfig>);
 pub(crate) struct TlsWords {
     /// Who connects.
     pub(crate) client: &'static str,
-    pub(crate) ca: &'static str,
-    pub(crate) certificate: &'static str,
+    /// Why the trust of the system decides.
+    pub(crate) no_ca: &'static str,
+    /// Why no certificate is shown.
+    pub(crate) no_certificate: &'static str,
+    /// Where the name in the peer's certificate is from.
     pub(crate) server_name: &'static str,
 }
 
 impl TlsWords {
-    pub(crate) const CONFIGURATION: Self =
-        Self { client: "the relay", ca: "tls.ca", certificate: "tls.certificate", server_name: "tls.server_name" };
+    pub(crate) const CONFIGURATION: Self = Self {
+        client: "the relay",
+        no_ca: "tls.ca is not given",
+        no_certificate: "tls.certificate is not given",
+        server_name: "tls.server_name",
+    };
+    /// Of a proxy. No key has anything to do with its certificate.
+    pub(crate) const PROXY: Self = Self {
+        client: "the relay",
+        no_ca: "proxy certificates are checked by the system's trust alone",
+        no_certificate: "the relay shows none to a proxy",
+        server_name: "the host of the proxy",
+    };
 }
 
 impl TlsFiles {
@@ -104,7 +118,7 @@ impl TlsFiles {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => match &self.ca {
                 Some(ca) => format!("certificate not signed by any CA in {}", ca.display()),
                 None => {
-                    format!("certificate not signed by any CA that the system trusts; {} is not given", self.words.ca)
+                    format!("certificate not signed by any CA that the system trusts; {}", self.words.no_ca)
                 }
             },
             CertificateError::NotValidForNameContext { presented, .. } => {
@@ -124,8 +138,8 @@ impl TlsFiles {
                 "server did not negotiate the required ALPN protocol".into()
             }
             (AlertDescription::CertificateRequired, _) | (AlertDescription::HandshakeFailure, None) => {
-                let TlsWords { client, certificate, .. } = self.words;
-                format!("it wants a certificate from {client}, and {certificate} is not given ({alert:?})")
+                let TlsWords { client, no_certificate, .. } = self.words;
+                format!("it wants a certificate from {client}, and {no_certificate} ({alert:?})")
             }
             (alert, Some(own)) => format!("it refuses {} ({alert:?})", own.certificate.display()),
             (alert, None) => format!("it ends the handshake ({alert:?})"),
@@ -169,6 +183,43 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
+
+    #[test]
+    fn an_error_of_a_proxy_names_no_key_of_its_server() {
+        let server_name = ServerName::try_from("proxy.example").unwrap();
+        let [proxy, server] = [TlsWords::PROXY, TlsWords::CONFIGURATION].map(|words| TlsFiles {
+            ca: None,
+            own: None,
+            server_name: server_name.clone(),
+            words,
+        });
+        let errors = [
+            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer),
+            rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+                expected: server_name.clone(),
+                presented: vec!["other".into()],
+            }),
+            rustls::Error::AlertReceived(AlertDescription::CertificateRequired),
+        ];
+        let explained =
+            |files: &TlsFiles| errors.each_ref().map(|error| files.explain(&io::Error::other(error.clone())));
+        assert_eq!(
+            explained(&proxy),
+            [
+                "certificate not signed by any CA that the system trusts; proxy certificates are checked by the system's trust alone",
+                "its certificate is for other, and not for proxy.example (the host of the proxy)",
+                "it wants a certificate from the relay, and the relay shows none to a proxy (CertificateRequired)",
+            ]
+        );
+        assert_eq!(
+            explained(&server),
+            [
+                "certificate not signed by any CA that the system trusts; tls.ca is not given",
+                "its certificate is for other, and not for proxy.example (tls.server_name)",
+                "it wants a certificate from the relay, and tls.certificate is not given (CertificateRequired)",
+            ]
+        );
+    }
 
     /// A certificate and its key are two files: one may be read and the other hang, or not be written yet.
     #[tokio::test]

@@ -83,9 +83,7 @@ fn is_excepted(server: &Uri, checker: &Checker) -> bool {
 
 fn to(uri: Uri, credentials: Option<ProxyCredentials>) -> Option<Proxy> {
     let tls = match uri.scheme_str() {
-        Some("https") => {
-            Some(TlsFiles { ca: None, own: None, server_name: name_in(&uri)?, words: TlsWords::CONFIGURATION })
-        }
+        Some("https") => Some(TlsFiles { ca: None, own: None, server_name: name_in(&uri)?, words: TlsWords::PROXY }),
         _ => None,
     };
     Some(Proxy { uri, tls, credentials })

@@ -131,7 +131,7 @@ fn tls_files(host: &str, variable: &dyn Fn(&str) -> Option<String>) -> Option<Tl
 
 const WORDS: TlsWords = TlsWords {
     client: "the relay",
-    ca: "OTEL_EXPORTER_OTLP_CERTIFICATE",
-    certificate: "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
+    no_ca: "OTEL_EXPORTER_OTLP_CERTIFICATE is not given",
+    no_certificate: "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE is not given",
     server_name: "the host of the endpoint",
 };
