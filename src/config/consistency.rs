@@ -75,6 +75,26 @@ pub(super) fn check_nodes(raw: &raw::Root, plan: &Plan, checker: &mut Checker) {
     }
 }
 
+/// Checks that streams last long enough for what is concluded from silence. Each opening begins its timers.
+pub(super) fn check_ages(raw: &raw::Root, checker: &mut Checker) {
+    let limits = &raw.limits;
+    let least = limits.resource_timer.0.saturating_add(limits.second_silence.0).saturating_mul(2);
+    let servers: Vec<_> = raw.upstream.0.iter().flat_map(|upstream| upstream.all_servers()).collect();
+    for age in servers.into_iter().map(|server| &server.max_connection_age) {
+        let (Some(place), Some(value)) = (age.given(), age.0) else { continue };
+        let are_known =
+            ["limits.resource_timer", "limits.second_silence"].iter().all(|key| !checker.has_fault_within(key));
+        if value < least && are_known {
+            let (shown, least) = (humantime::format_duration(value), humantime::format_duration(least));
+            let reason = format!(
+                "invalid duration {shown}: expected at least {least}, twice limits.resource_timer and limits.second_silence; \
+                 a stream that moves sooner ends before its silence says that a resource does not exist"
+            );
+            checker.fault(place, reason);
+        }
+    }
+}
+
 /// Even an empty request of an Envoy has some hundred bytes.
 const SHORTEST_MESSAGE: usize = 1 << 10;
 /// A request without tokens has some 300 bytes.

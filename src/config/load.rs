@@ -225,6 +225,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     let downstream = clients::check(raw, connections, limits::handshakes(&raw.limits), &memory);
     consistency::check(raw, checker);
     consistency::check_views(raw, checker);
+    consistency::check_ages(raw, checker);
     consistency::check_tenants(raw, &rule, checker);
     let upstream = plan?;
     loops::check(raw, &upstream, checker);

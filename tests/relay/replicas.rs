@@ -91,7 +91,8 @@ impl Replicas {
     fn connector(&self, more: &str) -> AdsConnector {
         let text = format!(
             "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://replicas.example:{}', variant: delta, \
-             max_streams_per_connection: 5, backoff: {{initial: 200ms, reset_after: 0s}}, {more}}}]}}\n",
+             max_streams_per_connection: 5, backoff: {{initial: 200ms, reset_after: 0s}}, {more}}}]}}\n\
+             limits: {{resource_timer: 10ms, second_silence: 10ms}}\n",
             self.all[0].server.address.port()
         );
         let config = Config::parse(Path::new("test.yaml"), &text).unwrap();

@@ -429,8 +429,12 @@ async fn the_streams_of_an_old_connection_move_one_by_one_once_their_new_one_is_
 #[tokio::test]
 async fn clients_do_not_notice_that_the_stream_of_their_view_moves() {
     let mut server = Server::start(Answers::Status(12)).await;
-    let relay =
-        relay(server.address, ", variant: delta, backoff: {initial: 1h, max: 1h}, max_connection_age: 300ms").await;
+    let config = config(
+        server.address,
+        ", variant: delta, backoff: {initial: 1h, max: 1h}, max_connection_age: 2s",
+        "views: {key: [cluster]}\nlimits: {resource_timer: 500ms, second_silence: 500ms}\n",
+    );
+    let relay = run(bind(config).await.unwrap(), std::future::pending());
     let (mut one, first) = client(&relay, &mut server, 1).await;
     gets(&mut one, &first, "a").await;
     let second = server.stream().await;

@@ -83,7 +83,8 @@ section! {
         /// A connection that is this old, 10 % more or less, is replaced, stream by stream; 0s: never.
         ///
         /// Servers that are added behind a name or a balancer get their share. Each stream is opened again, which costs a SotW server its whole
-        /// set. See [connections](upstream.md#connections).
+        /// set, and begins to wait for what silence says: at least twice `limits.resource_timer` and `limits.second_silence` together (4m 30s by
+        /// default). See [connections](upstream.md#connections).
         max_connection_age: Setting<Interval> = seconds(0), only("uri, rest");
         /// If true, the server is asked to compress its responses with gzip, as another Weir does with `clients.compression`.
         ///

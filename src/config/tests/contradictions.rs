@@ -164,6 +164,27 @@ fn a_server_has_room_for_the_largest_node() {
 }
 
 #[test]
+fn connections_last_long_enough_for_what_silence_says() {
+    let with = |server: &str, limits: &str| {
+        faults(&format!("{LISTEN}upstream: {{servers: [{{uri: 'http://a:1', {server}}}]}}\nlimits: {{{limits}}}\n"))
+    };
+    let found = with("max_connection_age: 4m 29s", "");
+    let expected = "relay.yaml:2:62: upstream.servers[0].max_connection_age: invalid duration 4m 29s: expected at least 4m 30s, twice \
+        limits.resource_timer and limits.second_silence; a stream that moves sooner ends before its silence says that a resource does not exist";
+    assert_eq!(found, [expected]);
+    for (server, limits) in [
+        ("max_connection_age: 4m 30s", ""),
+        ("max_connection_age: 0s", ""),
+        ("max_connection_age: 1s", "resource_timer: 200ms, second_silence: 300ms"),
+    ] {
+        assert_eq!(with(server, limits), [""; 0], "{server}");
+    }
+    assert_eq!(with("max_connection_age: 270s", "second_silence: 2m 1s").len(), 1);
+    let found = with("max_connection_age: 1s", "second_silence: soon");
+    assert!(found.len() == 1 && found[0].contains("limits.second_silence: "), "{found:?}");
+}
+
+#[test]
 fn what_grpc_and_http_cannot_say_is_a_fault() {
     for (line, expected) in [
         (

@@ -203,6 +203,7 @@ mod tests {
             let proxy = parse(value).unwrap();
             assert_eq!((proxy.uri, proxy.credentials), (uri.parse().unwrap(), credentials), "{value}");
             assert_eq!(proxy.tls.is_some(), value.starts_with("https"));
+            assert!(proxy.tls.as_ref().is_none_or(|tls| tls.words == TlsWords::PROXY));
         }
         for value in ["socks5://proxy:1", "http://", "http://proxy/path", "http://a%zz@proxy", "http://a%4"] {
             assert_eq!(parse(value), None, "{value}");

@@ -26,7 +26,8 @@ const OFTEN: &str = "liveness: {interval: 100ms, timeout: 200ms}";
 /// Through the configuration, as an operator would.
 pub fn connector(address: SocketAddr, more: &str) -> AdsConnector {
     let text = format!(
-        "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://{address}', variant: delta, {more}}}]}}\n"
+        "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://{address}', variant: delta, {more}}}]}}\n\
+         limits: {{resource_timer: 10ms, second_silence: 10ms}}\n" // connections may be of any age
     );
     let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
     AdsConnector::new(config.upstream.servers[0].ads().unwrap().clone())

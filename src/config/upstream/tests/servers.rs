@@ -42,7 +42,7 @@ fn each_key_of_a_server_changes_one_thing_of_it() {
         }),
         ("drain: 7s", &|server| server.ages.drain = Some(seven)),
         ("drain: 0s", &|server| server.ages.drain = None),
-        ("max_connection_age: 7s", &|server| server.ages.max = Some(seven)),
+        ("max_connection_age: 1h", &|server| server.ages.max = Some(Duration::from_secs(3600))),
         ("connect_timeout: 7s", &|server| server.connect_timeout = seven),
         ("liveness: {interval: 7s}", &|server| server.life.interval = Some(seven)),
         ("liveness: {timeout: 7s}", &|server| server.life.timeout = seven),
