@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST};
@@ -9,7 +10,8 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use tokio::time::Instant;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 
 use super::RestServer;
 use crate::compression::{Encoding, GZIP, Inflater};
@@ -45,6 +47,10 @@ pub(super) struct Wire {
     dialer: Arc<Dialer>,
     moves: Arc<Moves>,
     open: Option<Open>,
+    /// Makes another connection, which is to replace the open one.
+    replacing: JoinSet<Result<Open, Failure>>,
+    /// The last replacement has failed; the next one is made from then on.
+    retry_at: Option<Instant>,
 }
 
 /// A connection that is made, and where; nowhere over a Unix socket.
@@ -57,7 +63,7 @@ pub(super) struct Open {
 
 impl Wire {
     pub(crate) fn new(server: Arc<RestServer>, dialer: Arc<Dialer>, moves: Arc<Moves>) -> Self {
-        Self { server, dialer, moves, open: None }
+        Self { server, dialer, moves, open: None, replacing: JoinSet::new(), retry_at: None }
     }
 
     /// Sends one poll. A kept connection that turns out to be closed is opened again; that is not a failure.
@@ -67,8 +73,18 @@ impl Wire {
         let headers = token::metadata(tokens, &at.known_files, at.connect_timeout).await;
         let headers = headers.map_err(|error| Failure::Unreachable(chain(&error)))?;
         let headers = headers.into_headers();
-        if let Some(open) = self.open.take().filter(|open| !open.sender.is_closed()) {
-            let mut open = self.replaced_if_due(open).await;
+        if let Some(mut open) = self.open.take().filter(|open| !open.sender.is_closed()) {
+            if let Some(mut other) = self.replacement(&open).await {
+                match self.once(&mut other, path, body.clone(), headers.clone()).await {
+                    Ok(answer) => {
+                        self.open = Some(other);
+                        return Ok(answer);
+                    }
+                    Err(Attempt::Failed(failure @ Failure::Refused(_))) => return Err(failure),
+                    Err(Attempt::Failed(failure)) => self.stays(&open, &failure.to_string()),
+                    Err(Attempt::Gone) => self.stays(&open, ENDED),
+                }
+            }
             match self.once(&mut open, path, body.clone(), headers.clone()).await {
                 Err(Attempt::Gone) => {}
                 Err(Attempt::Failed(failure)) => return Err(failure),
@@ -78,11 +94,12 @@ impl Wire {
                 }
             }
         }
+        self.replacing = JoinSet::new(); // there is nothing to replace
         let mut open = self.connect().await?;
         match self.once(&mut open, path, body, headers).await {
             Err(Attempt::Gone) => {
                 open.tried.inspect(|tried| tried.failed());
-                Err(Failure::Silent("the server ended the connection without an answer".into()))
+                Err(Failure::Silent(ENDED.into()))
             }
             Err(Attempt::Failed(failure)) => Err(failure),
             Ok(answer) => {
@@ -92,45 +109,46 @@ impl Wire {
         }
     }
 
-    /// Returns another connection instead of one that is old, or whose address has left the server's name, if there can be one.
-    async fn replaced_if_due(&self, open: Open) -> Open {
-        let at = &self.server.at;
-        self.dialer.look_up(at);
-        let has_left = open.tried.as_ref().is_some_and(|tried| self.dialer.has_left(at, tried.address()));
-        let is_old = open.ends_at.is_some_and(|ends_at| ends_at <= Instant::now());
-        if !(has_left || is_old) || !self.moves.try_turn() {
-            return open;
-        }
-        open.tried.iter().for_each(|tried| tried.leaves());
-        match self.connect().await {
-            Ok(other) => other,
-            Err(error) => {
-                let (server, error) = (at.name(), error.to_string());
-                tracing::info!(server, error, "cannot replace a connection; it stays");
-                open.tried.iter().for_each(|tried| tried.stays());
-                open
+    /// Returns another connection instead of one that is old, or whose address has left the server's name, once there is one. The open one
+    /// counts until there was an answer over the other.
+    async fn replacement(&mut self, open: &Open) -> Option<Open> {
+        if self.replacing.is_empty() {
+            let at = &self.server.at;
+            self.dialer.look_up(at);
+            let has_left = open.tried.as_ref().is_some_and(|tried| self.dialer.has_left(at, tried.address()));
+            let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= Instant::now());
+            let may_try = self.retry_at.is_none() || is_due(self.retry_at);
+            if !(has_left || is_due(open.ends_at)) || !may_try || !self.moves.try_turn() {
+                return None;
             }
+            open.tried.iter().for_each(|tried| tried.leaves());
+            self.replacing.spawn(dial(self.server.clone(), self.dialer.clone()));
         }
+        // A connection that takes longer is there for a later poll.
+        match timeout(BESIDE, self.replacing.join_next()).await.ok().flatten()? {
+            Ok(Ok(other)) => return Some(other),
+            Ok(Err(failure)) => self.stays(open, &failure.to_string()),
+            Err(error) => self.stays(open, &error.to_string()),
+        }
+        None
+    }
+
+    /// The open connection could not be replaced.
+    fn stays(&mut self, open: &Open, error: &str) {
+        tracing::info!(server = self.server.at.name(), error, "cannot replace a connection; it stays");
+        open.tried.iter().for_each(|tried| tried.stays());
+        self.retry_at = Some(Instant::now() + RETRY);
     }
 
     /// Checks whether the server accepts a connection.
     pub(crate) async fn connect(&self) -> Result<Open, Failure> {
-        let unreachable = |error: &dyn Error| Failure::Unreachable(chain(error));
-        let reached = self.dialer.reach(&self.server.at, b"http/1.1").await.map_err(|error| unreachable(&error))?;
-        let (sender, connection) =
-            handshake(TokioIo::new(reached.socket)).await.map_err(|error| unreachable(&error))?;
-        tokio::spawn(async move {
-            let _ = connection.await; // the request's own future reports the error
-        });
-        let max_age = self.server.at.ages.max;
-        let ends_at = max_age.map(|age| Instant::now() + age.mul_f64(0.9 + 0.2 * random()));
-        Ok(Open { sender, tried: reached.tried, ends_at })
+        dial(self.server.clone(), self.dialer.clone()).await
     }
 
     async fn once(&self, open: &mut Open, path: &str, body: Bytes, headers: HeaderMap) -> Result<Answer, Attempt> {
         let limit = self.server.request_timeout;
         let answering = self.exchange(&mut open.sender, path, body, headers);
-        let answer = tokio::time::timeout(limit, answering).await.unwrap_or_else(|_| {
+        let answer = timeout(limit, answering).await.unwrap_or_else(|_| {
             let reason = format!("no answer within {}", humantime::format_duration(limit));
             Err(Attempt::Failed(Failure::Silent(reason)))
         });
@@ -190,6 +208,17 @@ impl Wire {
     }
 }
 
+async fn dial(server: Arc<RestServer>, dialer: Arc<Dialer>) -> Result<Open, Failure> {
+    let unreachable = |error: &dyn Error| Failure::Unreachable(chain(error));
+    let reached = dialer.reach(&server.at, b"http/1.1").await.map_err(|error| unreachable(&error))?;
+    let (sender, connection) = handshake(TokioIo::new(reached.socket)).await.map_err(|error| unreachable(&error))?;
+    tokio::spawn(async move {
+        let _ = connection.await; // the request's own future reports the error
+    });
+    let ends_at = server.at.ages.max.map(|age| Instant::now() + age.mul_f64(0.9 + 0.2 * random()));
+    Ok(Open { sender, tried: reached.tried, ends_at })
+}
+
 /// Returns the content of a body. A server may compress it, whether it is asked to or not.
 async fn content(headers: &HeaderMap, body: Bytes, limit: usize) -> Result<Bytes, String> {
     match Encoding::of(headers, CONTENT_ENCODING.as_str()) {
@@ -212,6 +241,12 @@ enum Attempt {
     Failed(Failure),
 }
 
+/// How a poll fails whose connection has ended.
+const ENDED: &str = "the server ended the connection without an answer";
+/// How long a poll waits for a connection that replaces another one.
+const BESIDE: Duration = Duration::from_secs(1);
+/// How long a connection stays when it could not be replaced.
+const RETRY: Duration = Duration::from_secs(30);
 /// Bytes of a rejection's text that are read for the log.
 const EXPLANATION: usize = 4096;
 

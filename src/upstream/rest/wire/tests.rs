@@ -44,22 +44,26 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, seen) = (listener.local_addr().unwrap(), Arc::<Mutex<Seen>>::default());
         let of = seen.clone();
+        let does = Arc::new(Mutex::new(does.into_iter()));
         tokio::spawn(async move {
-            let mut does = does.into_iter();
             loop {
                 let (mut socket, _) = listener.accept().await.unwrap();
                 of.lock().unwrap().connections += 1;
-                while let Some(head) = request(&mut socket).await {
-                    of.lock().unwrap().heads.push(head);
-                    let Some(does) = does.next() else { std::future::pending().await };
-                    match does {
-                        Does::Answer(bytes) => socket.write_all(&bytes).await.unwrap(),
-                        Does::Last(text) => {
-                            socket.write_all(text.as_bytes()).await.unwrap();
-                            break;
+                let (of, does) = (of.clone(), does.clone());
+                tokio::spawn(async move {
+                    while let Some(head) = request(&mut socket).await {
+                        of.lock().unwrap().heads.push(head);
+                        let next = does.lock().unwrap().next();
+                        match next {
+                            Some(Does::Answer(bytes)) => socket.write_all(&bytes).await.unwrap(),
+                            Some(Does::Last(text)) => {
+                                socket.write_all(text.as_bytes()).await.unwrap();
+                                break;
+                            }
+                            None => std::future::pending().await,
                         }
                     }
-                }
+                });
             }
         });
         Self { address, seen }
@@ -180,25 +184,47 @@ async fn a_poll_without_an_answer_makes_the_next_one_go_to_another_address() {
     panic!("each dialer began at the good one, which is one in 256");
 }
 
+impl Wire {
+    /// Its server is at this address from now on, and its connections become old soon.
+    fn to(&mut self, address: SocketAddr) {
+        let (uri, ages) =
+            (format!("http://{address}").parse().unwrap(), ConnectionAges { drain: None, max: Some(AGE) });
+        let request_timeout = Duration::from_millis(100);
+        let at = AdsServer { uri, ages, ..self.server.at.clone() };
+        self.server = Arc::new(RestServer { at, request_timeout, ..(*self.server).clone() });
+    }
+}
+
+const AGE: Duration = Duration::from_millis(50);
+
 #[tokio::test]
-async fn a_connection_that_is_old_is_replaced_between_two_polls_and_kept_if_there_is_no_other() {
-    let server = Server::that((0..4).map(|_| answer("200 OK", "one")).collect()).await;
+async fn a_connection_that_is_old_is_replaced_between_two_polls_and_kept_until_the_other_one_has_an_answer() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    for other in [closed, crate::upstream::dial::tests::silent().await] {
+        let server = Server::that((0..3).map(|_| answer("200 OK", "one")).collect()).await;
+        let mut wire = server.wire();
+        wire.to(server.address);
+        assert!(post(&mut wire).await.is_ok());
+        assert_eq!(server.connections(), 1);
+        tokio::time::sleep(2 * AGE).await;
+        wire.to(other);
+        assert!(post(&mut wire).await.is_ok(), "the old one still works");
+        wire.to(server.address);
+        assert!(post(&mut wire).await.is_ok());
+        assert_eq!(server.connections(), 1, "no other one is made for a while");
+        assert!(wire.retry_at.is_some_and(|at| at > Instant::now() + RETRY / 2));
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_replaces_another_one_is_used_once_it_is_there() {
+    let server = Server::that((0..2).map(|_| answer("200 OK", "one")).collect()).await;
     let mut wire = server.wire();
-    let ages = ConnectionAges { drain: None, max: Some(Duration::from_millis(50)) };
-    let young = RestServer { at: AdsServer { ages, ..wire.server.at.clone() }, ..(*wire.server).clone() };
-    wire.server = Arc::new(young);
+    wire.to(server.address);
     assert!(post(&mut wire).await.is_ok());
+    tokio::time::sleep(2 * AGE).await;
     assert!(post(&mut wire).await.is_ok());
-    assert_eq!(server.connections(), 1);
-    tokio::time::sleep(Duration::from_millis(60)).await;
-    let nowhere = AdsServer { uri: "http://127.0.0.1:1".parse().unwrap(), ..wire.server.at.clone() };
-    let there = wire.server.clone();
-    wire.server = Arc::new(RestServer { at: nowhere, ..(*there).clone() });
-    assert!(post(&mut wire).await.is_ok(), "the old one still works");
-    assert_eq!(server.connections(), 1);
-    wire.server = there;
-    assert!(post(&mut wire).await.is_ok());
-    assert_eq!(server.connections(), 2);
+    assert_eq!((server.connections(), wire.retry_at), (2, None));
 }
 
 #[tokio::test]
