@@ -302,7 +302,7 @@ fn gone() -> Status {
 }
 
 /// How long the server has to end a stream that moves, once nothing more is requested on it.
-pub(super) const END_OF_STREAM: Duration = Duration::from_secs(1);
+const END_OF_STREAM: Duration = Duration::from_secs(1);
 /// A stream that ends later does not end because of the one before it.
 const EARLY: Duration = END_OF_STREAM.saturating_add(Duration::from_secs(1));
 /// How the end of a stream is reported that goes on elsewhere.

@@ -3,7 +3,6 @@
 //! One connection to a server is left at a time, and the next one some time after it. Its streams move one by one: a place on another
 //! connection is there before a stream ends. Where none can be made, all stay.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
