@@ -179,7 +179,8 @@ where
     let ((status, is_silent), moved) = match reported {
         Err(_) => ((gone(), false), None),
         Ok(()) => {
-            let alive = is_alive(LifeCalls { connector, slot: &slot, channel, method: wire.path });
+            let alive =
+                is_alive(LifeCalls { connector, slot: &slot, channel, incoming: incoming.clone(), method: wire.path });
             let end = settle(turn, serving.as_mut(), incoming.answered(), || incoming.has_answered(), alive).await;
             match end {
                 Some(status) => (status, None),
