@@ -1,7 +1,7 @@
 //! Which connections streams move away from: those whose address has left the name of the server, and those that are old.
 //!
 //! One connection to a server is left at a time, and the next one some time after it. Its streams move one by one: a place on another
-//! connection is there before a stream ends. Where none can be made, all stay.
+//! connection is there before a stream ends. Where none can be made, or a stream that has moved has no response there, the others stay.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
