@@ -100,10 +100,11 @@ impl Pools {
         if let Some(joined) = map.join(key, client.connection) {
             return Ok((membership(joined), None));
         }
+        let account = client.quota.account();
+        // Before another pool has to go for this one.
+        account.map_or(Ok(()), |account| account.admit(costs::POOL)).map_err(AdmissionError::NoMemory)?;
         map.remove(key); // it is about to end, and another one takes its place
         map.find_room(limits, client, counters)?;
-        let account = client.quota.account();
-        account.map_or(Ok(()), |account| account.admit(costs::POOL)).map_err(AdmissionError::NoMemory)?;
         let pool = Arc::new(make());
         map.insert(key.clone(), pool.clone(), client.quota);
         let joined = map.join(key, client.connection).ok_or(AdmissionError::Stopping)?;

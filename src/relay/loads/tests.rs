@@ -8,6 +8,7 @@ use weir_core::proto::node::Node;
 
 use super::streams::OpenLoadStream;
 use super::*;
+use crate::memory::{Belonging, Budget, Memory, MemorySetting};
 use crate::relay::views::tests::{views, views_of, views_to_all};
 
 /// A server whose stream ends some time after the last report, when the test says so.
@@ -179,6 +180,22 @@ async fn i8_the_connection_with_most_pools_makes_room_for_one_with_two_fewer_by_
     assert!(!has_ended(&members[0]).await);
     let reached = loads.views.counters().limits.counts().find(|(key, _)| *key == "views.max").unwrap().1;
     assert_eq!(reached, 4, "two were refused, and two made room");
+}
+
+#[tokio::test]
+async fn i8_a_client_for_whose_pool_there_is_no_memory_ends_no_pool_of_another() {
+    let loads = aggregating(views_of(2, 0), SlowServer::default());
+    let greedy = connection(1);
+    let members = ["a", "b"].map(|cluster| join(&loads, cluster, &greedy).unwrap());
+    let memory = Memory::new(Budget::on(MemorySetting::Bytes(1 << 30), None), Arc::default(), Arc::default());
+    let account = memory.connect(Belonging::default());
+    let poor: Connection = (3, Arc::new(ViewQuota::default().charged_to(account.clone(), false)));
+    let taken = account.charge(2 << 30);
+    assert!(matches!(join(&loads, "c", &poor).err(), Some(AdmissionError::NoMemory(_))));
+    assert!(!has_ended(&members[0]).await && !has_ended(&members[1]).await);
+    drop(taken);
+    let _member = join(&loads, "c", &poor).expect("there is memory, and the other has most");
+    assert!(has_ended(&members[1]).await);
 }
 
 /// A server that orders reports once an hour, and then reads them or goes.
