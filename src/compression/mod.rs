@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue};
 use weir_core::xds::truncate;
 
 pub(crate) use self::inflater::{InflateError, Inflater};
-pub(crate) use self::shared_gzip::{END, START, SharedGzip};
+pub(crate) use self::shared_gzip::{END, START, SharedGzip, SharedSum};
 
 /// What is compressed of replies to those who accept it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

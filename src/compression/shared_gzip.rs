@@ -12,27 +12,44 @@ use flate2::{Compression, Crc};
 /// The compressed bytes that readers share.
 #[derive(Debug)]
 pub(crate) struct SharedGzip {
-    blocks: Vec<u8>,
-    sum: Crc,
+    pieces: Pieces,
+    sum: SharedSum,
+}
+
+/// The sum of the bytes that readers share.
+#[derive(Debug)]
+pub(crate) struct SharedSum(Crc);
+
+/// Bytes in pieces of one size, of which the last may be shorter. Each can be freed by itself.
+#[derive(Debug)]
+struct Pieces {
+    size: usize,
+    filled: Vec<Vec<u8>>,
 }
 
 impl SharedGzip {
-    /// Compresses bytes that come in pieces.
-    pub(crate) fn of<T: AsRef<[u8]>>(pieces: impl IntoIterator<Item = T>) -> io::Result<Self> {
-        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+    /// Compresses bytes that come in pieces, into pieces of this size.
+    pub(crate) fn of<T: AsRef<[u8]>>(pieces: impl IntoIterator<Item = T>, size: usize) -> io::Result<Self> {
+        let compressed = Pieces { size: size.max(1), filled: Vec::new() };
+        let mut encoder = DeflateEncoder::new(compressed, Compression::fast());
         let mut sum = Crc::new();
         for piece in pieces {
             sum.update(piece.as_ref());
             encoder.write_all(piece.as_ref())?;
         }
-        let mut blocks = encoder.finish()?;
-        blocks.shrink_to_fit();
-        Ok(Self { blocks, sum })
+        let mut pieces = encoder.finish()?;
+        pieces.filled.iter_mut().for_each(Vec::shrink_to_fit);
+        Ok(Self { pieces, sum: SharedSum(sum) })
     }
 
-    /// Returns what all readers get after their own bytes.
-    pub(crate) fn blocks(&self) -> &[u8] {
-        &self.blocks
+    /// Returns what all readers get after their own bytes, in pieces, and the sum of that for their ends.
+    pub(crate) fn into_parts(self) -> (Vec<Vec<u8>>, SharedSum) {
+        (self.pieces.filled, self.sum)
+    }
+
+    /// Returns the length of what all readers get.
+    pub(crate) fn len(&self) -> usize {
+        self.pieces.filled.iter().map(Vec::len).sum()
     }
 
     /// Returns what is before the own bytes of a reader, so many and at most 64 KiB less one.
@@ -41,18 +58,40 @@ impl SharedGzip {
         [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, FASTEST, UNKNOWN_SYSTEM, STORED, least, most, !least, !most]
     }
 
+    /// Returns the whole for readers without bytes of their own.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        let mut whole = Vec::with_capacity(START + self.len() + END);
+        whole.extend_from_slice(&Self::start(0));
+        self.pieces.filled.iter().for_each(|piece| whole.extend_from_slice(piece));
+        whole.extend_from_slice(&self.sum.end(&[]));
+        whole.into()
+    }
+}
+
+impl SharedSum {
     /// Returns what is after the shared bytes, for a reader with these of its own.
     pub(crate) fn end(&self, own: &[u8]) -> [u8; END] {
         let mut sum = Crc::new();
         sum.update(own);
-        sum.combine(&self.sum);
+        sum.combine(&self.0);
         let ([a, b, c, d], [e, f, g, h]) = (sum.sum().to_le_bytes(), sum.amount().to_le_bytes());
         [a, b, c, d, e, f, g, h]
     }
+}
 
-    /// Returns the whole for readers without bytes of their own.
-    pub(crate) fn into_bytes(self) -> Bytes {
-        [&Self::start(0)[..], &self.blocks, &self.end(&[])].concat().into()
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.filled.last().is_none_or(|last| last.len() >= self.size) {
+            self.filled.push(Vec::new());
+        }
+        let Some(last) = self.filled.last_mut() else { return Ok(0) };
+        let taken = bytes.len().min(self.size - last.len());
+        last.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -86,14 +125,16 @@ mod tests {
         let long: Vec<u8> = (0..300_000_u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
         for shared in [&b""[..], b"x", &long] {
             for size in [1_usize << 10, 64 << 10] {
-                let gzip = SharedGzip::of(shared.chunks(size)).unwrap();
+                let (pieces, sum) = SharedGzip::of(shared.chunks(size), 1000).unwrap().into_parts();
+                assert!(pieces.iter().rev().skip(1).all(|piece| piece.len() == 1000));
+                assert!(pieces.iter().all(|piece| !piece.is_empty() && piece.capacity() <= 1000));
                 for own in [&b""[..], b"*\x011", &[7; 48]] {
                     let start = SharedGzip::start(own.len() as u16);
-                    let whole = [&start[..], own, gzip.blocks(), &gzip.end(own)].concat();
+                    let whole = [&start[..], own, &pieces.concat(), &sum.end(own)].concat();
                     assert_eq!(read(&whole), [own, shared].concat(), "{} and {}", own.len(), shared.len());
                 }
             }
         }
-        assert_eq!(read(&SharedGzip::of([&long]).unwrap().into_bytes()), long);
+        assert_eq!(read(&SharedGzip::of([&long], 1000).unwrap().into_bytes()), long);
     }
 }

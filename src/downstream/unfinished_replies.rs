@@ -252,7 +252,7 @@ mod tests {
 
     use super::*;
     use crate::compression::Compression;
-    use crate::downstream::encode::{CompressedForms, SharedMessages, Taker};
+    use crate::downstream::encode::{CompressedForms, PIECE, SharedMessages, Taker};
     use crate::memory::{Budget, Memory};
 
     const MIB: usize = 1 << 20;
@@ -386,6 +386,33 @@ mod tests {
             fleet.stand_still().await;
             assert_eq!(is_given_up(&stuck), is_compressed);
         }
+    }
+
+    #[tokio::test]
+    async fn i8_of_a_compressed_reply_that_is_given_up_the_piece_in_flight_stays_and_no_more() {
+        let text = (0..MIB / 2).flat_map(|number| format!("{:08x}", number * number % 99_991).into_bytes());
+        let large = resource_of("large", text.collect());
+        let fleet = Fleet::new(MIB, &["large"]);
+        let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
+        let forms = CompressedForms::new(memory.clone(), Arc::default());
+        let before = memory.book().common;
+        let kind = TypeTable::new().resolve("type.googleapis.com/own.Type");
+        let reply = Reply::sample(kind, vec![large]);
+        let outgoing = Outgoing::new(reply, Variant::Delta, &fleet.messages);
+        let outgoing = match forms.compress(outgoing, Taker::new(Compression::Always, "view")) {
+            Ok(outgoing) => outgoing,
+            Err(to_come) => to_come.made(&forms).await,
+        };
+        let (_, whole) = outgoing.form().unwrap();
+        assert!(whole > 4 * PIECE && memory.book().common - before >= whole);
+        let stuck = fleet.replies.enter(outgoing, fleet.view.clone());
+        let in_flight = stuck.next_piece(Moment::START).unwrap();
+        fleet.stand_still().await;
+        assert!(is_given_up(&stuck));
+        let kept = memory.book().common - before;
+        assert!((PIECE..PIECE + 4096).contains(&kept), "{kept} bytes are charged");
+        drop(in_flight);
+        assert_eq!(memory.book().common, before);
     }
 
     #[tokio::test]

@@ -149,6 +149,11 @@ impl Charge {
         }
     }
 
+    /// Charges other bytes to the same account.
+    pub(crate) fn beside(&self, bytes: usize) -> Self {
+        self.account.charge(bytes)
+    }
+
     /// Lets the groups of the account hear of everything that is charged to it.
     pub(crate) fn tell(&self) {
         self.account.tell();

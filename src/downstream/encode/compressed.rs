@@ -18,6 +18,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::Outgoing;
 use super::form::{Form, FormState, Making};
+use super::message::PIECE;
 use super::shared::SharedMessage;
 use crate::compression::{Compression, SharedGzip};
 use crate::memory::Memory;
@@ -102,7 +103,7 @@ impl CompressedForms {
     }
 
     fn compressed(&self, mut outgoing: Outgoing, form: Arc<Form>) -> Outgoing {
-        self.counters.saved(outgoing.message.length.saturating_sub(form.blocks().len()));
+        self.counters.saved(outgoing.message.length.saturating_sub(form.len()));
         outgoing.compress(form);
         outgoing
     }
@@ -154,13 +155,12 @@ impl CompressedForms {
         charge.set(message.length);
         let compressed = message.clone();
         let form = tokio::task::spawn_blocking(move || {
-            let gzip = SharedGzip::of(compressed.bytes()).ok()?;
-            charge.set(gzip.blocks().len() + OVERHEAD);
+            let gzip = SharedGzip::of(compressed.bytes(), PIECE).ok()?;
             Some(Arc::new(Form::new(gzip, charge)))
         });
         let form = form.await.ok().flatten();
         self.counters.made();
-        let saved = form.as_ref().map_or(0, |form| saved(message.length, form.blocks().len()));
+        let saved = form.as_ref().map_or(0, |form| saved(message.length, form.len()));
         if let Some(kind) = lock(&self.kinds).get_mut(&kind) {
             kind.saved = saved;
         }
@@ -263,8 +263,6 @@ const MOST_PATIENCE: Duration = Duration::from_secs(2);
 /// With so many forms begun, further messages are plain.
 const MOST_BEGUN: usize = 64;
 const MOST_KINDS: usize = 1024;
-/// What a form counts beyond its bytes.
-const OVERHEAD: usize = 512;
 
 #[cfg(test)]
 mod tests {
@@ -276,7 +274,7 @@ mod tests {
     use weir_core::xds::{BodyStore, Resource, TypeTable};
 
     use super::*;
-    use crate::downstream::encode::{PIECE, SharedMessages};
+    use crate::downstream::encode::SharedMessages;
     use crate::memory::{Budget, MemorySetting};
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -478,9 +476,11 @@ mod tests {
         let charged = world.memory.book().common - before;
         assert!((length..length + 4096).contains(&charged), "{length} bytes are charged with {charged}");
         let mut last = sent;
+        assert!(length > 3 * PIECE);
         let (_, piece) = last.next_piece();
         drop(last);
-        assert!(world.memory.book().common > before, "a piece is in flight");
+        let charged = world.memory.book().common - before;
+        assert!((PIECE..PIECE + 4096).contains(&charged), "one piece is in flight, {charged} bytes are charged");
         drop(piece);
         assert_eq!(world.memory.book().common, before);
 

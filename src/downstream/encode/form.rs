@@ -1,4 +1,6 @@
 //! The compressed form of a message, which its takers share in pieces.
+//!
+//! As with plain pieces, one in flight keeps itself and nothing else: a client that takes nothing of a reply that was given up holds 64 KiB.
 
 use std::sync::Arc;
 
@@ -6,14 +8,15 @@ use bytes::Bytes;
 use futures_util::future::Shared;
 use tokio::sync::oneshot;
 
-use super::message::PIECE;
-use crate::compression::{END, SharedGzip};
+use crate::compression::{END, SharedGzip, SharedSum};
 use crate::memory::Charge;
 
 /// The compressed form of a message.
 #[derive(Debug)]
 pub(super) struct Form {
-    gzip: SharedGzip,
+    pieces: Box<[Arc<FormPiece>]>,
+    length: usize,
+    sum: SharedSum,
     _charge: Charge,
 }
 
@@ -31,36 +34,54 @@ pub(super) enum FormState {
 /// Ends in any case: without a form if what makes it has ended.
 pub(super) type Making = Shared<oneshot::Receiver<Option<Arc<Form>>>>;
 
-/// A part of a form in flight, which keeps it alive.
-struct Part(Arc<Form>);
+/// A part of a form, which is charged by itself.
+#[derive(Debug)]
+struct FormPiece {
+    bytes: Vec<u8>,
+    _charge: Charge,
+}
+
+/// Keeps a piece in flight alive, and nothing else of its form.
+struct Owner(Arc<FormPiece>);
 
 impl Form {
+    /// `charge` is what was charged for its making.
     pub(super) fn new(gzip: SharedGzip, charge: Charge) -> Self {
-        Self { gzip, _charge: charge }
+        let length = gzip.len();
+        let (pieces, sum) = gzip.into_parts();
+        charge.set(OVERHEAD);
+        let charged = |bytes: Vec<u8>| {
+            let _charge = charge.beside(bytes.len() + OVERHEAD);
+            Arc::new(FormPiece { bytes, _charge })
+        };
+        let pieces = pieces.into_iter().map(charged).collect();
+        Self { pieces, length, sum, _charge: charge }
     }
 
-    pub(super) fn blocks(&self) -> &[u8] {
-        self.gzip.blocks()
+    /// Returns the length of what all takers get.
+    pub(super) fn len(&self) -> usize {
+        self.length
     }
 
     pub(super) fn pieces(&self) -> usize {
-        self.blocks().len().div_ceil(PIECE)
+        self.pieces.len()
     }
 
     /// Returns one piece.
-    pub(super) fn piece(self: &Arc<Self>, at: usize) -> Bytes {
-        let all = Bytes::from_owner(Part(self.clone()));
-        let from = (at * PIECE).min(all.len());
-        all.slice(from..all.len().min(from + PIECE))
+    pub(super) fn piece(&self, at: usize) -> Bytes {
+        self.pieces.get(at).map_or_else(Bytes::new, |piece| Bytes::from_owner(Owner(piece.clone())))
     }
 
     pub(super) fn end(&self, own: &[u8]) -> [u8; END] {
-        self.gzip.end(own)
+        self.sum.end(own)
     }
 }
 
-impl AsRef<[u8]> for Part {
+impl AsRef<[u8]> for Owner {
     fn as_ref(&self) -> &[u8] {
-        self.0.blocks()
+        &self.0.bytes
     }
 }
+
+/// What a form, and each of its pieces, counts beyond its bytes.
+const OVERHEAD: usize = 256;

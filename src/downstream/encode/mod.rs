@@ -68,7 +68,7 @@ impl Outgoing {
         let own = &self.head.bytes()[PREFIX..];
         let start = SharedGzip::start(own.len() as u16); // a few bytes
         let mut head = Head::default();
-        head.put_prefix(GZIP, start.len() + own.len() + form.blocks().len() + END);
+        head.put_prefix(GZIP, start.len() + own.len() + form.len() + END);
         head.put(&start);
         head.put(own);
         let end = form.end(own);
@@ -110,7 +110,7 @@ impl Outgoing {
     /// Returns what tells the compressed form from others, and its length, if the client gets one.
     pub(crate) fn form(&self) -> Option<(usize, usize)> {
         let form = &self.compressed.as_ref()?.form;
-        Some((Arc::as_ptr(form).addr(), form.blocks().len()))
+        Some((Arc::as_ptr(form).addr(), form.len()))
     }
 
     /// Returns the resources that the message keeps alive.

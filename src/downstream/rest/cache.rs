@@ -15,7 +15,7 @@ use weir_core::protocol::session::{Reply, Variant};
 use super::budget::Budget;
 use super::rejection::Rejection;
 use crate::compression::{Compression, SharedGzip};
-use crate::downstream::encode::{LEAST, LIKELY_SAVED, Message, patience, pays};
+use crate::downstream::encode::{LEAST, LIKELY_SAVED, Message, PIECE, patience, pays};
 use crate::log_pace::LogPace;
 use crate::relay::CompressionCounters;
 use crate::transcode::{Descriptors, TranscodeError, UnknownAny};
@@ -167,7 +167,7 @@ impl Renderer {
         let _place = self.places.acquire().await;
         let this = self.clone();
         let making = tokio::task::spawn_blocking(move || {
-            let gzip = SharedGzip::of([&plain]).ok()?.into_bytes();
+            let gzip = SharedGzip::of([&plain], PIECE).ok()?.into_bytes();
             let is_smaller = gzip.len() < plain.len();
             if is_smaller { BudgetedBytes::of(gzip.into(), &this.room) } else { Some(Bytes::new()) }
         });
