@@ -119,7 +119,7 @@ impl CompressedForms {
         let takers = message.takers.fetch_add(1, Ordering::Relaxed) + 1;
         let mut kinds = lock(&self.kinds);
         if kinds.len() >= MOST_KINDS && !kinds.contains_key(&kind) {
-            kinds.clear(); // they are found out again
+            make_room(&mut kinds);
         }
         let kind = kinds.entry(kind).or_insert_with(|| Kind::new(message));
         if takers == 1 && !Arc::ptr_eq(&kind.newest, &message.takers) {
@@ -235,6 +235,18 @@ fn saved(plain: usize, compressed: usize) -> usize {
 /// Whether the bytes that so many takers save, as thousandths of the message each, are worth a pass over it.
 pub(in super::super) fn pays(takers: usize, saved: usize) -> bool {
     saved >= LEAST_SAVED && takers.saturating_mul(saved) * WORTH >= 1000 * COST
+}
+
+/// Forgets kinds of which no message is being sent, and others only if all are. What is forgotten is found out again.
+fn make_room(kinds: &mut HashMap<u64, Kind>) {
+    kinds.retain(|_, kind| Arc::strong_count(&kind.newest) > 1);
+    if kinds.len() > MOST_KINDS / 4 * 3 {
+        let mut kept = 0;
+        kinds.retain(|_, _| {
+            kept += 1;
+            kept <= MOST_KINDS / 2
+        });
+    }
 }
 
 /// Returns how long a reply of this size waits for its form.
@@ -372,6 +384,36 @@ mod tests {
         assert!(!pays(59, LEAST_SAVED) && pays(60, LEAST_SAVED));
         assert!(!pays(usize::MAX, LEAST_SAVED - 1), "it saves next to nothing");
         assert_eq!((saved(1000, 300), saved(10, 20), saved(0, 10)), (700, 0, 0));
+    }
+
+    /// A fleet with more kinds than are kept must not forget those that it is being sent.
+    #[tokio::test]
+    async fn of_too_many_kinds_those_are_forgotten_first_of_which_nothing_is_being_sent() {
+        let world = World::new();
+        let reply = reply_of(CDS, text(LARGE, 1));
+        let mut sent = Vec::new();
+        for nonce in 0..20 {
+            sent.push(world.sent(&reply, nonce, AUTO).await);
+        }
+        for view in 2..3 * MOST_KINDS as u64 {
+            let other = reply_of(CDS, text(2000, view as u32));
+            assert!(!is_compressed(&world.sent(&other, 1, Taker { view, ..AUTO }).await));
+            assert!(lock(&world.forms.kinds).len() <= MOST_KINDS);
+        }
+        let changed = reply_of(CDS, text(LARGE, 2));
+        assert!(is_compressed(&world.sent(&changed, 1, AUTO).await), "as many are expected to take the next one");
+    }
+
+    #[tokio::test]
+    async fn kinds_that_are_all_being_sent_stay_within_their_number_too() {
+        let world = World::new();
+        let mut sent = Vec::new();
+        for view in 1..=2 * MOST_KINDS as u64 {
+            let reply = reply_of(CDS, text(2000, view as u32));
+            sent.push(world.sent(&reply, 1, Taker { view, ..AUTO }).await);
+            let kinds = lock(&world.forms.kinds).len();
+            assert!(kinds <= MOST_KINDS && kinds >= (view as usize).min(MOST_KINDS / 2), "{kinds} of {view}");
+        }
     }
 
     #[test]
