@@ -13,15 +13,16 @@ use http::HeaderMap;
 use http_body::{Body, Frame};
 use tokio::time::Sleep;
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Lag, Reply, Step, Variant};
+use weir_core::protocol::session::{Reply, Step, Variant};
 
-use super::encode::{CompressedForms, FormToCome, Head, Outgoing, SharedMessages, Taker};
+use super::encode::{CompressedForms, Head, Outgoing, SharedMessages, Taker};
 use super::slot::{Slot, Status};
+use super::to_come::{Come, Count, ToCome};
 use super::turns::{LARGE, Turn, Turns};
 use super::unfinished_replies::{NextPiece, Unfinished, UnfinishedReplies};
 use crate::compression::{Compression, END};
 use crate::grpc_message;
-use crate::relay::TypePlace;
+use crate::relay::{Obstruction, reply_is_late, reply_waits};
 
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
@@ -33,7 +34,9 @@ pub(super) struct SessionBody {
     compression: Compression,
     taker: Option<Taker>,
     /// A reply whose compressed form is being made.
-    to_come: Option<(Box<FormToCome>, Option<Count>)>,
+    to_come: Option<ToCome>,
+    /// Whether the client lacks some of what its turn is for.
+    lacks_some: bool,
     gate: Arc<Gate>,
     /// How many pieces may be in flight.
     gate_width: usize,
@@ -49,13 +52,6 @@ pub(super) struct Shared {
     pub(super) turns: Arc<Turns>,
     pub(super) unfinished: Arc<UnfinishedReplies>,
     pub(super) forms: Arc<CompressedForms>,
-}
-
-/// What is counted of a reply, once it is known in which form it is sent.
-struct Count {
-    place: TypePlace,
-    lag: Lag,
-    begins_wait: Option<Moment>,
 }
 
 /// The peer takes nothing of a reply. Its stream is reset, which gRPC clients see as RESOURCE_EXHAUSTED: a status would have to wait for the
@@ -107,6 +103,7 @@ impl SessionBody {
             compression,
             taker: None,
             to_come: None,
+            lacks_some: false,
             gate: Arc::default(),
             gate_width: 1,
             sleep: None,
@@ -135,22 +132,26 @@ impl SessionBody {
         let Some(taker) = self.taker() else { return Poll::Ready(self.begin(outgoing, count)) };
         match self.shared.forms.compress(outgoing, taker) {
             Ok(outgoing) => Poll::Ready(self.begin(outgoing, count)),
-            Err(to_come) => {
+            Err(form) => {
                 self.turn = None; // nothing is sent meanwhile
-                self.to_come = Some((to_come, count));
+                self.slot.handle().iter().for_each(|handle| reply_waits(handle, Obstruction::Form));
+                self.to_come = Some(ToCome::new(form, count, self.now(), self.lacks_some));
                 self.poll_to_come(cx)
             }
         }
     }
 
-    /// Waits for the compressed form of a reply, and returns its first piece. When the stream ends, the reply goes out as it is.
+    /// Waits for the compressed form of a reply, and returns its first piece.
     fn poll_to_come(&mut self, cx: &mut Context<'_>) -> Poll<NextPiece> {
-        let Some((to_come, _)) = &mut self.to_come else { return Poll::Pending };
-        if to_come.poll(cx).is_pending() && self.slot.ended().is_none() {
-            return Poll::Pending;
-        }
-        let Some((to_come, count)) = self.to_come.take() else { return Poll::Pending };
-        let outgoing = to_come.reply(&self.shared.forms);
+        let (now, has_ended) = (self.now(), self.slot.ended().is_some());
+        let Some(to_come) = &mut self.to_come else { return Poll::Pending };
+        let (shared, handle) = (&self.shared, self.slot.handle());
+        let come = to_come.poll(&shared.forms, &shared.turns, has_ended, handle.map(|handle| &**handle), cx);
+        let Come { outgoing, turn } = ready!(come);
+        let (waited, mut count) = (to_come.waited(now), to_come.count.take());
+        count.iter_mut().for_each(|count| count.add(waited));
+        handle.iter().for_each(|handle| reply_is_late(handle, waited));
+        (self.turn, self.to_come) = (turn, None);
         Poll::Ready(self.begin(outgoing, count))
     }
 
@@ -210,6 +211,7 @@ impl SessionBody {
             let step = match handle.poll_below(limit, cx.waker()) {
                 Ok(step) => step,
                 Err(estimate) => {
+                    self.lacks_some = estimate.is_first;
                     self.turn = Some(self.shared.turns.enter(estimate));
                     continue;
                 }
@@ -362,9 +364,23 @@ pub(super) mod tests {
     }
 
     fn reply_of(bytes: usize) -> Reply {
+        reply_with(vec![7; bytes])
+    }
+
+    /// One of which about a third is left when it is compressed.
+    pub(in crate::downstream) fn reply_of_text(bytes: usize) -> Reply {
+        let mut state = 1_u32;
+        let mut word = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            format!("cluster-{state:08x} ")
+        };
+        reply_with(std::iter::from_fn(|| Some(word())).flat_map(String::into_bytes).take(bytes).collect())
+    }
+
+    fn reply_with(value: Vec<u8>) -> Reply {
         let url = "type.googleapis.com/own.Type";
         let kind = TypeTable::new().resolve(url);
-        let resource = Some(Any { type_url: url.into(), value: vec![7; bytes].into() });
+        let resource = Some(Any { type_url: url.into(), value: value.into() });
         let wrapper = discovery::Resource { name: "large".into(), resource, ..Default::default() };
         let resource = Resource::from_wrapper(0, wrapper, &kind, &BodyStore::default()).unwrap();
         Reply::sample(kind, vec![Arc::new(resource)])

@@ -42,6 +42,7 @@ mod slot;
 mod sniff;
 mod socket;
 mod stream;
+mod to_come;
 mod turns;
 mod unfinished_replies;
 mod unix_options;

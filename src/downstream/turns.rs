@@ -57,7 +57,7 @@ impl Turns {
         Self::with_places(cores * PLACES_PER_CORE, waiting)
     }
 
-    fn with_places(places: usize, waiting: Arc<AtomicUsize>) -> Arc<Self> {
+    pub(super) fn with_places(places: usize, waiting: Arc<AtomicUsize>) -> Arc<Self> {
         Arc::new(Self { places, began: Instant::now(), state: Mutex::default(), waiting })
     }
 

@@ -66,7 +66,9 @@ pub(crate) use report::{
     ViewSnapshot, WaitReport,
 };
 pub use response_reader::{ResponseReader, Turn};
-pub(crate) use session_handle::{Obstruction, SessionGuard, SessionHandle, fetch_reply, session_changed};
+pub(crate) use session_handle::{
+    Obstruction, SessionGuard, SessionHandle, fetch_reply, reply_is_late, reply_waits, session_changed,
+};
 pub(crate) use shared::ViewsOptions;
 pub(crate) use state_load::StateLoad;
 pub(crate) use tenants::{TenantLimits, TenantStream};

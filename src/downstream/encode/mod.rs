@@ -16,7 +16,7 @@ use weir_core::xds::{Resource, Type};
 
 use crate::compression::{END, START, SharedGzip};
 
-pub(super) use self::compressed::{CompressedForms, FormToCome, LEAST, LIKELY_SAVED, Taker, patience, pays};
+pub(super) use self::compressed::{CompressedForms, FormToCome, LEAST, LIKELY_SAVED, PATIENCE, Taker, is_useful, pays};
 use self::form::Form;
 use self::message::put_own_fields;
 pub(super) use self::message::{Message, PIECE};

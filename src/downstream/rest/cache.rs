@@ -15,7 +15,7 @@ use weir_core::protocol::session::{Reply, Variant};
 use super::budget::Budget;
 use super::rejection::Rejection;
 use crate::compression::{Compression, SharedGzip};
-use crate::downstream::encode::{LEAST, LIKELY_SAVED, Message, PIECE, patience, pays};
+use crate::downstream::encode::{LEAST, LIKELY_SAVED, Message, PATIENCE, PIECE, pays};
 use crate::log_pace::LogPace;
 use crate::relay::CompressionCounters;
 use crate::transcode::{Descriptors, TranscodeError, UnknownAny};
@@ -132,11 +132,11 @@ impl ResponseCache {
 
     /// `None`: it takes too long, or there is no room.
     async fn compress(&self, wanted: CacheKey, plain: Bytes, counters: Arc<CompressionCounters>) -> Option<Bytes> {
-        let (gzip, maker, limit) = (self.gzip.clone(), self.maker.clone(), patience(plain.len()));
+        let (gzip, maker) = (self.gzip.clone(), self.maker.clone());
         let making = tokio::spawn(async move {
             gzip.try_get_with(wanted, async move { maker.compress(plain, &counters).await.ok_or(()) }).await
         });
-        tokio::time::timeout(limit, making).await.ok()?.ok()?.ok()
+        tokio::time::timeout(PATIENCE, making).await.ok()?.ok()?.ok()
     }
 
     /// Returns how many responses were made, without those from the cache.

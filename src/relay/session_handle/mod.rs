@@ -27,7 +27,7 @@ use self::interest::InterestForwarding;
 use self::locked::LockedSession;
 pub(crate) use self::transit::Obstruction;
 use self::transit::Transit;
-pub(crate) use self::waiting::{SessionGuard, fetch_reply, session_changed};
+pub(crate) use self::waiting::{SessionGuard, fetch_reply, reply_is_late, reply_waits, session_changed};
 use super::client_log::{ClientLog, NackLine};
 use super::clients::{ClientFacts, Clients};
 use super::clock::Clock;

@@ -1,4 +1,4 @@
-//! What keeps a session's next reply outside of the session: its turn, or a client that reads slowly.
+//! What keeps a session's next reply outside of the session: its turn, its compressed form, or a client that reads slowly.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,6 +15,8 @@ pub(crate) enum Obstruction {
     Unread,
     /// A large reply waits until others are sent.
     Turn,
+    /// A reply was made, and waits until it is compressed.
+    Form,
 }
 
 impl Transit {
@@ -29,6 +31,7 @@ impl Transit {
             None => return self.0.store(0, Ordering::Relaxed),
             Some(Obstruction::Unread) => 1,
             Some(Obstruction::Turn) => 2,
+            Some(Obstruction::Form) => 3,
         };
         let micros = u64::try_from((since - Moment::START).as_micros()).unwrap_or(u64::MAX >> 2);
         self.0.store(micros << 2 | flag, Ordering::Relaxed);
@@ -39,6 +42,7 @@ impl Transit {
         let obstruction = match value & 3 {
             1 => Obstruction::Unread,
             2 => Obstruction::Turn,
+            3 => Obstruction::Form,
             _ => return None,
         };
         Some((obstruction, Moment::START + Duration::from_micros(value >> 2)))
@@ -61,6 +65,8 @@ mod tests {
         transit.set(Some(Obstruction::Turn), at(8));
         transit.set(Some(Obstruction::Turn), at(9));
         assert_eq!(transit.get(), Some((Obstruction::Turn, at(8))));
+        transit.set(Some(Obstruction::Form), at(9));
+        assert_eq!(transit.get(), Some((Obstruction::Form, at(9))), "the client is not what it waits for");
         transit.set(None, at(10));
         assert_eq!(transit.get(), None);
     }

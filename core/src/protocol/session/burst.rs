@@ -287,6 +287,11 @@ impl SendOrder {
         }
     }
 
+    /// Records that the last reply left so long after it was made.
+    pub(super) fn on_late_reply(&mut self, by: std::time::Duration) {
+        self.hold.on_late_reply(by);
+    }
+
     /// Records how the client answered its clusters.
     pub(super) fn on_clusters_answered(&mut self, answer: Ack, now: Moment, options: &SessionOptions) {
         self.hold.answered(answer, now, options);

@@ -151,9 +151,8 @@ impl Session {
         let mut errors = BTreeMap::<NoRoom, Arc<NamedError>>::new();
         for RefusedName { kind, name, why } in names {
             let error = self.client.errors.then(|| &*errors.entry(*why).or_insert_with(|| Arc::new(why.error())));
-            if let Some(subscription) = self.subscriptions.get_mut(kind) {
-                subscription.on_name_refused(name.clone(), error);
-            }
+            let Some(subscription) = self.subscriptions.get_mut(kind) else { continue };
+            subscription.on_name_refused(name.clone(), error);
         }
     }
 
@@ -190,9 +189,8 @@ impl Session {
     /// Takes back claims for which the view has no room.
     pub fn on_claims_refused(&mut self, claims: Vec<Claim>) {
         for Claim { kind, of } in claims {
-            if let Some(subscription) = self.subscriptions.get_mut(&kind) {
-                subscription.on_claim_refused(of);
-            }
+            let Some(subscription) = self.subscriptions.get_mut(&kind) else { continue };
+            subscription.on_claim_refused(of);
         }
     }
 
@@ -218,6 +216,11 @@ impl Session {
             let off = |selector| InterestChange { kind: kind.clone(), selector, on: false };
             self.uncounted.changes().extend(subscription.selectors().map(off));
         }
+    }
+
+    /// Records that the last reply left so long after it was made. Changes of routing wait for as much longer.
+    pub fn on_late_reply(&mut self, by: std::time::Duration) {
+        self.order.on_late_reply(by);
     }
 
     /// Returns the next reply, if there is one. To be called when the transport has accepted the last one and something has
@@ -328,9 +331,8 @@ impl Session {
     pub fn suspect(&mut self, type_url: &str, nonce: u64, quoted: &[Name], state: &Snapshot) {
         let Ok((kind, _)) = meant_type(type_url, &self.client, &self.table) else { return };
         let allowed = quoted.iter().filter(|name| self.client.clearance.allows(&kind, name));
-        if let Some(subscription) = self.subscriptions.get_mut(&kind) {
-            subscription.suspect(&kind, nonce, allowed, state);
-        }
+        let Some(subscription) = self.subscriptions.get_mut(&kind) else { return };
+        subscription.suspect(&kind, nonce, allowed, state);
     }
 
     /// Returns the names that a request quotes as the reason of a NACK. This needs no session.

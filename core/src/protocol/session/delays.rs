@@ -95,6 +95,13 @@ impl Hold {
         }
     }
 
+    /// Records that the last reply left so long after it was made. Meanwhile the client was sent nothing that it could warm.
+    pub(super) fn on_late_reply(&mut self, by: std::time::Duration) {
+        for warming in self.warming.values_mut() {
+            (warming.sent, warming.until) = (warming.sent + by, warming.until + by);
+        }
+    }
+
     /// Records the ACK or NACK of a reply with clusters: the client waits for nothing more from it. If it needs endpoints, it
     /// requests them now.
     pub(super) fn answered(&mut self, answer: Ack, now: Moment, options: &SessionOptions) {
@@ -325,6 +332,20 @@ mod tests {
             assert!(!hold.stands_at(at(start + 2_000)), "the second cluster does not lengthen it");
             hold.end(at(start + 2_000));
         }
+    }
+
+    #[test]
+    fn i7_a_hold_waits_as_much_longer_as_its_reply_was_late_and_its_total_time_stays() {
+        let late = Duration::from_millis(200);
+        let mut hold = Hold::default();
+        let cluster = SentCluster { endpoints: "a".into(), new: false };
+        hold.sent(1, [cluster].into_iter(), at(0), &SessionOptions::default());
+        hold.on_late_reply(late);
+        assert!(hold.stands_at(at(2_199)) && !hold.stands_at(at(2_200)));
+
+        hold.begin(2, at(10_000));
+        hold.on_late_reply(late);
+        assert!(hold.stands_at(at(11_999)) && !hold.stands_at(at(12_000)), "a change was kept back for so long");
     }
 
     #[test]

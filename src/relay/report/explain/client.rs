@@ -107,6 +107,7 @@ fn obstruction(what: Obstruction, since: Moment, now: Moment) -> Reason {
         Obstruction::Unread => {
             Reason::of("unread", "a reply is on its way, and the client's connection has not taken all of it")
         }
+        Obstruction::Form => Reason::of("waits_for_form", "a reply waits a moment until it is compressed"),
         Obstruction::Turn => Reason::of("waits_for_turn", "a large reply waits until those of other clients are sent"),
     }
     .since(since, now)
