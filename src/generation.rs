@@ -58,7 +58,9 @@ impl Generation {
         });
         let descriptors = sources.descriptors.clone();
         let name = &config.downstream.control_plane;
-        let rest = config.rest.clone().map(|options| Arc::new(Rest::new(options, descriptors.clone(), name)));
+        let compression = config.downstream.compression;
+        let rest = config.rest.clone();
+        let rest = rest.map(|options| Arc::new(Rest::new(options, compression, descriptors.clone(), name)));
         let client_status = Arc::new(ClientStatus::new(views.clone(), descriptors.clone()));
         let (trigger, drain) = Drain::new();
         let (status, options) = (client_status.clone(), &config.downstream);

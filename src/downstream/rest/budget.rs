@@ -13,6 +13,11 @@ impl Budget {
         Arc::new(Self { left: AtomicUsize::new(bytes) })
     }
 
+    /// Whether so many bytes can be taken now.
+    pub(super) fn has(&self, bytes: usize) -> bool {
+        self.left.load(Ordering::Relaxed) >= bytes
+    }
+
     pub(super) fn take(&self, bytes: usize) -> bool {
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_ok()
     }

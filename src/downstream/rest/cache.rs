@@ -15,7 +15,7 @@ use weir_core::protocol::session::{Reply, Variant};
 use super::budget::Budget;
 use super::rejection::Rejection;
 use crate::compression::{Compression, SharedGzip};
-use crate::downstream::encode::{LEAST, LIKELY_SAVED, Message, PATIENCE, PIECE, pays};
+use crate::downstream::encode::{LEAST, LIKELY_SAVED, Message, PATIENCE, PIECE, is_useful, pays};
 use crate::log_pace::LogPace;
 use crate::relay::CompressionCounters;
 use crate::transcode::{Descriptors, TranscodeError, UnknownAny};
@@ -41,7 +41,7 @@ type NoRoom = Arc<Rejection>;
 
 pub(super) struct ResponseCache {
     made: Cache<CacheKey, CachedResponse>,
-    /// The compressed ones; empty: it is no smaller.
+    /// The compressed ones; empty: it is hardly smaller.
     gzip: Cache<CacheKey, Bytes>,
     /// How many polls that accept a compressed response had each that is not compressed.
     takers: Cache<CacheKey, Arc<AtomicUsize>>,
@@ -60,15 +60,23 @@ struct Renderer {
 }
 
 impl ResponseCache {
-    pub(crate) fn new(bytes: u64, room: Arc<Budget>, transcoder: Descriptors, control_plane: Arc<str>) -> Self {
+    /// `bytes` are for both forms. Where nothing is compressed, the plain ones have all of them.
+    pub(crate) fn new(
+        bytes: u64,
+        compression: Compression,
+        room: Arc<Budget>,
+        transcoder: Descriptors,
+        control_plane: Arc<str>,
+    ) -> Self {
+        let of_gzip = if compression == Compression::Off { 0 } else { bytes / 4 };
         let weight = |wanted: &CacheKey, made: &CachedResponse| {
             let body = made.as_ref().map_or_else(|nack| nack.message.len(), Bytes::len);
             u32::try_from(body + wanted.len()).unwrap_or(u32::MAX)
         };
         let places = Semaphore::new(available_parallelism().map_or(1, usize::from));
-        let made = Cache::builder().max_capacity(bytes).weigher(weight).build();
+        let made = Cache::builder().max_capacity(bytes - of_gzip).weigher(weight).build();
         let weight = |wanted: &CacheKey, made: &Bytes| u32::try_from(made.len() + wanted.len()).unwrap_or(u32::MAX);
-        let gzip = Cache::builder().max_capacity(bytes / 2).weigher(weight).build();
+        let gzip = Cache::builder().max_capacity(of_gzip).weigher(weight).build();
         let takers = Cache::new(COUNTED);
         let maker = Renderer {
             transcoder,
@@ -144,9 +152,10 @@ impl ResponseCache {
         self.maker.transcoded.load(Ordering::Relaxed)
     }
 
-    /// Returns how many responses are cached, and their bytes.
+    /// Returns how many responses are cached, in either form, and their bytes.
     pub(crate) fn kept(&self) -> (u64, u64) {
-        (self.made.entry_count(), self.made.weighted_size())
+        let (plain, gzip) = (&self.made, &self.gzip);
+        (plain.entry_count() + gzip.entry_count(), plain.weighted_size() + gzip.weighted_size())
     }
 }
 
@@ -165,11 +174,14 @@ impl Renderer {
 
     async fn compress(self: &Arc<Self>, plain: Bytes, counters: &CompressionCounters) -> Option<Bytes> {
         let _place = self.places.acquire().await;
+        if !self.room.has(plain.len()) {
+            return None; // or each poll would have it compressed again, and dropped
+        }
         let this = self.clone();
         let making = tokio::task::spawn_blocking(move || {
             let gzip = SharedGzip::of([&plain], PIECE).ok()?.into_bytes();
-            let is_smaller = gzip.len() < plain.len();
-            if is_smaller { BudgetedBytes::of(gzip.into(), &this.room) } else { Some(Bytes::new()) }
+            let is_useful = is_useful(plain.len(), gzip.len());
+            if is_useful { BudgetedBytes::of(gzip.into(), &this.room) } else { Some(Bytes::new()) }
         });
         let gzip = making.await.ok().flatten();
         counters.made();
@@ -271,9 +283,58 @@ mod tests {
     use super::*;
     use crate::transcode::Transcoder;
 
+    fn cache_of(bytes: u64, compression: Compression, room: Arc<Budget>) -> ResponseCache {
+        ResponseCache::new(bytes, compression, room, Arc::new(Transcoder::envoy), "weir".into())
+    }
+
+    #[tokio::test]
+    async fn both_forms_of_responses_are_counted_and_share_the_bytes_of_the_cache() {
+        const BYTES: u64 = 256 << 10;
+        let counters = Arc::<CompressionCounters>::default();
+        let cache = cache_of(BYTES, Compression::Always, Budget::of(64 << 20));
+        let words = |seed: u32| (0..4000_u32).map(move |number| format!("{:08x}", number.wrapping_mul(seed | 1)));
+        for version in 0..100_u32 {
+            let (view, spelling) = ("view".into(), "type".into());
+            let wanted = CacheKey { view, spelling, version: version.to_string(), wrappers: false };
+            let plain = Bytes::from(words(version * 7919).collect::<String>());
+            cache.made.insert(wanted.clone(), Ok(plain.clone())).await;
+            let gzip = cache.gzip(wanted, &plain, Compression::Always, &counters).await;
+            assert!(gzip.is_none_or(|gzip| is_useful(plain.len(), gzip.len())));
+        }
+        cache.made.run_pending_tasks().await;
+        cache.gzip.run_pending_tasks().await;
+        let (count, bytes) = cache.kept();
+        assert!(cache.gzip.entry_count() > 0 && count > cache.made.entry_count());
+        assert!(bytes > BYTES / 2 && bytes <= BYTES, "{bytes} bytes in {count} responses");
+        let off = cache_of(BYTES, Compression::Off, Budget::of(64 << 20));
+        let capacities = [&off, &cache].map(|of| of.made.policy().max_capacity());
+        assert_eq!(capacities, [Some(BYTES), Some(BYTES / 4 * 3)]);
+    }
+
+    #[tokio::test]
+    async fn a_response_that_is_hardly_smaller_when_it_is_compressed_is_sent_as_it_is() {
+        let (counters, mut state) = (Arc::<CompressionCounters>::default(), 1_u64);
+        let cache = cache_of(1 << 20, Compression::Always, Budget::of(1 << 20));
+        let mut noise = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % 160) as u8 // a little smaller
+        };
+        let plain = Bytes::from((0..20_000).map(|_| noise()).collect::<Vec<_>>());
+        let compressed = SharedGzip::of([&plain], PIECE).unwrap().into_bytes().len();
+        assert!(compressed < plain.len() && !is_useful(plain.len(), compressed), "{compressed} bytes");
+        for _ in 0..2 {
+            let (view, spelling) = ("view".into(), "type".into());
+            let wanted = CacheKey { view, spelling, version: "1".into(), wrappers: false };
+            assert!(cache.gzip(wanted, &plain, Compression::Always, &counters).await.is_none());
+        }
+        assert_eq!(counters.counts().0, 1, "it is not tried again");
+    }
+
     #[tokio::test]
     async fn what_was_made_for_all_is_shared_and_the_errors_of_one_client_are_its_own() {
-        let cache = ResponseCache::new(1 << 20, Budget::of(1 << 20), Arc::new(Transcoder::envoy), "weir".into());
+        let cache = cache_of(1 << 20, Compression::Off, Budget::of(1 << 20));
         let kind = TypeTable::new().resolve("type.googleapis.com/envoy.config.cluster.v3.Cluster");
         let body = async |has_error: bool| {
             let mut reply = Reply::sample(kind.clone(), Vec::new());
@@ -293,7 +354,7 @@ mod tests {
     #[tokio::test]
     async fn i2_a_response_is_compressed_once_for_all_polls_that_make_it_worth_its_cost() {
         let room = Budget::of(1 << 20);
-        let cache = ResponseCache::new(1 << 20, room.clone(), Arc::new(Transcoder::envoy), "weir".into());
+        let cache = cache_of(1 << 20, Compression::Auto, room);
         let counters = Arc::<CompressionCounters>::default();
         let wanted = |version: &str| {
             let (view, spelling) = ("view".into(), "type".into());
@@ -313,9 +374,9 @@ mod tests {
         assert!(gzip("2", Compression::Auto).await.is_none(), "another response");
         assert!(gzip("2", Compression::Always).await.is_some());
         assert_eq!(counters.counts().0, 2);
-        let taken = Budget::of(10);
-        let without_room = ResponseCache::new(1 << 20, taken, Arc::new(Transcoder::envoy), "weir".into());
+        let without_room = cache_of(1 << 20, Compression::Always, Budget::of(text.len() - 1));
         assert!(without_room.gzip(wanted("1"), &text, Compression::Always, &counters).await.is_none());
+        assert_eq!(counters.counts().0, 2, "no pass whose result has no room");
         assert!(cache.gzip(wanted("3"), &text.slice(..LEAST - 1), Compression::Always, &counters).await.is_none());
     }
 

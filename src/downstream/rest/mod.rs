@@ -104,9 +104,15 @@ enum Answer {
 }
 
 impl Rest {
-    pub(crate) fn new(options: RestOptions, transcoder: Descriptors, control_plane: &str) -> Self {
+    pub(crate) fn new(
+        options: RestOptions,
+        compression: Compression,
+        transcoder: Descriptors,
+        control_plane: &str,
+    ) -> Self {
         let room = Budget::of(options.response_bytes);
-        let shared = ResponseCache::new(options.cache_bytes, room, transcoder.clone(), control_plane.into());
+        let shared =
+            ResponseCache::new(options.cache_bytes, compression, room, transcoder.clone(), control_plane.into());
         let places = Semaphore::new(available_parallelism().map_or(1, usize::from));
         Self { options, transcoder, shared, places, counts: Counts::default(), rejections: LogPace::of_process() }
     }
