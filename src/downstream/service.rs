@@ -180,6 +180,7 @@ impl Service {
         let call = Call { method, views, drain, limits, peer, quota, lifetime, pace, names_pace, listed, _place };
         tokio::spawn(read(frames, slot.clone(), call));
         let single = method.shape == Shape::Fetch;
+        let compression = if single { Compression::Off } else { compression }; // its call ends before a form were there
         let mut response =
             grpc_response(AnyBody::Session(Box::new(SessionBody::new(slot, self.shared.clone(), single, compression))));
         if compression != Compression::Off {

@@ -6,7 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tonic::Request as Call;
+use tonic::client::Grpc;
+use tonic::codec::CompressionEncoding;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Endpoint;
+use tonic_prost::ProstCodec;
 
+use super::client::node;
 use super::gzip::gunzip;
 use super::poller::{CLUSTERS, Poller};
 use super::*;
@@ -241,6 +248,32 @@ async fn secrets_are_never_compressed_beside_clusters_on_the_same_stream_that_ar
     assert_eq!(client.sent().await.set, ["secret"]);
     assert!(way.bytes() - before > 100_000);
     assert_eq!(compressed(&relay).await, 1);
+}
+
+/// Its call ends with its one reply: a form would come too late, for a client that may not come again.
+#[tokio::test]
+async fn a_unary_fetch_begins_no_pass() {
+    let mut plane = Plane::start(&[Variant::Sotw]).await;
+    let relay = relay_that("always", plane.address, ", variant: sotw").await;
+    let way = Way::to(&relay).await;
+    let mut client = Client::accepting(way.address, Variant::Sotw).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    let all = clusters(500, "1");
+    say(&stream, "1", &borrowed(&all), &borrowed(&all), &[]);
+    take(&mut client, 500).await;
+    let before = compressed(&relay).await;
+    let channel = Endpoint::from_shared(format!("http://{}", way.address)).unwrap().connect().await.unwrap();
+    let mut grpc = Grpc::new(channel).accept_compressed(CompressionEncoding::Gzip);
+    grpc.ready().await.unwrap();
+    let path = PathAndQuery::from_static("/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters");
+    let codec: ProstCodec<DiscoveryRequest, DiscoveryResponse> = ProstCodec::default();
+    let names = all[..400].iter().map(|(name, _)| name.clone()).collect();
+    let request = DiscoveryRequest { node: node("web"), resource_names: names, ..Default::default() };
+    let response = grpc.unary(Call::new(request), path, codec).await.unwrap();
+    assert_eq!(response.metadata().get("grpc-encoding"), None);
+    assert_eq!(response.into_inner().resources.len(), 400);
+    assert_eq!(compressed(&relay).await, before);
 }
 
 #[tokio::test]
