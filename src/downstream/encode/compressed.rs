@@ -242,9 +242,13 @@ pub(in super::super) fn is_useful(plain: usize, compressed: usize) -> bool {
     saved(plain, compressed) >= LEAST_SAVED
 }
 
-/// Forgets kinds of which no message is being sent, and others only if all are. What is forgotten is found out again.
+/// Forgets kinds whose messages had one taker each, which tells nothing of the next one; then those of which nothing is being sent, and
+/// others only if all are. What is forgotten is found out again.
 fn make_room(kinds: &mut HashMap<u64, Kind>) {
-    kinds.retain(|_, kind| Arc::strong_count(&kind.newest) > 1);
+    kinds.retain(|_, kind| kind.before.max(kind.newest.load(Ordering::Relaxed)) > 1);
+    if kinds.len() > MOST_KINDS / 4 * 3 {
+        kinds.retain(|_, kind| Arc::strong_count(&kind.newest) > 1);
+    }
     if kinds.len() > MOST_KINDS / 4 * 3 {
         let mut kept = 0;
         kinds.retain(|_, _| {
@@ -384,15 +388,16 @@ mod tests {
         assert_eq!((saved(1000, 300), saved(10, 20), saved(0, 10)), (700, 0, 0));
     }
 
-    /// A fleet with more kinds than are kept must not forget those that it is being sent.
+    /// What a fleet has in common must not be forgotten for what single clients are sent.
     #[tokio::test]
-    async fn of_too_many_kinds_those_are_forgotten_first_of_which_nothing_is_being_sent() {
+    async fn of_too_many_kinds_those_are_forgotten_first_that_one_client_takes() {
         let world = World::new();
         let reply = reply_of(CDS, text(LARGE, 1));
         let mut sent = Vec::new();
         for nonce in 0..20 {
             sent.push(world.sent(&reply, nonce, AUTO).await);
         }
+        drop(sent);
         for view in 2..3 * MOST_KINDS as u64 {
             let other = reply_of(CDS, text(2000, view as u32));
             assert!(!is_compressed(&world.sent(&other, 1, Taker { view, ..AUTO }).await));
@@ -408,7 +413,9 @@ mod tests {
         let mut sent = Vec::new();
         for view in 1..=2 * MOST_KINDS as u64 {
             let reply = reply_of(CDS, text(2000, view as u32));
-            sent.push(world.sent(&reply, 1, Taker { view, ..AUTO }).await);
+            for nonce in 0..2 {
+                sent.push(world.sent(&reply, nonce, Taker { view, ..AUTO }).await);
+            }
             let kinds = lock(&world.forms.kinds).len();
             assert!(kinds <= MOST_KINDS && kinds >= (view as usize).min(MOST_KINDS / 2), "{kinds} of {view}");
         }
@@ -514,7 +521,7 @@ mod tests {
         let (_, piece) = last.next_piece();
         drop(last);
         let charged = world.memory.book().common - before;
-        assert!((PIECE..PIECE + 4096).contains(&charged), "one piece is in flight, {charged} bytes are charged");
+        assert!((PIECE..PIECE * 5 / 4).contains(&charged), "one piece is in flight, {charged} bytes are charged");
         drop(piece);
         assert_eq!(world.memory.book().common, before);
 
