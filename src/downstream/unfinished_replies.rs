@@ -404,13 +404,14 @@ mod tests {
             Err(to_come) => to_come.made(&forms).await,
         };
         let (_, whole) = outgoing.form().unwrap();
-        assert!(whole > 4 * PIECE && memory.book().common - before >= whole);
+        let charged = memory.book().common - before;
+        assert!(whole > 4 * PIECE && charged >= whole, "{whole} bytes are charged with {charged}");
         let stuck = fleet.replies.enter(outgoing, fleet.view.clone());
         let in_flight = stuck.next_piece(Moment::START).unwrap();
         fleet.stand_still().await;
         assert!(is_given_up(&stuck));
         let kept = memory.book().common - before;
-        assert!((PIECE..PIECE + 4096).contains(&kept), "{kept} bytes are charged");
+        assert!((PIECE..PIECE * 5 / 4).contains(&kept), "{kept} bytes are charged");
         drop(in_flight);
         assert_eq!(memory.book().common, before);
     }

@@ -55,6 +55,7 @@ impl Form {
             Arc::new(FormPiece { bytes, _charge })
         };
         let pieces = pieces.into_iter().map(charged).collect();
+        charge.tell();
         Self { pieces, length, sum, _charge: charge }
     }
 
