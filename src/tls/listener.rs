@@ -186,7 +186,8 @@ impl ListenerTls {
             return false; // they are about other files
         }
         let (own, others) = files.judge(answers);
-        let any = |looks: Vec<Look>| looks.into_iter().fold(false, |any, look| self.judge_look(look) || any);
+        let any =
+            |looks: Vec<Look>| looks.into_iter().map(|look| self.judge_look(look)).filter(|is_new| *is_new).count() > 0;
         let (own, trust) = (any(own), any(others));
         if own || trust {
             match self.take_over(&files, trust) {
