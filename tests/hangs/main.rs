@@ -1,7 +1,7 @@
 //! The program while what it leans on is stopped, one thing at a time and all at once, at the start and later: clients get every change as
 //! fast as ever, it takes no more threads and files, and all is well again when that goes on. It ends when it is told to.
 //!
-//! `WEIR_SECONDS` is for how long each thing is stopped. From 30 on there are as many clients and changes as docs/testing.md says.
+//! `WEIR_HANG_SECONDS` is for how long each thing is stopped. From 30 on there are as many clients and changes as docs/testing.md says.
 #![cfg(target_os = "linux")]
 
 #[path = "../relay/certificates.rs"]
@@ -43,7 +43,7 @@ const MORE_THREADS: usize = 24;
 const MORE_FILES: usize = 64;
 
 fn seconds() -> u64 {
-    std::env::var("WEIR_SECONDS").map_or(3, |seconds| seconds.parse().unwrap())
+    std::env::var("WEIR_HANG_SECONDS").map_or(3, |seconds| seconds.parse().unwrap())
 }
 
 /// The median of three, so that one pause of the machine is no delay of the program.
