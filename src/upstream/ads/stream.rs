@@ -211,12 +211,15 @@ pub(super) async fn end_in_order(half_close: &Notify, stream: impl Future) {
 
 /// Waits until the server has answered a call on the connection of a stream.
 async fn is_alive(mut calls: LifeCalls<'_>) {
+    let (asked, mut was_refused) = (Instant::now(), false);
     loop {
-        let (asked, limit) = (Instant::now(), calls.limit());
-        let next = match calls.ask(asked, false).await {
+        let (begun, limit) = (Instant::now(), calls.limit());
+        let answer = calls.ask(asked, was_refused).await;
+        was_refused = matches!(answer, Answer::TooEarly(_)); // the answer to another stream's call is one for this stream too
+        let next = match answer {
             Answer::Own => return,
             Answer::TooEarly(until) => until,
-            Answer::Unrouted(_) | Answer::Closed | Answer::Missing(_) => asked + limit,
+            Answer::Unrouted(_) | Answer::Closed | Answer::Missing(_) => begun + limit,
         };
         sleep_until(next).await;
     }

@@ -80,7 +80,6 @@ impl Wire {
                         self.open = Some(other);
                         return Ok(answer);
                     }
-                    Err(Attempt::Failed(failure @ Failure::Refused(_))) => return Err(failure),
                     Err(Attempt::Failed(failure)) => self.stays(&open, &failure.to_string()),
                     Err(Attempt::Gone) => self.stays(&open, ENDED),
                 }

@@ -14,7 +14,7 @@ use crate::xds::{Name, Type, TypeTable};
 
 #[derive(Debug)]
 pub(super) enum Source {
-    Streams(Box<Upstream>),
+    Streams(Upstream),
     LocalSet(LocalSet),
 }
 
@@ -22,7 +22,7 @@ impl Source {
     pub(super) fn new(plan: &ServerPlan, node: Bytes, table: Arc<TypeTable>, options: Arc<UpstreamOptions>) -> Self {
         match plan {
             ServerPlan::Streams { variant, quirks } => {
-                Self::Streams(Box::new(Upstream::new(*variant, node, quirks.clone(), table, options)))
+                Self::Streams(Upstream::new(*variant, node, quirks.clone(), table, options))
             }
             ServerPlan::LocalSet { authoritative } => Self::LocalSet(LocalSet::new(*authoritative, options)),
         }
