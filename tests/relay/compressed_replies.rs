@@ -359,7 +359,8 @@ fn processor_time() -> u64 {
 /// Two tiers, their control plane and a client: a first set, then changes of all clusters, each when the last one has arrived.
 async fn figures(compression: &str, count: usize, changes: usize) -> (usize, u64, Vec<Duration>) {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let upper = relay_that(compression, plane.address, ", variant: delta").await;
+    // The end of its set is known: the stream of which this is the server is not opened again.
+    let upper = relay_that(compression, plane.address, ", variant: delta, initial_set: one_response").await;
     let way = Way::to(&upper).await;
     let lower = relay_that("off", way.address, ", variant: delta, accept_compression: true").await;
     let near = Way::to(&lower).await;
