@@ -1,0 +1,143 @@
+//! Secrets of every kind, planted in the program as it is built, and everything that it shows: none of them is there.
+//!
+//! Each surface has to be read and to have what it is for: one that is empty proves nothing. A page that is added is found by the index.
+
+#[path = "../relay/certificates.rs"]
+#[allow(dead_code)] // tests/relay uses the rest
+mod certificates;
+#[path = "../relay/client.rs"]
+#[allow(dead_code)] // tests/relay uses the rest
+mod client;
+#[path = "../relay/collector.rs"]
+#[allow(dead_code)] // tests/relay uses the rest
+mod collector;
+#[path = "../support/gzip.rs"]
+mod gzip;
+#[path = "../relay/last_errors.rs"]
+#[allow(dead_code)] // tests/relay uses the rest
+mod last_errors;
+#[path = "../relay/load_plane.rs"]
+#[allow(dead_code)] // tests/relay uses the rest
+mod load_plane;
+#[path = "../relay/plane.rs"]
+#[allow(dead_code)] // tests/relay uses the rest
+mod plane;
+mod planted;
+#[path = "../support/program.rs"]
+mod program;
+mod surfaces;
+mod world;
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::SocketAddr;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use certificates::{Authority, Folder, Identity, certificate};
+use client::{Client, PATIENCE, channel_over, exchange, node};
+use collector::Collector;
+use plane::{Plane, Stream};
+use program::{Program, field};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use serde_json::{Value, json};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::mpsc;
+use tokio_rustls::TlsConnector;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Request as Call;
+use tonic::client::Grpc;
+use tonic_prost::ProstCodec;
+use weir::proto::status::{ClientStatusRequest, ClientStatusResponse};
+use weir::transcode::{Strictness, Transcoder};
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
+use weir_core::proto::{Any, Request, Response};
+use weir_core::protocol::session::Variant;
+
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
+const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+
+use planted::*;
+use surfaces::*;
+use world::*;
+
+async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    let looking = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_is_shown_on_any_surface() {
+    let mut world = World::start(true).await;
+    let _clients = clients(&world).await;
+    until("the NACKs are known", async || {
+        world.ask("GET", "/nacks?nacked", "").await.1.matches("\"reason\"").count() >= 3
+    })
+    .await;
+    pages(&world).await;
+    metrics_and_live(&world).await;
+    client_status(&world).await;
+    polls(&world).await;
+    refused_configurations(&world).await;
+    commands(&world).await;
+    traces(&world).await;
+
+    until("the NACKs are logged", async || !world.relay.logged("[redacted]").is_empty()).await;
+    // What was logged until now, at the finest level.
+    let log = world.relay.logged("").join("\n");
+    assert!(log.contains("TRACE"), "it logs at the finest level");
+    for expected in ["weir started", "NACK", "invalid configuration", "[redacted]"] {
+        world.secrets.are_not_in("log", log.as_bytes(), expected);
+    }
+    let state = world.folder.0.join("state");
+    until("the state is saved", async || has(&std::fs::read(&state).unwrap(), b"cert-of-web")).await;
+    world.relay.signal("-TERM");
+    tokio::task::block_in_place(|| assert!(world.relay.has_succeeded(PATIENCE)));
+    world.secrets.are_not_in("log", world.relay.logged("").join("\n").as_bytes(), "SIGTERM");
+    world.secrets.are_not_in("state file", &std::fs::read(&state).unwrap(), "cert-of-web");
+    let (state, key) = (world.path("state"), world.path("state.key"));
+    world.shows(&["snapshot", "show", "--state", &state, "--key", &key], "cert-of-web");
+    assert!(!world.run(&["snapshot", "show", "--state", &state]).status.success());
+    world.shows(&["snapshot", "show", "--state", &state], "key");
+}
+
+/// docs/warm-start.md: without a key no secrets are written. What is in other types is, so that is not looked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_file_without_a_key_has_no_secrets() {
+    let mut world = World::start(false).await;
+    let _clients = clients(&world).await;
+    let state = world.folder.0.join("state");
+    let is_saved = async || {
+        let state = std::fs::read(&state).unwrap();
+        has(&state, b"shop") && has(&state, OF_STRUCT.as_bytes())
+    };
+    until("it is saved", is_saved).await;
+    world.relay.signal("-TERM");
+    tokio::task::block_in_place(|| assert!(world.relay.has_succeeded(PATIENCE)));
+    world.secrets.0.retain(|(what, _)| !["key in a cluster", "secret in a typed struct"].contains(what));
+    let state = std::fs::read(&state).unwrap();
+    world.secrets.are_not_in("state file", &state, "shop");
+    assert!(has(&state, OF_STRUCT.as_bytes()), "it has the other resources as they are");
+}
+/// The test itself: it finds a secret as it is, and in the forms that things are encoded in.
+#[test]
+fn secrets_are_found_in_each_form() {
+    let secrets = Secrets::of(&[("one", b"hush-hush-hush".as_slice()), ("other", OF_STATE.as_slice())]);
+    let base64 = STANDARD.encode("hush-hush-hush and more");
+    let hex: String = OF_STATE.iter().map(|byte| format!("{byte:02x}")).collect();
+    for (text, found) in
+        [("a hush-hush-hush b", Some("one")), (&base64, Some("one")), (&hex, Some("other")), ("hush", None)]
+    {
+        assert_eq!(secrets.found_in(text.as_bytes()), found, "{text}");
+    }
+}
