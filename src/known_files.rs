@@ -34,12 +34,12 @@ struct Last {
 impl Last {
     /// Returns what a file had the last time, also if that came late.
     fn content(&mut self, path: &Path) -> Option<Bytes> {
-        let late = self.late.get_mut(path).into_iter().flat_map(|late| {
-            let newest = late.iter().enumerate().rev().find_map(|(at, begun)| Some((at, begun.come()?)));
-            newest.map(|(at, content)| (late.split_off(at + 1), content))
+        let newest = self.late.get_mut(path).and_then(|late| {
+            let (at, content) = late.iter().enumerate().rev().find_map(|(at, begun)| Some((at, begun.come()?)))?;
+            late.drain(..=at);
+            Some(content)
         });
-        if let Some((later, content)) = late.last() {
-            self.late.insert(path.to_owned(), later);
+        if let Some(content) = newest {
             self.contents.insert(path.to_owned(), content);
         }
         self.contents.get(path).cloned()
@@ -134,6 +134,27 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     /// A disk that needs longer than the limit each time would never be read otherwise.
+    /// Each reading would give way to the next one otherwise, and none be used.
+    #[tokio::test]
+    async fn of_readings_that_are_late_the_oldest_is_kept_until_it_or_a_newer_one_has_come() {
+        let (path, pipes) = (Path::new("file"), ["oldest", "between", "newest"].map(Pipe::new));
+        let mut last = Last::default();
+        for pipe in &pipes {
+            last.add_late(path, file_access::begin_read(&pipe.0).unwrap());
+        }
+        assert_eq!(last.content(path), None);
+        for (pipe, content) in [(&pipes[0], "one"), (&pipes[2], "three")] {
+            let reading = file_access::begin_read(&pipe.0).unwrap();
+            let pipe = pipe.0.clone();
+            tokio::task::spawn_blocking(move || std::fs::write(&pipe, content)).await.unwrap().unwrap();
+            reading.bytes(LONG).await.unwrap();
+            assert_eq!(last.content(path).as_deref(), Some(content.as_bytes()));
+        }
+        let between = pipes[1].0.clone();
+        tokio::task::spawn_blocking(move || std::fs::write(&between, "two")).await.unwrap().unwrap();
+        assert_eq!(last.content(path).as_deref(), Some(b"three".as_slice()), "it was given up");
+    }
+
     #[tokio::test]
     async fn what_came_too_late_is_used_the_next_time_that_a_file_hangs() {
         let (known, pipe) = (KnownFiles::default(), Pipe::new("late"));
