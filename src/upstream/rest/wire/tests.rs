@@ -200,7 +200,8 @@ const AGE: Duration = Duration::from_millis(50);
 #[tokio::test]
 async fn a_connection_that_is_old_is_replaced_between_two_polls_and_kept_until_the_other_one_has_an_answer() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    for other in [closed, crate::upstream::dial::tests::silent().await] {
+    let refuses = Server::that(vec![answer("404 Not Found", "not here")]).await;
+    for other in [closed, crate::upstream::dial::tests::silent().await, refuses.address] {
         let server = Server::that((0..3).map(|_| answer("200 OK", "one")).collect()).await;
         let mut wire = server.wire();
         wire.to(server.address);
@@ -214,6 +215,7 @@ async fn a_connection_that_is_old_is_replaced_between_two_polls_and_kept_until_t
         assert_eq!(server.connections(), 1, "no other one is made for a while");
         assert!(wire.retry_at.is_some_and(|at| at > Instant::now() + RETRY / 2));
     }
+    assert_eq!(refuses.connections(), 1, "it was asked");
 }
 
 #[tokio::test]
