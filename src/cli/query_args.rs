@@ -127,7 +127,7 @@ impl QueryArgs {
             (Some(server), Some(kind), Some(node), Some(transcoder)) if faults.is_empty() => {
                 let type_url = match self.kind.contains('/') && named.is_none() {
                     true => self.kind.clone(),
-                    false => format!("type.googleapis.com/{}", kind.name()),
+                    false => kind.url().into_owned(),
                 };
                 Ok(Checked { server, question: Question { kind, type_url, names, node }, transcoder })
             }

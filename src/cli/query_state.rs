@@ -13,10 +13,10 @@ use weir_core::proto::discovery::{
 };
 use weir_core::proto::{Request, Response};
 use weir_core::protocol::session::Variant;
-use weir_core::xds::{Name, Type, WILDCARD, Xdstp};
+use weir_core::xds::{Name, Type, TypeTable, WILDCARD, Xdstp};
 
 pub(super) use self::received::ReceivedResource;
-use self::received::{name_in, name_of_nameless, received_of, type_name, unwrapped, wrapper_name};
+use self::received::{name_in, name_of_nameless, received_of, unwrapped, wrapper_name};
 
 /// What is requested.
 #[derive(Debug, Clone)]
@@ -138,7 +138,7 @@ impl QueryState {
             Response::Delta(response) => &response.type_url,
         };
         // A server of a single type may leave the type out.
-        if !type_url.is_empty() && type_name(type_url) != self.question.kind.name() {
+        if !type_url.is_empty() && TypeTable::new().resolve(type_url) != self.question.kind {
             return (vec![Change::Unasked { type_url: type_url.clone() }], None);
         }
         self.answered = true;

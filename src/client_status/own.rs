@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_core::protocol::view::{AbsenceEvidence, Entry, Presence};
-use weir_core::xds::{Authority, Name, Type};
+use weir_core::xds::{Authority, Name, Type, type_url};
 
 use super::Failure;
 use super::rows::{Rows, failure};
@@ -75,7 +75,7 @@ fn add(report: &ViewReport, view: &ViewSnapshot, rows: &mut Rows) -> Result<(), 
 fn not_cached((kind, name): (&str, &str), rejected: Option<&RejectedReport>) -> GenericXdsConfig {
     let status = if rejected.is_some() { ClientResourceStatus::Nacked } else { ClientResourceStatus::Requested };
     GenericXdsConfig {
-        type_url: format!("type.googleapis.com/{kind}"),
+        type_url: type_url(kind).into_owned(),
         name: name.to_owned(),
         client_status: status.into(),
         error_state: rejected.map(refusal),

@@ -59,7 +59,7 @@ impl Rows {
 
     /// Returns an entry with what a view has under a name. Of a secret, only that it is there (CSDS-8).
     pub(super) fn row(&self, kind: &Type, name: &Name, entry: Option<&Entry>, now: Moment) -> GenericXdsConfig {
-        let type_url = format!("type.googleapis.com/{}", kind.name());
+        let type_url = kind.url().into_owned();
         let mut row = GenericXdsConfig { type_url, name: name.to_string(), ..GenericXdsConfig::default() };
         let Some((entry, resource)) = entry.and_then(|entry| Some((entry, entry.resource()?))) else { return row };
         row.version_info = resource.full.to_string();

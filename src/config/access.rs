@@ -45,9 +45,11 @@ pub(super) fn check_network(network: &Located<Network>, checker: &mut Checker) -
     network.value
 }
 
+/// Returns the name of a type of which a rule is. One that is not in the table is known by its whole URL.
 pub(super) fn known_type(name: &Located<Name>, table: &TypeTable, checker: &mut Checker) -> Box<str> {
     let kind = table.resolve(&name.0);
-    if !table.knows(kind.name()) {
+    let is_url = kind.name().contains('/') && !kind.message().is_empty();
+    if !table.knows(kind.name()) && !is_url {
         let reason = format!("unknown type {:?}: expected one that is built in or listed under types", name.0);
         checker.fault(&name.place, reason);
     }

@@ -192,7 +192,10 @@ fn wrapper(resource: &Resource, url: &str, ttl: Option<Duration>) -> Wrapper {
         name: if resource_name.is_some() { String::new() } else { resource.name.to_string() },
         resource_name,
         version: resource.full.to_string(),
-        resource: Some(Any { type_url: url.to_owned(), value: resource.body.bytes().clone() }),
+        resource: Some(Any {
+            type_url: resource.body.type_url().unwrap_or(url).to_owned(),
+            value: resource.body.bytes().clone(),
+        }),
         aliases: resource.aliases().iter().map(ToString::to_string).collect(),
         ttl: duration(ttl),
         cache_control: resource.do_not_cache().then_some(CacheControl { do_not_cache: true }),

@@ -178,7 +178,8 @@ impl Stored {
                 let hash = <[u8; 16]>::try_from(&*record.body).map_err(|_| Damaged)?;
                 let body = self.bodies.get(&hash).ok_or(Damaged)?.clone();
                 let mut wrapper = discovery::Resource::decode(&*content.wrapper).map_err(|_| Damaged)?;
-                wrapper.resource = Some(Any { type_url: kind.name().into(), value: body });
+                let type_url = wrapper.resource.map_or_else(|| kind.url().into_owned(), |any| any.type_url);
+                wrapper.resource = Some(Any { type_url, value: body });
                 let resource = Resource::from_wrapper(0, wrapper, &kind, &views.shared().store).map_err(|_| Damaged)?;
                 if resource.content().to_bytes() != hash {
                     return Err(Damaged);

@@ -70,9 +70,9 @@ async fn a_type_that_nobody_knows_is_relayed_and_every_address_of_a_name_is_trie
     let mut client = Client::connect(address, Variant::Delta).await;
     client.ask(OWN, &["mine"], Some("web"));
     let stream = plane.stream().await;
-    let any = Any { type_url: "type.googleapis.com/own.Type".into(), value: vec![1, 2, 3].into() };
+    let any = Any { type_url: OWN.into(), value: vec![1, 2, 3].into() };
     let resource = Resource { version: "1".into(), name: "mine".into(), resource: Some(any), ..Default::default() };
-    let type_url = "type.googleapis.com/own.Type".into();
+    let type_url = OWN.into();
     let nonce = "1".into();
     stream.respond(&Response::Delta(DeltaDiscoveryResponse {
         resources: vec![resource],

@@ -13,22 +13,22 @@ const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tl
 const UNKNOWN: &str = "weir-unknown";
 
 /// Views by cluster, and their state in a folder.
-fn state_in(folder: &Folder, more: &str) -> String {
+pub(super) fn state_in(folder: &Folder, more: &str) -> String {
     let path = folder.0.join("state");
     format!("views: {{key: [cluster]}}\ndrain: {{grace: 0s, spread: 0s}}\nstate: {{path: {}{more}}}\n", path.display())
 }
 
 /// A relay that can be stopped as by SIGTERM.
-struct Stoppable(Relay, oneshot::Sender<()>);
+pub(super) struct Stoppable(pub Relay, oneshot::Sender<()>);
 
 impl Stoppable {
-    async fn start(plane: SocketAddr, protocol: &str, rest: &str) -> Self {
+    pub(super) async fn start(plane: SocketAddr, protocol: &str, rest: &str) -> Self {
         let app = crate::bind(config(plane, protocol, rest)).await.unwrap();
         let (stop, stopped) = oneshot::channel();
         Self(run(app, async move { drop(stopped.await) }), stop)
     }
 
-    async fn stop(mut self) {
+    pub(super) async fn stop(mut self) {
         self.1.send(()).unwrap();
         tokio::time::timeout(PATIENCE, &mut self.0.task).await.expect("the relay does not stop").unwrap();
     }
@@ -56,7 +56,7 @@ fn of(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 /// Waits until the file has everything that is known now, once the set is settled.
-async fn is_saved(relay: &Relay) {
+pub(super) async fn is_saved(relay: &Relay) {
     until("the set is settled", async || {
         let upstreams = get(relay.admin, "/upstreams").await;
         ["settled", "complete"].iter().any(|known| upstreams.contains(&format!("\"completeness\": \"{known}\"")))

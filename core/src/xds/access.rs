@@ -14,7 +14,7 @@ use super::types::Type;
 /// Resources that are limited to some clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRule {
-    /// Full message names.
+    /// The names of types. A v2 name is covered by that of its successor.
     pub types: Vec<Box<str>>,
     /// Empty means all names of these types.
     pub names: Vec<NamePattern>,
@@ -70,7 +70,7 @@ impl Clearance {
 
     /// Whether any resources of a type, existing or not, are closed to this client.
     pub(crate) fn restricts(&self, kind: &Type) -> bool {
-        let about = |rule: &AccessRule| rule.types.iter().any(|of| **of == *kind.name());
+        let about = |rule: &AccessRule| rule.types.iter().any(|of| kind.is_called(of));
         self.permit.as_ref().is_some_and(|permit| permit.restricts(kind))
             || self.access.rules.iter().zip(&*self.named).any(|(rule, named)| !named && about(rule))
     }
@@ -81,7 +81,7 @@ impl Clearance {
             return false;
         }
         let about = |rule: &AccessRule| {
-            let of_type = rule.types.iter().any(|of| **of == *kind.name());
+            let of_type = rule.types.iter().any(|of| kind.is_called(of));
             of_type && (rule.names.is_empty() || rule.names.iter().any(|pattern| pattern.matches(name.as_str())))
         };
         let mut concerned = self.access.rules.iter().zip(&*self.named).filter(|(rule, _)| about(rule)).peekable();

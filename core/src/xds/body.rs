@@ -15,6 +15,8 @@ use super::version::ContentHash;
 pub struct Body {
     hash: ContentHash,
     bytes: Bytes,
+    /// The URL of the body, if it is not of the type of its resource.
+    type_url: Option<Box<str>>,
     /// The bytes of all bodies in the store, these included.
     total: Arc<AtomicUsize>,
     /// Computed on first use, and not under the lock of the store.
@@ -23,13 +25,14 @@ pub struct Body {
 
 impl fmt::Debug for Body {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Body").field("hash", &self.hash).field("bytes", &self.bytes).finish()
+        let mut out = out.debug_struct("Body");
+        out.field("hash", &self.hash).field("type_url", &self.type_url).field("bytes", &self.bytes).finish()
     }
 }
 
 impl PartialEq for Body {
     fn eq(&self, other: &Self) -> bool {
-        (self.hash, &self.bytes) == (other.hash, &other.bytes)
+        (self.hash, &self.bytes, &self.type_url) == (other.hash, &other.bytes, &other.type_url)
     }
 }
 
@@ -43,9 +46,15 @@ impl Drop for Body {
 
 impl Body {
     /// Copies the bytes: a slice would keep the whole receive buffer alive as long as the resource.
-    pub(super) fn copied(hash: ContentHash, bytes: &[u8], total: &Arc<AtomicUsize>) -> Self {
+    pub(super) fn copied(hash: ContentHash, type_url: Option<&str>, bytes: &[u8], total: &Arc<AtomicUsize>) -> Self {
         total.fetch_add(bytes.len(), Ordering::Relaxed);
-        Self { hash, bytes: Bytes::copy_from_slice(bytes), total: total.clone(), cluster_references: OnceLock::new() }
+        let (bytes, type_url) = (Bytes::copy_from_slice(bytes), type_url.map(Into::into));
+        Self { hash, bytes, type_url, total: total.clone(), cluster_references: OnceLock::new() }
+    }
+
+    /// Returns the URL of the body, if it is not of the type of its resource.
+    pub fn type_url(&self) -> Option<&str> {
+        self.type_url.as_deref()
     }
 
     /// Returns what the body refers to. `kind` is the type of the body.

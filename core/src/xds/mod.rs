@@ -3,6 +3,7 @@
 mod access;
 mod authority;
 mod body;
+mod built_in_types;
 mod key;
 mod metadata;
 mod name;
@@ -18,6 +19,7 @@ mod services;
 mod stated_versions;
 mod store;
 mod text;
+mod type_info;
 mod type_words;
 mod types;
 mod version;
@@ -40,15 +42,17 @@ pub use permissions::{
     TENANT, Template,
 };
 pub(crate) use resource::wrapper_name;
-pub use resource::{Malformed, Resource, own_name};
+pub use resource::{Malformed, Resource, name_of_entry};
 pub use rest_paths::RestPath;
 pub use services::{LOADS_PATH, LOADS_PATH_V2, Method, Scope, Shape, service_names};
 pub use stated_versions::{HeldVersions, StatedEntries, StatedVersions, StatedVersionsStore};
 pub use store::BodyStore;
 pub(crate) use text::ERROR_BYTES;
 pub use text::truncate;
+pub(crate) use type_info::References;
+pub use type_info::{EmptyFirst, Role, TypeInfo};
 pub use type_words::{UnknownType, short_type_name, type_by_word};
-pub(crate) use types::References;
-pub use types::{EmptyFirst, Role, Type, TypeInfo, TypeTable, WRAPPER_TYPE};
+pub(crate) use types::BodyType;
+pub use types::{Type, TypeTable, WRAPPER_TYPE, type_url};
 pub use version::{ContentHash, SetVersion, VersionText};
 pub use xdstp::{NameFault, Xdstp, authority_of_template};

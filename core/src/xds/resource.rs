@@ -11,7 +11,7 @@ use super::metadata;
 use super::name::Name;
 use super::references::referred;
 use super::store::BodyStore;
-use super::types::{Type, WRAPPER_TYPE};
+use super::types::{BodyType, Type, WRAPPER_TYPE};
 use super::version::ContentHash;
 use super::wire;
 use crate::proto::{Any, discovery};
@@ -112,7 +112,8 @@ impl Resource {
         self.beside.as_ref().is_some_and(|beside| beside.do_not_cache)
     }
 
-    /// Returns the wrapper that it would have in a delta response, without body and version. [`Self::from_wrapper`] reads it.
+    /// Returns the wrapper that it would have in a delta response, without version and without the bytes of its body: of that it has the URL,
+    /// if it is not that of the type. [`Self::from_wrapper`] reads it.
     pub fn wrapper_without_body(&self) -> discovery::Resource {
         let name = self.name.as_str().to_owned();
         let constraints = self.constraints().map(|bytes| discovery::ResourceName {
@@ -125,6 +126,7 @@ impl Resource {
             cache_control: self.do_not_cache().then_some(discovery::resource::CacheControl { do_not_cache: true }),
             resource_name: constraints,
             metadata: self.metadata().cloned(),
+            resource: self.body.type_url().map(|url| Any { type_url: url.to_owned(), value: Bytes::new() }),
             name,
             ..Default::default()
         }
@@ -147,12 +149,9 @@ impl Resource {
         kind: &Type,
         store: &BodyStore,
     ) -> Result<Self, Malformed> {
-        let found = Type::message_name(type_url);
-        if found != kind.name() {
-            return Err(foreign(index, None, found, kind));
-        }
-        let name = own_name(kind, body).ok_or(Malformed::Nameless { index })?;
-        Ok(Self::assemble(name, body, kind, None, None, store))
+        let own_url = own_url(index, None, type_url, kind)?;
+        let name = name_of_entry(kind, None, type_url, body).ok_or(Malformed::Nameless { index })?;
+        Ok(Self::assemble(name, own_url, body, kind, None, None, store))
     }
 
     /// Reads one entry of a delta response. The name in the wrapper takes precedence over the one in the body (TYPE-10).
@@ -163,15 +162,13 @@ impl Resource {
         store: &BodyStore,
     ) -> Result<Self, Malformed> {
         let name = wrapper_name(&wrapper);
+        let name = if wrapper.resource.is_none() { name.or_else(|| kind.unnamed()) } else { name };
         let ttl = wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
         let Some(any) = wrapper.resource else {
             return Err(Malformed::Bodyless { index, name, version: wrapper.version, ttl });
         };
-        let found = Type::message_name(&any.type_url);
-        if found != kind.name() {
-            return Err(foreign(index, name, found, kind));
-        }
-        let name = name.or_else(|| own_name(kind, &any.value)).ok_or(Malformed::Nameless { index })?;
+        let own_url = own_url(index, name.as_ref(), &any.type_url, kind)?;
+        let name = name_of_entry(kind, name, &any.type_url, &any.value).ok_or(Malformed::Nameless { index })?;
         let beside = WrapperFields {
             aliases: wrapper.aliases.iter().map(|alias| Name::canonical(alias)).collect(),
             metadata: wrapper.metadata.map(|bytes| Bytes::copy_from_slice(&bytes)),
@@ -182,21 +179,23 @@ impl Resource {
             do_not_cache: wrapper.cache_control.is_some_and(|control| control.do_not_cache),
         };
         let beside = (beside != WrapperFields::default()).then(|| Box::new(beside));
-        Ok(Self::assemble(name, &any.value, kind, beside, ttl, store))
+        Ok(Self::assemble(name, own_url, &any.value, kind, beside, ttl, store))
     }
 
     fn assemble(
         name: Name,
+        own_url: Option<&str>,
         bytes: &[u8],
         kind: &Type,
         beside: Option<Box<WrapperFields>>,
         ttl: Option<Duration>,
         store: &BodyStore,
     ) -> Self {
-        let body = store.intern(kind, bytes);
+        let body = store.intern_as(kind, own_url, bytes);
         let full = beside.as_ref().map_or(body.hash(), |beside| beside.hashed_with(body.hash()));
         let refers_to = referred(kind.info().references, name.as_str(), bytes);
-        let name_mismatch = kind.info().name_field.is_some() && !is_named(kind, bytes, &name);
+        let is_read = kind.info().name_field.is_some() && own_url.is_none();
+        let name_mismatch = is_read && !is_named(kind, bytes, &name);
         Self { name, body, full, ttl, refers_to, name_mismatch, beside }
     }
 }
@@ -219,18 +218,44 @@ pub(crate) fn wrapper_name(wrapper: &discovery::Resource) -> Option<Name> {
     [Some(&wrapper.name), long].into_iter().flatten().find(|name| !name.is_empty()).map(|name| Name::canonical(name))
 }
 
-/// Returns the name in a body, for types whose bodies have one.
-pub fn own_name(kind: &Type, body: &[u8]) -> Option<Name> {
-    wire::last_text(body, kind.info().name_field?).map(Name::canonical)
+/// Returns the name of an entry of a response or a file: the one beside it, or else the one in its body. It is empty for a type that may have
+/// one resource without a name.
+pub fn name_of_entry(kind: &Type, beside: Option<Name>, type_url: &str, body: &[u8]) -> Option<Name> {
+    let in_body = || match kind.body_of(type_url) {
+        BodyType::Own => wire::last_text(body, kind.info().name_field?),
+        // The envelope that Istiod gives its own configuration in: its field `metadata` has the name.
+        BodyType::Other if Type::message_name(type_url) == ISTIOS_ENVELOPE => {
+            wire::last_text(wire::last_bytes(body, 1)?, 1)
+        }
+        BodyType::Other | BodyType::Foreign => None,
+    };
+    beside.or_else(|| in_body().map(Name::canonical)).or_else(|| kind.unnamed())
 }
+
+const ISTIOS_ENVELOPE: &str = "istio.mcp.v1alpha1.Resource";
 
 fn is_named(kind: &Type, body: &[u8], name: &Name) -> bool {
     let own = kind.info().name_field.and_then(|field| wire::last_text(body, field));
     own.is_some_and(|own| own == name.as_str() || Name::canonical(own) == *name)
 }
 
-fn foreign(index: usize, name: Option<Name>, found: &str, kind: &Type) -> Malformed {
-    Malformed::ForeignType { index, name, found: found.into(), expected: kind.name().into() }
+/// Returns the URL of a body that is not of the type of its response.
+fn own_url<'u>(
+    index: usize,
+    name: Option<&Name>,
+    type_url: &'u str,
+    kind: &Type,
+) -> Result<Option<&'u str>, Malformed> {
+    match kind.body_of(type_url) {
+        BodyType::Own => Ok(None),
+        BodyType::Other => Ok(Some(type_url)),
+        BodyType::Foreign => Err(Malformed::ForeignType {
+            index,
+            name: name.cloned(),
+            found: Type::message_name(type_url).into(),
+            expected: kind.name().into(),
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -309,6 +334,37 @@ mod tests {
         let any =
             Any { type_url: format!("type.googleapis.com/{WRAPPER_TYPE}"), value: wrapped.encode_to_vec().into() };
         assert_eq!(Resource::from_sotw(0, any, &kind, &store).unwrap().name.as_str(), "l");
+    }
+
+    #[test]
+    fn type_4_the_one_resource_of_a_type_without_names_has_the_empty_name() {
+        let url = "type.googleapis.com/istio.networking.nds.v1.NameTable";
+        let (kind, store) = (TypeTable::new().resolve(url), BodyStore::default());
+        let bare = Any { type_url: url.into(), value: Bytes::from_static(b"\x0a\x01c") };
+        let one = Resource::from_sotw(0, bare.clone(), &kind, &store).unwrap();
+        let wrapped = discovery::Resource { resource: Some(bare), ..Default::default() };
+        let other = Resource::from_wrapper(0, wrapped, &kind, &store).unwrap();
+        assert!(one.is_same(&other) && one.name.as_str().is_empty() && one.full == one.content());
+        let bodyless = Resource::from_wrapper(0, discovery::Resource::default(), &kind, &store).unwrap_err();
+        assert_eq!(bodyless.name(), Some(&Name::from("")));
+    }
+
+    #[test]
+    fn a_body_of_another_type_keeps_its_url_under_a_type_that_is_known_by_its_whole_url() {
+        let kind = TypeTable::new().resolve("networking.istio.io/v1/ServiceEntry");
+        let (store, envelope) = (BodyStore::default(), "type.googleapis.com/istio.mcp.v1alpha1.Resource");
+        let any = |url: &str| Any { type_url: url.into(), value: Bytes::from_static(b"\x0a\x05\x0a\x03n/e\x12\x01b") };
+        let bare = |url: &str| Resource::from_sotw(0, any(url), &kind, &store);
+        let entry = bare(envelope).unwrap();
+        assert_eq!((entry.name.as_str(), entry.body.type_url()), ("n/e", Some(envelope)));
+        assert!(!entry.name_mismatch && entry.full == entry.content(), "it needs no wrapper");
+        assert_eq!(bare("a/other.Type").unwrap_err(), Malformed::Nameless { index: 0 });
+        let wrapped = |url: &str| discovery::Resource { resource: Some(any(url)), ..entry.wrapper_without_body() };
+        let other = Resource::from_wrapper(0, wrapped("a/other.Type"), &kind, &store).unwrap();
+        assert_ne!(other.content(), entry.content(), "the URL is a part of what clients get");
+        let again = Resource::from_wrapper(0, wrapped(envelope), &kind, &store).unwrap();
+        assert!(again.is_same(&entry) && Arc::ptr_eq(&again.body, &entry.body));
+        assert_eq!(entry.wrapper_without_body().resource.unwrap().type_url, envelope);
     }
 
     #[test]

@@ -29,11 +29,19 @@ struct Shard {
 impl BodyStore {
     /// Returns the stored copy of these bytes. Threads that store the same bytes at the same time get the same copy.
     pub fn intern(&self, kind: &Type, bytes: &[u8]) -> Arc<Body> {
-        let hash = ContentHash::of_body(kind.name(), bytes);
-        if let Some(held) = self.shard(hash).find(hash, bytes) {
+        self.intern_as(kind, None, bytes)
+    }
+
+    /// Does the same for a body with a URL of its own, which is part of its content.
+    pub(super) fn intern_as(&self, kind: &Type, type_url: Option<&str>, bytes: &[u8]) -> Arc<Body> {
+        let hash = match type_url {
+            None => ContentHash::of_body(kind.name(), bytes),
+            Some(url) => ContentHash::of_body(&format!("{}\n{url}", kind.name()), bytes),
+        };
+        if let Some(held) = self.shard(hash).find(hash, type_url, bytes) {
             return held;
         }
-        let copied = Arc::new(Body::copied(hash, bytes, &self.bytes));
+        let copied = Arc::new(Body::copied(hash, type_url, bytes, &self.bytes));
         self.shard(hash).find_or_insert(copied)
     }
 
@@ -49,13 +57,14 @@ impl BodyStore {
 
 impl Shard {
     /// Compares a hit byte for byte: a hash alone never decides what a client gets.
-    fn find(&self, hash: ContentHash, bytes: &[u8]) -> Option<Arc<Body>> {
-        self.bodies.get(&hash)?.iter().filter_map(Weak::upgrade).find(|body| body.bytes() == bytes)
+    fn find(&self, hash: ContentHash, type_url: Option<&str>, bytes: &[u8]) -> Option<Arc<Body>> {
+        let is_same = |body: &Arc<Body>| body.bytes() == bytes && body.type_url() == type_url;
+        self.bodies.get(&hash)?.iter().filter_map(Weak::upgrade).find(is_same)
     }
 
     /// Another thread may have stored the same body meanwhile.
     fn find_or_insert(&mut self, body: Arc<Body>) -> Arc<Body> {
-        if let Some(held) = self.find(body.hash(), body.bytes()) {
+        if let Some(held) = self.find(body.hash(), body.type_url(), body.bytes()) {
             return held;
         }
         self.sweep_if_grown();
@@ -132,7 +141,7 @@ mod tests {
     fn what_came_between_a_look_up_and_a_copy_is_found() {
         let (store, kind) = (BodyStore::default(), TypeTable::new().resolve("a.B"));
         let other = store.intern(&kind, b"body");
-        let copied = Arc::new(Body::copied(other.hash(), b"body", &store.bytes));
+        let copied = Arc::new(Body::copied(other.hash(), None, b"body", &store.bytes));
         assert!(Arc::ptr_eq(&store.shard(other.hash()).find_or_insert(copied), &other));
     }
 

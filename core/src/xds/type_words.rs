@@ -11,15 +11,15 @@ pub struct UnknownType {
     hint: String,
 }
 
-/// Returns a type by a short name, its message name, or its URL. A name with a dot that is not in the table is a type of the user's
-/// own, unless it looks misspelt.
+/// Returns a type by a short name, its message name, or its URL. A URL, or a name with a dot, that is not in the table is a type of the
+/// user's own, unless it looks misspelt.
 pub fn type_by_word(table: &TypeTable, text: &str) -> Result<Type, UnknownType> {
     let lower = text.to_lowercase();
     if let Some((_, name)) = WORDS.iter().find(|(words, _)| words.contains(&lower.as_str())) {
         return Ok(table.resolve(name));
     }
     let own = text.rsplit_once('/').map_or(text, |(_, name)| name);
-    if own.contains('.') {
+    if own.contains('.') || own.len() < text.len() {
         let near = if table.knows(own) { None } else { nearest(own, table.names(), 3) };
         return match near {
             None => Ok(table.resolve(text)),
@@ -59,6 +59,7 @@ const WORDS: &[(&[&str], &str)] = &[
     (&["rtds", "runtimes", "runtime"], "envoy.service.runtime.v3.Runtime"),
     (&["ecds", "extensions", "extension"], "envoy.config.core.v3.TypedExtensionConfig"),
     (&["fcds", "filter-chains", "filter-chain"], "envoy.config.listener.v3.FilterChain"),
+    (&["nds", "name-tables", "name-table"], "istio.networking.nds.v1.NameTable"),
     (&["rls", "rate-limits", "rate-limit"], "ratelimit.config.ratelimit.v3.RateLimitConfig"),
 ];
 
@@ -84,7 +85,12 @@ mod tests {
     #[test]
     fn a_type_in_full_needs_no_word_and_of_an_unknown_word_the_nearest_is_named() {
         let table = TypeTable::new();
-        for text in ["type.googleapis.com/my.Own", "my.Own", "type.googleapis.com/envoy.config.cluster.v3.Cluster"] {
+        for text in [
+            "type.googleapis.com/my.Own",
+            "my.Own",
+            "istio.io/debug",
+            "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+        ] {
             assert!(type_by_word(&table, text).is_ok(), "{text}");
         }
         let error = |text| type_by_word(&table, text).unwrap_err().to_string();

@@ -1,5 +1,7 @@
-//! The properties of each resource type: a table that operators can extend, and defaults for unknown types.
+//! The types: a table that operators can extend, and defaults for types that are not in it. [`TypeTable::resolve`] is the one place where a URL
+//! becomes a type.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -7,80 +9,15 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::built_in_types::{
+    BUILT_IN, CLUSTERS, ENDPOINTS, LISTENERS, NAMED_BESIDE, Row, SCOPED_ROUTES, SECRETS, V2, VIRTUAL_HOSTS,
+    is_built_in, istio,
+};
+use super::name::Name;
+use super::type_info::{EmptyFirst, References, Role, TypeInfo};
+
 /// The wrapper that carries a name beside a resource in SotW (SOTW-48, UP-29).
 pub const WRAPPER_TYPE: &str = "envoy.service.discovery.v3.Resource";
-
-/// The part of a type when several types change together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// The targets of routing.
-    Clusters,
-    /// What a cluster needs before it takes traffic.
-    Endpoints,
-    /// Leads to clusters, and so must not be sent before them.
-    Routing,
-    /// Ordered by rank if pending together with others, and never delayed for them.
-    Free,
-}
-
-/// How the body names another resource.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum References {
-    None,
-    ClusterEndpoints,
-    /// A route configuration whose virtual hosts come by VHDS: all those named under it.
-    VirtualHosts,
-}
-
-/// The meaning of a first request without names (SOTW-39, DELTA-36).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EmptyFirst {
-    /// It requests nothing.
-    Nothing,
-    /// It requests all resources of the type.
-    Everything,
-    /// All names under the route configurations that the client subscribes to.
-    UnderRoutes,
-    /// Nothing; the reply is empty.
-    EmptyAnswer,
-}
-
-impl EmptyFirst {
-    /// Whether it is a wildcard, which is then also the form of a wildcard for older servers (UP-7).
-    pub fn is_wildcard(self) -> bool {
-        matches!(self, Self::Everything | Self::UnderRoutes)
-    }
-}
-
-/// The properties of one resource type.
-#[derive(Debug, Clone)]
-pub struct TypeInfo {
-    /// Full message name, without the `type.googleapis.com/` that peers may spell differently (TYPE-1).
-    pub name: Box<str>,
-    /// The field of the body with the resource's name; `None` for types without one (TYPE-4).
-    pub name_field: Option<u32>,
-    /// Whether a SotW response lists the complete visible set, so that absence means deletion (TYPE-8).
-    pub full_state: bool,
-    /// What an empty first request means.
-    pub empty_first: EmptyFirst,
-    /// Whether it exists in the delta variant only (TRN-3).
-    pub delta_only: bool,
-    /// Whether aliases are requested regularly: a resource without a body is then unresolved, not a heartbeat (DELTA-39, DELTA-40).
-    pub by_alias: bool,
-    /// Position in the order of types, also for requests upstream (UP-6).
-    pub rank: u8,
-    /// Position among additions (ORD-2): the same, but secrets come first. Endpoints that upstream moved behind a new secret must not be
-    /// sent before it (ORD-4), and an early secret does no harm.
-    pub addition_rank: u8,
-    /// Removals are sent in the order of this rank.
-    pub removal_rank: u8,
-    /// Its part in the order of types.
-    pub role: Role,
-    /// How its bodies name other resources.
-    pub references: References,
-    /// The successor of a v2 type. The two are distinct types with the same behaviour (TYPE-5).
-    pub successor: Option<Box<str>>,
-}
 
 /// A handle of a type: cheap to clone, equal by name, ordered by rank and then name.
 #[derive(Debug, Clone)]
@@ -92,14 +29,48 @@ impl Type {
         &self.0
     }
 
-    /// Returns the full message name.
+    /// Returns the full message name; of a type that is known by its whole URL, that. [`TypeTable::resolve`] finds the type by it.
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// Returns the URL that servers are shown.
+    pub fn url(&self) -> Cow<'_, str> {
+        type_url(self.name())
+    }
+
+    /// Returns the message name, also of a type that is known by its whole URL.
+    pub fn message(&self) -> &str {
+        Self::message_name(self.name())
     }
 
     /// Returns the message name in a type URL, whatever its prefix is (TYPE-1).
     pub(crate) fn message_name(type_url: &str) -> &str {
         type_url.rsplit_once('/').map_or(type_url, |(_, name)| name)
+    }
+
+    /// Returns what a body with this URL is in a response of the type. By a whole URL a server may give messages of another type, as Istiod
+    /// gives its own configuration. Messages of a built-in type are taken under that type alone: under another, no rule would cover them.
+    pub(crate) fn body_of(&self, type_url: &str) -> BodyType {
+        let message = Self::message_name(type_url);
+        match self.has_own_url() {
+            false if message == self.name() => BodyType::Own,
+            true if type_url == self.name() => BodyType::Own,
+            true if !message.is_empty() && message != WRAPPER_TYPE && !is_built_in(message) => BodyType::Other,
+            _ => BodyType::Foreign,
+        }
+    }
+
+    /// Returns the name of a resource that has none, for types that may have one such resource: those without a field for the name, unless
+    /// their names are always beside them. For all other types, an entry without a name is not readable.
+    pub fn unnamed(&self) -> Option<Name> {
+        let is_beside = NAMED_BESIDE.iter().any(|name| self.is_called(name));
+        (self.0.name_field.is_none() && !is_beside).then(|| Name::from(""))
+    }
+
+    /// Whether it is known by its whole URL.
+    fn has_own_url(&self) -> bool {
+        self.name().contains('/')
     }
 
     pub(crate) fn is(&self, role: Role) -> bool {
@@ -162,6 +133,17 @@ impl PartialOrd for Type {
     }
 }
 
+/// What a body is in a response of a type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BodyType {
+    /// A message of the type.
+    Own,
+    /// One of another type, which is passed on under its own URL.
+    Other,
+    /// One that has no place there.
+    Foreign,
+}
+
 /// All types by name. A relay has one table: types that compare equal are from the same entry.
 #[derive(Debug, Clone)]
 pub struct TypeTable {
@@ -170,9 +152,12 @@ pub struct TypeTable {
 }
 
 impl TypeTable {
-    /// Returns a hash of everything in the table.
+    /// Returns a hash of everything in the table but Istio's types as they are built in: state files from before these are still of use.
     pub fn fingerprint(&self) -> u64 {
-        let mut rows: Vec<_> = self.by_name.iter().map(|(name, kind)| format!("{name}={:?}", kind.info())).collect();
+        let row = |info: &TypeInfo| format!("{}={info:?}", info.name);
+        let built_in: Vec<_> = istio().map(|info| row(&info)).collect();
+        let mut rows: Vec<_> = self.by_name.values().map(|kind| row(kind.info())).collect();
+        rows.retain(|row| !built_in.contains(row));
         rows.sort_unstable();
         xxh3_64(rows.join("\n").as_bytes())
     }
@@ -189,8 +174,8 @@ impl TypeTable {
             let row = BUILT_IN.iter().find(|row| row.name == *new)?;
             Some(TypeInfo { name: (*old).into(), successor: Some((*new).into()), ..row.info() })
         });
-        let by_name =
-            built_in.chain(legacy).chain(extra).map(|info| (info.name.clone(), Type(Arc::new(info)))).collect();
+        let all = built_in.chain(istio()).chain(legacy).chain(extra);
+        let by_name = all.map(|info| (info.name.clone(), Type(Arc::new(info)))).collect();
         Self { by_name, v2: false }
     }
 
@@ -211,10 +196,20 @@ impl TypeTable {
         self.v2 || !kind.is_v2()
     }
 
-    /// Returns the type of a URL. A type that is not in the table is opaque: it is served without any assumption.
+    /// Returns the type of a URL, or of a name ([`Type::name`]).
+    ///
+    /// A type in the table is known by its message name under any prefix, so that no spelling evades what is decided by type. Every other type
+    /// is its whole URL, byte for byte; of one with the usual prefix, or with none, the name is what follows that. A type that is not in the
+    /// table is opaque: it is served without any assumption.
     pub fn resolve(&self, type_url: &str) -> Type {
-        let name = Type::message_name(type_url);
-        self.by_name.get(name).cloned().unwrap_or_else(|| Type(Arc::new(opaque(name))))
+        if let Some(known) = self.by_name.get(Type::message_name(type_url)) {
+            return known.clone();
+        }
+        let name = match type_url.strip_prefix(PREFIX) {
+            Some(message) if !message.contains('/') => message,
+            _ => type_url,
+        };
+        self.by_name.get(name).cloned().unwrap_or_else(|| Type(Arc::new(TypeInfo::opaque(name))))
     }
 
     /// Returns the full names of the types whose `*` sets are full state and have no v2 name.
@@ -255,113 +250,17 @@ impl Default for TypeTable {
     }
 }
 
-fn opaque(name: &str) -> TypeInfo {
-    TypeInfo {
-        name: name.into(),
-        name_field: Some(1),
-        full_state: false,
-        empty_first: EmptyFirst::Nothing,
-        delta_only: false,
-        by_alias: false,
-        rank: LAST,
-        addition_rank: LAST,
-        removal_rank: LAST,
-        role: Role::Free,
-        references: References::None,
-        successor: None,
-    }
+/// Returns the URL of the type with this name ([`Type::name`]).
+pub fn type_url(name: &str) -> Cow<'_, str> {
+    if name.contains('/') { name.into() } else { format!("{PREFIX}{name}").into() }
 }
 
-struct Row {
-    name: &'static str,
-    name_field: Option<u32>,
-    sotw: Sotw,
-    rank: u8,
-    removal_rank: u8,
-    role: Role,
-}
-
-enum Sotw {
-    /// Full state with legacy wildcard: every built-in type has both or neither.
-    Full,
-    Partial,
-    None,
-}
-
-impl Row {
-    fn info(&self) -> TypeInfo {
-        TypeInfo {
-            name_field: self.name_field,
-            full_state: matches!(self.sotw, Sotw::Full),
-            empty_first: match self.name {
-                VIRTUAL_HOSTS => EmptyFirst::UnderRoutes,
-                _ if matches!(self.sotw, Sotw::Full) => EmptyFirst::Everything,
-                _ => EmptyFirst::Nothing,
-            },
-            by_alias: self.name == VIRTUAL_HOSTS,
-            delta_only: matches!(self.sotw, Sotw::None),
-            rank: self.rank,
-            addition_rank: if self.name == SECRETS { 0 } else { self.rank + 1 },
-            removal_rank: self.removal_rank,
-            role: self.role,
-            references: match self.name {
-                CLUSTERS => References::ClusterEndpoints,
-                ROUTES => References::VirtualHosts,
-                _ => References::None,
-            },
-            ..opaque(self.name)
-        }
-    }
-}
-
-const LISTENERS: &str = "envoy.config.listener.v3.Listener";
-const CLUSTERS: &str = "envoy.config.cluster.v3.Cluster";
-const ENDPOINTS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
-const ROUTES: &str = "envoy.config.route.v3.RouteConfiguration";
-const SCOPED_ROUTES: &str = "envoy.config.route.v3.ScopedRouteConfiguration";
-const VIRTUAL_HOSTS: &str = "envoy.config.route.v3.VirtualHost";
-const SECRETS: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
-const LAST: u8 = u8::MAX - 1;
-
-/// v2 names and their successors. Other types have no v2 form.
-const V2: &[(&str, &str)] = &[
-    ("envoy.api.v2.Listener", LISTENERS),
-    ("envoy.api.v2.Cluster", CLUSTERS),
-    ("envoy.api.v2.RouteConfiguration", ROUTES),
-    ("envoy.api.v2.ScopedRouteConfiguration", SCOPED_ROUTES),
-    ("envoy.api.v2.route.VirtualHost", VIRTUAL_HOSTS),
-    ("envoy.api.v2.ClusterLoadAssignment", ENDPOINTS),
-    ("envoy.api.v2.auth.Secret", SECRETS),
-    ("envoy.service.discovery.v2.Runtime", "envoy.service.runtime.v3.Runtime"),
-];
-
-const fn row(name: &'static str, name_field: u32, sotw: Sotw, rank: u8, removal_rank: u8, role: Role) -> Row {
-    let name_field = if name_field == 0 { None } else { Some(name_field) };
-    Row { name, name_field, sotw, rank, removal_rank, role }
-}
-
-/// Name, name field (0: none, or unusable), SotW behaviour, rank, removal rank, role.
-const BUILT_IN: &[Row] = &[
-    row(CLUSTERS, 1, Sotw::Full, 0, 4, Role::Clusters),
-    row("envoy.config.cluster.v3.ClusterCollection", 0, Sotw::Partial, 0, 4, Role::Clusters),
-    row(ENDPOINTS, 1, Sotw::Partial, 1, 5, Role::Endpoints),
-    row("envoy.config.endpoint.v3.LbEndpoint", 0, Sotw::None, 2, 6, Role::Endpoints),
-    row("envoy.config.endpoint.v3.LbEndpointCollection", 0, Sotw::Partial, 2, 6, Role::Endpoints),
-    row(LISTENERS, 1, Sotw::Full, 3, 0, Role::Routing),
-    row("envoy.config.listener.v3.ListenerCollection", 0, Sotw::Partial, 3, 0, Role::Routing),
-    row("envoy.config.listener.v3.FilterChain", 7, Sotw::Partial, 3, 0, Role::Routing),
-    row(ROUTES, 1, Sotw::Partial, 4, 2, Role::Routing),
-    row("envoy.extensions.filters.network.thrift_proxy.v3.RouteConfiguration", 1, Sotw::Partial, 4, 2, Role::Routing),
-    row(SCOPED_ROUTES, 1, Sotw::Full, 5, 1, Role::Routing),
-    row(VIRTUAL_HOSTS, 0, Sotw::None, 6, 3, Role::Routing),
-    row(SECRETS, 1, Sotw::Partial, 7, 7, Role::Free),
-    row("envoy.service.runtime.v3.Runtime", 1, Sotw::Partial, 8, 8, Role::Free),
-    row("envoy.config.core.v3.TypedExtensionConfig", 1, Sotw::Partial, 9, 9, Role::Free),
-    row("ratelimit.config.ratelimit.v3.RateLimitConfig", 1, Sotw::Partial, LAST, LAST, Role::Free),
-];
+/// The usual prefix of type URLs.
+const PREFIX: &str = "type.googleapis.com/";
 
 #[cfg(test)]
 mod tests {
+    use super::super::built_in_types::ROUTES;
     use super::*;
 
     #[test]
@@ -370,6 +269,77 @@ mod tests {
         let long = table.resolve("type.googleapis.com/envoy.config.cluster.v3.Cluster");
         assert_eq!(long, table.resolve("example.org/a/envoy.config.cluster.v3.Cluster"));
         assert_eq!(long, table.resolve("envoy.config.cluster.v3.Cluster"));
+    }
+
+    #[test]
+    fn type_1_a_type_that_is_not_in_the_table_is_its_whole_url() {
+        let table = TypeTable::with(vec![TypeInfo { full_state: true, ..TypeInfo::opaque("acme.io/v1/Kind") }]);
+        let urls =
+            ["istio.io/debug", "networking.istio.io/v1/ServiceEntry", "a/own.Type", "/own.Type", "acme.io/v1/Kind"];
+        for url in urls.into_iter().chain(["type.googleapis.com/own.Type", "type.googleapis.com/a/own.Type"]) {
+            let kind = table.resolve(url);
+            assert_eq!((&*kind.url(), &table.resolve(kind.name())), (url, &kind), "the name stands for the URL");
+        }
+        assert_eq!(table.resolve("own.Type"), table.resolve("type.googleapis.com/own.Type"));
+        assert_ne!(table.resolve("a/own.Type"), table.resolve("b/own.Type"));
+        assert!(
+            table.resolve("acme.io/v1/Kind").info().full_state && !table.resolve("acme.io/v2/Kind").info().full_state
+        );
+    }
+
+    #[test]
+    fn type_1_no_prefix_makes_another_type_of_one_in_the_table() {
+        let table = TypeTable::with(vec![TypeInfo::opaque("own.Type")]);
+        for name in [SECRETS, "envoy.api.v2.auth.Secret", "istio.workload.Address", "own.Type"] {
+            for prefix in
+                ["", "/", "x/", "a/b/", "type.googleapis.com/", "type.googleapis.com/type.googleapis.com/", "//"]
+            {
+                let kind = table.resolve(&format!("{prefix}{name}"));
+                assert_eq!((kind.name(), kind.is_secret()), (name, name.ends_with("Secret")), "{prefix}");
+                assert_eq!(kind.url(), format!("type.googleapis.com/{name}"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_of_a_built_in_type_is_taken_under_no_url_but_its_own() {
+        let table = TypeTable::new();
+        let body = |kind: &str, url: &str| table.resolve(kind).body_of(url);
+        assert_eq!(
+            body("networking.istio.io/v1/ServiceEntry", "type.googleapis.com/istio.mcp.v1alpha1.Resource"),
+            BodyType::Other
+        );
+        assert_eq!(body("istio.io/debug", "istio.io/debug"), BodyType::Own);
+        for url in [SECRETS, "x/envoy.api.v2.auth.Secret", WRAPPER_TYPE, "istio.workload.Address", "", "x/"] {
+            assert_eq!(body("istio.io/debug", url), BodyType::Foreign, "{url}");
+        }
+        assert_eq!(body("own.Type", "x/own.Type"), BodyType::Own);
+        assert_eq!(body("own.Type", "x/other.Type"), BodyType::Foreign);
+        assert_eq!(body(SECRETS, "x/other.Type"), BodyType::Foreign);
+    }
+
+    #[test]
+    fn one_resource_without_a_name_is_for_types_that_have_no_field_for_it() {
+        let own = TypeInfo { name_field: None, ..TypeInfo::opaque("own.Type") };
+        let table = TypeTable::with(vec![own]);
+        let unnamed: Vec<_> = table.names().filter(|name| table.resolve(name).unnamed().is_some()).collect();
+        let unnamed: std::collections::BTreeSet<_> = unnamed.into_iter().collect();
+        let expected = ["istio.mesh.v1alpha1.ProxyConfig", "istio.networking.nds.v1.NameTable", "own.Type"];
+        assert_eq!(unnamed, expected.into());
+        assert!(table.resolve("a.B").unnamed().is_none());
+    }
+
+    #[test]
+    fn istios_types_are_requested_by_an_empty_list_and_leave_the_fingerprint_of_state_files_alone() {
+        let table = TypeTable::new();
+        for info in istio() {
+            assert!(table.knows(&info.name) && info.empty_first == EmptyFirst::Everything, "{}", info.name);
+        }
+        let full = |name: &str| table.resolve(name).info().full_state;
+        assert!(full("istio.networking.nds.v1.NameTable") && !full("istio.workload.Workload"));
+        assert_eq!(table.fingerprint(), 0x39df_7456_5b8c_6942, "as it was before the rows of Istio");
+        let changed = TypeInfo { full_state: true, ..table.resolve("istio.workload.Workload").info().clone() };
+        assert_ne!(TypeTable::with(vec![changed]).fingerprint(), table.fingerprint());
     }
 
     #[test]
@@ -386,7 +356,7 @@ mod tests {
         let nothing = opaque.info().empty_first == EmptyFirst::Nothing;
         assert!(!opaque.info().full_state && nothing && opaque.info().name_field == Some(1));
         let sent = TypeInfo { full_state: true, ..opaque.info().clone() };
-        assert!(TypeTable::with(vec![sent]).resolve("x/b.C").info().full_state);
+        assert!(TypeTable::with(vec![sent]).resolve("a/b.C").info().full_state);
     }
 
     #[test]

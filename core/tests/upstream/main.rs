@@ -12,6 +12,7 @@ mod responses;
 mod sets;
 #[path = "../support/mod.rs"]
 mod support;
+mod unnamed;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -150,11 +150,11 @@ impl Writer<'_> {
 
     fn row(&self, kind: &Type, name: &Name, entry: &Entry) -> Option<Row> {
         let resource = entry.resource()?;
-        let url = format!("type.googleapis.com/{}", kind.name());
+        let url = kind.url();
         let body = match self.transcoder.dumped_json(kind.name(), resource.body.bytes()) {
             Ok(Json::Object(fields)) => {
                 let mut body = Json::Object(fields);
-                body["@type"] = url.into();
+                body["@type"] = (*url).into();
                 body
             }
             Ok(other) => json!({"@type": url, "value": other}),

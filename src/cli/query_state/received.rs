@@ -60,6 +60,6 @@ pub(super) fn received_of(resource: Resource) -> Option<ReceivedResource> {
     Some(ReceivedResource { version, aliases, ttl, metadata, resource: resource.resource? })
 }
 
-pub(super) fn type_name(type_url: &str) -> &str {
+fn type_name(type_url: &str) -> &str {
     type_url.rsplit_once('/').map_or(type_url, |(_, name)| name)
 }

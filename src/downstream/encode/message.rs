@@ -168,9 +168,10 @@ impl Message {
         let ttl = beside(&reply.ttls, at).copied();
         let name = beside(&reply.spellings, at).map_or(resource.name.as_str(), |spelt| spelt);
         let body = resource.body.bytes();
-        let any_len = field_len(1, reply.spelling.len()) + field_len(2, body.len());
+        let type_url = resource.body.type_url().unwrap_or(&reply.spelling);
+        let any_len = field_len(1, type_url.len()) + field_len(2, body.len());
         let any = |out: &mut dyn Sink| {
-            put_text(out, 1, &reply.spelling);
+            put_text(out, 1, type_url);
             put_bytes(out, 2, body);
         };
         let wrapper = |out: &mut dyn Sink, version: bool| {

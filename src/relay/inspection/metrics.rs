@@ -92,7 +92,7 @@ mod tests {
         let store = BodyStore::default();
         let resources = |kind: &Type, names: &[String]| -> Vec<Arc<Resource>> {
             let resource = |name: &String| {
-                let any = Any { type_url: format!("type.googleapis.com/{}", kind.name()), value: bytes::Bytes::new() };
+                let any = Any { type_url: kind.url().into_owned(), value: bytes::Bytes::new() };
                 let wrapper = discovery::Resource { name: name.clone(), resource: Some(any), ..Default::default() };
                 Arc::new(Resource::from_wrapper(0, wrapper, kind, &store).unwrap())
             };

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir_core::proto::discovery;
-use weir_core::xds::{BodyStore, Malformed, Name, Resource, Type, TypeTable, own_name};
+use weir_core::xds::{BodyStore, Malformed, Name, Resource, Type, TypeTable, name_of_entry};
 
 use super::FileError;
 use crate::transcode::Transcoder;
@@ -69,7 +69,7 @@ impl Parser {
     fn entry(&self, resource: FileResource) -> Result<Entry, EntryError> {
         let (kind, line) = (self.table.resolve(&resource.type_url), resource.line);
         let beside = resource.name.as_deref().filter(|name| !name.is_empty()).map(Name::canonical);
-        let name = beside.or_else(|| own_name(&kind, &resource.body));
+        let name = name_of_entry(&kind, beside, &resource.type_url, &resource.body);
         let name = name.ok_or_else(|| match kind.info().name_field {
             Some(_) => EntryError::NoName(kind.clone()),
             None => EntryError::NoWrapper(kind.clone()),

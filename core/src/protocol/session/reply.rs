@@ -258,16 +258,17 @@ impl Draft {
 
 impl Reply {
     /// Whether a resource is sent in a wrapper in SotW: if something has to be sent beside it and the client can read that, and
-    /// always if it has no name of its own (SOTW-49, XLAT-26).
+    /// always if only the wrapper can carry its name (SOTW-49, XLAT-26). The one resource of a type that has no name needs none.
     pub fn wraps(&self, resource: &Resource, ttl: Option<Duration>) -> bool {
         let beside = resource.full != resource.content() || resource.name_mismatch || ttl.is_some();
-        self.kind.info().name_field.is_none() || (self.wrappers && beside)
+        let needs_name = self.kind.info().name_field.is_none() && !resource.name.as_str().is_empty();
+        needs_name || (self.wrappers && beside)
     }
 
     /// Returns a reply for tests of encoding and delivery.
     #[cfg(any(test, feature = "faults"))]
     pub fn sample(kind: Type, resources: Vec<Arc<Resource>>) -> Self {
-        let spelling = format!("type.googleapis.com/{}", kind.name()).into();
+        let spelling = kind.url().into();
         Self { spelling, ..Self::new(kind, 7, Revision::ZERO, true, Draft { resources, ..Draft::default() }) }
     }
 

@@ -100,7 +100,7 @@ impl<'a> NameParser<'a> {
     /// Returns the canonical form of a new-style name, or the code and the reason why it cannot be requested.
     pub(super) fn read(&self, text: &str) -> Result<Name, (i32, String)> {
         let name = Xdstp::parse(text).map_err(|fault| (INVALID_ARGUMENT, fault.to_string()))?;
-        if name.kind != self.kind.name() {
+        if name.kind != self.kind.message() {
             return Err((
                 INVALID_ARGUMENT,
                 format!("it names a {} and was asked for as a {}", name.kind, self.kind.name()),

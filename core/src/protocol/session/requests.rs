@@ -250,10 +250,10 @@ pub(super) fn meant_type(url: &str, client: &Client, table: &TypeTable) -> Resul
     match &client.only {
         None if url.is_empty() => Err(BadRequest::NoType),
         None => match table.resolve(url) {
-            kind if kind.name().is_empty() => Err(BadRequest::NoType),
+            kind if kind.message().is_empty() => Err(BadRequest::NoType),
             kind => Ok((kind, url.to_owned())),
         },
-        Some(only) if url.is_empty() => Ok((only.clone(), format!("type.googleapis.com/{}", only.name()))),
+        Some(only) if url.is_empty() => Ok((only.clone(), only.url().into_owned())),
         Some(only) => match table.resolve(url) {
             kind if kind.same_kind(only) => Ok((kind, url.to_owned())),
             _ => Err(BadRequest::OtherType { requested: url.to_owned(), served: only.name().to_owned() }),

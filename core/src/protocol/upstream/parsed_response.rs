@@ -56,7 +56,7 @@ impl ParsedResponse {
         let version = std::mem::take(&mut wrapper.version);
         let aliases = std::mem::take(&mut wrapper.aliases);
         if wrapper.resource.is_none() {
-            let name = wrapper_name(&wrapper);
+            let name = wrapper_name(&wrapper).or_else(|| kind.unnamed());
             let ttl = wrapper.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
             let aliases = aliases.iter().map(|alias| Name::canonical(alias)).collect();
             self.bodyless.push(Bodyless { index: self.count, name, version, ttl, aliases });

@@ -15,7 +15,7 @@ use crate::proto::discovery::{self, DeltaDiscoveryResponse, DiscoveryResponse};
 use crate::proto::{Any, Response};
 use crate::protocol::session::Variant;
 use crate::xds::wire::{self, Field, Value};
-use crate::xds::{BodyStore, Malformed, Name, Resource, Type, TypeTable, WRAPPER_TYPE};
+use crate::xds::{BodyStore, BodyType, Malformed, Name, Resource, Type, TypeTable, WRAPPER_TYPE};
 
 /// A response as it came.
 #[derive(Debug)]
@@ -333,14 +333,17 @@ fn read_any(
         resources.take_any(Any { type_url: type_url.to_owned(), value }, kind, store);
         return Ok(());
     }
-    if Type::message_name(type_url) == kind.name()
-        && let Some(same) = recall.same(value)
-    {
+    let is_own = kind.body_of(type_url) == BodyType::Own;
+    if is_own && let Some(same) = recall.same(value) {
         resources.take(Ok(same));
         return Ok(());
     }
     let resource = Resource::bare(resources.count, type_url, value, kind, store);
-    resources.take(resource.map(|resource| recall.note(Arc::new(resource))));
+    let remembered = |resource: Resource| match is_own {
+        true => recall.note(Arc::new(resource)),
+        false => Arc::new(resource),
+    };
+    resources.take(resource.map(remembered));
     Ok(())
 }
 

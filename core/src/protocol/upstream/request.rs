@@ -34,7 +34,7 @@ pub(super) struct RequestContext<'a> {
 
 impl RequestContext<'_> {
     fn type_url(&self) -> String {
-        format!("type.googleapis.com/{}", self.kind.name())
+        self.kind.url().into_owned()
     }
 
     /// Returns a name that no other opening has asked with, nor another process as far as their clocks differ.

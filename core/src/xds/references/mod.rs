@@ -5,7 +5,7 @@ mod clusters;
 pub(crate) use clusters::{ClusterReferences, cluster_references, may_refer};
 
 use super::name::Name;
-use super::types::References;
+use super::type_info::References;
 use super::wire;
 
 /// Returns the resource that `body` makes a client request next, if its type has such references.

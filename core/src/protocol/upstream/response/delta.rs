@@ -124,6 +124,9 @@ fn take_removed(
     let is_dropped = faults.has(Fault::IgnoredDeletionIsNoAnswer) && context.quirks.ignore_deletions;
     let mut removed = BTreeSet::new();
     for name in names.map(|name| Name::canonical(&name)) {
+        if name.as_str().is_empty() && context.kind.unnamed().is_none() {
+            continue; // no resource of the type is without a name
+        }
         if name.asks_for_end() {
             parts.end_question.on_removed(&name, context.now);
         } else if !read.reject_if_sent(&name) && !is_dropped {

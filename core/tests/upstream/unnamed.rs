@@ -1,0 +1,78 @@
+//! Resources without a name: the one of a type that has no names, and errors of types that have them.
+
+use bytes::Bytes;
+use weir_core::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
+use weir_core::proto::{Any, Response};
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::upstream::ServerQuirks;
+
+use super::support::{CDS, EDS};
+use super::{delta, requested, sotw};
+
+const NDS: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
+
+fn any(url: &str, body: &'static [u8]) -> Any {
+    Any { type_url: url.into(), value: Bytes::from_static(body) }
+}
+
+/// A response with unnamed resources that have these bodies.
+fn unnamed(variant: Variant, url: &str, bodies: &[&'static [u8]], removed: &[&str]) -> Response {
+    let (type_url, nonce) = (url.to_owned(), "n".to_owned());
+    let bodies = bodies.iter().map(|body| any(url, body));
+    match variant {
+        Variant::Sotw => {
+            let version_info = "v".into();
+            let response = DiscoveryResponse { type_url, nonce, version_info, ..Default::default() };
+            Response::Sotw(DiscoveryResponse { resources: bodies.collect(), ..response })
+        }
+        Variant::Delta => {
+            let version = || "1".to_owned();
+            let wrapped = bodies.map(|any| Resource { resource: Some(any), version: version(), ..Default::default() });
+            let removed_resources = removed.iter().map(ToString::to_string).collect();
+            let resources = wrapped.collect();
+            Response::Delta(DeltaDiscoveryResponse {
+                type_url,
+                nonce,
+                resources,
+                removed_resources,
+                ..Default::default()
+            })
+        }
+    }
+}
+
+#[test]
+fn type_4_the_one_resource_of_a_type_without_names_has_the_empty_name_in_both_variants() {
+    let mut bench = requested(Variant::Sotw, NDS, &["*"], ServerQuirks::default());
+    assert_eq!(bench.respond(0, unnamed(Variant::Sotw, NDS, &[b"one"], &[])), ["whole {\"\"}"]);
+    assert_eq!(bench.respond(0, unnamed(Variant::Sotw, NDS, &[b"two"], &[])), ["whole {\"\"}"]);
+    assert_eq!(bench.respond(0, unnamed(Variant::Sotw, NDS, &[], &[])), ["whole {}"], "its set is complete");
+    let mut bench = requested(Variant::Delta, NDS, &["*"], ServerQuirks::default());
+    assert_eq!(bench.respond(0, unnamed(Variant::Delta, NDS, &[b"one"], &[]))[0], "Wildcard  set");
+    let requests = bench.reopen();
+    assert!(requests[0].contains("{:1"), "it is stated on a new stream: {requests:?}");
+    let updates = bench.respond(0, unnamed(Variant::Delta, NDS, &[], &[""]));
+    assert_eq!(updates[0], "Wildcard  gone");
+}
+
+#[test]
+fn up_25_an_unnamed_entry_of_a_type_with_names_removes_nothing() {
+    let mut bench = requested(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
+    bench.respond(0, sotw(CDS, &["a", "b"], "1"));
+    bench.requests(0);
+    for bodies in [&[b"".as_slice()][..], &[b"\x0a\x01a", b""]] {
+        let updates = bench.respond(0, unnamed(Variant::Sotw, CDS, bodies, &[]));
+        assert!(updates.iter().all(|update| !update.contains("whole") && !update.contains("gone")), "{updates:?}");
+        assert!(bench.requests(0)[0].ends_with("NACK"));
+    }
+    for (url, names) in [(CDS, ["*", "*"]), (EDS, ["a", "b"])] {
+        let mut bench = requested(Variant::Delta, url, &names, ServerQuirks::default());
+        bench.respond(0, delta(url, &["a", "b"], &[], "1"));
+        bench.requests(0);
+        for (bodies, ack) in [(&[b"".as_slice()][..], "NACK"), (&[], "ACK")] {
+            let updates = bench.respond(0, unnamed(Variant::Delta, url, bodies, &[""]));
+            assert!(updates.iter().all(|update| !update.contains("gone")), "{updates:?}");
+            assert_eq!(bench.requests(0)[0].ends_with("NACK"), ack == "NACK");
+        }
+    }
+}
