@@ -108,7 +108,7 @@ async fn type_1_a_secret_under_another_prefix_is_asked_for_shown_and_redacted_as
     let own = Any { type_url: OWN.into(), ..secret };
     assert_eq!(reply(&mut client).await, (OWN.to_owned(), vec![own]), "clients have their own spelling");
     let clients: serde_json::Value = serde_json::from_str(&get(relay.admin, "/clients").await).unwrap();
-    let client = &clients["clients"][0]["id"];
+    let client = &clients["clients"][0]["session"];
     let view = clients["clients"][0]["view"].as_str().unwrap();
     for path in [format!("/config_dump?view={view}"), format!("/config_dump?client={client}")] {
         let (status, dump) = body_of(relay.admin, &path).await;
