@@ -1,6 +1,7 @@
 //! Brakes: which removals are held, and for how long.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use weir_core::protocol::view::BrakeRules;
 use weir_core::xds::TypeTable;
@@ -17,6 +18,7 @@ pub(super) fn check(raw: &raw::Brakes, table: &TypeTable, checker: &mut Checker)
         grace: raw.grace.0,
         empty_grace: raw.empty_grace.0,
         agree_after: raw.agree_after.0,
+        after_outage: if raw.enabled.value { raw.after_outage.0 } else { Duration::ZERO },
         ..BrakeRules::default()
     };
     let given = raw.empty_grace.given().or(raw.grace.given());

@@ -43,7 +43,8 @@ impl HubConnector {
                 Ended::Refused(rejected) => (rejected.to_string(), false),
                 Ended::ByHub(reason) => (reason, true),
             };
-            if report(&link, LinkEvent::Ended { reason, answered }).await.is_none() {
+            let event = LinkEvent::Ended { reason, answered, is_lost: false };
+            if report(&link, event).await.is_none() {
                 return;
             }
             tokio::time::sleep(PAUSE).await;

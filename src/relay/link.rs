@@ -179,6 +179,8 @@ pub enum LinkEvent {
         reason: String,
         /// Whether a message arrived on it. If not, the server is unreachable (UP-31).
         answered: bool,
+        /// The server, or the way to it, was lost: it did not drain the connection, and does not lack the variant.
+        is_lost: bool,
     },
 }
 

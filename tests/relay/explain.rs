@@ -277,6 +277,30 @@ async fn a_change_of_routing_waits_for_clusters_that_are_named() {
 }
 
 #[tokio::test]
+async fn what_is_held_after_an_outage_is_said() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let rest = "views: {key: [cluster]}\nbrakes: {after_outage: 1h}\n";
+    let more = ", variant: delta, backoff: {initial: 10ms, max: 10ms}";
+    let relay = run(App::bind(config(plane.address, more, rest)).await.unwrap(), std::future::pending());
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    let all = [("a", "1"), ("b", "1")];
+    say(&stream, "1", &all, &all, &[]);
+    let sent = client.sent().await;
+    client.ack(CDS, &[], &sent);
+    until("the set is settled", async || get(relay.admin, "/upstreams").await.contains("\"settled\"")).await;
+    let mut plane = Plane::start_at(plane.kill().await, &[Variant::Delta]).await;
+    let mut stream = plane.stream().await;
+    stream.request().await;
+    say(&stream, "2", &[], &[], &["a"]);
+    let of = cluster_of(&relay);
+    let page = of("a").is("acked", &[STAR, ACTIVE, "after_outage", "present", "sent", "acked"]).await;
+    assert!(reason(&page, "after_outage")["until_seconds"].as_f64().unwrap() > 3_000.0, "{page:#}");
+    advised(&page, "after_outage", "that is not believed at once");
+}
+
+#[tokio::test]
 async fn what_a_brake_holds_is_said() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let rest = "views: {key: [cluster]}\nbrakes: {share: 30, count: 2, window: 10m, grace: 1h, empty_grace: 1h}\n";

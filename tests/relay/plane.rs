@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::StreamExt;
@@ -38,7 +39,11 @@ pub struct Plane {
     pub streams: mpsc::UnboundedReceiver<Stream>,
     pub loads: mpsc::UnboundedReceiver<LoadStream>,
     server: JoinHandle<()>,
+    drains: Drains,
 }
+
+/// Lets connections announce their end, and has one number for each that has.
+type Drains = Arc<(Notify, Semaphore)>;
 
 /// The variants that are served, the status for others, and the encoding that responses name.
 #[derive(Clone, Copy)]
@@ -113,8 +118,9 @@ impl Plane {
         let address = listener.local_addr().unwrap();
         let (accepted, streams) = mpsc::unbounded_channel();
         let (of_loads, loads) = mpsc::unbounded_channel();
-        let server = tokio::spawn(serve(listener, tls, Arc::new((accepted, of_loads)), speaks));
-        Self { address, streams, loads, server }
+        let drains: Drains = Arc::new((Notify::new(), Semaphore::new(0)));
+        let server = tokio::spawn(serve(listener, tls, Arc::new((accepted, of_loads)), speaks, drains.clone()));
+        Self { address, streams, loads, server, drains }
     }
 
     pub async fn stream(&mut self) -> Stream {
@@ -122,6 +128,12 @@ impl Plane {
             Ok(stream) => stream.unwrap(),
             Err(_) => panic!("the relay opens no stream: {}", errors_of(self.address).await),
         }
+    }
+
+    /// Announces on every connection that it takes no more streams. What is sent later follows that.
+    pub async fn drain(&self) {
+        self.drains.0.notify_waiters();
+        tokio::time::timeout(PATIENCE, self.drains.1.acquire()).await.expect("no connection").unwrap().forget();
     }
 
     /// Closes the listener and every connection.
@@ -162,24 +174,40 @@ impl Stream {
     }
 }
 
-async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, accepted: Arc<Accepted>, speaks: Speaks) {
+async fn serve(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    accepted: Arc<Accepted>,
+    speaks: Speaks,
+    drains: Drains,
+) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (socket, _) = listener.accept().await.unwrap();
-        let (tls, accepted) = (tls.clone(), accepted.clone());
+        let (tls, accepted, drains) = (tls.clone(), accepted.clone(), drains.clone());
         connections.spawn(async move {
             let service = service_fn(move |call| {
                 let reply = open(call, &accepted, speaks);
                 async move { Ok::<_, Infallible>(reply) }
             });
             let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            let _ = match tls {
-                None => builder.serve_connection(TokioIo::new(socket), service).await,
-                Some(tls) => match tls.accept(socket).await {
-                    Ok(socket) => builder.serve_connection(TokioIo::new(socket), service).await,
-                    Err(_) => Ok(()), // the relay gets the reason
-                },
-            };
+            match tls {
+                None => {
+                    let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
+                    tokio::select! {
+                        _ = connection.as_mut() => return,
+                        () = drains.0.notified() => connection.as_mut().graceful_shutdown(),
+                    }
+                    drains.1.add_permits(1);
+                    let _ = connection.await;
+                }
+                Some(tls) => {
+                    // If it is not accepted, the relay gets the reason.
+                    if let Ok(socket) = tls.accept(socket).await {
+                        let _ = builder.serve_connection(TokioIo::new(socket), service).await;
+                    }
+                }
+            }
         });
     }
 }

@@ -131,6 +131,41 @@ async fn an_active_server_that_is_taken_out_takes_no_resource_with_it_before_ano
     .await;
 }
 
+/// What is held after an outage ends with its view, and takes nothing with it: the server says it again to the view that follows.
+#[tokio::test]
+async fn what_is_held_after_an_outage_is_no_removal_for_the_view_that_follows() {
+    let mut plane = Plane::start(&BOTH).await;
+    let with = |rest: &str| {
+        let text = text(&[plane.address], &format!("{AT_ONCE}{rest}"));
+        let quickly = text.replace("variant: delta}", "variant: delta, backoff: {initial: 10ms, max: 10ms}}");
+        quickly.replace("brakes: {enabled: false}", "brakes: {after_outage: 1h}")
+    };
+    let (before, after) = (with(""), with("limits: {names_per_stream: 100}\n"));
+    let world = World::start("after-outage", &before).await;
+    let mut client = Client::connect(world.relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    let sent = client.sent().await;
+    client.ack(CDS, &[], &sent);
+    is_settled(&world.relay).await;
+    let mut plane = Plane::start_at(plane.kill().await, &BOTH).await;
+    let mut stream = plane.stream().await;
+    stream.request().await;
+    say(&stream, "2", &[], &[], &["b"]);
+    until("it is held", async || get(world.relay.admin, "/waits").await.contains("\"after_outage\"")).await;
+
+    assert_eq!(world.change(&after).await.changed, ["limits.names_per_stream"]);
+    assert_eq!(client.ended().await, Code::Unavailable, "and it was sent no removal");
+    let mut fresh = Client::connect(world.relay.address, Variant::Delta).await;
+    fresh.ask(CDS, &[], Some("web"));
+    assert_eq!(fresh.sent().await.set, ["a", "b"]);
+    let mut stream = plane.stream().await;
+    stream.request().await;
+    say(&stream, "3", &[], &[], &["b"]);
+    assert_eq!(fresh.sent().await.removed, ["b"], "its server was not away");
+}
+
 #[tokio::test]
 async fn what_has_not_changed_goes_on_and_a_file_with_a_fault_changes_nothing() {
     let mut plane = Plane::start(&BOTH).await;

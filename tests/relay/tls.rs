@@ -120,7 +120,7 @@ impl Opened {
         loop {
             let report = tokio::time::timeout(PATIENCE, self.reports.recv()).await.expect("it is not refused").unwrap();
             match report.event {
-                LinkEvent::Ended { reason, answered } => {
+                LinkEvent::Ended { reason, answered, .. } => {
                     assert!(!answered, "{reason}");
                     return reason;
                 }

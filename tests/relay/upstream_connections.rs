@@ -419,7 +419,9 @@ async fn the_streams_of_an_old_connection_move_one_by_one_once_their_new_one_is_
     assert!(moved.iter().all(|stream| stream.connection == second), "they share it");
     for view in &mut ended {
         view.moving().await;
-        assert!(view.ended().await.1, "nothing is wrong with the server");
+        let ended = view.event().await;
+        let is_well = matches!(ended, LinkEvent::Ended { answered: true, is_lost: false, .. });
+        assert!(is_well, "nothing is wrong with the server: {ended:?}");
         view.opened().await;
     }
     until("the old connection closes", async || server.connections() == 1).await;

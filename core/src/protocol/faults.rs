@@ -99,6 +99,10 @@ pub enum Fault {
     BrakeAgreesWithItself,
     /// Each further removal makes all that is held wait from the beginning.
     BrakeStartsOver,
+    /// What is stated again after an outage is held from the beginning.
+    AfterOutageStartsOver,
+    /// What the end of a stream leaves held goes on as if the server were there.
+    AfterOutageOutlivesStream,
     /// A view task panics when a client requests the name `panic`.
     OwnerPanics,
     /// XLAT-12: no server is asked for the end of a set, so that only silence shows it.

@@ -70,6 +70,11 @@ impl Body {
         self.cluster_references(kind).map_or(&[], |found| &found.clusters)
     }
 
+    /// Whether it has a host that may take traffic, if it is an assignment.
+    pub(crate) fn has_usable_host(&self) -> bool {
+        references::has_usable_host(&self.bytes)
+    }
+
     pub(crate) fn hash(&self) -> ContentHash {
         self.hash
     }

@@ -87,6 +87,16 @@ impl Type {
         self.is_called(LISTENERS) || self.is_called(SCOPED_ROUTES)
     }
 
+    /// Whether its resources lead traffic, so that connections or requests fail when they vanish: listeners, scoped routes and clusters.
+    pub(crate) fn leads_traffic(&self) -> bool {
+        self.can_conflict() || self.is_called(CLUSTERS)
+    }
+
+    /// Whether its resources are the hosts of clusters.
+    pub(crate) fn is_assignment(&self) -> bool {
+        self.is_called(ENDPOINTS)
+    }
+
     /// Whether its resources are private keys, passwords and the like.
     pub fn is_secret(&self) -> bool {
         self.is_called(SECRETS)

@@ -20,6 +20,15 @@ pub struct Field<'a> {
     pub raw: &'a [u8],
 }
 
+impl Field<'_> {
+    /// Returns the number, if it is a varint.
+    pub(crate) fn varint(&self) -> Option<u64> {
+        let mut rest = self.raw;
+        let tag = take_varint(&mut rest)?;
+        (tag & 7 == 0).then(|| take_varint(&mut rest)).flatten()
+    }
+}
+
 /// Returns the top-level fields in order. `None` means that the bytes are not a valid message.
 pub fn fields(bytes: &[u8]) -> impl Iterator<Item = Option<Field<'_>>> {
     let mut rest = bytes;
@@ -187,6 +196,13 @@ mod tests {
             assert_eq!(fields(&bytes).all(|field| field.is_some()), is_message, "{bytes:x?}");
         }
         assert_eq!(fields(&nested(2)).map(|field| field.unwrap().number).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn a_varint_is_read_and_other_numbers_are_not() {
+        let bytes = [0x10, 0x96, 0x01, 0x25, 1, 0, 0, 0, 0x0a, 1, 7];
+        let read: Vec<_> = fields(&bytes).map(|field| field.unwrap().varint()).collect();
+        assert_eq!(read, [Some(150), None, None]);
     }
 
     #[test]

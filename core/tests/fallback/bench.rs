@@ -11,7 +11,7 @@ use weir_core::protocol::ladder::{LadderState, Rule};
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::sources::{AuthorityPlan, Plan, ServerPlan, Sources, StreamId};
+use weir_core::protocol::sources::{AuthorityPlan, Plan, ServerPlan, Sources, StreamEnd, StreamId};
 use weir_core::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage};
 use weir_core::protocol::view::{Class, InterestChange, Lookup, SavedSet, Selector, SessionId, View};
 use weir_core::xds::{Authority, BodyStore, TypeTable};
@@ -160,6 +160,7 @@ impl Bench {
         let epoch = self.up[&id];
         let response = ReceivedResponse::read(ResponseMessage::Decoded(response), &self.table, &self.store).unwrap();
         let batches = self.sources.on_received(id, epoch, response, &self.view, self.now);
+        self.view.note_recovering(self.sources.recovering());
         for batch in batches {
             self.view.apply_from(batch.origin, batch.updates, self.now);
         }
@@ -168,20 +169,30 @@ impl Bench {
 
     /// A stream ends, with a response before or without one, and the server is unreachable after that.
     pub fn end(&mut self, server: usize, answered: bool) {
+        self.end_all(server, answered, false);
+    }
+
+    /// The server, or the way to it, is lost.
+    pub fn lose(&mut self, server: usize) {
+        self.end_all(server, false, true);
+    }
+
+    fn end_all(&mut self, server: usize, answered: bool, is_lost: bool) {
         let ids: Vec<_> = self.sources.streams_mut().map(|(id, _)| id).filter(|id| id.server == server).collect();
         for id in ids {
             let epoch = self.up.remove(&id);
             let had_answered = self.sources.stream(id).is_some_and(|stream| stream.has_answered());
-            self.end_one(id, epoch, answered || had_answered);
+            let end = StreamEnd { answered: answered || had_answered, is_lost };
+            self.end_one(id, epoch, end);
             if had_answered && !answered {
-                self.end_one(id, None, false);
+                self.end_one(id, None, StreamEnd { answered, ..end });
             }
         }
         self.settle();
     }
 
-    pub fn end_one(&mut self, id: StreamId, epoch: Option<Epoch>, answered: bool) {
-        for batch in self.sources.ended(id, epoch, answered, &self.view, self.now) {
+    pub fn end_one(&mut self, id: StreamId, epoch: Option<Epoch>, end: impl Into<StreamEnd>) {
+        for batch in self.sources.ended(id, epoch, end, &self.view, self.now) {
             self.view.apply_from(batch.origin, batch.updates, self.now);
         }
     }

@@ -7,6 +7,7 @@ mod cut;
 mod evidence;
 mod kept;
 mod lacks;
+mod outage;
 mod returns;
 mod steady;
 #[path = "../support/mod.rs"]

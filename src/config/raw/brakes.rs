@@ -1,6 +1,8 @@
 //! Brakes: removals that are held.
 
-use crate::config::form::{Located, Name, NonEmpty, Pause, Percent, Positive, Setting, Wait, minutes, section};
+use crate::config::form::{
+    Located, Name, NonEmpty, Pause, Percent, Positive, Setting, Wait, minutes, seconds, section,
+};
 
 section! {
     /// Removals that would take much of a set at once are held for a while.
@@ -36,5 +38,10 @@ section! {
         /// Not if the set would be empty.
         // A server that restarts again and again, or that fills its set from its own sources, is quicker than this.
         agree_after: Setting<Wait> = minutes(1);
+        /// How long what a server takes away in its first 15 s after an outage is held, however little it is. 0s: it is not.
+        ///
+        /// Removals of listeners, clusters and scoped routes, and the last usable host of a cluster. The next word on the name ends it.
+        // Consul sends half a configuration when it has restarted, and the rest four seconds later.
+        after_outage: Setting<Wait> = seconds(10);
     }
 }

@@ -155,7 +155,7 @@ limits:
   requests_per_second: 0
   new_names_per_second: 100
   header_bytes: 16KiB
-brakes: {enabled: true, types: [envoy.config.cluster.v3.Cluster], share: 40, count: 20, window: 1h, grace: 10m, empty_grace: 30m, agree_after: 0s}
+brakes: {enabled: true, types: [envoy.config.cluster.v3.Cluster], share: 40, count: 20, window: 1h, grace: 10m, empty_grace: 30m, agree_after: 0s, after_outage: 3s}
 drain: {delay: 0s, grace: 10s, spread: 5s, bytes_per_second: 1MiB}
 reload: {watch: true, spread: 1m}
 load_reports: {mode: aggregate, streams: 20000, streams_per_connection: 0, max_outage: 5m, bytes_per_view: 64MiB, bytes_total: 256MiB}

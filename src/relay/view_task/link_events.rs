@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use weir_core::protocol::local_set::SourceSnapshot;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::sources::{Sources, StreamId, UpdateBatch};
+use weir_core::protocol::sources::{Sources, StreamEnd, StreamId, UpdateBatch};
 use weir_core::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage, Room, Stream};
 use weir_core::protocol::view::View;
 
@@ -58,9 +58,10 @@ impl<'a> Upstream<'a> {
         }
         let epoch = self.links.epoch(id);
         let event = match report.event {
-            LinkEvent::Ended { reason, answered } => {
+            LinkEvent::Ended { reason, answered, is_lost } => {
                 let epoch = self.links.ended(id, reason);
-                let batches = self.sources.ended(id, epoch, answered, self.view, now);
+                let end = StreamEnd { answered, is_lost };
+                let batches = self.sources.ended(id, epoch, end, self.view, now);
                 return Arrival { batches, ..Arrival::default() };
             }
             LinkEvent::Snapshot(snapshot) => {

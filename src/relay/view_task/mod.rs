@@ -238,6 +238,9 @@ impl ViewTask {
 
     fn apply(&mut self, batches: Vec<UpdateBatch>, received: Moment, now: Moment) {
         let before = self.view.revision();
+        if !batches.is_empty() {
+            self.view.note_recovering(self.sources.recovering());
+        }
         for UpdateBatch { origin, updates } in batches {
             self.reporter.report_errors(&updates);
             self.view.apply_received(origin, updates, received, now);

@@ -201,9 +201,9 @@ impl AdsConnector {
                     retry.ended(end.stage, end.lived);
                 }
                 may_be_early = true;
-                for event in
-                    [LinkEvent::Moving, LinkEvent::Ended { reason: end.status.message().into(), answered: true }]
-                {
+                let reason = end.status.message().to_owned();
+                let ended = LinkEvent::Ended { reason, answered: true, is_lost: false };
+                for event in [LinkEvent::Moving, ended] {
                     if link.reports.send(LinkReport { id: link.id, event }).await.is_err() {
                         return; // the view task has ended
                     }
@@ -227,8 +227,9 @@ impl AdsConnector {
             }
             let said = format!("{:?}: {}", end.status.code(), end.status.message());
             let reason = with_causes(said, &end.status);
-            let ended = LinkReport { id: link.id, event: LinkEvent::Ended { reason, answered: is_there } };
-            if link.reports.send(ended).await.is_err() {
+            let is_lost = !(end.is_server_leaving || is_early || goes_elsewhere || changes_variant);
+            let event = LinkEvent::Ended { reason, answered: is_there, is_lost };
+            if link.reports.send(LinkReport { id: link.id, event }).await.is_err() {
                 return; // the view task has ended
             }
             if !is_early {

@@ -29,7 +29,9 @@ impl FilesConnector {
                 (State::Ready(snapshot), State::Ready(before)) if Arc::ptr_eq(snapshot, before) => None,
                 (State::Missing(reason), State::Missing(before)) if reason == before => None,
                 (State::Ready(snapshot), _) => Some(LinkEvent::Snapshot(snapshot.clone())),
-                (State::Missing(reason), _) => Some(LinkEvent::Ended { reason: reason.clone(), answered: false }),
+                (State::Missing(reason), _) => {
+                    Some(LinkEvent::Ended { reason: reason.clone(), answered: false, is_lost: true })
+                }
                 (State::Loading, _) => None,
             };
             if let Some(event) = event {

@@ -111,7 +111,7 @@ impl View {
 
     pub async fn ended(&mut self) -> (String, bool) {
         match self.event().await {
-            LinkEvent::Ended { reason, answered } => (reason, answered),
+            LinkEvent::Ended { reason, answered, .. } => (reason, answered),
             other => panic!("{other:?}"),
         }
     }

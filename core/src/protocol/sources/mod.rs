@@ -9,8 +9,9 @@ mod ladders;
 mod plan;
 mod servers;
 mod source;
+mod stream_end;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,6 +21,7 @@ use plan::authority_of;
 pub use plan::{AuthorityPlan, Plan, ServerPlan};
 pub use servers::{Reachability, StreamId};
 use servers::{ServerFindings, Servers};
+pub use stream_end::StreamEnd;
 
 use super::faults::{Fault, Faults};
 use super::ladder::{Ladder, LadderAction, LadderState};
@@ -104,6 +106,11 @@ impl Sources {
         for authority in self.ladders.take_unused(view) {
             self.step(&authority, view, |ladder, _| ladder.on_idle(now));
         }
+    }
+
+    /// Returns until when each server may still be reading its state after an outage, by its place in the plan.
+    pub fn recovering(&self) -> BTreeMap<u16, Moment> {
+        self.servers.recovering()
     }
 
     /// Returns every stream that is wanted, open or not.
@@ -341,10 +348,11 @@ impl Sources {
         &mut self,
         id: StreamId,
         epoch: Option<Epoch>,
-        answered: bool,
+        end: impl Into<StreamEnd>,
         view: &View,
         now: Moment,
     ) -> Vec<UpdateBatch> {
+        let StreamEnd { answered, is_lost } = end.into();
         if !self.servers.is_open(id.server) {
             return Vec::new(); // it is not in use any more, and whether it can be reached is another one's business
         }
@@ -352,6 +360,9 @@ impl Sources {
         let was_well = current.is_some_and(|stream| stream.is_healthy(now));
         let updates = epoch.map(|epoch| self.servers.interrupt(id, epoch, view)).unwrap_or_default();
         let batches = self.authoritative_updates(id.server, updates);
+        if let Some(stream) = self.servers.stream(id).filter(|_| is_lost) {
+            stream.note_lost();
+        }
         let is_alive = self.servers.on_ended(id.server, was_well, now);
         if is_alive || answered {
             return batches;

@@ -1,6 +1,6 @@
 //! The servers of the plan: which are open, over which streams, and what was found of each.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -149,6 +149,18 @@ impl Servers {
             let streams = self.streams_to(server).iter().enumerate();
             streams.map(move |(at, stream)| (StreamId { server, at }, stream))
         })
+    }
+
+    /// Returns until when each server may still be reading its state after an outage.
+    pub(super) fn recovering(&self) -> BTreeMap<u16, Moment> {
+        let mut servers = BTreeMap::new();
+        let until =
+            |(id, stream): (StreamId, &Stream)| Some((u16::try_from(id.server).ok()?, stream.recovers_until()?));
+        for (server, until) in self.streams().filter_map(until) {
+            let latest: &mut Moment = servers.entry(server).or_insert(until);
+            *latest = until.max(*latest);
+        }
+        servers
     }
 
     pub(super) fn streams_mut(&mut self) -> impl Iterator<Item = (StreamId, &mut Stream)> {

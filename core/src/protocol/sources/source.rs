@@ -135,8 +135,8 @@ fn interrupt(stream: &mut Stream, server: usize, epoch: Epoch, view: &View) -> V
         if is_set && view.tables().completeness_of(kind, of) < Completeness::Settled {
             stream.clear_set_versions(kind, of);
         }
-        // The end of the stream cancels what it has removed and waits.
-        view.holds().removed_by(server, kind, of).for_each(|name| stream.request_again(kind, name));
+        // The end of the stream cancels what it has said and waits.
+        view.holds().said_by(server, kind, of).for_each(|name| stream.request_again(kind, name));
     }
     updates
 }

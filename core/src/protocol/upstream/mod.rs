@@ -15,6 +15,7 @@ mod parser;
 mod parts;
 mod quirks;
 mod recent_sets;
+mod recovery;
 mod rejected;
 mod report;
 mod request;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::quirks::{OnResourceTimeout, ServerQuirks};
+use super::recovery::Recovery;
 use crate::protocol::faults::{Fault, Faults};
 use crate::protocol::moment::Moment;
 use crate::protocol::upstream::options::UpstreamOptions;
@@ -42,6 +43,8 @@ pub(super) struct Opening {
     is_outdated: bool,
     /// How many bytes of new resources were rejected for want of room, of each type in the response with most, or in its last set.
     lacked_room: BTreeMap<Type, usize>,
+    /// Whether the server was away before it.
+    recovery: Recovery,
 }
 
 impl Opening {
@@ -49,12 +52,26 @@ impl Opening {
     pub(crate) fn none() -> Self {
         let (answered, asked_at, answered_at, receiving, is_relay, is_outdated) = Default::default();
         let (epoch, open, liveness, lacked_room) = (Epoch::default(), false, Liveness::default(), BTreeMap::new());
-        Self { epoch, open, liveness, answered, asked_at, answered_at, receiving, is_relay, is_outdated, lacked_room }
+        let recovery = Recovery::default();
+        Self {
+            epoch,
+            open,
+            liveness,
+            answered,
+            asked_at,
+            answered_at,
+            receiving,
+            is_relay,
+            is_outdated,
+            lacked_room,
+            recovery,
+        }
     }
 
     /// The stream is opened again.
     pub(crate) fn next(&self, faults: Faults) -> Self {
-        Self { epoch: self.epoch.next(), open: true, liveness: Liveness::new(faults), ..Self::none() }
+        let (epoch, recovery) = (self.epoch.next(), self.recovery);
+        Self { epoch, open: true, liveness: Liveness::new(faults), recovery, ..Self::none() }
     }
 
     pub(crate) fn epoch(&self) -> Epoch {
@@ -76,6 +93,17 @@ impl Opening {
 
     pub(crate) fn on_request(&mut self, now: Moment) {
         self.asked_at.get_or_insert(now);
+        self.recovery.on_request(now);
+    }
+
+    /// The server, or the way to it, is away.
+    pub(crate) fn note_lost(&mut self) {
+        self.recovery.note_lost();
+    }
+
+    /// Returns until when the server may still be reading its state after an outage. A relay waits for its own servers by itself.
+    pub(crate) fn recovers_until(&self) -> Option<Moment> {
+        self.recovery.until().filter(|_| self.open && !self.is_relay)
     }
 
     pub(crate) fn on_response(&mut self, now: Moment) {

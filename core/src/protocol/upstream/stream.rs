@@ -66,6 +66,16 @@ impl Stream {
         }
     }
 
+    /// It has ended or could not be opened, and not because the server drains a connection or lacks the variant.
+    pub(crate) fn note_lost(&mut self) {
+        self.opening.note_lost();
+    }
+
+    /// Returns until when the server may still be reading its state after an outage.
+    pub(crate) fn recovers_until(&self) -> Option<Moment> {
+        self.opening.recovers_until()
+    }
+
     /// The stream is connected; the next request opens it for the server.
     pub fn opened(&mut self) -> Epoch {
         self.opening = self.opening.next(self.terms.options.faults);
@@ -96,8 +106,7 @@ impl Stream {
         self.opening.has_answered_call()
     }
 
-    /// The server is a relay. It says itself what does not exist and where its sets end, once it knows: whoever holds something is not
-    /// told by its silence.
+    /// The server is a relay. It says itself what does not exist and where its sets end, once it knows.
     pub fn on_relay(&mut self, epoch: Epoch) {
         self.opening.on_relay(epoch);
     }

@@ -1,5 +1,6 @@
 //! What the stages of a view hold, for those who ask: of all names, and of one.
 
+use super::after_outage::AfterOutage;
 use super::brake::{BrakeReport, BrakeState, Brakes};
 use super::order::Order;
 use super::resource_table::Entry;
@@ -14,6 +15,7 @@ use crate::xds::{Name, Type};
 #[derive(Debug, Clone, Copy)]
 pub struct Holds<'a> {
     brakes: &'a Brakes,
+    after_outage: &'a AfterOutage,
     order: &'a Order,
     facts: Facts<'a>,
 }
@@ -29,11 +31,13 @@ pub struct NameHolds {
     pub awaits: Option<(Vec<Name>, HoldTimes)>,
     /// The server has removed or changed it, and a brake holds that.
     pub braked: Option<HoldTimes>,
+    /// The server has taken it or its hosts away soon after an outage, and that is held.
+    pub after_outage: Option<HoldTimes>,
 }
 
 impl<'a> Holds<'a> {
-    pub(super) fn new(brakes: &'a Brakes, order: &'a Order, facts: Facts<'a>) -> Self {
-        Self { brakes, order, facts }
+    pub(super) fn new(brakes: &'a Brakes, after_outage: &'a AfterOutage, order: &'a Order, facts: Facts<'a>) -> Self {
+        Self { brakes, after_outage, order, facts }
     }
 
     /// Adds what is held back.
@@ -41,6 +45,7 @@ impl<'a> Holds<'a> {
         let options = self.facts.options();
         self.order.add_waits(options.reference_hold, now, list);
         self.brakes.add_waits(&options.brakes, now, list);
+        self.after_outage.add_waits(&options.brakes, now, list);
     }
 
     /// Returns the brakes that hold something, each with at most so many names.
@@ -71,8 +76,8 @@ impl<'a> Holds<'a> {
     /// Whether a server has removed a resource, and it stays for now: since something refers to it, or since a brake holds what the server's
     /// present opening has removed.
     fn is_removed(self, kind: &Type, class: Class, name: &Name) -> bool {
-        let removals = self.order.removals();
-        if !removals.is_empty() && removals.has(&(kind.clone(), class, name.clone())) {
+        let (removals, key) = (self.order.removals(), || (kind.clone(), class, name.clone()));
+        if !removals.is_empty() && removals.has(&key()) || self.after_outage.held().is_removal(&key()) {
             return true;
         }
         let is_braked = |set: SetKey| self.brakes.is_removed_now(&set, name);
@@ -94,8 +99,8 @@ impl<'a> Holds<'a> {
         (!self.is_removed(kind, class, name)).then_some(entry)
     }
 
-    /// Returns the names that a server has removed and whose removal waits for references: of a set, or one name.
-    pub(crate) fn removed_by(self, server: usize, kind: &'a Type, of: &'a Selector) -> impl Iterator<Item = &'a Name> {
+    /// Returns the names of which a server has said something that the end of its stream cancels: of a set, or one name.
+    pub(crate) fn said_by(self, server: usize, kind: &'a Type, of: &'a Selector) -> impl Iterator<Item = &'a Name> {
         let removals = self.order.removals();
         let (set, one) = match of {
             Selector::Wildcard => (Some(removals.names_removed_by(server, kind, Class::Wildcard)), None),
@@ -103,7 +108,8 @@ impl<'a> Holds<'a> {
         };
         let is_meant =
             move |name: &&Name| removals.is_removed_by(server, &(kind.clone(), Class::Named, (*name).clone()));
-        set.into_iter().flatten().chain(one.into_iter().filter(is_meant))
+        let removed = set.into_iter().flatten().chain(one.into_iter().filter(is_meant));
+        removed.chain(self.after_outage.names_said_by(server, kind, of))
     }
 
     /// Returns the dangling clusters, each with since when.
@@ -113,7 +119,7 @@ impl<'a> Holds<'a> {
 
     /// Returns what is held back of a name, of either class.
     pub fn of_name(self, kind: &Type, name: &Name) -> NameHolds {
-        let Self { brakes, order, facts } = self;
+        let Self { brakes, after_outage, order, facts } = self;
         let (both, options) = ([Class::Wildcard, Class::Named], facts.options());
         let key = |class: Class| -> Key { (kind.clone(), class, name.clone()) };
         let braked = |set: SetKey| brakes.times_of(&set, name, &options.brakes);
@@ -121,6 +127,7 @@ impl<'a> Holds<'a> {
             is_wanted: facts.is_name_wanted(kind, name),
             doomed: both.into_iter().find_map(|class| order.removal_times(&key(class), options.reference_hold)),
             awaits: both.into_iter().find_map(|class| order.awaited_by(&key(class))),
+            after_outage: both.into_iter().find_map(|class| after_outage.times_of(&key(class), &options.brakes)),
             braked: both.into_iter().find_map(|class| facts.set_of(kind, class, name).and_then(braked)),
         }
     }

@@ -3,6 +3,7 @@
 //! Owns the row of stages, the tables, the counts of interest and the published snapshot, and lets what passes the row be applied and
 //! published. Leaves the wire to [`upstream`](super::upstream) and clients to [`session`](super::session).
 
+mod after_outage;
 mod apply;
 mod brake;
 mod claims;
@@ -144,6 +145,11 @@ impl View {
         self.row.holds(Facts::new(&self.tables, &self.interest, &self.setup))
     }
 
+    /// Records until when each server may still be reading its state after an outage, by its place in the plan.
+    pub fn note_recovering(&mut self, servers: BTreeMap<u16, Moment>) {
+        self.row.note_recovering(servers);
+    }
+
     /// Records the authorities of `Sources::unsteady`. While an authority is unsteady, no wait in it runs out.
     pub fn note_unsteady(&mut self, unsteady: BTreeSet<Authority>, now: Moment) {
         self.row.note_unsteady(unsteady, now);
@@ -170,8 +176,7 @@ impl View {
         self.row.restore_brakes(state, &facts, now);
     }
 
-    /// Lets go what an operator has seen: removals up to a generation, of one set or of all, of one server or of any. Returns how
-    /// many.
+    /// Lets go what an operator has seen: removals up to a generation, of one set or of all, of one server or of any.
     pub fn release_brakes(
         &mut self,
         of: Option<(&Type, &Selector)>,
@@ -190,8 +195,7 @@ impl View {
         self.row.add_stage(at, stage);
     }
 
-    /// Applies a session's subscription or unsubscription. A session is notified of a name that is known already, since it may have
-    /// read an older snapshot before its interest was counted.
+    /// Applies a session's change of interest. It is notified of a name that is known: it may have read an older snapshot before.
     pub fn change_interest(&mut self, session: SessionId, change: InterestChange, now: Moment) {
         let InterestChange { kind, selector: wanted, on } = change;
         if on {
@@ -296,8 +300,7 @@ impl View {
         self.sought.take_admitted()
     }
 
-    /// Puts the sets of an earlier process into a new view, and publishes them. All of it is requested as soon as there is a server, and what
-    /// no session subscribes to until `until` is forgotten.
+    /// Puts the sets of an earlier process into a new view, and publishes them. What no session wants until `until` is forgotten.
     pub fn restore(&mut self, sets: Vec<SavedSet>, until: Moment, now: Moment) {
         let known = match self.setup.options().faults.has(Fault::DiskIsComplete) {
             true => Completeness::Complete,
@@ -318,7 +321,7 @@ impl View {
         self.interest.set_list_limit(limit);
     }
 
-    /// Sets the limit for the bytes of all resources if it is reached. New names then have no room, and nothing lingers.
+    /// Sets the limit for the bytes of all resources if it is reached: new names then have no room, and nothing lingers.
     pub fn set_full_cache(&mut self, limit: Option<usize>) {
         self.interest.set_full_cache(limit);
     }
@@ -333,8 +336,7 @@ impl View {
         KeptByView { lingering: self.interest.lingering_count(), ..self.tables.kept() }
     }
 
-    /// Records the state of the sources: the authorities without a reachable server, and whether upstream responds to a name that
-    /// is requested again.
+    /// Records the authorities without a reachable server, and whether upstream responds to a name that is requested again.
     pub fn on_source(&mut self, down: BTreeSet<Authority>, repeats: bool) {
         self.repeats = repeats;
         if self.publication.note_down(down) {

@@ -1,4 +1,4 @@
-//! The way of what a server says: through the brakes and the order to the tables.
+//! The way of what a server says: through the brakes, what is held after an outage, and the order to the tables.
 //!
 //! Each stage lets on what passes, and keeps what it holds. What it releases later enters at the next one, never at the head: a released
 //! removal is not braked again. The brakes judge all that one response says; before the order, sets are taken apart into their
@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::vec;
 
+use super::after_outage::AfterOutage;
 use super::brake::{BrakeEvent, BrakeState, Brakes, NotReleased, Release};
 use super::differences::Differences;
 use super::holds::Holds;
@@ -27,6 +28,7 @@ use crate::xds::{Authority, Name, Resource, Type};
 #[derive(Debug)]
 pub(super) struct Row {
     brakes: Brakes,
+    after_outage: AfterOutage,
     order: Order,
     /// Stages beside these, by where they stand. Tests add them.
     added: BTreeMap<Place, Box<dyn Stage>>,
@@ -44,6 +46,8 @@ enum Step {
     Pass(Place, Unit),
     /// The brakes judge what was said of one set, or of what has no brake.
     Brake(Option<SetKey>, Unit),
+    /// What the brakes pass is judged by whether its server was away until a moment ago.
+    JudgeAfterOutage(Unit),
     /// The brakes record what follows from the tables.
     SettleBrakes,
     /// Updates are at a place, one after the other.
@@ -57,6 +61,7 @@ enum Step {
     /// The stages that were added at a place, the brakes and the order let go what they have held for long enough.
     ReleaseAdded(Place),
     ReleaseBraked,
+    ReleaseAfterOutage,
     ReleaseOrdered,
     /// The order lets go changes, each with the clusters that did not arrive, and then removals.
     Overdue(vec::IntoIter<(Passed, BTreeSet<Name>)>),
@@ -66,8 +71,8 @@ enum Step {
 
 impl Row {
     pub(super) fn new(options: Arc<ViewOptions>) -> Self {
-        let (brakes, order) = Default::default();
-        Self { brakes, order, added: BTreeMap::new(), under_way: Vec::new(), options }
+        let (brakes, after_outage, order) = Default::default();
+        Self { brakes, after_outage, order, added: BTreeMap::new(), under_way: Vec::new(), options }
     }
 
     /// Lets a unit into the row, before the stages at a place.
@@ -95,7 +100,7 @@ impl Row {
             Step::Enter(at, mut units) => {
                 let unit = units.next()?;
                 self.under_way.push(Step::Enter(at, units));
-                let facts = view.facts().with_removed(self.order.removals());
+                let facts = later(view, &self.order, &self.after_outage, at);
                 let Some(stage) = self.added.get_mut(&at) else {
                     self.under_way.push(Step::Pass(at, unit));
                     return None;
@@ -108,12 +113,18 @@ impl Row {
                 self.under_way.extend(parts.into_iter().rev().map(|(set, unit)| Step::Brake(set, unit)));
             }
             Step::Brake(set, unit) => {
+                let facts = later(view, &self.order, &self.after_outage, Place::Brakes);
+                let (passed, released) = self.brakes.judge(set, unit, &facts, now);
+                self.follow_brakes(released);
+                self.under_way.push(Step::JudgeAfterOutage(passed));
+            }
+            Step::JudgeAfterOutage(unit) => {
                 let facts = view.facts().with_removed(self.order.removals());
-                let passed = self.brakes.judge(set, unit, &facts, now);
-                self.follow_brakes(passed);
+                let passed = self.after_outage.judge(unit, &facts, now);
+                self.enter_all(Place::Order, passed);
             }
             Step::SettleBrakes => {
-                let facts = view.facts().with_removed(self.order.removals());
+                let facts = later(view, &self.order, &self.after_outage, Place::Brakes);
                 let passed = self.brakes.settle(&facts, now);
                 self.enter_all(Place::Order, passed);
             }
@@ -137,13 +148,17 @@ impl Row {
                 return self.enter_tables(next);
             }
             Step::ReleaseAdded(at) => {
-                let facts = view.facts().with_removed(self.order.removals());
+                let facts = later(view, &self.order, &self.after_outage, at);
                 let released = self.added.get_mut(&at).map(|stage| stage.on_time(facts, now));
                 self.pass_all(at, released.unwrap_or_default());
             }
             Step::ReleaseBraked => {
                 let passed = self.brakes.on_time(&self.options.brakes, now);
                 self.follow_brakes(passed);
+            }
+            Step::ReleaseAfterOutage => {
+                let released = self.after_outage.on_time(&self.options.brakes, now);
+                self.enter_all(Place::Order, released);
             }
             Step::ReleaseOrdered => {
                 if self.order.is_due(now) {
@@ -253,6 +268,7 @@ impl Row {
     /// Drops a change of a name that no session subscribes to any more.
     pub(super) fn drop_waiting(&mut self, key: &Key) {
         self.order.drop_waiting(key);
+        self.after_outage.forget(key);
     }
 
     /// Lets go what stages have held for long enough.
@@ -260,6 +276,7 @@ impl Row {
         let released = [
             Step::ReleaseAdded(Place::Brakes),
             Step::ReleaseBraked,
+            Step::ReleaseAfterOutage,
             Step::ReleaseAdded(Place::Order),
             Step::ReleaseOrdered,
             Step::ReleaseAdded(Place::Tables),
@@ -269,13 +286,17 @@ impl Row {
 
     /// Returns when [`Self::on_time`] has something to do next.
     pub(super) fn next_deadline(&self) -> Option<Moment> {
-        let held = earliest(self.order.next_deadline(), self.brakes.next_deadline(&self.options.brakes));
+        let brakes = &self.options.brakes;
+        let early = earliest(self.brakes.next_deadline(brakes), self.after_outage.next_deadline(brakes));
+        let held = earliest(self.order.next_deadline(), early);
         earliest(held, self.added.values().filter_map(|stage| stage.next_deadline()).min())
     }
 
     /// Ends what is held of an interest that has ended, but for single names in the order: [`Self::applied`].
     pub(super) fn forget(&mut self, kind: &Type, wanted: &Selector) {
-        self.brakes.forget(&(kind.clone(), wanted.clone()));
+        let set = (kind.clone(), wanted.clone());
+        self.brakes.forget(&set);
+        self.after_outage.forget_set(&set);
     }
 
     /// Puts a stage into the row, before those at a place.
@@ -299,7 +320,7 @@ impl Row {
 
     /// Returns what the stages hold, for those who ask.
     pub(super) fn holds<'a>(&'a self, facts: Facts<'a>) -> Holds<'a> {
-        Holds::new(&self.brakes, &self.order, facts)
+        Holds::new(&self.brakes, &self.after_outage, &self.order, facts)
     }
 
     /// Returns what has happened to brakes since the last call.
@@ -313,6 +334,11 @@ impl Row {
         self.brakes.take_news().then(|| self.brakes.state(&self.options.brakes, now))
     }
 
+    /// Records until when each server may still be reading its state after an outage.
+    pub(super) fn note_recovering(&mut self, servers: BTreeMap<u16, Moment>) {
+        self.after_outage.note_recovering(servers);
+    }
+
     /// Records the authorities of `Sources::unsteady`. While an authority is unsteady, no wait in it runs out.
     pub(super) fn note_unsteady(&mut self, unsteady: BTreeSet<Authority>, now: Moment) {
         self.order.note_unsteady(unsteady, now);
@@ -322,4 +348,10 @@ impl Row {
     pub(super) fn take_losses(&mut self) -> OrderLosses {
         self.order.take_losses()
     }
+}
+
+/// Returns what a stage at a place may know: what the stages behind it have let stay too.
+fn later<'a>(view: &'a Surroundings<'_>, order: &'a Order, after_outage: &'a AfterOutage, at: Place) -> Facts<'a> {
+    let facts = view.facts().with_removed(order.removals());
+    if at == Place::Brakes { facts.with_after_outage(after_outage.held()) } else { facts }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::after_outage::held_words::HeldWords;
 use super::claims::Sought;
 use super::collections::Collection;
 use super::interest::Interest;
@@ -85,18 +86,24 @@ pub struct Facts<'a> {
     tables: &'a Tables,
     interest: &'a Interest,
     setup: &'a Setup,
-    /// What upstream has removed and a stage after the one that judges lets stay.
+    /// What upstream has removed and the order lets stay, and what is held of the first words after an outage, for the stages before these.
     removed: Option<&'a DeferredRemovals>,
+    after_outage: Option<&'a HeldWords>,
 }
 
 impl<'a> Facts<'a> {
     pub(super) fn new(tables: &'a Tables, interest: &'a Interest, setup: &'a Setup) -> Self {
-        Self { tables, interest, setup, removed: None }
+        Self { tables, interest, setup, removed: None, after_outage: None }
     }
 
     /// Lets those that judge see which removals wait in a later stage.
     pub(super) fn with_removed(self, removed: &'a DeferredRemovals) -> Self {
         Self { removed: Some(removed), ..self }
+    }
+
+    /// Lets those that judge see what the stage holds that judges the first words after an outage.
+    pub(super) fn with_after_outage(self, after_outage: &'a HeldWords) -> Self {
+        Self { after_outage: Some(after_outage), ..self }
     }
 
     pub(super) fn options(&self) -> &'a ViewOptions {
@@ -168,7 +175,9 @@ impl<'a> Facts<'a> {
             Selector::Wildcard => self.tables.table(kind, class).map_or(0, |table| table.journal().present()),
             Selector::Name(glob) => self.tables.collection(kind, glob).map_or(0, Collection::len),
         };
-        let removed = self.removed.into_iter().flat_map(|removed| removed.names(kind, class)).filter(|name| match of {
+        let held = self.after_outage.into_iter().flat_map(|held| held.removed_names(kind, class));
+        let removed = self.removed.into_iter().flat_map(|removed| removed.names(kind, class));
+        let removed = removed.chain(held).filter(|name| match of {
             Selector::Wildcard => true,
             Selector::Name(glob) => name.collection().as_ref() == Some(glob),
         });
@@ -177,8 +186,19 @@ impl<'a> Facts<'a> {
 
     /// Whether upstream has it, as far as is known: it is present, and not only because a removal waits for others.
     pub(super) fn is_intended(&self, kind: &Type, class: Class, name: &Name) -> bool {
-        let is_removed = |removed: &DeferredRemovals| removed.has(&(kind.clone(), class, name.clone()));
-        self.tables.resource(kind, class, name).is_some() && !self.removed.is_some_and(is_removed)
+        self.tables.resource(kind, class, name).is_some() && !self.is_let_stay(kind, class, name)
+    }
+
+    /// Whether a server has removed it, and a stage after the one that judges lets it stay.
+    pub(super) fn is_let_stay(&self, kind: &Type, class: Class, name: &Name) -> bool {
+        let key = || (kind.clone(), class, name.clone());
+        self.removed.is_some_and(|removed| removed.has(&key()))
+            || self.after_outage.is_some_and(|held| held.is_removal(&key()))
+    }
+
+    /// Returns the names of one type and class that a server has sent and that wait in a stage after the one that judges.
+    pub(super) fn waiting_names(&self, kind: &Type, class: Class) -> impl Iterator<Item = &'a Name> {
+        self.after_outage.into_iter().flat_map(move |held| held.waiting_names(kind, class))
     }
 
     /// Whether a server can remove a name: it is not kept for a server above this one.

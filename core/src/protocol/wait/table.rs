@@ -21,6 +21,8 @@ pub enum WaitKind {
     Change,
     /// That a later statement agrees with a removal that a brake holds.
     Brake,
+    /// That a server which was away says more of what it has just taken away.
+    AfterOutage,
     /// A server that may be active.
     Ladder,
     /// A client's answer to the last reply of a type.
@@ -50,7 +52,7 @@ pub struct WaitRow {
 
 impl WaitKind {
     /// All kinds, in the order of their rows.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Name,
         Self::Set,
         Self::Quiet,
@@ -60,6 +62,7 @@ impl WaitKind {
         Self::Removal,
         Self::Change,
         Self::Brake,
+        Self::AfterOutage,
         Self::Ladder,
         Self::Ack,
         Self::RoutingHold,
@@ -124,6 +127,12 @@ impl WaitKind {
                 "A removal or change that a brake holds, for a later statement that agrees",
                 "the grace; `brakes.empty_grace` if the set would be empty",
                 "brakes.grace",
+            ),
+            Self::AfterOutage => (
+                "after_outage",
+                "What a server takes away in its first 15 s after an outage, for its next word on the name",
+                "the time for that",
+                "brakes.after_outage",
             ),
             Self::Ladder => (
                 "ladder",

@@ -1,8 +1,10 @@
 //! The names of other resources in a resource, found by a bounded scan of its encoded body.
 
 mod clusters;
+mod endpoints;
 
 pub(crate) use clusters::{ClusterReferences, cluster_references, may_refer};
+pub(crate) use endpoints::has_usable_host;
 
 use super::name::Name;
 use super::type_info::References;

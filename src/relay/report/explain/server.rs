@@ -23,6 +23,11 @@ pub(super) fn of_view(book: &ViewBook, known: &Known) -> Vec<Reason> {
         let text = "the server has removed it, or changed it together with removals, and a brake holds that (/brakes)";
         reasons.push(held("braked", text.into(), of));
     }
+    if let Some(of) = &holds.after_outage {
+        let text =
+            "the server has removed it or its last usable host soon after an outage, and that is not believed at once";
+        reasons.push(held("after_outage", text.into(), of));
+    }
     if let Some(of) = &holds.doomed {
         let text = "the server has removed it; it stays while something refers to it, or did until recently";
         reasons.push(held("removal_deferred", text.into(), of));

@@ -59,7 +59,8 @@ impl Upstream {
     }
 
     pub(super) async fn end(&self, reason: &str) {
-        self.report(LinkEvent::Ended { reason: reason.into(), answered: false }).await;
+        let (reason, answered, is_lost) = (reason.into(), false, true);
+        self.report(LinkEvent::Ended { reason, answered, is_lost }).await;
     }
 
     pub(super) async fn say(&self, response: Response) {

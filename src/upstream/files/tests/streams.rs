@@ -19,7 +19,7 @@ async fn each_time_that_its_files_go_away_a_source_ends_and_its_set_comes_when_t
     let task = FilesConnector::new(source).start(link);
     for round in 0..3 {
         let ended = event(&mut reports).await;
-        let LinkEvent::Ended { reason, answered: false } = &ended else { panic!("{round}: {ended:?}") };
+        let LinkEvent::Ended { reason, answered: false, .. } = &ended else { panic!("{round}: {ended:?}") };
         assert!(reason.contains("one: it does not exist"), "{round}: {reason}");
         fs::create_dir(folder.at("one")).unwrap();
         let there = event(&mut reports).await;

@@ -211,12 +211,18 @@ impl<'a> Judgement<'a> {
             return self.passing.push(Update::FullSet { kind: kind.clone(), resources, retain });
         }
         let sent: BTreeSet<&Name> = resources.iter().map(|resource| &resource.name).collect();
+        // A later stage has let stay or wait what an earlier set lacked or had, and this one is not passed as a set.
+        for key in facts.waiting_names(kind, class).filter(|name| !sent.contains(name)).cloned() {
+            let (kind, evidence) = (kind.clone(), Evidence::Reported);
+            self.passing.push(Update::Absent { kind, class, key, evidence });
+        }
         let is_lacking = |name: &Name| matches!(&retain, Retain::These(names) if !names.contains(name));
         self.hold.drop_waiting(rules, |name| !sent.contains(name) && is_lacking(name));
         for resource in resources {
             let (kind, key) = (kind.clone(), resource.name.clone());
             let entry = facts.tables().entry(&kind, class, &key);
-            if entry.is_some_and(|entry| entry.is_unchanged_by(&resource, self.origin)) {
+            let is_same = entry.is_some_and(|entry| entry.is_unchanged_by(&resource, self.origin));
+            if is_same && !facts.is_let_stay(&kind, class, &key) {
                 self.hold.cancel(&key, rules);
             } else {
                 self.pass(Update::Upsert { kind, class, key, resource });
@@ -239,9 +245,22 @@ impl<'a> Judgement<'a> {
         let waits = kind.can_conflict() && !is_same && !origin.skips_brakes;
         if waits {
             let is_new = !facts.is_intended(kind, class, name);
+            self.take_back_later(name);
             self.hold.wait(name, resource.clone(), is_new, origin, now, rules);
         }
         waits
+    }
+
+    /// The server has a resource again, in another form, which waits here: a later stage that has let it stay is not to remove it.
+    fn take_back_later(&mut self, name: &Name) {
+        let Self { set: (kind, of), facts, .. } = *self;
+        let class = class_of(of);
+        if facts.is_let_stay(kind, class, name)
+            && let Some(present) = facts.tables().resource(kind, class, name)
+        {
+            let (kind, key, resource) = (kind.clone(), name.clone(), present.clone());
+            self.passing.push(Update::Upsert { kind, class, key, resource });
+        }
     }
 }
 

@@ -64,15 +64,15 @@ impl Brakes {
         parts
     }
 
-    /// Judges what a response says of one set, or of what has no brake.
-    pub(super) fn judge(&mut self, set: Option<SetKey>, unit: Unit, facts: &Facts, now: Moment) -> Vec<Unit> {
+    /// Judges what a response says of one set, or of what has no brake. Returns what passes of it, and what is let go since it says so.
+    pub(super) fn judge(&mut self, set: Option<SetKey>, unit: Unit, facts: &Facts, now: Moment) -> (Unit, Vec<Unit>) {
         let Some(set) = set.filter(|set| facts.is_set_wanted(set)) else {
             unit.updates.iter().for_each(|update| self.note_end(update, facts));
-            return vec![unit];
+            return (unit, Vec::new());
         };
-        let (outcome, said) = self.sets.entry(set.clone()).or_default().judge(&set, unit, facts, now);
+        let (passed, outcome, said) = self.sets.entry(set.clone()).or_default().judge(&set, unit, facts, now);
         self.unsettled.push((set, Some(said)));
-        self.record(outcome)
+        (passed, self.record(outcome))
     }
 
     /// A resource that has expired was not removed by its server.

@@ -24,6 +24,8 @@ pub struct BrakeRules {
     pub empty_grace: Duration,
     /// How long a removal has been held before a later opening or poll of the same server can end the grace.
     pub agree_after: Duration,
+    /// How long the first words of a server are held that was away, if they take something away from clients. Zero: they are not.
+    pub after_outage: Duration,
     /// Numbers the removals that are held together. Shared by all views of a process.
     pub generations: Generations,
 }

@@ -81,8 +81,8 @@ impl SetBrake {
         self.changes + self.hold.as_ref().map_or(0, Hold::changes)
     }
 
-    /// Judges what a response says of the set. Returns what passes, and what is to be settled once that is in the tables.
-    pub(super) fn judge(&mut self, set: &SetKey, unit: Unit, facts: &Facts, now: Moment) -> (Outcome, Said) {
+    /// Judges what a response says of the set. Returns what passes, what is let go, and what is to be settled once that is in the tables.
+    pub(super) fn judge(&mut self, set: &SetKey, unit: Unit, facts: &Facts, now: Moment) -> (Unit, Outcome, Said) {
         let (rules, origin, size) = (&facts.options().brakes, unit.origin, facts.size_of(set));
         self.note_opening(&unit, now);
         let before = self.hold.as_ref().map_or(size, |hold| hold.intended_size(size, 0));
@@ -100,11 +100,10 @@ impl SetBrake {
             self.hold = is_new.then(|| Hold::new(start, now));
         }
         let said = Said { origin, size, is_new, is_held: self.hold.is_some() };
-        let Some(hold) = &mut self.hold else { return ((vec![unit], None), said) };
+        let Some(hold) = &mut self.hold else { return (unit, Outcome::default(), said) };
         let received = unit.received;
         let (passed, let_go, reason) = Judgement::new(set, hold, facts, origin, now).judge(unit, &statement);
-        let (released, event) = self.let_go(set, let_go, reason, (origin, received), rules);
-        ((std::iter::once(passed).chain(released).collect(), event), said)
+        (passed, self.let_go(set, let_go, reason, (origin, received), rules), said)
     }
 
     /// Records what the updates say of the life of the server's statement.

@@ -1,0 +1,60 @@
+//! Whether a server was away until a moment ago: it may still be reading its state, and what it says first may be half of what it has.
+
+use std::time::Duration;
+
+use crate::protocol::moment::Moment;
+
+/// The last outage of a stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Recovery {
+    /// The stream was lost, or could not be opened, and has had no request since.
+    is_lost: bool,
+    /// When the first request was made after that.
+    back_since: Option<Moment>,
+}
+
+impl Recovery {
+    pub(super) fn note_lost(&mut self) {
+        *self = Self { is_lost: true, back_since: None };
+    }
+
+    /// A request was made. The first one after an outage begins the time; what is requested on a further opening does not.
+    pub(super) fn on_request(&mut self, now: Moment) {
+        if self.is_lost {
+            *self = Self { is_lost: false, back_since: Some(now) };
+        }
+    }
+
+    /// Returns until when the server counts as one that reads its state.
+    pub(super) fn until(&self) -> Option<Moment> {
+        self.back_since.map(|since| since + TIME)
+    }
+}
+
+/// Consul takes four seconds after its restart.
+const TIME: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::START + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_time_begins_with_the_first_request_after_an_outage_and_with_no_other() {
+        let mut recovery = Recovery::default();
+        recovery.on_request(at(1));
+        assert_eq!(recovery.until(), None, "it was never away");
+        recovery.note_lost();
+        assert_eq!(recovery.until(), None, "it is away");
+        recovery.note_lost();
+        recovery.on_request(at(100));
+        recovery.on_request(at(110));
+        assert_eq!(recovery.until(), Some(at(115)));
+        recovery.note_lost();
+        recovery.on_request(at(112));
+        assert_eq!(recovery.until(), Some(at(127)), "it was away once more");
+    }
+}

@@ -1,0 +1,209 @@
+//! The words of servers that are held, by name and by age.
+//!
+//! Invariant: the ages and the counts are those of the words.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::protocol::keys::{Class, Key, Selector, SetKey};
+use crate::protocol::moment::Moment;
+use crate::protocol::view::update::{Evidence, Origin, Passed, Update};
+use crate::protocol::visits::visit;
+use crate::xds::{Name, Resource, Type};
+
+/// What a server said of a name, and since when that is held. A plain record: [`HeldWords`] alone changes one that is held.
+#[derive(Debug, Clone)]
+pub(super) struct HeldWord {
+    pub(super) since: Moment,
+    pub(super) origin: Origin,
+    pub(super) said: Said,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Said {
+    Removal,
+    /// An assignment without a usable host, in place of one with some.
+    Emptied(Arc<Resource>),
+    /// A resource that may exclude one whose removal is held.
+    Change {
+        resource: Arc<Resource>,
+        is_new: bool,
+    },
+}
+
+impl HeldWord {
+    pub(super) fn is_removal(&self) -> bool {
+        matches!(self.said, Said::Removal)
+    }
+
+    fn is_change(&self) -> bool {
+        matches!(self.said, Said::Change { .. })
+    }
+
+    fn is_new(&self) -> bool {
+        matches!(self.said, Said::Change { is_new: true, .. })
+    }
+
+    /// Whether a server says the same again, in words that may differ.
+    pub(super) fn is_repeated_by(&self, said: &Said, origin: Origin) -> bool {
+        std::mem::discriminant(&self.said) == std::mem::discriminant(said) && self.origin.server == origin.server
+    }
+
+    /// Returns what the stages after this one are told once it is let go.
+    pub(super) fn into_passed(self, (kind, class, key): Key, now: Moment) -> Passed {
+        let update = match self.said {
+            Said::Removal => Update::Absent { kind, class, key, evidence: Evidence::Reported },
+            Said::Emptied(resource) | Said::Change { resource, .. } => Update::Upsert { kind, class, key, resource },
+        };
+        Passed { update, origin: self.origin, received: now }
+    }
+}
+
+/// How many words of one type and class are held, of those that matter to others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Counts {
+    removals: usize,
+    changes: usize,
+    new_names: usize,
+}
+
+/// What is held, and of which sets a part is.
+#[derive(Debug, Default)]
+pub(in crate::protocol::view) struct HeldWords {
+    words: BTreeMap<Key, HeldWord>,
+    by_age: BTreeSet<(Moment, Key)>,
+    counts: BTreeMap<(Type, Class), Counts>,
+    /// Sets that would be complete if no new name of them waited, with who said so.
+    incomplete: BTreeMap<SetKey, Origin>,
+}
+
+impl HeldWords {
+    pub(super) fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<&HeldWord> {
+        self.words.get(key)
+    }
+
+    /// Whether a server has removed a resource, and that is held.
+    pub(in crate::protocol::view) fn is_removal(&self, key: &Key) -> bool {
+        !self.is_empty() && self.words.get(key).is_some_and(HeldWord::is_removal)
+    }
+
+    /// Returns the names of one type and class that a server has removed.
+    pub(in crate::protocol::view) fn removed_names(&self, kind: &Type, class: Class) -> impl Iterator<Item = &Name> {
+        self.of(kind, class).filter(|(_, word)| word.is_removal()).map(|(name, _)| name)
+    }
+
+    /// Returns the names of one type and class that a server has sent, in a form that waits.
+    pub(in crate::protocol::view) fn waiting_names(&self, kind: &Type, class: Class) -> impl Iterator<Item = &Name> {
+        self.of(kind, class).filter(|(_, word)| !word.is_removal()).map(|(name, _)| name)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &HeldWord)> {
+        self.words.iter()
+    }
+
+    /// Returns what is held of one type and class.
+    pub(super) fn of(&self, kind: &Type, class: Class) -> impl Iterator<Item = (&Name, &HeldWord)> {
+        let (from, kind) = ((kind.clone(), class, Name::from("")), kind.clone());
+        let all = self.words.range(from..).inspect(|_| visit());
+        let of = all.take_while(move |((of, own, _), _)| (of, *own) == (&kind, class));
+        of.map(|((_, _, name), word)| (name, word))
+    }
+
+    fn counts(&self, kind: &Type, class: Class) -> Counts {
+        if self.counts.is_empty() {
+            return Counts::default(); // the usual case
+        }
+        self.counts.get(&(kind.clone(), class)).copied().unwrap_or_default()
+    }
+
+    pub(super) fn has_removals(&self, kind: &Type, class: Class) -> bool {
+        self.counts(kind, class).removals > 0
+    }
+
+    /// Whether names wait that are not present.
+    pub(super) fn has_new_names(&self, kind: &Type, class: Class) -> bool {
+        self.counts(kind, class).new_names > 0
+    }
+
+    /// Returns where changes wait for no removal any more.
+    pub(super) fn without_reason(&self) -> Vec<(Type, Class)> {
+        let is_free = |counts: &Counts| counts.changes > 0 && counts.removals == 0;
+        self.counts.iter().filter(|(_, counts)| is_free(counts)).map(|(of, _)| of.clone()).collect()
+    }
+
+    pub(super) fn insert(&mut self, key: Key, word: HeldWord) {
+        self.remove(&key);
+        let counts = self.counts.entry((key.0.clone(), key.1)).or_default();
+        counts.removals += usize::from(word.is_removal());
+        counts.changes += usize::from(word.is_change());
+        counts.new_names += usize::from(word.is_new());
+        self.by_age.insert((word.since, key.clone()));
+        self.words.insert(key, word);
+    }
+
+    pub(super) fn remove(&mut self, key: &Key) -> Option<HeldWord> {
+        let word = self.words.remove(key)?;
+        let at = (key.0.clone(), key.1);
+        if let Some(counts) = self.counts.get_mut(&at) {
+            counts.removals -= usize::from(word.is_removal());
+            counts.changes -= usize::from(word.is_change());
+            counts.new_names -= usize::from(word.is_new());
+            if *counts == Counts::default() {
+                self.counts.remove(&at);
+            }
+        }
+        self.by_age.remove(&(word.since, key.clone()));
+        Some(word)
+    }
+
+    /// Takes out what matches of one type and class.
+    pub(super) fn take(
+        &mut self,
+        kind: &Type,
+        class: Class,
+        matches: impl Fn(&Name, &HeldWord) -> bool,
+    ) -> Vec<(Key, HeldWord)> {
+        let names: Vec<Name> =
+            self.of(kind, class).filter(|(name, word)| matches(name, word)).map(|(name, _)| name.clone()).collect();
+        let keys = names.into_iter().map(|name| (kind.clone(), class, name));
+        keys.filter_map(|key| self.remove(&key).map(|word| (key, word))).collect()
+    }
+
+    /// Takes out what is held since then or longer: first what is added or changed, and then what is removed.
+    pub(super) fn take_since(&mut self, since: Moment) -> Vec<(Key, HeldWord)> {
+        let in_order = self.by_age.iter().inspect(|_| visit());
+        let due: Vec<Key> = in_order.take_while(|(at, _)| *at <= since).map(|(_, key)| key.clone()).collect();
+        let mut taken: Vec<_> = due.into_iter().filter_map(|key| self.remove(&key).map(|word| (key, word))).collect();
+        taken.sort_by_key(|(_, word)| word.is_removal());
+        taken
+    }
+
+    /// A server has sent all of a set, or has before, and a new name of it waits.
+    pub(super) fn note_incomplete(&mut self, set: SetKey, origin: Origin) {
+        self.incomplete.insert(set, origin);
+    }
+
+    /// Whether a set is complete once what is held of it is let go is known no more.
+    pub(super) fn forget_incomplete(&mut self, set: &SetKey) {
+        self.incomplete.remove(set);
+    }
+
+    /// Takes out the sets of which no new name waits any more.
+    pub(super) fn take_complete(&mut self) -> Vec<(SetKey, Origin)> {
+        let class = |of: &Selector| if *of == Selector::Wildcard { Class::Wildcard } else { Class::Named };
+        let (complete, left) = std::mem::take(&mut self.incomplete)
+            .into_iter()
+            .partition(|((kind, of), _)| !self.has_new_names(kind, class(of)));
+        self.incomplete = left;
+        let complete: BTreeMap<_, _> = complete;
+        complete.into_iter().collect()
+    }
+
+    pub(super) fn oldest(&self) -> Option<Moment> {
+        self.by_age.first().map(|(since, _)| *since)
+    }
+}

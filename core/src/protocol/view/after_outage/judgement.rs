@@ -1,0 +1,256 @@
+//! What one response does to what is held, and what passes of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::held_words::{HeldWord, HeldWords, Said};
+use crate::protocol::faults::Fault;
+use crate::protocol::keys::{Class, Key, Selector, SetKey};
+use crate::protocol::moment::Moment;
+use crate::protocol::view::resource_table::ResourceTable;
+use crate::protocol::view::stage::{Facts, class_of};
+use crate::protocol::view::update::{Completeness, Evidence, Origin, Retain, Update};
+use crate::xds::{Name, Resource, Type};
+
+pub(super) struct Judgement<'a> {
+    held: &'a mut HeldWords,
+    facts: &'a Facts<'a>,
+    origin: Origin,
+    /// The server may not have read all of its state.
+    is_doubted: bool,
+    now: Moment,
+    passing: Vec<Update>,
+}
+
+impl<'a> Judgement<'a> {
+    pub(super) fn new(
+        held: &'a mut HeldWords,
+        facts: &'a Facts<'a>,
+        origin: Origin,
+        is_doubted: bool,
+        now: Moment,
+    ) -> Self {
+        Self { held, facts, origin, is_doubted, now, passing: Vec::new() }
+    }
+
+    /// Returns what passes.
+    pub(super) fn judge(mut self, updates: Vec<Update>) -> Vec<Update> {
+        updates.into_iter().for_each(|update| self.pass(update));
+        self.passing
+    }
+
+    fn pass(&mut self, update: Update) {
+        match update {
+            Update::Upsert { kind, class, key, resource } => self.pass_resource((kind, class, key), resource),
+            Update::Absent { kind, class: Class::Named, key, evidence: Evidence::Reported } if key.is_glob() => {
+                self.pass_removed_collection(kind, key);
+            }
+            Update::Absent { kind, class, key, evidence: Evidence::Reported } => {
+                let key = (kind, class, key);
+                let is_held = self.holds_removal(&key);
+                self.pass_removal(key, is_held);
+            }
+            Update::FullSet { kind, resources, retain } => self.pass_set(kind, resources, retain),
+            Update::Kept { ref kind, class, ref key } => {
+                self.end(kind, class, key);
+                self.passing.push(update);
+            }
+            Update::Expired { ref kind, class, ref key } => {
+                self.held.remove(&(kind.clone(), class, key.clone()));
+                self.passing.push(update);
+            }
+            Update::Refresh { ref kind, class, ref key, .. } => {
+                self.take_back(&(kind.clone(), class, key.clone()));
+                self.passing.push(update);
+            }
+            Update::Error { ref kind, ref key, .. } => {
+                self.take_back(&(kind.clone(), Class::Named, key.clone())); // what is cached of it stays
+                self.passing.push(update);
+            }
+            Update::Interrupted { ref kind, ref of } => {
+                if !self.facts.options().faults.has(Fault::AfterOutageOutlivesStream) {
+                    self.interrupt(kind, of);
+                }
+                self.passing.push(update);
+            }
+            Update::Progress { kind, of, completeness: Completeness::Complete } => {
+                let is_part = self.held.has_new_names(&kind, class_of(&of));
+                if is_part {
+                    self.held.note_incomplete((kind.clone(), of.clone()), self.origin);
+                }
+                let completeness = if is_part { Completeness::Settled } else { Completeness::Complete };
+                self.passing.push(Update::Progress { kind, of, completeness });
+            }
+            Update::Absent { evidence: Evidence::Silence, .. }
+            | Update::Progress { .. }
+            | Update::Unchanged { .. }
+            | Update::Unreadable { .. }
+            | Update::RemovalHeld { .. }
+            | Update::PartHeld { .. } => self.passing.push(update),
+        }
+    }
+
+    /// Holds what a server says of a name. If it says the same as before, that keeps its time.
+    fn hold(&mut self, key: Key, said: Said) {
+        let earlier = self.held.get(&key).filter(|word| word.is_repeated_by(&said, self.origin));
+        let starts_over = self.facts.options().faults.has(Fault::AfterOutageStartsOver);
+        let since = earlier.filter(|_| !starts_over).map_or(self.now, |word| word.since);
+        self.held.insert(key, HeldWord { since, origin: self.origin, said });
+    }
+
+    /// The server has a resource.
+    fn take_back(&mut self, key: &Key) {
+        if self.held.is_removal(key) {
+            self.held.remove(key);
+        }
+    }
+
+    /// Holds a removal, if it is one of a server that may not have read all of its state, or is held already. Returns whether it is held.
+    fn holds_removal(&mut self, key: &Key) -> bool {
+        let (kind, class, name) = key;
+        let is_new = || {
+            let is_there = || self.facts.is_intended(kind, *class, name) && self.facts.may_remove(key, self.origin);
+            self.is_doubted && kind.leads_traffic() && is_there()
+        };
+        let earlier = self.held.get(key);
+        if earlier.is_some_and(|word| word.is_repeated_by(&Said::Removal, self.origin)) || is_new() {
+            self.hold(key.clone(), Said::Removal);
+            return true;
+        }
+        self.held.remove(key);
+        false
+    }
+
+    fn pass_removal(&mut self, (kind, class, key): Key, is_held: bool) {
+        self.passing.push(match is_held {
+            true => Update::RemovalHeld { kind, class, key },
+            false => Update::Absent { kind, class, key, evidence: Evidence::Reported },
+        });
+    }
+
+    /// A collection is removed with its members. While one of them is held it is complete, and has that.
+    fn pass_removed_collection(&mut self, kind: Type, glob: Name) {
+        let members: Vec<Name> = self.facts.tables().members(&kind, &glob).cloned().collect();
+        self.held.take(&kind, Class::Named, |name, word| {
+            !word.is_removal() && name.collection().as_ref() == Some(&glob) // it has not come yet
+        });
+        let mut any = false;
+        for name in members {
+            let key = (kind.clone(), Class::Named, name);
+            let is_held = self.holds_removal(&key);
+            any |= is_held;
+            self.pass_removal(key, is_held);
+        }
+        self.passing.push(match any {
+            true => Update::Progress { kind, of: Selector::Name(glob), completeness: Completeness::Complete },
+            false => Update::Absent { kind, class: Class::Named, key: glob, evidence: Evidence::Reported },
+        });
+    }
+
+    fn pass_resource(&mut self, key: Key, resource: Arc<Resource>) {
+        self.take_back(&key);
+        if self.takes_hosts_away(&key, &resource) {
+            return self.hold(key, Said::Emptied(resource));
+        }
+        if self.excludes_held(&key, &resource) {
+            return self.wait(key, resource);
+        }
+        self.held.remove(&key);
+        let (kind, class, key) = key;
+        self.passing.push(Update::Upsert { kind, class, key, resource });
+    }
+
+    /// Whether an assignment takes the last usable host away, and that is not believed at once.
+    fn takes_hosts_away(&self, key: &Key, sent: &Resource) -> bool {
+        let (kind, class, name) = key;
+        let is_held = || self.held.get(key).is_some_and(|word| word.origin.server == self.origin.server);
+        let has_hosts = || self.facts.tables().resource(kind, *class, name).is_some_and(|of| of.body.has_usable_host());
+        kind.is_assignment() && (self.is_doubted || is_held()) && !sent.body.has_usable_host() && has_hosts()
+    }
+
+    /// Whether a change may exclude something whose removal is held.
+    fn excludes_held(&self, (kind, class, name): &Key, sent: &Resource) -> bool {
+        let is_same = || self.facts.tables().resource(kind, *class, name).is_some_and(|of| of.full == sent.full);
+        kind.can_conflict() && self.held.has_removals(kind, *class) && !is_same()
+    }
+
+    /// Lets a change wait with the removals that are held. A set without it is not complete.
+    fn wait(&mut self, key: Key, resource: Arc<Resource>) {
+        let (kind, class, name) = &key;
+        let is_new = self.facts.tables().resource(kind, *class, name).is_none();
+        let set = self.facts.set_of(kind, *class, name).filter(|_| is_new);
+        let is_complete = |(kind, of): &SetKey| self.facts.tables().completeness_of(kind, of) == Completeness::Complete;
+        if let Some((kind, of)) = set.filter(is_complete) {
+            self.held.note_incomplete((kind.clone(), of.clone()), self.origin);
+            self.passing.push(Update::PartHeld { kind, of });
+        }
+        self.hold(key, Said::Change { resource, is_new });
+    }
+
+    fn pass_set(&mut self, kind: Type, mut resources: Vec<Arc<Resource>>, retain: Retain) {
+        let class = Class::Wildcard;
+        let key = |name: &Name| (kind.clone(), class, name.clone());
+        let is_any_held = self.held.of(&kind, class).next().is_some();
+        let mut retained = match retain {
+            Retain::These(names) if is_any_held || self.is_doubted && kind.leads_traffic() => names,
+            retain => {
+                resources
+                    .iter()
+                    .filter(|_| is_any_held)
+                    .for_each(|resource| drop(self.held.remove(&key(&resource.name))));
+                return self.passing.push(Update::FullSet { kind, resources, retain });
+            }
+        };
+        let sent: BTreeSet<&Name> = resources.iter().map(|resource| &resource.name).chain(&retained).collect();
+        // It has what it sends and what cannot be read, and it does not have what has waited and is lacking.
+        self.held.take(&kind, class, |name, word| sent.contains(name) == word.is_removal());
+        let here = self.facts.tables().table(&kind, class).into_iter().flat_map(ResourceTable::present_names);
+        let lacking: Vec<Name> = here.filter(|name| !sent.contains(name)).cloned().collect();
+        let held: Vec<Name> = lacking.into_iter().filter(|name| self.holds_removal(&key(name))).collect();
+        retained.extend(held.iter().cloned());
+        resources.retain(|resource| {
+            let key = key(&resource.name);
+            let waits = self.excludes_held(&key, resource);
+            if waits {
+                retained.insert(resource.name.clone());
+                self.wait(key, resource.clone());
+            } else {
+                self.held.remove(&key);
+            }
+            !waits
+        });
+        let of = Selector::Wildcard;
+        let is_part = self.held.has_new_names(&kind, class);
+        let set = Update::FullSet { kind: kind.clone(), resources, retain: Retain::These(retained) };
+        // Before the set, whose end confirms what was loaded from disk and not removed since.
+        for name in held {
+            self.pass_removal((kind.clone(), class, name), true);
+        }
+        self.passing.push(set);
+        if is_part {
+            self.held.note_incomplete((kind.clone(), of.clone()), self.origin);
+            self.passing.push(Update::PartHeld { kind, of });
+        }
+    }
+
+    /// A server keeps what it has deleted.
+    fn end(&mut self, kind: &Type, class: Class, key: &Name) {
+        match class {
+            Class::Named if key.is_glob() => self.drop_members(kind, key),
+            _ => drop(self.held.remove(&(kind.clone(), class, key.clone()))),
+        }
+    }
+
+    /// The server is away, or another one is active: what it said has to be said again.
+    fn interrupt(&mut self, kind: &Type, of: &Selector) {
+        self.held.forget_incomplete(&(kind.clone(), of.clone()));
+        match of {
+            Selector::Wildcard => drop(self.held.take(kind, Class::Wildcard, |_, _| true)),
+            Selector::Name(name) => self.end(kind, Class::Named, name),
+        }
+    }
+
+    fn drop_members(&mut self, kind: &Type, glob: &Name) {
+        self.held.take(kind, Class::Named, |name, _| name.collection().as_ref() == Some(glob));
+    }
+}

@@ -1,0 +1,142 @@
+//! The first words after an outage: a control plane that has just started sends what it has read so far, and the rest some seconds
+//! later. What it takes away meanwhile is held for a while: listeners, clusters and scoped routes, and the last usable host of a cluster.
+//!
+//! It stands after the brakes: they count and judge all that a server says, and an opening that removes more than what they hold does not
+//! agree with it. What they let go has waited, and is not held here again.
+//!
+//! Owns what is held, and since when. Reads the tables as facts, and changes nothing in them. Invariants: each name is held for no
+//! longer than `BrakeRules::after_outage`, and until its next word; nothing is held of a server that is away.
+
+pub(super) mod held_words;
+mod judgement;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use self::held_words::HeldWords;
+use self::judgement::Judgement;
+use super::brake::BrakeRules;
+use super::stage::{Facts, HoldTimes, Unit, class_of};
+use super::update::{Completeness, Origin, Passed, Update};
+use crate::protocol::keys::{Class, Key, Selector, SetKey};
+use crate::protocol::moment::Moment;
+use crate::protocol::wait::{WaitKind, WaitList, WaitSubject};
+use crate::xds::{Name, Type};
+
+#[derive(Debug, Default)]
+pub(super) struct AfterOutage {
+    /// Until when each server may still be reading its state.
+    recovering: BTreeMap<u16, Moment>,
+    held: HeldWords,
+}
+
+impl AfterOutage {
+    pub(super) fn note_recovering(&mut self, servers: BTreeMap<u16, Moment>) {
+        self.recovering = servers;
+    }
+
+    /// Judges what a server says. Returns what passes of it, and what is let go since it says so.
+    pub(super) fn judge(&mut self, unit: Unit, facts: &Facts, now: Moment) -> Vec<Unit> {
+        let is_doubted = self.is_doubted(unit.origin, &facts.options().brakes, now);
+        if !is_doubted && self.held.is_empty() {
+            return vec![unit];
+        }
+        let Unit { origin, received, updates } = unit;
+        let judgement = Judgement::new(&mut self.held, facts, origin, is_doubted, now);
+        let passing = Unit { origin, received, updates: judgement.judge(updates) };
+        std::iter::once(passing).chain(self.let_free(now)).collect()
+    }
+
+    /// Whether a server is the first choice, and has come back so recently that it may not have all of its state.
+    fn is_doubted(&self, origin: Origin, rules: &BrakeRules, now: Moment) -> bool {
+        let is_recovering = || self.recovering.get(&origin.server).is_some_and(|until| now < *until);
+        origin.rank == 0 && !origin.skips_brakes && !rules.after_outage.is_zero() && is_recovering()
+    }
+
+    /// Lets go what has been held for long enough.
+    pub(super) fn on_time(&mut self, rules: &BrakeRules, now: Moment) -> Vec<Unit> {
+        if self.next_deadline(rules).is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let mut units = Vec::new();
+        while let Some(oldest) = self.held.oldest().filter(|oldest| *oldest + rules.after_outage <= now) {
+            units.extend(
+                self.held.take_since(oldest).into_iter().map(|(key, word)| unit_of(word.into_passed(key, now))),
+            );
+        }
+        units.extend(self.let_free(now));
+        units
+    }
+
+    /// Lets go what waited for others that are held no longer.
+    fn let_free(&mut self, now: Moment) -> Vec<Unit> {
+        let mut units = Vec::new();
+        for (kind, class) in self.held.without_reason() {
+            let free = self.held.take(&kind, class, |_, word| !word.is_removal());
+            units.extend(free.into_iter().map(|(key, word)| unit_of(word.into_passed(key, now))));
+        }
+        for ((kind, of), origin) in self.held.take_complete() {
+            let update = Update::Progress { kind, of, completeness: Completeness::Complete };
+            units.push(unit_of(Passed { update, origin, received: now }));
+        }
+        units
+    }
+
+    pub(super) fn next_deadline(&self, rules: &BrakeRules) -> Option<Moment> {
+        self.held.oldest().map(|since| since + rules.after_outage)
+    }
+
+    /// Ends what is held of a set that no session subscribes to any more.
+    pub(super) fn forget_set(&mut self, (kind, of): &SetKey) {
+        self.held.forget_incomplete(&(kind.clone(), of.clone()));
+        if *of == Selector::Wildcard {
+            self.held.take(kind, Class::Wildcard, |_, _| true);
+        }
+    }
+
+    /// Ends what is held of a name that no session subscribes to any more.
+    pub(super) fn forget(&mut self, key: &Key) {
+        if !self.held.is_empty() {
+            self.held.remove(key);
+        }
+    }
+
+    pub(super) fn held(&self) -> &HeldWords {
+        &self.held
+    }
+
+    /// Returns the names of which something is held that one server has said: of a set, or one name.
+    pub(super) fn names_said_by<'a>(
+        &'a self,
+        server: usize,
+        kind: &'a Type,
+        of: &'a Selector,
+    ) -> impl Iterator<Item = &'a Name> {
+        let all = self.held.of(kind, class_of(of));
+        let is_meant = move |name: &Name| match of {
+            Selector::Wildcard => true,
+            Selector::Name(meant) => name == meant || name.collection().as_ref() == Some(meant),
+        };
+        let said = all.filter(move |(_, word)| usize::from(word.origin.server) == server);
+        said.map(|(name, _)| name).filter(move |name| is_meant(name))
+    }
+
+    /// Returns since when something of a name is held, and until when.
+    pub(super) fn times_of(&self, key: &Key, rules: &BrakeRules) -> Option<HoldTimes> {
+        let since = self.held.get(key)?.since;
+        Some(HoldTimes { since: Some(since), until: Some(since + rules.after_outage) })
+    }
+
+    /// Adds everything that is held.
+    pub(super) fn add_waits(&self, rules: &BrakeRules, now: Moment, list: &mut WaitList) {
+        for ((kind, _, name), word) in self.held.iter() {
+            let bound = Some(rules.after_outage);
+            list.add(WaitKind::AfterOutage, now - word.since, bound, || WaitSubject::name(kind, name));
+        }
+    }
+}
+
+fn unit_of(Passed { update, origin, received }: Passed) -> Unit {
+    Unit { origin, received, updates: vec![update] }
+}

@@ -1,0 +1,213 @@
+//! What meets the brakes, the order, another server, another outage, and what was loaded from disk.
+
+use super::*;
+use crate::protocol::view::SavedSet;
+
+/// A brake that engages when more than half of at least so many go.
+fn braked(count: usize) -> ViewOptions {
+    let types = [CDS, LDS].map(Into::into).into();
+    let [window, grace, empty_grace, agree_after] = [600, 300, 900, 60].map(Duration::from_secs);
+    let brakes = BrakeRules {
+        types,
+        share: 50,
+        count,
+        window,
+        grace,
+        empty_grace,
+        agree_after,
+        after_outage: HOLD,
+        ..BrakeRules::default()
+    };
+    ViewOptions { brakes, ..options() }
+}
+
+fn braked_names(bench: &Bench) -> usize {
+    bench.view.holds().brakes(0).iter().map(|brake| brake.held).sum()
+}
+
+#[test]
+fn a_brake_that_engages_in_the_same_response_holds_all_of_it_and_for_longer() {
+    for kind in [CDS, LDS] {
+        let mut bench = Bench::back(kind, &["a", "b", "c", "d"], braked(2));
+        bench.set(kind, &["a"]);
+        assert_eq!((braked_names(&bench), bench.waits()), (3, vec![]), "{kind}");
+        bench.pass(20_000);
+        assert_eq!(bench.present(kind).len(), 4, "{kind}");
+        bench.set(kind, &["a", "b", "c", "d"]);
+        assert_eq!((braked_names(&bench), bench.present(kind).len()), (0, 4), "{kind}");
+    }
+}
+
+#[test]
+fn brakes_count_what_is_held_after_an_outage_as_removed() {
+    let mut bench = Bench::back(CDS, &["a", "b", "c", "d"], braked(2));
+    bench.remove(CDS, "a");
+    bench.remove(CDS, "b");
+    assert_eq!((braked_names(&bench), bench.waits().len()), (0, 2), "half of it is no reason for the brake");
+    bench.remove(CDS, "c");
+    assert_eq!((braked_names(&bench), bench.waits().len()), (1, 2), "the third is");
+    bench.pass(10_000);
+    assert_eq!(bench.present(CDS), names(&["c", "d"]));
+    bench.pass(289_999);
+    assert_eq!(bench.present(CDS), names(&["c", "d"]));
+    bench.pass(1);
+    assert_eq!(bench.present(CDS), names(&["d"]));
+}
+
+/// An opening agrees with a brake if it removes no more than what that holds. What is only held after the outage is more.
+#[test]
+fn half_a_configuration_does_not_agree_with_what_a_brake_holds() {
+    let mut bench = Bench::with(braked(3));
+    bench.set(CDS, &["a", "b", "c", "d", "e"]);
+    bench.pass(100_000);
+    bench.set(CDS, &["a", "b"]);
+    assert_eq!(braked_names(&bench), 3);
+    bench.pass(100_000);
+    bench.outage(CDS);
+    bench.set(CDS, &["a"]);
+    assert_eq!(bench.present(CDS).len(), 5);
+    bench.set(CDS, &["a", "b", "c", "d", "e"]);
+    assert_eq!((bench.present(CDS).len(), braked_names(&bench), bench.waits().len()), (5, 0, 0));
+}
+
+/// The brakes take sets of listeners apart. What they pass says of each name what the set does.
+#[test]
+fn what_is_held_ends_also_by_a_set_of_listeners_under_a_brake() {
+    let mut bench = Bench::back(LDS, &["a", "b", "c", "d", "e"], braked(2));
+    bench.set(LDS, &["b", "c", "d", "e", "new"]);
+    assert_eq!((braked_names(&bench), bench.waits().len()), (0, 2));
+    bench.set(LDS, &["e"]);
+    assert!(braked_names(&bench) > 0);
+    assert_eq!(bench.waits().len(), 1, "what waited is not in the set");
+    bench.set(LDS, &["a", "e"]);
+    assert_eq!(bench.waits().len(), 0, "it is back");
+    bench.pass(60_000);
+    assert_eq!(bench.present(LDS), names(&["a", "b", "c", "d", "e"]));
+    bench.set(LDS, &["a", "b", "c", "d", "e"]);
+    assert_eq!((braked_names(&bench), bench.present(LDS).len()), (0, 5));
+}
+
+#[test]
+fn another_servers_word_ends_it() {
+    let mut bench = Bench::back(CDS, &["a", "b", "c"], options());
+    bench.set(CDS, &["a"]);
+    bench.origin.server = 1;
+    bench.remove(CDS, "b");
+    assert_eq!((bench.present(CDS), bench.waits().len()), (names(&["a", "c"]), 1));
+    bench.send(CDS, "c", b"");
+    bench.pass(60_000);
+    assert_eq!(bench.present(CDS), names(&["a", "c"]));
+    bench.origin.server = 0;
+    bench.outage(CDS);
+    bench.set(CDS, &["a"]);
+    bench.origin.server = 1;
+    bench.set(CDS, &["a"]);
+    assert_eq!((bench.present(CDS), bench.waits()), (names(&["a"]), vec![]));
+}
+
+/// XLAT-19: nothing is concluded from a server that is away. It says again what it has, and what it has not.
+#[test]
+fn when_the_stream_is_lost_again_nothing_is_held_of_it_and_nothing_goes() {
+    for fault in [Faults::NONE, Faults::planted(Fault::AfterOutageOutlivesStream)] {
+        let mut bench = Bench::back(CDS, &["a", "b"], ViewOptions { faults: fault, ..options() });
+        bench.assign("web", USABLE);
+        bench.outage(EDS);
+        bench.remove(CDS, "b");
+        bench.assign("web", b"");
+        assert_eq!(bench.waits().len(), 2);
+        bench.interrupt(CDS);
+        bench.apply(vec![Update::Interrupted { kind: bench.kind(EDS), of: Selector::Name("web".into()) }]);
+        bench.pass(60_000);
+        let stays = (bench.present(CDS), bench.assigned("web")) == (names(&["a", "b"]), USABLE.to_vec());
+        assert_eq!(stays, fault == Faults::NONE, "the planted fault is noticed");
+        if fault == Faults::NONE {
+            bench.outage(CDS);
+            bench.remove(CDS, "b");
+            bench.pass(9_999);
+            assert_eq!(bench.present(CDS), names(&["a", "b"]));
+            bench.pass(1);
+            assert_eq!(bench.present(CDS), names(&["a"]));
+        }
+    }
+}
+
+/// What the end of a stream cancels is requested again, or the server would not say it any more.
+#[test]
+fn what_is_held_is_known_by_its_server() {
+    let mut bench = Bench::back(CDS, &["a", "b"], options());
+    bench.assign("web", USABLE);
+    bench.remove(CDS, "b");
+    bench.assign("web", b"");
+    let said = |server, kind: &str, of: Selector| {
+        let (holds, kind) = (bench.view.holds(), bench.kind(kind));
+        holds.said_by(server, &kind, &of).map(Name::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(said(0, CDS, Selector::Wildcard), ["b"]);
+    assert_eq!(said(0, EDS, Selector::Name("web".into())), ["web"]);
+    assert_eq!(said(0, EDS, Selector::Name("api".into())), [""; 0]);
+    assert_eq!(said(1, CDS, Selector::Wildcard), [""; 0]);
+    let kind = bench.kind(CDS);
+    let here: Vec<_> = bench.view.holds().here(&kind, Class::Wildcard).map(|(name, _)| name.to_string()).collect();
+    assert_eq!(here, ["a"], "it is no evidence that the server has it");
+    let held = bench.view.holds().of_name(&kind, &"b".into()).after_outage.unwrap();
+    assert_eq!((held.since, held.until), (Some(bench.now), Some(bench.now + HOLD)));
+}
+
+#[test]
+fn the_end_of_a_ttl_ends_it() {
+    let mut bench = Bench::new();
+    let kind = bench.kind(CDS);
+    bench.set(CDS, &["a", "b"]);
+    let (class, ttl) = (Class::Wildcard, Some(Duration::from_secs(3)));
+    bench.apply(vec![Update::Refresh { kind, class, key: "b".into(), ttl }]);
+    bench.outage(CDS);
+    bench.remove(CDS, "b");
+    bench.pass(3_000);
+    assert_eq!((bench.present(CDS), bench.waits()), (names(&["a"]), vec![]));
+}
+
+#[test]
+fn what_was_loaded_from_disk_is_held_too_and_counts_as_removed_for_those_who_may_hold_something_newer() {
+    let mut before = Bench::new();
+    before.set(CDS, &["a", "b"]);
+    let mut bench = Bench::new();
+    let (sets, until) = (SavedSet::all_of(before.view.snapshot(), before.now), bench.now + HOLD * 100);
+    bench.view.restore(sets, until, bench.now);
+    bench.outage(CDS);
+    bench.set(CDS, &["a"]);
+    let kind = bench.kind(CDS);
+    let origin = |bench: &Bench| bench.view.tables().entry(&kind, Class::Wildcard, &"b".into()).unwrap().origin;
+    assert!(origin(&bench).is_removed && origin(&bench).from_disk);
+    bench.pass(10_000);
+    assert_eq!(bench.present(CDS), names(&["a"]));
+}
+
+/// ORD-1: a cluster that routes refer to is kept for them from the moment on when its removal is let go.
+#[test]
+fn the_order_keeps_a_cluster_for_routing_after_that() {
+    let mut bench = Bench::back(CDS, &["a", "b"], ViewOptions { reference_hold: HOLD, ..options() });
+    let routes = "envoy.config.route.v3.RouteConfiguration";
+    let wanted = InterestChange { kind: bench.kind(routes), selector: Selector::Wildcard, on: true };
+    bench.view.change_interest(SessionId(1), wanted, bench.now);
+    // A virtual host with one route to the cluster.
+    let route = [0x12, 7, 0x1a, 5, 0x12, 3, 0x0a, 1, b'b'];
+    bench.send(routes, "r", &route);
+    bench.remove(CDS, "b");
+    bench.pass(10_000);
+    assert_eq!((bench.present(CDS), bench.waits()), (names(&["a", "b"]), vec![]));
+    let kind = bench.kind(CDS);
+    assert!(bench.view.holds().of_name(&kind, &"b".into()).doomed.is_some());
+    bench.send(CDS, "b", b"");
+    bench.pass(60_000);
+    assert_eq!(bench.present(CDS), names(&["a", "b"]), "it is back");
+}
+
+#[test]
+fn what_nobody_wants_is_not_held() {
+    let mut bench = Bench::back(CDS, &["a", "b"], options());
+    bench.remove(CDS, "b");
+    let (kind, selector) = (bench.kind(CDS), Selector::Wildcard);
+    bench.view.change_interest(SessionId(1), InterestChange { kind, selector, on: false }, bench.now);
+    bench.pass(40_000);
+    assert_eq!(bench.waits(), [0; 0]);
+}

@@ -1,0 +1,206 @@
+//! What is held of a server that has just come back, for how long, and what ends it.
+
+use super::*;
+
+#[test]
+fn half_a_set_takes_nothing_if_the_rest_comes_in_time() {
+    for kind in [CDS, LDS, SRDS] {
+        let mut bench = Bench::back(kind, &["a", "b", "c"], options());
+        bench.set(kind, &["a"]);
+        assert_eq!(bench.present(kind), names(&["a", "b", "c"]), "{kind}");
+        assert!(bench.is_complete(kind), "it is complete with what is held");
+        bench.pass(4_000);
+        bench.set(kind, &["a", "b"]);
+        assert_eq!((bench.present(kind), bench.waits()), (names(&["a", "b", "c"]), vec![4_000]), "{kind}");
+        bench.set(kind, &["a", "b", "c"]);
+        assert_eq!(bench.waits(), [0; 0], "{kind}");
+        bench.pass(60_000);
+        assert_eq!(bench.present(kind), names(&["a", "b", "c"]), "{kind}");
+    }
+}
+
+#[test]
+fn removals_of_delta_are_held_and_taken_back() {
+    let mut bench = Bench::back(CDS, &["a", "b"], options());
+    bench.remove(CDS, "a");
+    bench.remove(CDS, "b");
+    bench.pass(4_000);
+    bench.send(CDS, "a", b"");
+    bench.pass(5_999);
+    assert_eq!(bench.present(CDS), names(&["a", "b"]));
+    bench.pass(1);
+    assert_eq!((bench.present(CDS), bench.waits()), (names(&["a"]), vec![]));
+}
+
+#[test]
+fn what_is_meant_passes_after_the_time_however_often_it_is_said_again() {
+    for fault in [Faults::NONE, Faults::planted(Fault::AfterOutageStartsOver)] {
+        let mut bench = Bench::back(CDS, &["a", "b"], ViewOptions { faults: fault, ..options() });
+        for _ in 0..10 {
+            bench.set(CDS, &["a"]);
+            bench.pass(1_000);
+        }
+        let is_removed = bench.present(CDS) == names(&["a"]);
+        assert_eq!(is_removed, fault == Faults::NONE, "the planted fault is noticed");
+    }
+}
+
+#[test]
+fn what_comes_later_is_believed_at_once() {
+    let mut bench = Bench::back(CDS, &["a", "b", "c"], options());
+    bench.pass(14_999);
+    bench.remove(CDS, "a");
+    assert_eq!(bench.present(CDS), names(&["a", "b", "c"]));
+    bench.pass(1);
+    bench.remove(CDS, "b");
+    assert_eq!(bench.present(CDS), names(&["a", "c"]));
+    bench.remove(CDS, "a");
+    bench.pass(9_998);
+    assert_eq!((bench.present(CDS), bench.waits()), (names(&["a", "c"]), vec![9_999]), "the same again keeps its time");
+    bench.pass(1);
+    assert_eq!(bench.present(CDS), names(&["c"]));
+}
+
+#[test]
+fn other_types_other_ranks_and_a_time_of_zero_hold_nothing() {
+    let mut secrets = Bench::back(SDS, &["a", "b"], options());
+    secrets.remove(SDS, "a");
+    assert_eq!(secrets.present(SDS), names(&["b"]));
+    let mut fallback = Bench::back(CDS, &["a", "b"], options());
+    fallback.origin.rank = 1;
+    fallback.remove(CDS, "a");
+    assert_eq!(fallback.present(CDS), names(&["b"]));
+    let mut local = Bench::back(CDS, &["a", "b"], options());
+    local.origin.skips_brakes = true;
+    local.remove(CDS, "a");
+    assert_eq!(local.present(CDS), names(&["b"]));
+    let mut off = Bench::back(CDS, &["a", "b"], ViewOptions { brakes: BrakeRules::default(), ..options() });
+    off.remove(CDS, "a");
+    assert_eq!(off.present(CDS), names(&["b"]));
+    let mut never_away = Bench::with(options());
+    never_away.set(CDS, &["a", "b"]);
+    never_away.set(CDS, &["b"]);
+    assert_eq!(never_away.present(CDS), names(&["b"]));
+}
+
+#[test]
+fn additions_and_changes_of_clusters_pass() {
+    let mut bench = Bench::back(CDS, &["a", "b"], options());
+    bench.set(CDS, &["a", "new"]);
+    bench.send(CDS, "a", b"changed");
+    assert_eq!((bench.present(CDS), bench.waits().len()), (names(&["a", "b", "new"]), 1));
+    assert_eq!(bench.body(CDS, Class::Wildcard, "a"), b"changed");
+}
+
+#[test]
+fn the_last_usable_host_of_a_cluster_stays_until_the_next_word() {
+    let mut bench = Bench::new();
+    bench.assign("web", USABLE);
+    bench.assign("api", USABLE);
+    bench.outage(EDS);
+    bench.assign("web", DRAINED);
+    bench.assign("api", b"");
+    assert_eq!((bench.assigned("web"), bench.assigned("api")), (USABLE.to_vec(), USABLE.to_vec()));
+    bench.pass(4_000);
+    let other = [USABLE, USABLE].concat();
+    bench.assign("web", &other);
+    bench.assign("api", DRAINED);
+    assert_eq!(
+        (bench.assigned("web"), bench.waits()),
+        (other.clone(), vec![4_000]),
+        "one that is as bad keeps its time"
+    );
+    bench.pass(6_000);
+    assert_eq!((bench.assigned("web"), bench.assigned("api")), (other, DRAINED.to_vec()), "and the newest one passes");
+}
+
+#[test]
+fn an_assignment_that_had_no_usable_host_is_not_held() {
+    let mut bench = Bench::new();
+    bench.assign("web", DRAINED);
+    bench.outage(EDS);
+    bench.assign("web", b"");
+    bench.assign("api", b"");
+    assert_eq!((bench.assigned("web"), bench.waits()), (Vec::new(), vec![]));
+    let absent = bench.absent(EDS, Class::Named, "web");
+    bench.apply(vec![absent]);
+    assert!(bench.view.tables().entry(&bench.kind(EDS), Class::Named, &"web".into()).unwrap().resource().is_none());
+}
+
+#[test]
+fn listeners_that_may_exclude_what_is_held_wait_with_it() {
+    for kind in [LDS, SRDS] {
+        let mut bench = Bench::back(kind, &["a", "b", "c"], options());
+        bench.set(kind, &["b", "c", "new"]);
+        assert_eq!(bench.present(kind), names(&["a", "b", "c"]), "{kind}");
+        assert!(!bench.is_complete(kind), "a new name of it waits");
+        bench.pass(2_000);
+        bench.send(kind, "b", b"changed");
+        assert_eq!((bench.body(kind, Class::Wildcard, "b"), bench.waits()), (Vec::new(), vec![2_000, 2_000, 0]));
+        bench.pass(7_999);
+        assert_eq!(bench.present(kind), names(&["a", "b", "c"]), "{kind}");
+        bench.pass(1);
+        assert_eq!(bench.present(kind), names(&["b", "c", "new"]), "{kind}");
+        assert_eq!((bench.body(kind, Class::Wildcard, "b"), bench.waits()), (b"changed".to_vec(), vec![]));
+        assert!(bench.is_complete(kind), "{kind}");
+    }
+}
+
+#[test]
+fn listeners_that_wait_go_on_when_what_they_wait_for_is_back_and_are_dropped_when_a_set_lacks_them() {
+    let mut bench = Bench::back(LDS, &["a", "b"], options());
+    bench.set(LDS, &["b", "new", "gone"]);
+    bench.pass(1_000);
+    bench.set(LDS, &["b", "new"]);
+    assert_eq!(bench.waits(), [1_000, 1_000]);
+    bench.set(LDS, &["a", "b", "new"]);
+    assert_eq!((bench.present(LDS), bench.waits()), (names(&["a", "b", "new"]), vec![]));
+    assert!(bench.is_complete(LDS));
+}
+
+#[test]
+fn a_name_of_a_set_that_cannot_be_read_or_has_an_error_is_there() {
+    let mut bench = Bench::back(CDS, &["a", "b"], options());
+    bench.set(CDS, &[]);
+    let (kind, retain) = (bench.kind(CDS), Retain::These(BTreeSet::from(["a".into()])));
+    bench.apply(vec![Update::FullSet { kind, resources: Vec::new(), retain }]);
+    assert_eq!(bench.waits(), [0]);
+    let (kind, class, key) = (bench.kind(CDS), Class::Wildcard, Name::from("b"));
+    bench.apply(vec![Update::Refresh { kind, class, key, ttl: None }]);
+    assert_eq!(bench.waits(), [0; 0], "a heartbeat says that it is there");
+}
+
+#[test]
+fn a_collection_that_is_removed_keeps_its_members_for_the_time() {
+    let mut bench = Bench::new();
+    let glob = "xdstp://one/envoy.config.cluster.v3.Cluster/web/*";
+    let member = "xdstp://one/envoy.config.cluster.v3.Cluster/web/a";
+    let (kind, of) = (bench.kind(CDS), Selector::Name(glob.into()));
+    let wanted = InterestChange { kind: kind.clone(), selector: of.clone(), on: true };
+    bench.view.change_interest(SessionId(1), wanted, bench.now);
+    bench.apply(vec![bench.upsert(CDS, Class::Named, member, b"")]);
+    bench.apply(vec![Update::Progress { kind: kind.clone(), of: of.clone(), completeness: Completeness::Complete }]);
+    bench.outage(CDS);
+    let gone = bench.absent(CDS, Class::Named, glob);
+    bench.apply(vec![gone]);
+    let is_there = |bench: &Bench| bench.view.tables().members(&kind, &glob.into()).count() == 1;
+    assert!(is_there(&bench) && bench.waits().len() == 1);
+    bench.pass(9_999);
+    assert!(is_there(&bench));
+    bench.pass(1);
+    assert!(!is_there(&bench) && bench.waits().is_empty());
+}
+
+#[test]
+fn an_event_under_a_hold_costs_what_it_concerns() {
+    let all: Vec<String> = (0..2_000).map(|number| format!("c{number:04}")).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let mut bench = Bench::back(CDS, &all, options());
+    bench.set(CDS, &all[..1]);
+    assert_eq!(bench.waits().len(), 1_999);
+    take_visits();
+    bench.send(CDS, "c1000", b"");
+    bench.remove(CDS, "c0000");
+    let visits = take_visits();
+    assert!(visits < 100, "{visits}");
+}

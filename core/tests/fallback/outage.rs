@@ -1,0 +1,110 @@
+//! The first words of a server after an outage, by how it was away and what it is: `core/src/protocol/view/after_outage` has the rest.
+
+use std::time::Duration;
+
+use weir_core::protocol::ladder::Rule;
+use weir_core::protocol::options::ProtocolOptions;
+use weir_core::protocol::session::Variant;
+use weir_core::protocol::sources::StreamId;
+use weir_core::protocol::view::{BrakeRules, Class};
+
+use super::bench::{Bench, delta, plan, sotw};
+use super::support::CDS;
+
+const HOLD: Duration = Duration::from_secs(10);
+
+/// A server that has sent two clusters, a while ago, and perhaps another one below it.
+fn served(servers: usize, variant: Variant) -> Bench {
+    let options = ProtocolOptions::default().with(|options| {
+        options.hold_referenced(Duration::ZERO);
+        options.view.brakes = BrakeRules { after_outage: HOLD, ..BrakeRules::default() };
+    });
+    let mut bench = Bench::with(plan(servers, variant, Rule::Reachability), options);
+    bench.want(CDS, "*", true);
+    bench.open(0);
+    half(&mut bench, variant, &[("a", "1"), ("b", "1")], &[]);
+    bench.later(Duration::from_secs(1));
+    bench
+}
+
+/// The server sends a part of what it has.
+fn half(bench: &mut Bench, variant: Variant, has: &[(&str, &str)], lacks: &[&str]) {
+    bench.say(0, if variant == Variant::Delta { delta(CDS, has, lacks) } else { sotw(CDS, "2", has) });
+}
+
+fn has_b(bench: &Bench) -> bool {
+    bench.held(CDS, Class::Wildcard, "b") == "1"
+}
+
+#[test]
+fn what_a_server_lacks_that_was_lost_is_removed_after_the_time() {
+    for variant in [Variant::Delta, Variant::Sotw] {
+        let mut bench = served(1, variant);
+        bench.lose(0);
+        bench.open(0);
+        half(&mut bench, variant, &[("a", "1")], &["b"]);
+        assert!(has_b(&bench), "{variant:?}");
+        bench.later(HOLD - Duration::from_millis(1));
+        assert!(has_b(&bench), "{variant:?}");
+        bench.later(Duration::from_millis(1));
+        assert!(!has_b(&bench), "{variant:?}");
+    }
+}
+
+#[test]
+fn a_server_that_only_drains_its_connections_is_believed_at_once() {
+    for variant in [Variant::Delta, Variant::Sotw] {
+        let mut bench = served(1, variant);
+        bench.end(0, true);
+        bench.open(0);
+        half(&mut bench, variant, &[("a", "1")], &["b"]);
+        assert!(!has_b(&bench), "{variant:?}");
+    }
+}
+
+#[test]
+fn another_relay_is_believed_at_once() {
+    let mut bench = served(1, Variant::Delta);
+    bench.lose(0);
+    bench.open(0);
+    let id = StreamId { server: 0, at: 0 };
+    let epoch = bench.up[&id];
+    bench.sources.stream(id).unwrap().on_relay(epoch);
+    half(&mut bench, Variant::Delta, &[], &["b"]);
+    assert!(!has_b(&bench));
+}
+
+/// What it has removed and is held is requested again, or the server would have no reason to say it again.
+#[test]
+fn a_server_that_is_lost_again_says_again_what_is_held_of_it() {
+    let mut bench = served(1, Variant::Delta);
+    for _ in 0..3 {
+        bench.lose(0);
+        let requests = bench.open(0);
+        half(&mut bench, Variant::Delta, &[], &["b"]);
+        assert!(has_b(&bench), "{requests:?}");
+        bench.later(HOLD / 2);
+    }
+    bench.lose(0);
+    bench.later(HOLD * 10);
+    assert!(has_b(&bench), "it is away");
+    let requests = bench.open(0);
+    assert!(requests[0].contains("b:weir-unknown"), "{requests:?}");
+    half(&mut bench, Variant::Delta, &[("b", "1")], &[]);
+    bench.later(HOLD * 2);
+    assert!(has_b(&bench));
+}
+
+#[test]
+fn a_fallback_server_is_believed_at_once_as_far_as_it_may_remove_anything() {
+    let mut bench = served(2, Variant::Sotw);
+    bench.lose(0);
+    bench.later(Duration::from_secs(60));
+    bench.lose(1);
+    bench.open(1);
+    bench.say(1, sotw(CDS, "1", &[("a", "2"), ("c", "1")]));
+    assert_eq!(bench.held(CDS, Class::Wildcard, "c"), "1");
+    bench.say(1, sotw(CDS, "2", &[("a", "2")]));
+    assert_ne!(bench.held(CDS, Class::Wildcard, "c"), "1");
+    assert!(has_b(&bench), "it is kept for the server above");
+}
