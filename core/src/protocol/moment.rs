@@ -37,6 +37,16 @@ impl Sub for Moment {
     }
 }
 
+impl Sub<Duration> for Moment {
+    type Output = Self;
+
+    /// No earlier than the start.
+    fn sub(self, duration: Duration) -> Self {
+        let microseconds = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        NonZeroU64::new(self.0.get().saturating_sub(microseconds)).map_or(Self::START, Self)
+    }
+}
+
 /// A moment that is stored and loaded without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct AtomicMoment(AtomicU64);

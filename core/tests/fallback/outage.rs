@@ -74,20 +74,37 @@ fn another_relay_is_believed_at_once() {
     assert!(!has_b(&bench));
 }
 
-/// What it has removed and is held is requested again, or the server would have no reason to say it again.
+/// What it has removed and is held is requested again, or the server would have no reason to say it again. If it does, the time goes on.
 #[test]
 fn a_server_that_is_lost_again_says_again_what_is_held_of_it() {
     let mut bench = served(1, Variant::Delta);
     for _ in 0..3 {
         bench.lose(0);
+        bench.later(HOLD * 10);
         let requests = bench.open(0);
         half(&mut bench, Variant::Delta, &[], &["b"]);
         assert!(has_b(&bench), "{requests:?}");
-        bench.later(HOLD / 2);
+        bench.later(HOLD / 4);
     }
     bench.lose(0);
     bench.later(HOLD * 10);
     assert!(has_b(&bench), "it is away");
+    bench.open(0);
+    half(&mut bench, Variant::Delta, &[], &["b"]);
+    bench.later(HOLD / 4 - Duration::from_millis(1));
+    assert!(has_b(&bench));
+    bench.later(Duration::from_millis(1));
+    assert!(!has_b(&bench), "it was there for all of the time");
+}
+
+#[test]
+fn what_a_server_has_again_after_another_loss_is_not_removed() {
+    let mut bench = served(1, Variant::Delta);
+    bench.lose(0);
+    bench.open(0);
+    half(&mut bench, Variant::Delta, &[], &["b"]);
+    bench.later(HOLD / 2);
+    bench.lose(0);
     let requests = bench.open(0);
     assert!(requests[0].contains("b:weir-unknown"), "{requests:?}");
     half(&mut bench, Variant::Delta, &[("b", "1")], &[]);

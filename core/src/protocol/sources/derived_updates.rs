@@ -52,3 +52,8 @@ pub(super) fn given_by_others(server: usize, view: &View) -> Vec<Update> {
 fn absent(kind: &Type, class: Class, key: &Name) -> Update {
     Update::Absent { kind: kind.clone(), class, key: key.clone(), evidence: Evidence::Reported }
 }
+
+/// Whether an update shows that a server has something.
+pub(super) fn has_content(update: &Update) -> bool {
+    matches!(update, Update::Upsert { .. } | Update::FullSet { .. })
+}

@@ -9,7 +9,6 @@ mod ladders;
 mod plan;
 mod servers;
 mod source;
-mod stream_end;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,9 +18,8 @@ use ladders::{AuthorityContext, Ladders};
 pub use ladders::{LadderSummary, SetUpdates, UpdateBatch};
 use plan::authority_of;
 pub use plan::{AuthorityPlan, Plan, ServerPlan};
-pub use servers::{Reachability, StreamId};
+pub use servers::{Reachability, StreamEnd, StreamId};
 use servers::{ServerFindings, Servers};
-pub use stream_end::StreamEnd;
 
 use super::faults::{Fault, Faults};
 use super::ladder::{Ladder, LadderAction, LadderState};
@@ -63,8 +61,7 @@ impl Sources {
 
     /// Returns the places of the servers that have responded since they were last out of reach.
     pub fn responding(&self) -> impl Iterator<Item = u16> {
-        let responding = self.servers.findings().iter().enumerate().filter(|(_, server)| server.has_responded());
-        responding.filter_map(|(at, _)| u16::try_from(at).ok())
+        self.servers.responding()
     }
 
     /// Applies what other views have learned: the types whose sets each server sends in several responses.
@@ -173,8 +170,7 @@ impl Sources {
         self.ladders.down(self.servers.findings())
     }
 
-    /// Returns authorities whose server is unreachable, or has not sent its routing since it became reachable. Time alone may end that:
-    /// the streams' deadlines say when it has to be read again.
+    /// Returns authorities whose server is unreachable, or has not sent its routing since. The streams' deadlines say when to read it again.
     pub fn unsteady(&self) -> BTreeSet<Authority> {
         let is_steady =
             |of: &LadderSummary| of.server.is_some_and(|server| self.servers.is_steady(server, of.authority));
@@ -212,11 +208,10 @@ impl Sources {
         for authority in authorities {
             self.step(&authority, view, |ladder, around| ladder.on_time(around, now));
         }
-        let mut batches = Vec::new();
-        if self.faults.has(Fault::AbsentWhileDown) && !self.down().is_empty() {
-            let updates = derived_updates::absent_while_down(view);
-            batches.push(UpdateBatch { origin: Origin::default(), updates });
-        }
+        let is_concluded = self.faults.has(Fault::AbsentWhileDown) && !self.down().is_empty();
+        let updates = is_concluded.then(|| derived_updates::absent_while_down(view));
+        let mut batches: Vec<_> =
+            updates.map(|updates| UpdateBatch { origin: Origin::default(), updates }).into_iter().collect();
         for server in 0..self.plan.servers.len() {
             batches.extend(self.run_stream_timers(server, view, now));
             if may_reopen(server) {
@@ -228,8 +223,7 @@ impl Sources {
         batches
     }
 
-    /// Lets the streams of one server decide what its silence means. A server that has answered for the end of a set is usable, also if all
-    /// that it sent were removals.
+    /// Lets the streams of one server decide what its silence means. One that has answered for the end of a set is usable.
     fn run_stream_timers(&mut self, server: usize, view: &View, now: Moment) -> Vec<UpdateBatch> {
         let origin = |of: &Authority, found: &[ServerFindings]| self.ladders.origin_if_counts(server, of, found);
         let (updates, any_ended) = self.servers.on_time(server, view, origin, now);
@@ -248,8 +242,7 @@ impl Sources {
     ) -> Vec<UpdateBatch> {
         let nothing_left = response.is_empty_set();
         let Some(updates) = self.servers.on_received(id, epoch, response, now) else { return Vec::new() };
-        let has_content = |update: &Update| matches!(update, Update::Upsert { .. } | Update::FullSet { .. });
-        let usable = nothing_left || updates.iter().any(has_content);
+        let usable = nothing_left || updates.iter().any(derived_updates::has_content);
         let updates = self.on_heard(id.server, usable, updates, view, now);
         self.authoritative_updates(id.server, updates)
     }
@@ -360,10 +353,7 @@ impl Sources {
         let was_well = current.is_some_and(|stream| stream.is_healthy(now));
         let updates = epoch.map(|epoch| self.servers.interrupt(id, epoch, view)).unwrap_or_default();
         let batches = self.authoritative_updates(id.server, updates);
-        if let Some(stream) = self.servers.stream(id).filter(|_| is_lost) {
-            stream.note_lost();
-        }
-        let is_alive = self.servers.on_ended(id.server, was_well, now);
+        let is_alive = self.servers.on_ended(id.server, was_well, is_lost, now);
         if is_alive || answered {
             return batches;
         }

@@ -23,6 +23,21 @@ pub struct StreamId {
     pub at: usize,
 }
 
+/// What the edge knows of the end of a stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StreamEnd {
+    /// The server is there: it has responded, or has said that it does not support the variant.
+    pub answered: bool,
+    /// The server, or the way to it, was lost: it did not drain the connection, and does not lack the variant.
+    pub is_lost: bool,
+}
+
+impl From<bool> for StreamEnd {
+    fn from(answered: bool) -> Self {
+        Self { answered, is_lost: false }
+    }
+}
+
 /// The result of the last attempt to reach a server since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reachability {
@@ -151,7 +166,7 @@ impl Servers {
         })
     }
 
-    /// Returns until when each server may still be reading its state after an outage.
+    /// Returns until when each server may still be reading its state after an outage, by its place in the plan.
     pub(super) fn recovering(&self) -> BTreeMap<u16, Moment> {
         let mut servers = BTreeMap::new();
         let until =
@@ -194,6 +209,12 @@ impl Servers {
 
     pub(super) fn findings(&self) -> &[ServerFindings] {
         &self.findings
+    }
+
+    /// Returns the places of the servers that have responded since they were last out of reach.
+    pub(super) fn responding(&self) -> impl Iterator<Item = u16> {
+        let responding = self.findings.iter().enumerate().filter(|(_, server)| server.has_responded());
+        responding.filter_map(|(at, _)| u16::try_from(at).ok())
     }
 
     pub(super) fn on_shared_reachability(&mut self, unreachable: impl Fn(usize) -> bool) {
@@ -241,7 +262,10 @@ impl Servers {
     }
 
     /// A stream has ended, which had been healthy if `was_well`. Returns whether the server is known to be alive all the same.
-    pub(super) fn on_ended(&mut self, server: usize, was_well: bool, now: Moment) -> bool {
+    pub(super) fn on_ended(&mut self, server: usize, was_well: bool, is_lost: bool, now: Moment) -> bool {
+        if is_lost && !self.streams_to(server).iter().any(Stream::has_answered) {
+            self.streams_to_mut(server).iter_mut().for_each(|stream| stream.note_lost(now));
+        }
         self.findings[server].without.clear();
         let had_answered = self.findings[server].has_responded();
         // Another stream with a response shows that the server is alive. So does any stream, this one included, that stayed silent but

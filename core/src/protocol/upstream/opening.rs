@@ -96,9 +96,12 @@ impl Opening {
         self.recovery.on_request(now);
     }
 
-    /// The server, or the way to it, is away.
-    pub(crate) fn note_lost(&mut self) {
+    /// The server, or the way to it, was lost. What was requested before that was known is requested after it.
+    pub(crate) fn note_lost(&mut self, now: Moment) {
         self.recovery.note_lost();
+        if self.open && self.asked_at.is_some() {
+            self.recovery.on_request(now);
+        }
     }
 
     /// Returns until when the server may still be reading its state after an outage. A relay waits for its own servers by itself.

@@ -53,22 +53,14 @@ impl Stream {
         table: Arc<TypeTable>,
         options: Arc<UpstreamOptions>,
     ) -> Self {
-        Self {
-            terms: Terms { variant, quirks, options },
-            node,
-            subscriptions: Subscriptions::default(),
-            opening: Opening::none(),
-            is_to_show_life: false,
-            answered_end: false,
-            pace: ReopenPace::default(),
-            judged_at: Moment::START,
-            table,
-        }
+        let (subscriptions, is_to_show_life, answered_end, pace, judged_at) = Default::default();
+        let (terms, opening) = (Terms { variant, quirks, options }, Opening::none());
+        Self { terms, node, subscriptions, opening, is_to_show_life, answered_end, pace, judged_at, table }
     }
 
-    /// It has ended or could not be opened, and not because the server drains a connection or lacks the variant.
-    pub(crate) fn note_lost(&mut self) {
-        self.opening.note_lost();
+    /// The server, or the way to it, was lost.
+    pub(crate) fn note_lost(&mut self, now: Moment) {
+        self.opening.note_lost(now);
     }
 
     /// Returns until when the server may still be reading its state after an outage.

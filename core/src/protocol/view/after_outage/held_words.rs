@@ -1,9 +1,11 @@
 //! The words of servers that are held, by name and by age.
 //!
-//! Invariant: the ages and the counts are those of the words.
+//! Invariants: the ages and the counts are those of the words; a name has a word, or an interrupted one, or none.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::Moment;
@@ -46,7 +48,7 @@ impl HeldWord {
 
     /// Whether a server says the same again, in words that may differ.
     pub(super) fn is_repeated_by(&self, said: &Said, origin: Origin) -> bool {
-        std::mem::discriminant(&self.said) == std::mem::discriminant(said) && self.origin.server == origin.server
+        discriminant(&self.said) == discriminant(said) && self.origin.server == origin.server
     }
 
     /// Returns what the stages after this one are told once it is let go.
@@ -56,6 +58,21 @@ impl HeldWord {
             Said::Emptied(resource) | Said::Change { resource, .. } => Update::Upsert { kind, class, key, resource },
         };
         Passed { update, origin: self.origin, received: now }
+    }
+}
+
+/// A word whose server has gone away before it was let go. It counts no more, unless the server says the same when it is back: then
+/// the time goes on that had passed.
+#[derive(Debug, Clone, Copy)]
+struct InterruptedWord {
+    server: u16,
+    said: Discriminant<Said>,
+    passed: Duration,
+}
+
+impl InterruptedWord {
+    fn is_removal(self) -> bool {
+        self.said == discriminant(&Said::Removal)
     }
 }
 
@@ -71,6 +88,7 @@ struct Counts {
 #[derive(Debug, Default)]
 pub(in crate::protocol::view) struct HeldWords {
     words: BTreeMap<Key, HeldWord>,
+    interrupted: BTreeMap<Key, InterruptedWord>,
     by_age: BTreeSet<(Moment, Key)>,
     counts: BTreeMap<(Type, Class), Counts>,
     /// Sets that would be complete if no new name of them waited, with who said so.
@@ -79,7 +97,7 @@ pub(in crate::protocol::view) struct HeldWords {
 
 impl HeldWords {
     pub(super) fn is_empty(&self) -> bool {
-        self.words.is_empty()
+        self.words.is_empty() && self.interrupted.is_empty()
     }
 
     pub(super) fn get(&self, key: &Key) -> Option<&HeldWord> {
@@ -107,10 +125,31 @@ impl HeldWords {
 
     /// Returns what is held of one type and class.
     pub(super) fn of(&self, kind: &Type, class: Class) -> impl Iterator<Item = (&Name, &HeldWord)> {
-        let (from, kind) = ((kind.clone(), class, Name::from("")), kind.clone());
-        let all = self.words.range(from..).inspect(|_| visit());
-        let of = all.take_while(move |((of, own, _), _)| (of, *own) == (&kind, class));
-        of.map(|((_, _, name), word)| (name, word))
+        range(&self.words, kind, class)
+    }
+
+    fn interrupted_of(&self, kind: &Type, class: Class) -> impl Iterator<Item = (&Name, &InterruptedWord)> {
+        range(&self.interrupted, kind, class)
+    }
+
+    /// Whether anything is held of one type and class, or was when its server went away.
+    pub(super) fn has_any(&self, kind: &Type, class: Class) -> bool {
+        self.of(kind, class).next().is_some() || self.interrupted_of(kind, class).next().is_some()
+    }
+
+    /// Returns the names of one type and class of which a server has said something that is held, or was when it went away.
+    pub(super) fn said_by(&self, server: u16, kind: &Type, class: Class) -> impl Iterator<Item = &Name> {
+        let held = self.of(kind, class).map(|(name, word)| (name, word.origin.server));
+        let all = held.chain(self.interrupted_of(kind, class).map(|(name, word)| (name, word.server)));
+        all.filter(move |(_, by)| *by == server).map(|(name, _)| name)
+    }
+
+    /// A server has a resource: it has not removed it.
+    pub(super) fn take_back(&mut self, key: &Key) {
+        let is_interrupted = || self.interrupted.get(key).is_some_and(|word| word.is_removal());
+        if self.is_removal(key) || is_interrupted() {
+            self.remove(key);
+        }
     }
 
     fn counts(&self, kind: &Type, class: Class) -> Counts {
@@ -146,6 +185,7 @@ impl HeldWords {
     }
 
     pub(super) fn remove(&mut self, key: &Key) -> Option<HeldWord> {
+        self.interrupted.remove(key);
         let word = self.words.remove(key)?;
         let at = (key.0.clone(), key.1);
         if let Some(counts) = self.counts.get_mut(&at) {
@@ -158,6 +198,39 @@ impl HeldWords {
         }
         self.by_age.remove(&(word.since, key.clone()));
         Some(word)
+    }
+
+    /// Returns since when something would be held that a server says now: it may have said the same before it went away.
+    pub(super) fn since(&self, key: &Key, said: &Said, origin: Origin, now: Moment) -> Moment {
+        if let Some(word) = self.words.get(key).filter(|word| word.is_repeated_by(said, origin)) {
+            return word.since;
+        }
+        let is_same = |word: &&InterruptedWord| word.server == origin.server && word.said == discriminant(said);
+        self.interrupted.get(key).filter(is_same).map_or(now, |word| now - word.passed)
+    }
+
+    /// Lets what matches of one type and class count no more, since its server is away.
+    pub(super) fn interrupt(&mut self, kind: &Type, class: Class, matches: impl Fn(&Name) -> bool, now: Moment) {
+        for (key, word) in self.take(kind, class, |name, _| matches(name)) {
+            let HeldWord { since, origin, said } = word;
+            if !matches!(said, Said::Change { .. }) {
+                let word = InterruptedWord { server: origin.server, said: discriminant(&said), passed: now - since };
+                self.interrupted.insert(key, word);
+            }
+        }
+    }
+
+    /// Forgets what matches of one type and class, by its name and by whether it is a removal.
+    pub(super) fn forget(&mut self, kind: &Type, class: Class, matches: impl Fn(&Name, bool) -> bool) {
+        self.take(kind, class, |name, word| matches(name, word.is_removal()));
+        let interrupted = self.interrupted_of(kind, class).filter(|(name, word)| matches(name, word.is_removal()));
+        let names: Vec<Name> = interrupted.map(|(name, _)| name.clone()).collect();
+        names.into_iter().for_each(|name| drop(self.interrupted.remove(&(kind.clone(), class, name))));
+    }
+
+    /// Forgets what one server had said before it went away.
+    pub(super) fn forget_interrupted_of(&mut self, server: u16) {
+        self.interrupted.retain(|_, word| word.server != server);
     }
 
     /// Takes out what matches of one type and class.
@@ -206,4 +279,15 @@ impl HeldWords {
     pub(super) fn oldest(&self) -> Option<Moment> {
         self.by_age.first().map(|(since, _)| *since)
     }
+}
+
+/// Returns the part of a map that is about one type and class.
+fn range<'a, T>(
+    map: &'a BTreeMap<Key, T>,
+    kind: &Type,
+    class: Class,
+) -> impl Iterator<Item = (&'a Name, &'a T)> + use<'a, T> {
+    let (from, kind) = ((kind.clone(), class, Name::from("")), kind.clone());
+    let of = map.range(from..).inspect(|_| visit()).take_while(move |((of, own, _), _)| (of, *own) == (&kind, class));
+    of.map(|((_, _, name), word)| (name, word))
 }

@@ -92,17 +92,16 @@ impl<'a> Judgement<'a> {
 
     /// Holds what a server says of a name. If it says the same as before, that keeps its time.
     fn hold(&mut self, key: Key, said: Said) {
-        let earlier = self.held.get(&key).filter(|word| word.is_repeated_by(&said, self.origin));
-        let starts_over = self.facts.options().faults.has(Fault::AfterOutageStartsOver);
-        let since = earlier.filter(|_| !starts_over).map_or(self.now, |word| word.since);
+        let since = match self.facts.options().faults.has(Fault::AfterOutageStartsOver) {
+            true => self.now,
+            false => self.held.since(&key, &said, self.origin, self.now),
+        };
         self.held.insert(key, HeldWord { since, origin: self.origin, said });
     }
 
     /// The server has a resource.
     fn take_back(&mut self, key: &Key) {
-        if self.held.is_removal(key) {
-            self.held.remove(key);
-        }
+        self.held.take_back(key);
     }
 
     /// Holds a removal, if it is one of a server that may not have read all of its state, or is held already. Returns whether it is held.
@@ -131,8 +130,8 @@ impl<'a> Judgement<'a> {
     /// A collection is removed with its members. While one of them is held it is complete, and has that.
     fn pass_removed_collection(&mut self, kind: Type, glob: Name) {
         let members: Vec<Name> = self.facts.tables().members(&kind, &glob).cloned().collect();
-        self.held.take(&kind, Class::Named, |name, word| {
-            !word.is_removal() && name.collection().as_ref() == Some(&glob) // it has not come yet
+        self.held.forget(&kind, Class::Named, |name, is_removal| {
+            !is_removal && name.collection().as_ref() == Some(&glob) // it has not come yet
         });
         let mut any = false;
         for name in members {
@@ -190,7 +189,7 @@ impl<'a> Judgement<'a> {
     fn pass_set(&mut self, kind: Type, mut resources: Vec<Arc<Resource>>, retain: Retain) {
         let class = Class::Wildcard;
         let key = |name: &Name| (kind.clone(), class, name.clone());
-        let is_any_held = self.held.of(&kind, class).next().is_some();
+        let is_any_held = self.held.has_any(&kind, class);
         let mut retained = match retain {
             Retain::These(names) if is_any_held || self.is_doubted && kind.leads_traffic() => names,
             retain => {
@@ -203,7 +202,7 @@ impl<'a> Judgement<'a> {
         };
         let sent: BTreeSet<&Name> = resources.iter().map(|resource| &resource.name).chain(&retained).collect();
         // It has what it sends and what cannot be read, and it does not have what has waited and is lacking.
-        self.held.take(&kind, class, |name, word| sent.contains(name) == word.is_removal());
+        self.held.forget(&kind, class, |name, is_removal| sent.contains(name) == is_removal);
         let here = self.facts.tables().table(&kind, class).into_iter().flat_map(ResourceTable::present_names);
         let lacking: Vec<Name> = here.filter(|name| !sent.contains(name)).cloned().collect();
         let held: Vec<Name> = lacking.into_iter().filter(|name| self.holds_removal(&key(name))).collect();
@@ -236,21 +235,22 @@ impl<'a> Judgement<'a> {
     /// A server keeps what it has deleted.
     fn end(&mut self, kind: &Type, class: Class, key: &Name) {
         match class {
-            Class::Named if key.is_glob() => self.drop_members(kind, key),
+            Class::Named if key.is_glob() => {
+                self.held.forget(kind, Class::Named, |name, _| name.collection().as_ref() == Some(key));
+            }
             _ => drop(self.held.remove(&(kind.clone(), class, key.clone()))),
         }
     }
 
-    /// The server is away, or another one is active: what it said has to be said again.
+    /// The server is away, or another one is active: what it said counts once it says it again.
     fn interrupt(&mut self, kind: &Type, of: &Selector) {
         self.held.forget_incomplete(&(kind.clone(), of.clone()));
         match of {
-            Selector::Wildcard => drop(self.held.take(kind, Class::Wildcard, |_, _| true)),
-            Selector::Name(name) => self.end(kind, Class::Named, name),
+            Selector::Wildcard => self.held.interrupt(kind, Class::Wildcard, |_| true, self.now),
+            Selector::Name(of) => {
+                let is_meant = |name: &Name| name == of || name.collection().as_ref() == Some(of);
+                self.held.interrupt(kind, Class::Named, is_meant, self.now);
+            }
         }
-    }
-
-    fn drop_members(&mut self, kind: &Type, glob: &Name) {
-        self.held.take(kind, Class::Named, |name, _| name.collection().as_ref() == Some(glob));
     }
 }

@@ -5,7 +5,8 @@
 //! agree with it. What they let go has waited, and is not held here again.
 //!
 //! Owns what is held, and since when. Reads the tables as facts, and changes nothing in them. Invariants: each name is held for no
-//! longer than `BrakeRules::after_outage`, and until its next word; nothing is held of a server that is away.
+//! longer than `BrakeRules::after_outage`, and until its next word; nothing is let go of a server that is away. If it says the same once it is
+//! back, the time goes on that had passed, so that a server that goes away again and again delays nothing for ever.
 
 pub(super) mod held_words;
 mod judgement;
@@ -38,6 +39,9 @@ impl AfterOutage {
 
     /// Judges what a server says. Returns what passes of it, and what is let go since it says so.
     pub(super) fn judge(&mut self, unit: Unit, facts: &Facts, now: Moment) -> Vec<Unit> {
+        if self.recovering.get(&unit.origin.server).is_some_and(|until| *until <= now) {
+            self.held.forget_interrupted_of(unit.origin.server); // it has been there for long enough to say it again
+        }
         let is_doubted = self.is_doubted(unit.origin, &facts.options().brakes, now);
         if !is_doubted && self.held.is_empty() {
             return vec![unit];
@@ -91,7 +95,7 @@ impl AfterOutage {
     pub(super) fn forget_set(&mut self, (kind, of): &SetKey) {
         self.held.forget_incomplete(&(kind.clone(), of.clone()));
         if *of == Selector::Wildcard {
-            self.held.take(kind, Class::Wildcard, |_, _| true);
+            self.held.forget(kind, Class::Wildcard, |_, _| true);
         }
     }
 
@@ -113,13 +117,12 @@ impl AfterOutage {
         kind: &'a Type,
         of: &'a Selector,
     ) -> impl Iterator<Item = &'a Name> {
-        let all = self.held.of(kind, class_of(of));
-        let is_meant = move |name: &Name| match of {
+        let is_meant = move |name: &&Name| match of {
             Selector::Wildcard => true,
-            Selector::Name(meant) => name == meant || name.collection().as_ref() == Some(meant),
+            Selector::Name(meant) => *name == meant || name.collection().as_ref() == Some(meant),
         };
-        let said = all.filter(move |(_, word)| usize::from(word.origin.server) == server);
-        said.map(|(name, _)| name).filter(move |name| is_meant(name))
+        let server = u16::try_from(server).ok();
+        server.into_iter().flat_map(move |server| self.held.said_by(server, kind, class_of(of))).filter(is_meant)
     }
 
     /// Returns since when something of a name is held, and until when.

@@ -13,6 +13,8 @@ struct Reading {
     is_stated: bool,
     /// Since when it is removed and held.
     held: Option<u64>,
+    /// How long it was when the server went away.
+    passed: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -25,14 +27,32 @@ struct Judge {
 impl Judge {
     fn say(&mut self, at: usize, has: bool) {
         let is_doubted = self.now < self.doubted_until;
+        self.forget();
         let reading = &mut self.readings[at];
         match (has, reading.held) {
-            (true, _) => *reading = Reading { is_present: true, held: None, is_stated: true },
+            (true, _) => *reading = Reading { is_present: true, is_stated: true, ..Reading::default() },
             (false, Some(_)) => {}
-            (false, None) if reading.is_present && is_doubted => reading.held = Some(self.now),
-            (false, None) => reading.is_present = false,
+            (false, None) if reading.is_present && is_doubted => {
+                reading.held = Some(self.now - reading.passed.take().unwrap_or_default());
+            }
+            (false, None) => *reading = Reading::default(),
         }
         reading.is_stated = has;
+    }
+
+    /// Once a server has been there for long enough, what it had said before is forgotten.
+    fn forget(&mut self) {
+        if self.now >= self.doubted_until {
+            self.readings.iter_mut().for_each(|reading| reading.passed = None);
+        }
+    }
+
+    fn go_away(&mut self) {
+        self.forget();
+        for reading in &mut self.readings {
+            reading.passed = reading.held.take().map(|since| self.now - since).or(reading.passed);
+        }
+        self.doubted_until = self.now + RECOVERY;
     }
 
     fn pass(&mut self, milliseconds: u64) {
@@ -84,8 +104,7 @@ fn run(kind: &str, seed: u64, faults: Faults) -> Result<(), String> {
             }
             3 => {
                 bench.outage(kind);
-                judge.readings.iter_mut().for_each(|reading| reading.held = None);
-                judge.doubted_until = judge.now + RECOVERY;
+                judge.go_away();
                 if kind == LDS {
                     // What waited is requested again.
                     let stated = judge.readings.map(|reading| reading.is_stated);
