@@ -91,25 +91,6 @@ brakes: {{{keys}}}
         Self { relay, plane, folder }
     }
 
-    /// The control plane is killed, and starts again. Returns what it was sent, on a new stream, as a server that had sent `sent`.
-    async fn restart(&mut self, url: &'static str, sent: BTreeSet<String>) -> Server {
-        let other = Plane::start(&BOTH).await;
-        let address = std::mem::replace(&mut self.plane, other).kill().await;
-        self.plane = Plane::start_at(address, &BOTH).await;
-        Server { sent, ..Server::of(&mut self.plane, url).await }
-    }
-
-    /// Waits until so many names are held after an outage.
-    async fn doubts(&self, count: usize) {
-        until(&format!("{count} are held"), async || {
-            let shown = get(self.relay.admin, "/waits").await;
-            // Each of them, and their sum.
-            let listed = shown.matches("\"after_outage\"").count();
-            listed == if count == 0 { 0 } else { count + 1 }
-        })
-        .await;
-    }
-
     async fn brakes(&self) -> Value {
         serde_json::from_str(&get(self.relay.admin, "/brakes").await).unwrap()
     }
@@ -329,50 +310,6 @@ async fn an_operator_lets_go_what_was_shown_and_nothing_later() {
     assert_eq!(release_by_command(&socket, &of_server("clusters")).await.0, 0);
     has(&client, "the rest", &names(0..20)).await;
     bench.counts("operator").await;
-}
-
-#[tokio::test]
-async fn half_a_configuration_after_a_restart_takes_nothing_if_the_rest_comes_and_what_is_meant_passes() {
-    for (up, down) in BOTH.into_iter().flat_map(|up| BOTH.map(|down| (up, down))) {
-        println!("{up:?} upstream, {down:?} downstream");
-        let mut bench = Bench::start(up, "after_outage: 3s").await;
-        let client = Holder::new(bench.relay.address, down, ALL_CLUSTERS).await;
-        let all = names(0..6);
-        let mut server = Server::of(&mut bench.plane, CDS).await;
-        server.set(&all);
-        has(&client, "all clusters", &all).await;
-
-        let mut server = bench.restart(CDS, all.clone()).await;
-        server.set(&names(0..3));
-        bench.doubts(3).await;
-        server.set(&all);
-        bench.doubts(0).await;
-        client.has_lost_nothing();
-
-        let mut server = bench.restart(CDS, all.clone()).await;
-        server.set(&names(0..3));
-        bench.doubts(3).await;
-        client.has_lost_nothing();
-        has(&client, "what is meant passes after the time", &names(0..3)).await;
-        bench.holds(0).await;
-    }
-}
-
-/// A control plane that drains a connection was not away: what it lacks on the next one is meant.
-#[tokio::test]
-async fn a_control_plane_that_drains_a_connection_is_believed_at_once() {
-    for up in BOTH {
-        let mut bench = Bench::start(up, "after_outage: 1h").await;
-        let client = Holder::new(bench.relay.address, Variant::Delta, ALL_CLUSTERS).await;
-        let mut server = Server::of(&mut bench.plane, CDS).await;
-        server.set(&names(0..6));
-        has(&client, "all clusters", &names(0..6)).await;
-        bench.plane.drain().await;
-        server.stream.end_with(0);
-        let mut server = Server { sent: names(0..6), ..Server::of(&mut bench.plane, CDS).await };
-        server.set(&names(0..5));
-        has(&client, "what is meant passes", &names(0..5)).await;
-    }
 }
 
 #[tokio::test]

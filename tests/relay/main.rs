@@ -2,6 +2,7 @@
 
 mod admin_access;
 mod admin_tls;
+mod after_outage;
 mod asking;
 mod brakes;
 mod certificates;

@@ -24,6 +24,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
 use weir_core::proto::{Request, Response};
 use weir_core::protocol::session::Variant;
+use weir_core::protocol::set_mark::RELAY_HEADER;
 use weir_core::xds::LOADS_PATH;
 
 use crate::client::PATIENCE;
@@ -51,6 +52,7 @@ struct Speaks {
     variants: &'static [Variant],
     nack: u16,
     encoding: Option<&'static str>,
+    is_relay: bool,
 }
 
 const UNIMPLEMENTED: u16 = 12;
@@ -94,22 +96,31 @@ impl Plane {
     }
 
     pub async fn start_at(address: SocketAddr, speaks: &'static [Variant]) -> Self {
-        Self::listen(address, None, Speaks { variants: speaks, nack: UNIMPLEMENTED, encoding: None }).await
+        Self::listen(address, None, Speaks { variants: speaks, nack: UNIMPLEMENTED, encoding: None, is_relay: false })
+            .await
+    }
+
+    /// Says that it is a relay.
+    pub async fn relay_at(address: SocketAddr, speaks: &'static [Variant]) -> Self {
+        Self::listen(address, None, Speaks { variants: speaks, nack: UNIMPLEMENTED, encoding: None, is_relay: true })
+            .await
     }
 
     /// Names the encoding of its responses. Whether one is encoded, the test decides.
     pub async fn compressing(speaks: &'static [Variant], encoding: Option<&'static str>) -> Self {
-        Self::listen(own_address(), None, Speaks { variants: speaks, nack: UNIMPLEMENTED, encoding }).await
+        Self::listen(own_address(), None, Speaks { variants: speaks, nack: UNIMPLEMENTED, encoding, is_relay: false })
+            .await
     }
 
     /// Ends every stream with this status, before any response.
     pub async fn refusing_at(address: SocketAddr, status: u16) -> Self {
-        Self::listen(address, None, Speaks { variants: &[], nack: status, encoding: None }).await
+        Self::listen(address, None, Speaks { variants: &[], nack: status, encoding: None, is_relay: false }).await
     }
 
     pub async fn start_with_tls(tls: rustls::ServerConfig) -> Self {
         let tls = TlsAcceptor::from(Arc::new(tls));
-        let speaks = Speaks { variants: &[Variant::Sotw, Variant::Delta], nack: UNIMPLEMENTED, encoding: None };
+        let speaks =
+            Speaks { variants: &[Variant::Sotw, Variant::Delta], nack: UNIMPLEMENTED, encoding: None, is_relay: false };
         Self::listen("127.0.0.1:0".parse().unwrap(), Some(tls), speaks).await
     }
 
@@ -167,6 +178,11 @@ impl Stream {
 
     pub fn respond(&self, response: &Response) {
         let _ = self.responses.send(encoded(response)); // the relay may have disconnected
+    }
+
+    /// Ends the stream with a status.
+    pub fn end_with(&self, status: u8) {
+        let _ = self.responses.send(Bytes::copy_from_slice(&[END, status])); // likewise
     }
 
     pub fn respond_compressed(&self, response: &Response) {
@@ -239,14 +255,27 @@ fn open(call: Call<Incoming>, (accepted, of_loads): &Accepted, speaks: Speaks) -
     accepted.send(Stream { variant, requests, responses, headers: head.headers }).ok();
     tokio::spawn(read(body, variant, seen));
     let out: std::pin::Pin<Box<dyn tokio_stream::Stream<Item = _> + Send>> =
-        Box::pin(UnboundedReceiverStream::new(out).map(|bytes| Ok(Frame::data(bytes))));
+        Box::pin(UnboundedReceiverStream::new(out).map(|bytes| Ok(frame(bytes))));
     named(grpc().body(Either::Left(StreamBody::new(out))).unwrap(), speaks)
 }
 
-/// Names the encoding of a response.
+/// A message, or the end of the stream with a status.
+fn frame(bytes: Bytes) -> Frame<Bytes> {
+    let [END, status] = bytes[..] else { return Frame::data(bytes) };
+    let mut trailers = http::HeaderMap::new();
+    trailers.insert("grpc-status", u16::from(status).into());
+    Frame::trailers(trailers)
+}
+
+const END: u8 = 0xff;
+
+/// Names the encoding of a response, and the relay.
 fn named<B>(mut reply: Reply<B>, speaks: Speaks) -> Reply<B> {
     if let Some(encoding) = speaks.encoding {
         reply.headers_mut().insert("grpc-encoding", http::HeaderValue::from_static(encoding));
+    }
+    if speaks.is_relay {
+        reply.headers_mut().insert(RELAY_HEADER, http::HeaderValue::from_static("1"));
     }
     reply
 }

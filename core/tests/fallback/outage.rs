@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_core::protocol::ladder::Rule;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::sources::StreamId;
+use weir_core::protocol::sources::{StreamEnd, StreamId};
 use weir_core::protocol::view::{BrakeRules, Class};
 
 use super::bench::{Bench, delta, plan, sotw};
@@ -60,6 +60,28 @@ fn a_server_that_only_drains_its_connections_is_believed_at_once() {
         half(&mut bench, variant, &[("a", "1")], &["b"]);
         assert!(!has_b(&bench), "{variant:?}");
     }
+}
+
+/// FB-3: another stream with a response shows that the server is there. In SotW, single names have a stream of their own.
+#[test]
+fn a_stream_that_ends_while_another_one_has_answered_is_no_outage() {
+    let mut bench = served(1, Variant::Sotw);
+    bench.want(CDS, "x", true);
+    let id = StreamId { server: 0, at: 1 };
+    for _ in 0..2 {
+        let epoch = bench.sources.opened(id).expect("it has a stream of its own");
+        bench.up.insert(id, epoch);
+        bench.requested(0);
+        bench.end_one(id, Some(epoch), StreamEnd { answered: false, is_lost: true });
+        bench.settle();
+    }
+    half(&mut bench, Variant::Sotw, &[("a", "1")], &[]);
+    assert!(!has_b(&bench));
+    half(&mut bench, Variant::Sotw, &[("a", "1"), ("b", "1")], &[]);
+    bench.lose(0);
+    bench.open(0);
+    half(&mut bench, Variant::Sotw, &[("a", "1")], &[]);
+    assert!(has_b(&bench), "now it was away");
 }
 
 #[test]

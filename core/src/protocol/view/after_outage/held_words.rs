@@ -3,7 +3,6 @@
 //! Invariants: the ages and the counts are those of the words; a name has a word, or an interrupted one, or none.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,22 +32,28 @@ pub(super) enum Said {
     },
 }
 
+impl Said {
+    fn is_change(&self) -> bool {
+        matches!(self, Self::Change { .. })
+    }
+}
+
 impl HeldWord {
     pub(super) fn is_removal(&self) -> bool {
         matches!(self.said, Said::Removal)
     }
 
     fn is_change(&self) -> bool {
-        matches!(self.said, Said::Change { .. })
+        self.said.is_change()
     }
 
     fn is_new(&self) -> bool {
         matches!(self.said, Said::Change { is_new: true, .. })
     }
 
-    /// Whether a server says the same again, in words that may differ.
+    /// Whether a server says the same again, in words that may differ: that it has no such resource, or one without a usable host.
     pub(super) fn is_repeated_by(&self, said: &Said, origin: Origin) -> bool {
-        discriminant(&self.said) == discriminant(said) && self.origin.server == origin.server
+        self.is_change() == said.is_change() && self.origin.server == origin.server
     }
 
     /// Returns what the stages after this one are told once it is let go.
@@ -66,14 +71,8 @@ impl HeldWord {
 #[derive(Debug, Clone, Copy)]
 struct InterruptedWord {
     server: u16,
-    said: Discriminant<Said>,
+    is_removal: bool,
     passed: Duration,
-}
-
-impl InterruptedWord {
-    fn is_removal(self) -> bool {
-        self.said == discriminant(&Said::Removal)
-    }
 }
 
 /// How many words of one type and class are held, of those that matter to others.
@@ -146,7 +145,7 @@ impl HeldWords {
 
     /// A server has a resource: it has not removed it.
     pub(super) fn take_back(&mut self, key: &Key) {
-        let is_interrupted = || self.interrupted.get(key).is_some_and(|word| word.is_removal());
+        let is_interrupted = || self.interrupted.get(key).is_some_and(|word| word.is_removal);
         if self.is_removal(key) || is_interrupted() {
             self.remove(key);
         }
@@ -205,17 +204,16 @@ impl HeldWords {
         if let Some(word) = self.words.get(key).filter(|word| word.is_repeated_by(said, origin)) {
             return word.since;
         }
-        let is_same = |word: &&InterruptedWord| word.server == origin.server && word.said == discriminant(said);
+        let is_same = |word: &&InterruptedWord| word.server == origin.server && !said.is_change();
         self.interrupted.get(key).filter(is_same).map_or(now, |word| now - word.passed)
     }
 
     /// Lets what matches of one type and class count no more, since its server is away.
     pub(super) fn interrupt(&mut self, kind: &Type, class: Class, matches: impl Fn(&Name) -> bool, now: Moment) {
         for (key, word) in self.take(kind, class, |name, _| matches(name)) {
-            let HeldWord { since, origin, said } = word;
-            if !matches!(said, Said::Change { .. }) {
-                let word = InterruptedWord { server: origin.server, said: discriminant(&said), passed: now - since };
-                self.interrupted.insert(key, word);
+            if !word.is_change() {
+                let (server, is_removal, passed) = (word.origin.server, word.is_removal(), now - word.since);
+                self.interrupted.insert(key, InterruptedWord { server, is_removal, passed });
             }
         }
     }
@@ -223,7 +221,7 @@ impl HeldWords {
     /// Forgets what matches of one type and class, by its name and by whether it is a removal.
     pub(super) fn forget(&mut self, kind: &Type, class: Class, matches: impl Fn(&Name, bool) -> bool) {
         self.take(kind, class, |name, word| matches(name, word.is_removal()));
-        let interrupted = self.interrupted_of(kind, class).filter(|(name, word)| matches(name, word.is_removal()));
+        let interrupted = self.interrupted_of(kind, class).filter(|(name, word)| matches(name, word.is_removal));
         let names: Vec<Name> = interrupted.map(|(name, _)| name.clone()).collect();
         names.into_iter().for_each(|name| drop(self.interrupted.remove(&(kind.clone(), class, name))));
     }

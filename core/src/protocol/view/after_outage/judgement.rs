@@ -109,7 +109,7 @@ impl<'a> Judgement<'a> {
         let (kind, class, name) = key;
         let is_new = || {
             let is_there = || self.facts.is_intended(kind, *class, name) && self.facts.may_remove(key, self.origin);
-            self.is_doubted && kind.leads_traffic() && is_there()
+            self.is_doubted && (kind.leads_traffic() || self.has_usable_host(key)) && is_there()
         };
         let earlier = self.held.get(key);
         if earlier.is_some_and(|word| word.is_repeated_by(&Said::Removal, self.origin)) || is_new() {
@@ -147,10 +147,10 @@ impl<'a> Judgement<'a> {
     }
 
     fn pass_resource(&mut self, key: Key, resource: Arc<Resource>) {
-        self.take_back(&key);
         if self.takes_hosts_away(&key, &resource) {
             return self.hold(key, Said::Emptied(resource));
         }
+        self.take_back(&key);
         if self.excludes_held(&key, &resource) {
             return self.wait(key, resource);
         }
@@ -161,10 +161,15 @@ impl<'a> Judgement<'a> {
 
     /// Whether an assignment takes the last usable host away, and that is not believed at once.
     fn takes_hosts_away(&self, key: &Key, sent: &Resource) -> bool {
-        let (kind, class, name) = key;
         let is_held = || self.held.get(key).is_some_and(|word| word.origin.server == self.origin.server);
-        let has_hosts = || self.facts.tables().resource(kind, *class, name).is_some_and(|of| of.body.has_usable_host());
-        kind.is_assignment() && (self.is_doubted || is_held()) && !sent.body.has_usable_host() && has_hosts()
+        let is_judged = key.0.is_assignment() && (self.is_doubted || is_held());
+        is_judged && !sent.body.has_usable_host() && self.has_usable_host(key)
+    }
+
+    /// Whether a name is present as an assignment with a usable host.
+    fn has_usable_host(&self, (kind, class, name): &Key) -> bool {
+        let has_any = || self.facts.tables().resource(kind, *class, name).is_some_and(|of| of.body.has_usable_host());
+        kind.is_assignment() && has_any()
     }
 
     /// Whether a change may exclude something whose removal is held.

@@ -114,6 +114,34 @@ fn the_last_usable_host_of_a_cluster_stays_until_the_next_word() {
     assert_eq!((bench.assigned("web"), bench.assigned("api")), (other, DRAINED.to_vec()), "and the newest one passes");
 }
 
+/// What a server says of the hosts in turn, that there is no assignment and that it has no host, is one word.
+#[test]
+fn an_assignment_with_a_usable_host_that_is_removed_stays_until_the_next_word() {
+    let mut bench = Bench::new();
+    bench.assign("web", USABLE);
+    bench.assign("api", USABLE);
+    bench.outage(EDS);
+    for _ in 0..2 {
+        for name in ["web", "api"] {
+            let absent = bench.absent(EDS, Class::Named, name);
+            bench.apply(vec![absent]);
+        }
+        bench.pass(2_000);
+        bench.assign("web", DRAINED);
+        bench.pass(2_000);
+        assert_eq!((bench.assigned("web"), bench.assigned("api")), (USABLE.to_vec(), USABLE.to_vec()));
+    }
+    assert_eq!(bench.waits(), [8_000, 8_000]);
+    bench.assign("api", USABLE);
+    bench.apply(vec![Update::Interrupted { kind: bench.kind(EDS), of: Selector::Name("web".into()) }]);
+    bench.outage(EDS);
+    bench.pass(5_000);
+    bench.assign("web", DRAINED);
+    assert_eq!(bench.waits(), [8_000], "the time goes on");
+    bench.pass(2_000);
+    assert_eq!((bench.assigned("web"), bench.assigned("api")), (DRAINED.to_vec(), USABLE.to_vec()));
+}
+
 #[test]
 fn an_assignment_that_had_no_usable_host_is_not_held() {
     let mut bench = Bench::new();

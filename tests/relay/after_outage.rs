@@ -1,0 +1,456 @@
+//! A control plane that was away sends half of what it has, and the rest later: clients lose nothing that it has, and what it means to
+//! take away they lose after a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use tokio::sync::oneshot;
+
+use super::client::PATIENCE;
+use super::holder::{ALL_CLUSTERS, Holder, Wish};
+use super::plane::listen_at;
+use super::poller::CLUSTERS;
+use super::rest_plane::RestPlane;
+use super::unix::Folder;
+use super::*;
+
+const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+const LISTENERS: Wish = Wish { url: LDS, names: &[], cluster: "web" };
+const ENDPOINTS: Wish = Wish { url: EDS, names: &["c0"], cluster: "web" };
+const ROUTES: Wish = Wish { url: RDS, names: &["r"], cluster: "web" };
+const SECRETS: Wish = Wish { url: SDS, names: &["s0", "s1"], cluster: "web" };
+
+/// A locality with one host that is healthy.
+const HOST: &[u8] = &[0x12, 4, 0x12, 2, 0x10, 1];
+/// A virtual host with one route to the cluster `c1`.
+const ROUTE: &[u8] = &[0x12, 8, 0x1a, 6, 0x12, 4, 0x0a, 2, b'c', b'1'];
+const NEVER: &str = "brakes: {after_outage: 1h}\n";
+
+/// What a server has of a type.
+type Set = BTreeMap<String, Vec<u8>>;
+
+fn set(names: &[&str]) -> Set {
+    names.iter().map(|name| ((*name).to_owned(), Vec::new())).collect()
+}
+
+fn one(name: &str, content: &[u8]) -> Set {
+    Set::from([(name.to_owned(), content.to_owned())])
+}
+
+/// The control plane's end of one stream, with what it has sent there.
+struct Server {
+    stream: Stream,
+    asked: BTreeSet<String>,
+    sent: BTreeMap<&'static str, Set>,
+    version: usize,
+}
+
+impl Server {
+    /// A server that compares what it has with what `sent` says, as one does that is stated versions.
+    async fn of(plane: &mut Plane, sent: BTreeMap<&'static str, Set>) -> Self {
+        Self { stream: plane.stream().await, asked: BTreeSet::new(), sent, version: 0 }
+    }
+
+    /// Sends what it has of a type: all of it in SotW, the difference in delta.
+    async fn has(&mut self, url: &'static str, set: Set) {
+        while !self.asked.contains(url) {
+            self.asked.insert(self.stream.request().await.type_url().to_owned());
+        }
+        self.version += 1;
+        let (nonce, type_url) = (self.version.to_string(), url.to_owned());
+        let body = |name: &str, content: &[u8]| {
+            let length = u8::try_from(name.len()).unwrap();
+            let value = [&[0x0a, length], name.as_bytes(), content].concat().into();
+            Any { type_url: url.into(), value }
+        };
+        let before = self.sent.entry(url).or_default();
+        let response = match self.stream.variant {
+            Variant::Sotw => Response::Sotw(DiscoveryResponse {
+                version_info: nonce.clone(),
+                resources: set.iter().map(|(name, content)| body(name, content)).collect(),
+                type_url,
+                nonce,
+                ..Default::default()
+            }),
+            Variant::Delta => Response::Delta(DeltaDiscoveryResponse {
+                resources: set
+                    .iter()
+                    .filter(|(name, content)| before.get(*name) != Some(content))
+                    .map(|(name, content)| Resource {
+                        version: nonce.clone(),
+                        name: name.clone(),
+                        resource: Some(body(name, content)),
+                        ..Default::default()
+                    })
+                    .collect(),
+                removed_resources: before.keys().filter(|name| !set.contains_key(*name)).cloned().collect(),
+                type_url,
+                nonce,
+                ..Default::default()
+            }),
+        };
+        self.stream.respond(&response);
+        *before = set;
+    }
+}
+
+struct World {
+    relay: Relay,
+    plane: Plane,
+    server: Server,
+    clients: Vec<Holder>,
+}
+
+impl World {
+    /// A relay with clients.
+    async fn start(up: Variant, down: Variant, wishes: &[Wish], rest: &str) -> Self {
+        let mut plane = Plane::start(&BOTH).await;
+        let relay = relay(plane.address, up, rest).await;
+        let mut clients = Vec::new();
+        for wish in wishes {
+            clients.push(Holder::new(relay.address, down, *wish).await);
+        }
+        let server = Server::of(&mut plane, BTreeMap::new()).await;
+        Self { relay, plane, server, clients }
+    }
+
+    /// The control plane is killed, and starts again.
+    async fn restart(&mut self) {
+        let other = Plane::start(&BOTH).await;
+        let address = std::mem::replace(&mut self.plane, other).kill().await;
+        self.plane = Plane::start_at(address, &BOTH).await;
+        self.next_stream().await;
+    }
+
+    async fn next_stream(&mut self) {
+        let sent = std::mem::take(&mut self.server.sent);
+        self.server = Server::of(&mut self.plane, sent).await;
+    }
+
+    /// Waits until a client has these resources.
+    async fn client_has(&self, client: usize, what: &str, names: &[&str]) {
+        has(&self.clients[client], what, names).await;
+    }
+
+    fn nothing_is_lost(&self) {
+        self.clients.iter().for_each(Holder::has_lost_nothing);
+    }
+}
+
+async fn has(client: &Holder, what: &str, names: &[&str]) {
+    let names: BTreeSet<String> = names.iter().map(ToString::to_string).collect();
+    client.until(what, |record| record.holds == names).await;
+}
+
+async fn relay(plane: SocketAddr, up: Variant, rest: &str) -> Relay {
+    let more = format!("{}, backoff: {{initial: 10ms, max: 10ms}}", protocol_of(up));
+    let config = config(plane, &more, &format!("views: {{key: [cluster]}}\n{rest}"));
+    run(App::bind(config).await.unwrap(), std::future::pending())
+}
+
+/// Waits until so many waits of a kind are listed.
+async fn waits(relay: &Relay, kind: &str, count: usize) {
+    until(&format!("{count} waits of the kind {kind}"), async || {
+        let shown = get(relay.admin, "/waits").await;
+        // Each of them, and their sum.
+        shown.matches(&format!("\"{kind}\"")).count() == if count == 0 { 0 } else { count + 1 }
+    })
+    .await;
+}
+
+/// Waits until the view has the whole of the set of clusters, also if it is quiet that shows its end.
+async fn is_settled(relay: &Relay) {
+    until("the set is settled", async || {
+        let upstreams = get(relay.admin, "/upstreams").await;
+        ["settled", "complete"].iter().any(|known| upstreams.contains(&format!("\"completeness\": \"{known}\"")))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn half_a_configuration_takes_nothing_and_the_rest_ends_what_is_held() {
+    each_translation(async |up, down| {
+        let mut world = World::start(up, down, &[ALL_CLUSTERS, LISTENERS, ENDPOINTS], NEVER).await;
+        world.server.has(CDS, set(&["c0", "c1", "c2"])).await;
+        world.server.has(EDS, one("c0", HOST)).await;
+        world.server.has(LDS, set(&["l0", "l1"])).await;
+        world.client_has(0, "all clusters", &["c0", "c1", "c2"]).await;
+        world.client_has(1, "all listeners", &["l0", "l1"]).await;
+        world.client_has(2, "the hosts", &["c0"]).await;
+        for _ in 0..2 {
+            world.restart().await;
+            world.server.has(CDS, set(&["c0"])).await;
+            world.server.has(EDS, one("c0", b"")).await;
+            world.server.has(LDS, set(&["l0"])).await;
+            waits(&world.relay, "after_outage", 4).await;
+            world.server.has(CDS, set(&["c0", "c1"])).await;
+            waits(&world.relay, "after_outage", 3).await;
+            world.server.has(EDS, one("c0", HOST)).await;
+            world.server.has(CDS, set(&["c0", "c1", "c2", "c3"])).await;
+            world.server.has(LDS, set(&["l0", "l1"])).await;
+            waits(&world.relay, "after_outage", 0).await;
+            world.client_has(0, "what is new", &["c0", "c1", "c2", "c3"]).await;
+            world.nothing_is_lost();
+            assert_eq!(world.clients[2].record().responses, 1, "the hosts were never taken away");
+            world.server.has(CDS, set(&["c0", "c1", "c2"])).await; // 15 s are not over
+            waits(&world.relay, "after_outage", 1).await;
+            world.server.has(CDS, set(&["c0", "c1", "c2", "c3"])).await;
+            waits(&world.relay, "after_outage", 0).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_meant_passes_after_the_time_and_not_before() {
+    each_translation(async |up, down| {
+        let rest = "brakes: {after_outage: 1s}\n";
+        let mut world = World::start(up, down, &[ALL_CLUSTERS, LISTENERS, ENDPOINTS], rest).await;
+        world.server.has(CDS, set(&["c0", "c1", "c2"])).await;
+        world.server.has(EDS, one("c0", HOST)).await;
+        world.server.has(LDS, set(&["l0", "l1"])).await;
+        world.client_has(0, "all clusters", &["c0", "c1", "c2"]).await;
+        world.client_has(1, "all listeners", &["l0", "l1"]).await;
+        world.client_has(2, "the hosts", &["c0"]).await;
+        world.restart().await;
+        let start = Instant::now();
+        world.server.has(CDS, set(&["c0", "c2", "new"])).await;
+        world.server.has(EDS, one("c0", b"")).await;
+        world.server.has(LDS, set(&["l0"])).await;
+        world.clients[0].until("what is new is not held", |record| record.heard.contains("new")).await;
+        world.clients[2].until("the hosts go", |record| record.responses == 2).await;
+        assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
+        world.client_has(1, "the listener goes", &["l0"]).await;
+        world.client_has(0, "the cluster goes", &["c0", "c2", "new"]).await;
+        assert_eq!(world.clients[0].record().lost, ["c1"]);
+        waits(&world.relay, "after_outage", 0).await;
+    })
+    .await;
+}
+
+/// A control plane that drains a connection was not away: what it lacks on the next stream is meant. One whose gateway ends the stream
+/// may have been.
+#[tokio::test]
+async fn a_control_plane_that_drains_a_connection_is_believed_at_once_and_one_behind_a_gateway_that_lost_it_is_not() {
+    each_translation(async |up, down| {
+        let mut world = World::start(up, down, &[ALL_CLUSTERS], NEVER).await;
+        world.server.has(CDS, set(&["c0", "c1", "c2"])).await;
+        world.client_has(0, "all clusters", &["c0", "c1", "c2"]).await;
+        world.plane.drain().await;
+        world.server.stream.end_with(0);
+        world.next_stream().await;
+        world.server.has(CDS, set(&["c0", "c1"])).await;
+        world.client_has(0, "what is meant passes", &["c0", "c1"]).await;
+        world.clients[0].forget_losses();
+        world.server.stream.end_with(14);
+        world.next_stream().await;
+        world.server.has(CDS, set(&["c0"])).await;
+        waits(&world.relay, "after_outage", 1).await;
+        world.nothing_is_lost();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn secrets_and_routes_are_believed_at_once() {
+    each_translation(async |up, down| {
+        let mut world = World::start(up, down, &[ALL_CLUSTERS, SECRETS, ROUTES], NEVER).await;
+        world.server.has(CDS, set(&["c0", "c1"])).await;
+        world.server.has(SDS, set(&["s0", "s1"])).await;
+        world.server.has(RDS, one("r", ROUTE)).await;
+        world.client_has(0, "all clusters", &["c0", "c1"]).await;
+        world.client_has(1, "the secrets", &["s0", "s1"]).await;
+        world.client_has(2, "the route", &["r"]).await;
+        world.restart().await;
+        world.server.has(CDS, set(&["c0"])).await;
+        waits(&world.relay, "after_outage", 1).await;
+        let responses = world.clients[1].record().responses;
+        world.server.has(SDS, Set::from([("s0".to_owned(), b"\x12\0".to_vec()), ("s1".to_owned(), Vec::new())])).await;
+        world.clients[1].until("a secret that has changed", |record| record.responses > responses).await;
+        let responses = world.clients[2].record().responses;
+        world.server.has(RDS, one("r", b"")).await;
+        world.clients[2].until("a route that has changed", |record| record.responses > responses).await;
+        if up == Variant::Delta {
+            world.server.has(SDS, set(&["s1"])).await;
+            if down == Variant::Delta {
+                world.client_has(1, "a secret that was revoked", &["s1"]).await;
+            }
+        }
+        waits(&world.relay, "after_outage", 1).await;
+        world.clients[0].has_lost_nothing();
+    })
+    .await;
+}
+
+/// A brake that engages holds all that a response takes away, and for its own time. What is less than that is held after an outage alone.
+#[tokio::test]
+async fn brakes_hold_beside_it() {
+    each_translation(async |up, down| {
+        let all = ["c0", "c1", "c2", "c3", "c4", "c5"];
+        let rest = "brakes: {after_outage: 1h, count: 3, share: 50}\n";
+        let mut world = World::start(up, down, &[ALL_CLUSTERS], rest).await;
+        world.server.has(CDS, set(&all)).await;
+        world.client_has(0, "all clusters", &all).await;
+        for few in [&all[..1], &all[..4]] {
+            let (braked, doubted) = if few.len() == 1 { (5, 0) } else { (0, 2) };
+            world.restart().await;
+            world.server.has(CDS, set(few)).await;
+            waits(&world.relay, "brake", braked).await;
+            waits(&world.relay, "after_outage", doubted).await;
+            world.server.has(CDS, set(&all)).await;
+            waits(&world.relay, "brake", 0).await;
+            waits(&world.relay, "after_outage", 0).await;
+            world.nothing_is_lost();
+        }
+        world.server.has(CDS, set(&all[..4])).await;
+        waits(&world.relay, "after_outage", 2).await;
+        world.server.has(CDS, set(&all[..2])).await;
+        until("the brake engages", async || get(world.relay.admin, "/waits").await.contains("\"brake\"")).await;
+        world.nothing_is_lost();
+        world.server.has(CDS, set(&all)).await;
+        waits(&world.relay, "brake", 0).await;
+        waits(&world.relay, "after_outage", 0).await;
+        world.nothing_is_lost();
+    })
+    .await;
+}
+
+/// ORD-1: what is let go enters the order, which keeps a cluster while a route refers to it.
+#[tokio::test]
+async fn the_order_keeps_a_cluster_for_routing_after_that() {
+    each_translation(async |up, down| {
+        let rest = "brakes: {after_outage: 500ms}\n";
+        let mut world = World::start(up, down, &[ALL_CLUSTERS, ROUTES], rest).await;
+        world.server.has(CDS, set(&["c0", "c1"])).await;
+        world.server.has(RDS, one("r", ROUTE)).await;
+        world.client_has(0, "all clusters", &["c0", "c1"]).await;
+        world.client_has(1, "the route", &["r"]).await;
+        world.restart().await;
+        world.server.has(CDS, set(&["c0"])).await;
+        waits(&world.relay, "after_outage", 1).await;
+        waits(&world.relay, "removal", 1).await;
+        waits(&world.relay, "after_outage", 0).await;
+        world.nothing_is_lost();
+        world.server.has(RDS, one("r", b"")).await;
+        world.client_has(0, "nothing refers to it any more", &["c0"]).await;
+    })
+    .await;
+}
+
+/// XLAT-19: nothing goes while the server is away. The time goes on when it says the same again.
+#[tokio::test]
+async fn a_control_plane_that_goes_away_again_and_again_delays_nothing_for_ever() {
+    for up in BOTH {
+        let rest = "brakes: {after_outage: 2s}\n";
+        let mut world = World::start(up, Variant::Delta, &[ALL_CLUSTERS], rest).await;
+        world.server.has(CDS, set(&["c0", "c1"])).await;
+        world.client_has(0, "all clusters", &["c0", "c1"]).await;
+        is_settled(&world.relay).await;
+        let mut openings = 0;
+        while world.clients[0].record().lost.is_empty() {
+            openings += 1;
+            assert!(openings < 20, "it is never believed");
+            world.restart().await;
+            world.server.sent.insert(CDS, set(&["c0", "c1"]));
+            world.server.has(CDS, set(&["c0"])).await;
+            tokio::time::sleep(Duration::from_millis(700)).await;
+        }
+        assert!(openings > 1, "it was there for 0.7 s");
+    }
+}
+
+/// A relay that starts with its state has lost no stream: its control plane is believed at once, unless that cannot be reached either.
+#[tokio::test]
+async fn a_relay_that_starts_with_its_state_doubts_a_control_plane_that_it_finds_away() {
+    for (up, is_away) in BOTH.into_iter().flat_map(|up| [(up, true), (up, false)]) {
+        let folder = Folder::new(&format!("after-outage-{up:?}-{is_away}"));
+        let state =
+            format!("state: {{path: {}}}\ndrain: {{grace: 0s, spread: 0s}}\n", folder.0.join("state").display());
+        let mut plane = Plane::start(&BOTH).await;
+        let address = plane.address;
+        let start = async |stop: oneshot::Receiver<()>| {
+            let more = format!("{}, backoff: {{initial: 10ms, max: 10ms}}", protocol_of(up));
+            let config = config(address, &more, &format!("views: {{key: [cluster]}}\n{NEVER}{state}"));
+            run(App::bind(config).await.unwrap(), async move { drop(stop.await) })
+        };
+        let (stop, stopped) = oneshot::channel();
+        let mut before = start(stopped).await;
+        let client = Holder::new(before.address, Variant::Delta, ALL_CLUSTERS).await;
+        let mut server = Server::of(&mut plane, BTreeMap::new()).await;
+        server.has(CDS, set(&["c0", "c1"])).await;
+        has(&client, "all clusters", &["c0", "c1"]).await;
+        warm_start::is_saved(&before).await;
+        stop.send(()).unwrap();
+        tokio::time::timeout(PATIENCE, &mut before.task).await.expect("the relay does not stop").unwrap();
+        let (_stop, stopped) = oneshot::channel();
+        let after = start(stopped).await;
+        if is_away {
+            let listener = listen_at(plane.kill().await).await;
+            let client = Holder::new(after.address, Variant::Delta, ALL_CLUSTERS).await;
+            for _ in 0..3 {
+                drop(listener.accept().await.unwrap()); // it dials again once it has noticed
+            }
+            drop(listener);
+            let mut plane = Plane::start_at(address, &BOTH).await;
+            let mut server = Server::of(&mut plane, server.sent).await;
+            server.has(CDS, set(&["c0"])).await;
+            waits(&after, "after_outage", 1).await;
+            client.has_lost_nothing();
+        } else {
+            let client = Holder::new(after.address, Variant::Delta, ALL_CLUSTERS).await;
+            let mut server = Server::of(&mut plane, server.sent).await;
+            server.has(CDS, set(&["c0"])).await;
+            has(&client, "what is meant passes", &["c0"]).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_relay_is_believed_at_once() {
+    each_translation(async |up, down| {
+        let mut world = World::start(up, down, &[ALL_CLUSTERS], NEVER).await;
+        world.server.has(CDS, set(&["c0", "c1"])).await;
+        world.client_has(0, "all clusters", &["c0", "c1"]).await;
+        let other = Plane::start(&BOTH).await;
+        let address = std::mem::replace(&mut world.plane, other).kill().await;
+        world.plane = Plane::relay_at(address, &BOTH).await;
+        world.next_stream().await;
+        world.server.has(CDS, set(&["c0"])).await;
+        world.client_has(0, "what is meant passes", &["c0"]).await;
+    })
+    .await;
+}
+
+/// One that is polled was away when its polls have failed.
+#[tokio::test]
+async fn a_polled_control_plane_is_doubted_after_polls_that_failed() {
+    let mut plane = RestPlane::start().await;
+    let with = |names: &[&str]| names.iter().map(|name| rest_source::cluster(name, "1")).collect();
+    plane.script.has(CLUSTERS, "1", with(&["c0", "c1"]));
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n{NEVER}\
+         upstream: {{servers: [{{rest: 'http://{}', refresh_delay: 40ms, request_timeout: 1s}}]}}\n",
+        plane.address
+    );
+    let relay =
+        run(App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending());
+    let client = Holder::new(relay.address, Variant::Delta, ALL_CLUSTERS).await;
+    has(&client, "all clusters", &["c0", "c1"]).await;
+    let is_connected = async |is: bool| {
+        until(&format!("connected: {is}"), async || {
+            get(relay.admin, "/upstreams").await.contains(&format!("\"connected\": {is}"))
+        })
+        .await;
+    };
+    is_connected(true).await;
+    let address = plane.kill().await;
+    is_connected(false).await;
+    plane = RestPlane::start_at(address, None).await;
+    plane.script.has(CLUSTERS, "2", with(&["c0"]));
+    waits(&relay, "after_outage", 1).await;
+    client.has_lost_nothing();
+    plane.script.has(CLUSTERS, "3", with(&["c0", "c1"]));
+    waits(&relay, "after_outage", 0).await;
+    client.has_lost_nothing();
+}
