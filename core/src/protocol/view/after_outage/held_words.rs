@@ -223,7 +223,9 @@ impl HeldWords {
         self.take(kind, class, |name, word| matches(name, word.is_removal()));
         let interrupted = self.interrupted_of(kind, class).filter(|(name, word)| matches(name, word.is_removal));
         let names: Vec<Name> = interrupted.map(|(name, _)| name.clone()).collect();
-        names.into_iter().for_each(|name| drop(self.interrupted.remove(&(kind.clone(), class, name))));
+        for name in names {
+            self.interrupted.remove(&(kind.clone(), class, name));
+        }
     }
 
     /// Forgets what one server had said before it went away.
