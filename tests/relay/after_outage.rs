@@ -321,10 +321,10 @@ async fn brakes_hold_beside_it() {
 /// ORD-1: what is let go enters the order, which keeps a cluster while a route refers to it.
 #[tokio::test]
 async fn the_order_keeps_a_cluster_for_routing_after_that() {
-    for up in BOTH {
+    for down in BOTH {
         let rest = "brakes: {after_outage: 500ms}\n";
-        // A client in SotW would have the stream opened again, to know the end of the set.
-        let mut world = World::start(up, Variant::Delta, &[ALL_CLUSTERS, ROUTES], rest).await;
+        // In delta the relay opens the stream again meanwhile, to know the end of the set.
+        let mut world = World::start(Variant::Sotw, down, &[ALL_CLUSTERS, ROUTES], rest).await;
         world.server.has(CDS, set(&["c0", "c1"])).await;
         world.server.has(RDS, one("r", ROUTE)).await;
         world.client_has(0, "all clusters", &["c0", "c1"]).await;
