@@ -29,6 +29,14 @@ impl Request {
         }
     }
 
+    /// Gives the request the encoded node.
+    pub fn set_node(&mut self, node: bytes::Bytes) {
+        match self {
+            Self::Sotw(request) => request.node = Some(node),
+            Self::Delta(request) => request.node = Some(node),
+        }
+    }
+
     /// Returns the type URL as the peer spelled it; empty if the request has none.
     pub fn type_url(&self) -> &str {
         match self {
@@ -96,6 +104,7 @@ pub mod node {
 #[allow(missing_docs)] // the names are those of gRPC
 pub mod code {
     pub const OK: i32 = 0;
+    pub const UNKNOWN: i32 = 2;
     pub const INVALID_ARGUMENT: i32 = 3;
     pub const NOT_FOUND: i32 = 5;
     pub const PERMISSION_DENIED: i32 = 7;

@@ -16,8 +16,8 @@ use super::{note, seconds, show};
 
 /// Shows the servers and clients of a running relay
 ///
-/// A line for each ladder, and one for each client with the state of each type: SYNCED, NOT_SENT, STALE (it lacks something, or has not
-/// answered), NACKED. Exit code: 0, or 2 if the relay cannot be reached.
+/// A line for each ladder, and one for each client with the state of each type: SYNCED, NOT_SENT, NOT_ASKED (no server was asked for the
+/// type yet), REFUSED (the server ends streams that request it), STALE (it lacks something, or has not answered), NACKED. Exit code: 0, or 2 if the relay cannot be reached.
 #[derive(Debug, Args)]
 pub struct Status {
     /// Only clients whose node id has this part
@@ -26,7 +26,7 @@ pub struct Status {
     /// Only clients of this view
     #[arg(long)]
     view: Option<String>,
-    /// Only clients in this state: synced, not_sent, stale or nacked
+    /// Only clients in this state: synced, not_sent, not_asked, refused, stale or nacked
     #[arg(long)]
     state: Option<String>,
     /// Only this type, such as clusters

@@ -38,6 +38,7 @@ fn of_sessions(raw: &raw::Root) -> SessionOptions {
         clusters_timeout: limits.clusters_timeout.0,
         fetch_timeout: limits.fetch_timeout.0,
         grpc_fail_fast: raw.clients.grpc_fail_fast.value,
+        on_refused_type: raw.clients.on_refused_type.value,
         ..SessionOptions::default()
     }
 }

@@ -135,6 +135,12 @@ impl Status {
         Self { code: code::UNAUTHENTICATED, message: message.into() }
     }
 
+    /// The status of a control plane. What is no error there is one for the client.
+    fn of_server(server: i32, message: String) -> Self {
+        let code = if (1..=16).contains(&server) { server } else { code::UNKNOWN };
+        Self { code, message }
+    }
+
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self { code: code::UNAVAILABLE, message: message.into() }
     }
@@ -148,6 +154,7 @@ impl From<CloseReason> for Status {
             | CloseReason::KeyChanged
             | CloseReason::NoUpstream
             | CloseReason::ViewFailed => Self::unavailable(text),
+            CloseReason::TypeRefused(status) => Self::of_server(status.code, text),
             CloseReason::BadRequest(
                 BadRequest::TooManyTypes(_)
                 | BadRequest::TooManyNames(_)

@@ -1,14 +1,15 @@
 //! What a view task has published of its view: snapshots for its sessions, and what a later view of the same key begins with.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use weir_core::protocol::upstream::ServerStatus;
 use weir_core::protocol::view::{BrakeState, LeaseAccess, Leases, Snapshot, ViewOptions};
-use weir_core::xds::Authority;
+use weir_core::xds::{Authority, Type};
 
 /// The newest snapshot of a view, and those that sessions have leased. No lock is held while a reply is made.
 #[derive(Debug)]
@@ -20,11 +21,16 @@ pub(super) struct Published {
     /// Places of the servers that have responded on a stream of this view which stands.
     responding: Mutex<Vec<u16>>,
     brakes: Mutex<NotedBrakes>,
+    /// Types for which the server is not asked, those that it refuses with the status.
+    types_apart: Mutex<Arc<TypesApart>>,
     /// Authorities that have fallen back.
     fallen: Mutex<BTreeSet<Authority>>,
     /// Tells this view from those of the same key before and after it, whose revisions are others.
     life: u64,
 }
+
+/// Types for which no server is asked, those that the server refuses with its status.
+pub(super) type TypesApart = BTreeMap<Type, Option<Arc<ServerStatus>>>;
 
 /// What brakes held when it was noted.
 #[derive(Debug, Clone, Default)]
@@ -54,9 +60,9 @@ impl FromDisk {
 
 impl Published {
     pub(super) fn new(options: Arc<ViewOptions>, life: u64) -> Self {
-        let (newest, responding, brakes, fallen) = Default::default();
+        let (newest, responding, brakes, types_apart, fallen) = Default::default();
         let (blocked, leases) = (AtomicUsize::new(0), Mutex::new(Leases::new(options)));
-        Self { blocked, newest, leases, responding, brakes, fallen, life }
+        Self { blocked, newest, leases, responding, brakes, types_apart, fallen, life }
     }
 
     /// One more session is blocked, or one less.
@@ -88,6 +94,15 @@ impl Published {
 
     pub(super) fn brakes(&self) -> NotedBrakes {
         self.brakes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn note_types_apart(&self, types: Arc<TypesApart>) {
+        *self.types_apart.lock().unwrap_or_else(PoisonError::into_inner) = types;
+    }
+
+    /// Returns the types for which the server is not asked, those that it refuses with the status.
+    pub(super) fn types_apart(&self) -> Arc<TypesApart> {
+        self.types_apart.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn note_fallen(&self, authorities: BTreeSet<Authority>) {

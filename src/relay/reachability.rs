@@ -21,6 +21,8 @@ struct Counts {
     answered: AtomicUsize,
     unreachable: AtomicUsize,
     habits: Mutex<DeliveryHabits>,
+    /// Types that the server has answered in any view.
+    answered_types: Mutex<Arc<BTreeSet<Type>>>,
 }
 
 /// The findings of one view, removed with the view.
@@ -49,6 +51,24 @@ impl SharedReachability {
 
     pub(crate) fn record_deliveries(&self, seen: Vec<(usize, Type, Delivery)>) {
         seen.into_iter().for_each(|(server, kind, seen)| self.habits(server).note(&kind, seen));
+    }
+
+    /// Returns the types that the server has answered in any view.
+    pub(crate) fn answered_types(&self, server: usize) -> Arc<BTreeSet<Type>> {
+        self.answered_in(server).clone()
+    }
+
+    pub(crate) fn record_answered(&self, seen: Vec<(usize, Type)>) {
+        for (server, kind) in seen {
+            let mut types = self.answered_in(server);
+            if types.len() < ANSWERED_TYPES {
+                Arc::make_mut(&mut types).insert(kind);
+            }
+        }
+    }
+
+    fn answered_in(&self, server: usize) -> MutexGuard<'_, Arc<BTreeSet<Type>>> {
+        self.servers[server].answered_types.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn habits(&self, server: usize) -> MutexGuard<'_, DeliveryHabits> {
@@ -94,6 +114,9 @@ impl Drop for ViewReachability {
         self.replace(std::iter::repeat_n(None, self.found.len()));
     }
 }
+
+/// More than a control plane has. Some answer any type, and clients can make up types; further ones are tried in each view.
+const ANSWERED_TYPES: usize = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -18,11 +18,12 @@ pub(super) enum ServerEvent {
     LoadsMoved,
     LoadsLost,
     UnreadableOrder,
+    TypeRefused,
 }
 
 /// A pace for each event.
 #[derive(Debug)]
-pub(crate) struct ServerPaces([LogPace; ServerEvent::UnreadableOrder as usize + 1]);
+pub(crate) struct ServerPaces([LogPace; ServerEvent::TypeRefused as usize + 1]);
 
 impl Default for ServerPaces {
     fn default() -> Self {

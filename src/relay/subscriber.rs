@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use weir_core::protocol::upstream::ServerStatus;
 use weir_core::protocol::view::{Claim, NameChanged, NoRoom, Notifications, RefusedName, SessionId, View};
+use weir_core::xds::Type;
 
 use super::report::AnswersSource;
 use super::traces::OpenChange;
@@ -22,6 +24,8 @@ pub(super) enum Notice {
     /// The view has room for claims again.
     ClaimRoom,
     StatedVersionsRefused,
+    /// The server ends streams that request this type.
+    TypeRefused(Type, Arc<ServerStatus>),
 }
 
 /// A session, as its view task uses it.
@@ -129,6 +133,11 @@ impl Subscribers {
         for session in std::mem::take(&mut self.interest_applied) {
             self.notify(session, Notice::InterestApplied);
         }
+    }
+
+    /// Notifies sessions of a type that the server refuses.
+    pub(super) fn refuse_type(&self, sessions: &BTreeSet<SessionId>, kind: &Type, status: &Arc<ServerStatus>) {
+        sessions.iter().for_each(|session| self.notify(*session, Notice::TypeRefused(kind.clone(), status.clone())));
     }
 
     fn notify(&self, session: SessionId, notice: Notice) {

@@ -264,6 +264,7 @@ fn frame(bytes: Bytes) -> Frame<Bytes> {
     let [END, status] = bytes[..] else { return Frame::data(bytes) };
     let mut trailers = http::HeaderMap::new();
     trailers.insert("grpc-status", u16::from(status).into());
+    trailers.insert("grpc-message", http::HeaderValue::from_static("no such type"));
     Frame::trailers(trailers)
 }
 

@@ -1,6 +1,6 @@
 //! Clients: how they share, what they are sent, what they report, how they poll.
 
-use weir_core::protocol::session::SessionOptions;
+use weir_core::protocol::session::{OnRefusedType, SessionOptions};
 use weir_core::xds::KeyField;
 
 use crate::compression::Compression;
@@ -55,6 +55,11 @@ section! {
         ///
         /// New are clients, and relays, that have had no reply. They then turn to the next server of their own list.
         grpc_fail_fast: Setting<bool> = SessionOptions::default().grpc_fail_fast;
+        /// What becomes of an aggregated stream whose client requests a type that the control plane refuses: ignore, or end with its status.
+        ///
+        /// An Envoy would lose all its types for that one. Streams of relays never end so. See
+        /// [types that a server refuses](upstream.md#types-that-a-server-refuses).
+        on_refused_type: Setting<OnRefusedType> = SessionOptions::default().on_refused_type;
         /// New connections end after about this long, and their clients connect again: this is what spreads them over relays that were
         /// added behind a balancer. 0s: never.
         ///
@@ -106,6 +111,7 @@ section! {
     }
 }
 
+words_for!(OnRefusedType { Ignore = "ignore", End = "end" });
 words_for!(Compression { Off = "off", Auto = "auto", Always = "always" });
 
 words! {

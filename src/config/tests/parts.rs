@@ -1,5 +1,6 @@
 //! The parts of a configuration, and which keys they are made of.
 
+use weir_core::protocol::session::OnRefusedType;
 use weir_core::protocol::sources::ServerPlan;
 use weir_core::protocol::upstream::OnResourceTimeout;
 
@@ -17,7 +18,7 @@ fn each_key_counts_for_the_part_that_it_is_named_after() {
     let text = "drain: {delay: 1s, grace: 2s, spread: 3s, bytes_per_second: 4KiB}
 reload: {watch: true, spread: 5s}
 watchdog: 26s
-clients: {max_connection_age: 6s, control_plane_identifier: me, v2: true, grpc_fail_fast: false}
+clients: {max_connection_age: 6s, control_plane_identifier: me, v2: true, grpc_fail_fast: false, on_refused_type: end}
 load_reports: {mode: aggregate, max_outage: 7s, bytes_per_view: 8KiB, bytes_total: 9KiB}
 rest: {timeout: 10s, long_poll: 11s, cache_bytes: 12KiB, response_bytes: 25KiB}
 views: {idle_timeout: 14s}
@@ -31,6 +32,7 @@ views: {idle_timeout: 14s}
     assert_eq!(seconds([clients.age.age, clients.age.grace]), [6, 2], "the grace is that of draining");
     assert_eq!((clients.control_plane.as_str(), clients.v2), ("me", true));
     assert!(!config.views.protocol.session.grpc_fail_fast);
+    assert_eq!(config.views.protocol.session.on_refused_type, OnRefusedType::End);
     let LoadsMode::Aggregate(loads) = config.loads else { panic!("{:?}", config.loads) };
     assert_eq!((loads.outage.as_secs(), loads.bytes, loads.bytes_total), (7, 8 << 10, 9 << 10));
     let rest = config.rest.unwrap();

@@ -109,7 +109,8 @@ impl Census {
 impl Spread {
     fn add(&mut self, state: SyncState, has_unsent: bool, behind: Option<f64>) {
         self.clients += 1;
-        self.sent += usize::from(!has_unsent && state != SyncState::NotSent);
+        let is_unsent = matches!(state, SyncState::NotSent | SyncState::NotAsked | SyncState::Refused);
+        self.sent += usize::from(!has_unsent && !is_unsent);
         self.acked += usize::from(state == SyncState::Synced);
         self.nacked += usize::from(state == SyncState::Nacked);
         self.behind_seconds = self.behind_seconds.into_iter().chain(behind).reduce(f64::max);
@@ -133,7 +134,7 @@ impl StateCounts {
     fn of(&mut self, state: SyncState) -> &mut usize {
         match state {
             SyncState::Synced => &mut self.synced,
-            SyncState::NotSent => &mut self.not_sent,
+            SyncState::NotSent | SyncState::NotAsked | SyncState::Refused => &mut self.not_sent,
             SyncState::Stale => &mut self.stale,
             SyncState::Nacked => &mut self.nacked,
         }

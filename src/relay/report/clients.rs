@@ -62,6 +62,10 @@ pub(crate) enum SyncState {
     Synced,
     /// Nothing was sent yet.
     NotSent,
+    /// No server was asked for the type yet: it is tried apart from others first.
+    NotAsked,
+    /// The server ends streams that request the type.
+    Refused,
     /// A reply is unanswered, or something is still to be sent.
     Stale,
     /// It rejected the newest version that it answered.
@@ -84,6 +88,8 @@ impl SyncState {
         match self {
             Self::Synced => "SYNCED",
             Self::NotSent => "NOT_SENT",
+            Self::NotAsked => "NOT_ASKED",
+            Self::Refused => "REFUSED",
             Self::Stale => "STALE",
             Self::Nacked => "NACKED",
         }
@@ -91,14 +97,14 @@ impl SyncState {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("invalid state: expected synced, not_sent, stale or nacked")]
+#[error("invalid state: expected synced, not_sent, not_asked, refused, stale or nacked")]
 pub(crate) struct UnknownState;
 
 impl FromStr for SyncState {
     type Err = UnknownState;
 
     fn from_str(text: &str) -> Result<Self, UnknownState> {
-        let all = [Self::Synced, Self::NotSent, Self::Stale, Self::Nacked];
+        let all = [Self::Synced, Self::NotSent, Self::NotAsked, Self::Refused, Self::Stale, Self::Nacked];
         all.into_iter().find(|state| state.name().eq_ignore_ascii_case(text)).ok_or(UnknownState)
     }
 }

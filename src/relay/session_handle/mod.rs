@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use weir_core::proto::Request;
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Ack, CloseReason, Estimate, Fetched, NackChange, Session, Step};
+use weir_core::protocol::session::{Ack, CloseReason, Estimate, Fetched, NackChange, Session, Step, names_quoted_by};
 use weir_core::protocol::view::{LeaseAccess as _, Snapshot};
 use weir_core::xds::{HeldVersions, Type};
 
@@ -128,7 +128,7 @@ impl SessionHandle {
         let kind = if request.is_nack() { request.type_url().to_owned() } else { String::new() };
         // Before the session is locked: the reason may be long.
         let quoted =
-            request.is_nack().then(|| (Session::quoted_names(&request, QUOTED_BYTES), self.place.published.newest()));
+            request.is_nack().then(|| (names_quoted_by(&request, QUOTED_BYTES), self.place.published.newest()));
         let mut session = self.session.lock();
         let (names, now) = (request.entries(), self.place.clock.now());
         let answer = beside_others(names, || session.on_request_stating(request, stated, now));

@@ -10,6 +10,7 @@ use weir_core::xds::{Name, Type};
 
 use super::SessionHandle;
 use super::transit::Obstruction;
+use crate::relay::published::TypesApart;
 use crate::relay::report::{
     AnswersSource, Census, ClientHoldings, ClientReport, ClientTypeReport, DifferenceReport, HoldingsSource,
     NackCounts, SessionBook, SyncState, TypeDifference, TypeGlance, WaitReport,
@@ -18,9 +19,9 @@ use crate::relay::report::{
 /// Returns what `/clients` shows of a client.
 pub(in crate::relay) fn report(handle: &SessionHandle) -> ClientReport {
     let (newest, client) = (handle.newest(), handle.client());
-    let now = handle.clock().now();
+    let (now, apart) = (handle.clock().now(), handle.place.published.types_apart());
     let (types, unsupported_requests) = handle.look(|session| {
-        let types: Vec<_> = session.report().summaries(&newest, now).map(|of| type_report(&of, now)).collect();
+        let types: Vec<_> = session.report().summaries(&newest, now).map(|of| type_report(&of, &apart, now)).collect();
         (types, session.unsupported_requests())
     });
     let unread = handle.obstruction().filter(|(what, _)| *what == Obstruction::Unread);
@@ -44,11 +45,11 @@ pub(in crate::relay) fn report(handle: &SessionHandle) -> ClientReport {
 /// Counts the client. Nothing is allocated for it.
 pub(in crate::relay) fn count_in(handle: &SessionHandle, census: &mut Census) {
     let (newest, client) = (handle.newest(), handle.client());
-    let now = handle.clock().now();
+    let (now, apart) = (handle.clock().now(), handle.place.published.types_apart());
     handle.look(|session| {
         let types = session.report().summaries(&newest, now).map(|of| TypeGlance {
             kind: of.kind,
-            state: state_of(&of),
+            state: state_of(&of, &apart),
             has_unsent: of.has_unsent,
             behind_since: of.behind_since,
         });
@@ -111,21 +112,23 @@ pub(in crate::relay) fn explain(handle: &SessionHandle, kind: &Type, name: &Name
 /// How many names of a list are shown.
 const MAX_NAMES: usize = 100;
 
-fn state_of(of: &Summary) -> SyncState {
+fn state_of(of: &Summary, apart: &TypesApart) -> SyncState {
     let is_unanswered = of.newest.is_some_and(|(_, is_unanswered)| is_unanswered);
     let wants_any = of.wildcard || of.names > 0;
     match of.newest {
         _ if of.nacked => SyncState::Nacked,
+        _ if wants_any && matches!(apart.get(of.kind), Some(Some(_))) => SyncState::Refused,
+        None if wants_any && apart.contains_key(of.kind) => SyncState::NotAsked,
         None if wants_any => SyncState::NotSent,
         _ if is_unanswered || of.has_unsent => SyncState::Stale,
         _ => SyncState::Synced,
     }
 }
 
-fn type_report(of: &Summary, now: Moment) -> ClientTypeReport {
+fn type_report(of: &Summary, apart: &TypesApart, now: Moment) -> ClientTypeReport {
     ClientTypeReport {
         kind: of.kind.name().to_owned(),
-        state: state_of(of),
+        state: state_of(of, apart),
         wildcard: of.wildcard,
         names: of.names,
         pending: of.pending,

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use weir_core::protocol::ladder::LadderState;
 use weir_core::protocol::sources::Sources;
-use weir_core::protocol::upstream::Stream;
+use weir_core::protocol::upstream::{ServerStatus, Stream};
 use weir_core::protocol::view::{Update, View};
-use weir_core::xds::{Authority, Name};
+use weir_core::xds::{Authority, Name, Type};
 
 use crate::limit::Limit;
 use crate::log_pace::LogPace;
@@ -133,6 +133,13 @@ impl ViewReporter {
     /// Whether an event that servers may repeat is worth a line.
     fn line(&self, event: ServerEvent) -> Option<u64> {
         self.shared.server_paces.line(event)
+    }
+
+    /// Logs that a server refuses a type. Who asks for it hears of that, and all others go on.
+    pub(super) fn report_refused(&self, server: &str, kind: &Type, status: &ServerStatus, clients: usize) {
+        let Some(unlogged) = self.line(ServerEvent::TypeRefused) else { return };
+        let (view, type_url) = (&*self.view_id, kind.name());
+        tracing::warn!(view, server, type_url, %status, clients, unlogged, "server refuses a type; it is requested apart from others");
     }
 
     pub(super) fn report_brakes(&mut self, view: &mut View, links: &Links) {

@@ -20,7 +20,7 @@ pub use snapshot::{Items, Set, SourceSnapshot};
 use self::set_subscription::{BYTES_AT_ONCE, NAMES_AT_ONCE, SetSubscription};
 use self::snapshot::Absence;
 use super::moment::{Moment, earliest};
-use super::upstream::{Epoch, NameRequest, TypeSummary, UpstreamOptions};
+use super::upstream::{Epoch, NameRequest, TypePlace, TypeSummary, UpstreamOptions};
 use super::view::{Class, InterestChange, Selector, Update, View};
 use super::wait::{WaitKind, WaitList, WaitSubject};
 use crate::xds::{Name, Role, Type};
@@ -175,6 +175,7 @@ impl LocalSet {
             asked_again: 0,
             rejected: 0,
             unnamed: None,
+            place: TypePlace::OnStream,
         })
     }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::CloseReason;
 use super::nack_reason::escape;
+use super::options::OnRefusedType;
 use crate::proto::node::node::UserAgentVersionType;
 use crate::proto::node::{Node, SemanticVersion};
 use crate::xds::{
@@ -106,6 +108,15 @@ impl Client {
         (node.id, escape(user_agent.trim(), USER_AGENT_BYTES).into())
     }
 
+    /// Whether its stream ends because the server refuses a type. One for that type alone does. An aggregated one does by `of_aggregated`, but
+    /// not that of a relay or a view: many clients are behind these, and they read the error of each name.
+    pub(super) fn ends_by_refusal(&self, kind: &Type, of_aggregated: OnRefusedType) -> bool {
+        match &self.only {
+            Some(only) => only == kind,
+            None => of_aggregated == OnRefusedType::End && !self.relay && !self.is_view,
+        }
+    }
+
     pub(crate) fn is_aggregated(&self) -> bool {
         self.only.is_none()
     }
@@ -173,6 +184,15 @@ impl Identity {
             Ok((key, _)) => Ok(key == self.key),
             Err(IdentityError::Node(_)) => Ok(false),
             Err(IdentityError::Denied(denied)) => Err(denied),
+        }
+    }
+
+    /// Returns why a later node ends the stream, if it does.
+    pub(super) fn end_by(&mut self, node: &[u8]) -> Option<CloseReason> {
+        match self.still_is(node) {
+            Ok(true) => None,
+            Ok(false) => Some(CloseReason::KeyChanged),
+            Err(denied) => Some(CloseReason::Denied(Box::new(denied))),
         }
     }
 }
@@ -263,6 +283,20 @@ mod client_tests {
         assert_eq!(&*of(None), "envoy");
         assert_eq!(of(Some(UserAgentVersionType::UserAgentVersion("x".repeat(9000)))).len(), USER_AGENT_BYTES);
         assert_eq!(Client::id_and_user_agent(&[0x0a, 9]), Default::default());
+    }
+
+    #[test]
+    fn a_refused_type_ends_a_stream_for_it_alone_and_an_aggregated_one_by_choice_but_none_of_a_relay() {
+        use OnRefusedType::{End, Ignore};
+        let table = crate::xds::TypeTable::new();
+        let (refused, other) = (table.resolve("own.Debug"), table.resolve("own.Other"));
+        let of = |only: Option<&Type>| Client { only: only.cloned(), ..Client::plain(Variant::Delta) };
+        let (relay, view) = (Client { relay: true, ..of(None) }, Client { is_view: true, ..of(None) });
+        let ends = |client: Client| [Ignore, End].map(|by| client.ends_by_refusal(&refused, by));
+        assert_eq!(ends(of(Some(&refused))), [true, true]);
+        assert_eq!(ends(of(Some(&other))), [false, false]);
+        assert_eq!(ends(of(None)), [false, true]);
+        assert_eq!((ends(relay), ends(view)), ([false, false], [false, false]));
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::acks::{Ack, Answered, NackChange};
 use super::burst::{SendOrder, SessionLease};
 use super::client::{Client, Identity, Variant};
-use super::nack_reason::names_quoted_by;
 use super::reply::{Draft, Reply, ReplyContext, SentReply};
 use super::reports::{Footprint, SessionReport};
 use super::requested_names::Authorities;
@@ -17,6 +16,7 @@ use super::{BadRequest, CloseReason, Fetched, Step};
 use crate::proto::Request;
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
+use crate::protocol::server_status::ServerStatus;
 use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::{
     Claim, InterestChange, LeaseAccess, NameChanged, NamedError, NoRoom, RefusedName, Snapshot,
@@ -85,11 +85,7 @@ impl Session {
             return None;
         }
         if let (Some(identity), Some(node)) = (&mut self.identity, request.node())
-            && let Some(end) = match identity.still_is(node) {
-                Ok(true) => None,
-                Ok(false) => Some(CloseReason::KeyChanged),
-                Err(denied) => Some(CloseReason::Denied(Box::new(denied))),
-            }
+            && let Some(end) = identity.end_by(node)
         {
             self.end = Some(end);
             return None;
@@ -119,6 +115,13 @@ impl Session {
                 self.end = Some(CloseReason::BadRequest(bad));
                 None
             }
+        }
+    }
+
+    /// The server ends streams that request a type. So does this stream, if it is for that type alone, or if refused types are to end it.
+    pub fn on_type_refused(&mut self, kind: &Type, status: &ServerStatus) {
+        if self.client.ends_by_refusal(kind, self.options.on_refused_type) {
+            self.end.get_or_insert(CloseReason::TypeRefused(Box::new(status.clone())));
         }
     }
 
@@ -333,11 +336,6 @@ impl Session {
         let allowed = quoted.iter().filter(|name| self.client.clearance.allows(&kind, name));
         let Some(subscription) = self.subscriptions.get_mut(&kind) else { return };
         subscription.suspect(&kind, nonce, allowed, state);
-    }
-
-    /// Returns the names that a request quotes as the reason of a NACK. This needs no session.
-    pub fn quoted_names(request: &Request, limit: usize) -> Vec<Name> {
-        names_quoted_by(request, limit)
     }
 
     /// Returns what the last request has answered.

@@ -47,13 +47,15 @@ pub use client_stream::Session;
 pub use delays::{Delay, DelayReason};
 pub use explain::{Answer, Differences, Known, NameBook, Names, Obstacle, Sent, similar_to};
 pub use holdings::{HeldState, Holding, Holdings, NackHolding};
-pub use options::SessionOptions;
+pub use nack_reason::names_quoted_by;
+pub use options::{OnRefusedType, SessionOptions};
 pub use reply::{Heartbeat, Lag, Reply};
 pub use reports::{Estimate, Footprint, Summary};
 pub use requested_names::Authorities;
 pub use sent_state::KeptNames;
 
 use super::moment::Moment;
+use super::server_status::ServerStatus;
 use crate::xds::Denied;
 
 /// What the caller of [`Session::poll`] is to do next.
@@ -95,6 +97,9 @@ pub enum CloseReason {
     /// The view's task ended; on reconnecting, the client gets a new view.
     #[error("internal error in the view of this client; reconnect")]
     ViewFailed,
+    /// The server ends streams that request the type of this stream.
+    #[error("the control plane ends streams that request this type: {0}")]
+    TypeRefused(Box<ServerStatus>),
     /// The client broke the protocol or a limit.
     #[error("{0}")]
     BadRequest(BadRequest),

@@ -36,7 +36,7 @@ pub(super) fn escape(text: &str, limit: usize) -> String {
 }
 
 /// Returns the names that the reason of a NACK may quote, if the request is one.
-pub(super) fn names_quoted_by(request: &Request, limit: usize) -> Vec<Name> {
+pub fn names_quoted_by(request: &Request, limit: usize) -> Vec<Name> {
     let error = match request {
         Request::Sotw(request) => request.error_detail.as_ref(),
         Request::Delta(request) => request.error_detail.as_ref(),

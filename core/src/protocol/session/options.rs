@@ -33,8 +33,19 @@ pub struct SessionOptions {
     /// Closes the stream of a new gRPC client when no server is reachable and the cache has nothing for it, so that the client tries its
     /// next server.
     pub grpc_fail_fast: bool,
+    /// What becomes of an aggregated stream on which a client requests a type that the server refuses.
+    pub on_refused_type: OnRefusedType,
     /// Rules that tests break on purpose; none in the program.
     pub faults: Faults,
+}
+
+/// What becomes of an aggregated stream on which a client requests a type that the server refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnRefusedType {
+    /// It goes on.
+    Ignore,
+    /// It ends with the server's status.
+    End,
 }
 
 impl Default for SessionOptions {
@@ -52,6 +63,7 @@ impl Default for SessionOptions {
             names_per_stream: 500_000,
             fetch_timeout: Duration::from_secs(5),
             grpc_fail_fast: true,
+            on_refused_type: OnRefusedType::Ignore,
             faults: Faults::NONE,
         }
     }

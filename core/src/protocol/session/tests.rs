@@ -84,7 +84,7 @@ impl World {
     fn answer(&mut self, url: &str, names: &[&str], nonce: u64, reason: Option<&str>) {
         let on = if self.variant == Variant::Sotw { names } else { &[] };
         let request = self.made(url, on, &[], &nonce.to_string(), reason);
-        let quoted = Session::quoted_names(&request, 100);
+        let quoted = names_quoted_by(&request, 100);
         if let Some(Ack::Nack { nonce, .. }) = self.request(request) {
             self.session.suspect(url, nonce, &quoted, &self.view.snapshot().clone());
         }

@@ -6,6 +6,7 @@
 
 mod attempts;
 mod end_question;
+mod first_requests;
 mod given;
 mod name_states;
 mod opening;
@@ -21,12 +22,16 @@ mod report;
 mod request;
 mod request_room;
 mod response;
+mod routing_answers;
 mod second_request;
 mod set_progress;
 mod silence;
 mod stream;
+mod stream_trials;
 mod subscriptions;
+mod trial_pace;
 mod type_subscription;
+mod type_trials;
 mod wanted;
 
 use std::collections::BTreeMap;
@@ -38,11 +43,14 @@ pub use options::UpstreamOptions;
 pub use parser::{ReceivedResponse, ResponseMessage, ResponseParser, ResponseSummary, Room, UnreadableResponse};
 pub use quirks::{InitialSet, OnResourceTimeout, ServerQuirks};
 pub use recent_sets::RecentSets;
-pub use report::{NameRequest, RequestState, TypeSummary};
+pub use report::{NameRequest, RequestState, TypePlace, TypeSummary};
 pub use set_progress::{Delivery, DeliveryHabits};
 pub use stream::Stream;
+pub use stream_trials::{StreamTrials, Trial};
+pub use type_trials::TrialEnd;
 
 use super::faults::Fault;
+pub use super::server_status::ServerStatus;
 use super::session::Variant;
 use super::view::{Class, InterestChange, Origin, Selector, View};
 use crate::xds::{Name, Type, TypeTable};

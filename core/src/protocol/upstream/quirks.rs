@@ -28,6 +28,8 @@ pub struct ServerQuirks {
     pub per_type_liveness: bool,
     /// Brakes do not hold what it removes: it is of a view that has brakes itself.
     pub skips_brakes: bool,
+    /// It may end the stream because of one type, so that types which nothing is known of are tried apart.
+    pub tries_types_apart: bool,
     /// The longest request that it is sent.
     pub max_request_bytes: usize,
 }
@@ -99,6 +101,7 @@ impl Default for ServerQuirks {
             initial_set: InitialSet::Auto,
             per_type_liveness: false,
             skips_brakes: false,
+            tries_types_apart: false,
             max_request_bytes: MAX_REQUEST_BYTES,
         }
     }

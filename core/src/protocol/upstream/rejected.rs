@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::protocol::view::NamedError;
+use crate::protocol::server_status::ServerStatus;
+use crate::protocol::view::{NamedError, Update};
 use crate::protocol::visits::visit;
-use crate::xds::Name;
+use crate::xds::{Name, Type};
 
 #[derive(Debug, Default)]
 pub(super) struct Rejected {
@@ -126,6 +127,24 @@ impl Rejected {
     /// Whether the server has sent something under a name that says neither what it is, nor that there is none.
     pub(crate) fn is_doubtful(&self, name: &Name) -> bool {
         self.may_be(name) || self.errors.contains_key(name)
+    }
+
+    /// The type is requested. Until the first request, an error was why it is not.
+    pub(crate) fn on_request(&mut self, is_first: bool) {
+        if is_first {
+            self.clear_errors();
+        }
+    }
+
+    /// The server refuses the type. Returns the error of each of the names that has none.
+    pub(crate) fn report_refusal(&mut self, kind: &Type, names: &BTreeSet<Name>, status: &ServerStatus) -> Vec<Update> {
+        let error = Arc::new(NamedError::of_refusal(status));
+        let names: Vec<_> = names.iter().filter(|name| !self.errors.contains_key(*name)).cloned().collect();
+        let report = |key: Name| {
+            self.errors.insert(key.clone(), error.clone());
+            Update::Error { kind: kind.clone(), key, error: error.clone() }
+        };
+        names.into_iter().map(report).collect()
     }
 
     pub(crate) fn insert_error(&mut self, name: Name, error: Arc<NamedError>) {

@@ -11,8 +11,10 @@ use super::rejected::NewRejections;
 use super::second_request::{ReopenPace, SecondRequest};
 use super::set_progress::COMES_IN;
 use super::silence::OtherTypes;
+use super::subscriptions::Subscriptions;
 use super::type_subscription::TypeSubscription;
 use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::server_status::ServerStatus;
 use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::{Class, Evidence, Selector, Update, View};
 use crate::protocol::wait::{WaitKind, WaitList, WaitSubject, age_of};
@@ -37,6 +39,19 @@ pub struct TypeSummary<'a> {
     pub rejected: usize,
     /// Why an entry of the last response could not be matched to a name.
     pub unnamed: Option<&'a Arc<str>>,
+    /// Where it is requested.
+    pub place: TypePlace<'a>,
+}
+
+/// Where a wanted type is requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TypePlace<'a> {
+    /// On the view's stream, now or when that is open.
+    OnStream,
+    /// Nowhere yet: it is tried apart first.
+    NotAsked,
+    /// Nowhere: the server ends streams for it by this status.
+    Refused(&'a ServerStatus),
 }
 
 /// Rejections of one type that are not reported yet.
@@ -46,8 +61,19 @@ pub struct TypeRejections {
     pub news: NewRejections,
 }
 
+impl TypeRejections {
+    pub(super) fn of((kind, news): (&Type, NewRejections)) -> Option<Self> {
+        (!news.is_empty()).then(|| Self { kind: kind.clone(), news })
+    }
+}
+
 impl<'a> TypeSummary<'a> {
-    pub(super) fn new(kind: &'a Type, subscription: &'a TypeSubscription) -> Self {
+    /// Those of a stream.
+    pub(super) fn all(subscriptions: &'a Subscriptions) -> impl Iterator<Item = Self> {
+        subscriptions.iter().map(|(kind, of)| Self::new(kind, of, subscriptions.place(kind)))
+    }
+
+    fn new(kind: &'a Type, subscription: &'a TypeSubscription, place: TypePlace<'a>) -> Self {
         let (wanted, second_request) = (subscription.wanted(), subscription.second_request());
         Self {
             kind,
@@ -58,6 +84,7 @@ impl<'a> TypeSummary<'a> {
             asked_again: second_request.names().len() + usize::from(second_request.has_set()),
             rejected: subscription.rejected().len(),
             unnamed: subscription.rejected().unnamed(),
+            place,
         }
     }
 }
@@ -88,11 +115,31 @@ pub enum RequestState {
     OfWildcard,
     /// The request has no room for the name.
     LeftOut,
+    /// The server ends streams that request the type.
+    TypeRefused,
+    /// No server was asked for the type yet: it is tried apart from others first.
+    TypeNotAsked,
 }
 
 impl NameRequest {
+    /// The same of a type that is not on the stream.
+    fn placed(self, place: TypePlace<'_>) -> Self {
+        match place {
+            TypePlace::OnStream => self,
+            TypePlace::NotAsked => Self { state: RequestState::TypeNotAsked, ..self },
+            TypePlace::Refused(status) => {
+                Self { state: RequestState::TypeRefused, error: Some(status.to_string()), ..self }
+            }
+        }
+    }
+
     /// Returns what is known of a name; none if it is not requested.
-    pub(super) fn find(subscription: &TypeSubscription, name: &Name) -> Option<Self> {
+    pub(super) fn find(subscriptions: &Subscriptions, kind: &Type, name: &Name) -> Option<Self> {
+        let request = Self::of(subscriptions.get(kind)?, name)?;
+        Some(request.placed(subscriptions.place(kind)))
+    }
+
+    fn of(subscription: &TypeSubscription, name: &Name) -> Option<Self> {
         let (wanted, names) = (subscription.wanted(), subscription.names());
         let collection = name.collection().filter(|glob| wanted.names().contains(glob));
         let state = if wanted.left_out().has(name) {

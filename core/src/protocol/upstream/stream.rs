@@ -17,8 +17,8 @@ use super::report::{NameRequest, TypeRejections, TypeSummary, WaitContext, add_w
 use super::response::ResponseContext;
 use super::second_request::ReopenPace;
 use super::set_progress::Delivery;
+use super::stream_trials::StreamTrials;
 use super::subscriptions::{Subscriptions, Terms};
-use super::type_subscription::TypeSubscription;
 use crate::proto::{Request, Response};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
@@ -122,6 +122,11 @@ impl Stream {
         }
     }
 
+    /// Returns the trials of its types.
+    pub fn trials(&mut self) -> StreamTrials<'_> {
+        StreamTrials::new(&mut self.subscriptions, &self.terms, &self.node, &self.opening)
+    }
+
     /// Sets the types that any view has seen the server send in pieces.
     pub(crate) fn on_delivery_habits(&mut self, in_pieces: &Arc<BTreeSet<Type>>) {
         self.subscriptions.on_delivery_habits(in_pieces);
@@ -156,8 +161,7 @@ impl Stream {
             false => self.opening.shows_life(),
         };
         let in_time = |requested: Moment| alive && now >= requested + self.terms.options.resource_timer;
-        let owes_nothing =
-            self.opening.first_request().is_some_and(in_time) && !self.subscriptions.any(TypeSubscription::is_waiting);
+        let owes_nothing = self.opening.first_request().is_some_and(in_time) && !self.subscriptions.is_any_waiting();
         self.opening.is_open() && (owes_nothing || !self.is_wanted())
     }
 
@@ -194,14 +198,11 @@ impl Stream {
             return None;
         }
         let has_node = self.opening.first_request().is_none() || self.terms.quirks.node_in_every_request;
-        let mut request =
-            self.subscriptions.next_request(&self.terms, &self.node, self.opening.epoch(), has_node, now)?;
+        let (table, epoch) = (&*self.table, self.opening.epoch());
+        let mut request = self.subscriptions.next_request(&self.terms, table, &self.node, epoch, has_node, now)?;
         self.opening.on_request(now);
         if has_node {
-            match &mut request {
-                Request::Sotw(request) => request.node = Some(self.node.clone()),
-                Request::Delta(request) => request.node = Some(self.node.clone()),
-            }
+            request.set_node(self.node.clone());
         }
         Some(request)
     }
@@ -256,7 +257,8 @@ impl Stream {
         let subscriptions = self.subscriptions.next_deadline(&self.terms, &self.opening, self.judged_at);
         let again = self.pace.next_at(&self.terms.options).filter(|_| self.wants_reopen());
         let proof = self.opening.proof_due(&self.terms.quirks, &self.terms.options);
-        let later = again.into_iter().chain(proof).filter(|at| *at > self.judged_at);
+        let trials = self.subscriptions.trials().next_deadline(self.judged_at);
+        let later = again.into_iter().chain(proof).chain(trials).filter(|at| *at > self.judged_at);
         later.chain(subscriptions).min()
     }
 
@@ -290,11 +292,11 @@ impl Stream {
 
     /// Returns whether to open the stream again now, to request a second time what clients hold.
     pub fn take_reopen(&mut self, now: Moment) -> bool {
-        let again = self.is_reopen_due(now);
-        if again && !self.asks_at_once() {
+        let is_due = self.is_reopen_due(now);
+        if is_due && !self.asks_at_once() {
             self.pace.note(now, &self.terms.options);
         }
-        again
+        is_due
     }
 
     /// Whether the stream is to be opened again now.
@@ -361,7 +363,7 @@ impl Stream {
 
     /// Returns its types, for reports.
     pub fn types(&self) -> impl Iterator<Item = TypeSummary<'_>> {
-        self.subscriptions.iter().map(|(kind, subscription)| TypeSummary::new(kind, subscription))
+        TypeSummary::all(&self.subscriptions)
     }
 
     /// Returns the current rejections of a type, by name.
@@ -371,8 +373,7 @@ impl Stream {
 
     /// Returns what was rejected since the last call, each version of a name once.
     pub fn take_rejected(&mut self) -> Vec<TypeRejections> {
-        let any = self.subscriptions.take_rejections().filter(|(_, news)| !news.is_empty());
-        any.map(|(kind, news)| TypeRejections { kind: kind.clone(), news }).collect()
+        self.subscriptions.take_rejections().filter_map(TypeRejections::of).collect()
     }
 
     /// Returns how many names were left out of requests since the last call, by type.
@@ -383,7 +384,7 @@ impl Stream {
 
     /// Returns what is known of a name; none if it is not requested on this stream.
     pub fn request_of(&self, kind: &Type, name: &Name) -> Option<NameRequest> {
-        NameRequest::find(self.subscriptions.get(kind)?, name)
+        NameRequest::find(&self.subscriptions, kind, name)
     }
 
     /// Adds what waits for this server.

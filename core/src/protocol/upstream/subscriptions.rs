@@ -10,25 +10,29 @@ use super::parsed_response::ParsedResponse;
 use super::parser::{ReceivedResponse, Room};
 use super::quirks::ServerQuirks;
 use super::rejected::NewRejections;
-use super::report::next_deadline;
+use super::report::{TypePlace, next_deadline};
 use super::request::RequestContext;
 use super::response::ResponseContext;
+use super::routing_answers::{self, first_answer_due};
 use super::set_progress::{COMES_IN, Delivery};
 use super::silence::{OtherTypes, TimerContext};
 use super::type_subscription::TypeSubscription;
+use super::type_trials::TypeTrials;
 use crate::proto::{Request, Response};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::{Class, Evidence, InterestChange, Retain, Selector, Tables, Update};
-use crate::xds::{Name, Resource, Role, Type};
+use crate::xds::{Name, Resource, Role, Type, TypeTable};
 
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
     types: BTreeMap<Type, TypeSubscription>,
     /// Types that any view has seen the server send in pieces.
     in_pieces: Arc<BTreeSet<Type>>,
+    /// Which of them are not requested for now, because the server may end the stream for them.
+    trials: TypeTrials,
 }
 
 /// On which terms the server of a stream is spoken to.
@@ -50,6 +54,28 @@ impl Subscriptions {
 
     pub(crate) fn is_wanted(&self) -> bool {
         self.any(|of| of.wanted().is_any())
+    }
+
+    pub(crate) fn trials(&self) -> &TypeTrials {
+        &self.trials
+    }
+
+    pub(crate) fn trials_mut(&mut self) -> &mut TypeTrials {
+        &mut self.trials
+    }
+
+    /// Whether a response is due for a type that may be requested.
+    pub(crate) fn is_any_waiting(&self) -> bool {
+        self.types.iter().any(|(kind, of)| of.is_waiting() && !self.trials.is_apart(kind))
+    }
+
+    /// Returns whether a type is requested on this stream, and else why not.
+    pub(crate) fn place(&self, kind: &Type) -> TypePlace<'_> {
+        match self.trials.refusal(kind) {
+            Some(status) => TypePlace::Refused(status),
+            None if self.trials.is_apart(kind) => TypePlace::NotAsked,
+            None => TypePlace::OnStream,
+        }
     }
 
     pub(crate) fn any(&self, is: impl FnMut(&TypeSubscription) -> bool) -> bool {
@@ -101,23 +127,42 @@ impl Subscriptions {
     pub(crate) fn next_request(
         &mut self,
         terms: &Terms,
+        table: &TypeTable,
         node: &[u8],
         epoch: Epoch,
         has_node: bool,
         now: Moment,
     ) -> Option<Request> {
         let (variant, quirks, options) = (terms.variant, &*terms.quirks, &*terms.options);
-        let mut spoken = self.types.iter_mut().filter(|(kind, _)| is_spoken(kind, variant));
-        spoken.find_map(|(kind, subscription)| {
+        let Self { types, trials, .. } = self;
+        if quirks.tries_types_apart {
+            let is_asked = |(kind, of): &(&Type, &TypeSubscription)| {
+                is_spoken(kind, variant) && (of.wire().is_opened() || of.wanted().is_requestable(variant))
+            };
+            let asked = types.iter().filter(is_asked).map(|(kind, of)| (kind, of.wire().is_opened()));
+            trials.sort(asked, |kind| table.knows(kind.name()));
+        }
+        types.iter_mut().filter(|(kind, _)| is_spoken(kind, variant)).find_map(|(kind, subscription)| {
+            let was_opened = subscription.wire().is_opened();
+            if !was_opened && trials.is_apart(kind) {
+                return None;
+            }
             let context = RequestContext { kind, variant, node, epoch, has_node, quirks, options, now };
-            subscription.next_request(&context)
+            let request = subscription.next_request(&context)?;
+            if !was_opened && quirks.tries_types_apart {
+                trials.on_requested(kind, now);
+            }
+            Some(request)
         })
     }
 
     pub(crate) fn on_written(&mut self, terms: &Terms, now: Moment) {
         // A request that waits for the response to an earlier poll is not sent yet.
-        let requested = |of: &&mut TypeSubscription| !terms.quirks.per_type_liveness || of.is_polled();
-        for subscription in self.types.values_mut().filter(requested) {
+        let Self { types, trials, .. } = self;
+        let requested = |(kind, of): &(&Type, &mut TypeSubscription)| {
+            !trials.is_apart(kind) && (!terms.quirks.per_type_liveness || of.is_polled())
+        };
+        for (_, subscription) in types.iter_mut().filter(requested) {
             subscription.on_written(now, &terms.quirks, &terms.options);
         }
     }
@@ -146,6 +191,7 @@ impl Subscriptions {
         resources: ParsedResponse,
         context: &ResponseContext,
     ) -> Vec<Update> {
+        self.trials.on_response(context.kind);
         let subscription = self.types.get_mut(context.kind);
         subscription.map_or_else(Vec::new, |subscription| subscription.on_response(rest, resources, context))
     }
@@ -174,7 +220,8 @@ impl Subscriptions {
             false => next_deadline(of, others, &terms.options),
         };
         let deadlines = self.types.values().filter_map(deadline);
-        deadlines.chain(self.routing_due(terms, opening, judged_at)).min()
+        let routing = self.routing(terms.variant);
+        deadlines.chain(routing_answers::next_due(routing, terms, opening, judged_at)).min()
     }
 
     /// Handles due timers. Returns also whether the server has answered for the end of a set.
@@ -189,7 +236,13 @@ impl Subscriptions {
         let (variant, quirks, options) = (terms.variant, &*terms.quirks, &*terms.options);
         let others = self.others(opening, options);
         let (mut updates, mut answered_end) = (Vec::new(), false);
-        for (kind, subscription) in &mut self.types {
+        let Self { types, trials, .. } = self;
+        trials.on_time(|kind| types.get(kind).is_some_and(|of| of.wanted().is_any()), now);
+        for (kind, subscription) in types {
+            if trials.is_apart(kind) {
+                updates.extend(subscription.report_refusal(kind, trials.refusal(kind)));
+                continue;
+            }
             let had_ended = subscription.end_question().has_ended();
             let mut context = TimerContext { kind, at, quirks, options, opening: &mut *opening, others, now };
             updates.extend(subscription.on_time(variant, &mut context));
@@ -204,6 +257,7 @@ impl Subscriptions {
 
     /// The stream has ended. With `shows_life`, the next opening is to make the server send one resource of each type.
     pub(crate) fn disconnect(&mut self, terms: &Terms, shows_life: bool) -> Vec<Update> {
+        self.trials.on_ended(None, Moment::START); // the server's status has counted before, if there was one
         self.types.retain(|_, subscription| subscription.wanted().is_any());
         // In SotW a set is sent again if its version is not stated. A type that states one is silent, and would be asked about next.
         let asks = terms.variant == Variant::Sotw && self.any(|of| of.second_request().is_to_ask());
@@ -292,9 +346,10 @@ impl Subscriptions {
         OtherTypes { come_in_until, fresh_until, news }
     }
 
-    /// The routing types that the server is asked for.
-    fn routing(&self, variant: Variant) -> impl Iterator<Item = &TypeSubscription> {
-        self.types.iter().filter(move |(kind, of)| is_routing(kind, of, variant)).map(|(_, of)| of)
+    /// The routing types that the server is asked for, or will be.
+    fn routing(&self, variant: Variant) -> impl Iterator<Item = &TypeSubscription> + Clone {
+        let of = self.types.iter().filter(|(kind, _)| self.trials.refusal(kind).is_none());
+        of.filter(move |(kind, of)| is_routing(kind, of, variant)).map(|(_, of)| of)
     }
 
     /// Whether the server has answered the first request of each routing type on this opening, or was silent about the rest although it
@@ -302,18 +357,9 @@ impl Subscriptions {
     pub(crate) fn has_answered_routing(&self, terms: &Terms) -> bool {
         let all = terms.options.faults.has(Fault::LateNamesHoldUpOrder);
         let waits = |of: &TypeSubscription| all && of.names().is_any_waiting();
-        self.routing(terms.variant).all(|of| of.names().has_answered_first() && !waits(of))
-    }
-
-    /// When a server that stays silent has had the time for its routing: the next moment for any type that it has not answered. None
-    /// for a polled server: only its answer to a poll of the type counts.
-    fn routing_due(&self, terms: &Terms, opening: &Opening, judged_at: Moment) -> Option<Moment> {
-        if terms.quirks.per_type_liveness {
-            return None;
-        }
-        let news = self.routing_news(terms.variant, opening);
-        let due = self.routing(terms.variant).filter_map(|of| first_answer_due(of, news, &terms.options));
-        due.filter(|at| *at > judged_at).min()
+        let is_untried = |kind: &Type| kind.is(Role::Routing) && self.place(kind) == TypePlace::NotAsked;
+        !self.types.keys().any(is_untried)
+            && self.routing(terms.variant).all(|of| of.names().has_answered_first() && !waits(of))
     }
 
     /// Judges the server's silence about its routing.
@@ -321,7 +367,7 @@ impl Subscriptions {
         if opening.is_receiving() || terms.quirks.per_type_liveness {
             return;
         }
-        let news = self.routing_news(terms.variant, opening);
+        let news = routing_answers::news(self.routing(terms.variant), opening);
         let within = terms.quirks.is_hub();
         let routing = self.types.iter_mut().filter(|(kind, of)| is_routing(kind, of, terms.variant));
         for (_, subscription) in routing {
@@ -330,13 +376,6 @@ impl Subscriptions {
                 subscription.end_first_answer();
             }
         }
-    }
-
-    /// When a routing resource last came that the server had not sent on this opening. A server that always has a new one is not waited
-    /// for without end.
-    fn routing_news(&self, variant: Variant, opening: &Opening) -> Option<Moment> {
-        let news = self.routing(variant).filter_map(|of| of.progress().news()).max()?;
-        Some(opening.first_response().map_or(news, |first| news.min(first + COMES_IN)))
     }
 }
 
@@ -348,12 +387,6 @@ fn is_spoken(kind: &Type, variant: Variant) -> bool {
 
 fn is_routing(kind: &Type, of: &TypeSubscription, variant: Variant) -> bool {
     kind.is(Role::Routing) && is_spoken(kind, variant) && of.wanted().is_requestable(variant)
-}
-
-/// When a server that has sent no new routing since `news` has had the time to answer the first request.
-fn first_answer_due(of: &TypeSubscription, news: Option<Moment>, options: &UpstreamOptions) -> Option<Moment> {
-    let written = of.wire().written().filter(|_| !of.names().has_answered_first())?;
-    Some(news.map_or(written, |news| news.max(written)) + options.resource_timer)
 }
 
 /// What [`Fault::DropOnDisconnect`] deletes.

@@ -18,10 +18,11 @@ use super::wanted::Wanted;
 use crate::proto::{Request, Response};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
+use crate::protocol::server_status::ServerStatus;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::{Class, NoRoom, Selector, Update};
-use crate::xds::{Name, Role};
+use crate::xds::{Name, Role, Type};
 
 #[derive(Debug)]
 pub(super) struct TypeSubscription {
@@ -191,6 +192,7 @@ impl TypeSubscription {
             self.wire.drop_change(); // wanted and dropped again before anything was sent, or not requestable
             return None;
         }
+        self.rejected.on_request(is_first);
         let had_change = self.wire.has_changed();
         let Self { wanted, names, given, wire, second_request, .. } = self;
         let request = match context.variant {
@@ -272,6 +274,15 @@ impl TypeSubscription {
     pub(crate) fn on_poll_failed(&mut self, failure: PollFailure, now: Moment, options: &UpstreamOptions) {
         self.poll_liveness = Liveness::default();
         self.names.on_poll_failed(failure, now, options);
+    }
+
+    /// It is not requested. If the server refuses it, reports that as an error of each wanted name, once.
+    pub(crate) fn report_refusal(&mut self, kind: &Type, status: Option<&ServerStatus>) -> Vec<Update> {
+        let Some(status) = status.filter(|_| self.wire.has_changed() || self.rejected.errors().is_empty()) else {
+            return Vec::new();
+        };
+        self.wire.drop_change();
+        self.rejected.report_refusal(kind, self.wanted.names(), status)
     }
 
     /// Handles due timers.

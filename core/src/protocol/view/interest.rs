@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::absent_names::AbsentNames;
 use super::lingering::{Leaving, Scarcity};
 use super::name_room::{NameRoom, Shares, listed_bytes};
 use super::update::NoRoom;
@@ -31,8 +32,7 @@ pub(super) struct Interest {
     types: BTreeMap<Type, OfType>,
     /// Interest without sessions, ordered by when it is dropped.
     lingering: BTreeSet<(Moment, Type, Selector)>,
-    /// The number of absent names that each session requests; no entry means none.
-    absent: HashMap<SessionId, usize>,
+    absent: AbsentNames,
     room: NameRoom,
     /// The bytes that a server takes for a list of names, if it takes whole lists.
     list_limit: Option<usize>,
@@ -89,6 +89,13 @@ impl Interest {
         self.full_cache = limit;
     }
 
+    /// Returns the sessions that subscribe to anything of a type.
+    pub(crate) fn sessions(&self, kind: &Type) -> BTreeSet<SessionId> {
+        let of = self.types.get(kind).into_iter();
+        let watchers = of.flat_map(|of| of.wildcard.iter().chain(of.names.values()));
+        watchers.flat_map(|of| of.sessions.iter().copied()).collect()
+    }
+
     /// Returns how many subscriptions linger.
     pub(super) fn lingering_count(&self) -> usize {
         self.lingering.len()
@@ -119,7 +126,7 @@ impl Interest {
             }
         }
         if counts {
-            note_absent(&mut self.absent, session, true);
+            self.absent.note(session, true);
         }
         Ok(())
     }
@@ -187,7 +194,7 @@ impl Interest {
             }
         }
         if counted {
-            note_absent(&mut self.absent, session, false);
+            self.absent.note(session, false);
         }
     }
 
@@ -267,9 +274,7 @@ impl Interest {
     /// limit may not, except by a wildcard.
     pub(crate) fn awaits(&self, kind: &Type, wanted: &Selector) -> bool {
         let Some(of) = self.types.get(kind) else { return false };
-        let may = |session: SessionId| {
-            self.absent.get(&session).is_none_or(|count| *count <= self.options.absent_names_per_stream)
-        };
+        let may = |session: SessionId| self.absent.is_within(session, self.options.absent_names_per_stream);
         match wanted {
             Selector::Wildcard => of.wildcard.as_ref().is_some_and(|watchers| !watchers.sessions.is_empty()),
             Selector::Name(name) => {
@@ -280,15 +285,14 @@ impl Interest {
 
     /// Returns how many sessions request more absent names than the limit.
     pub(crate) fn over_absent_limit(&self) -> usize {
-        let counts = self.absent.values().inspect(|_| visit());
-        counts.filter(|count| **count > self.options.absent_names_per_stream).count()
+        self.absent.sessions_over(self.options.absent_names_per_stream)
     }
 
     /// Records whether a name is known to be absent. Then it does not linger.
     pub(crate) fn note_absence(&mut self, kind: &Type, name: &Name, absent: bool) {
         let Some(watchers) = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name)) else { return };
         if std::mem::replace(&mut watchers.absent, absent) != absent {
-            watchers.sessions().for_each(|session| note_absent(&mut self.absent, session, absent));
+            watchers.sessions().for_each(|session| self.absent.note(session, absent));
         }
         if absent
             && !watchers.expected
@@ -388,14 +392,6 @@ impl Watchers {
 
 /// How many names end at a time.
 const ENDS_AT_ONCE: usize = 256;
-
-fn note_absent(counts: &mut HashMap<SessionId, usize>, session: SessionId, more: bool) {
-    let count = counts.entry(session).or_default();
-    *count = if more { *count + 1 } else { count.saturating_sub(1) };
-    if *count == 0 {
-        counts.remove(&session);
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 //! Owns the row of stages, the tables, the counts of interest and the published snapshot, and lets what passes the row be applied and
 //! published. Leaves the wire to [`upstream`](super::upstream) and clients to [`session`](super::session).
 
+mod absent_names;
 mod after_outage;
 mod apply;
 mod brake;

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::proto::code::{NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED};
+use crate::proto::code::{NOT_FOUND, OK, PERMISSION_DENIED, RESOURCE_EXHAUSTED, UNKNOWN};
 use crate::protocol::keys::{Class, Selector};
 use crate::protocol::moment::Moment;
+use crate::protocol::server_status::ServerStatus;
 use crate::xds::{Name, Resource, Type};
 
 /// One change that a source reports. A response is a list of these, applied as a whole.
@@ -180,6 +181,12 @@ pub struct NamedError {
 impl NamedError {
     pub(crate) fn not_found() -> Self {
         Self { code: NOT_FOUND, message: "there is no such resource".into() }
+    }
+
+    /// NOT_FOUND and PERMISSION_DENIED would say that there is no such resource.
+    pub(crate) fn of_refusal(status: &ServerStatus) -> Self {
+        let code = if matches!(status.code, OK | NOT_FOUND | PERMISSION_DENIED) { UNKNOWN } else { status.code };
+        Self { code, message: format!("the control plane ends streams that request this type: {status}") }
     }
 
     pub(crate) fn not_allowed() -> Self {

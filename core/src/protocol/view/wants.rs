@@ -1,12 +1,14 @@
 //! What clients want and the cache lacks, and whether that is a reason for a fallback (FB-4 to FB-6).
 
+use std::collections::BTreeSet;
+
 use super::claims::{Claim, Claimed};
 use super::collections::Collection;
 use super::interest::Interest;
 use super::resource_table::{AbsenceEvidence, Entry, Presence};
 use super::tables::Tables;
 use super::update::Completeness;
-use crate::protocol::keys::{Class, Selector};
+use crate::protocol::keys::{Class, Selector, SessionId};
 use crate::xds::{Name, Type};
 
 /// The interest in a view beside what is cached.
@@ -63,6 +65,11 @@ impl<'a> Wants<'a> {
     /// Returns whether any matching selector is missing.
     pub(crate) fn misses_any(self, of: impl Fn(&Selector) -> bool) -> bool {
         self.interest.all().any(|(kind, wanted)| of(&wanted) && self.is_missing(kind, &wanted))
+    }
+
+    /// Returns the sessions that subscribe to anything of a type.
+    pub fn sessions(self, kind: &Type) -> BTreeSet<SessionId> {
+        self.interest.sessions(kind)
     }
 
     /// Returns all missing selectors, in no order.

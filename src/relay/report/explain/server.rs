@@ -79,6 +79,16 @@ fn of_server(book: &ServerBook, known: &Known, now: Moment) -> Vec<Reason> {
         RequestState::LeftOut => {
             reasons.push(Reason::of("no_room_in_request", format!("the request to {server} has no room for the name")));
         }
+        RequestState::TypeRefused => {
+            let status = book.request.error.as_deref().unwrap_or_default();
+            let text =
+                format!("{server} ends streams that request the type ({status}); it is tried again apart from others");
+            return vec![Reason::of("type_refused", text)];
+        }
+        RequestState::TypeNotAsked => {
+            let text = format!("{server} was not asked for the type yet: it is tried apart from others first");
+            reasons.push(Reason::of("type_not_asked", text));
+        }
         RequestState::Given | RequestState::OfWildcard => {}
     }
     if let Some(reason) = &book.request.rejected {

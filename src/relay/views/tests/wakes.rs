@@ -47,6 +47,7 @@ impl Subscriber for Watcher {
             Notice::ClaimsRefused(_) => "refused claims",
             Notice::ClaimRoom => "room for claims",
             Notice::StatedVersionsRefused => "refused versions",
+            Notice::TypeRefused(..) => "refused type",
         });
     }
 

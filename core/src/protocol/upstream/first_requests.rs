@@ -1,0 +1,127 @@
+//! The types that were requested on one opening of a stream, and which of them may be why the server has ended it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::protocol::moment::Moment;
+use crate::xds::Type;
+
+/// When each type was first requested on this opening, and how the last openings ended.
+#[derive(Debug, Default)]
+pub(super) struct FirstRequests {
+    requested: BTreeMap<Type, FirstRequest>,
+    /// The server takes some of them.
+    is_live: bool,
+    /// Openings in a row that the server has ended soon, although it takes all types.
+    unexplained: usize,
+    /// The same with nothing but types that may be why.
+    bad_starts: usize,
+}
+
+#[derive(Debug)]
+struct FirstRequest {
+    at: Moment,
+    is_answered: bool,
+}
+
+impl FirstRequest {
+    fn is_recent(&self, now: Moment) -> bool {
+        now < self.at + PROOF
+    }
+}
+
+/// What the end of a stream leads to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Suspicion {
+    None,
+    /// One of these was why: the others were there before, or are known to be taken.
+    Of(Vec<Type>),
+    /// It may be any type, or the view. The next opening has `on` alone.
+    Turn {
+        on: Vec<Type>,
+        off: Vec<Type>,
+    },
+}
+
+/// For how long a stream has to last after a request to show that the server takes it.
+pub(super) const PROOF: Duration = Duration::from_secs(2);
+/// Openings in a row without an explanation before any type may be why.
+const UNEXPLAINED: usize = 3;
+
+impl FirstRequests {
+    pub(super) fn note(&mut self, kind: &Type, now: Moment) {
+        self.requested.insert(kind.clone(), FirstRequest { at: now, is_answered: false });
+    }
+
+    /// The server has answered. Returns whether it was asked on this opening, and that is the first answer.
+    pub(super) fn on_answer(&mut self, kind: &Type) -> bool {
+        self.requested.get_mut(kind).is_some_and(|of| !std::mem::replace(&mut of.is_answered, true))
+    }
+
+    /// Whether the server takes some of what is requested on this opening.
+    pub(super) fn is_live(&self) -> bool {
+        self.is_live
+    }
+
+    /// The server has answered one of them, or has left the stream open for long enough.
+    pub(super) fn on_lived(&mut self) {
+        (self.is_live, self.bad_starts) = (true, 0);
+    }
+
+    /// Forgets types that are not wanted any more.
+    pub(super) fn retain(&mut self, is_wanted: impl Fn(&Type) -> bool) {
+        self.requested.retain(|kind, _| is_wanted(kind));
+    }
+
+    /// Returns the types that the server has had for long enough, unless that is noted.
+    pub(super) fn lasting(&self, now: Moment, is_noted: impl Fn(&Type) -> bool) -> Vec<Type> {
+        let lasting = self.unnoted(is_noted).filter(|(_, of)| !of.is_recent(now));
+        lasting.map(|(kind, _)| kind.clone()).collect()
+    }
+
+    /// When the next one has.
+    pub(super) fn next_lasting(&self, is_noted: impl Fn(&Type) -> bool) -> Option<Moment> {
+        self.unnoted(is_noted).map(|(_, of)| of.at + PROOF).min()
+    }
+
+    fn unnoted(&self, is_noted: impl Fn(&Type) -> bool) -> impl Iterator<Item = (&Type, &FirstRequest)> {
+        self.requested.iter().filter(move |(kind, _)| !(self.is_live && is_noted(kind)))
+    }
+
+    /// Returns a type for which something holds.
+    pub(super) fn find(&self, is: impl Fn(&Type) -> bool) -> Option<&Type> {
+        self.requested.keys().find(|kind| is(kind))
+    }
+
+    /// The stream is over, and nothing counts as requested.
+    pub(super) fn clear(&mut self) {
+        (self.requested, self.is_live) = Default::default();
+    }
+
+    /// The server has ended the stream by a status that may be about a type. `off` was not requested because it may be why, too.
+    pub(super) fn on_ended(&mut self, is_taken: impl Fn(&Type) -> bool, off: Vec<Type>, now: Moment) -> Suspicion {
+        let requested = std::mem::take(&mut self.requested);
+        let doubts = self.unexplained >= UNEXPLAINED;
+        let is_suspect =
+            |(kind, of): &(&Type, &FirstRequest)| of.is_recent(now) && !of.is_answered && (doubts || !is_taken(kind));
+        let suspects: Vec<Type> = requested.iter().filter(is_suspect).map(|(kind, _)| kind.clone()).collect();
+        let is_soon = requested.values().any(|of| of.is_recent(now));
+        self.unexplained = if is_soon { self.unexplained + usize::from(suspects.is_empty()) } else { 0 };
+        if suspects.is_empty() {
+            return Suspicion::None;
+        }
+        if suspects.len() < requested.len() {
+            return Suspicion::Of(suspects);
+        }
+        // The first time may have been a bad moment. Then each has its turn alone, and after that all have: it may be the view.
+        self.bad_starts += 1;
+        let mut all: Vec<_> = suspects.into_iter().chain(off).collect();
+        all.sort();
+        let turn = self.bad_starts.checked_sub(2).map_or(all.len(), |turn| turn % (all.len() + 1));
+        let (on, off) = match all.get(turn) {
+            Some(_) if all.len() > 1 => (vec![all.swap_remove(turn)], all),
+            _ => (all, Vec::new()),
+        };
+        Suspicion::Turn { on, off }
+    }
+}

@@ -1,0 +1,40 @@
+//! When a server that is silent about its routing has had the time for it. The routing types of a stream count together.
+
+use super::opening::Opening;
+use super::set_progress::COMES_IN;
+use super::subscriptions::Terms;
+use super::type_subscription::TypeSubscription;
+use crate::protocol::moment::Moment;
+use crate::protocol::upstream::options::UpstreamOptions;
+
+/// The next moment for any type that it has not answered. None for a polled server: only its answer to a poll of the type counts.
+pub(super) fn next_due<'a>(
+    routing: impl Iterator<Item = &'a TypeSubscription> + Clone,
+    terms: &Terms,
+    opening: &Opening,
+    judged_at: Moment,
+) -> Option<Moment> {
+    if terms.quirks.per_type_liveness {
+        return None;
+    }
+    let news = news(routing.clone(), opening);
+    let due = routing.filter_map(|of| first_answer_due(of, news, &terms.options));
+    due.filter(|at| *at > judged_at).min()
+}
+
+/// When a routing resource last came that the server had not sent on this opening. A server that always has a new one is not waited
+/// for without end.
+pub(super) fn news<'a>(routing: impl Iterator<Item = &'a TypeSubscription>, opening: &Opening) -> Option<Moment> {
+    let news = routing.filter_map(|of| of.progress().news()).max()?;
+    Some(opening.first_response().map_or(news, |first| news.min(first + COMES_IN)))
+}
+
+/// When a server that has sent no new routing since `news` has had the time to answer the first request.
+pub(super) fn first_answer_due(
+    of: &TypeSubscription,
+    news: Option<Moment>,
+    options: &UpstreamOptions,
+) -> Option<Moment> {
+    let written = of.wire().written().filter(|_| !of.names().has_answered_first())?;
+    Some(news.map_or(written, |news| news.max(written)) + options.resource_timer)
+}

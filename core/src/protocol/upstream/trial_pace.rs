@@ -1,0 +1,59 @@
+//! How often types are tried. Clients can make up any number.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::protocol::moment::Moment;
+
+/// When the next trial may begin, of either kind.
+#[derive(Debug, Default)]
+pub(super) struct TrialPace {
+    /// When the last trials began.
+    begun: VecDeque<Moment>,
+    /// The view's stream was lost by putting types back on it, so often in a row.
+    lost: u32,
+    put_back_at: Option<Moment>,
+}
+
+/// How many trials begin within a time.
+const TRIALS: usize = 8;
+const WITHIN: Duration = Duration::from_secs(30);
+
+impl TrialPace {
+    pub(super) fn note(&mut self, now: Moment) {
+        self.begun.push_back(now);
+        if self.begun.len() > TRIALS {
+            self.begun.pop_front();
+        }
+    }
+
+    pub(super) fn next(&self) -> Option<Moment> {
+        self.begun.front().filter(|_| self.begun.len() >= TRIALS).map(|first| *first + WITHIN)
+    }
+
+    pub(super) fn on_lost(&mut self, now: Moment) {
+        self.put_back_at = Some(now + pause_after(self.lost));
+        self.lost += 1;
+    }
+
+    /// A type was put back on the view's stream, and is taken.
+    pub(super) fn on_put_back(&mut self) {
+        (self.lost, self.put_back_at) = (0, None);
+    }
+
+    pub(super) fn put_back_at(&self) -> Option<Moment> {
+        self.put_back_at
+    }
+
+    pub(super) fn may_put_back(&self, now: Moment) -> bool {
+        self.put_back_at.is_none_or(|at| at <= now)
+    }
+}
+
+/// How long a type is kept off after so many failures.
+pub(super) fn pause_after(failures: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << failures.min(10)).min(LONGEST_PAUSE)
+}
+
+const FIRST_PAUSE: Duration = Duration::from_secs(30);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(600);

@@ -1,0 +1,351 @@
+use super::*;
+use crate::xds::TypeTable;
+
+const CLUSTERS: &str = "envoy.config.cluster.v3.Cluster";
+const ROUTES: &str = "envoy.config.route.v3.RouteConfiguration";
+const LISTENERS: &str = "envoy.config.listener.v3.Listener";
+const OWN: &str = "own.Debug";
+
+/// One stream, its server, and the time.
+struct World {
+    trials: TypeTrials,
+    table: TypeTable,
+    wanted: BTreeSet<Type>,
+    opened: BTreeSet<Type>,
+    now: Moment,
+}
+
+impl World {
+    fn new(wanted: &[&str]) -> Self {
+        let table = TypeTable::new();
+        let wanted = wanted.iter().map(|name| table.resolve(name)).collect();
+        Self { trials: TypeTrials::default(), table, wanted, opened: BTreeSet::new(), now: Moment::START }
+    }
+
+    fn kind(&self, name: &str) -> Type {
+        self.table.resolve(name)
+    }
+
+    fn want(&mut self, name: &str) {
+        self.wanted.insert(self.kind(name));
+    }
+
+    /// Sends what may be sent, and returns what is on the stream then.
+    fn request(&mut self) -> Vec<&str> {
+        let Self { trials, table, wanted, opened, now } = self;
+        loop {
+            trials.sort(wanted.iter().map(|kind| (kind, opened.contains(kind))), |kind| table.knows(kind.name()));
+            let Some(kind) = wanted.iter().find(|kind| !opened.contains(*kind) && !trials.is_apart(kind)) else {
+                break;
+            };
+            trials.on_requested(kind, *now);
+            opened.insert(kind.clone());
+        }
+        opened.iter().map(Type::name).collect()
+    }
+
+    fn answer(&mut self, name: &str) {
+        self.trials.on_response(&self.kind(name));
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        let wanted = &self.wanted;
+        self.trials.on_time(|kind| wanted.contains(kind), self.now);
+    }
+
+    fn end(&mut self, code: i32) {
+        self.trials.on_ended(Some(&status(code)), self.now);
+        self.opened.clear();
+    }
+
+    /// What is to be tried now, `second stream` if it is about that.
+    fn due(&mut self) -> Vec<String> {
+        let due = self.trials.take_due(self.now);
+        let names = |due: DueTrial| match due.is_of_second_stream {
+            true => vec!["second stream".to_owned()],
+            false => due.kinds.iter().map(|kind| kind.name().to_owned()).collect(),
+        };
+        due.map(names).unwrap_or_default()
+    }
+
+    fn tried(&mut self, end: TrialEnd) {
+        self.trials.on_trial_end(end, self.now);
+    }
+
+    /// The trial of a type is ended by the server, which takes second streams.
+    fn refuse(&mut self, name: &str) {
+        assert_eq!(self.due(), [name]);
+        self.tried(TrialEnd::Ended(status(UNKNOWN)));
+        assert_eq!(self.due(), ["second stream"]);
+        self.tried(TrialEnd::Taken);
+        assert!(self.is_refused(name));
+    }
+
+    fn is_refused(&self, name: &str) -> bool {
+        self.trials.refusal(&self.kind(name)).is_some()
+    }
+}
+
+const UNKNOWN: i32 = 2;
+const UNAVAILABLE: i32 = 14;
+
+fn status(code: i32) -> ServerStatus {
+    ServerStatus { code, message: String::new() }
+}
+
+const SOON: Duration = Duration::from_millis(10);
+
+#[test]
+fn a_type_outside_of_the_table_is_tried_before_it_joins_others() {
+    let mut world = World::new(&[CLUSTERS, OWN]);
+    assert_eq!(world.request(), [CLUSTERS]);
+    assert!(world.due().is_empty(), "nothing shows that the server takes anything");
+    world.answer(CLUSTERS);
+    assert_eq!(world.due(), [OWN]);
+    assert!(world.due().is_empty(), "one at a time");
+    world.tried(TrialEnd::Taken);
+    assert_eq!(world.request(), [CLUSTERS, OWN]);
+    assert_eq!(world.trials.take_unshared(), [world.kind(CLUSTERS), world.kind(OWN)]);
+}
+
+#[test]
+fn a_stream_that_has_nothing_else_takes_it_and_a_silent_stream_is_as_good_as_one_that_answers() {
+    let mut world = World::new(&[OWN]);
+    assert_eq!(world.request(), [OWN]);
+    world.want("own.Other");
+    assert_eq!(world.request(), [OWN], "now there is something else");
+    world.pass(PROOF);
+    assert_eq!(world.due(), ["own.Other"]);
+}
+
+#[test]
+fn a_type_is_refused_if_its_own_stream_was_ended_by_the_server_and_a_second_stream_is_taken() {
+    let mut world = World::new(&[CLUSTERS, OWN]);
+    world.request();
+    world.answer(CLUSTERS);
+    world.refuse(OWN);
+    assert_eq!(world.request(), [CLUSTERS]);
+    assert!(world.due().is_empty());
+    for pause in [30, 60, 120, 240, 480, 600, 600] {
+        world.pass(Duration::from_secs(pause) - SOON);
+        assert!(world.due().is_empty(), "{pause}");
+        world.pass(SOON);
+        world.refuse(OWN);
+    }
+    world.pass(LONGEST_PAUSE);
+    assert_eq!(world.due(), [OWN]);
+    world.tried(TrialEnd::Taken);
+    assert_eq!(world.request(), [CLUSTERS, OWN], "the server has learned it");
+}
+
+#[test]
+fn a_state_of_the_server_or_of_the_way_to_it_refuses_nothing() {
+    for end in [TrialEnd::Lost, TrialEnd::Ended(status(UNAVAILABLE)), TrialEnd::Ended(status(8))] {
+        let mut world = World::new(&[CLUSTERS, OWN]);
+        world.request();
+        world.answer(CLUSTERS);
+        assert_eq!(world.due(), [OWN]);
+        world.tried(end.clone());
+        assert!(world.due().is_empty(), "after a pause");
+        world.pass(SHORT_PAUSE);
+        assert_eq!(world.due(), [OWN]);
+        world.tried(end.clone());
+        world.pass(SHORT_PAUSE);
+        assert_eq!(world.due(), [OWN]);
+        world.tried(end);
+        world.pass(SHORT_PAUSE);
+        assert!(world.due().is_empty() && !world.is_refused(OWN));
+        assert_eq!(world.request(), [CLUSTERS, OWN], "where nothing can be shown apart, it is tried on the stream");
+    }
+}
+
+#[test]
+fn a_type_of_the_table_is_suspected_when_the_stream_ends_and_others_are_not() {
+    let mut world = World::new(&[CLUSTERS]);
+    world.request();
+    world.answer(CLUSTERS);
+    world.want(ROUTES);
+    assert_eq!(world.request().len(), 2);
+    world.end(UNKNOWN);
+    assert_eq!(world.request(), [CLUSTERS]);
+    world.answer(CLUSTERS);
+    world.refuse(ROUTES);
+}
+
+#[test]
+fn a_connection_that_is_lost_or_a_server_that_goes_suspects_nothing() {
+    let mut world = World::new(&[CLUSTERS]);
+    world.request();
+    world.answer(CLUSTERS);
+    world.want(ROUTES);
+    for code in [0, 1, 4, 8, 10, UNAVAILABLE] {
+        world.request();
+        world.end(code);
+        assert_eq!(world.request().len(), 2, "{code}");
+    }
+    world.pass(PROOF);
+    world.end(UNKNOWN);
+    assert_eq!(world.request().len(), 2, "it has lasted");
+}
+
+#[test]
+fn of_several_suspects_those_that_the_server_takes_join_together_or_one_after_another() {
+    let mut world = World::new(&[CLUSTERS]);
+    world.request();
+    world.answer(CLUSTERS);
+    world.want(ROUTES);
+    world.want(LISTENERS);
+    assert_eq!(world.request().len(), 3);
+    world.end(UNKNOWN);
+    world.request();
+    world.answer(CLUSTERS);
+    assert_eq!(world.due().len(), 2);
+    world.tried(TrialEnd::Ended(status(UNKNOWN)));
+    let first = world.due();
+    assert_eq!(first.len(), 1, "by itself");
+    world.tried(TrialEnd::Taken);
+    let second = world.due();
+    assert!(second.len() == 1 && second != first);
+    world.tried(TrialEnd::Ended(status(UNKNOWN)));
+    assert_eq!(world.due(), ["second stream"]);
+    world.tried(TrialEnd::Taken);
+    assert_eq!(world.request().len(), 2);
+}
+
+/// It may be the view, so all of them are requested again now and then. It may be one type, so each is requested alone.
+#[test]
+fn a_server_that_ends_each_stream_is_asked_for_all_and_for_each_type_in_turn() {
+    let all = [CLUSTERS, ROUTES, LISTENERS];
+    let mut world = World::new(&all);
+    let mut counts = Vec::new();
+    for _ in 0..9 {
+        let on = world.request().len();
+        counts.push(on);
+        world.end(UNKNOWN);
+        world.pass(SOON);
+    }
+    assert_eq!(counts, [3, 3, 1, 1, 1, 3, 1, 1, 1]);
+    world.request();
+    world.end(UNKNOWN);
+    let alone = world.request().first().map(|name| (*name).to_owned()).unwrap();
+    world.answer(&alone);
+    assert_eq!(world.due().len(), 2, "the others are tried as soon as one is taken");
+    world.tried(TrialEnd::Taken);
+    assert_eq!(world.request().len(), 3);
+    assert!(!all.iter().any(|name| world.is_refused(name)));
+}
+
+#[test]
+fn what_other_views_were_given_joins_at_once_and_is_no_suspect() {
+    let mut world = World::new(&[CLUSTERS, OWN]);
+    world.request();
+    world.answer(CLUSTERS);
+    let known = Arc::new(BTreeSet::from([world.kind(OWN), world.kind(ROUTES), world.kind(CLUSTERS)]));
+    world.trials.on_taken_in_others(&known);
+    assert_eq!(world.request(), [CLUSTERS, OWN]);
+    world.want(ROUTES);
+    world.request();
+    world.end(UNKNOWN);
+    assert_eq!(world.request().len(), 3);
+}
+
+#[test]
+fn a_type_that_only_this_view_is_refused_is_found_although_others_are_given_it() {
+    let mut world = World::new(&[CLUSTERS, ROUTES]);
+    let known = Arc::new(BTreeSet::from([world.kind(CLUSTERS), world.kind(ROUTES)]));
+    world.trials.on_taken_in_others(&known);
+    for _ in 0..4 {
+        assert_eq!(world.request().len(), 2);
+        world.answer(CLUSTERS);
+        world.pass(SOON);
+        world.end(UNKNOWN);
+    }
+    assert_eq!(world.request(), [CLUSTERS]);
+    world.answer(CLUSTERS);
+    world.refuse(ROUTES);
+}
+
+#[test]
+fn a_server_that_ends_the_stream_for_a_second_one_has_types_put_back_one_by_one() {
+    let mut world = World::new(&[CLUSTERS, OWN]);
+    world.request();
+    world.answer(CLUSTERS);
+    assert_eq!(world.due(), [OWN]);
+    world.pass(SOON);
+    world.end(UNKNOWN);
+    world.request();
+    world.answer(CLUSTERS);
+    assert!(world.due().is_empty(), "no second stream");
+    world.pass(SOON);
+    assert_eq!(world.request(), [CLUSTERS, OWN], "the one of which it is not known");
+    world.end(UNKNOWN);
+    assert_eq!(world.request(), [CLUSTERS]);
+    world.answer(CLUSTERS);
+    world.pass(SOON);
+    assert!(world.is_refused(OWN), "the stream works without it");
+    world.pass(Duration::from_secs(31));
+    assert_eq!(world.request(), [CLUSTERS], "and is not ended for it");
+    world.end(UNAVAILABLE);
+    assert_eq!(world.request(), [CLUSTERS, OWN], "but tried when it is opened anyway");
+    world.pass(PROOF);
+    assert!(!world.is_refused(OWN));
+}
+
+#[test]
+fn a_server_that_ends_the_second_stream_whatever_is_requested_refuses_no_type() {
+    let mut world = World::new(&[CLUSTERS, OWN]);
+    world.request();
+    world.answer(CLUSTERS);
+    assert_eq!(world.due(), [OWN]);
+    world.tried(TrialEnd::Ended(status(UNKNOWN)));
+    assert_eq!(world.due(), ["second stream"]);
+    world.tried(TrialEnd::Ended(status(UNKNOWN)));
+    world.pass(SOON);
+    assert_eq!(world.request(), [CLUSTERS, OWN]);
+    world.answer(OWN);
+    assert!(!world.is_refused(OWN));
+}
+
+#[test]
+fn i10_clients_that_make_up_types_cost_eight_trials_in_30_s_and_little_memory() {
+    let mut world = World::new(&[CLUSTERS]);
+    world.request();
+    world.answer(CLUSTERS);
+    let mut trials = 0;
+    for second in 0..60 {
+        for at in 0..40 {
+            world.want(&format!("own.Type{second}.{at}"));
+        }
+        world.request();
+        for _ in 0..100 {
+            match &world.due()[..] {
+                [] => break,
+                [name] if name == "second stream" => world.tried(TrialEnd::Taken),
+                _ => {
+                    trials += 1;
+                    world.tried(TrialEnd::Ended(status(UNKNOWN)));
+                }
+            }
+        }
+        let clusters = world.kind(CLUSTERS);
+        world.wanted.retain(|kind| *kind == clusters);
+        world.pass(Duration::from_secs(1));
+    }
+    assert!(trials <= 24 && trials > 8, "{trials}");
+    assert!(world.trials.apart.len() <= REMEMBERED && world.trials.taken.len() == 1);
+}
+
+#[test]
+fn every_wait_of_a_trial_has_a_deadline() {
+    let mut world = World::new(&[CLUSTERS, OWN]);
+    world.request();
+    assert_eq!(world.trials.next_deadline(world.now), Some(world.now + PROOF));
+    world.answer(CLUSTERS);
+    assert_eq!(world.trials.next_deadline(world.now), Some(Moment::START), "at once");
+    world.refuse(OWN);
+    assert_eq!(world.trials.next_deadline(world.now), Some(world.now + Duration::from_secs(30)));
+    world.wanted.clear();
+    world.pass(Duration::from_secs(31));
+    assert_eq!(world.trials.next_deadline(world.now), None);
+}
