@@ -43,7 +43,7 @@ impl HubConnector {
                 Ended::Refused(rejected) => (rejected.to_string(), false),
                 Ended::ByHub(reason) => (reason, true),
             };
-            let event = LinkEvent::Ended { reason, answered, is_lost: false };
+            let event = LinkEvent::Ended { reason, answered, is_lost: false, status: None };
             if report(&link, event).await.is_none() {
                 return;
             }

@@ -10,7 +10,9 @@ use weir_core::proto::{Request, Response};
 use weir_core::protocol::local_set::SourceSnapshot;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::StreamId;
-use weir_core::protocol::upstream::{PollFailure, ReceivedResponse, ResponseMessage, UnreadableResponse};
+use weir_core::protocol::upstream::{
+    Epoch, PollFailure, ReceivedResponse, ResponseMessage, ServerStatus, Trial, TrialEnd, UnreadableResponse,
+};
 use weir_core::protocol::view::Completeness;
 use weir_core::xds::{Authority, Name};
 
@@ -181,7 +183,36 @@ pub enum LinkEvent {
         answered: bool,
         /// The server, or the way to it, was lost: it did not drain the connection, and does not lack the variant.
         is_lost: bool,
+        /// The status by which the server itself has ended it.
+        status: Option<ServerStatus>,
     },
+    /// A trial of types that are kept off the stream has ended.
+    Tried {
+        /// The opening that it was for.
+        epoch: Epoch,
+        /// What it has shown.
+        end: TrialEnd,
+    },
+}
+
+/// Types to be requested on a stream of their own, beside that of a link.
+pub struct TypeTrial {
+    /// The link.
+    pub id: LinkId,
+    /// Whose view it is for: see [`Link::tenant`].
+    pub tenant: Option<Arc<str>>,
+    /// What is requested.
+    pub trial: Trial,
+    /// Where its end is reported.
+    pub reports: mpsc::Sender<LinkReport>,
+}
+
+impl TypeTrial {
+    /// Reports how it has ended.
+    pub(crate) async fn report(self, end: TrialEnd) {
+        let event = LinkEvent::Tried { epoch: self.trial.epoch, end };
+        let _ = self.reports.send(LinkReport { id: self.id, event }).await; // the view may have ended
+    }
 }
 
 /// The task of a link, which ends when this is dropped.
@@ -197,6 +228,11 @@ impl Drop for AbortOnDrop {
 pub trait Connector: Send + Sync {
     /// Opens the stream in a task of its own, and opens it again whenever it ends.
     fn start(&self, link: Link) -> JoinHandle<()>;
+
+    /// Requests types on a stream of their own. One server has one trial at a time, whatever the number of views.
+    fn try_types(&self, trial: TypeTrial) -> JoinHandle<()> {
+        tokio::spawn(trial.report(TrialEnd::Lost)) // a source without such streams
+    }
 
     /// Returns the server's name in reports.
     fn describe(&self) -> String;

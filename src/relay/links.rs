@@ -1,11 +1,13 @@
 //! The upstream streams of one view: the links that are open, and the requests that wait to be sent.
 
+mod open_link;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::select_all;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use weir_core::proto::Request;
 use weir_core::protocol::ladder::LadderState;
@@ -14,11 +16,13 @@ use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{LadderSummary, Sources, StreamId};
 use weir_core::protocol::upstream::Epoch;
 
-use super::link::{AbortOnDrop, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
-use super::reopenings::{Leave, Reopenings};
+use self::open_link::{EndingLink, OpenLink};
+pub(super) use self::open_link::{LinkFacts, OpenState, StreamEnds};
+use super::link::{AbortOnDrop, Link, LinkEvent, LinkId, LinkReport, SharedConnector, TypeTrial};
+use super::reopenings::Reopenings;
 use super::report::{ServerMetrics, Totals};
 use super::response_reader::ResponseReaders;
-use super::server_log::{Connection, ServerLog};
+use super::server_log::ServerLog;
 use super::shared::Shared;
 
 pub(super) struct Links {
@@ -42,61 +46,6 @@ pub(super) struct Links {
     /// The view that they are for, and its tenant.
     view_id: Arc<str>,
     tenant: Option<Arc<str>>,
-}
-
-struct OpenLink {
-    serial: u64,
-    #[expect(dead_code)] // ends with the link
-    task: AbortOnDrop,
-    /// While it is open.
-    state: Option<OpenState>,
-    /// Counts the stream as connected in the log for as long as it is open.
-    connection: Option<Connection>,
-    /// A request that did not fit into the channel. None after it is taken meanwhile.
-    waiting: Option<Request>,
-    last_error: Option<String>,
-    /// Its stream ends in order to go on elsewhere.
-    is_moving: bool,
-    responses: u64,
-    /// Until the server has responded, or until then.
-    leave: Option<(Leave, Instant)>,
-}
-
-/// One opening of a link.
-pub(super) struct OpenState {
-    pub(super) epoch: Epoch,
-    /// `None` for a local set.
-    pub(super) stream: Option<StreamEnds>,
-}
-
-/// The ends of a stream that a view writes to.
-pub(super) struct StreamEnds {
-    pub(super) requests: mpsc::Sender<Request>,
-    /// Notify it to make the edge send a liveness call.
-    pub(super) life: Arc<Notify>,
-}
-
-impl OpenLink {
-    fn stream(&self) -> Option<&StreamEnds> {
-        self.state.as_ref()?.stream.as_ref()
-    }
-}
-
-/// What is reported of the link of a stream.
-#[derive(Debug, Default)]
-pub(super) struct LinkFacts {
-    pub(super) connected: bool,
-    pub(super) responses: u64,
-    pub(super) last_error: Option<String>,
-    pub(super) unrouted_calls: Option<String>,
-}
-
-/// A stream on which nothing more is requested. The server may keep a record for its node until it has ended.
-struct EndingLink {
-    link: OpenLink,
-    leave: Option<Leave>,
-    /// It is waited for no longer than this.
-    until: Instant,
 }
 
 impl Links {
@@ -196,10 +145,7 @@ impl Links {
     pub(crate) fn ended(&mut self, id: StreamId, reason: String) -> Option<Epoch> {
         let server = self.server(id.server);
         let link = self.open.get_mut(&id)?;
-        link.waiting = None;
-        // One that moves counts as connected until it is, or has failed to be.
-        if !std::mem::take(&mut link.is_moving) {
-            drop(link.connection.take());
+        if link.end() {
             self.log.stream_ended(id.server, &server, &self.view_id, &reason);
             link.last_error = Some(reason);
         }
@@ -331,17 +277,7 @@ impl Links {
         let reader = Some(self.readers.reader());
         let (id, tenant) = (LinkId { stream, serial }, self.tenant.clone());
         let task = connector.start(Link { id, variant, tenant, reports, reader, follows_another });
-        OpenLink {
-            serial,
-            task: AbortOnDrop(task),
-            state: None,
-            connection: None,
-            waiting: None,
-            last_error: None,
-            is_moving: false,
-            responses: 0,
-            leave: None,
-        }
+        OpenLink::new(serial, AbortOnDrop(task))
     }
 
     pub(crate) fn send(&mut self, sources: &mut Sources, now: Moment) {
@@ -350,6 +286,12 @@ impl Links {
             let Some(link) = self.open.get_mut(&id) else { continue };
             if stream.take_liveness_call() {
                 link.stream().iter().for_each(|stream| stream.life.notify_one());
+            }
+            if let Some(trial) = stream.trials().take_due(now) {
+                let link_id = LinkId { stream: id, serial: link.serial };
+                let (tenant, reports) = (self.tenant.clone(), self.report_to.clone());
+                let task = self.connectors[id.server].try_types(TypeTrial { id: link_id, tenant, trial, reports });
+                link.trial = Some(AbortOnDrop(task));
             }
             let Some(StreamEnds { requests, .. }) = link.state.as_ref().and_then(|state| state.stream.as_ref()) else {
                 continue;
@@ -439,20 +381,12 @@ mod tests {
         let (requests, mut taken) = mpsc::channel(1);
         requests.try_send(Request::Delta(Default::default())).unwrap();
         for (at, is_open, waits) in [(0, true, true), (1, true, false), (2, false, true)] {
-            let link = OpenLink {
-                serial: 0,
-                task: AbortOnDrop(tokio::spawn(std::future::pending())),
-                state: is_open.then(|| OpenState {
-                    epoch,
-                    stream: Some(StreamEnds { requests: requests.clone(), life: Arc::default() }),
-                }),
-                connection: None,
-                waiting: waits.then(|| Request::Delta(Default::default())),
-                last_error: None,
-                is_moving: false,
-                responses: 0,
-                leave: None,
-            };
+            let mut link = OpenLink::new(0, AbortOnDrop(tokio::spawn(std::future::pending())));
+            link.state = is_open.then(|| OpenState {
+                epoch,
+                stream: Some(StreamEnds { requests: requests.clone(), life: Arc::default() }),
+            });
+            link.waiting = waits.then(|| Request::Delta(Default::default()));
             links.open.insert(StreamId { server: 0, at }, link);
         }
         assert_eq!(links.blocked().len(), 1);
@@ -470,17 +404,8 @@ mod tests {
         let mut links = Links::none(&shared, "view".into(), None);
         let stream = StreamId { server: 0, at: 0 };
         let connection = links.log.stream_opened(0, "server", "view", "delta");
-        let link = OpenLink {
-            serial: 0,
-            task: AbortOnDrop(tokio::spawn(std::future::pending())),
-            state: None,
-            connection: Some(connection),
-            waiting: None,
-            last_error: None,
-            is_moving: false,
-            responses: 0,
-            leave: None,
-        };
+        let mut link = OpenLink::new(0, AbortOnDrop(tokio::spawn(std::future::pending())));
+        link.connection = Some(connection);
         links.open.insert(stream, link);
         let counts = |links: &Links| {
             let link = &links.open[&stream];

@@ -50,7 +50,7 @@ pub(crate) use deliveries::TypePlace;
 pub(crate) use hub::HubConnector;
 pub(crate) use incidents::{Incidents, WaitWatch};
 pub(crate) use link::UnreadableCompressed;
-pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector};
+pub use link::{Connector, Link, LinkEvent, LinkId, LinkReport, SharedConnector, TypeTrial};
 pub(crate) use live_permissions::LivePermissions;
 pub use live_permissions::NeedsRestart;
 pub(crate) use loads::{LoadConnector, LoadEnd, LoadLink, LoadStreamLimits, Loads, LoadsMode};

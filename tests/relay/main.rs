@@ -66,6 +66,7 @@ mod poller;
 mod probes;
 mod proxy_protocol;
 mod readiness;
+mod refused_types;
 mod reload;
 mod reload_again;
 mod reload_watch;

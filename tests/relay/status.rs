@@ -69,7 +69,11 @@ async fn status_has_a_line_for_each_ladder_and_client_and_explain_says_why() {
     let (code, _, error) = weir(&["explain", "--admin", &admin, "--client", "nobody", "clusters", "a"]).await;
     assert_eq!((code, error.as_str()), (2, "weir explain: no such client; /clients lists all\n"));
     let (code, _, error) = weir(&["status", "--admin", &admin, "--state", "asleep"]).await;
-    assert_eq!((code, error.contains("expected synced, not_sent, stale or nacked")), (2, true), "{error}");
+    assert_eq!(
+        (code, error.contains("expected synced, not_sent, not_asked, refused, stale or nacked")),
+        (2, true),
+        "{error}"
+    );
     let (code, _, error) = weir(&["status", "--admin", "127.0.0.1:1"]).await;
     assert!(code == 2 && error.starts_with("weir status: cannot reach http://127.0.0.1:1: "), "{error}");
     let (code, _, error) = weir(&["status", "--admin", &admin, "--ca", "x.pem"]).await;

@@ -458,3 +458,42 @@ async fn what_a_brake_holds_is_held_by_the_next_process_and_does_not_start_anew(
         assert_eq!(after[field], before[field], "{field}: {after}");
     }
 }
+
+/// The process before was sent it. The server of this one ends streams for the type, which is no word on what was saved.
+#[tokio::test]
+async fn what_was_saved_of_a_type_that_the_server_refuses_by_now_stays() {
+    const OWN: &str = "type.googleapis.com/own.Type";
+    let folder = Folder::new("warm-refused");
+    let (rest, delta) = (state_in(&folder, ""), ", variant: delta");
+    let mut plane = Plane::start(&BOTH).await;
+    let first = Stoppable::start(plane.address, delta, &rest).await;
+    let mut client = Client::connect(first.0.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let mut stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    client.sent().await;
+    client.ask(OWN, &["x"], None);
+    say_named(&mut plane.stream().await, OWN, "x").await; // its trial
+    say_named(&mut stream, OWN, "x").await;
+    assert_eq!(client.sent().await.set, ["x"]);
+    is_saved(&first.0).await;
+    first.stop().await;
+
+    let second = Stoppable::start(plane.address, delta, &rest).await;
+    let mut client = Client::connect(second.0.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    client.sent().await;
+    client.ask(OWN, &["x"], None);
+    assert_eq!(client.sent().await.set, ["x"], "from the disk");
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    let mut trial = plane.stream().await;
+    while trial.request().await.type_url() != OWN {}
+    trial.end_with(2);
+    say_named(&mut plane.stream().await, CDS, "weir-second-stream").await;
+    until("the type is refused", async || get(second.0.admin, "/upstreams").await.contains("\"REFUSED\"")).await;
+    let mut late = Client::connect(second.0.address, Variant::Delta).await;
+    late.ask(OWN, &["x"], Some("web"));
+    assert_eq!(late.sent().await.set, ["x"], "what is cached stays");
+    client.hears_nothing(Duration::from_millis(300)).await;
+}

@@ -140,6 +140,7 @@ fn quirks(raw: &Server) -> ServerQuirks {
         initial_set: raw.initial_set.value,
         per_type_liveness: false,
         skips_brakes: false,
+        tries_types_apart: true,
     }
 }
 

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_core::protocol::local_set::LocalSet;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::StreamId;
-use weir_core::protocol::upstream::{Stream, TypeSummary};
+use weir_core::protocol::upstream::{Stream, TypePlace, TypeSummary};
 use weir_core::protocol::view::{Completeness, Selector, View};
 use weir_core::xds::{Authority, Name, Type, WILDCARD};
 
 use super::{Inspection, waits_of};
 use crate::relay::links::LinkFacts;
 use crate::relay::report::{
-    AuthorityReport, FromDiskReport, LadderBook, MissingReport, RejectedReport, ServerBook, StreamReport, TypeReport,
-    ViewBook, ViewReport,
+    AuthorityReport, FromDiskReport, LadderBook, MissingReport, RejectedReport, ServerBook, StreamReport, SyncState,
+    TypeReport, ViewBook, ViewReport,
 };
 
 fn completeness_name(completeness: Completeness) -> &'static str {
@@ -29,8 +29,15 @@ fn completeness_name(completeness: Completeness) -> &'static str {
 fn type_report(of: &TypeSummary, rejected: (Vec<RejectedReport>, usize), view: &View) -> TypeReport {
     let (rejected, rejected_count) = rejected;
     let completeness = || completeness_name(view.tables().completeness_of(of.kind, &Selector::Wildcard));
+    let (state, refusal) = match of.place {
+        TypePlace::OnStream => ("REQUESTED", None),
+        TypePlace::NotAsked => (SyncState::NotAsked.name(), None),
+        TypePlace::Refused(status) => (SyncState::Refused.name(), Some(status.to_string())),
+    };
     TypeReport {
         kind: of.kind.name().to_owned(),
+        state,
+        refusal,
         wildcard: of.wildcard,
         names: of.names,
         names_left_out: of.left_out,

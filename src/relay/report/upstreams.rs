@@ -65,6 +65,10 @@ pub(crate) struct StreamReport {
 pub(crate) struct TypeReport {
     #[serde(rename = "type")]
     pub(crate) kind: String,
+    /// REQUESTED, NOT_ASKED (it is tried on a stream of its own first) or REFUSED.
+    pub(crate) state: &'static str,
+    /// The status by which the server refuses it.
+    pub(crate) refusal: Option<String>,
     pub(crate) wildcard: bool,
     pub(crate) names: usize,
     /// Wanted names that are not requested, since a request has no room for them.

@@ -58,8 +58,11 @@ impl<'a> Upstream<'a> {
         }
         let epoch = self.links.epoch(id);
         let event = match report.event {
-            LinkEvent::Ended { reason, answered, is_lost } => {
+            LinkEvent::Ended { reason, answered, is_lost, status } => {
                 let epoch = self.links.ended(id, reason);
+                if let (Some(stream), Some(epoch), Some(status)) = (self.sources.stream(id), epoch, status) {
+                    stream.trials().on_stream_ended(epoch, &status, now);
+                }
                 let end = StreamEnd { answered, is_lost };
                 let batches = self.sources.ended(id, epoch, end, self.view, now);
                 return Arrival { batches, ..Arrival::default() };
@@ -77,6 +80,10 @@ impl<'a> Upstream<'a> {
                 let ends = Some(StreamEnds { requests, life });
                 let state = self.sources.opened(id).map(|epoch| OpenState { epoch, stream: ends });
                 self.links.opened(id, variant, state);
+                Vec::new()
+            }
+            (LinkEvent::Tried { epoch, end }, _) => {
+                stream.trials().on_end(epoch, end, now);
                 Vec::new()
             }
             (LinkEvent::Snapshot(_) | LinkEvent::Moving | LinkEvent::Ended { .. }, _) | (_, None) => Vec::new(),

@@ -4,6 +4,7 @@ mod link_events;
 mod reports;
 mod supervision;
 mod traces;
+mod types_apart;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use weir_core::xds::{Authority, SharingKey};
 use self::link_events::{Arrival, Upstream};
 use self::reports::ViewReporter;
 use self::traces::{TracedChanges, trace_changes};
+use self::types_apart::NotedTypes;
 use super::command::Command;
 use super::heavy::beside_others;
 use super::inspection::{self, Inspection, ViewFacts};
@@ -46,6 +48,8 @@ pub(super) struct ViewTask {
     /// Dropped after the command channel: a session that is dropped sees that the channel is closed.
     sessions: Subscribers,
     links: Links,
+    /// Types for which no server is asked.
+    types_apart: NotedTypes,
     /// The traced changes that are not published yet.
     traced: TracedChanges,
     /// Resources were rejected for want of memory, and there is still too little.
@@ -102,6 +106,7 @@ impl ViewTask {
             usage,
             sessions: Subscribers::none(shared.counters.limits.clone()),
             links: Links::none(&shared, view_id, key.tenant()),
+            types_apart: NotedTypes::default(),
             traced: TracedChanges::of(shared.counters.clone()),
             lacks_room: false,
             charge: shared.memory.common(),
@@ -186,6 +191,7 @@ impl ViewTask {
                 self.sessions.note_interest(session);
                 self.sessions.refuse_names(&mut self.view);
                 self.sources.on_names_requested(&changes, &self.view);
+                self.types_apart.on_interest(session, &changes, &self.sessions);
             }
             Command::Leaving(session, changes) => self.view.on_session_leaving(session, changes, now),
             Command::Leave(session, changes) => {
@@ -294,6 +300,14 @@ impl ViewTask {
         health.record_deliveries(self.sources.take_deliveries());
         self.sources.on_shared_reachability(|server| health.is_unreachable(server));
         self.sources.on_delivery_habits(|server| health.types_in_pieces(server));
+        for (id, stream) in self.sources.streams_mut() {
+            let mut trials = stream.trials();
+            let taken = trials.take_taken();
+            if !taken.is_empty() {
+                health.record_taken(id.server, taken);
+            }
+            trials.on_taken_in_others(&health.taken(id.server));
+        }
     }
 
     fn request_interest(&mut self, now: Moment) {
@@ -339,6 +353,8 @@ impl ViewTask {
         self.links.send(&mut self.sources, now);
         self.reporter.report_links(&mut self.links);
         self.reporter.report_left_out(&mut self.sources, &self.links);
+        let Self { sources, view, links, sessions, published, reporter, .. } = self;
+        self.types_apart.follow(sources, view, (links, sessions), published, reporter);
     }
 
     /// Publishes a snapshot. Changed names go first: a session that saw the snapshot without them would miss the change.

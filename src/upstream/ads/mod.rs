@@ -6,6 +6,7 @@ mod life_call;
 mod liveness;
 mod shared;
 mod stream;
+mod trial;
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ use weir_core::xds::NamePattern;
 
 use self::shared::{Shared, Stage, Waited};
 use self::stream::open_once;
+use self::trial::try_types;
 use super::connection_pool::{ConnectionPool, MoveTurn, Moves, ServedStream, StreamSlot};
 use super::dial::{Dialer, Lookup};
 use super::error_chain::{chain, with_causes};
@@ -32,7 +34,7 @@ use super::random::random;
 use super::server::{AdsServer, LifeTimes};
 use super::token;
 use super::wire_message::WireMessages;
-use crate::relay::{Connector, Link, LinkEvent, LinkReport};
+use crate::relay::{Connector, Link, LinkEvent, LinkReport, TypeTrial};
 
 /// Opens streams to one control plane, on connections that they share.
 #[derive(Debug, Clone)]
@@ -202,7 +204,7 @@ impl AdsConnector {
                 }
                 may_be_early = true;
                 let reason = end.status.message().to_owned();
-                let ended = LinkEvent::Ended { reason, answered: true, is_lost: false };
+                let ended = LinkEvent::Ended { reason, answered: true, is_lost: false, status: None };
                 for event in [LinkEvent::Moving, ended] {
                     if link.reports.send(LinkReport { id: link.id, event }).await.is_err() {
                         return; // the view task has ended
@@ -227,8 +229,9 @@ impl AdsConnector {
             }
             let said = format!("{:?}: {}", end.status.code(), end.status.message());
             let reason = with_causes(said, &end.status);
+            let status = end.by_server().filter(|_| !is_early);
             let is_lost = !(end.is_server_leaving || is_early || goes_elsewhere || changes_variant);
-            let event = LinkEvent::Ended { reason, answered: is_there, is_lost };
+            let event = LinkEvent::Ended { reason, answered: is_there, is_lost, status };
             if link.reports.send(LinkReport { id: link.id, event }).await.is_err() {
                 return; // the view task has ended
             }
@@ -265,6 +268,14 @@ impl Connector for AdsConnector {
     fn start(&self, link: Link) -> JoinHandle<()> {
         let this = self.of_tenant(link.tenant.as_deref()).clone();
         tokio::spawn(async move { this.keep_open(link).await })
+    }
+
+    fn try_types(&self, trial: TypeTrial) -> JoinHandle<()> {
+        let this = self.of_tenant(trial.tenant.as_deref()).clone();
+        tokio::spawn(async move {
+            let end = try_types(&this, &trial.trial).await;
+            trial.report(end).await;
+        })
     }
 
     fn describe(&self) -> String {
@@ -337,6 +348,8 @@ fn is_unspoken(status: &Status) -> bool {
 const REPLACED_SPREAD: Duration = Duration::from_secs(1);
 /// The start of tonic's message for an answer without a gRPC status.
 const NO_GRPC: &str = "grpc-status header missing";
+/// The start of tonic's message for a stream that ended without a status.
+const NO_TRAILERS: &str = "protocol error: missing grpc-status";
 
 #[cfg(test)]
 mod tests;

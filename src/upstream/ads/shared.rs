@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{MutexGuard, Semaphore, watch};
+use tokio::sync::{MutexGuard, Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
 use super::super::random::random;
@@ -18,6 +18,8 @@ pub(super) struct Shared {
     duty: tokio::sync::Mutex<()>,
     /// Leave to open a stream again that is open.
     reopenings: Arc<Semaphore>,
+    /// Leave to try types on a stream of their own.
+    trials: Semaphore,
     doubts: watch::Sender<u64>,
     last_doubt: Mutex<Option<Instant>>,
     signs: watch::Sender<Signs>,
@@ -78,6 +80,7 @@ impl Shared {
             life,
             duty: tokio::sync::Mutex::new(()),
             reopenings: Arc::new(Semaphore::new(REOPENINGS)),
+            trials: Semaphore::new(1),
             doubts: watch::Sender::new(0),
             last_doubt: Mutex::new(None),
             signs: watch::Sender::new(Signs::default()),
@@ -97,6 +100,11 @@ impl Shared {
 
     pub(crate) fn reopenings(&self) -> &Arc<Semaphore> {
         &self.reopenings
+    }
+
+    /// Waits for the turn to try types. Cancel-safe.
+    pub(crate) async fn trial_turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.trials.acquire().await.ok()
     }
 
     pub(crate) fn doubts(&self) -> Doubts {

@@ -1,5 +1,6 @@
 //! One opening of a stream: requests out, responses in.
 
+use std::error::Error;
 use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::set_mark::RELAY_HEADER;
-use weir_core::protocol::upstream::{BackoffTimes, ResponseMessage, UnreadableResponse};
+use weir_core::protocol::upstream::{BackoffTimes, ResponseMessage, ServerStatus, UnreadableResponse};
 
 use super::super::connection_pool::{MoveTurn, StreamSlot, settle};
 use super::super::error_chain::chain;
@@ -25,7 +26,7 @@ use super::frames::{Incoming, Watched};
 use super::life_call::{Answer, LifeCalls};
 use super::liveness::Life;
 use super::shared::Stage;
-use super::{AdsConnector, Connected, Moved, is_unspoken};
+use super::{AdsConnector, Connected, Moved, NO_GRPC, NO_TRAILERS, is_unspoken};
 use crate::compression::Inflater;
 use crate::relay::{Connector, Link, LinkEvent, LinkReport, UnreadableCompressed};
 
@@ -45,13 +46,31 @@ pub(super) struct End {
     pub(crate) is_silent: bool,
     /// Where it goes on, if it was ended to move there.
     pub(crate) moved: Option<Moved>,
+    /// The status is what the server has sent.
+    pub(crate) is_of_server: bool,
+}
+
+/// Who has ended a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EndedBy {
+    /// The server, by its status.
+    Server,
+    /// Liveness calls are not answered, or not taken any more.
+    Silence,
+    Others,
 }
 
 impl End {
     pub(crate) fn unreached(status: Status) -> Self {
         let (stage, lived) = (Stage::Unreached, Duration::ZERO);
-        let (is_sent_away, is_server_leaving, is_silent) = Default::default();
-        Self { stage, status, lived, connection: None, is_sent_away, is_server_leaving, is_silent, moved: None }
+        let (is_sent_away, is_server_leaving, is_silent, is_of_server) = Default::default();
+        let (connection, moved) = (None, None);
+        Self { stage, status, lived, connection, is_sent_away, is_server_leaving, is_silent, moved, is_of_server }
+    }
+
+    /// Returns the status by which the server itself has ended the stream.
+    pub(crate) fn by_server(&self) -> Option<ServerStatus> {
+        self.is_of_server.then(|| server_status(&self.status))
     }
 
     pub(crate) fn is_answered(&self) -> bool {
@@ -76,14 +95,14 @@ struct Wire<Q> {
     inner: fn(Request) -> Option<Q>,
 }
 
-fn sotw_request(request: Request) -> Option<DiscoveryRequest> {
+pub(super) fn sotw_request(request: Request) -> Option<DiscoveryRequest> {
     match request {
         Request::Sotw(request) => Some(request),
         Request::Delta(_) => None,
     }
 }
 
-fn delta_request(request: Request) -> Option<DeltaDiscoveryRequest> {
+pub(super) fn delta_request(request: Request) -> Option<DeltaDiscoveryRequest> {
     match request {
         Request::Delta(request) => Some(request),
         Request::Sotw(_) => None,
@@ -172,12 +191,12 @@ where
     };
     let mut serving = pin!(async {
         tokio::select! {
-            status = listen((connector, &slot), call, link, variant, &incoming, &alive) => (status, false),
-            status = life.watch() => (status, true),
+            end = listen((connector, &slot), call, link, variant, &incoming, &alive) => end,
+            status = life.watch() => (status, EndedBy::Silence),
         }
     });
-    let ((status, is_silent), moved) = match reported {
-        Err(_) => ((gone(), false), None),
+    let ((status, ended_by), moved) = match reported {
+        Err(_) => ((gone(), EndedBy::Others), None),
         Ok(()) => {
             let alive =
                 is_alive(LifeCalls { connector, slot: &slot, channel, incoming: incoming.clone(), method: wire.path });
@@ -188,7 +207,7 @@ where
                     status = &mut serving => (status, None),
                     moved = connector.moved(&slot, least_connection) => {
                         end_in_order(&half_close, serving).await;
-                        ((Status::ok(MOVES), false), Some(moved))
+                        ((Status::ok(MOVES), EndedBy::Others), Some(moved))
                     }
                 },
             }
@@ -200,7 +219,9 @@ where
     }
     let (connection, is_server_leaving) = (Some(slot.connection()), slot.is_server_leaving());
     let is_sent_away = slot.is_shared() && is_server_leaving;
-    End { stage, status, lived: opened.elapsed(), connection, is_sent_away, is_server_leaving, is_silent, moved }
+    let (is_silent, is_of_server) = (ended_by == EndedBy::Silence, ended_by == EndedBy::Server);
+    let lived = opened.elapsed();
+    End { stage, status, lived, connection, is_sent_away, is_server_leaving, is_silent, moved, is_of_server }
 }
 
 /// Ends the requests of a stream, and waits for its end. A server may keep one record for its node, and delete it then.
@@ -225,6 +246,7 @@ async fn is_alive(mut calls: LifeCalls<'_>) {
     }
 }
 
+/// Serves the stream until it ends. Returns by what, and who has ended it.
 async fn listen(
     (connector, slot): (&AdsConnector, &StreamSlot),
     call: impl Future<Output = Result<Response<Streaming<WireMessage>>, Status>>,
@@ -232,7 +254,7 @@ async fn listen(
     variant: Variant,
     incoming: &Incoming,
     alive: &Notify,
-) -> Status {
+) -> (Status, EndedBy) {
     let tell = async |event| link.reports.send(LinkReport { id: link.id, event }).await.map_err(|_| gone());
     let mut call = pin!(call);
     let call = loop {
@@ -240,7 +262,7 @@ async fn listen(
         tokio::select! {
             biased;
             call = &mut call => break call,
-            () = alive.notified() => if let Err(status) = tell(LinkEvent::Alive).await { return status },
+            () = alive.notified() => if let Err(status) = tell(LinkEvent::Alive).await { return (status, EndedBy::Others) },
         }
     };
     let mut responses = match call {
@@ -248,11 +270,11 @@ async fn listen(
             if call.metadata().contains_key(RELAY_HEADER)
                 && let Err(status) = tell(LinkEvent::Relay).await
             {
-                return status;
+                return (status, EndedBy::Others);
             }
             call.into_inner()
         }
-        Err(status) => return status,
+        Err(status) => return ended_by(status),
     };
     loop {
         let event = tokio::select! {
@@ -261,7 +283,7 @@ async fn listen(
                 Ok(Some(message)) => {
                     let response = match read(connector, link, variant, message).await {
                         Ok(response) => response,
-                        Err(status) => return status,
+                        Err(status) => return (status, EndedBy::Others),
                     };
                     if incoming.answer() {
                         connector.shared().answered();
@@ -269,14 +291,14 @@ async fn listen(
                     }
                     response
                 }
-                Ok(None) => return Status::ok("the server ended the stream"),
-                Err(status) => return status,
+                Ok(None) => return (Status::ok("the server ended the stream"), EndedBy::Server),
+                Err(status) => return ended_by(status),
             },
             () = incoming.receiving() => LinkEvent::Receiving,
             () = alive.notified() => LinkEvent::Alive,
         };
         if let Err(status) = tell(event).await {
-            return status;
+            return (status, EndedBy::Others);
         }
     }
 }
@@ -301,6 +323,23 @@ async fn read(
     }
 }
 
+/// Returns a status, and whether the server has sent it.
+fn ended_by(status: Status) -> (Status, EndedBy) {
+    let by = if is_of_server(&status) { EndedBy::Server } else { EndedBy::Others };
+    (status, by)
+}
+
+/// Whether the server has sent a status: one with a cause comes from the connection, and one for an answer that is not of gRPC from a gateway.
+/// A stream that was cut off has none, which tonic calls UNKNOWN.
+pub(super) fn is_of_server(status: &Status) -> bool {
+    let is_made_up = [NO_GRPC, NO_TRAILERS].iter().any(|text| status.message().starts_with(text));
+    status.source().is_none() && !is_made_up
+}
+
+pub(super) fn server_status(status: &Status) -> ServerStatus {
+    ServerStatus { code: i32::from(status.code()), message: status.message().to_owned() }
+}
+
 fn gone() -> Status {
     Status::cancelled("the owner is gone")
 }
@@ -311,5 +350,5 @@ const END_OF_STREAM: Duration = Duration::from_secs(1);
 const EARLY: Duration = END_OF_STREAM.saturating_add(Duration::from_secs(1));
 /// How the end of a stream is reported that goes on elsewhere.
 const MOVES: &str = "the stream moves to another connection";
-const SOTW_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
-const DELTA_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+pub(super) const SOTW_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+pub(super) const DELTA_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";

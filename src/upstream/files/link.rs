@@ -30,7 +30,7 @@ impl FilesConnector {
                 (State::Missing(reason), State::Missing(before)) if reason == before => None,
                 (State::Ready(snapshot), _) => Some(LinkEvent::Snapshot(snapshot.clone())),
                 (State::Missing(reason), _) => {
-                    Some(LinkEvent::Ended { reason: reason.clone(), answered: false, is_lost: true })
+                    Some(LinkEvent::Ended { reason: reason.clone(), answered: false, is_lost: true, status: None })
                 }
                 (State::Loading, _) => None,
             };

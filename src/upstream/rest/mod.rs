@@ -134,7 +134,7 @@ impl RestConnector {
                 }
             };
             // A server that has answered is unreachable all the same: the failed polls are the evidence, not the end of a stream.
-            let ended = LinkEvent::Ended { reason, answered: false, is_lost: true };
+            let ended = LinkEvent::Ended { reason, answered: false, is_lost: true, status: None };
             if link.reports.send(LinkReport { id: link.id, event: ended }).await.is_err() {
                 return;
             }

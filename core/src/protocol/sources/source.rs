@@ -106,11 +106,7 @@ impl Source {
 
     /// Its updates count from now on. Returns what it has reported before. What a local set has reported has counted.
     pub(super) fn recheck(&mut self) -> Vec<Update> {
-        let reported_again = |stream: &mut Stream| {
-            stream.recheck();
-            stream.findings()
-        };
-        self.streams_mut().iter_mut().flat_map(reported_again).collect()
+        self.streams_mut().iter_mut().flat_map(Stream::recheck).collect()
     }
 
     /// Whether it has sent its routing.

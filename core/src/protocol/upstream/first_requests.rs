@@ -44,7 +44,7 @@ pub(super) enum Suspicion {
 }
 
 /// For how long a stream has to last after a request to show that the server takes it.
-pub(super) const PROOF: Duration = Duration::from_secs(2);
+pub const PROOF: Duration = Duration::from_secs(2);
 /// Openings in a row without an explanation before any type may be why.
 const UNEXPLAINED: usize = 3;
 

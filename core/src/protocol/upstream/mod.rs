@@ -38,6 +38,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use attempts::{Backoff, BackoffTimes, Conclusion, Ending, VariantChoice};
+pub use first_requests::PROOF;
 pub use opening::{Epoch, PollFailure};
 pub use options::UpstreamOptions;
 pub use parser::{ReceivedResponse, ResponseMessage, ResponseParser, ResponseSummary, Room, UnreadableResponse};

@@ -22,6 +22,7 @@ use super::subscriptions::{Subscriptions, Terms};
 use crate::proto::{Request, Response};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
+use crate::protocol::server_status::ServerStatus;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::{Class, InterestChange, Selector, Update, View};
@@ -127,6 +128,11 @@ impl Stream {
         StreamTrials::new(&mut self.subscriptions, &self.terms, &self.node, &self.opening)
     }
 
+    /// Returns the types that are kept off it, with the status by which the server refuses one.
+    pub fn types_apart(&self) -> impl Iterator<Item = (&Type, Option<&ServerStatus>)> {
+        self.subscriptions.trials().all_apart()
+    }
+
     /// Sets the types that any view has seen the server send in pieces.
     pub(crate) fn on_delivery_habits(&mut self, in_pieces: &Arc<BTreeSet<Type>>) {
         self.subscriptions.on_delivery_habits(in_pieces);
@@ -137,8 +143,7 @@ impl Stream {
         self.subscriptions.take_deliveries()
     }
 
-    /// The stream has ended. Cached resources stay (UP-32). What is known of the completeness of sets and of absent names holds
-    /// for one opening.
+    /// The stream has ended. Cached resources stay (UP-32). What is known of sets and absent names holds for one opening.
     pub fn ended(&mut self, epoch: Epoch) -> Vec<Update> {
         if !self.is_current(epoch) {
             return Vec::new();
@@ -153,8 +158,7 @@ impl Stream {
         self.opening.is_open() && self.opening.has_answered()
     }
 
-    /// Whether the server is silent because nothing is left to send: it is alive, has had time to respond, and no response is
-    /// due. It has no reason to send again what the request has stated.
+    /// Whether the server is silent because nothing is left to send: it is alive, has had time to respond, and no response is due.
     pub(crate) fn is_healthy(&self, now: Moment) -> bool {
         let alive = match self.terms.quirks.per_type_liveness {
             true => !self.subscriptions.any(|of| of.wanted().is_any() && !of.is_polled()),
@@ -350,14 +354,10 @@ impl Stream {
         self.subscriptions.request_again(kind, name, &self.terms);
     }
 
-    /// The server's responses count for more than before: what other servers sent may have to be requested.
-    pub(crate) fn recheck(&mut self) {
+    /// The server's responses count from now on: what other servers sent may have to be requested. Returns what this one has reported before:
+    /// absent names, errors, progress of `*`, and names that cannot be read, but no resources: a server that has sent one is active.
+    pub(crate) fn recheck(&mut self) -> Vec<Update> {
         self.subscriptions.recheck();
-    }
-
-    /// Returns what this server has reported, also at a time when its updates did not count: absent names, errors, progress of
-    /// `*`, and names that cannot be read. Resources are not included: a server that has sent one is active.
-    pub(crate) fn findings(&self) -> Vec<Update> {
         self.subscriptions.iter().flat_map(|(kind, of)| findings(kind, of, &self.terms.quirks)).collect()
     }
 

@@ -352,8 +352,7 @@ impl Subscriptions {
         of.filter(move |(kind, of)| is_routing(kind, of, variant)).map(|(_, of)| of)
     }
 
-    /// Whether the server has answered the first request of each routing type on this opening, or was silent about the rest although it
-    /// is alive.
+    /// Whether the server has answered the first request of each routing type, or was silent about the rest although it is alive.
     pub(crate) fn has_answered_routing(&self, terms: &Terms) -> bool {
         let all = terms.options.faults.has(Fault::LateNamesHoldUpOrder);
         let waits = |of: &TypeSubscription| all && of.names().is_any_waiting();

@@ -95,6 +95,11 @@ impl TypeTrials {
         self.apart.get(kind)?.refusal.as_ref()
     }
 
+    /// Returns the types that are kept off, with the status by which the server refuses one.
+    pub(crate) fn all_apart(&self) -> impl Iterator<Item = (&Type, Option<&ServerStatus>)> {
+        self.apart.iter().filter(|(_, of)| !of.is_back).map(|(kind, of)| (kind, of.refusal.as_ref()))
+    }
+
     fn is_taken(&self, kind: &Type) -> bool {
         self.taken.contains(kind) || self.taken_in_others.contains(kind)
     }

@@ -59,8 +59,8 @@ impl Upstream {
     }
 
     pub(super) async fn end(&self, reason: &str) {
-        let (reason, answered, is_lost) = (reason.into(), false, true);
-        self.report(LinkEvent::Ended { reason, answered, is_lost }).await;
+        let (reason, answered, is_lost, status) = (reason.into(), false, true, None);
+        self.report(LinkEvent::Ended { reason, answered, is_lost, status }).await;
     }
 
     pub(super) async fn say(&self, response: Response) {

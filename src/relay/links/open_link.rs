@@ -1,0 +1,86 @@
+//! One upstream stream of a view while its link is open.
+
+use std::sync::Arc;
+
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+use weir_core::proto::Request;
+use weir_core::protocol::upstream::Epoch;
+
+use crate::relay::link::AbortOnDrop;
+use crate::relay::reopenings::Leave;
+use crate::relay::server_log::Connection;
+
+pub(super) struct OpenLink {
+    pub(super) serial: u64,
+    #[expect(dead_code)] // ends with the link
+    pub(super) task: AbortOnDrop,
+    /// While it is open.
+    pub(super) state: Option<OpenState>,
+    /// Counts the stream as connected in the log for as long as it is open.
+    pub(super) connection: Option<Connection>,
+    /// A request that did not fit into the channel. None after it is taken meanwhile.
+    pub(super) waiting: Option<Request>,
+    pub(super) last_error: Option<String>,
+    /// Its stream ends in order to go on elsewhere.
+    pub(super) is_moving: bool,
+    pub(super) responses: u64,
+    /// Until the server has responded, or until then.
+    pub(super) leave: Option<(Leave, Instant)>,
+    /// The trial of types that are kept off its stream.
+    pub(super) trial: Option<AbortOnDrop>,
+}
+
+/// One opening of a link.
+pub(in crate::relay) struct OpenState {
+    pub(in crate::relay) epoch: Epoch,
+    /// `None` for a local set.
+    pub(in crate::relay) stream: Option<StreamEnds>,
+}
+
+/// The ends of a stream that a view writes to.
+pub(in crate::relay) struct StreamEnds {
+    pub(in crate::relay) requests: mpsc::Sender<Request>,
+    /// Notify it to make the edge send a liveness call.
+    pub(in crate::relay) life: Arc<Notify>,
+}
+
+/// What is reported of the link of a stream.
+#[derive(Debug, Default)]
+pub(in crate::relay) struct LinkFacts {
+    pub(in crate::relay) connected: bool,
+    pub(in crate::relay) responses: u64,
+    pub(in crate::relay) last_error: Option<String>,
+    pub(in crate::relay) unrouted_calls: Option<String>,
+}
+
+/// A stream on which nothing more is requested. The server may keep a record for its node until it has ended.
+pub(super) struct EndingLink {
+    pub(super) link: OpenLink,
+    pub(super) leave: Option<Leave>,
+    /// It is waited for no longer than this.
+    pub(super) until: Instant,
+}
+
+impl OpenLink {
+    /// Starts as one whose stream is not open yet.
+    pub(super) fn new(serial: u64, task: AbortOnDrop) -> Self {
+        let (state, connection, waiting, last_error, is_moving, responses, leave, trial) = Default::default();
+        Self { serial, task, state, connection, waiting, last_error, is_moving, responses, leave, trial }
+    }
+
+    pub(super) fn stream(&self) -> Option<&StreamEnds> {
+        self.state.as_ref()?.stream.as_ref()
+    }
+
+    /// Its stream has ended: nothing waits to be sent on it, and nothing is compared with it. Returns whether that is a loss. One that moves
+    /// counts as connected until it is, or has failed to be.
+    pub(super) fn end(&mut self) -> bool {
+        (self.waiting, self.trial) = (None, None);
+        if std::mem::take(&mut self.is_moving) {
+            return false;
+        }
+        self.connection = None;
+        true
+    }
+}

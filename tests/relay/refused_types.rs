@@ -1,0 +1,344 @@
+//! A control plane that ends a stream because of one type: who asked hears of it, and all others go on.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::mpsc;
+use weir_core::proto::node::Node;
+
+use super::reload::{World, text};
+use super::*;
+
+const MADE_UP: &str = "type.googleapis.com/own.Debug";
+const ROUTES: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+const UNKNOWN: u8 = 2;
+const UNAUTHENTICATED: u8 = 16;
+
+/// A control plane that serves clusters, and ends each stream that requests a type which it refuses.
+struct Refusing {
+    address: SocketAddr,
+    /// The types that were requested on each stream, in order.
+    streams: Arc<Mutex<Vec<BTreeSet<String>>>>,
+    /// What clusters are from now on.
+    change: mpsc::UnboundedSender<&'static str>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Refusing {
+    async fn start(refused: &'static [&'static str], status: u8) -> Self {
+        let mut plane = Plane::start(&BOTH).await;
+        let (address, streams) = (plane.address, Arc::<Mutex<Vec<BTreeSet<String>>>>::default());
+        let (change, mut changes) = mpsc::unbounded_channel::<&'static str>();
+        let seen = streams.clone();
+        let (now, versions) = tokio::sync::watch::channel("1");
+        let task = tokio::spawn(async move {
+            let mut serving = tokio::task::JoinSet::new();
+            loop {
+                tokio::select! {
+                    Some(stream) = plane.streams.recv() => {
+                        let at = seen.lock().unwrap().len();
+                        seen.lock().unwrap().push(BTreeSet::new());
+                        serving.spawn(serve(stream, refused, status, at, seen.clone(), versions.clone()));
+                    }
+                    Some(version) = changes.recv() => {
+                        now.send_replace(version);
+                    }
+                    else => return,
+                }
+            }
+        });
+        Self { address, streams, change, task }
+    }
+
+    /// How many streams have requested a type.
+    fn with(&self, url: &str) -> usize {
+        self.streams.lock().unwrap().iter().filter(|types| types.contains(url)).count()
+    }
+
+    /// How many streams have requested a type and others.
+    fn shared(&self, url: &str) -> usize {
+        let streams = self.streams.lock().unwrap();
+        streams.iter().filter(|types| types.contains(url) && types.len() > 1).count()
+    }
+}
+
+impl Drop for Refusing {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(
+    mut stream: Stream,
+    refused: &[&str],
+    status: u8,
+    at: usize,
+    seen: Arc<Mutex<Vec<BTreeSet<String>>>>,
+    mut versions: tokio::sync::watch::Receiver<&'static str>,
+) {
+    let mut serves_clusters = false;
+    loop {
+        tokio::select! {
+            request = stream.requests.recv() => {
+                let Some(request) = request else { return };
+                seen.lock().unwrap()[at].insert(request.type_url().to_owned());
+                if refused.contains(&request.type_url()) || refused.contains(&"*") {
+                    stream.end_with(status);
+                    return;
+                }
+                if request.type_url() == CDS && nonce_of(&request).is_empty() && !serves_clusters {
+                    serves_clusters = true;
+                    let version = *versions.borrow_and_update();
+                    say(&stream, version, &[("a", version)], &[("a", version)], &[]);
+                }
+            }
+            Ok(()) = versions.changed(), if serves_clusters => {
+                let version = *versions.borrow_and_update();
+                say(&stream, version, &[("a", version)], &[("a", version)], &[]);
+            }
+        }
+    }
+}
+
+async fn upstreams(relay: &Relay) -> String {
+    get(relay.admin, "/upstreams").await
+}
+
+/// Waits until a client has the clusters in this version, and answers.
+async fn has(client: &mut Client, nonces: &mut usize) {
+    let sent = client.sent().await;
+    assert_eq!(sent.set, ["a"]);
+    client.ack(CDS, &[], &sent);
+    *nonces += 1;
+}
+
+#[tokio::test]
+async fn a_type_outside_of_the_table_that_the_server_refuses_never_ends_the_stream_of_others() {
+    for status in [UNKNOWN, UNAUTHENTICATED] {
+        for up in BOTH {
+            println!("{up:?}, {status}");
+            let plane = Refusing::start(&[MADE_UP], status).await;
+            let relay = relay(plane.address, protocol_of(up)).await;
+            let (mut changes, mut honest) = (0, Client::connect(relay.address, Variant::Delta).await);
+            honest.ask(CDS, &[], Some("web"));
+            has(&mut honest, &mut changes).await;
+            let curious = Client::connect(relay.address, Variant::Delta).await;
+            curious.ask(MADE_UP, &["x"], Some("web"));
+            until("the type is refused", async || upstreams(&relay).await.contains("\"REFUSED\"")).await;
+            assert!(get(relay.admin, "/clients?state=refused").await.contains("own.Debug"));
+            plane.change.send("2").unwrap();
+            has(&mut honest, &mut changes).await;
+            assert_eq!((plane.with(MADE_UP), plane.shared(MADE_UP)), (1, 0), "on a stream of its own");
+            let shown = upstreams(&relay).await;
+            assert!(shown.contains("\"state\": \"active\"") && shown.contains("no such type"), "{shown}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_type_of_the_table_that_the_server_refuses_costs_others_one_opening() {
+    for up in BOTH {
+        let plane = Refusing::start(&[ROUTES], UNKNOWN).await;
+        let relay = relay(plane.address, protocol_of(up)).await;
+        let (mut changes, mut honest) = (0, Client::connect(relay.address, Variant::Delta).await);
+        honest.ask(CDS, &[], Some("web"));
+        has(&mut honest, &mut changes).await;
+        let curious = Client::connect(relay.address, Variant::Delta).await;
+        curious.ask(ROUTES, &["x"], Some("web"));
+        until("the type is refused", async || upstreams(&relay).await.contains("\"REFUSED\"")).await;
+        plane.change.send("2").unwrap();
+        has(&mut honest, &mut changes).await;
+        assert_eq!((plane.with(ROUTES), plane.shared(ROUTES)), (2, 1), "{up:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_for_a_refused_type_alone_ends_with_the_status_of_the_server() {
+    let plane = Refusing::start(&[ROUTES], UNAUTHENTICATED).await;
+    let relay = relay(plane.address, "").await;
+    let (mut changes, mut honest) = (0, Client::connect(relay.address, Variant::Delta).await);
+    honest.ask(CDS, &[], Some("web"));
+    has(&mut honest, &mut changes).await;
+    let path = "/envoy.service.route.v3.RouteDiscoveryService/DeltaRoutes";
+    let mut alone = Client::connect_to(relay.address, Variant::Delta, path).await.unwrap();
+    alone.ask(ROUTES, &["x"], Some("web"));
+    assert_eq!(alone.ended().await, Code::Unauthenticated);
+    let mut later = Client::connect_to(relay.address, Variant::Delta, path).await.unwrap();
+    later.ask(ROUTES, &["x"], Some("web"));
+    assert_eq!(later.ended().await, Code::Unauthenticated, "who comes later hears of it at once");
+}
+
+#[tokio::test]
+async fn a_server_that_ends_every_stream_refuses_no_type_and_is_left() {
+    let (all, second) = (Refusing::start(&["*"], UNAUTHENTICATED).await, Refusing::start(&[], UNKNOWN).await);
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
+         upstream: {{servers: [{{uri: 'http://{}'}}, {{uri: 'http://{}'}}]}}\n",
+        all.address, second.address
+    );
+    let relay = run(bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending());
+    let (mut changes, mut client) = (0, Client::connect(relay.address, Variant::Delta).await);
+    client.ask(CDS, &[], Some("web"));
+    client.ask(MADE_UP, &["x"], None);
+    has(&mut client, &mut changes).await;
+    until("the server is tried again", async || all.streams.lock().unwrap().len() > 2).await;
+    let shown = upstreams(&relay).await;
+    assert!(!shown.contains("\"REFUSED\""), "{shown}");
+}
+
+#[tokio::test]
+async fn a_type_that_the_server_takes_joins_the_stream_of_others() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, ", variant: delta").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let mut first = plane.stream().await;
+    say(&first, "1", &[], &TWO, &[]);
+    assert_eq!(client.sent().await.set, ["a", "b"]);
+    client.ask(MADE_UP, &["x"], None);
+    let mut trial = plane.stream().await;
+    until("the type is tried", async || upstreams(&relay).await.contains("NOT_ASKED")).await;
+    say_named(&mut trial, MADE_UP, "x").await;
+    say_named(&mut first, MADE_UP, "x").await;
+    assert_eq!(client.sent().await.set, ["x"]);
+    assert!(!upstreams(&relay).await.contains("NOT_ASKED"));
+    while trial.requests.recv().await.is_some() {} // the trial is over
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cut_off_says_nothing_of_a_type() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, ", variant: delta").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let mut first = plane.stream().await;
+    say(&first, "1", &[], &TWO, &[]);
+    assert_eq!(client.sent().await.set, ["a", "b"]);
+    client.ask(ROUTES, &["x"], None);
+    while first.request().await.type_url() != ROUTES {}
+    drop(first);
+    let mut second = plane.stream().await;
+    while second.request().await.type_url() != ROUTES {}
+}
+
+#[tokio::test]
+async fn by_choice_the_aggregated_stream_of_who_asks_ends_with_the_status_and_no_other_one() {
+    for refused in [MADE_UP, ROUTES] {
+        let plane = Refusing::start(if refused == MADE_UP { &[MADE_UP] } else { &[ROUTES] }, UNAUTHENTICATED).await;
+        let ending = config(plane.address, "", "views: {key: [cluster]}\nclients: {on_refused_type: end}\n");
+        let relay = run(bind(ending).await.unwrap(), std::future::pending());
+        let (mut changes, mut honest) = (0, Client::connect(relay.address, Variant::Delta).await);
+        honest.ask(CDS, &[], Some("web"));
+        has(&mut honest, &mut changes).await;
+        for when in ["it is found out", "it is known"] {
+            let mut curious = Client::connect(relay.address, Variant::Delta).await;
+            curious.ask(refused, &["x"], Some("web"));
+            let (code, message) = curious.end().await;
+            assert_eq!(code, Code::Unauthenticated, "when {when}");
+            assert!(message.contains("the control plane ends streams that request this type"), "{message}");
+        }
+        plane.change.send("2").unwrap();
+        has(&mut honest, &mut changes).await;
+    }
+}
+
+/// The far relay hears of it by the error of the name. It neither takes the relay for one that refuses types, nor loses a stream.
+#[tokio::test]
+async fn behind_two_relays_who_reads_errors_gets_the_status_and_no_stream_of_a_relay_ends() {
+    for between in BOTH {
+        let plane = Refusing::start(&[MADE_UP], UNAUTHENTICATED).await;
+        // Its set is known to be complete at once: a relay that speaks SotW gets no other.
+        let near_config = config(
+            plane.address,
+            ", initial_set: one_response",
+            "views: {key: [cluster]}\nclients: {on_refused_type: end}\n",
+        );
+        let near = run(bind(near_config).await.unwrap(), std::future::pending());
+        let far = relay(near.address, protocol_of(between)).await;
+        let (mut changes, mut honest) = (0, Client::connect(far.address, Variant::Delta).await);
+        honest.ask(CDS, &[], Some("web"));
+        has(&mut honest, &mut changes).await;
+        let mut reader = Client::connect(far.address, Variant::Delta).await;
+        let node = Node { cluster: "web".into(), user_agent_name: "gRPC Go".into(), ..Node::default() };
+        reader.ask_as(&node, MADE_UP, &["x"]);
+        let Client::Delta(_, replies) = &mut reader else { unreachable!("a delta client") };
+        let reply = tokio::time::timeout(client::PATIENCE, replies.message()).await.expect("no reply");
+        let error = reply.unwrap().expect("an end").resource_errors[0].error_detail.clone().unwrap();
+        assert_eq!(error.code, i32::from(UNAUTHENTICATED), "{between:?}: {}", error.message);
+        plane.change.send("2").unwrap();
+        has(&mut honest, &mut changes).await;
+        let shown = upstreams(&far).await;
+        assert!(!shown.contains("\"REFUSED\""), "{between:?}: {shown}");
+        assert_eq!(plane.shared(MADE_UP), 0, "{between:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_reload_while_a_type_is_refused_keeps_it_off_the_stream_of_the_next_view_too() {
+    let plane = Refusing::start(&[MADE_UP], UNKNOWN).await;
+    let world = World::start("refused-type", &text(&[plane.address], "reload: {spread: 0s}\n")).await;
+    let relay = &world.relay;
+    let subscribe = async || {
+        let (mut changes, mut honest) = (0, Client::connect(relay.address, Variant::Delta).await);
+        honest.ask(CDS, &[], Some("web"));
+        has(&mut honest, &mut changes).await;
+        let curious = Client::connect(relay.address, Variant::Delta).await;
+        curious.ask(MADE_UP, &["x"], Some("web"));
+        until("the type is refused", async || upstreams(relay).await.contains("\"REFUSED\"")).await;
+        (honest, curious)
+    };
+    let (mut honest, mut curious) = subscribe().await;
+    let tried = plane.with(MADE_UP);
+    world.change(&text(&[plane.address], "reload: {spread: 0s}\nlimits: {linger: 1m}\n")).await;
+    for client in [&mut honest, &mut curious] {
+        assert_eq!(client.ended().await, Code::Unavailable, "come back");
+    }
+    let (mut honest, _curious) = subscribe().await;
+    plane.change.send("2").unwrap();
+    has(&mut honest, &mut 0).await;
+    until("the next view has tried it", async || plane.with(MADE_UP) > tried).await;
+    assert_eq!(plane.shared(MADE_UP), 0, "never on the stream of others");
+}
+
+/// The second stream of a node makes the server end the first, or is itself ended: whatever it requests.
+#[tokio::test]
+async fn at_a_server_that_takes_one_stream_of_a_node_types_are_tried_on_that() {
+    for up in BOTH {
+        let mut plane = Plane::start(&BOTH).await;
+        let relay = relay(plane.address, protocol_of(up)).await;
+        let mut client = Client::connect(relay.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some("web"));
+        let mut first = plane.stream().await;
+        say(&first, "1", &TWO, &TWO, &[]);
+        assert_eq!(client.sent().await.set, ["a", "b"]);
+        client.ask(MADE_UP, &["x"], None);
+        for _ in ["the type", "a type that it has taken"] {
+            plane.stream().await.end_with(UNKNOWN);
+        }
+        say_named(&mut first, MADE_UP, "x").await;
+        assert_eq!(client.sent().await.set, ["x"], "{up:?}");
+        assert!(!upstreams(&relay).await.contains("\"REFUSED\""), "{up:?}");
+    }
+}
+
+/// Five types that others use, and one client that asks for what the server refuses: no change is late by more than an opening.
+#[tokio::test]
+async fn changes_come_at_once_while_clients_make_up_types_that_the_server_refuses() {
+    let plane = Refusing::start(&[MADE_UP], UNKNOWN).await;
+    let relay = relay(plane.address, "").await;
+    let mut honest = Client::connect(relay.address, Variant::Delta).await;
+    honest.ask(CDS, &[], Some("web"));
+    has(&mut honest, &mut 0).await;
+    let mut curious = Vec::new();
+    for version in ["2", "3", "4", "5", "6", "7", "8", "9"] {
+        let client = Client::connect(relay.address, Variant::Delta).await;
+        client.ask(MADE_UP, &["x"], Some("web"));
+        curious.push(client);
+        let begun = std::time::Instant::now();
+        plane.change.send(version).unwrap();
+        has(&mut honest, &mut 0).await;
+        assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+    }
+    let streams = plane.streams.lock().unwrap().iter().filter(|types| types.contains(CDS)).count();
+    assert!(streams <= 2, "the stream of all was never lost: {streams}");
+}
