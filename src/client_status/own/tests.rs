@@ -33,6 +33,8 @@ fn stream(kind: &str, rejected: &[&str]) -> StreamReport {
     let one = |name: &&str| RejectedReport { name: Some((*name).into()), version: None, reason: format!("bad {name}") };
     let of_type = TypeReport {
         kind: kind.into(),
+        state: "REQUESTED",
+        refusal: None,
         wildcard: true,
         names: 0,
         names_left_out: 0,
