@@ -200,7 +200,7 @@ impl TypeTrials {
 
     /// Takes the trial that is due.
     pub(crate) fn take_due(&mut self, now: Moment) -> Option<DueTrial> {
-        if !self.trial_deadline(now).is_some_and(|at| at <= now) || self.has_one_stream(now) {
+        if self.trial_deadline(now).is_none_or(|at| at > now) || self.has_one_stream(now) {
             return None;
         }
         if self.unproven.is_some() {
@@ -347,7 +347,7 @@ impl TypeTrials {
         if let Some((_, _, at)) = &self.unproven {
             return Some(*at);
         }
-        let may = |of: &&Apart| !of.is_back && !(has_one_stream && of.refusal.is_some());
+        let may = |of: &&Apart| !(of.is_back || has_one_stream && of.refusal.is_some());
         let next = self.apart.values().filter(may).map(|of| of.next.unwrap_or(Moment::START)).min()?;
         let paced = if has_one_stream { self.pace.put_back_at() } else { self.pace.next() };
         Some(paced.map_or(next, |paced| next.max(paced)))
