@@ -72,6 +72,7 @@ impl Client {
                 | LinkEvent::PollFailed { .. }
                 | LinkEvent::Progress { .. }
                 | LinkEvent::Received { .. }
+                | LinkEvent::Trying { .. }
                 | LinkEvent::Tried { .. }
                 | LinkEvent::Outage { .. } => {}
                 LinkEvent::Response(response) => {

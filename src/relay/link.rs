@@ -186,6 +186,11 @@ pub enum LinkEvent {
         /// The status by which the server itself has ended it.
         status: Option<ServerStatus>,
     },
+    /// The stream of a trial is about to be opened.
+    Trying {
+        /// The opening that it is for.
+        epoch: Epoch,
+    },
     /// A trial of types that are kept off the stream has ended.
     Tried {
         /// The opening that it was for.
@@ -208,6 +213,12 @@ pub struct TypeTrial {
 }
 
 impl TypeTrial {
+    /// Reports that its stream is about to be opened.
+    pub(crate) async fn begun(&self) {
+        let event = LinkEvent::Trying { epoch: self.trial.epoch };
+        let _ = self.reports.send(LinkReport { id: self.id, event }).await; // the view may have ended
+    }
+
     /// Reports how it has ended.
     pub(crate) async fn report(self, end: TrialEnd) {
         let event = LinkEvent::Tried { epoch: self.trial.epoch, end };

@@ -152,6 +152,11 @@ impl Links {
         link.state.take().map(|state| state.epoch)
     }
 
+    /// Whether the stream ends in order to go on elsewhere.
+    pub(crate) fn is_moving(&self, id: StreamId) -> bool {
+        self.open.get(&id).is_some_and(|link| link.is_moving)
+    }
+
     /// When a wait for the end of a stream, or for a first response, is over.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let ending = self.ending.values().map(|of| of.until);
@@ -292,6 +297,8 @@ impl Links {
                 let (tenant, reports) = (self.tenant.clone(), self.report_to.clone());
                 let task = self.connectors[id.server].try_types(TypeTrial { id: link_id, tenant, trial, reports });
                 link.trial = Some(AbortOnDrop(task));
+            } else if !stream.trials().is_trying() {
+                link.trial = None;
             }
             let Some(StreamEnds { requests, .. }) = link.state.as_ref().and_then(|state| state.stream.as_ref()) else {
                 continue;

@@ -21,8 +21,8 @@ struct Counts {
     answered: AtomicUsize,
     unreachable: AtomicUsize,
     habits: Mutex<DeliveryHabits>,
-    /// Types that the server takes in any view.
-    taken: Mutex<Arc<BTreeSet<Type>>>,
+    /// Types that the server has answered in any view.
+    answered_types: Mutex<Arc<BTreeSet<Type>>>,
 }
 
 /// The findings of one view, removed with the view.
@@ -53,22 +53,23 @@ impl SharedReachability {
         seen.into_iter().for_each(|(server, kind, seen)| self.habits(server).note(&kind, seen));
     }
 
-    /// Returns the types that the server takes in any view.
-    pub(crate) fn taken(&self, server: usize) -> Arc<BTreeSet<Type>> {
-        self.taken_by(server).clone()
+    /// Returns the types that the server has answered in any view.
+    pub(crate) fn answered(&self, server: usize) -> Arc<BTreeSet<Type>> {
+        self.answered_by(server).clone()
     }
 
-    pub(crate) fn record_taken(&self, server: usize, seen: Vec<Type>) {
-        let mut types = self.taken_by(server);
-        let news = seen.into_iter().filter(|kind| !types.contains(kind)).take(TAKEN_TYPES.saturating_sub(types.len()));
+    pub(crate) fn record_answered(&self, server: usize, seen: Vec<Type>) {
+        let mut types = self.answered_by(server);
+        let news =
+            seen.into_iter().filter(|kind| !types.contains(kind)).take(ANSWERED_TYPES.saturating_sub(types.len()));
         let news: Vec<_> = news.collect();
         if !news.is_empty() {
             Arc::make_mut(&mut types).extend(news);
         }
     }
 
-    fn taken_by(&self, server: usize) -> MutexGuard<'_, Arc<BTreeSet<Type>>> {
-        self.servers[server].taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn answered_by(&self, server: usize) -> MutexGuard<'_, Arc<BTreeSet<Type>>> {
+        self.servers[server].answered_types.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn habits(&self, server: usize) -> MutexGuard<'_, DeliveryHabits> {
@@ -115,8 +116,8 @@ impl Drop for ViewReachability {
     }
 }
 
-/// More than a control plane has. Some take any type, and clients can make up types; further ones are tried in each view.
-const TAKEN_TYPES: usize = 1024;
+/// More than a control plane has. Some answer any type, and clients can make up types; further ones are tried in each view.
+const ANSWERED_TYPES: usize = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -63,6 +63,9 @@ impl WireMessage {
     }
 }
 
+/// How each text begins about a response that cannot be read.
+pub(super) const INVALID: &str = "invalid response";
+
 /// Returns the status of a stream with a message that cannot be inflated.
 pub(super) fn unreadable(error: &InflateError) -> Status {
     match error {

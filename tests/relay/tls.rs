@@ -134,6 +134,7 @@ impl Opened {
                 | LinkEvent::Unchanged { .. }
                 | LinkEvent::PollFailed { .. }
                 | LinkEvent::Progress { .. }
+                | LinkEvent::Trying { .. }
                 | LinkEvent::Tried { .. }
                 | LinkEvent::Outage { .. } => {}
             }

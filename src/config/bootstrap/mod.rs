@@ -196,7 +196,8 @@ fn token_files(server: &Object, reader: &mut JsonReader) -> Vec<PathBuf> {
 }
 
 fn quirks(server: &Object, reader: &mut JsonReader) -> (ServerQuirks, BTreeSet<&'static str>) {
-    let (mut quirks, mut features) = (ServerQuirks::default(), BTreeSet::new());
+    let (mut quirks, mut features) =
+        (ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() }, BTreeSet::new());
     for feature in reader.texts(server, "server_features") {
         match feature {
             "fail_on_data_errors" => quirks.fail_on_data_errors = true,

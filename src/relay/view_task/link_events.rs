@@ -59,9 +59,10 @@ impl<'a> Upstream<'a> {
         let epoch = self.links.epoch(id);
         let event = match report.event {
             LinkEvent::Ended { reason, answered, is_lost, status } => {
+                let is_moving = self.links.is_moving(id);
                 let epoch = self.links.ended(id, reason);
-                if let (Some(stream), Some(epoch), Some(status)) = (self.sources.stream(id), epoch, status) {
-                    stream.trials().on_stream_ended(epoch, &status, now);
+                if let (Some(stream), Some(epoch), false) = (self.sources.stream(id), epoch, is_moving) {
+                    stream.trials().on_stream_ended(epoch, status.as_ref(), now);
                 }
                 let end = StreamEnd { answered, is_lost };
                 let batches = self.sources.ended(id, epoch, end, self.view, now);
@@ -80,6 +81,10 @@ impl<'a> Upstream<'a> {
                 let ends = Some(StreamEnds { requests, life });
                 let state = self.sources.opened(id).map(|epoch| OpenState { epoch, stream: ends });
                 self.links.opened(id, variant, state);
+                Vec::new()
+            }
+            (LinkEvent::Trying { epoch }, _) => {
+                stream.trials().on_begun(epoch, now);
                 Vec::new()
             }
             (LinkEvent::Tried { epoch, end }, _) => {

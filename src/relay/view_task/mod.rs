@@ -191,7 +191,7 @@ impl ViewTask {
                 self.sessions.note_interest(session);
                 self.sessions.refuse_names(&mut self.view);
                 self.sources.on_names_requested(&changes, &self.view);
-                self.types_apart.on_interest(session, &changes, &self.sessions);
+                self.types_apart.on_interest(session, &changes, &self.view, &self.sessions);
             }
             Command::Leaving(session, changes) => self.view.on_session_leaving(session, changes, now),
             Command::Leave(session, changes) => {
@@ -302,11 +302,11 @@ impl ViewTask {
         self.sources.on_delivery_habits(|server| health.types_in_pieces(server));
         for (id, stream) in self.sources.streams_mut() {
             let mut trials = stream.trials();
-            let taken = trials.take_taken();
-            if !taken.is_empty() {
-                health.record_taken(id.server, taken);
+            let answered = trials.take_answered();
+            if !answered.is_empty() {
+                health.record_answered(id.server, answered);
             }
-            trials.on_taken_in_others(&health.taken(id.server));
+            trials.on_answered_in_others(&health.answered(id.server));
         }
     }
 

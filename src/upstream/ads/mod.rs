@@ -229,7 +229,8 @@ impl AdsConnector {
             }
             let said = format!("{:?}: {}", end.status.code(), end.status.message());
             let reason = with_causes(said, &end.status);
-            let status = end.by_server().filter(|_| !is_early);
+            // What is about the variant is about no type.
+            let status = end.by_server().filter(|_| !is_early && ending != Ending::Unspoken);
             let is_lost = !(end.is_server_leaving || is_early || goes_elsewhere || changes_variant);
             let event = LinkEvent::Ended { reason, answered: is_there, is_lost, status };
             if link.reports.send(LinkReport { id: link.id, event }).await.is_err() {
@@ -273,7 +274,7 @@ impl Connector for AdsConnector {
     fn try_types(&self, trial: TypeTrial) -> JoinHandle<()> {
         let this = self.of_tenant(trial.tenant.as_deref()).clone();
         tokio::spawn(async move {
-            let end = try_types(&this, &trial.trial).await;
+            let end = try_types(&this, &trial).await;
             trial.report(end).await;
         })
     }
@@ -350,6 +351,8 @@ const REPLACED_SPREAD: Duration = Duration::from_secs(1);
 const NO_GRPC: &str = "grpc-status header missing";
 /// The start of tonic's message for a stream that ended without a status.
 const NO_TRAILERS: &str = "protocol error: missing grpc-status";
+/// The start of tonic's message for a stream that ended within a message.
+const CUT: &str = "Unexpected EOF decoding stream";
 
 #[cfg(test)]
 mod tests;

@@ -20,13 +20,13 @@ use weir_core::protocol::upstream::{BackoffTimes, ResponseMessage, ServerStatus,
 
 use super::super::connection_pool::{MoveTurn, StreamSlot, settle};
 use super::super::error_chain::chain;
-use super::super::wire_message::{WireMessage, unreadable};
+use super::super::wire_message::{INVALID, WireMessage, unreadable};
 use super::codec::RawResponses;
 use super::frames::{Incoming, Watched};
 use super::life_call::{Answer, LifeCalls};
 use super::liveness::Life;
 use super::shared::Stage;
-use super::{AdsConnector, Connected, Moved, NO_GRPC, NO_TRAILERS, is_unspoken};
+use super::{AdsConnector, CUT, Connected, Moved, NO_GRPC, NO_TRAILERS, is_unspoken};
 use crate::compression::Inflater;
 use crate::relay::{Connector, Link, LinkEvent, LinkReport, UnreadableCompressed};
 
@@ -330,9 +330,9 @@ fn ended_by(status: Status) -> (Status, EndedBy) {
 }
 
 /// Whether the server has sent a status: one with a cause comes from the connection, and one for an answer that is not of gRPC from a gateway.
-/// A stream that was cut off has none, which tonic calls UNKNOWN.
+/// A stream that was cut off has none, and one that cannot be read is ended here.
 pub(super) fn is_of_server(status: &Status) -> bool {
-    let is_made_up = [NO_GRPC, NO_TRAILERS].iter().any(|text| status.message().starts_with(text));
+    let is_made_up = [NO_GRPC, NO_TRAILERS, CUT, INVALID].iter().any(|text| status.message().starts_with(text));
     status.source().is_none() && !is_made_up
 }
 

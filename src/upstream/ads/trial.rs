@@ -1,92 +1,178 @@
 //! Types on a stream of their own: whether the server takes them, and nothing else.
 
-use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use prost::Message;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::codegen::http::uri::PathAndQuery;
+use tonic::metadata::MetadataMap;
+use tonic::transport::Channel;
 use tonic::{Request as Call, Status};
 use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::upstream::{PROOF, Trial, TrialEnd};
+use weir_core::protocol::upstream::{PROOF, ServerStatus, TrialEnd};
 
+use super::super::connection_pool::StreamSlot;
 use super::codec::RawResponses;
 use super::stream::{DELTA_PATH, SOTW_PATH, delta_request, end_in_order, is_of_server, server_status, sotw_request};
 use super::{AdsConnector, Connected};
+use crate::relay::TypeTrial;
 
 /// Requests the types, and waits until something is shown. Trials at one server take turns.
-pub(super) async fn try_types(connector: &AdsConnector, trial: &Trial) -> TrialEnd {
+pub(super) async fn try_types(connector: &AdsConnector, trial: &TypeTrial) -> TrialEnd {
     let Some(_turn) = connector.shared().trial_turn().await else { return TrialEnd::Lost };
-    let open = async {
-        match trial.variant {
-            Variant::Sotw => open::<DiscoveryRequest>(connector, trial, SOTW_PATH, sotw_request).await,
-            Variant::Delta => open::<DeltaDiscoveryRequest>(connector, trial, DELTA_PATH, delta_request).await,
+    let shown = async {
+        let Ok(connected) = connector.connect(0).await else { return TrialEnd::Lost };
+        trial.begun().await;
+        let requests = &trial.trial.requests;
+        match ended(connector, &connected, trial.trial.variant, requests).await {
+            Shown::Taken(answered) => TrialEnd::Taken(answered),
+            Shown::Ended(status) if requests.len() == 1 => {
+                // On the same connection: another may lead to another server.
+                let compared = std::slice::from_ref(&trial.trial.compared);
+                match ended(connector, &connected, trial.trial.variant, compared).await {
+                    Shown::Taken(_) => TrialEnd::Refused(status),
+                    Shown::Ended(_) | Shown::Nothing => TrialEnd::Lost,
+                }
+            }
+            Shown::Ended(_) => TrialEnd::EndedForAny,
+            Shown::Nothing => TrialEnd::Lost,
         }
     };
-    timeout(LIMIT, open).await.unwrap_or(TrialEnd::Lost)
+    timeout(LIMIT, shown).await.unwrap_or(TrialEnd::Lost)
+}
+
+/// What a stream has shown.
+enum Shown {
+    /// The server has answered these of the requests, and the others were not the reason for an end.
+    Taken(BTreeSet<usize>),
+    /// It has ended the stream by a status that may be about them.
+    Ended(ServerStatus),
+    Nothing,
+}
+
+async fn ended(connector: &AdsConnector, connected: &Connected, variant: Variant, requests: &[Request]) -> Shown {
+    match variant {
+        Variant::Sotw => open::<DiscoveryRequest>(connector, connected, SOTW_PATH, requests, sotw_request).await,
+        Variant::Delta => {
+            open::<DeltaDiscoveryRequest>(connector, connected, DELTA_PATH, requests, delta_request).await
+        }
+    }
 }
 
 async fn open<Q>(
     connector: &AdsConnector,
-    trial: &Trial,
+    connected: &Connected,
     path: &'static str,
+    requests: &[Request],
     inner: fn(Request) -> Option<Q>,
-) -> TrialEnd
+) -> Shown
 where
-    Q: prost::Message + Default + 'static,
+    Q: Message + Default + 'static,
 {
-    let Ok(Connected { slot, served: _served, channel, metadata }) = connector.connect(0).await else {
-        return TrialEnd::Lost;
-    };
-    let mut grpc = connector.limited(channel);
-    if grpc.ready().await.is_err() {
-        return TrialEnd::Lost;
-    }
+    let Connected { slot, channel, metadata, served: _ } = connected;
+    let answers = Arc::new(Answers::of(requests));
     let closes = Arc::new(Notify::new());
-    let requests: Vec<Q> = trial.requests.iter().cloned().filter_map(inner).collect();
-    let (is_one, until_closed) = (requests.len() == 1, closes.clone());
-    let requests = stream::iter(requests).chain(stream::pending());
-    let mut call = Call::new(requests.take_until(Box::pin(async move { until_closed.notified().await })));
-    *call.metadata_mut() = metadata;
+    let requests: Vec<Q> = requests.iter().cloned().filter_map(inner).collect();
+    let on = (connector.clone(), slot.clone(), channel.clone(), metadata.clone());
+    let stream = serve(on, path, requests, answers.clone(), closes.clone());
+    let mut stream: Pin<Box<dyn Future<Output = Status> + Send>> = Box::pin(stream);
     let lasts = sleep_until(Instant::now() + PROOF);
-    let call = grpc.streaming(call, PathAndQuery::from_static(path), RawResponses::<Q>::default());
-    let (answered, has_answered) = (Notify::new(), AtomicBool::new(false));
-    let mut served = pin!(async {
-        let mut responses = match call.await {
-            Ok(call) => call.into_inner(),
-            Err(status) => return status,
-        };
-        loop {
-            match responses.message().await {
-                // Of several, any may be what is answered.
-                Ok(Some(_)) if is_one => {
-                    has_answered.store(true, Ordering::Relaxed);
-                    answered.notify_one();
-                }
-                Ok(Some(_)) => {}
-                Ok(None) => return Status::ok("the server ended the stream"),
-                Err(status) => return status,
-            }
-        }
-    });
-    let end = tokio::select! {
+    tokio::select! {
         biased;
-        status = &mut served => return match () {
-            () if has_answered.load(Ordering::Relaxed) => TrialEnd::Taken,
-            () if is_of_server(&status) => TrialEnd::Ended(server_status(&status)),
-            () => TrialEnd::Lost,
+        status = &mut stream => return match () {
+            () if answers.has_all() => Shown::Taken(answers.taken()),
+            () if is_of_server(&status) => match server_status(&status) {
+                status if status.may_concern_request() => Shown::Ended(status),
+                _ => Shown::Nothing,
+            },
+            () => Shown::Nothing,
         },
-        () = answered.notified() => TrialEnd::Taken,
-        () = lasts => TrialEnd::Taken,
+        () = answers.all.notified() => {}
+        () = lasts => {}
+    }
+    // Nobody waits for that: it ends within a second.
+    tokio::spawn(async move { end_in_order(&closes, stream).await });
+    Shown::Taken(answers.taken())
+}
+
+/// Sends the requests, and notes the answers until the stream ends.
+async fn serve<Q>(
+    (connector, _slot, channel, metadata): (AdsConnector, Arc<StreamSlot>, Channel, MetadataMap),
+    path: &'static str,
+    requests: Vec<Q>,
+    answers: Arc<Answers>,
+    closes: Arc<Notify>,
+) -> Status
+where
+    Q: Message + Default + 'static,
+{
+    let mut grpc = connector.limited(channel);
+    if let Err(error) = grpc.ready().await {
+        return Status::from_error(error.into());
+    }
+    let requests = stream::iter(requests).chain(stream::pending());
+    let mut call = Call::new(requests.take_until(Box::pin(async move { closes.notified().await })));
+    *call.metadata_mut() = metadata;
+    let call = grpc.streaming(call, PathAndQuery::from_static(path), RawResponses::<Q>::default()).await;
+    let mut responses = match call {
+        Ok(call) => call.into_inner(),
+        Err(status) => return status,
     };
-    end_in_order(&closes, served).await;
-    drop(slot); // not before the stream
-    end
+    loop {
+        match responses.message().await {
+            Ok(Some(message)) => match message.content(connector.message_bytes()).await {
+                Ok(message) => answers.note(&message),
+                Err(status) => return status,
+            },
+            Ok(None) => return Status::ok("the server ended the stream"),
+            Err(status) => return status,
+        }
+    }
+}
+
+/// Which requests the server has answered.
+struct Answers {
+    urls: Vec<String>,
+    taken: Mutex<BTreeSet<usize>>,
+    all: Notify,
+}
+
+/// The type of a response of either variant.
+#[derive(Clone, PartialEq, prost::Message)]
+struct TypeOfResponse {
+    #[prost(string, tag = "4")]
+    type_url: String,
+}
+
+impl Answers {
+    fn of(requests: &[Request]) -> Self {
+        let urls = requests.iter().map(|request| request.type_url().to_owned()).collect();
+        Self { urls, taken: Mutex::default(), all: Notify::new() }
+    }
+
+    fn note(&self, message: &[u8]) {
+        let Ok(TypeOfResponse { type_url }) = TypeOfResponse::decode(message) else { return };
+        let at = self.urls.iter().position(|url| *url == type_url);
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).extend(at);
+        if self.has_all() {
+            self.all.notify_one();
+        }
+    }
+
+    fn taken(&self) -> BTreeSet<usize> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn has_all(&self) -> bool {
+        self.taken().len() == self.urls.len()
+    }
 }
 
 /// How long a trial takes at most, with its connection.

@@ -55,7 +55,14 @@ impl RestServer {
     /// Each type has a liveness of its own, and the server remembers nothing between two polls.
     pub(super) fn rules(&self) -> ServerQuirks {
         let at = self.at.quirks.clone();
-        ServerQuirks { per_type_liveness: true, node_in_every_request: true, max_request_bytes: usize::MAX, ..at }
+        let (per_type_liveness, node_in_every_request, tries_types_apart) = (true, true, false); // each type is polled apart
+        ServerQuirks {
+            per_type_liveness,
+            node_in_every_request,
+            tries_types_apart,
+            max_request_bytes: usize::MAX,
+            ..at
+        }
     }
 }
 

@@ -68,9 +68,22 @@ impl FirstRequests {
         (self.is_live, self.bad_starts) = (true, 0);
     }
 
-    /// Forgets types that are not wanted any more.
-    pub(super) fn retain(&mut self, is_wanted: impl Fn(&Type) -> bool) {
-        self.requested.retain(|kind, _| is_wanted(kind));
+    /// Whether nothing was requested on this opening.
+    pub(super) fn is_none(&self) -> bool {
+        self.requested.is_empty()
+    }
+
+    /// Whether any type may be why, also one that the server takes elsewhere.
+    pub(super) fn has_doubts(&self) -> bool {
+        self.unexplained >= UNEXPLAINED
+    }
+
+    /// Forgets types of which nothing is kept, and earlier openings once this one has lasted.
+    pub(super) fn on_time(&mut self, is_kept: impl Fn(&Type) -> bool, now: Moment) {
+        self.requested.retain(|kind, _| is_kept(kind));
+        if !self.requested.is_empty() && !self.requested.values().any(|of| of.is_recent(now)) {
+            self.unexplained = 0;
+        }
     }
 
     /// Returns the types that the server has had for long enough, unless that is noted.
@@ -99,11 +112,12 @@ impl FirstRequests {
     }
 
     /// The server has ended the stream by a status that may be about a type. `off` was not requested because it may be why, too.
-    pub(super) fn on_ended(&mut self, is_taken: impl Fn(&Type) -> bool, off: Vec<Type>, now: Moment) -> Suspicion {
+    pub(super) fn on_ended(&mut self, has_answered: impl Fn(&Type) -> bool, off: Vec<Type>, now: Moment) -> Suspicion {
         let requested = std::mem::take(&mut self.requested);
-        let doubts = self.unexplained >= UNEXPLAINED;
-        let is_suspect =
-            |(kind, of): &(&Type, &FirstRequest)| of.is_recent(now) && !of.is_answered && (doubts || !is_taken(kind));
+        let doubts = self.has_doubts();
+        let is_suspect = |(kind, of): &(&Type, &FirstRequest)| {
+            of.is_recent(now) && !of.is_answered && (doubts || !has_answered(kind))
+        };
         let suspects: Vec<Type> = requested.iter().filter(is_suspect).map(|(kind, _)| kind.clone()).collect();
         let is_soon = requested.values().any(|of| of.is_recent(now));
         self.unexplained = if is_soon { self.unexplained + usize::from(suspects.is_empty()) } else { 0 };

@@ -29,6 +29,7 @@ mod silence;
 mod stream;
 mod stream_trials;
 mod subscriptions;
+mod taken_types;
 mod trial_pace;
 mod type_subscription;
 mod type_trials;

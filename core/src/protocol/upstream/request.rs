@@ -139,6 +139,12 @@ impl Wire {
         self.changed = false;
     }
 
+    /// Nothing of it is to be sent before the first request, which has everything. Returns the names of the change.
+    pub(crate) fn take_unsent(&mut self) -> BTreeSet<Name> {
+        self.changed = false;
+        std::mem::take(&mut self.subscribe)
+    }
+
     pub(crate) fn subscribe(&mut self, name: Name) {
         self.subscribe.insert(name);
     }

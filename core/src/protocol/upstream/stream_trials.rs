@@ -9,7 +9,7 @@ use super::opening::{Epoch, Opening};
 use super::request::RequestContext;
 use super::subscriptions::{Subscriptions, Terms};
 use super::type_subscription::TypeSubscription;
-use super::type_trials::{DueTrial, TrialEnd};
+use super::type_trials::TrialEnd;
 use crate::proto::Request;
 use crate::protocol::moment::Moment;
 use crate::protocol::server_status::ServerStatus;
@@ -34,6 +34,8 @@ pub struct Trial {
     pub variant: Variant,
     /// One for each type. The first has the node.
     pub requests: Vec<Request>,
+    /// Of a type that the server takes on the view's stream: it shows whether a second stream is ended whatever is requested.
+    pub compared: Request,
 }
 
 impl<'a> StreamTrials<'a> {
@@ -51,36 +53,57 @@ impl<'a> StreamTrials<'a> {
         if !self.opening.is_open() {
             return None;
         }
-        let due = self.subscriptions.trials_mut().take_due(now)?;
-        let mut requests: Vec<_> = due.kinds.iter().filter_map(|kind| self.request(kind, &due, now)).collect();
-        let Some(first) = requests.first_mut() else {
-            self.subscriptions.trials_mut().drop_trial();
-            return None;
-        };
+        let trials = self.subscriptions.trials();
+        let due = trials.due(now)?;
+        let compared = trials.compared().and_then(|kind| self.request(kind, true, now));
+        let (mut kinds, mut requests, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
+        for kind in due {
+            match self.request(&kind, false, now).filter(|_| compared.is_some()) {
+                Some(request) => {
+                    kinds.push(kind);
+                    requests.push(request);
+                }
+                None => skipped.push(kind),
+            }
+        }
+        let trials = self.subscriptions.trials_mut();
+        trials.skip(&skipped, now);
+        let (mut compared, first) = (compared?, requests.first_mut()?);
+        trials.begin(kinds, now);
         first.set_node(self.node.clone());
-        Some(Trial { epoch: self.opening.epoch(), variant: self.terms.variant, requests })
+        compared.set_node(self.node.clone());
+        Some(Trial { epoch: self.opening.epoch(), variant: self.terms.variant, requests, compared })
     }
 
-    /// Returns a first request of a type with some of what is wanted of it, if that is anything.
-    fn request(&self, kind: &Type, due: &DueTrial, now: Moment) -> Option<Request> {
+    /// Returns a first request of a type with some of what is wanted of it, if that is anything; with any name to compare with.
+    fn request(&self, kind: &Type, is_compared: bool, now: Moment) -> Option<Request> {
         let wanted = self.subscriptions.get(kind)?.wanted();
-        let mut sample = TypeSubscription::new(wanted.class());
-        if due.is_of_second_stream {
-            sample = TypeSubscription::new(Class::Named);
-            sample.want(
-                Selector::Name(wanted.names().first().cloned().unwrap_or(Name::from(NO_RESOURCE))),
-                true,
-                false,
-            );
+        let Terms { variant, quirks, options } = self.terms;
+        let may = |name: &&Name| *variant == Variant::Delta || !name.is_glob();
+        let mut names = wanted.names().iter().filter(may).cloned();
+        let mut sample = TypeSubscription::new(if is_compared { Class::Named } else { wanted.class() });
+        if is_compared {
+            let name = names.next().unwrap_or(Name::from(NO_RESOURCE));
+            sample.want(Selector::Name(name), true, false);
         } else if wanted.has_wildcard() {
             sample.want(Selector::Wildcard, true, false);
         } else {
-            let some = wanted.names().iter().filter(|name| !name.is_glob()).take(SOME);
-            some.for_each(|name| sample.want(Selector::Name(name.clone()), true, false));
+            names.take(SOME).for_each(|name| sample.want(Selector::Name(name), true, false));
         }
-        let Terms { variant, quirks, options } = self.terms;
         let (node, epoch, has_node) = (&**self.node, self.opening.epoch(), true);
         sample.next_request(&RequestContext { kind, variant: *variant, node, epoch, has_node, quirks, options, now })
+    }
+
+    /// Whether a trial is under way, or waits for its turn.
+    pub fn is_trying(&self) -> bool {
+        self.subscriptions.trials().is_trying()
+    }
+
+    /// The stream of a trial for this opening is opened.
+    pub fn on_begun(&mut self, epoch: Epoch, now: Moment) {
+        if self.opening.is_current(epoch) {
+            self.subscriptions.trials_mut().on_begun(now);
+        }
     }
 
     /// A trial for this opening has ended.
@@ -90,21 +113,21 @@ impl<'a> StreamTrials<'a> {
         }
     }
 
-    /// The server itself ends the view's stream, by this status.
-    pub fn on_stream_ended(&mut self, epoch: Epoch, status: &ServerStatus, now: Moment) {
+    /// The view's stream was ended, and not in order to go on elsewhere: by this status, if it was the server.
+    pub fn on_stream_ended(&mut self, epoch: Epoch, status: Option<&ServerStatus>, now: Moment) {
         if self.opening.is_current(epoch) {
-            self.subscriptions.trials_mut().on_ended(Some(status), now);
+            self.subscriptions.trials_mut().on_ended(status, now);
         }
     }
 
-    /// Returns the types that the server was found to take since the last call.
-    pub fn take_taken(&mut self) -> Vec<Type> {
+    /// Returns the types that the server was found to answer since the last call.
+    pub fn take_answered(&mut self) -> Vec<Type> {
         self.subscriptions.trials_mut().take_unshared()
     }
 
-    /// Sets the types that any view has found the server to take.
-    pub fn on_taken_in_others(&mut self, types: &Arc<BTreeSet<Type>>) {
-        self.subscriptions.trials_mut().on_taken_in_others(types);
+    /// Sets the types that any view has found the server to answer.
+    pub fn on_answered_in_others(&mut self, types: &Arc<BTreeSet<Type>>) {
+        self.subscriptions.trials_mut().on_answered_in_others(types);
     }
 }
 

@@ -140,7 +140,7 @@ impl Subscriptions {
                 is_spoken(kind, variant) && (of.wire().is_opened() || of.wanted().is_requestable(variant))
             };
             let asked = types.iter().filter(is_asked).map(|(kind, of)| (kind, of.wire().is_opened()));
-            trials.sort(asked, |kind| table.knows(kind.name()));
+            trials.sort(asked, |kind| table.knows(kind.name()), now);
         }
         types.iter_mut().filter(|(kind, _)| is_spoken(kind, variant)).find_map(|(kind, subscription)| {
             let was_opened = subscription.wire().is_opened();
@@ -219,7 +219,8 @@ impl Subscriptions {
             true => Some(Moment::START),
             false => next_deadline(of, others, &terms.options),
         };
-        let deadlines = self.types.values().filter_map(deadline);
+        let on_stream = self.types.iter().filter(|(kind, _)| !self.trials.is_apart(kind));
+        let deadlines = on_stream.filter_map(|(_, of)| deadline(of));
         let routing = self.routing(terms.variant);
         deadlines.chain(routing_answers::next_due(routing, terms, opening, judged_at)).min()
     }
@@ -237,7 +238,8 @@ impl Subscriptions {
         let others = self.others(opening, options);
         let (mut updates, mut answered_end) = (Vec::new(), false);
         let Self { types, trials, .. } = self;
-        trials.on_time(|kind| types.get(kind).is_some_and(|of| of.wanted().is_any()), now);
+        let is_wanted = |kind: &Type| types.get(kind).is_some_and(|of| of.wanted().is_any());
+        trials.on_time(|kind| types.contains_key(kind), is_wanted, now);
         for (kind, subscription) in types {
             if trials.is_apart(kind) {
                 updates.extend(subscription.report_refusal(kind, trials.refusal(kind)));
@@ -257,7 +259,7 @@ impl Subscriptions {
 
     /// The stream has ended. With `shows_life`, the next opening is to make the server send one resource of each type.
     pub(crate) fn disconnect(&mut self, terms: &Terms, shows_life: bool) -> Vec<Update> {
-        self.trials.on_ended(None, Moment::START); // the server's status has counted before, if there was one
+        self.trials.on_closed();
         self.types.retain(|_, subscription| subscription.wanted().is_any());
         // In SotW a set is sent again if its version is not stated. A type that states one is silent, and would be asked about next.
         let asks = terms.variant == Variant::Sotw && self.any(|of| of.second_request().is_to_ask());

@@ -10,8 +10,8 @@ use crate::protocol::moment::Moment;
 pub(super) struct TrialPace {
     /// When the last trials began.
     begun: VecDeque<Moment>,
-    /// The view's stream was lost by putting types back on it, so often in a row.
-    lost: u32,
+    /// Types were put back on the view's stream and not taken, so often in a row, and the next is from then on.
+    put_back: u32,
     put_back_at: Option<Moment>,
 }
 
@@ -31,14 +31,15 @@ impl TrialPace {
         self.begun.front().filter(|_| self.begun.len() >= TRIALS).map(|first| *first + WITHIN)
     }
 
-    pub(super) fn on_lost(&mut self, now: Moment) {
-        self.put_back_at = Some(now + pause_after(self.lost));
-        self.lost += 1;
+    /// A type is put back on the view's stream, which may end for it.
+    pub(super) fn on_put_back(&mut self, now: Moment) {
+        self.put_back_at = Some(now + pause_after(self.put_back));
+        self.put_back += 1;
     }
 
-    /// A type was put back on the view's stream, and is taken.
-    pub(super) fn on_put_back(&mut self) {
-        (self.lost, self.put_back_at) = (0, None);
+    /// It is taken.
+    pub(super) fn on_taken(&mut self) {
+        (self.put_back, self.put_back_at) = (0, None);
     }
 
     pub(super) fn put_back_at(&self) -> Option<Moment> {

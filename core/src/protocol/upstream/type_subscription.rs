@@ -278,11 +278,10 @@ impl TypeSubscription {
 
     /// It is not requested. If the server refuses it, reports that as an error of each wanted name, once.
     pub(crate) fn report_refusal(&mut self, kind: &Type, status: Option<&ServerStatus>) -> Vec<Update> {
-        let Some(status) = status.filter(|_| self.wire.has_changed() || self.rejected.errors().is_empty()) else {
-            return Vec::new();
-        };
-        self.wire.drop_change();
-        self.rejected.report_refusal(kind, self.wanted.names(), status)
+        let is_first = self.rejected.errors().is_empty();
+        let Some(status) = status.filter(|_| is_first || self.wire.has_changed()) else { return Vec::new() };
+        let news = self.wire.take_unsent();
+        self.rejected.report_refusal(kind, if is_first { self.wanted.names() } else { &news }, status)
     }
 
     /// Handles due timers.

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::first_requests::{FirstRequests, PROOF, Suspicion};
+use super::taken_types::{Taken, TakenTypes};
 use super::trial_pace::{LONGEST_PAUSE, TrialPace, pause_after};
-use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::moment::Moment;
 use crate::protocol::server_status::ServerStatus;
 use crate::xds::Type;
 
@@ -17,15 +18,9 @@ use crate::xds::Type;
 #[derive(Debug, Default)]
 pub(super) struct TypeTrials {
     apart: BTreeMap<Type, Apart>,
-    /// Wanted types that the server takes.
-    taken: BTreeSet<Type>,
-    /// Those that other views were not told of yet.
-    unshared: Vec<Type>,
-    taken_in_others: Arc<BTreeSet<Type>>,
+    taken: TakenTypes,
     first_requests: FirstRequests,
-    trial: Option<TrialOf>,
-    /// The stream of a type was ended by this status. From then on it may be seen whether second streams are taken at all.
-    unproven: Option<(Type, ServerStatus, Moment)>,
+    trial: Option<Trial>,
     /// Until then the server is taken for one that does not take a second stream of a node.
     one_stream_until: Option<Moment>,
     /// Trials in a row that have shown nothing.
@@ -34,12 +29,12 @@ pub(super) struct TypeTrials {
 }
 
 /// A type that is kept off the stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Apart {
+    since: Moment,
     /// It is tried from then on.
-    next: Option<Moment>,
-    /// The view's stream was ended so when the type was new on it.
-    suspected: Option<ServerStatus>,
+    next: Moment,
+    suspicion: Option<(Why, ServerStatus)>,
     /// It is tried by itself, since others were not why.
     is_alone: bool,
     /// The status by which the server refuses it.
@@ -47,33 +42,38 @@ struct Apart {
     refusals: u32,
     /// It is on the view's stream, to be tried there.
     is_back: bool,
+    is_wanted: bool,
 }
 
-/// What is being tried.
+/// Why a type is suspected: the view's stream was ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// It was new on that, and others were not.
+    New,
+    /// Nothing that others have found of it counts here.
+    Doubted,
+    /// All were, so that it may be anything.
+    Turn,
+}
+
 #[derive(Debug)]
-enum TrialOf {
-    Types(Vec<Type>, Moment),
-    /// A type that the server takes on the first stream.
-    SecondStream(Moment),
+struct Trial {
+    kinds: Vec<Type>,
+    /// When its stream was opened.
+    begun: Option<Moment>,
 }
 
 /// What a trial has shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TrialEnd {
-    /// The server has answered, or has left the stream open for long enough.
-    Taken,
-    /// The server has ended it by this status.
-    Ended(ServerStatus),
-    /// There was no such stream, or it was lost.
+    /// The server has answered these of the requests, by their places, and left the stream open for long enough if that is not all.
+    Taken(BTreeSet<usize>),
+    /// The server has ended the stream of one type by this status, but not one of a type that it takes.
+    Refused(ServerStatus),
+    /// The server has ended the stream of several types.
+    EndedForAny,
+    /// There was no such stream, or it was lost, or the server may take no second stream.
     Lost,
-}
-
-/// What is to be requested on a stream of its own.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct DueTrial {
-    pub(crate) kinds: Vec<Type>,
-    /// It is about the stream: any name of the type will do.
-    pub(crate) is_of_second_stream: bool,
 }
 
 /// How many types are tried together.
@@ -97,11 +97,8 @@ impl TypeTrials {
 
     /// Returns the types that are kept off, with the status by which the server refuses one.
     pub(crate) fn all_apart(&self) -> impl Iterator<Item = (&Type, Option<&ServerStatus>)> {
-        self.apart.iter().filter(|(_, of)| !of.is_back).map(|(kind, of)| (kind, of.refusal.as_ref()))
-    }
-
-    fn is_taken(&self, kind: &Type) -> bool {
-        self.taken.contains(kind) || self.taken_in_others.contains(kind)
+        let apart = self.apart.iter().filter(|(_, of)| of.is_wanted && !of.is_back);
+        apart.map(|(kind, of)| (kind, of.refusal.as_ref()))
     }
 
     /// Decides which of the wanted types may be requested, that were not or were `opened` already. One that nothing is known of is tried
@@ -110,15 +107,21 @@ impl TypeTrials {
         &mut self,
         wanted: impl Iterator<Item = (&'a Type, bool)> + Clone,
         is_in_table: impl Fn(&Type) -> bool,
+        now: Moment,
     ) {
-        let is_unknown = |kind: &Type| !is_in_table(kind) && !self.is_taken(kind) && !self.apart.contains_key(kind);
+        if self.has_one_stream(now) && self.first_requests.is_none() {
+            self.put_back(|of| of.refusal.is_some() && of.is_due(now)); // the stream is opened anyway
+        }
+        let is_unknown = |kind: &Type| !is_in_table(kind) && !self.taken.has(kind) && !self.apart.contains_key(kind);
         let is_other = |(kind, opened): (&Type, bool)| opened || !self.is_apart(kind) && !is_unknown(kind);
         if wanted.clone().any(is_other) {
             let unknown = wanted.filter(|(kind, opened)| !opened && is_unknown(kind));
             let unknown: Vec<_> = unknown.map(|(kind, _)| kind.clone()).collect();
-            self.apart.extend(unknown.into_iter().map(|kind| (kind, Apart::default())));
-        } else if let Some((kind, _)) = wanted.clone().next() {
-            self.apart.get_mut(kind).into_iter().for_each(|of| of.is_back = true);
+            self.apart.extend(unknown.into_iter().map(|kind| (kind, Apart::new(now))));
+        } else if wanted.clone().all(|(kind, _)| self.apart.contains_key(kind)) {
+            let wanted: BTreeSet<_> = wanted.map(|(kind, _)| kind).collect();
+            let first = self.apart.iter_mut().filter(|(kind, _)| wanted.contains(kind)).min_by_key(|(_, of)| of.next);
+            first.into_iter().for_each(|(_, of)| of.is_back = true);
         }
     }
 
@@ -130,46 +133,54 @@ impl TypeTrials {
     /// The server has sent a response of the type.
     pub(crate) fn on_response(&mut self, kind: &Type) {
         if self.first_requests.on_answer(kind) {
-            self.on_taken_here(kind);
+            self.on_taken_here(kind, Taken::Answered);
         }
     }
 
-    fn on_taken_here(&mut self, kind: &Type) {
-        self.first_requests.on_lived();
+    fn on_taken_here(&mut self, kind: &Type, how: Taken) {
+        if !self.first_requests.is_live() {
+            self.first_requests.on_lived();
+            // It was the server's state that has ended earlier openings, or the type of one.
+            let Self { apart, taken, .. } = self;
+            apart.retain(|kind, of| of.why() != Some(Why::Turn) || !taken.has(kind));
+        }
         if self.apart.get(kind).is_some_and(|of| of.is_back) {
-            self.pace.on_put_back();
+            self.pace.on_taken();
         }
-        self.on_taken(kind);
+        self.on_taken(kind, how);
     }
 
-    fn on_taken(&mut self, kind: &Type) {
+    fn on_taken(&mut self, kind: &Type, how: Taken) {
         self.apart.remove(kind);
-        if self.taken.insert(kind.clone()) {
-            self.unshared.push(kind.clone());
-        }
+        self.taken.note(kind, how);
     }
 
-    /// Returns what the server was found to take since the last call.
+    /// Returns what the server was found to answer since the last call.
     pub(crate) fn take_unshared(&mut self) -> Vec<Type> {
-        std::mem::take(&mut self.unshared)
+        self.taken.take_unshared()
     }
 
-    /// Other views have found that the server takes these. Which type it has refused in this view is seen here.
-    pub(crate) fn on_taken_in_others(&mut self, types: &Arc<BTreeSet<Type>>) {
-        if !Arc::ptr_eq(types, &self.taken_in_others) {
-            self.taken_in_others = types.clone();
-            self.apart.retain(|kind, of| of.suspected.is_some() || of.refusal.is_some() || !types.contains(kind));
+    /// Other views have found that the server answers these. Which type it has refused in this view is seen here.
+    pub(crate) fn on_answered_in_others(&mut self, types: &Arc<BTreeSet<Type>>) {
+        if !self.taken.on_answered_in_others(types) {
+            return;
         }
+        self.apart.retain(|kind, of| of.refusal.is_some() || of.why() == Some(Why::Doubted) || !types.contains(kind));
+        let apart = &self.apart;
+        self.trial.take_if(|trial| !trial.kinds.iter().any(|kind| apart.contains_key(kind)));
     }
 
-    /// Handles due timers.
-    pub(crate) fn on_time(&mut self, is_wanted: impl Fn(&Type) -> bool, now: Moment) {
-        self.first_requests.retain(&is_wanted);
-        self.taken.retain(&is_wanted);
+    /// Handles due timers. What is not `kept` was requested long ago, if it was.
+    pub(crate) fn on_time(&mut self, is_kept: impl Fn(&Type) -> bool, is_wanted: impl Fn(&Type) -> bool, now: Moment) {
+        self.first_requests.on_time(&is_kept, now);
+        self.taken.retain(&is_kept);
         let mut left = REMEMBERED;
-        self.apart.retain(|kind, of| is_wanted(kind) || of.is_remembered(now, &mut left));
-        for kind in self.first_requests.lasting(now, |kind| self.taken.contains(kind)) {
-            self.on_taken_here(&kind);
+        self.apart.retain(|kind, of| {
+            of.is_wanted = is_wanted(kind);
+            of.is_wanted || of.is_remembered(&mut left)
+        });
+        for kind in self.first_requests.lasting(now, |kind| self.taken.has_here(kind)) {
+            self.on_taken_here(&kind, Taken::Lasted);
         }
         if self.first_requests.is_live() && self.has_one_stream(now) {
             self.try_on_stream(now);
@@ -179,91 +190,79 @@ impl TypeTrials {
     /// The view's stream works without these. Each is put back on it by itself, but a refused one only when it is opened anyway.
     fn try_on_stream(&mut self, now: Moment) {
         for of in self.apart.values_mut().filter(|of| of.is_alone && !of.is_back) {
-            if let Some(status) = of.suspected.take() {
+            if let Some((_, status)) = of.suspicion.take() {
                 of.refuse(status, now);
             }
         }
-        if self.may_put_back(now)
-            && let Some(of) = self.apart.values_mut().find(|of| of.refusal.is_none() && of.is_due(now))
-        {
-            of.is_back = true;
+        if self.pace.may_put_back(now) && self.put_back(|of| of.refusal.is_none() && of.is_due(now)) {
+            self.pace.on_put_back(now);
         }
     }
 
-    fn may_put_back(&self, now: Moment) -> bool {
-        !self.apart.values().any(|of| of.is_back) && self.pace.may_put_back(now)
+    /// Lets the type that has waited for longest go on the view's stream, if none of them is on it.
+    fn put_back(&mut self, may: impl Fn(&Apart) -> bool) -> bool {
+        if self.apart.values().any(|of| of.is_back) {
+            return false;
+        }
+        let waiting = self.apart.values_mut().filter(|of| of.is_wanted && may(of));
+        waiting.min_by_key(|of| of.next).map(|of| of.is_back = true).is_some()
     }
 
     fn has_one_stream(&self, now: Moment) -> bool {
         self.one_stream_until.is_some_and(|until| now < until)
     }
 
-    /// Takes the trial that is due.
-    pub(crate) fn take_due(&mut self, now: Moment) -> Option<DueTrial> {
-        if self.trial_deadline(now).is_none_or(|at| at > now) || self.has_one_stream(now) {
-            return None;
-        }
-        if self.unproven.is_some() {
-            let Some(known) = self.first_requests.find(|kind| self.is_taken(kind)).cloned() else {
-                let (kind, ..) = self.unproven.take()?; // what it was compared with is not wanted any more
-                self.each(&[kind], |of| of.next = Some(now + SHORT_PAUSE));
-                return None;
-            };
-            let kinds = vec![known];
-            self.trial = Some(TrialOf::SecondStream(now));
-            return Some(DueTrial { kinds, is_of_second_stream: true });
-        }
-        let kinds = self.candidates(now);
+    /// Returns the types of the trial that is due: the one that has waited for longest, and others that may be tried with it.
+    pub(crate) fn due(&self, now: Moment) -> Option<Vec<Type>> {
+        self.trial_deadline(now).filter(|at| *at <= now && !self.has_one_stream(now))?;
+        let due = || self.apart.iter().filter(|(_, of)| of.is_wanted && of.is_due(now) && !of.is_back);
+        let (first, of) = due().min_by_key(|(_, of)| (of.next, of.since))?;
+        let others = due().filter(|(kind, other)| of.is_sociable() && other.is_sociable() && *kind != first);
+        Some([first].into_iter().chain(others.map(|(kind, _)| kind)).take(TOGETHER).cloned().collect())
+    }
+
+    /// Returns a type that the server takes on the view's stream, to compare with.
+    pub(crate) fn compared(&self) -> Option<&Type> {
+        self.first_requests.find(|kind| self.taken.has(kind))
+    }
+
+    /// These are requested on a stream of their own.
+    pub(crate) fn begin(&mut self, kinds: Vec<Type>, now: Moment) {
         self.pace.note(now);
-        self.trial = Some(TrialOf::Types(kinds.clone(), now));
-        Some(DueTrial { kinds, is_of_second_stream: false })
+        self.trial = Some(Trial { kinds, begun: None });
     }
 
-    fn candidates(&self, now: Moment) -> Vec<Type> {
-        let due = || self.apart.iter().filter(|(_, of)| of.is_due(now) && !of.is_back);
-        let together = due().filter(|(_, of)| !of.is_alone && of.refusal.is_none()).map(|(kind, _)| kind.clone());
-        let together: Vec<_> = together.take(TOGETHER).collect();
-        let first = || due().min_by_key(|(_, of)| of.next).map(|(kind, _)| kind.clone());
-        if together.is_empty() { first().into_iter().collect() } else { together }
+    /// There is nothing to request of these for now.
+    pub(crate) fn skip(&mut self, kinds: &[Type], now: Moment) {
+        self.each(kinds, |of| of.next = now + SHORT_PAUSE);
     }
 
-    /// What is due to be tried is not wanted any more.
-    pub(crate) fn drop_trial(&mut self) {
-        self.trial = None;
+    pub(crate) fn is_trying(&self) -> bool {
+        self.trial.is_some()
     }
 
-    /// A trial has ended.
+    /// The trial's stream is opened.
+    pub(crate) fn on_begun(&mut self, now: Moment) {
+        self.trial.iter_mut().for_each(|trial| trial.begun = Some(now));
+    }
+
+    /// The trial has ended.
     pub(crate) fn on_trial_end(&mut self, end: TrialEnd, now: Moment) {
-        let end = match end {
-            TrialEnd::Ended(status) if !status.may_concern_request() => TrialEnd::Lost,
-            end => end,
-        };
-        match (self.trial.take(), end) {
-            (None, _) => {}
-            (Some(TrialOf::Types(kinds, _)), TrialEnd::Taken) => {
+        let Some(Trial { kinds, .. }) = self.trial.take() else { return };
+        match end {
+            TrialEnd::Taken(answered) => {
                 self.failures = 0;
-                kinds.iter().for_each(|kind| self.on_taken(kind));
-            }
-            (Some(TrialOf::Types(kinds, _)), TrialEnd::Ended(status)) => match &kinds[..] {
-                [kind] => self.unproven = Some((kind.clone(), status, now)),
-                _ => self.each(&kinds, |of| of.is_alone = true),
-            },
-            (Some(TrialOf::Types(kinds, _)), TrialEnd::Lost) => {
-                self.each(&kinds, |of| of.next = Some(now + SHORT_PAUSE));
-                self.on_failure(now);
-            }
-            (Some(TrialOf::SecondStream(_)), TrialEnd::Taken) => {
-                self.failures = 0;
-                if let Some((kind, status, _)) = self.unproven.take() {
-                    self.taken.remove(&kind);
-                    self.each(&[kind], |of| of.refuse(status.clone(), now));
+                for (at, kind) in kinds.iter().enumerate() {
+                    self.on_taken(kind, if answered.contains(&at) { Taken::Answered } else { Taken::Lasted });
                 }
             }
-            (Some(TrialOf::SecondStream(_)), TrialEnd::Ended(_)) => self.use_one_stream(now),
-            (Some(TrialOf::SecondStream(_)), TrialEnd::Lost) => {
-                self.unproven = self.unproven.take().map(|(kind, status, _)| (kind, status, now + SHORT_PAUSE));
-                self.on_failure(now);
+            TrialEnd::Refused(status) => {
+                self.failures = 0;
+                self.taken.doubt(&kinds);
+                self.each(&kinds, |of| of.refuse(status.clone(), now));
             }
+            TrialEnd::EndedForAny => self.each(&kinds, |of| of.is_alone = true),
+            TrialEnd::Lost => self.on_failure(&kinds, now),
         }
     }
 
@@ -271,8 +270,11 @@ impl TypeTrials {
         kinds.iter().for_each(|kind| self.apart.get_mut(kind).into_iter().for_each(&mut change));
     }
 
-    fn on_failure(&mut self, now: Moment) {
+    fn on_failure(&mut self, kinds: &[Type], now: Moment) {
         self.failures += 1;
+        self.each(kinds, |of| {
+            of.next = now + if of.refusal.is_some() { pause_after(of.refusals) } else { SHORT_PAUSE }
+        });
         if self.failures >= FAILURES {
             self.use_one_stream(now);
         }
@@ -280,96 +282,109 @@ impl TypeTrials {
 
     /// Second streams show nothing, for a while.
     fn use_one_stream(&mut self, now: Moment) {
-        (self.failures, self.unproven) = (0, None);
-        self.one_stream_until = Some(now + LONGEST_PAUSE);
+        (self.failures, self.one_stream_until) = (0, Some(now + LONGEST_PAUSE));
     }
 
-    /// The stream has ended, by this status if it was the server.
+    /// The view's stream was ended, by this status if it was the server.
     pub(crate) fn on_ended(&mut self, status: Option<&ServerStatus>, now: Moment) {
-        let trial = self.trial.take();
-        self.unproven = None;
-        match (trial, status.filter(|status| status.may_concern_request())) {
-            (_, None) => {}
-            // It may have ended this stream for the other.
-            (Some(TrialOf::Types(_, begun) | TrialOf::SecondStream(begun)), _) if now < begun + PROOF => {
-                self.use_one_stream(now);
-            }
-            (_, Some(status)) => self.on_ended_by_server(status, now),
+        let status = status.filter(|status| status.may_concern_request());
+        match (self.trial.take().filter(|trial| trial.begun.is_some_and(|begun| now < begun + PROOF)), status) {
+            // It may have been ended for the other.
+            (Some(_), Some(_)) => self.use_one_stream(now),
+            (Some(trial), None) => self.on_failure(&trial.kinds, now),
+            (None, Some(status)) => self.on_ended_by_server(status, now),
+            (None, None) => {}
         }
+    }
+
+    /// The stream is closed.
+    pub(crate) fn on_closed(&mut self) {
+        self.trial = None;
         self.first_requests.clear();
         self.apart.values_mut().for_each(|of| of.is_back = false);
-        if self.has_one_stream(now)
-            && let Some(of) = self.apart.values_mut().find(|of| of.refusal.is_some() && of.is_due(now))
-        {
-            of.is_back = true; // the stream is opened anyway
-        }
     }
 
     fn on_ended_by_server(&mut self, status: &ServerStatus, now: Moment) {
-        let is_off = |of: &Apart| of.suspected.is_some() && !of.is_back;
-        let off = self.apart.iter().filter(|(_, of)| is_off(of)).map(|(kind, _)| kind.clone()).collect();
-        let Self { taken, taken_in_others, .. } = self;
-        let is_taken = |kind: &Type| taken.contains(kind) || taken_in_others.contains(kind);
-        match self.first_requests.on_ended(is_taken, off, now) {
+        self.apart
+            .values_mut()
+            .filter(|of| of.is_back && of.refusal.is_some())
+            .for_each(|of| of.refuse(status.clone(), now));
+        let off = self.apart.iter().filter(|(_, of)| of.is_wanted && of.refusal.is_none() && !of.is_back);
+        let off = off.map(|(kind, _)| kind.clone()).collect();
+        let doubts = self.first_requests.has_doubts();
+        match self.first_requests.on_ended(|kind| self.taken.is_answered(kind), off, now) {
             Suspicion::None => {}
             Suspicion::Of(kinds) => {
-                if self.apart.values().any(|of| of.is_back) {
-                    self.pace.on_lost(now);
-                }
-                self.suspect(&kinds, kinds.len() == 1, status);
+                self.taken.doubt(&kinds);
+                let why = if doubts { Why::Doubted } else { Why::New };
+                self.suspect(&kinds, why, kinds.len() == 1, status, now);
             }
             Suspicion::Turn { on, off } => {
-                self.suspect(&off, false, status);
+                self.suspect(&off, Why::Turn, false, status, now);
                 self.apart.retain(|kind, of| of.refusal.is_some() || !on.contains(kind));
             }
         }
     }
 
-    fn suspect(&mut self, kinds: &[Type], is_alone: bool, status: &ServerStatus) {
+    fn suspect(&mut self, kinds: &[Type], why: Why, is_alone: bool, status: &ServerStatus, now: Moment) {
         for kind in kinds {
-            self.taken.remove(kind);
-            let of = self.apart.entry(kind.clone()).or_default();
-            (of.suspected, of.is_alone) = (Some(status.clone()), is_alone);
+            let of = self.apart.entry(kind.clone()).or_insert_with(|| Apart::new(now));
+            if of.refusal.is_none() {
+                (of.suspicion, of.is_alone) = (Some((why, status.clone())), is_alone);
+            }
         }
     }
 
-    /// When something is next due.
+    /// When something is next due after `now`.
     pub(crate) fn next_deadline(&self, now: Moment) -> Option<Moment> {
-        let lasting = self.first_requests.next_lasting(|kind| self.taken.contains(kind));
-        earliest(lasting, self.trial_deadline(now))
+        let lasting = self.first_requests.next_lasting(|kind| self.taken.has_here(kind));
+        lasting.into_iter().chain(self.trial_deadline(now)).filter(|at| *at > now).min()
     }
 
+    /// When the next trial may begin, or the next type may be put back.
     fn trial_deadline(&self, now: Moment) -> Option<Moment> {
         let has_one_stream = self.has_one_stream(now);
-        if !self.first_requests.is_live() || self.trial.is_some() {
+        let is_busy = self.trial.is_some() || has_one_stream && self.apart.values().any(|of| of.is_back);
+        if !self.first_requests.is_live() || is_busy {
             return None;
         }
-        if let Some((_, _, at)) = &self.unproven {
-            return Some(*at);
-        }
-        let may = |of: &&Apart| !(of.is_back || has_one_stream && of.refusal.is_some());
-        let next = self.apart.values().filter(may).map(|of| of.next.unwrap_or(Moment::START)).min()?;
+        let may = |of: &&Apart| of.is_wanted && !(of.is_back || has_one_stream && of.refusal.is_some());
+        let next = self.apart.values().filter(may).map(|of| of.next).min()?;
         let paced = if has_one_stream { self.pace.put_back_at() } else { self.pace.next() };
         Some(paced.map_or(next, |paced| next.max(paced)))
     }
 }
 
 impl Apart {
+    fn new(now: Moment) -> Self {
+        let (suspicion, is_alone, refusal, refusals, is_back) = Default::default();
+        Self { since: now, next: now, suspicion, is_alone, refusal, refusals, is_back, is_wanted: true }
+    }
+
+    fn why(&self) -> Option<Why> {
+        self.suspicion.as_ref().map(|(why, _)| *why)
+    }
+
     fn is_due(&self, now: Moment) -> bool {
-        self.next.is_none_or(|next| next <= now)
+        self.next <= now
+    }
+
+    /// Whether it may be tried together with others.
+    fn is_sociable(&self) -> bool {
+        !self.is_alone && self.refusal.is_none()
     }
 
     /// Whether it is kept although nobody wants it: who asks next hears of it at once.
-    fn is_remembered(&self, now: Moment, left: &mut usize) -> bool {
-        let is = self.refusal.is_some() && !self.is_due(now) && *left > 0;
+    fn is_remembered(&self, left: &mut usize) -> bool {
+        let is = self.refusal.is_some() && *left > 0;
         *left -= usize::from(is);
         is
     }
 
     fn refuse(&mut self, status: ServerStatus, now: Moment) {
         self.refusal = Some(status);
-        self.next = Some(now + pause_after(self.refusals));
-        (self.refusals, self.suspected) = (self.refusals + 1, None);
+        self.next = now + pause_after(self.refusals);
+        (self.refusals, self.suspicion) = (self.refusals + 1, None);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::protocol::keys::{Selector, SessionId};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::options::ViewOptions;
 use crate::protocol::visits::visit;
-use crate::xds::{Name, Resource, Role, Type, TypeTable};
+use crate::xds::{Authority, Name, Resource, Role, Type, TypeTable};
 
 /// A session's subscription or unsubscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,11 +89,12 @@ impl Interest {
         self.full_cache = limit;
     }
 
-    /// Returns the sessions that subscribe to anything of a type.
-    pub(crate) fn sessions(&self, kind: &Type) -> BTreeSet<SessionId> {
-        let of = self.types.get(kind).into_iter();
-        let watchers = of.flat_map(|of| of.wildcard.iter().chain(of.names.values()));
-        watchers.flat_map(|of| of.sessions.iter().copied()).collect()
+    /// Returns the sessions that subscribe to anything of a type that an authority has; `*` is of the top level.
+    pub(crate) fn sessions(&self, kind: &Type, authority: &Authority) -> BTreeSet<SessionId> {
+        let Some(of) = self.types.get(kind) else { return BTreeSet::new() };
+        let set = of.wildcard.iter().filter(|_| *authority == Authority::TopLevel);
+        let names = of.names.iter().filter(|(name, _)| Authority::of(name) == *authority).map(|(_, of)| of);
+        set.chain(names).flat_map(|of| of.sessions.iter().copied()).collect()
     }
 
     /// Returns how many subscriptions linger.

@@ -9,7 +9,7 @@ use super::resource_table::{AbsenceEvidence, Entry, Presence};
 use super::tables::Tables;
 use super::update::Completeness;
 use crate::protocol::keys::{Class, Selector, SessionId};
-use crate::xds::{Name, Type};
+use crate::xds::{Authority, Name, Type};
 
 /// The interest in a view beside what is cached.
 #[derive(Debug, Clone, Copy)]
@@ -67,9 +67,9 @@ impl<'a> Wants<'a> {
         self.interest.all().any(|(kind, wanted)| of(&wanted) && self.is_missing(kind, &wanted))
     }
 
-    /// Returns the sessions that subscribe to anything of a type.
-    pub fn sessions(self, kind: &Type) -> BTreeSet<SessionId> {
-        self.interest.sessions(kind)
+    /// Returns the sessions that subscribe to anything of a type that an authority has.
+    pub fn sessions(self, kind: &Type, authority: &Authority) -> BTreeSet<SessionId> {
+        self.interest.sessions(kind, authority)
     }
 
     /// Returns all missing selectors, in no order.

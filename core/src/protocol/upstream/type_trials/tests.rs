@@ -34,7 +34,7 @@ impl World {
     fn request(&mut self) -> Vec<&str> {
         let Self { trials, table, wanted, opened, now } = self;
         loop {
-            trials.sort(wanted.iter().map(|kind| (kind, opened.contains(kind))), |kind| table.knows(kind.name()));
+            trials.sort(wanted.iter().map(|kind| (kind, opened.contains(kind))), |kind| table.knows(kind.name()), *now);
             let Some(kind) = wanted.iter().find(|kind| !opened.contains(*kind) && !trials.is_apart(kind)) else {
                 break;
             };
@@ -51,22 +51,24 @@ impl World {
     fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
         let wanted = &self.wanted;
-        self.trials.on_time(|kind| wanted.contains(kind), self.now);
+        self.trials.on_time(|kind| wanted.contains(kind), |kind| wanted.contains(kind), self.now);
     }
 
+    /// The server ends the stream.
     fn end(&mut self, code: i32) {
         self.trials.on_ended(Some(&status(code)), self.now);
+        self.trials.on_closed();
         self.opened.clear();
     }
 
-    /// What is to be tried now, `second stream` if it is about that.
+    /// Begins the trial that is due, and returns its types.
     fn due(&mut self) -> Vec<String> {
-        let due = self.trials.take_due(self.now);
-        let names = |due: DueTrial| match due.is_of_second_stream {
-            true => vec!["second stream".to_owned()],
-            false => due.kinds.iter().map(|kind| kind.name().to_owned()).collect(),
-        };
-        due.map(names).unwrap_or_default()
+        let Some(kinds) = self.trials.due(self.now) else { return Vec::new() };
+        assert!(self.trials.compared().is_some());
+        let names = kinds.iter().map(|kind| kind.name().to_owned()).collect();
+        self.trials.begin(kinds, self.now);
+        self.trials.on_begun(self.now);
+        names
     }
 
     fn tried(&mut self, end: TrialEnd) {
@@ -76,9 +78,7 @@ impl World {
     /// The trial of a type is ended by the server, which takes second streams.
     fn refuse(&mut self, name: &str) {
         assert_eq!(self.due(), [name]);
-        self.tried(TrialEnd::Ended(status(UNKNOWN)));
-        assert_eq!(self.due(), ["second stream"]);
-        self.tried(TrialEnd::Taken);
+        self.tried(refused());
         assert!(self.is_refused(name));
     }
 
@@ -89,6 +89,15 @@ impl World {
 
 const UNKNOWN: i32 = 2;
 const UNAVAILABLE: i32 = 14;
+
+fn refused() -> TrialEnd {
+    TrialEnd::Refused(status(UNKNOWN))
+}
+
+/// The server has answered the first type, and left the stream open.
+fn answered() -> TrialEnd {
+    TrialEnd::Taken(BTreeSet::from([0]))
+}
 
 fn status(code: i32) -> ServerStatus {
     ServerStatus { code, message: String::new() }
@@ -104,7 +113,7 @@ fn a_type_outside_of_the_table_is_tried_before_it_joins_others() {
     world.answer(CLUSTERS);
     assert_eq!(world.due(), [OWN]);
     assert!(world.due().is_empty(), "one at a time");
-    world.tried(TrialEnd::Taken);
+    world.tried(answered());
     assert_eq!(world.request(), [CLUSTERS, OWN]);
     assert_eq!(world.trials.take_unshared(), [world.kind(CLUSTERS), world.kind(OWN)]);
 }
@@ -135,29 +144,23 @@ fn a_type_is_refused_if_its_own_stream_was_ended_by_the_server_and_a_second_stre
     }
     world.pass(LONGEST_PAUSE);
     assert_eq!(world.due(), [OWN]);
-    world.tried(TrialEnd::Taken);
+    world.tried(answered());
     assert_eq!(world.request(), [CLUSTERS, OWN], "the server has learned it");
 }
 
 #[test]
 fn a_state_of_the_server_or_of_the_way_to_it_refuses_nothing() {
-    for end in [TrialEnd::Lost, TrialEnd::Ended(status(UNAVAILABLE)), TrialEnd::Ended(status(8))] {
-        let mut world = World::new(&[CLUSTERS, OWN]);
-        world.request();
-        world.answer(CLUSTERS);
+    let mut world = World::new(&[CLUSTERS, OWN]);
+    world.request();
+    world.answer(CLUSTERS);
+    for _ in 0..FAILURES {
         assert_eq!(world.due(), [OWN]);
-        world.tried(end.clone());
+        world.tried(TrialEnd::Lost);
         assert!(world.due().is_empty(), "after a pause");
         world.pass(SHORT_PAUSE);
-        assert_eq!(world.due(), [OWN]);
-        world.tried(end.clone());
-        world.pass(SHORT_PAUSE);
-        assert_eq!(world.due(), [OWN]);
-        world.tried(end);
-        world.pass(SHORT_PAUSE);
-        assert!(world.due().is_empty() && !world.is_refused(OWN));
-        assert_eq!(world.request(), [CLUSTERS, OWN], "where nothing can be shown apart, it is tried on the stream");
     }
+    assert!(world.due().is_empty() && !world.is_refused(OWN));
+    assert_eq!(world.request(), [CLUSTERS, OWN], "where nothing can be shown apart, it is tried on the stream");
 }
 
 #[test]
@@ -201,15 +204,13 @@ fn of_several_suspects_those_that_the_server_takes_join_together_or_one_after_an
     world.request();
     world.answer(CLUSTERS);
     assert_eq!(world.due().len(), 2);
-    world.tried(TrialEnd::Ended(status(UNKNOWN)));
+    world.tried(TrialEnd::EndedForAny);
     let first = world.due();
     assert_eq!(first.len(), 1, "by itself");
-    world.tried(TrialEnd::Taken);
+    world.tried(answered());
     let second = world.due();
     assert!(second.len() == 1 && second != first);
-    world.tried(TrialEnd::Ended(status(UNKNOWN)));
-    assert_eq!(world.due(), ["second stream"]);
-    world.tried(TrialEnd::Taken);
+    world.tried(refused());
     assert_eq!(world.request().len(), 2);
 }
 
@@ -231,7 +232,7 @@ fn a_server_that_ends_each_stream_is_asked_for_all_and_for_each_type_in_turn() {
     let alone = world.request().first().map(|name| (*name).to_owned()).unwrap();
     world.answer(&alone);
     assert_eq!(world.due().len(), 2, "the others are tried as soon as one is taken");
-    world.tried(TrialEnd::Taken);
+    world.tried(answered());
     assert_eq!(world.request().len(), 3);
     assert!(!all.iter().any(|name| world.is_refused(name)));
 }
@@ -242,7 +243,7 @@ fn what_other_views_were_given_joins_at_once_and_is_no_suspect() {
     world.request();
     world.answer(CLUSTERS);
     let known = Arc::new(BTreeSet::from([world.kind(OWN), world.kind(ROUTES), world.kind(CLUSTERS)]));
-    world.trials.on_taken_in_others(&known);
+    world.trials.on_answered_in_others(&known);
     assert_eq!(world.request(), [CLUSTERS, OWN]);
     world.want(ROUTES);
     world.request();
@@ -254,7 +255,7 @@ fn what_other_views_were_given_joins_at_once_and_is_no_suspect() {
 fn a_type_that_only_this_view_is_refused_is_found_although_others_are_given_it() {
     let mut world = World::new(&[CLUSTERS, ROUTES]);
     let known = Arc::new(BTreeSet::from([world.kind(CLUSTERS), world.kind(ROUTES)]));
-    world.trials.on_taken_in_others(&known);
+    world.trials.on_answered_in_others(&known);
     for _ in 0..4 {
         assert_eq!(world.request().len(), 2);
         world.answer(CLUSTERS);
@@ -293,18 +294,145 @@ fn a_server_that_ends_the_stream_for_a_second_one_has_types_put_back_one_by_one(
 }
 
 #[test]
-fn a_server_that_ends_the_second_stream_whatever_is_requested_refuses_no_type() {
+fn a_server_that_ends_the_first_stream_for_the_second_is_found_by_any_end() {
+    for code in [None, Some(0), Some(UNAVAILABLE)] {
+        let mut world = World::new(&[CLUSTERS, OWN]);
+        for _ in 0..FAILURES {
+            world.request();
+            world.answer(CLUSTERS);
+            world.pass(SHORT_PAUSE);
+            assert_eq!(world.due(), [OWN], "{code:?}");
+            let code = code.map(status);
+            world.trials.on_ended(code.as_ref(), world.now);
+            world.trials.on_closed();
+            world.opened.clear();
+        }
+        world.request();
+        world.answer(CLUSTERS);
+        world.pass(SHORT_PAUSE);
+        assert!(world.due().is_empty());
+        assert_eq!(world.request(), [CLUSTERS, OWN], "{code:?}");
+    }
+}
+
+#[test]
+fn the_end_of_a_stream_is_no_word_on_a_trial_that_waits_for_its_turn() {
     let mut world = World::new(&[CLUSTERS, OWN]);
     world.request();
     world.answer(CLUSTERS);
-    assert_eq!(world.due(), [OWN]);
-    world.tried(TrialEnd::Ended(status(UNKNOWN)));
-    assert_eq!(world.due(), ["second stream"]);
-    world.tried(TrialEnd::Ended(status(UNKNOWN)));
+    let kinds = world.trials.due(world.now).unwrap();
+    world.trials.begin(kinds, world.now);
+    world.want(ROUTES);
+    world.request();
+    world.end(UNKNOWN);
+    assert_eq!(world.request(), [CLUSTERS], "the routes are suspected");
+}
+
+#[test]
+fn where_types_are_put_back_one_that_shows_nothing_has_pauses_that_grow() {
+    let mut world = World::new(&[CLUSTERS, OWN]);
+    world.request();
+    world.answer(CLUSTERS);
+    world.due();
+    world.end(UNKNOWN);
+    let mut on = 0;
+    for _ in 0..240 {
+        let types = world.request().len();
+        world.answer(CLUSTERS);
+        if types == 2 {
+            on += 1;
+            world.end(UNAVAILABLE);
+        }
+        world.pass(Duration::from_secs(1));
+    }
+    assert!((2..=4).contains(&on), "{on}");
+}
+
+/// The first may be refused, and the stream would have nothing else.
+#[test]
+fn of_types_outside_of_the_table_alone_each_has_its_turn() {
+    let mut world = World::new(&["own.A", "own.B"]);
+    let mut seen = BTreeSet::new();
+    for _ in 0..8 {
+        let on: Vec<_> = world.request().into_iter().map(str::to_owned).collect();
+        assert_eq!(on.len(), 1);
+        seen.extend(on);
+        world.end(UNKNOWN);
+        world.pass(SOON);
+    }
+    assert_eq!(seen.len(), 2);
+}
+
+#[test]
+fn who_has_waited_for_longest_is_tried_first_whatever_others_make_up() {
+    let mut world = World::new(&[CLUSTERS]);
+    world.request();
+    world.answer(CLUSTERS);
+    world.want(ROUTES);
+    world.request();
+    world.end(UNKNOWN);
     world.pass(SOON);
-    assert_eq!(world.request(), [CLUSTERS, OWN]);
-    world.answer(OWN);
-    assert!(!world.is_refused(OWN));
+    for at in 0..100 {
+        world.want(&format!("own.Type{at}"));
+    }
+    world.request();
+    world.answer(CLUSTERS);
+    assert_eq!(world.due(), [ROUTES]);
+}
+
+#[test]
+fn silence_of_a_server_that_hangs_vouches_for_a_type_once_and_tells_other_views_nothing() {
+    let mut world = World::new(&[CLUSTERS, OWN]);
+    world.request();
+    world.answer(CLUSTERS);
+    world.due();
+    world.tried(TrialEnd::Taken(BTreeSet::new()));
+    assert_eq!(world.request().len(), 2);
+    assert_eq!(world.trials.take_unshared(), [world.kind(CLUSTERS)]);
+    world.pass(PROOF * 2);
+    world.end(UNKNOWN);
+    assert_eq!(world.request().len(), 2, "it was there for long enough");
+    world.end(UNKNOWN);
+    assert_eq!(world.request(), [CLUSTERS], "the server goes on");
+}
+
+#[test]
+fn after_a_bad_time_of_the_server_what_it_is_known_to_take_comes_back_at_once() {
+    let mut world = World::new(&[CLUSTERS, ROUTES, LISTENERS]);
+    world.request();
+    for name in [CLUSTERS, ROUTES, LISTENERS] {
+        world.answer(name);
+    }
+    for _ in 0..7 {
+        world.request();
+        world.end(UNKNOWN);
+        world.pass(SOON);
+    }
+    let alone: Vec<_> = world.request().into_iter().map(str::to_owned).collect();
+    assert_eq!(alone.len(), 1);
+    world.answer(&alone[0]);
+    assert_eq!(world.request().len(), 3);
+}
+
+#[test]
+fn a_refused_type_that_nobody_wants_is_remembered_and_not_tried() {
+    let mut world = World::new(&[CLUSTERS]);
+    world.request();
+    world.answer(CLUSTERS);
+    world.want(ROUTES);
+    world.request();
+    world.end(UNKNOWN);
+    world.request();
+    world.answer(CLUSTERS);
+    world.refuse(ROUTES);
+    let routes = world.kind(ROUTES);
+    world.wanted.remove(&routes);
+    world.pass(Duration::from_secs(300));
+    assert!(world.due().is_empty() && world.trials.next_deadline(world.now).is_none());
+    world.want(ROUTES);
+    assert_eq!(world.request(), [CLUSTERS], "it never ends the stream of others again");
+    world.pass(SOON);
+    assert_eq!(world.due(), [ROUTES]);
 }
 
 #[test]
@@ -321,10 +449,9 @@ fn i10_clients_that_make_up_types_cost_eight_trials_in_30_s_and_little_memory() 
         for _ in 0..100 {
             match &world.due()[..] {
                 [] => break,
-                [name] if name == "second stream" => world.tried(TrialEnd::Taken),
-                _ => {
+                kinds => {
                     trials += 1;
-                    world.tried(TrialEnd::Ended(status(UNKNOWN)));
+                    world.tried(if kinds.len() == 1 { refused() } else { TrialEnd::EndedForAny });
                 }
             }
         }
@@ -333,7 +460,7 @@ fn i10_clients_that_make_up_types_cost_eight_trials_in_30_s_and_little_memory() 
         world.pass(Duration::from_secs(1));
     }
     assert!(trials <= 24 && trials > 8, "{trials}");
-    assert!(world.trials.apart.len() <= REMEMBERED && world.trials.taken.len() == 1);
+    assert!(world.trials.apart.len() <= REMEMBERED && !world.trials.taken.has_here(&world.kind("own.Type0.0")));
 }
 
 #[test]
@@ -342,7 +469,7 @@ fn every_wait_of_a_trial_has_a_deadline() {
     world.request();
     assert_eq!(world.trials.next_deadline(world.now), Some(world.now + PROOF));
     world.answer(CLUSTERS);
-    assert_eq!(world.trials.next_deadline(world.now), Some(Moment::START), "at once");
+    assert_eq!(world.trials.next_deadline(world.now), None, "now");
     world.refuse(OWN);
     assert_eq!(world.trials.next_deadline(world.now), Some(world.now + Duration::from_secs(30)));
     world.wanted.clear();
