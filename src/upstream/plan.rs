@@ -81,6 +81,7 @@ impl Plan {
                 on_resource_timeout: OnResourceTimeout::Unknown,
                 skips_brakes: true, // the hub's views have them
                 max_request_bytes: usize::MAX,
+                node_in_every_request: false, // a session of this process
                 ..ServerQuirks::default()
             }
             .into(),

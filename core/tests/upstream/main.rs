@@ -100,15 +100,16 @@ impl Bench {
         texts
     }
 
-    /// Requests of one stream, each as `type [names]`, in delta `type +[on] -[off] {versions}`, with ACKs and NACKs marked.
+    /// Requests of one stream, each as `type [names]`, in delta `type +[on] -[off] {versions}`, with NACKs marked, and those that lack the node.
     fn requests(&mut self, at: usize) -> Vec<String> {
+        self.raw_requests(at).iter().map(text_of).collect()
+    }
+
+    fn raw_requests(&mut self, at: usize) -> Vec<Request> {
         let stream = &mut self.upstream.streams_mut()[at];
-        let mut texts = Vec::new();
-        while let Some(request) = stream.next_request(self.now) {
-            texts.push(text_of(&request));
-        }
+        let requests = std::iter::from_fn(|| stream.next_request(self.now)).collect();
         stream.written(self.now);
-        texts
+        requests
     }
 
     fn respond(&mut self, at: usize, response: Response) -> Vec<String> {
@@ -143,15 +144,22 @@ impl Bench {
     }
 }
 
+fn node_of(request: &Request) -> Option<&Bytes> {
+    match request {
+        Request::Sotw(request) => request.node.as_ref(),
+        Request::Delta(request) => request.node.as_ref(),
+    }
+}
+
 fn text_of(request: &Request) -> String {
     let letter = |url: &str| url.rsplit('.').next().and_then(|name| name.chars().next()).unwrap_or('?');
-    let node = |node: &Option<Bytes>| if node.is_some() { " with node" } else { "" };
+    let node = if node_of(request).is_some() { "" } else { " without node" };
     match request {
         Request::Sotw(request) => {
             let nack = if request.error_detail.is_some() { " NACK" } else { "" };
             let (version, nonce) = (&request.version_info, &request.response_nonce);
             let names = request.resource_names.join(",");
-            format!("{} [{names}] v{version} n{nonce}{nack}{}", letter(&request.type_url), node(&request.node))
+            format!("{} [{names}] v{version} n{nonce}{nack}{}", letter(&request.type_url), node)
         }
         Request::Delta(request) => {
             let nack = if request.error_detail.is_some() { " NACK" } else { "" };
@@ -161,7 +169,7 @@ fn text_of(request: &Request) -> String {
                 request.initial_resource_versions.iter().filter(|(name, _)| !name.starts_with(support::END_OF_SET));
             let versions: Vec<_> = stated.map(|(name, v)| format!("{name}:{v}")).collect();
             let (letter, nonce) = (letter(&request.type_url), &request.response_nonce);
-            format!("{letter} +[{on}] -[{off}] {{{}}} n{nonce}{nack}{}", versions.join(","), node(&request.node))
+            format!("{letter} +[{on}] -[{off}] {{{}}} n{nonce}{nack}{}", versions.join(","), node)
         }
     }
 }

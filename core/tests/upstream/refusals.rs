@@ -225,7 +225,7 @@ fn xlat_15_up_45_a_name_of_a_set_that_is_said_not_to_be_found_is_gone_for_who_ho
     bench.claim(CDS, Class::Wildcard, "a");
     bench.later(Duration::from_secs(5));
     assert!(bench.asks_again());
-    assert_eq!(bench.reopen(), ["C +[] -[] {a:weir-unknown,x:1} n with node"]);
+    assert_eq!(bench.reopen(), ["C +[] -[] {a:weir-unknown,x:1} n"]);
     let updates = bench.respond(0, reporting(delta(CDS, &[], &[], "2"), 5));
     assert!(updates.contains(&"Wildcard a gone".to_owned()), "{updates:?}");
     assert_eq!(bench.later(Duration::from_secs(3600)), ["Settled"], "x is there, and a's end is not told twice");

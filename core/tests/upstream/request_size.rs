@@ -32,11 +32,7 @@ fn length(request: &Request) -> usize {
 
 /// Returns the requests of the stream that are due now.
 fn requests(bench: &mut Bench) -> Vec<Request> {
-    let now = bench.now;
-    let stream = &mut bench.upstream.streams_mut()[0];
-    let requests: Vec<_> = std::iter::from_fn(|| stream.next_request(now)).collect();
-    stream.written(now);
-    requests
+    bench.raw_requests(0)
 }
 
 fn numbered(count: usize) -> Vec<String> {
@@ -61,6 +57,8 @@ impl Server {
     fn read(&mut self, request: Request, limit: usize) {
         assert!(length(&request) <= limit, "{} of {limit}: {}", length(&request), text_of(&request));
         let Request::Delta(request) = request else { panic!("a SotW request") };
+        let has_change = !request.resource_names_subscribe.is_empty() || !request.resource_names_unsubscribe.is_empty();
+        assert_eq!(has_change, request.response_nonce.is_empty(), "{}", request.type_url);
         assert!(!self.opened || request.initial_resource_versions.is_empty(), "versions in a later request");
         let first = !std::mem::replace(&mut self.opened, true);
         assert!(!first || !request.resource_names_subscribe.is_empty(), "it would mean everything");

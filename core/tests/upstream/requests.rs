@@ -7,16 +7,18 @@ use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::ServerQuirks;
 
 use super::support::{CDS, EDS, LDS, RDS};
-use super::{Bench, WINDOW, delta, requested, sotw};
+use super::{Bench, WINDOW, delta, node_of, requested, sotw};
 
 #[test]
-fn up_1_and_up_6_the_node_comes_once_and_types_in_make_before_break_order() {
-    let mut bench = Bench::new(Variant::Sotw);
+fn up_1_and_up_6_types_come_in_make_before_break_order_and_the_node_in_the_first_request_alone_if_it_is_to() {
+    let rules = ServerQuirks { node_in_every_request: false, ..ServerQuirks::default() };
+    let mut bench = Bench::with(Variant::Sotw, rules);
     for (url, name) in [(RDS, "r"), (LDS, "*"), (EDS, "e"), (CDS, "*")] {
         bench.want(url, name, true);
     }
     bench.open();
-    assert_eq!(bench.requests(0), ["C [] v n with node", "C [e] v n", "L [] v n", "R [r] v n"]);
+    let expected = ["C [] v n", "C [e] v n without node", "L [] v n without node", "R [r] v n without node"];
+    assert_eq!(bench.requests(0), expected);
 }
 
 #[test]
@@ -24,7 +26,7 @@ fn up_5_changes_of_interest_are_merged_and_the_first_goes_at_once() {
     let mut bench = Bench::new(Variant::Delta);
     bench.want(EDS, "a", true);
     bench.open();
-    assert_eq!(bench.requests(0), ["C +[a] -[] {} n with node"]);
+    assert_eq!(bench.requests(0), ["C +[a] -[] {} n"]);
     bench.want(EDS, "b", true);
     assert_eq!(bench.requests(0), [""; 0]);
     bench.later(Duration::from_millis(5));
@@ -39,7 +41,7 @@ fn up_5_changes_of_interest_are_merged_and_the_first_goes_at_once() {
 
 #[test]
 fn up_7_a_wildcard_alone_goes_in_the_form_that_every_server_knows() {
-    for (variant, first) in [(Variant::Sotw, "L [] v n with node"), (Variant::Delta, "L +[] -[] {} n with node")] {
+    for (variant, first) in [(Variant::Sotw, "L [] v n"), (Variant::Delta, "L +[] -[] {} n")] {
         let mut bench = Bench::new(variant);
         bench.want(LDS, "*", true);
         bench.open();
@@ -48,7 +50,7 @@ fn up_7_a_wildcard_alone_goes_in_the_form_that_every_server_knows() {
     let mut bench = Bench::new(Variant::Sotw);
     bench.want(EDS, "*", true);
     bench.open();
-    assert_eq!(bench.requests(0), ["C [*] v n with node"], "a type without that form");
+    assert_eq!(bench.requests(0), ["C [*] v n"], "a type without that form");
 }
 
 #[test]
@@ -76,8 +78,8 @@ fn xlat_13_a_wildcard_and_names_of_one_type_go_over_streams_of_their_own() {
     bench.want(CDS, "*", true);
     bench.want(EDS, "e", true);
     bench.open();
-    assert_eq!(bench.requests(0), ["C +[a] -[] {} n with node", "C +[e] -[] {} n"]);
-    assert_eq!(bench.requests(1), ["C +[] -[] {} n with node"]);
+    assert_eq!(bench.requests(0), ["C +[a] -[] {} n", "C +[e] -[] {} n"]);
+    assert_eq!(bench.requests(1), ["C +[] -[] {} n"]);
     assert_eq!(
         bench.respond(1, delta(CDS, &["a", "b"], &[], "1")),
         ["Wildcard a set", "Wildcard b set", "FirstResponse"]
@@ -98,7 +100,7 @@ fn up_11_up_13_and_up_14_a_new_stream_is_sent_what_is_held_from_this_server() {
     bench.respond(0, delta(EDS, &["e"], &[], "9"));
     bench.end(0);
     bench.open();
-    assert_eq!(bench.requests(0), ["C +[] -[] {b:7} n with node", "C +[e,unknown] -[] {e:9} n"]);
+    assert_eq!(bench.requests(0), ["C +[] -[] {b:7} n", "C +[e,unknown] -[] {e:9} n"]);
 
     let mut bench = Bench::new(Variant::Sotw);
     bench.want(CDS, "*", true);
@@ -109,7 +111,7 @@ fn up_11_up_13_and_up_14_a_new_stream_is_sent_what_is_held_from_this_server() {
     bench.respond(0, sotw(EDS, &["e"], "9"));
     bench.end(0);
     bench.open();
-    assert_eq!(bench.requests(0), ["C [] v7 n with node", "C [e] v n"]);
+    assert_eq!(bench.requests(0), ["C [] v7 n", "C [e] v n"]);
 
     let mut bench = Bench::new(Variant::Sotw);
     bench.want(EDS, "*", true);
@@ -118,7 +120,7 @@ fn up_11_up_13_and_up_14_a_new_stream_is_sent_what_is_held_from_this_server() {
     bench.respond(0, sotw(EDS, &["e"], "9"));
     bench.end(0);
     bench.open();
-    assert_eq!(bench.requests(0), ["C [*] v n with node"], "a response of the type need not have been all of it");
+    assert_eq!(bench.requests(0), ["C [*] v n"], "a response of the type need not have been all of it");
 }
 
 #[test]
@@ -131,16 +133,16 @@ fn up_12_another_variant_starts_from_nothing() {
     bench.end(0);
     bench.upstream.streams_mut()[0].set_variant(Variant::Sotw);
     bench.open();
-    assert_eq!(bench.requests(0), ["C [] v n with node"]);
+    assert_eq!(bench.requests(0), ["C [] v n"]);
     bench.end(0);
     bench.upstream.streams_mut()[0].set_variant(Variant::Delta);
     bench.open();
-    assert_eq!(bench.requests(0), ["C +[] -[] {a:weir-unknown} n with node"], "not the 7 of the time before");
+    assert_eq!(bench.requests(0), ["C +[] -[] {a:weir-unknown} n"], "not the 7 of the time before");
 
     let mut bench = requested(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a"], "7"));
     for (variant, request) in
-        [(Variant::Delta, "C +[] -[] {a:weir-unknown} n with node"), (Variant::Sotw, "C [] v n with node")]
+        [(Variant::Delta, "C +[] -[] {a:weir-unknown} n"), (Variant::Sotw, "C [] v n")]
     {
         bench.end(0);
         bench.upstream.streams_mut()[0].set_variant(variant);
@@ -178,17 +180,82 @@ fn a_change_of_variant_does_not_keep_what_was_deleted_meanwhile() {
     bench.open();
     assert_eq!(
         bench.requests(0),
-        ["C +[] -[] {a:weir-unknown,b:weir-unknown} n with node"],
+        ["C +[] -[] {a:weir-unknown,b:weir-unknown} n"],
         "the server has to say what became of them"
     );
 }
 
+/// java-control-plane groups clients by the node of each request, ACKs and NACKs too.
 #[test]
-fn up_1_a_server_that_wants_the_node_in_every_request_gets_it() {
-    let rules = ServerQuirks { node_in_every_request: true, ..ServerQuirks::default() };
-    let mut bench = requested(Variant::Delta, CDS, &["*"], rules);
-    bench.respond(0, delta(CDS, &["a"], &[], "1"));
-    assert_eq!(bench.requests(0), ["C +[] -[] {} n1! with node"]);
+fn up_1_every_request_has_the_node_in_the_bytes_of_the_stream() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new(variant);
+        bench.want(EDS, "a", true);
+        bench.open();
+        let mut sent = bench.raw_requests(0);
+        for (at, names) in [&["a"][..], &["a", "a~2"]].into_iter().enumerate() {
+            let version = at.to_string();
+            let response = match variant {
+                Variant::Sotw => sotw(EDS, names, &version),
+                Variant::Delta => delta(EDS, names, &[], &version),
+            };
+            bench.respond(0, response);
+            sent.extend(bench.raw_requests(0));
+        }
+        bench.want(EDS, "b", true);
+        bench.later(WINDOW);
+        sent.extend(bench.raw_requests(0));
+        let nodes: Vec<_> = sent.iter().map(|request| node_of(request).expect("a request without node")).collect();
+        assert_eq!(nodes.len(), 4, "{variant:?}: the first, an ACK, a NACK and a change");
+        assert!(nodes.iter().all(|node| node.as_ptr() == nodes[0].as_ptr()), "{variant:?}: a copy for each request");
+    }
+}
+
+/// Istiod ignores a change beside a NACK or an old nonce, and logs an error for one beside an ACK.
+#[test]
+fn delta_2_an_ack_and_a_nack_carry_no_change_of_subscription() {
+    let mut bench = requested(Variant::Delta, EDS, &["a", "b"], ServerQuirks::default());
+    bench.later(WINDOW);
+    bench.want(EDS, "c", true);
+    bench.want(EDS, "a", false);
+    bench.respond(0, delta(EDS, &["a"], &[], "1"));
+    bench.respond(0, delta(EDS, &["b", "b~2"], &[], "2"));
+    assert_eq!(bench.requests(0), ["C +[] -[] {} n1!", "C +[] -[] {} n2! NACK", "C +[c] -[a] {} n"]);
+    bench.want(EDS, "d", true);
+    bench.respond(0, delta(EDS, &["c"], &[], "3"));
+    assert_eq!(bench.requests(0), ["C +[] -[] {} n3!"]);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), ["C +[d] -[] {} n"], "UP-5: merged with what comes in the window, whatever is ACKed");
+}
+
+/// A server may send what it was not asked for yet. What answers that is not the first request of the type, from which a server takes what is
+/// subscribed.
+#[test]
+fn delta_2_what_comes_before_the_first_request_of_its_type_is_acked_after_it() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.want(EDS, "a", true);
+    bench.open();
+    bench.respond(0, delta(EDS, &["a"], &[], "1"));
+    assert_eq!(bench.requests(0), ["C +[a] -[] {a:1} n", "C +[] -[] {} n1!"]);
+}
+
+/// Istiod counts such a request as an error.
+#[test]
+fn delta_10_no_request_repeats_what_the_server_knows() {
+    let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
+    bench.want(EDS, "b", true);
+    bench.want(EDS, "b", false);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), [""; 0], "wanted and dropped again within the window");
+    let next = bench.upstream.streams_mut()[0].next_deadline();
+    assert!(next.is_none_or(|next| next > bench.now), "nothing is left to send");
+    bench.want(EDS, "a", true);
+    bench.want(EDS, "a", false);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), ["C +[] -[a] {} n"], "wanted once more, and dropped");
+    bench.want(EDS, "a", true);
+    bench.later(WINDOW);
+    assert_eq!(bench.requests(0), ["C +[a] -[] {} n"]);
 }
 
 #[test]
@@ -218,7 +285,7 @@ fn up_16_what_a_server_without_initial_versions_does_not_send_again_twice_is_gon
     let mut bench = requested(Variant::Delta, CDS, &["*"], rules);
     bench.respond(0, delta(CDS, &["a", "b", "c"], &[], "1"));
     bench.requests(0);
-    assert_eq!(bench.reopen(), ["C +[] -[] {} n with node"], "told nothing of what is held");
+    assert_eq!(bench.reopen(), ["C +[] -[] {} n"], "told nothing of what is held");
     bench.respond(0, delta(CDS, &["a"], &[], "2"));
     assert_eq!(bench.later(Duration::from_secs(4)), ["Settled"]);
     bench.respond(0, delta(CDS, &["b"], &[], "3"));
@@ -226,7 +293,7 @@ fn up_16_what_a_server_without_initial_versions_does_not_send_again_twice_is_gon
     assert!(!bench.asks_again(), "it was not quiet for long enough");
     assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "quiet takes nothing away");
     assert!(bench.asks_again());
-    assert_eq!(bench.reopen(), ["C +[] -[] {} n with node"], "to open anew is to ask again");
+    assert_eq!(bench.reopen(), ["C +[] -[] {} n"], "to open anew is to ask again");
     bench.respond(0, delta(CDS, &["a"], &[], "2"));
     assert_eq!(bench.later(Duration::from_secs(110)), ["Settled"]);
     bench.respond(0, delta(CDS, &["b"], &[], "3"));
@@ -253,7 +320,7 @@ fn trn_3_what_exists_in_delta_alone_is_not_requested_in_sotw_and_not_called_abse
     bench.want(vhds, "r/a", true);
     bench.want(EDS, "e", true);
     bench.open();
-    assert_eq!(bench.requests(0), ["C [e] v n with node"]);
+    assert_eq!(bench.requests(0), ["C [e] v n"]);
     assert_eq!(bench.later(Duration::from_secs(60)), ["Named e unanswered"]);
 }
 
@@ -264,7 +331,9 @@ fn up_17_what_is_wanted_once_more_is_requested_once_more() {
     bench.requests(0);
     bench.want(EDS, "a", true);
     bench.later(WINDOW);
-    assert_eq!(bench.requests(0), ["C +[a] -[] {} n"]);
+    assert_eq!(bench.requests(0), ["C +[] -[a] {} n", "C +[a] -[] {} n"], "a server may ignore what repeats a subscription");
+    assert_eq!(bench.respond(0, delta(EDS, &["a~2"], &[], "2")), ["Named a set"]);
+    assert_eq!(bench.requests(0), ["C +[] -[] {} n2!"]);
 }
 
 #[test]

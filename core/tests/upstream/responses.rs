@@ -116,7 +116,7 @@ fn up_36_silence_means_something_of_a_server_that_answers_a_call_begun_after_it(
     bench.want(EDS, "a", true);
     bench.open();
     bench.mute = true;
-    assert_eq!(bench.requests(0), ["C [a] v n with node"]);
+    assert_eq!(bench.requests(0), ["C [a] v n"]);
     assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "it may hang");
     let epoch = bench.epochs[0];
     bench.upstream.streams_mut()[0].on_liveness_answer(epoch);
@@ -164,7 +164,7 @@ fn a_message_of_an_earlier_opening_is_nothing() {
     bench.open();
     let updates = bench.upstream.streams_mut()[0].on_response(old, sotw(CDS, &["a"], "1"), &bench.store, bench.now);
     assert!(updates.is_empty());
-    assert_eq!(bench.requests(0), ["C [] v n with node"], "nothing to answer");
+    assert_eq!(bench.requests(0), ["C [] v n"], "nothing to answer");
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn up_40_a_heartbeat_prolongs_what_is_held_and_what_may_have_died_is_not_stated(
     assert_eq!(bench.requests(0), ["C +[] -[] {} n2! NACK"]);
     bench.end(0);
     bench.open();
-    assert_eq!(bench.requests(0), ["C +[a] -[] {} n with node"]);
+    assert_eq!(bench.requests(0), ["C +[a] -[] {} n"]);
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn up_38_a_name_requested_once_more_keeps_no_timer_of_the_first_time() {
     bench.requests(0);
     bench.end(0);
     bench.open();
-    assert_eq!(bench.requests(0), ["C +[a] -[] {} n with node"], "not stated, lest the server leaves it out");
+    assert_eq!(bench.requests(0), ["C +[a] -[] {} n"], "not stated, lest the server leaves it out");
     assert_eq!(bench.later(Duration::from_secs(60)), [""; 0], "it is held, and silence does not end it");
     bench.want(EDS, "a", false);
     bench.later(WINDOW);
@@ -368,6 +368,6 @@ fn up_40_a_resource_that_came_again_without_a_ttl_is_stated_and_one_with_a_ttl_i
     let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());
     for (version, ttl, stated) in [("1", ttl, ""), ("2", None, "a:2"), ("3", ttl, "")] {
         bench.respond(0, wrapped(EDS, "a", version, |resource| resource.ttl = ttl));
-        assert_eq!(bench.reopen(), [format!("C +[a] -[] {{{stated}}} n with node")], "version {version}");
+        assert_eq!(bench.reopen(), [format!("C +[a] -[] {{{stated}}} n")], "version {version}");
     }
 }

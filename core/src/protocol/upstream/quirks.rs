@@ -9,7 +9,8 @@ use crate::xds::{Name, Type};
 /// Per server, from the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerQuirks {
-    /// It wants the node in every request (UP-1).
+    /// It is sent the node in every request, as Envoy does by default, and not in the first one alone (UP-1). Some servers group clients by the node
+    /// of each request.
     pub node_in_every_request: bool,
     /// It honors `initial_resource_versions`. Otherwise it is sent none, and what it does not send again some time after a
     /// reconnect is removed (UP-16).
@@ -92,7 +93,7 @@ impl ServerQuirks {
 impl Default for ServerQuirks {
     fn default() -> Self {
         Self {
-            node_in_every_request: false,
+            node_in_every_request: true,
             supports_initial_resource_versions: true,
             supports_empty_subscription: true,
             ignore_deletions: false,

@@ -68,6 +68,8 @@ pub(super) struct Wire {
     /// Changes that are still to be sent. A name in both was unsubscribed and is wanted again: each gets a request of its own.
     subscribe: BTreeSet<Name>,
     unsubscribe: BTreeSet<Name>,
+    /// Those of `subscribe` that the server is subscribed to, and is to send once more.
+    again: BTreeSet<Name>,
     wildcard_dropped: bool,
     /// A change is still to be sent.
     changed: bool,
@@ -120,7 +122,11 @@ impl Wire {
         self.changed && now >= self.next_at || !self.pending_acks.is_empty()
     }
 
-    /// When a pending change may be sent, if it does not go at once with an ACK.
+    pub(crate) fn has_pending_acks(&self) -> bool {
+        !self.pending_acks.is_empty()
+    }
+
+    /// When a pending change may be sent. In SotW it goes at once with an ACK.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
         (self.opened && self.pending_acks.is_empty() && self.changed).then_some(self.next_at)
     }
@@ -149,10 +155,18 @@ impl Wire {
         self.subscribe.insert(name);
     }
 
-    pub(crate) fn unsubscribe(&mut self, name: Name) {
-        if !self.subscribe.remove(&name) {
-            self.unsubscribe.insert(name);
+    /// A name that is subscribed already is to be sent once more.
+    pub(crate) fn subscribe_again(&mut self, name: Name) {
+        if self.opened && self.subscribe.insert(name.clone()) {
+            self.again.insert(name);
         }
+    }
+
+    pub(crate) fn unsubscribe(&mut self, name: Name) {
+        if self.again.remove(&name) || !self.subscribe.contains(&name) {
+            self.unsubscribe.insert(name.clone());
+        }
+        self.subscribe.remove(&name);
     }
 
     pub(crate) fn drop_wildcard(&mut self) {
@@ -185,6 +199,7 @@ impl Wire {
         wanted: &Wanted,
         names: &mut NameStates,
     ) -> DiscoveryRequest {
+        self.again.clear(); // a list cannot say that
         let pending = self.pending_acks.pop_front();
         if let Some(pending) = &pending {
             self.nonce.clone_from(&pending.nonce);
@@ -262,7 +277,20 @@ impl Wire {
         list
     }
 
-    /// The first request states versions as far as there is room.
+    /// The next ACK or NACK alone. Servers count a change of subscription beside a nonce as an error, and Istiod ignores one beside a NACK, or
+    /// beside a nonce that is not the last.
+    pub(crate) fn delta_ack(&mut self, context: &RequestContext) -> Option<DeltaDiscoveryRequest> {
+        let PendingAck { nonce, error, version: _ } = self.pending_acks.pop_front()?;
+        Some(DeltaDiscoveryRequest {
+            type_url: context.type_url(),
+            response_nonce: nonce,
+            error_detail: error.map(nack_status),
+            ..DeltaDiscoveryRequest::default()
+        })
+    }
+
+    /// A change of subscription; none if there is nothing that the server does not know. The first request states versions as far as there is
+    /// room.
     pub(crate) fn delta_request(
         &mut self,
         context: &RequestContext,
@@ -270,24 +298,15 @@ impl Wire {
         wanted: &Wanted,
         names: &mut NameStates,
         state: impl FnOnce(&mut RequestRoom) -> Statement,
-    ) -> DeltaDiscoveryRequest {
-        let pending = self.pending_acks.pop_front();
-        let is_ack = pending.is_some();
-        let (nonce, error) = pending.map(|pending| (pending.nonce, pending.error)).unwrap_or_default();
-        let mut request = DeltaDiscoveryRequest {
-            type_url: context.type_url(),
-            response_nonce: nonce,
-            error_detail: error.map(nack_status),
-            ..DeltaDiscoveryRequest::default()
-        };
+    ) -> Option<DeltaDiscoveryRequest> {
+        let mut request = DeltaDiscoveryRequest { type_url: context.type_url(), ..DeltaDiscoveryRequest::default() };
         let node_bytes = if context.has_node { field_bytes(context.node.len()) } else { 0 };
-        let mut room = RequestRoom::new(context.quirks.max_request_bytes, request.encoded_len() + node_bytes);
-        if is_first || !is_ack {
-            room = room.with_a_name();
-        }
+        let used = request.encoded_len() + node_bytes;
+        let mut room = RequestRoom::new(context.quirks.max_request_bytes, used).with_a_name();
         let wildcards = usize::from(wanted.has_wildcard()) + usize::from(self.wildcard_dropped);
         room.take(wildcards * name_bytes(WILDCARD));
         let mut subscribed = BTreeSet::new();
+        let again = std::mem::take(&mut self.again);
         if is_first {
             let statement = state(&mut room);
             (subscribed, request.initial_resource_versions) = (statement.subscribed, statement.versions);
@@ -297,29 +316,30 @@ impl Wire {
             self.subscribe = wanted.names().clone();
             self.subscribe.retain(|name| !subscribed.contains(name));
             self.unsubscribe.clear();
+        } else {
+            self.unsubscribe.extend(again); // some servers ignore a subscription to what is subscribed
         }
         let text = |name: Name| name.as_str().to_owned();
-        if is_first || self.changed {
-            let twice = self.subscribe.iter().any(|name| self.unsubscribe.contains(name))
-                || (self.wildcard_dropped && wanted.has_wildcard());
-            if std::mem::take(&mut self.wildcard_dropped) {
-                self.wildcard_sent = false;
-                request.resource_names_unsubscribe.push(WILDCARD.into());
+        let twice = self.subscribe.iter().any(|name| self.unsubscribe.contains(name))
+            || (self.wildcard_dropped && wanted.has_wildcard());
+        if std::mem::take(&mut self.wildcard_dropped) {
+            self.wildcard_sent = false;
+            request.resource_names_unsubscribe.push(WILDCARD.into());
+        }
+        request.resource_names_unsubscribe.extend(room.take_names(&mut self.unsubscribe).into_iter().map(text));
+        if !twice && self.unsubscribe.is_empty() {
+            if wanted.has_wildcard() && !std::mem::replace(&mut self.wildcard_sent, true) {
+                let legacy_form = context.kind.info().empty_first.is_wildcard() && is_first;
+                request.resource_names_subscribe.extend((!legacy_form).then(|| WILDCARD.to_owned()));
             }
-            request.resource_names_unsubscribe.extend(room.take_names(&mut self.unsubscribe).into_iter().map(text));
-            if !twice && self.unsubscribe.is_empty() {
-                if wanted.has_wildcard() && !std::mem::replace(&mut self.wildcard_sent, true) {
-                    let legacy_form = context.kind.info().empty_first.is_wildcard() && is_first;
-                    request.resource_names_subscribe.extend((!legacy_form).then(|| WILDCARD.to_owned()));
-                }
-                subscribed.append(&mut room.take_names(&mut self.subscribe));
-                request.resource_names_subscribe.extend(subscribed.iter().cloned().map(text));
-                names.hand_out(subscribed, is_first);
-                self.changed = !self.subscribe.is_empty();
-            }
+            subscribed.append(&mut room.take_names(&mut self.subscribe));
+            request.resource_names_subscribe.extend(subscribed.iter().cloned().map(text));
+            names.hand_out(subscribed, is_first);
+            self.changed = !self.subscribe.is_empty();
         }
         self.opened = true;
-        request
+        let has_change = !request.resource_names_subscribe.is_empty() || !request.resource_names_unsubscribe.is_empty();
+        (is_first || has_change).then_some(request)
     }
 }
 

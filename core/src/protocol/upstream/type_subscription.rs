@@ -146,8 +146,12 @@ impl TypeSubscription {
     fn want_name(&mut self, name: Name, held: bool) {
         // A member that came with its collection exists. Silence about it, once it is requested by name, is no evidence.
         let given = self.given.has(&name) && self.wanted.globs().of(&name).is_some();
-        self.wire.subscribe(name.clone());
-        match (self.wanted.insert(&name), self.names.get(&name)) {
+        let is_new = self.wanted.insert(&name);
+        match is_new {
+            true => self.wire.subscribe(name.clone()),
+            false => self.wire.subscribe_again(name.clone()),
+        }
+        match (is_new, self.names.get(&name)) {
             (true, _) if given || held && !self.wire.is_opened() => self.names.given(&name),
             // Wanted again: it stays cached, and is not stated, so that the server sends it.
             (false, None) => self.given.forget(&name),
@@ -184,6 +188,10 @@ impl TypeSubscription {
         if !is_unopened && !self.wire.is_due(context.now) {
             return None;
         }
+        let is_delta = context.variant == Variant::Delta;
+        if is_delta && self.wire.is_opened() && self.wire.has_pending_acks() {
+            return self.wire.delta_ack(context).map(Request::Delta);
+        }
         if is_unopened || self.wire.has_changed() {
             self.fit_names(context);
         }
@@ -196,8 +204,10 @@ impl TypeSubscription {
         let had_change = self.wire.has_changed();
         let Self { wanted, names, given, wire, second_request, .. } = self;
         let request = match context.variant {
-            Variant::Sotw => Request::Sotw(wire.sotw_request(context, is_first, given.accepted(), wanted, names)),
-            Variant::Delta => Request::Delta(wire.delta_request(context, is_first, wanted, names, |room| {
+            Variant::Sotw => {
+                Some(Request::Sotw(wire.sotw_request(context, is_first, given.accepted(), wanted, names)))
+            }
+            Variant::Delta => wire.delta_request(context, is_first, wanted, names, |room| {
                 let knows_some = given.is_anything_to_state() || !second_request.is_empty();
                 let may_ask = knows_some && wanted.has_wildcard() && self.deliveries.may_show_end(context.quirks);
                 let is_off = context.options.faults.has(Fault::EndIsNotAsked);
@@ -213,8 +223,8 @@ impl TypeSubscription {
                 let mut statement = given.state(wanted, second_request.names(), room);
                 self.progress.on_stated(std::mem::take(&mut statement.current));
                 Statement { question, ..statement }
-            })),
-        };
+            }).map(Request::Delta),
+        }?;
         let is_polled = context.quirks.per_type_liveness;
         if is_first && context.kind.is(Role::Routing) && self.wanted.class() == Class::Named && !is_polled {
             self.names.expect(context.variant, &self.wanted, &self.given);
