@@ -37,7 +37,7 @@ pub(crate) fn plain_server(uri: Uri) -> AdsServer {
 }
 
 pub(super) fn life(raw: &raw::Liveness) -> LifeTimes {
-    LifeTimes { interval: raw.interval.0, timeout: raw.timeout.0 }
+    LifeTimes { interval: raw.interval.0, timeout: raw.timeout.0, method: raw.method.value }
 }
 
 pub(super) fn keepalive(raw: &raw::Keepalive) -> Keepalive {

@@ -119,6 +119,7 @@ impl Links {
             link.leave = None;
         }
         link.responses += u64::from(responded);
+        link.opening_responses += u64::from(responded);
         link.is_moving |= matches!(report.event, LinkEvent::Moving);
         let opens = link.state.is_none() && matches!(report.event, LinkEvent::Opened { .. } | LinkEvent::Snapshot(_));
         self.count(
@@ -141,8 +142,8 @@ impl Links {
         link.connection = Some(self.log.stream_opened(id.server, &server, &self.view_id, variant.name()));
     }
 
-    /// The stream has ended, or could not be opened. Returns the opening that is over.
-    pub(crate) fn ended(&mut self, id: StreamId, reason: String) -> Option<Epoch> {
+    /// The stream has ended, or could not be opened, while the view has something to serve or not. Returns the opening that is over.
+    pub(crate) fn ended(&mut self, id: StreamId, reason: String, has_cache: bool) -> Option<Epoch> {
         let server = self.server(id.server);
         let link = self.open.get_mut(&id)?;
         if link.end() {
@@ -421,9 +422,9 @@ mod tests {
         links.connectors = Arc::new([Arc::new(Nowhere) as SharedConnector]);
         let event = LinkEvent::Moving;
         assert!(links.note(&LinkReport { id: LinkId { stream, serial: 0 }, event }));
-        links.ended(stream, "moves".into());
+        links.ended(stream, "moves".into(), true);
         assert_eq!(counts(&links), (true, None));
-        links.ended(stream, "lost".into());
+        links.ended(stream, "lost".into(), true);
         assert_eq!(counts(&links), (false, Some("lost".into())));
     }
 

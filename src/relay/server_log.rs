@@ -21,6 +21,8 @@ struct ServerState {
     connected: usize,
     /// Whether the last line reported the server as lost.
     lost: bool,
+    /// There was a stream.
+    was_connected: bool,
 }
 
 /// Counts one connected stream for as long as it exists.
@@ -28,6 +30,34 @@ struct ServerState {
 pub(super) struct Connection {
     log: Arc<ServerLog>,
     server: usize,
+}
+
+/// How a stream ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StreamEnd {
+    /// There was a stream, and not only an attempt to open one.
+    pub(crate) was_open: bool,
+    /// The server had sent a response on it.
+    pub(crate) was_answered: bool,
+    /// Clients of the view have something to be served.
+    pub(crate) has_cache: bool,
+}
+
+impl StreamEnd {
+    /// `error` begins with the code of a status, if there is one.
+    fn text(self, error: &str) -> &'static str {
+        let is_refused = REFUSALS.iter().any(|code| error.split_once(':').is_some_and(|(of, _)| of == *code));
+        match (self, self.has_cache) {
+            (Self { was_answered: true, .. }, true) => "server connection lost; serving the cache",
+            (Self { was_answered: true, .. }, false) => "server connection lost",
+            (Self { was_open: true, .. }, true) if is_refused => "server refuses streams; serving the cache",
+            (Self { was_open: true, .. }, false) if is_refused => "server refuses streams",
+            (Self { was_open: true, .. }, true) => "server does not respond; serving the cache",
+            (Self { was_open: true, .. }, false) => "server does not respond",
+            (_, true) => "server unreachable; serving the cache",
+            (_, false) => "server unreachable",
+        }
+    }
 }
 
 /// A change of a ladder, without the view that it happened in.
@@ -47,7 +77,8 @@ impl ServerLog {
     pub(crate) fn stream_opened(self: &Arc<Self>, server: usize, name: &str, view: &str, variant: &str) -> Connection {
         self.change(server, |state| {
             state.connected += 1;
-            if state.connected == 1 && std::mem::take(&mut state.lost) {
+            let was_lost = state.connected == 1 && std::mem::take(&mut state.lost);
+            if std::mem::replace(&mut state.was_connected, true) && was_lost {
                 tracing::info!(server = name, variant, "server connected again");
             } else if state.connected == 1 {
                 tracing::info!(server = name, variant, "server connected");
@@ -59,11 +90,11 @@ impl ServerLog {
     }
 
     /// A stream ended, or could not be opened. Its connection is dropped by now.
-    pub(crate) fn stream_ended(&self, server: usize, name: &str, view: &str, error: &str) {
+    pub(crate) fn stream_ended(&self, server: usize, name: &str, view: &str, error: &str, end: StreamEnd) {
         self.change(server, |state| {
             if state.connected == 0 && !state.lost {
                 state.lost = true;
-                tracing::warn!(server = name, error, "server connection lost; serving the cache");
+                tracing::warn!(server = name, error, "{}", end.text(error));
             } else {
                 tracing::debug!(server = name, view, error, "upstream stream ended");
             }
@@ -114,6 +145,17 @@ impl Drop for Connection {
     }
 }
 
+/// Codes that a server gives to a stream that it does not want. Others come from connections, too.
+const REFUSALS: [&str; 8] = [
+    "InvalidArgument",
+    "NotFound",
+    "AlreadyExists",
+    "PermissionDenied",
+    "Unauthenticated",
+    "FailedPrecondition",
+    "Unimplemented",
+    "ResourceExhausted",
+];
 /// Equal changes within this time are logged once.
 const TOGETHER: Duration = Duration::from_secs(1);
 
@@ -141,7 +183,8 @@ mod tests {
             parts.map(|part| lines.count(part))
         };
         let open = |server| log.stream_opened(server, "http://one", "view", "delta");
-        let end = |server| log.stream_ended(server, "http://one", "view", "reset");
+        let lost = StreamEnd { was_open: true, was_answered: true, has_cache: true };
+        let end = |server| log.stream_ended(server, "http://one", "view", "reset", lost);
         let (one, two) = (open(0), open(0));
         assert_eq!(counts(), [1, 0, 0], "the second stream is no news");
         drop(one);
@@ -163,6 +206,28 @@ mod tests {
         end(1);
         assert_eq!(counts(), [2, 3, 2], "another server, which never was connected");
         drop(returned);
+    }
+
+    #[test]
+    fn what_is_called_lost_was_there_and_a_refusal_and_a_cache_are_named_only_where_they_are() {
+        let (lines, _guard) = lines();
+        let (reset, refusal) = ("Unavailable: reset", "PermissionDenied: who are you?");
+        for (was_open, was_answered, error, expected) in [
+            (true, true, reset, "server connection lost"),
+            (true, true, refusal, "server connection lost"),
+            (true, false, refusal, "server refuses streams"),
+            (true, false, reset, "server does not respond"),
+            (false, false, reset, "server unreachable"),
+        ] {
+            for (has_cache, more) in [(true, "; serving the cache server="), (false, " server=")] {
+                let (log, expected) = (ServerLog::new(1), format!("{expected}{more}"));
+                let before = lines.count(&expected);
+                log.stream_ended(0, "http://one", "view", error, StreamEnd { was_open, was_answered, has_cache });
+                assert_eq!(lines.count(&expected), before + 1, "{}", lines.text());
+                drop(log.stream_opened(0, "http://one", "view", "delta"));
+                assert_eq!(lines.count("server connected again"), 0, "it never was");
+            }
+        }
     }
 
     #[tokio::test]

@@ -4,14 +4,23 @@ use std::error::Error;
 
 /// Formats an error with all its causes.
 pub(super) fn chain(error: &dyn Error) -> String {
-    with_causes(error.to_string(), error)
+    with_causes(without_manual(error.to_string()), error)
+}
+
+/// Cuts off the link to a library's manual that some errors end with: it is for programmers.
+pub(super) fn without_manual(mut text: String) -> String {
+    if let Some(at) = text.find(MANUALS) {
+        text.truncate(at);
+        text.truncate(text.trim_end().trim_end_matches(':').len());
+    }
+    text
 }
 
 /// Adds the causes of an error to its text. Some errors repeat their cause in their own text; such a cause is not added again.
 pub(super) fn with_causes(mut text: String, error: &dyn Error) -> String {
     let mut source = error.source();
     while let Some(cause) = source {
-        let said = cause.to_string();
+        let said = without_manual(cause.to_string());
         if !text.ends_with(&said) {
             text = format!("{text}: {said}");
         }
@@ -19,6 +28,8 @@ pub(super) fn with_causes(mut text: String, error: &dyn Error) -> String {
     }
     text
 }
+
+const MANUALS: &str = "https://docs.rs/";
 
 #[cfg(test)]
 mod tests {
@@ -29,6 +40,17 @@ mod tests {
     struct Link {
         text: &'static str,
         source: Option<Box<Link>>,
+    }
+
+    /// As rustls has it where a server closes a connection without a word.
+    #[test]
+    fn no_error_ends_with_a_link_to_the_manual_of_a_library() {
+        let eof = "peer closed connection without sending TLS close_notify: https://docs.rs/rustls/latest/rustls/manual/_03_howto/index.html#unexpected-eof";
+        let cut = "peer closed connection without sending TLS close_notify";
+        let cause = Link { text: eof, source: None };
+        assert_eq!(chain(&cause), cut);
+        let wrapped = Link { text: "transport error", source: Some(Box::new(cause)) };
+        assert_eq!(chain(&wrapped), format!("transport error: {cut}"));
     }
 
     #[test]

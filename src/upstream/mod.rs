@@ -28,5 +28,5 @@ pub use plan::{Plan, SourcePlan};
 pub(crate) use proxy::{Proxy, ProxyCredentials, valid_credentials};
 pub use rest::RestConnector;
 pub(crate) use rest::{RestServer, inputs};
-pub(crate) use server::{AdsServer, ConnectionAges, Keepalive, LifeTimes, TenantCredentials};
+pub(crate) use server::{AdsServer, ConnectionAges, Keepalive, LifeMethod, LifeTimes, TenantCredentials};
 pub(crate) use tls::{TlsFiles, TlsWords};

@@ -64,6 +64,19 @@ pub(crate) struct LifeTimes {
     pub(crate) interval: Option<Duration>,
     /// How long a call may take.
     pub(crate) timeout: Duration,
+    pub(crate) method: LifeMethod,
+}
+
+/// What liveness calls call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum LifeMethod {
+    /// A method that does not exist, on the path of the discovery service.
+    #[default]
+    Call,
+    /// `grpc.health.v1.Health/Check`.
+    Health,
+    /// Nothing: no call is made, and nothing follows from silence.
+    None,
 }
 
 /// HTTP/2 pings.
@@ -102,7 +115,7 @@ impl AdsServer {
             quirks: Default::default(),
             features: Default::default(),
             connect_timeout: Duration::from_secs(1),
-            life: LifeTimes { interval: None, timeout: Duration::from_secs(5) },
+            life: LifeTimes { interval: None, timeout: Duration::from_secs(5), method: LifeMethod::Call },
             keepalive: Keepalive { interval: None, timeout: Duration::from_secs(20) },
             backoff: Default::default(),
             message_bytes: 1 << 20,

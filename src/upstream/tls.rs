@@ -14,6 +14,7 @@ use rustls_native_certs::{CertificateResult, load_native_certs};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use super::error_chain::without_manual;
 use crate::known_files::KnownFiles;
 use crate::tls::{self, OwnCertificate, TlsFileError};
 
@@ -108,7 +109,7 @@ impl TlsFiles {
         match cause {
             Some(rustls::Error::InvalidCertificate(reason)) => self.explain_certificate(reason),
             Some(rustls::Error::AlertReceived(alert)) => self.explain_alert(*alert),
-            _ => error.to_string(),
+            _ => without_manual(error.to_string()),
         }
     }
 

@@ -87,6 +87,8 @@ fn fb_12_a_name_added_during_fallback_is_asked_of_the_first_server_too() {
     bench.open(1);
     bench.say(1, delta(EDS, &[("a", "9")], &[]));
     bench.want(EDS, "n", true);
+    assert_eq!(bench.requested(1), ["+[] -[] {}"], "an ACK");
+    bench.later(Duration::from_millis(20));
     assert_eq!(bench.requested(1), ["+[n] -[] {}"]);
     assert_eq!(bench.open(0), ["+[a,n] -[] {a:weir-unknown}"], "back, to say again what it has");
     bench.say(0, delta(EDS, &[("n", "1")], &[]));

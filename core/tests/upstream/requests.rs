@@ -141,9 +141,7 @@ fn up_12_another_variant_starts_from_nothing() {
 
     let mut bench = requested(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a"], "7"));
-    for (variant, request) in
-        [(Variant::Delta, "C +[] -[] {a:weir-unknown} n"), (Variant::Sotw, "C [] v n")]
-    {
+    for (variant, request) in [(Variant::Delta, "C +[] -[] {a:weir-unknown} n"), (Variant::Sotw, "C [] v n")] {
         bench.end(0);
         bench.upstream.streams_mut()[0].set_variant(variant);
         bench.open();
@@ -331,7 +329,11 @@ fn up_17_what_is_wanted_once_more_is_requested_once_more() {
     bench.requests(0);
     bench.want(EDS, "a", true);
     bench.later(WINDOW);
-    assert_eq!(bench.requests(0), ["C +[] -[a] {} n", "C +[a] -[] {} n"], "a server may ignore what repeats a subscription");
+    assert_eq!(
+        bench.requests(0),
+        ["C +[] -[a] {} n", "C +[a] -[] {} n"],
+        "a server may ignore what repeats a subscription"
+    );
     assert_eq!(bench.respond(0, delta(EDS, &["a~2"], &[], "2")), ["Named a set"]);
     assert_eq!(bench.requests(0), ["C +[] -[] {} n2!"]);
 }

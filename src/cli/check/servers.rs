@@ -8,7 +8,7 @@ use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::{InitialSet, OnResourceTimeout};
 
 use crate::config::{Config, plain_server};
-use crate::upstream::{AdsServer, FilesServer, Plan, RestServer, SourcePlan, TenantCredentials};
+use crate::upstream::{AdsServer, FilesServer, LifeMethod, Plan, RestServer, SourcePlan, TenantCredentials};
 
 /// Returns the ladder of the top level and of each authority.
 pub(super) fn report(config: &Config) -> String {
@@ -30,9 +30,9 @@ fn ladder(out: &mut String, plan: &Plan, list: &[usize], rule: Rule) {
     for (number, server) in list.iter().filter_map(|index| plan.servers.get(*index)).enumerate() {
         let _ = writeln!(out, "  {}. {}", number + 1, server.name());
         let lines = match server {
-            SourcePlan::Ads(server) => [credentials(server), variant(server), features(server)],
-            SourcePlan::Rest(server) => [credentials(&server.at), Some(pace(server)), features(&server.at)],
-            SourcePlan::Files(files) => [Some(evidence(files)), None, None],
+            SourcePlan::Ads(server) => [credentials(server), variant(server), features(server), without_calls(server)],
+            SourcePlan::Rest(server) => [credentials(&server.at), Some(pace(server)), features(&server.at), None],
+            SourcePlan::Files(files) => [Some(evidence(files)), None, None, None],
         };
         for line in lines.into_iter().flatten() {
             let _ = writeln!(out, "     {line}");
@@ -89,11 +89,20 @@ fn variant(server: &AdsServer) -> Option<String> {
     })
 }
 
+/// Returns what is lost without liveness calls.
+fn without_calls(server: &AdsServer) -> Option<String> {
+    (server.life.method == LifeMethod::None).then(|| {
+        "no liveness calls: a server that hangs is not left, and silence proves nothing: clients wait for a name that the server does not \
+         mention, and keep what it has dropped without a word"
+            .into()
+    })
+}
+
 /// Lists the settings that differ from the defaults, by their keys.
 fn features(server: &AdsServer) -> Option<String> {
     let quirks = &server.quirks;
     let known = [
-        (quirks.node_in_every_request, "node_in_every_request"),
+        (!quirks.node_in_every_request, "no node_in_every_request"),
         (!quirks.supports_initial_resource_versions, "no supports_initial_resource_versions"),
         (!quirks.supports_empty_subscription, "no supports_empty_subscription"),
         (quirks.ignore_deletions, "ignore_deletions"),
@@ -112,6 +121,9 @@ fn features(server: &AdsServer) -> Option<String> {
     let usual = plain_server(server.uri.clone());
     if quirks.max_request_bytes != usual.quirks.max_request_bytes {
         names.push(format!("max_request_bytes {}", quirks.max_request_bytes));
+    }
+    if server.life.method == LifeMethod::Health {
+        names.push("liveness.method health".into());
     }
     if server.max_streams_per_connection != usual.max_streams_per_connection {
         names.push(format!("max_streams_per_connection {}", server.max_streams_per_connection));
@@ -211,7 +223,7 @@ resources that only the previous server had are deleted
             report.lines().find_map(|line| line.trim().strip_prefix("features: ")).unwrap_or_default().to_owned()
         };
         for (key, value, feature) in [
-            ("node_in_every_request", "true", "node_in_every_request"),
+            ("node_in_every_request", "false", "no node_in_every_request"),
             ("supports_initial_resource_versions", "false", "no supports_initial_resource_versions"),
             ("supports_empty_subscription", "false", "no supports_empty_subscription"),
             ("ignore_deletions", "true", "ignore_deletions"),
@@ -223,12 +235,26 @@ resources that only the previous server had are deleted
             ("max_request_bytes", "5MiB", "max_request_bytes 5242880"),
             ("max_streams_per_connection", "7", "max_streams_per_connection 7"),
             ("proxy", "{uri: 'http://proxy:3128'}", "proxy http://proxy:3128"),
+            ("liveness", "{method: health}", "liveness.method health"),
             ("drain", "0s", "drain 0s"),
             ("max_connection_age", "1h", "max_connection_age 1h"),
         ] {
             assert_eq!(shown(&format!(", {key}: {value}")), feature);
         }
         assert_eq!(shown(", initial_set: auto, max_streams_per_connection: 50"), "");
+    }
+
+    #[test]
+    fn what_is_lost_without_liveness_calls_is_said() {
+        let shown = |keys: &str| {
+            let text = format!(
+                "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://one:1'{keys}}}]}}\n"
+            );
+            report(&Config::parse(Path::new("relay.yaml"), &text).unwrap())
+        };
+        let said = "     no liveness calls: a server that hangs is not left, and silence proves nothing";
+        assert!(shown(", liveness: {method: none}").contains(said));
+        assert!(!shown(", liveness: {interval: 0s}").contains("no liveness calls"));
     }
 
     #[test]

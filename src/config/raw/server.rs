@@ -10,6 +10,7 @@ use crate::config::form::{
     Factor, FilePath, HostName, Interval, Jitter, Located, Name, Needed, NonEmpty, OneOrMore, Pause, Positive, Section,
     ServerUri, Setting, Size, Wait, seconds, section, words_for,
 };
+use crate::upstream::LifeMethod;
 
 section! {
     /// One source of resources. Exactly one of uri, rest and files is needed.
@@ -94,7 +95,9 @@ section! {
         ///
         /// See [backoff](#backoff).
         backoff: Option<Located<Backoff>>, only("uri, rest"), absent("upstream.backoff");
-        /// If true, the node is in every request, for servers that forget it after the first.
+        /// If true, the node is in every request, as Envoy sends it; if false, in the first request of a stream alone.
+        ///
+        /// Some servers need it in each, ACKs too. [What it costs](upstream.md#the-node-in-every-request).
         node_in_every_request: Setting<bool> = ServerQuirks::default().node_in_every_request, only("uri");
         /// If false, no versions are stated when a delta stream opens, for servers that ignore them.
         supports_initial_resource_versions: Setting<bool> = ServerQuirks::default().supports_initial_resource_versions, only("uri");
@@ -153,6 +156,10 @@ section! {
 section! {
     /// Calls that find out whether a silent server is alive: when they are made, and how long it has to answer.
     Liveness {
+        /// What is called: a method that does not exist, the health service of gRPC, or nothing, so that silence proves nothing.
+        ///
+        /// See [liveness calls](upstream.md#liveness-calls).
+        method: Setting<LifeMethod> = LifeMethod::default();
         /// Silence after which a call is made; 0s: only when an answer decides something.
         ///
         /// Of the idle connections to a server, each relay makes calls on one.
@@ -200,4 +207,5 @@ pub(in crate::config) static KINDS: LazyLock<Vec<(&str, Option<&str>)>> =
     LazyLock::new(|| Server::rows().into_iter().map(|row| (row.key, row.only)).collect());
 
 words_for!(Variant { Delta = "delta", Sotw = "sotw" });
+words_for!(LifeMethod { Call = "call", Health = "health", None = "none" });
 words_for!(InitialSet { Auto = "auto", OneResponse = "one_response", Pieces = "pieces" });

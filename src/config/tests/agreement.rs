@@ -63,10 +63,10 @@ upstream:
     tenants: [{names: [a], certificate: c.pem, key: k.pem, token_file: t}]
     variant: delta
     connect_timeout: 20s
-    liveness: {interval: 0s, timeout: 5s}
+    liveness: {method: health, interval: 0s, timeout: 5s}
     keepalive: {interval: 300s, timeout: 20s}
     backoff: {initial: 1s, factor: 1.6, max: 2m 30s, jitter: 0.2, reset_after: 30s}
-    node_in_every_request: true
+    node_in_every_request: false
     supports_initial_resource_versions: false
     max_request_bytes: 16MiB
     accept_compression: true

@@ -7,7 +7,7 @@ use weir_core::protocol::upstream::{BackoffTimes, InitialSet};
 
 use crate::config::Config;
 use crate::tls::OwnCertificate;
-use crate::upstream::{Keepalive, LifeTimes, Plan, RestServer, SourcePlan};
+use crate::upstream::{Keepalive, LifeMethod, LifeTimes, Plan, RestServer, SourcePlan};
 
 mod servers;
 
@@ -323,12 +323,12 @@ fn up_33_connections_go_by_what_is_said_of_the_server_or_of_all_or_by_the_defaul
     assert_eq!(
         (one.life, one.keepalive),
         (
-            LifeTimes { interval: Some(seconds(10)), timeout: seconds(5) },
+            LifeTimes { interval: Some(seconds(10)), timeout: seconds(5), method: LifeMethod::Call },
             Keepalive { interval: Some(seconds(300)), timeout: seconds(20) }
         )
     );
     assert_eq!(one.backoff, BackoffTimes { initial: seconds(2), jitter: 0.0, ..BackoffTimes::default() });
-    assert_eq!(two.life, LifeTimes { interval: None, timeout: seconds(2) });
+    assert_eq!(two.life, LifeTimes { interval: None, timeout: seconds(2), method: LifeMethod::Call });
     assert_eq!(two.keepalive, Keepalive { interval: Some(seconds(600)), timeout: seconds(20) });
     assert_eq!(two.backoff, BackoffTimes { factor: 2.0, max: seconds(10), ..one.backoff });
     let SourcePlan::Rest(three) = &plan.servers[2] else { panic!("{plan:?}") };

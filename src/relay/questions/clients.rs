@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use weir_core::xds::WILDCARD;
+
 use super::CHUNK;
 use crate::relay::clients::Clients;
 use crate::relay::command::ask;
@@ -116,10 +118,16 @@ pub(crate) async fn explain(views: &Views, query: &ExplainQuery) -> Option<Expla
     let asked = (kind.clone(), name.clone());
     let view = ask(handle.view_task(), move |view| inspection::explain(view, &asked.0, &asked.1)).await;
     // Read after the view's: what the view has let go meanwhile is seen at the client.
-    let book = report::explain(&handle, kind, name);
+    let (verdict, reasons, book_waits) = if name.as_str() == WILDCARD {
+        let book = report::explain_set(&handle, kind);
+        (book.verdict(), book.reasons(view.as_ref()), book.waits)
+    } else {
+        let book = report::explain(&handle, kind, name);
+        (Verdict::of(&book.name), reasons(&book, view.as_ref(), &views.servers().collect::<Vec<_>>()), book.waits)
+    };
     let servers: Vec<_> = views.servers().collect();
     let of_view = view.iter().flat_map(|view| &view.waits).map(|wait| (wait, None));
-    let of_session = book.waits.iter().map(|wait| (wait, Some(*session)));
+    let of_session = book_waits.iter().map(|wait| (wait, Some(*session)));
     let waits = of_view.chain(of_session);
     Some(Explanation {
         session: *session,
@@ -127,8 +135,8 @@ pub(crate) async fn explain(views: &Views, query: &ExplainQuery) -> Option<Expla
         view: client.key.clone(),
         kind: kind.name().to_owned(),
         name: name.to_string(),
-        verdict: Verdict::of(&book.name),
-        reasons: reasons(&book, view.as_ref(), &servers),
+        verdict,
+        reasons,
         waits: waits.map(|(wait, session)| WaitRow::of(wait, &client.key, session, &servers)).collect(),
     })
 }

@@ -18,7 +18,9 @@ pub(crate) use clients::{
     SyncState, TypeDifference, UnknownState,
 };
 pub(crate) use dangling::{Dangling, DanglingClusters};
-pub(crate) use explain::{ExplainQuery, Explanation, LadderBook, ServerBook, SessionBook, Verdict, ViewBook, reasons};
+pub(crate) use explain::{
+    ExplainQuery, Explanation, LadderBook, ServerBook, SessionBook, SetBook, Verdict, ViewBook, reasons,
+};
 pub(crate) use lookup::{ResourcePage, ResourceQuery, ViewSnapshot};
 pub(crate) use metrics::{LadderMetrics, OrderMetrics, RemovalMetrics, ServerMetrics, Totals, TypeSize, ViewMetrics};
 pub(crate) use nacks::{AnswersSource, NackCounts, NackPage, NackQuery, NackReport, ViewSessions};

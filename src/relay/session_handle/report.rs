@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Differences, Known, Summary, similar_to};
+use weir_core::protocol::session::{Answer, Differences, Known, Summary, similar_to};
 use weir_core::protocol::view::Class;
 use weir_core::protocol::wait::WaitList;
-use weir_core::xds::{Name, Type};
+use weir_core::xds::{Name, Type, WILDCARD};
 
 use super::SessionHandle;
 use super::transit::Obstruction;
 use crate::relay::published::TypesApart;
 use crate::relay::report::{
     AnswersSource, Census, ClientHoldings, ClientReport, ClientTypeReport, DifferenceReport, HoldingsSource,
-    NackCounts, SessionBook, SyncState, TypeDifference, TypeGlance, WaitReport,
+    NackCounts, SessionBook, SetBook, SyncState, TypeDifference, TypeGlance, WaitReport,
 };
 
 /// Returns what `/clients` shows of a client.
@@ -109,6 +109,40 @@ pub(in crate::relay) fn explain(handle: &SessionHandle, kind: &Type, name: &Name
     SessionBook { now, name: book, obstruction: handle.obstruction(), similar, waits: waits.into_oldest() }
 }
 
+/// Returns what the session knows of the wildcard set of a type.
+pub(in crate::relay) fn explain_set(handle: &SessionHandle, kind: &Type) -> SetBook {
+    let (newest, now) = (handle.newest(), handle.clock().now());
+    let table = newest.resources(kind, Class::Wildcard);
+    let mut waits = WaitList::about(kind, &Name::from(WILDCARD));
+    let (summary, differences, answer) = handle.look(|session| {
+        session.add_waits(now, &mut waits);
+        let report = session.report();
+        let summary = report.summaries(&newest, now).find(|of| of.kind == kind);
+        let summary = summary.map(|of| (of.wildcard, of.delay.cloned()));
+        let differences = report.differences(&newest, MAX_SET_NAMES, now).find(|(of, _)| *of == kind);
+        let answer = report.answers().find(|of| of.kind == kind).map_or(Answer::None, |of| match of.nack {
+            Some(nack) => Answer::Nacked { reason: nack.reason.to_string(), since: nack.since, is_suspect: false },
+            None if of.is_pending => Answer::Pending,
+            None => Answer::Accepted,
+        });
+        (summary, differences.map(|(_, of)| of).unwrap_or_default(), answer)
+    });
+    SetBook {
+        now,
+        is_requested: summary.is_some(),
+        is_subscribed: summary.as_ref().is_some_and(|(wildcard, _)| *wildcard),
+        completeness: table.map(|table| table.coverage().completeness()).unwrap_or_default(),
+        present: table.map_or(0, |table| table.present_names().count()),
+        differences,
+        answer,
+        delay: summary.and_then(|(_, delay)| delay),
+        obstruction: handle.obstruction(),
+        waits: waits.into_oldest(),
+    }
+}
+
+/// How many names of the list of a set are shown.
+const MAX_SET_NAMES: usize = 5;
 /// How many names of a list are shown.
 const MAX_NAMES: usize = 100;
 

@@ -60,7 +60,8 @@ impl<'a> Upstream<'a> {
         let event = match report.event {
             LinkEvent::Ended { reason, answered, is_lost, status } => {
                 let is_moving = self.links.is_moving(id);
-                let epoch = self.links.ended(id, reason);
+                let has_cache = self.view.tables().sizes().any(|(_, present, _)| present > 0);
+                let epoch = self.links.ended(id, reason, has_cache);
                 if let (Some(stream), Some(epoch), false) = (self.sources.stream(id), epoch, is_moving) {
                     stream.trials().on_stream_ended(epoch, status.as_ref(), now);
                 }

@@ -19,8 +19,10 @@ use tonic::{Code, Status};
 use super::super::connection_pool::{NoCall, StreamSlot};
 use super::super::error_chain::chain;
 use super::super::method_calls::Leave;
+use super::super::server::LifeMethod;
 use super::AdsConnector;
 use super::frames::Incoming;
+use super::shared::NO_CALLS;
 
 /// What calls on the connection of one stream need.
 pub(super) struct LifeCalls<'a> {
@@ -63,6 +65,9 @@ impl LifeCalls<'_> {
     /// Makes a call for a stream that wants to know what is there since `asked`. Nothing follows from one for which there is no room or no
     /// token: the server was not asked. A call of the method that does not exist is left out if one was refused just now.
     pub(super) async fn ask(&mut self, asked: Instant, was_refused: bool) -> Answer {
+        if self.connector.life().method == LifeMethod::None {
+            return Answer::Unrouted(NO_CALLS.into());
+        }
         let slot = self.slot;
         let _room = match slot.call() {
             Ok(room) => room,
@@ -78,10 +83,18 @@ impl LifeCalls<'_> {
         if was_refused {
             return self.ask_own_method(asked, metadata).await;
         }
-        let reply = self.call(LIFE_PATH, Full::from(&EMPTY_MESSAGE[..]), metadata.clone()).await;
+        let reply = self.call(self.path(), Full::from(&EMPTY_MESSAGE[..]), metadata.clone()).await;
         match judge(reply) {
             Judged::Answer(answer) => answer,
             Judged::Refused(_) => self.ask_own_method(asked, metadata).await,
+        }
+    }
+
+    /// Returns what is called first.
+    pub(super) fn path(&self) -> &'static str {
+        match self.connector.life().method {
+            LifeMethod::Health => HEALTH_PATH,
+            LifeMethod::Call | LifeMethod::None => LIFE_PATH,
         }
     }
 
@@ -209,7 +222,9 @@ fn judge(reply: Reply) -> Judged {
 }
 
 /// On a path that gateways route as they route discovery.
-pub(super) const LIFE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/WeirIsAnyoneThere";
+const LIFE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/WeirIsAnyoneThere";
+/// With a request for the whole server, which is empty. What it says of its health counts no more than any other status: it is there.
+const HEALTH_PATH: &str = "/grpc.health.v1.Health/Check";
 /// The part of the limit within which a call of a stream's own method is answered for all streams of the connection. Each of them needs the
 /// time of two calls after that.
 const PROMPT: u32 = 5;

@@ -12,9 +12,9 @@ use tonic::Status;
 
 use super::super::connection_pool::StreamSlot;
 use super::super::observed_socket::CLOSED;
-use super::super::server::LifeTimes;
+use super::super::server::{LifeMethod, LifeTimes};
 use super::frames::Incoming;
-use super::life_call::{Answer, LIFE_PATH, LifeCalls};
+use super::life_call::{Answer, LifeCalls};
 use super::shared::{Doubts, Shared, spread};
 
 /// Makes liveness calls on the connection of one stream.
@@ -41,6 +41,9 @@ struct Missed {
 impl Life<'_> {
     /// Runs for as long as the server answers. Returns why the stream has to be closed.
     pub(crate) async fn watch(mut self) -> Status {
+        if self.times.method == LifeMethod::None {
+            return std::future::pending().await; // what is asked for is never answered
+        }
         let mut doubts = self.shared.doubts();
         let mut duty = None;
         // When the request came that still lacks its answer, and the earliest time for the next call.
@@ -87,7 +90,7 @@ impl Life<'_> {
                         tracing::warn!(
                             server,
                             reason,
-                            path = LIFE_PATH,
+                            path = self.calls.path(),
                             "liveness calls do not reach the server; a hung server looks like a silent one"
                         );
                     }

@@ -29,7 +29,7 @@ use self::stream::open_once;
 use self::trial::try_types;
 use super::connection_pool::{ConnectionPool, MoveTurn, Moves, ServedStream, StreamSlot};
 use super::dial::{Dialer, Lookup};
-use super::error_chain::{chain, with_causes};
+use super::error_chain::{chain, with_causes, without_manual};
 use super::random::random;
 use super::server::{AdsServer, LifeTimes};
 use super::token;
@@ -227,7 +227,7 @@ impl AdsConnector {
             {
                 least_connection = connection + 1; // a balancer may have routed this one to a server that is broken
             }
-            let said = format!("{:?}: {}", end.status.code(), end.status.message());
+            let said = without_manual(format!("{:?}: {}", end.status.code(), end.status.message()));
             let reason = with_causes(said, &end.status);
             // What is about the variant is about no type.
             let status = end.by_server().filter(|_| !is_early && ending != Ending::Unspoken);

@@ -8,7 +8,7 @@ use tokio::sync::{MutexGuard, Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
 use super::super::random::random;
-use super::super::server::LifeTimes;
+use super::super::server::{LifeMethod, LifeTimes};
 use crate::relay::REOPENINGS;
 
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Shared {
             rejected: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             unanswered_calls: AtomicU64::new(0),
-            unrouted: Mutex::default(),
+            unrouted: Mutex::new((life.method == LifeMethod::None).then(|| NO_CALLS.into())),
             answers_own_method: watch::Sender::new(false),
         }
     }
@@ -230,6 +230,8 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// Why nothing is known of a server that is not called.
+pub(super) const NO_CALLS: &str = "liveness.method is none";
 const DOUBT_SPREAD: Duration = Duration::from_millis(500);
 /// The time over which waiting streams reconnect when a server is back, and the addition for each of very many streams.
 const WAKE_SPREAD: Duration = Duration::from_secs(1);

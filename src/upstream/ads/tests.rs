@@ -4,13 +4,13 @@ use tokio::time::{Instant, sleep};
 
 use super::*;
 use crate::tls::OwnCertificate;
-use crate::upstream::server::{LifeTimes, TenantCredentials};
+use crate::upstream::server::{LifeMethod, LifeTimes, TenantCredentials};
 use crate::upstream::tls::{TlsFiles, TlsWords};
 
 const SHORT: Duration = Duration::from_secs(29);
 
 fn shared() -> Shared {
-    Shared::new(LifeTimes { interval: None, timeout: Duration::from_secs(1) })
+    Shared::new(LifeTimes { interval: None, timeout: Duration::from_secs(1), method: LifeMethod::Call })
 }
 
 impl<'a> Retry<'a> {

@@ -204,26 +204,26 @@ impl TypeSubscription {
         let had_change = self.wire.has_changed();
         let Self { wanted, names, given, wire, second_request, .. } = self;
         let request = match context.variant {
-            Variant::Sotw => {
-                Some(Request::Sotw(wire.sotw_request(context, is_first, given.accepted(), wanted, names)))
-            }
-            Variant::Delta => wire.delta_request(context, is_first, wanted, names, |room| {
-                let knows_some = given.is_anything_to_state() || !second_request.is_empty();
-                let may_ask = knows_some && wanted.has_wildcard() && self.deliveries.may_show_end(context.quirks);
-                let is_off = context.options.faults.has(Fault::EndIsNotAsked);
-                let question = (may_ask && !is_off).then(|| context.made_up_name());
-                let question = question.filter(|name| room.take(version_bytes(name, UNKNOWN)));
-                if let Some(name) = &question {
-                    self.end_question.ask(name.clone(), given.with_ttl().clone());
-                }
-                if !context.quirks.supports_initial_resource_versions {
-                    return Statement::default();
-                }
-                second_request.insert(given.take_given_earlier(wanted));
-                let mut statement = given.state(wanted, second_request.names(), room);
-                self.progress.on_stated(std::mem::take(&mut statement.current));
-                Statement { question, ..statement }
-            }).map(Request::Delta),
+            Variant::Sotw => Some(Request::Sotw(wire.sotw_request(context, is_first, given.accepted(), wanted, names))),
+            Variant::Delta => wire
+                .delta_request(context, is_first, wanted, names, |room| {
+                    let knows_some = given.is_anything_to_state() || !second_request.is_empty();
+                    let may_ask = knows_some && wanted.has_wildcard() && self.deliveries.may_show_end(context.quirks);
+                    let is_off = context.options.faults.has(Fault::EndIsNotAsked);
+                    let question = (may_ask && !is_off).then(|| context.made_up_name());
+                    let question = question.filter(|name| room.take(version_bytes(name, UNKNOWN)));
+                    if let Some(name) = &question {
+                        self.end_question.ask(name.clone(), given.with_ttl().clone());
+                    }
+                    if !context.quirks.supports_initial_resource_versions {
+                        return Statement::default();
+                    }
+                    second_request.insert(given.take_given_earlier(wanted));
+                    let mut statement = given.state(wanted, second_request.names(), room);
+                    self.progress.on_stated(std::mem::take(&mut statement.current));
+                    Statement { question, ..statement }
+                })
+                .map(Request::Delta),
         }?;
         let is_polled = context.quirks.per_type_liveness;
         if is_first && context.kind.is(Role::Routing) && self.wanted.class() == Class::Named && !is_polled {

@@ -19,7 +19,7 @@ fn each_key_of_a_server_changes_one_thing_of_it() {
     let rows: [(&str, Change); 28] = [
         ("variant: delta", &|server| server.variant = Some(Variant::Delta)),
         ("variant: sotw", &|server| server.variant = Some(Variant::Sotw)),
-        ("node_in_every_request: true", &|server| server.quirks.node_in_every_request = true),
+        ("node_in_every_request: false", &|server| server.quirks.node_in_every_request = false),
         ("supports_initial_resource_versions: false", &|server| {
             server.quirks.supports_initial_resource_versions = false;
         }),

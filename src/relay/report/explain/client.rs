@@ -75,7 +75,7 @@ pub(super) fn delivery(book: &SessionBook) -> Vec<Reason> {
     reasons
 }
 
-fn delay(delay: &Delay, completeness: Option<Completeness>, now: Moment) -> Reason {
+pub(super) fn delay(delay: &Delay, completeness: Option<Completeness>, now: Moment) -> Reason {
     let (code, text) = match delay.reason {
         DelayReason::Unanswered => {
             ("waits_for_ack", "it waits until the client has ACKed or NACKed the last reply of the type")
@@ -102,7 +102,7 @@ fn delay(delay: &Delay, completeness: Option<Completeness>, now: Moment) -> Reas
     Reason::of(code, text).until(delay.until, now)
 }
 
-fn obstruction(what: Obstruction, since: Moment, now: Moment) -> Reason {
+pub(super) fn obstruction(what: Obstruction, since: Moment, now: Moment) -> Reason {
     match what {
         Obstruction::Unread => {
             Reason::of("unread", "a reply is on its way, and the client's connection has not taken all of it")
@@ -113,7 +113,7 @@ fn obstruction(what: Obstruction, since: Moment, now: Moment) -> Reason {
     .since(since, now)
 }
 
-fn answer(answer: &Answer, now: Moment) -> Option<Reason> {
+pub(super) fn answer(answer: &Answer, now: Moment) -> Option<Reason> {
     match answer {
         Answer::None => None,
         Answer::Pending => Some(Reason::of("unacked", "the client has not answered the newest reply of the type")),

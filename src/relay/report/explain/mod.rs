@@ -3,6 +3,7 @@
 
 mod client;
 mod server;
+mod set;
 
 use serde::Serialize;
 use weir_core::protocol::moment::Moment;
@@ -12,6 +13,7 @@ use weir_core::protocol::view::NameHolds;
 use weir_core::protocol::wait::Wait;
 use weir_core::xds::Name;
 
+pub(crate) use self::set::SetBook;
 use super::WaitRow;
 use crate::relay::Obstruction;
 

@@ -1,0 +1,147 @@
+//! The same for `*`: what is known of the wildcard set of a type, how complete it is, and what the client lacks of it.
+
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::session::{Answer, Delay, Differences, Known, Names};
+use weir_core::protocol::view::Completeness;
+use weir_core::protocol::wait::Wait;
+
+use super::{Reason, Verdict, ViewBook, client, server};
+use crate::relay::Obstruction;
+
+/// What a session handle knows of a wildcard set.
+#[derive(Debug)]
+pub(crate) struct SetBook {
+    pub(crate) now: Moment,
+    /// The client has requested the type, and the wildcard.
+    pub(crate) is_requested: bool,
+    pub(crate) is_subscribed: bool,
+    pub(crate) completeness: Completeness,
+    /// How many resources of the set are cached.
+    pub(crate) present: usize,
+    /// What the client lacks of them, or has that it should not.
+    pub(crate) differences: Differences,
+    pub(crate) answer: Answer,
+    pub(crate) delay: Option<Delay>,
+    pub(crate) obstruction: Option<(Obstruction, Moment)>,
+    pub(crate) waits: Vec<Wait>,
+}
+
+impl SetBook {
+    /// Sums up what the session knows.
+    pub(crate) fn verdict(&self) -> Verdict {
+        let Differences { missing, outdated, surplus, unknown: _ } = &self.differences;
+        let has_unsent = missing.count + outdated.count + surplus.count > 0;
+        match (&self.answer, self.completeness) {
+            _ if !self.is_subscribed => Verdict::NotSubscribed,
+            (Answer::Nacked { .. }, _) => Verdict::Nacked,
+            (_, Completeness::Unknown) => Verdict::Unknown,
+            (Answer::None, _) => Verdict::Waiting,
+            _ if has_unsent => Verdict::Waiting,
+            (Answer::Pending, _) => Verdict::Unacked,
+            (Answer::Accepted, _) => Verdict::Acked,
+        }
+    }
+
+    /// Returns the chain of reasons.
+    pub(crate) fn reasons(&self, view: Option<&ViewBook>) -> Vec<Reason> {
+        let mut reasons = vec![match (self.is_requested, self.is_subscribed) {
+            (false, _) => Reason::of("type_not_requested", "the client has not requested this type on this stream"),
+            (true, false) => Reason::of("not_subscribed", "the client subscribes to names, and not to the wildcard"),
+            (true, true) => Reason::of("subscribed_by_wildcard", "the client subscribes to the wildcard"),
+        }];
+        reasons.extend(view.into_iter().flat_map(|view| server::of_view(view, &Known::Unknown)));
+        if !self.is_subscribed {
+            return reasons;
+        }
+        reasons.push(self.known());
+        reasons.extend(self.lacking());
+        reasons.extend(self.delay.as_ref().map(|of| client::delay(of, Some(self.completeness), self.now)));
+        reasons.extend(self.obstruction.map(|(what, since)| client::obstruction(what, since, self.now)));
+        reasons.extend(client::answer(&self.answer, self.now));
+        reasons
+    }
+
+    fn known(&self) -> Reason {
+        let (code, text) = match self.completeness {
+            Completeness::Unknown => ("set_unknown", "nothing has come of the set"),
+            Completeness::Arriving => ("set_arriving", "the set comes in pieces, and more may come"),
+            Completeness::FirstResponse => ("set_first_response", "the first response has come, and more may come"),
+            Completeness::Settled => ("set_settled", "the set was quiet or complete once; what it lacks may exist"),
+            Completeness::Complete => ("set_complete", "the set is complete: what it lacks does not exist"),
+        };
+        Reason::of(code, format!("{text}; {} cached", self.present))
+    }
+
+    fn lacking(&self) -> impl Iterator<Item = Reason> {
+        let Differences { missing, outdated, surplus, unknown: _ } = &self.differences;
+        let of = [
+            ("not_sent", "the client was not sent", missing),
+            ("earlier_sent", "the client was sent an earlier version of", outdated),
+            ("removal_not_sent", "the client was not sent the removal of", surplus),
+        ];
+        let lacking = of.into_iter().filter(|(_, _, names)| names.count > 0);
+        lacking.map(|(code, text, names)| Reason::of(code, format!("{text} {}", shown(names))))
+    }
+}
+
+fn shown(names: &Names) -> String {
+    let first = names.first.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match names.count - names.first.len() {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn book(completeness: Completeness, answer: Answer) -> SetBook {
+        SetBook {
+            now: Moment::START,
+            is_requested: true,
+            is_subscribed: true,
+            completeness,
+            present: 2,
+            differences: Differences::default(),
+            answer,
+            delay: None,
+            obstruction: None,
+            waits: Vec::new(),
+        }
+    }
+
+    fn names(first: &[&str], count: usize) -> Names {
+        Names { first: first.iter().map(|name| (*name).into()).collect(), count }
+    }
+
+    #[test]
+    fn the_verdict_on_a_set_is_that_of_what_stands_first_in_its_way() {
+        let unknown = book(Completeness::Unknown, Answer::None);
+        assert_eq!(unknown.verdict(), Verdict::Unknown);
+        assert_eq!(SetBook { is_subscribed: false, ..unknown }.verdict(), Verdict::NotSubscribed);
+        for (answer, verdict) in
+            [(Answer::None, Verdict::Waiting), (Answer::Pending, Verdict::Unacked), (Answer::Accepted, Verdict::Acked)]
+        {
+            assert_eq!(book(Completeness::Settled, answer).verdict(), verdict);
+        }
+        let nacked = Answer::Nacked { reason: "no".into(), since: Moment::START, is_suspect: false };
+        assert_eq!(book(Completeness::Complete, nacked).verdict(), Verdict::Nacked);
+        let differences = Differences { outdated: names(&["a"], 1), ..Differences::default() };
+        let lacks = SetBook { differences, ..book(Completeness::Complete, Answer::Accepted) };
+        assert_eq!(lacks.verdict(), Verdict::Waiting);
+    }
+
+    #[test]
+    fn a_set_has_its_size_how_complete_it_is_and_what_the_client_lacks_of_it() {
+        let differences = Differences { missing: names(&["a", "b"], 5), ..Differences::default() };
+        let lacks = SetBook { differences, ..book(Completeness::FirstResponse, Answer::Accepted) };
+        let reasons: Vec<_> = lacks.reasons(None).into_iter().map(|reason| (reason.code, reason.text)).collect();
+        assert_eq!(
+            reasons[1],
+            ("set_first_response", "the first response has come, and more may come; 2 cached".into())
+        );
+        assert_eq!(reasons[2], ("not_sent", "the client was not sent a, b and 3 more".into()));
+        assert_eq!((reasons[0].0, reasons[3].0, reasons.len()), ("subscribed_by_wildcard", "acked", 4));
+    }
+}
