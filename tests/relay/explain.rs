@@ -118,6 +118,27 @@ async fn a_resource_on_its_way_to_a_client_is_unknown_then_unacked_then_acked() 
 }
 
 #[tokio::test]
+async fn a_wildcard_set_is_unknown_then_there_as_far_as_it_is_known_and_has_what_the_client_lacks() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, ", variant: delta").await;
+    let of = cluster_of(&relay);
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    of("*").is("unknown", &[STAR, "server_unheard", "set_unknown", "set_incomplete"]).await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    let sent = client.sent().await;
+    of("*").is("unacked", &[STAR, ACTIVE, "set_settled", "unacked"]).await;
+    client.ack(CDS, &[], &sent);
+    let page = of("*").is("acked", &[STAR, ACTIVE, "set_settled", "acked"]).await;
+    assert!(text(&page, "set_settled").ends_with("; 2 cached"), "{page:#}");
+    assert_eq!((&page["name"], &page["waits"]), (&"*".into(), &Value::Array(Vec::new())), "{page:#}");
+    let endpoints = Asked { kind: "endpoints", ..of("*") };
+    let page = endpoints.page().await;
+    assert_eq!((&page["verdict"], codes_of(&page)[0]), (&"not_subscribed".into(), "type_not_requested"));
+}
+
+#[tokio::test]
 async fn a_nack_is_of_the_resource_that_its_reason_names() {
     let (relay, _plane, _stream, client, sent) = two_clusters("").await;
     let of = cluster_of(&relay);

@@ -159,6 +159,35 @@ async fn up_36_any_status_of_the_server_is_an_answer_to_the_call() {
 }
 
 #[tokio::test]
+async fn up_36_the_health_service_is_called_where_that_is_wished_and_any_status_of_it_is_an_answer() {
+    for status in [0, 5, 12] {
+        let mut server = Server::start(Answers::Status(status)).await;
+        let connector = connector(server.address, "liveness: {method: health, interval: 0s, timeout: 200ms}");
+        let (mut view, _stream) = View::up(&connector, &mut server).await;
+        view.life.notify_one();
+        view.is_alive().await;
+        assert_eq!((server.calls(), server.path().as_str()), (1, "/grpc.health.v1.Health/Check"));
+        server.answer(Answers::Status(14));
+        view.life.notify_one();
+        let (reason, _) = view.ended().await;
+        assert!(reason.contains("no answer to two calls: the server is unavailable"), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn up_36_a_server_that_must_not_be_called_is_not_also_where_an_answer_would_decide_something() {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let connector = connector(server.address, "liveness: {method: none, interval: 10ms, timeout: 10ms}");
+    let (mut view, stream) = View::up(&connector, &mut server).await;
+    view.life.notify_one();
+    view.says_nothing(Duration::from_millis(200)).await;
+    stream.send(response("a"));
+    view.answered().await;
+    assert_eq!(server.calls(), 0);
+    assert_eq!(connector.unrouted_calls().as_deref(), Some("liveness.method is none"));
+}
+
+#[tokio::test]
 async fn up_36_a_plain_404_of_a_gateway_is_neither_life_nor_death_and_the_question_stays_open() {
     let mut server = Server::start(Answers::Http(404)).await;
     let connector = connector(server.address, OFTEN);

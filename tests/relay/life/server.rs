@@ -55,6 +55,8 @@ struct Script {
     empty_streams: AtomicUsize,
     /// When the server itself last sent something, as far as calls show it.
     last_word: Mutex<Instant>,
+    /// The path of the last call.
+    path: Mutex<String>,
     /// The connections on which calls arrived.
     requested: Mutex<BTreeSet<usize>>,
     hangs: watch::Sender<bool>,
@@ -103,6 +105,7 @@ impl Server {
             calls: AtomicUsize::new(0),
             empty_streams: AtomicUsize::new(0),
             last_word: Mutex::new(Instant::now()),
+            path: Mutex::default(),
             requested: Mutex::default(),
             hangs: watch::Sender::new(false),
             leaves: Notify::new(),
@@ -117,6 +120,11 @@ impl Server {
 
     pub async fn stream(&mut self) -> Stream {
         tokio::time::timeout(PATIENCE, self.streams.recv()).await.expect("no stream comes").unwrap()
+    }
+
+    /// Returns the path of the last call.
+    pub fn path(&self) -> String {
+        self.script.path.lock().unwrap().clone()
     }
 
     pub fn answer(&self, answers: Answers) {
@@ -244,6 +252,7 @@ async fn reply(call: Call<Incoming>, connection: usize, script: Arc<Script>) -> 
         let out = UnboundedReceiverStream::new(out).map(|bytes| Ok(Frame::data(bytes)));
         return Ok(grpc.body(StreamBody::new(out).boxed()).unwrap());
     }
+    call.uri().path().clone_into(&mut script.path.lock().unwrap());
     script.calls.fetch_add(1, Ordering::Relaxed);
     script.requested.lock().unwrap().insert(connection);
     let answers = *script.answers.lock().unwrap();

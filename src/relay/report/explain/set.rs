@@ -55,7 +55,10 @@ impl SetBook {
         }
         reasons.push(self.known());
         reasons.extend(self.lacking());
-        reasons.extend(self.delay.as_ref().map(|of| client::delay(of, Some(self.completeness), self.now)));
+        let is_due = matches!(self.verdict(), Verdict::Waiting | Verdict::Unknown);
+        reasons.extend(
+            self.delay.as_ref().filter(|_| is_due).map(|of| client::delay(of, Some(self.completeness), self.now)),
+        );
         reasons.extend(self.obstruction.map(|(what, since)| client::obstruction(what, since, self.now)));
         reasons.extend(client::answer(&self.answer, self.now));
         reasons
