@@ -119,7 +119,7 @@ impl Links {
             link.leave = None;
         }
         link.responses += u64::from(responded);
-        link.opening_responses += u64::from(responded);
+        link.connection.iter_mut().for_each(|of| of.is_answered |= responded);
         link.is_moving |= matches!(report.event, LinkEvent::Moving);
         let opens = link.state.is_none() && matches!(report.event, LinkEvent::Opened { .. } | LinkEvent::Snapshot(_));
         self.count(

@@ -30,6 +30,8 @@ struct ServerState {
 pub(super) struct Connection {
     log: Arc<ServerLog>,
     server: usize,
+    /// The server has sent a response.
+    pub(super) is_answered: bool,
 }
 
 /// How a stream ended.
@@ -44,6 +46,12 @@ pub(super) struct StreamEnd {
 }
 
 impl StreamEnd {
+    /// Tells it by the connection, which counts no more.
+    pub(super) fn of(connection: Option<Connection>, has_cache: bool) -> Self {
+        let was_answered = connection.as_ref().is_some_and(|connection| connection.is_answered);
+        Self { was_open: connection.is_some(), was_answered, has_cache }
+    }
+
     /// `error` begins with the code of a status, if there is one.
     fn text(self, error: &str) -> &'static str {
         let is_refused = REFUSALS.iter().any(|code| error.split_once(':').is_some_and(|(of, _)| of == *code));
@@ -86,7 +94,7 @@ impl ServerLog {
                 tracing::debug!(server = name, view, variant, "upstream stream opened");
             }
         });
-        Connection { log: self.clone(), server }
+        Connection { log: self.clone(), server, is_answered: false }
     }
 
     /// A stream ended, or could not be opened. Its connection is dropped by now.
