@@ -139,7 +139,8 @@ impl Links {
         let server = self.server(id.server);
         let Some(link) = self.open.get_mut(&id) else { return };
         link.state = state;
-        link.connection = Some(self.log.stream_opened(id.server, &server, &self.view_id, variant.name()));
+        let connection = self.log.stream_opened(id.server, &server, &self.view_id, variant.name());
+        link.connection = Some(connection.answered(link.stream().is_none())); // a local set is its own answer
     }
 
     /// The stream has ended, or could not be opened, while the view has something to serve or not. Returns the opening that is over.

@@ -147,6 +147,14 @@ fn log_ladder(change: &LadderChange, view: Option<&str>, reason: Option<&str>, m
     }
 }
 
+impl Connection {
+    /// Notes whether the server has sent something already.
+    pub(super) fn answered(mut self, is_answered: bool) -> Self {
+        self.is_answered = is_answered;
+        self
+    }
+}
+
 impl Drop for Connection {
     fn drop(&mut self) {
         self.log.change(self.server, |state| state.connected -= 1);
