@@ -147,8 +147,8 @@ impl Links {
     pub(crate) fn ended(&mut self, id: StreamId, reason: String, has_cache: bool) -> Option<Epoch> {
         let server = self.server(id.server);
         let link = self.open.get_mut(&id)?;
-        if link.end() {
-            self.log.stream_ended(id.server, &server, &self.view_id, &reason);
+        if let Some(end) = link.end(has_cache) {
+            self.log.stream_ended(id.server, &server, &self.view_id, &reason, end);
             link.last_error = Some(reason);
         }
         link.state.take().map(|state| state.epoch)

@@ -9,7 +9,7 @@ use weir_core::protocol::upstream::Epoch;
 
 use crate::relay::link::AbortOnDrop;
 use crate::relay::reopenings::Leave;
-use crate::relay::server_log::Connection;
+use crate::relay::server_log::{Connection, StreamEnd};
 
 pub(super) struct OpenLink {
     pub(super) serial: u64,
@@ -73,14 +73,11 @@ impl OpenLink {
         self.state.as_ref()?.stream.as_ref()
     }
 
-    /// Its stream has ended: nothing waits to be sent on it, and nothing is compared with it. Returns whether that is a loss. One that moves
-    /// counts as connected until it is, or has failed to be.
-    pub(super) fn end(&mut self) -> bool {
+    /// Its stream has ended: nothing waits to be sent on it, and nothing is compared with it. Returns how, unless it moves: then it counts as
+    /// connected until it is, or has failed to be.
+    pub(super) fn end(&mut self, has_cache: bool) -> Option<StreamEnd> {
         (self.waiting, self.trial) = (None, None);
-        if std::mem::take(&mut self.is_moving) {
-            return false;
-        }
-        self.connection = None;
-        true
+        let moves = std::mem::take(&mut self.is_moving);
+        (!moves).then(|| StreamEnd::of(self.connection.take(), has_cache))
     }
 }
