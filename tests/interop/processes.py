@@ -72,7 +72,7 @@ class Processes:
 class Relay:
     """`authorities` are names, each with the control plane that is asked for what it is the authority of."""
 
-    def __init__(self, processes, program, planes, upstream, log, authorities, more, listen, server):
+    def __init__(self, processes, program, planes, upstream, log, authorities, more, listen, server, key=("cluster",)):
         self.port, self.admin = free_port(), free_port()
         self.config = config = processes.folder / "weir.yaml"
 
@@ -86,7 +86,7 @@ class Relay:
 listen: {json.dumps(listeners)}
 admin: {{address: '127.0.0.1:{self.admin}'}}
 upstream: {{servers: {servers(planes)}, authorities: {{{others}}}}}
-views: {{key: [cluster]}}
+views: {{key: {json.dumps(key)}}}
 {brakes}
 {more}
 """)

@@ -1,0 +1,79 @@
+"""Builds control planes from their published modules into an ignored folder. A program stays there until its version or its patch changes."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tomllib
+
+from skipped import Skipped
+
+HERE = pathlib.Path(__file__).parent
+FOLDER = HERE.parents[2] / "target" / "real"
+VERSIONS = tomllib.loads((HERE / "versions.toml").read_text())
+
+
+def needs(*programs):
+    for program in programs:
+        if not shutil.which(program):
+            raise Skipped(f"there is no {program} on this machine")
+
+
+def gently(*command, **options):
+    """Beside whatever else the machine does."""
+    subprocess.run(["nice", "-n", "19", *command], check=True, **options)
+
+
+def go_environment():
+    return {**os.environ, "GOMODCACHE": str(FOLDER / "modules"), "GOCACHE": str(FOLDER / "build-cache"), "CGO_ENABLED": "0",
+            "GOFLAGS": "-p=2 -modcacherw -buildvcs=false -trimpath"}
+
+
+def go_program(name):
+    """Returns the path of a control plane that is written in Go."""
+    needs("go", "patch")
+    wanted, program = VERSIONS[name], FOLDER / "bin" / name
+    patch = HERE / "patches" / f"{name}.patch"
+    stamp = program.with_suffix(".built")
+    built_from = f"{wanted}\n{patch.read_text() if patch.exists() else ''}"
+    if program.exists() and stamp.exists() and stamp.read_text() == built_from:
+        return program
+    program.parent.mkdir(parents=True, exist_ok=True)
+    source = sources(name, wanted)
+    if patch.exists():
+        subprocess.run(["patch", "-p1", "-i", str(patch)], cwd=source, check=True)
+    modules = "-mod=mod" if wanted.get("apart") else "-mod=readonly"
+    gently("go", "build", modules, "-ldflags=-s -w", "-o", str(program), wanted["package"], cwd=source, env=go_environment())
+    stamp.write_text(built_from)
+    shutil.rmtree(source)
+    return program
+
+
+def sources(name, wanted):
+    """A folder with the module that is built, which may be changed."""
+    at = f"{wanted['module']}@{wanted['version']}"
+    gently("go", "mod", "download", at, env=go_environment(), cwd=FOLDER)
+    module, source = FOLDER / "modules" / at, FOLDER / "src" / name
+    shutil.rmtree(source, ignore_errors=True)
+    if not wanted.get("apart"):
+        shutil.copytree(module, source)
+        return source
+    source.mkdir(parents=True)
+    for file in ["main.go", "go.sum"]:
+        shutil.copy(module / file, source / file)
+    (source / "go.mod").write_text(main_module(module / "go.mod", wanted))
+    return source
+
+
+def main_module(original, wanted):
+    """A go.mod with what the original requires and excludes, and the module itself."""
+    lines, replaced = [], False
+    for line in original.read_text().splitlines():
+        if line.startswith("module "):
+            line = f"module weir/{wanted['module'].rsplit('/')[-1]}"
+        replaced = replaced or line.startswith("replace (")
+        if not replaced:
+            lines.append(line)
+        elif line == ")":
+            replaced = False
+    return "\n".join([*lines, f"require {wanted['module']} {wanted['version']}", ""])

@@ -1,0 +1,53 @@
+"""An Envoy with the node that a control plane wants, and what it has in use."""
+
+import json
+import re
+
+from google.protobuf import json_format
+
+from processes import Envoy, base_id, bootstrap, free_port
+from web import get
+
+# These say when, and under which version, which each server makes for itself.
+NOT_COMPARED = {"version_info", "last_updated", "last_update_attempt", "client_status"}
+SECTIONS = ["dynamic_listeners", "dynamic_active_clusters", "dynamic_warming_clusters", "dynamic_route_configs", "dynamic_endpoint_configs"]
+
+
+class RealEnvoy(Envoy):
+    def __init__(self, processes, program, name, source, server, node, reach=None):
+        self.processes, self.admin = processes, free_port()
+        made = bootstrap(name, source, self.admin, server.port, reach)
+        made.ClearField("layered_runtime")  # most of these servers have none
+        made.node.Clear()
+        json_format.ParseDict(node, made.node)
+        path = processes.folder / f"{name}.json"
+        path.write_text(json_format.MessageToJson(made))
+        self.process = processes.start(
+            name, program, "-c", str(path), "--base-id", base_id(), "--concurrency", "1", "-l", "warning")
+
+    def dump(self, ports):
+        """What is in use, by section, with the names of ports in place of their numbers."""
+        names = {str(number): name for name, number in ports.items()}
+        numbers = re.compile(rf"(?<!\d)({'|'.join(names)})(?!\d)")
+        found = {}
+        for section in SECTIONS:
+            path = f"/config_dump?include_eds&resource={section}"
+            held = json.loads(get(self.admin, path).body).get("configs", [])
+            texts = [json.dumps(without_times(one), sort_keys=True) for one in held]
+            found[section] = sorted(numbers.sub(lambda match: f"<{names[match[0]]}>", text) for text in texts)
+        return found
+
+    def timeout_of(self, part):
+        """The connect timeout of the cluster that is in use and has this in its name; None if there is none."""
+        held = json.loads(get(self.admin, "/config_dump?resource=dynamic_active_clusters").body).get("configs", [])
+        return next((one["cluster"].get("connect_timeout") for one in held if part in one["cluster"]["name"]), None)
+
+    def rejected(self):
+        lines = get(self.admin, "/stats?filter=lds.update_rejected").body.splitlines()
+        return sum(int(line.split(": ")[1]) for line in lines)
+
+
+def without_times(value):
+    if isinstance(value, dict):
+        return {key: without_times(inner) for key, inner in value.items() if key not in NOT_COMPARED}
+    return [without_times(inner) for inner in value] if isinstance(value, list) else value
