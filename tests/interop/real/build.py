@@ -77,3 +77,22 @@ def main_module(original, wanted):
         elif line == ")":
             replaced = False
     return "\n".join([*lines, f"require {wanted['module']} {wanted['version']}", ""])
+
+
+def java_program():
+    """Returns the class path of the control plane that is written in Java."""
+    needs("javac", "mvn")
+    source, folder = HERE / "java", FOLDER / "java"
+    versions, stamp = VERSIONS["java-control-plane"], folder / "built"
+    built_from = f"{versions}\n" + "".join((source / file).read_text() for file in ["pom.xml", "Main.java"])
+    class_path = f"{folder}:{folder}/lib/*"
+    if stamp.exists() and stamp.read_text() == built_from:
+        return class_path
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    given = [f"-D{name}.version={version}" for name, version in versions.items()]
+    gently("mvn", "--quiet", "--batch-mode", f"-Dmaven.repo.local={FOLDER / 'maven'}", *given, f"-DoutputDirectory={folder / 'lib'}",
+           "--file", str(source / "pom.xml"), "dependency:copy-dependencies")
+    gently("javac", "-cp", class_path, "-d", str(folder), str(source / "Main.java"))
+    stamp.write_text(built_from)
+    return class_path

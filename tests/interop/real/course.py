@@ -1,11 +1,12 @@
 """One control plane, an Envoy before it or behind Weir, and traffic; what each step has shown."""
 
+import contextlib
 import time
 
 from processes import Processes, Relay, free_port
 from real.envoy import RealEnvoy
 from real.state import State
-from web import Traffic, backend, wait_for
+from web import Traffic, backend, get, wait_for
 
 PORTS = ["front", "second", "plane", "busy", "more", "more again"]
 SAVED = "state: {path: state}\nbrakes: {enabled: true}\n"
@@ -88,12 +89,18 @@ class Course:
                 self.took[name] = time.monotonic() - start
         except BaseException:
             print(f"--- {self.way}, {self.step_name}", flush=True)
+            self.show_relay()
             self.processes.show_logs()
             raise
         finally:
             self.stop_traffic()
             self.second_tier.stop()
             self.processes.stop()
+
+    def show_relay(self):
+        for page in ["/upstreams", "/clients"] if self.relay else []:
+            with contextlib.suppress(OSError):
+                print(page, get(self.relay.admin, page).body[:20000])
 
     def rest(self):
         """What is in use, once that has not changed for two seconds."""

@@ -8,8 +8,8 @@ from google.protobuf import json_format
 from processes import Envoy, base_id, bootstrap, free_port
 from web import get
 
-# These say when, and under which version, which each server makes for itself.
-NOT_COMPARED = {"version_info", "last_updated", "last_update_attempt", "client_status"}
+# These say when, under which version, which each server makes for itself, and what was refused.
+NOT_COMPARED = {"version_info", "last_updated", "last_update_attempt", "client_status", "error_state"}
 SECTIONS = ["dynamic_listeners", "dynamic_active_clusters", "dynamic_warming_clusters", "dynamic_route_configs", "dynamic_endpoint_configs"]
 
 
@@ -33,7 +33,8 @@ class RealEnvoy(Envoy):
         for section in SECTIONS:
             path = f"/config_dump?include_eds&resource={section}"
             held = json.loads(get(self.admin, path).body).get("configs", [])
-            texts = [json.dumps(without_times(one), sort_keys=True) for one in held]
+            used = [one for one in map(without_what_varies, held) if section != "dynamic_listeners" or "active_state" in one]
+            texts = [json.dumps(one, sort_keys=True) for one in used]
             found[section] = sorted(numbers.sub(lambda match: f"<{names[match[0]]}>", text) for text in texts)
         return found
 
@@ -47,7 +48,7 @@ class RealEnvoy(Envoy):
         return sum(int(line.split(": ")[1]) for line in lines)
 
 
-def without_times(value):
+def without_what_varies(value):
     if isinstance(value, dict):
-        return {key: without_times(inner) for key, inner in value.items() if key not in NOT_COMPARED}
-    return [without_times(inner) for inner in value] if isinstance(value, list) else value
+        return {key: without_what_varies(inner) for key, inner in value.items() if key not in NOT_COMPARED}
+    return [without_what_varies(inner) for inner in value] if isinstance(value, list) else value

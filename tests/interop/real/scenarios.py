@@ -10,6 +10,7 @@ import threading
 from real import steps
 from real.course import Course
 from real.go_control_plane import GoControlPlane
+from real.java_control_plane import JavaControlPlane
 from resources import Source
 
 WAYS = ["direct", "Weir"]
@@ -19,6 +20,7 @@ def kinds():
     """By name: what is built for it, and how it is made, for each form in which it runs."""
     for cache in GoControlPlane.CACHES:
         yield f"go-control-plane, {cache}", GoControlPlane, functools.partial(GoControlPlane, cache=cache)
+    yield "java-control-plane", JavaControlPlane, JavaControlPlane
 
 
 def scenarios(wanted):
