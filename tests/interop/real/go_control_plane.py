@@ -1,8 +1,8 @@
 """go-control-plane with each of its caches."""
 
 import go_plane
+from real import build
 from real.lines import LinesPlane
-from skipped import Skipped
 
 
 class GoControlPlane(LinesPlane):
@@ -15,8 +15,8 @@ class GoControlPlane(LinesPlane):
 
     @staticmethod
     def build():
-        if not go_plane.PROGRAM.exists():
-            raise Skipped("there is no Go to build go-control-plane with")
+        build.needs("go")
+        assert go_plane.PROGRAM.exists(), "go-control-plane could not be built"
 
     def command(self):
         return [go_plane.PROGRAM, "-cache", self.cache, "-port", str(self.port)]

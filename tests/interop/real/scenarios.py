@@ -4,34 +4,49 @@ fail that would not have without Weir."""
 import difflib
 import functools
 import pathlib
+import subprocess
 import tempfile
 import threading
 
 from real import steps
 from real.course import Course
 from real.go_control_plane import GoControlPlane
+from real.istiod import Istiod
 from real.java_control_plane import JavaControlPlane
 from resources import Source
+from skipped import Skipped
 
 WAYS = ["direct", "Weir"]
+# What runs with every change: a part that is built and run within four minutes.
+ALWAYS = ["real, go-control-plane, snapshot, delta", "real, go-control-plane, linear, sotw", "real, java-control-plane, delta"]
 
 
 def kinds():
     """By name: what is built for it, and how it is made, for each form in which it runs."""
     for cache in GoControlPlane.CACHES:
         yield f"go-control-plane, {cache}", GoControlPlane, functools.partial(GoControlPlane, cache=cache)
+    yield "istiod", Istiod, Istiod
     yield "java-control-plane", JavaControlPlane, JavaControlPlane
 
 
 def scenarios(wanted):
     for name, plane, make in kinds():
-        if wanted == "all" or name.startswith(wanted):
-            for variant in plane.VARIANTS:
-                source = Source(aggregated=True, delta=variant == "delta")
-                yield f"real, {name}, {variant}", run, (name, plane, make, source, variant)
+        for variant in plane.VARIANTS:
+            whole = f"real, {name}, {variant}"
+            if wanted in ["all", plane.NAME] or (wanted == "always" and whole in ALWAYS):
+                yield whole, run, (plane, make, Source(aggregated=True, delta=variant == "delta"), variant)
 
 
-def run(options, name, plane, make, source, upstream):
+def build(chosen):
+    """Each program once, before scenarios that may run at the same time. One that cannot be built is the trouble of its scenarios."""
+    for plane in {arguments[0] for _, _, arguments in chosen}:
+        try:
+            plane.build()
+        except (Skipped, AssertionError, subprocess.CalledProcessError) as error:
+            print(f"{plane.NAME}: {error}", flush=True)
+
+
+def run(options, plane, make, source, upstream):
     plane.build()
     with tempfile.TemporaryDirectory() as folder:
         courses = {way: Course(make, options, source, upstream, way, pathlib.Path(folder, way)) for way in WAYS}
