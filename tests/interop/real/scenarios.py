@@ -1,6 +1,7 @@
 """Real control planes, each put through the same steps directly and through Weir. Dumps have to be equal after each step, and no request may
 fail that would not have without Weir."""
 
+import argparse
 import difflib
 import functools
 import pathlib
@@ -9,6 +10,8 @@ import tempfile
 import threading
 
 from real import steps
+from real.build import VERSIONS, older_envoy
+from real.consul import Consul
 from real.course import Course
 from real.go_control_plane import GoControlPlane
 from real.istiod import Istiod
@@ -26,15 +29,26 @@ def kinds():
     for cache in GoControlPlane.CACHES:
         yield f"go-control-plane, {cache}", GoControlPlane, functools.partial(GoControlPlane, cache=cache)
     yield "istiod", Istiod, Istiod
+    yield "consul", Consul, Consul
     yield "java-control-plane", JavaControlPlane, JavaControlPlane
 
 
 def scenarios(wanted):
+    if wanted == "clients":
+        version, plane, make = VERSIONS["clients"]["older_envoy"], GoControlPlane, functools.partial(GoControlPlane, cache="snapshot")
+        for variant in plane.VARIANTS:
+            source = Source(aggregated=True, delta=variant == "delta")
+            yield f"real, Envoy {version}, go-control-plane, {variant}", run_older_envoy, (plane, make, source, variant)
     for name, plane, make in kinds():
         for variant in plane.VARIANTS:
             whole = f"real, {name}, {variant}"
             if wanted in ["all", plane.NAME] or (wanted == "always" and whole in ALWAYS):
                 yield whole, run, (plane, make, Source(aggregated=True, delta=variant == "delta"), variant)
+
+
+def run_older_envoy(options, plane, make, source, upstream):
+    options = argparse.Namespace(**{**vars(options), "envoy": str(older_envoy())})
+    run(options, plane, make, source, upstream)
 
 
 def build(chosen):

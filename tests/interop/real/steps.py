@@ -13,6 +13,7 @@ CHURN = int(os.environ.get("WEIR_SECONDS", "180"))
 def start(course):
     course.plane.start(course.state)
     course.start_relay()
+    course.start_others()
     course.start_envoy("envoy-1")
     course.start_traffic()
 
