@@ -13,6 +13,7 @@ from real import steps
 from real.build import VERSIONS, older_envoy
 from real.consul import Consul
 from real.course import Course
+from real.envoy_gateway import EnvoyGateway
 from real.go_control_plane import GoControlPlane
 from real.istiod import Istiod
 from real.java_control_plane import JavaControlPlane
@@ -30,6 +31,7 @@ def kinds():
         yield f"go-control-plane, {cache}", GoControlPlane, functools.partial(GoControlPlane, cache=cache)
     yield "istiod", Istiod, Istiod
     yield "consul", Consul, Consul
+    yield "envoy-gateway", EnvoyGateway, EnvoyGateway
     yield "java-control-plane", JavaControlPlane, JavaControlPlane
 
 
@@ -75,6 +77,8 @@ def run(options, plane, make, source, upstream):
         threads = [threading.Thread(target=go, args=one) for one in courses.items()]
         for thread in threads:
             thread.start()
+            if not getattr(plane, "AT_ONCE", True):
+                thread.join()
         for thread in threads:
             thread.join()
         compare(courses, plane.EXCEPTIONS)
