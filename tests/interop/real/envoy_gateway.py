@@ -4,8 +4,10 @@ import json
 import socket
 import subprocess
 
+from envoy.extensions.transport_sockets.tls.v3 import common_pb2, tls_pb2
+
 from real import build
-from resources import proves
+from resources import packed, proves
 from web import Ask, wait_for
 
 PORT = 18000
@@ -61,6 +63,11 @@ class EnvoyGateway:
 
     def reach(self, cluster):
         proves(cluster, self.certificate, self.key, self.ca)
+        context = tls_pb2.UpstreamTlsContext()
+        cluster.transport_socket.typed_config.Unpack(context)
+        # It speaks nothing older, and an Envoy as a client nothing newer than 1.2 by default.
+        context.common_tls_context.tls_params.tls_maximum_protocol_version = common_pb2.TlsParameters.TLSv1_3
+        cluster.transport_socket.typed_config.CopyFrom(packed(context))
 
     def apply(self, state):
         """All files are one, which is replaced whole."""
