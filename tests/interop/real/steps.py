@@ -97,9 +97,11 @@ def late_client(course):
     course.envoy.stop()
     course.start_envoy("envoy-2")
     course.start_traffic()
+    course.state.services["s1"].backend = "b"
     if course.relay:
         course.plane.start(course.state)
-    course.service("s1", backend="b")
+    else:
+        course.apply()
     course.answers("s1", "b", 120)
 
 
