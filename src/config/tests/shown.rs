@@ -31,7 +31,10 @@ clients: {control_plane_identifier: 'proxy http://user:pass@word@cp/x'}
     assert_eq!(config["upstream"]["servers"][0]["max_streams_per_connection"], 50);
     assert_eq!(config["upstream"]["servers"][0]["refresh_delay"], json!(null));
     assert_eq!(config["upstream"]["servers"][1]["refresh_delay"], "5s");
-    assert_eq!(config["upstream"]["servers"][0]["liveness"], json!({"method": "call", "interval": "10s", "timeout": "5s"}));
+    assert_eq!(
+        config["upstream"]["servers"][0]["liveness"],
+        json!({"method": "call", "interval": "10s", "timeout": "5s"})
+    );
     assert_eq!(config["upstream"]["servers"][1]["liveness"], json!(null), "polls are answers");
     assert_eq!((&config["limits"]["linger"], &config["limits"]["types_per_stream"]), (&json!("5s"), &json!(64)));
     assert_eq!(config["rest"]["enabled"], true);

@@ -341,8 +341,7 @@ impl Stream {
         }
     }
 
-    /// The server gave this to an earlier process. The first delta request states it under a version that no server gives, so that the server
-    /// sends it again or removes it.
+    /// The server gave this to an earlier process. The first delta request states it so that the server sends it again or removes it.
     pub(crate) fn note_given_earlier(&mut self, kind: &Type, name: &Name) {
         if self.terms.quirks.supports_initial_resource_versions {
             self.subscriptions.on_given_earlier(kind, name);
@@ -354,8 +353,7 @@ impl Stream {
         self.subscriptions.request_again(kind, name, &self.terms);
     }
 
-    /// The server's responses count from now on: what other servers sent may have to be requested. Returns what this one has reported before:
-    /// absent names, errors, progress of `*`, and names that cannot be read, but no resources: a server that has sent one is active.
+    /// The server's responses count from now on. Returns what it has reported before, but no resources: who has sent one is active.
     pub(crate) fn recheck(&mut self) -> Vec<Update> {
         self.subscriptions.recheck();
         self.subscriptions.iter().flat_map(|(kind, of)| findings(kind, of, &self.terms.quirks)).collect()

@@ -64,12 +64,10 @@ impl Subscriptions {
         &mut self.trials
     }
 
-    /// Whether a response is due for a type that may be requested.
     pub(crate) fn is_any_waiting(&self) -> bool {
         self.types.iter().any(|(kind, of)| of.is_waiting() && !self.trials.is_apart(kind))
     }
 
-    /// Returns whether a type is requested on this stream, and else why not.
     pub(crate) fn place(&self, kind: &Type) -> TypePlace<'_> {
         match self.trials.refusal(kind) {
             Some(status) => TypePlace::Refused(status),

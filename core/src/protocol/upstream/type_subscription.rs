@@ -188,8 +188,7 @@ impl TypeSubscription {
         if !is_unopened && !self.wire.is_due(context.now) {
             return None;
         }
-        let is_delta = context.variant == Variant::Delta;
-        if is_delta && self.wire.is_opened() && self.wire.has_pending_acks() {
+        if context.variant == Variant::Delta && self.wire.is_opened() && self.wire.has_pending_acks() {
             return self.wire.delta_ack(context).map(Request::Delta);
         }
         if is_unopened || self.wire.has_changed() {
@@ -212,9 +211,7 @@ impl TypeSubscription {
                     let is_off = context.options.faults.has(Fault::EndIsNotAsked);
                     let question = (may_ask && !is_off).then(|| context.made_up_name());
                     let question = question.filter(|name| room.take(version_bytes(name, UNKNOWN)));
-                    if let Some(name) = &question {
-                        self.end_question.ask(name.clone(), given.with_ttl().clone());
-                    }
+                    question.iter().for_each(|name| self.end_question.ask(name.clone(), given.with_ttl().clone()));
                     if !context.quirks.supports_initial_resource_versions {
                         return Statement::default();
                     }
@@ -329,12 +326,10 @@ impl TypeSubscription {
         }
     }
 
-    /// Timers up to this moment were handled.
     pub(crate) fn judged_at(&self) -> Moment {
         self.judged_at
     }
 
-    /// The server was alive, and silent about what it has not answered of the first request.
     pub(crate) fn end_first_answer(&mut self) {
         self.names.end_first_answer();
     }
@@ -399,7 +394,6 @@ impl TypeSubscription {
         self.wanted.take_left_out_count()
     }
 
-    /// A planted fault: the names are lost.
     pub(crate) fn forget_names(&mut self) {
         self.wanted.forget_names();
     }

@@ -2,10 +2,12 @@
 //! time after the last one. For a name that is known to be absent it ends at once, unless the last client left with its stream: it may be
 //! about to reconnect, or to poll again.
 
+mod absent_names;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::absent_names::AbsentNames;
+use self::absent_names::AbsentNames;
 use super::lingering::{Leaving, Scarcity};
 use super::name_room::{NameRoom, Shares, listed_bytes};
 use super::update::NoRoom;

@@ -1,9 +1,8 @@
 //! A view: the cached resources of one sharing key, and which sessions subscribe to them.
 //!
-//! Owns the row of stages, the tables, the counts of interest and the published snapshot, and lets what passes the row be applied and
-//! published. Leaves the wire to [`upstream`](super::upstream) and clients to [`session`](super::session).
+//! Owns the row of stages, the tables, the counts of interest and the published snapshot. Leaves the wire to [`upstream`](super::upstream)
+//! and clients to [`session`](super::session).
 
-mod absent_names;
 mod after_outage;
 mod apply;
 mod brake;
@@ -279,8 +278,7 @@ impl View {
         self.publication.publish(&mut self.tables, &self.interest, self.setup.options())
     }
 
-    /// Adds claims of a session, so that their names are requested again from the servers responsible for them. Names without room
-    /// are claimed again when there is: [`Self::take_refused_claims`], [`Self::take_sessions_to_claim`].
+    /// Adds claims of a session, so that their names are requested again; those without room later: [`Self::take_refused_claims`].
     pub fn seek(&mut self, session: SessionId, claims: Vec<Claim>) {
         for claim in claims {
             if self.wants().is_claim_open(&claim)
