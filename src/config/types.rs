@@ -14,6 +14,13 @@ pub(super) fn check(raw: &raw::Root, checker: &mut Checker) -> TypeTable {
         if added.iter().any(|other| other.name == info.name) {
             checker.fault(&entry.place, format!("duplicate type {}: expected one entry for it", info.name));
         }
+        if let Some(other) = added.iter().find(|other| is_by_message_name(&info.name, &other.name)) {
+            let reason = format!(
+                "{} and {} are one type: a type with an entry for its message name is known by that",
+                other.name, info.name
+            );
+            checker.fault(&entry.place, reason);
+        }
         added.push(info);
     }
     let table = TypeTable::with(added).with_v2(raw.clients.v2.value);
@@ -21,6 +28,12 @@ pub(super) fn check(raw: &raw::Root, checker: &mut Checker) -> TypeTable {
         VhdsWildcard::SubscribedRoutes => table,
         VhdsWildcard::None => table.with_virtual_hosts_by_name(),
     }
+}
+
+/// Whether one of the names is a URL, and the other is the message name in it.
+fn is_by_message_name(one: &str, other: &str) -> bool {
+    let is = |url: &str, name: &str| url.rsplit_once('/').is_some_and(|(_, message)| message == name);
+    is(one, other) || is(other, one)
 }
 
 /// Returns the built-in type of that name, or else an opaque one, with the changes of the entry (TYPE-7).

@@ -190,11 +190,15 @@ pub enum LinkEvent {
     Trying {
         /// The opening that it is for.
         epoch: Epoch,
+        /// Its number on that.
+        serial: u64,
     },
     /// A trial of types that are kept off the stream has ended.
     Tried {
         /// The opening that it was for.
         epoch: Epoch,
+        /// Its number on that.
+        serial: u64,
         /// What it has shown.
         end: TrialEnd,
     },
@@ -215,13 +219,13 @@ pub struct TypeTrial {
 impl TypeTrial {
     /// Reports that its stream is about to be opened.
     pub(crate) async fn begun(&self) {
-        let event = LinkEvent::Trying { epoch: self.trial.epoch };
+        let event = LinkEvent::Trying { epoch: self.trial.epoch, serial: self.trial.serial };
         let _ = self.reports.send(LinkReport { id: self.id, event }).await; // the view may have ended
     }
 
     /// Reports how it has ended.
     pub(crate) async fn report(self, end: TrialEnd) {
-        let event = LinkEvent::Tried { epoch: self.trial.epoch, end };
+        let event = LinkEvent::Tried { epoch: self.trial.epoch, serial: self.trial.serial, end };
         let _ = self.reports.send(LinkReport { id: self.id, event }).await; // the view may have ended
     }
 }

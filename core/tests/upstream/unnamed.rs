@@ -76,3 +76,13 @@ fn up_25_an_unnamed_entry_of_a_type_with_names_removes_nothing() {
         }
     }
 }
+
+/// An operator's type whose names are beside its resources has no field for them either.
+#[test]
+fn up_25_an_entry_without_a_name_among_others_that_have_one_removes_nothing() {
+    let mut bench = requested(Variant::Sotw, NDS, &["*"], ServerQuirks::default());
+    assert_eq!(bench.respond(0, unnamed(Variant::Sotw, NDS, &[b"one"], &[])), ["whole {\"\"}"]);
+    bench.requests(0);
+    let updates = bench.respond(0, unnamed(Variant::Sotw, NDS, &[b"one", b"two"], &[]));
+    assert!(updates.iter().all(|update| !update.contains("whole") && !update.contains("gone")), "{updates:?}");
+}

@@ -46,7 +46,7 @@ fn boot_2_what_is_not_known_is_ignored_at_every_level() {
     );
     let [SourcePlan::Ads(server)] = plan.servers.as_slice() else { panic!("{plan:?}") };
     assert_eq!(server.name(), "http://cp:1");
-    let rules = ServerQuirks { fail_on_data_errors: true, ..ServerQuirks::default() };
+    let rules = ServerQuirks { fail_on_data_errors: true, tries_types_apart: true, ..ServerQuirks::default() };
     assert_eq!(
         (&server.quirks, &server.features),
         (&rules, &BTreeSet::from(["xds_v3"])),

@@ -113,6 +113,10 @@ fn values_are_reported_with_place_fault_and_what_would_be_right() {
         ),
         ("types: [{name: a.B}, {name: a.B}]\n", "types[1]: duplicate type a.B: expected one entry for it"),
         (
+            "types: [{name: a.B}, {name: x/a.B}]\n",
+            "types[1]: a.B and x/a.B are one type: a type with an entry for its message name is known by that",
+        ),
+        (
             "drain: {delay: '${DELAY}'}\n",
             "drain.delay: undefined environment variable DELAY; write $${DELAY} for the text itself",
         ),

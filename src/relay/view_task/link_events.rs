@@ -84,12 +84,12 @@ impl<'a> Upstream<'a> {
                 self.links.opened(id, variant, state);
                 Vec::new()
             }
-            (LinkEvent::Trying { epoch }, _) => {
-                stream.trials().on_begun(epoch, now);
+            (LinkEvent::Trying { epoch, serial }, _) => {
+                stream.trials().on_begun(epoch, serial, now);
                 Vec::new()
             }
-            (LinkEvent::Tried { epoch, end }, _) => {
-                stream.trials().on_end(epoch, end, now);
+            (LinkEvent::Tried { epoch, serial, end }, _) => {
+                stream.trials().on_end(epoch, serial, end, now);
                 Vec::new()
             }
             (LinkEvent::Snapshot(_) | LinkEvent::Moving | LinkEvent::Ended { .. }, _) | (_, None) => Vec::new(),

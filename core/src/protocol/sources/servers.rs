@@ -263,15 +263,16 @@ impl Servers {
 
     /// A stream has ended, which had been healthy if `was_well`. Returns whether the server is known to be alive all the same.
     pub(super) fn on_ended(&mut self, server: usize, was_well: bool, is_lost: bool, now: Moment) -> bool {
-        if is_lost && !self.streams_to(server).iter().any(Stream::has_answered) {
-            self.streams_to_mut(server).iter_mut().for_each(|stream| stream.note_lost(now));
-        }
         self.findings[server].without.clear();
         let had_answered = self.findings[server].has_responded();
         // Another stream with a response shows that the server is alive. So does any stream, this one included, that stayed silent but
         // healthy, if the server has responded before (FB-3).
         let vouches = |of: &Stream| of.has_answered() || had_answered && of.is_wanted() && of.is_healthy(now);
-        self.streams_to(server).iter().any(vouches) || had_answered && was_well
+        let is_vouched_for = self.streams_to(server).iter().any(vouches);
+        if is_lost && !is_vouched_for {
+            self.streams_to_mut(server).iter_mut().for_each(|stream| stream.note_lost(now));
+        }
+        is_vouched_for || had_answered && was_well
     }
 
     /// The last attempt to reach the server has failed, before or after a stream was open.

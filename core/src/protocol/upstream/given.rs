@@ -44,6 +44,10 @@ impl Given {
         self.versions.contains_key(name)
     }
 
+    pub(crate) fn has_other_than(&self, name: &Name) -> bool {
+        self.versions.len() > usize::from(self.has(name))
+    }
+
     /// Whether the server has given nothing that it would have to send again.
     pub(crate) fn is_nothing(&self) -> bool {
         self.versions.is_empty() && self.accepted.is_empty()

@@ -30,7 +30,9 @@ pub struct StreamTrials<'a> {
 pub struct Trial {
     /// The opening of the view's stream that it is for.
     pub epoch: Epoch,
-    /// The variant of that.
+    /// Tells it from others of that.
+    pub serial: u64,
+    /// The variant of that stream.
     pub variant: Variant,
     /// One for each type. The first has the node.
     pub requests: Vec<Request>,
@@ -68,11 +70,11 @@ impl<'a> StreamTrials<'a> {
         }
         let trials = self.subscriptions.trials_mut();
         trials.skip(&skipped, now);
-        let (mut compared, first) = (compared?, requests.first_mut()?);
-        trials.begin(kinds, now);
-        first.set_node(self.node.clone());
-        compared.set_node(self.node.clone());
-        Some(Trial { epoch: self.opening.epoch(), variant: self.terms.variant, requests, compared })
+        let mut compared = compared.filter(|_| !requests.is_empty())?;
+        let serial = trials.begin(kinds, now);
+        let with_node = if self.terms.quirks.node_in_every_request { requests.len() } else { 1 };
+        requests.iter_mut().take(with_node).chain([&mut compared]).for_each(|of| of.set_node(self.node.clone()));
+        Some(Trial { epoch: self.opening.epoch(), serial, variant: self.terms.variant, requests, compared })
     }
 
     /// Returns a first request of a type with some of what is wanted of it, if that is anything; with any name to compare with.
@@ -100,16 +102,16 @@ impl<'a> StreamTrials<'a> {
     }
 
     /// The stream of a trial for this opening is opened.
-    pub fn on_begun(&mut self, epoch: Epoch, now: Moment) {
+    pub fn on_begun(&mut self, epoch: Epoch, serial: u64, now: Moment) {
         if self.opening.is_current(epoch) {
-            self.subscriptions.trials_mut().on_begun(now);
+            self.subscriptions.trials_mut().on_begun(serial, now);
         }
     }
 
     /// A trial for this opening has ended.
-    pub fn on_end(&mut self, epoch: Epoch, end: TrialEnd, now: Moment) {
+    pub fn on_end(&mut self, epoch: Epoch, serial: u64, end: TrialEnd, now: Moment) {
         if self.opening.is_current(epoch) {
-            self.subscriptions.trials_mut().on_trial_end(end, now);
+            self.subscriptions.trials_mut().on_trial_end(serial, end, now);
         }
     }
 

@@ -21,6 +21,8 @@ pub(super) struct TypeTrials {
     taken: TakenTypes,
     first_requests: FirstRequests,
     trial: Option<Trial>,
+    /// How many trials there were.
+    count: u64,
     /// Until then the server is taken for one that does not take a second stream of a node.
     one_stream_until: Option<Moment>,
     /// Trials in a row that have shown nothing.
@@ -58,6 +60,7 @@ enum Why {
 
 #[derive(Debug)]
 struct Trial {
+    serial: u64,
     kinds: Vec<Type>,
     /// When its stream was opened.
     begun: Option<Moment>,
@@ -226,10 +229,12 @@ impl TypeTrials {
         self.first_requests.find(|kind| self.taken.has(kind))
     }
 
-    /// These are requested on a stream of their own.
-    pub(crate) fn begin(&mut self, kinds: Vec<Type>, now: Moment) {
+    /// These are requested on a stream of their own. Returns the number of the trial: what is reported of an earlier one counts no more.
+    pub(crate) fn begin(&mut self, kinds: Vec<Type>, now: Moment) -> u64 {
         self.pace.note(now);
-        self.trial = Some(Trial { kinds, begun: None });
+        self.count += 1;
+        self.trial = Some(Trial { serial: self.count, kinds, begun: None });
+        self.count
     }
 
     /// There is nothing to request of these for now.
@@ -242,13 +247,13 @@ impl TypeTrials {
     }
 
     /// The trial's stream is opened.
-    pub(crate) fn on_begun(&mut self, now: Moment) {
-        self.trial.iter_mut().for_each(|trial| trial.begun = Some(now));
+    pub(crate) fn on_begun(&mut self, serial: u64, now: Moment) {
+        self.trial.iter_mut().filter(|trial| trial.serial == serial).for_each(|trial| trial.begun = Some(now));
     }
 
     /// The trial has ended.
-    pub(crate) fn on_trial_end(&mut self, end: TrialEnd, now: Moment) {
-        let Some(Trial { kinds, .. }) = self.trial.take() else { return };
+    pub(crate) fn on_trial_end(&mut self, serial: u64, end: TrialEnd, now: Moment) {
+        let Some(Trial { kinds, .. }) = self.trial.take_if(|trial| trial.serial == serial) else { return };
         match end {
             TrialEnd::Taken(answered) => {
                 self.failures = 0;
@@ -338,7 +343,8 @@ impl TypeTrials {
     /// When something is next due after `now`.
     pub(crate) fn next_deadline(&self, now: Moment) -> Option<Moment> {
         let lasting = self.first_requests.next_lasting(|kind| self.taken.has_here(kind));
-        lasting.into_iter().chain(self.trial_deadline(now)).filter(|at| *at > now).min()
+        let deadlines = lasting.into_iter().chain(self.trial_deadline(now)).chain(self.one_stream_until);
+        deadlines.filter(|at| *at > now).min()
     }
 
     /// When the next trial may begin, or the next type may be put back.

@@ -55,7 +55,7 @@ pub(in crate::protocol::upstream) fn read_sotw(
     parts.rejected.clear_unnamed(); // without full sets, a missing name is no evidence
     record_readable(parts, &read, &version, options);
     // With an entry that has no readable name, it is not known what is missing (UP-25).
-    let gap = read.unnamed.is_some();
+    let gap = read.unnamed.is_some() || has_nameless_beside_names(parts, &read);
     let unread = parts.rejected.take_unreadable(|name| parts.given.has(name));
     let unreadable = unreadable_names(&read, &reported);
     if class == Class::Wildcard && full && read.alive.is_empty() && !gap {
@@ -91,6 +91,14 @@ pub(in crate::protocol::upstream) fn read_sotw(
     }
     updates.extend(unreadable_updates(parts, kind, &unreadable, unread));
     updates
+}
+
+/// Whether a resource has no name although the server has others of the type that do, or several without one: then it is not known what it is
+/// (a type whose names are beside the resources, and one that came without).
+fn has_nameless_beside_names(parts: &Parts, read: &ParsedResponse) -> bool {
+    let none = Name::from("");
+    let is_nameless = read.good.get(&none).is_some() || read.rejected.contains_key(&none);
+    is_nameless && (read.rejected.contains_key(&none) || read.good.len() > 1 || parts.given.has_other_than(&none))
 }
 
 /// A heartbeat has the version that was accepted last, in the wrapper or in the response.

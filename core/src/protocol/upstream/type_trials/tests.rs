@@ -66,13 +66,13 @@ impl World {
         let Some(kinds) = self.trials.due(self.now) else { return Vec::new() };
         assert!(self.trials.compared().is_some());
         let names = kinds.iter().map(|kind| kind.name().to_owned()).collect();
-        self.trials.begin(kinds, self.now);
-        self.trials.on_begun(self.now);
+        let serial = self.trials.begin(kinds, self.now);
+        self.trials.on_begun(serial, self.now);
         names
     }
 
     fn tried(&mut self, end: TrialEnd) {
-        self.trials.on_trial_end(end, self.now);
+        self.trials.on_trial_end(self.trials.count, end, self.now);
     }
 
     /// The trial of a type is ended by the server, which takes second streams.
@@ -326,6 +326,24 @@ fn the_end_of_a_stream_is_no_word_on_a_trial_that_waits_for_its_turn() {
     world.request();
     world.end(UNKNOWN);
     assert_eq!(world.request(), [CLUSTERS], "the routes are suspected");
+}
+
+/// A trial that others have made needless is given up, and what it has found may still be on its way.
+#[test]
+fn the_end_of_a_trial_that_was_given_up_counts_for_no_other() {
+    let mut world = World::new(&[CLUSTERS, OWN]);
+    world.request();
+    world.answer(CLUSTERS);
+    assert_eq!(world.due(), [OWN]);
+    world.want("own.Other");
+    world.request();
+    let known = Arc::new(BTreeSet::from([world.kind(OWN)]));
+    world.trials.on_answered_in_others(&known);
+    assert!(!world.trials.is_trying());
+    assert_eq!(world.due(), ["own.Other"]);
+    world.trials.on_trial_end(world.trials.count - 1, refused(), world.now);
+    assert!(world.trials.is_trying() && !world.is_refused("own.Other"));
+    assert_eq!(world.request(), [CLUSTERS, OWN]);
 }
 
 #[test]

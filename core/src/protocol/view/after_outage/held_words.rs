@@ -143,6 +143,12 @@ impl HeldWords {
         all.filter(move |(_, by)| *by == server).map(|(name, _)| name)
     }
 
+    /// Whether that server has said something of a name that is held, or was when it went away.
+    pub(super) fn is_said_by(&self, server: u16, key: &Key) -> bool {
+        let held = || self.words.get(key).is_some_and(|word| word.origin.server == server);
+        held() || self.interrupted.get(key).is_some_and(|word| word.server == server)
+    }
+
     /// A server has a resource: it has not removed it.
     pub(super) fn take_back(&mut self, key: &Key) {
         let is_interrupted = || self.interrupted.get(key).is_some_and(|word| word.is_removal);
@@ -160,6 +166,12 @@ impl HeldWords {
 
     pub(super) fn has_removals(&self, kind: &Type, class: Class) -> bool {
         self.counts(kind, class).removals > 0
+    }
+
+    /// The same of one collection.
+    pub(super) fn has_removals_of(&self, kind: &Type, set: &Name) -> bool {
+        self.has_removals(kind, Class::Named)
+            && self.removed_names(kind, Class::Named).any(|name| name.collection().as_ref() == Some(set))
     }
 
     /// Whether names wait that are not present.
@@ -211,10 +223,23 @@ impl HeldWords {
     /// Lets what matches of one type and class count no more, since its server is away.
     pub(super) fn interrupt(&mut self, kind: &Type, class: Class, matches: impl Fn(&Name) -> bool, now: Moment) {
         for (key, word) in self.take(kind, class, |name, _| matches(name)) {
-            if !word.is_change() {
-                let (server, is_removal, passed) = (word.origin.server, word.is_removal(), now - word.since);
-                self.interrupted.insert(key, InterruptedWord { server, is_removal, passed });
-            }
+            self.note_interrupted(key, &word, now);
+        }
+    }
+
+    /// The same of one name.
+    pub(super) fn interrupt_name(&mut self, key: &Key, now: Moment) {
+        if self.words.contains_key(key)
+            && let Some(word) = self.remove(key)
+        {
+            self.note_interrupted(key.clone(), &word, now);
+        }
+    }
+
+    fn note_interrupted(&mut self, key: Key, word: &HeldWord, now: Moment) {
+        if !word.is_change() {
+            let (server, is_removal, passed) = (word.origin.server, word.is_removal(), now - word.since);
+            self.interrupted.insert(key, InterruptedWord { server, is_removal, passed });
         }
     }
 

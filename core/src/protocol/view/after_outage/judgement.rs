@@ -35,8 +35,21 @@ impl<'a> Judgement<'a> {
 
     /// Returns what passes.
     pub(super) fn judge(mut self, updates: Vec<Update>) -> Vec<Update> {
-        updates.into_iter().for_each(|update| self.pass(update));
+        for update in self.removals_first(updates) {
+            self.pass(update);
+        }
         self.passing
+    }
+
+    /// Puts what is removed before what may take its place: a delta response has it last.
+    fn removals_first(&self, updates: Vec<Update>) -> Vec<Update> {
+        let is_removal = |update: &Update| matches!(update, Update::Absent { kind, evidence: Evidence::Reported, .. } if kind.can_conflict());
+        if !self.is_doubted || !updates.iter().any(is_removal) {
+            return updates;
+        }
+        let (mut first, rest): (Vec<_>, Vec<_>) = updates.into_iter().partition(is_removal);
+        first.extend(rest);
+        first
     }
 
     fn pass(&mut self, update: Update) {
@@ -56,15 +69,18 @@ impl<'a> Judgement<'a> {
                 self.passing.push(update);
             }
             Update::Expired { ref kind, class, ref key } => {
-                self.held.remove(&(kind.clone(), class, key.clone()));
+                self.take_back(&(kind.clone(), class, key.clone())); // what waits is newer than what has expired
                 self.passing.push(update);
             }
             Update::Refresh { ref kind, class, ref key, .. } => {
                 self.take_back(&(kind.clone(), class, key.clone()));
                 self.passing.push(update);
             }
-            Update::Error { ref kind, ref key, .. } => {
-                self.take_back(&(kind.clone(), Class::Named, key.clone())); // what is cached of it stays
+            Update::Error { ref kind, ref key, ref error } => {
+                // What is cached of it stays, unless the error says that there is no such resource.
+                if !error.is_about_data() {
+                    self.take_back(&(kind.clone(), Class::Named, key.clone()));
+                }
                 self.passing.push(update);
             }
             Update::Interrupted { ref kind, ref of } => {
@@ -175,7 +191,12 @@ impl<'a> Judgement<'a> {
     /// Whether a change may exclude something whose removal is held.
     fn excludes_held(&self, (kind, class, name): &Key, sent: &Resource) -> bool {
         let is_same = || self.facts.tables().resource(kind, *class, name).is_some_and(|of| of.full == sent.full);
-        kind.can_conflict() && self.held.has_removals(kind, *class) && !is_same()
+        // A listener that is requested by name has no address: only those of a set can be in each other's way.
+        let has_removal = || match class {
+            Class::Wildcard => self.held.has_removals(kind, *class),
+            Class::Named => name.collection().is_some_and(|set| self.held.has_removals_of(kind, &set)),
+        };
+        kind.can_conflict() && has_removal() && !is_same()
     }
 
     /// Lets a change wait with the removals that are held. A set without it is not complete.
@@ -252,10 +273,11 @@ impl<'a> Judgement<'a> {
         self.held.forget_incomplete(&(kind.clone(), of.clone()));
         match of {
             Selector::Wildcard => self.held.interrupt(kind, Class::Wildcard, |_| true, self.now),
-            Selector::Name(of) => {
+            Selector::Name(of) if of.is_glob() => {
                 let is_meant = |name: &Name| name == of || name.collection().as_ref() == Some(of);
                 self.held.interrupt(kind, Class::Named, is_meant, self.now);
             }
+            Selector::Name(of) => self.held.interrupt_name(&(kind.clone(), Class::Named, of.clone()), self.now),
         }
     }
 }

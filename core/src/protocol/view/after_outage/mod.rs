@@ -117,12 +117,22 @@ impl AfterOutage {
         kind: &'a Type,
         of: &'a Selector,
     ) -> impl Iterator<Item = &'a Name> {
+        let server = u16::try_from(server).ok().filter(|_| !self.held.is_empty());
+        let single = match of {
+            Selector::Name(name) if !name.is_glob() => Some(name),
+            _ => None,
+        };
+        let is_said = move |name: &&'a Name| {
+            let key = (kind.clone(), Class::Named, (*name).clone());
+            server.is_some_and(|server| self.held.is_said_by(server, &key))
+        };
         let is_meant = move |name: &&Name| match of {
             Selector::Wildcard => true,
             Selector::Name(meant) => *name == meant || name.collection().as_ref() == Some(meant),
         };
-        let server = u16::try_from(server).ok();
-        server.into_iter().flat_map(move |server| self.held.said_by(server, kind, class_of(of))).filter(is_meant)
+        let of_set = server.into_iter().filter(move |_| single.is_none());
+        let of_set = of_set.flat_map(move |server| self.held.said_by(server, kind, class_of(of))).filter(is_meant);
+        single.into_iter().filter(is_said).chain(of_set)
     }
 
     /// Returns since when something of a name is held, and until when.

@@ -11,8 +11,8 @@ use crate::proto::discovery::Resource as Wrapper;
 use crate::protocol::faults::{Fault, Faults};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{
-    BrakeRules, Class, Completeness, Evidence, InterestChange, Origin, Retain, Selector, SessionId, Update, View,
-    ViewOptions,
+    BrakeRules, Class, Completeness, Evidence, InterestChange, NamedError, Origin, Retain, Selector, SessionId, Update,
+    View, ViewOptions,
 };
 use crate::protocol::visits::take_visits;
 use crate::protocol::wait::{WaitKind, WaitList};

@@ -232,3 +232,56 @@ fn an_event_under_a_hold_costs_what_it_concerns() {
     let visits = take_visits();
     assert!(visits < 100, "{visits}");
 }
+
+/// A delta response has what is removed last. A listener that takes over an address must not go ahead of the one that leaves it.
+#[test]
+fn what_a_response_adds_waits_for_what_the_same_response_removes() {
+    let mut bench = Bench::back(LDS, &["a", "b"], options());
+    let both = vec![bench.upsert(LDS, Class::Wildcard, "new", b""), bench.absent(LDS, Class::Wildcard, "a")];
+    bench.apply(both);
+    assert_eq!((bench.present(LDS), bench.waits().len()), (names(&["a", "b"]), 2));
+    bench.pass(10_000);
+    assert_eq!(bench.present(LDS), names(&["b", "new"]));
+}
+
+#[test]
+fn a_removal_by_an_error_arrives_like_any_other() {
+    let mut bench = Bench::new();
+    bench.assign("web", USABLE);
+    bench.outage(EDS);
+    let (kind, key, error) = (bench.kind(EDS), "web".into(), Arc::new(NamedError::not_found()));
+    let unit = vec![bench.absent(EDS, Class::Named, "web"), Update::Error { kind, key, error }];
+    bench.apply(unit);
+    assert_eq!(bench.waits().len(), 1);
+    bench.pass(10_000);
+    assert!(bench.assigned("web").is_empty() && bench.waits().is_empty());
+}
+
+#[test]
+fn what_waits_outlives_the_end_of_the_ttl_of_what_it_replaces() {
+    let mut bench = Bench::back(LDS, &["a", "b"], options());
+    let (kind, class, ttl) = (bench.kind(LDS), Class::Wildcard, Some(Duration::from_secs(3)));
+    bench.apply(vec![Update::Refresh { kind, class, key: "b".into(), ttl }]);
+    bench.remove(LDS, "a");
+    bench.send(LDS, "b", b"changed");
+    bench.pass(3_000);
+    assert_eq!(bench.present(LDS), names(&["a"]), "it has expired");
+    bench.pass(7_000);
+    assert_eq!(bench.body(LDS, class, "b"), b"changed");
+}
+
+/// One that is requested by its name has no address.
+#[test]
+fn a_listener_that_is_requested_by_name_waits_for_no_other() {
+    let mut bench = Bench::new();
+    for name in ["a", "b"] {
+        let (kind, selector) = (bench.kind(LDS), Selector::Name(name.into()));
+        bench.view.change_interest(SessionId(1), InterestChange { kind, selector, on: true }, bench.now);
+    }
+    bench.apply(vec![bench.upsert(LDS, Class::Named, "a", b"")]);
+    bench.outage(LDS);
+    let gone = bench.absent(LDS, Class::Named, "a");
+    bench.apply(vec![gone]);
+    bench.apply(vec![bench.upsert(LDS, Class::Named, "b", b"new")]);
+    assert_eq!((bench.body(LDS, Class::Named, "b"), bench.waits().len()), (b"new".to_vec(), 1));
+}
