@@ -11,7 +11,6 @@ use super::rejected::NewRejections;
 use super::second_request::{ReopenPace, SecondRequest};
 use super::set_progress::COMES_IN;
 use super::silence::OtherTypes;
-use super::subscriptions::Subscriptions;
 use super::type_subscription::TypeSubscription;
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::server_status::ServerStatus;
@@ -69,8 +68,11 @@ impl TypeRejections {
 
 impl<'a> TypeSummary<'a> {
     /// Those of a stream.
-    pub(super) fn all(subscriptions: &'a Subscriptions) -> impl Iterator<Item = Self> {
-        subscriptions.iter().map(|(kind, of)| Self::new(kind, of, subscriptions.place(kind)))
+    pub(super) fn all(
+        types: impl Iterator<Item = (&'a Type, &'a TypeSubscription)>,
+        place: impl Fn(&Type) -> TypePlace<'a>,
+    ) -> impl Iterator<Item = Self> {
+        types.map(move |(kind, of)| Self::new(kind, of, place(kind)))
     }
 
     fn new(kind: &'a Type, subscription: &'a TypeSubscription, place: TypePlace<'a>) -> Self {
@@ -134,9 +136,8 @@ impl NameRequest {
     }
 
     /// Returns what is known of a name; none if it is not requested.
-    pub(super) fn find(subscriptions: &Subscriptions, kind: &Type, name: &Name) -> Option<Self> {
-        let request = Self::of(subscriptions.get(kind)?, name)?;
-        Some(request.placed(subscriptions.place(kind)))
+    pub(super) fn find(subscription: &TypeSubscription, place: TypePlace<'_>, name: &Name) -> Option<Self> {
+        Self::of(subscription, name).map(|request| request.placed(place))
     }
 
     fn of(subscription: &TypeSubscription, name: &Name) -> Option<Self> {

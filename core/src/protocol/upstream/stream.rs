@@ -361,7 +361,7 @@ impl Stream {
 
     /// Returns its types, for reports.
     pub fn types(&self) -> impl Iterator<Item = TypeSummary<'_>> {
-        TypeSummary::all(&self.subscriptions)
+        TypeSummary::all(self.subscriptions.iter(), |kind| self.subscriptions.place(kind))
     }
 
     /// Returns the current rejections of a type, by name.
@@ -382,7 +382,7 @@ impl Stream {
 
     /// Returns what is known of a name; none if it is not requested on this stream.
     pub fn request_of(&self, kind: &Type, name: &Name) -> Option<NameRequest> {
-        NameRequest::find(&self.subscriptions, kind, name)
+        NameRequest::find(self.subscriptions.get(kind)?, self.subscriptions.place(kind), name)
     }
 
     /// Adds what waits for this server.
