@@ -30,6 +30,7 @@ mod stream;
 mod stream_trials;
 mod subscriptions;
 mod taken_types;
+mod terms;
 mod trial_pace;
 mod type_subscription;
 mod type_trials;

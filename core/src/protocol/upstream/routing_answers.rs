@@ -2,7 +2,7 @@
 
 use super::opening::Opening;
 use super::set_progress::COMES_IN;
-use super::subscriptions::Terms;
+use super::terms::Terms;
 use super::type_subscription::TypeSubscription;
 use crate::protocol::moment::Moment;
 use crate::protocol::upstream::options::UpstreamOptions;

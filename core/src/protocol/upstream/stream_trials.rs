@@ -7,7 +7,8 @@ use bytes::Bytes;
 
 use super::opening::{Epoch, Opening};
 use super::request::RequestContext;
-use super::subscriptions::{Subscriptions, Terms};
+use super::subscriptions::Subscriptions;
+use super::terms::Terms;
 use super::type_subscription::TypeSubscription;
 use super::type_trials::TrialEnd;
 use crate::proto::Request;

@@ -8,7 +8,6 @@ use super::ViewContext;
 use super::opening::{Epoch, Opening, PollFailure, SilenceVerdict};
 use super::parsed_response::ParsedResponse;
 use super::parser::{ReceivedResponse, Room};
-use super::quirks::ServerQuirks;
 use super::rejected::NewRejections;
 use super::report::{TypePlace, next_deadline};
 use super::request::RequestContext;
@@ -16,6 +15,7 @@ use super::response::ResponseContext;
 use super::routing_answers::{self, first_answer_due};
 use super::set_progress::{COMES_IN, Delivery};
 use super::silence::{OtherTypes, TimerContext};
+use super::terms::Terms;
 use super::type_subscription::TypeSubscription;
 use super::type_trials::TypeTrials;
 use crate::proto::{Request, Response};
@@ -33,14 +33,6 @@ pub(super) struct Subscriptions {
     in_pieces: Arc<BTreeSet<Type>>,
     /// Which of them are not requested for now, because the server may end the stream for them.
     trials: TypeTrials,
-}
-
-/// On which terms the server of a stream is spoken to.
-#[derive(Debug)]
-pub(super) struct Terms {
-    pub(crate) variant: Variant,
-    pub(crate) quirks: Arc<ServerQuirks>,
-    pub(crate) options: Arc<UpstreamOptions>,
 }
 
 impl Subscriptions {
