@@ -292,7 +292,8 @@ async fn the_metrics_have_what_is_cached_of_each_type_and_of_made_up_ones_togeth
     assert_eq!(client.sent().await.set, ["a", "b"]);
     for made_up in ["type.googleapis.com/made.Up", "type.googleapis.com/also.made.Up"] {
         client.ask(made_up, &["one"], None);
-        say_named(&mut plane.stream().await, made_up, "one").await; // its trial
+        let mut trial = plane.stream().await;
+        say_named(&mut trial, made_up, "one").await;
         say_named(&mut stream, made_up, "one").await;
         assert_eq!(client.sent().await.set, ["one"]);
     }

@@ -145,7 +145,8 @@ async fn type_4_a_relay_that_starts_without_a_control_plane_serves_the_unnamed_r
         let mut agent = Agent::start(second.0.address, down).await;
         assert_eq!(agent.table().await, Some(table("1")), "the control plane is away");
         let mut plane = Plane::start_at(address, &BOTH).await;
-        give(&plane.stream().await, "1", Some("2"));
+        let stream = plane.stream().await;
+        give(&stream, "1", Some("2"));
         assert_eq!(agent.table().await, Some(table("2")), "the same version for something else");
     })
     .await;

@@ -473,7 +473,8 @@ async fn what_was_saved_of_a_type_that_the_server_refuses_by_now_stays() {
     say(&stream, "1", &TWO, &TWO, &[]);
     client.sent().await;
     client.ask(OWN, &["x"], None);
-    say_named(&mut plane.stream().await, OWN, "x").await; // its trial
+    let mut trial = plane.stream().await;
+    say_named(&mut trial, OWN, "x").await;
     say_named(&mut stream, OWN, "x").await;
     assert_eq!(client.sent().await.set, ["x"]);
     is_saved(&first.0).await;
@@ -490,7 +491,8 @@ async fn what_was_saved_of_a_type_that_the_server_refuses_by_now_stays() {
     let mut trial = plane.stream().await;
     while trial.request().await.type_url() != OWN {}
     trial.end_with(2);
-    say_named(&mut plane.stream().await, CDS, "weir-second-stream").await;
+    let mut compared = plane.stream().await;
+    say_named(&mut compared, CDS, "weir-second-stream").await;
     until("the type is refused", async || get(second.0.admin, "/upstreams").await.contains("\"REFUSED\"")).await;
     let mut late = Client::connect(second.0.address, Variant::Delta).await;
     late.ask(OWN, &["x"], Some("web"));
