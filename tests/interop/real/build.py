@@ -103,8 +103,11 @@ def java_program():
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     given = [f"-D{name}.version={version}" for name, version in versions.items()]
-    gently("mvn", "--quiet", "--batch-mode", f"-Dmaven.repo.local={FOLDER / 'maven'}", *given, f"-DoutputDirectory={folder / 'lib'}",
-           "--file", str(source / "pom.xml"), "dependency:copy-dependencies")
+    try:
+        gently("mvn", "--quiet", "--batch-mode", f"-Dmaven.repo.local={FOLDER / 'maven'}", *given, f"-DoutputDirectory={folder / 'lib'}",
+               "--file", str(source / "pom.xml"), "dependency:copy-dependencies")
+    except subprocess.CalledProcessError as error:
+        raise Skipped("Maven cannot get what java-control-plane consists of") from error
     gently("javac", "-cp", class_path, "-d", str(folder), str(source / "Main.java"))
     stamp.write_text(built_from)
     return class_path
