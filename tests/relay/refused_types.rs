@@ -104,6 +104,18 @@ async fn upstreams(relay: &Relay) -> String {
     get(relay.admin, "/upstreams").await
 }
 
+/// A client that was sent what the control plane has said on the first stream.
+async fn with_clusters(up: Variant) -> (Plane, Relay, Client, Stream) {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, protocol_of(up)).await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let first = plane.stream().await;
+    say(&first, "1", &TWO, &TWO, &[]);
+    assert_eq!(client.sent().await.set, ["a", "b"]);
+    (plane, relay, client, first)
+}
+
 /// Waits until a client has the clusters in this version, and answers.
 async fn has(client: &mut Client, nonces: &mut usize) {
     let sent = client.sent().await;
@@ -188,13 +200,7 @@ async fn a_server_that_ends_every_stream_refuses_no_type_and_is_left() {
 
 #[tokio::test]
 async fn a_type_that_the_server_takes_joins_the_stream_of_others() {
-    let mut plane = Plane::start(&BOTH).await;
-    let relay = relay(plane.address, ", variant: delta").await;
-    let mut client = Client::connect(relay.address, Variant::Delta).await;
-    client.ask(CDS, &[], Some("web"));
-    let mut first = plane.stream().await;
-    say(&first, "1", &[], &TWO, &[]);
-    assert_eq!(client.sent().await.set, ["a", "b"]);
+    let (mut plane, relay, mut client, mut first) = with_clusters(Variant::Delta).await;
     client.ask(MADE_UP, &["x"], None);
     let mut trial = plane.stream().await;
     until("the type is tried", async || upstreams(&relay).await.contains("NOT_ASKED")).await;
@@ -207,13 +213,7 @@ async fn a_type_that_the_server_takes_joins_the_stream_of_others() {
 
 #[tokio::test]
 async fn a_stream_that_is_cut_off_says_nothing_of_a_type() {
-    let mut plane = Plane::start(&BOTH).await;
-    let relay = relay(plane.address, ", variant: delta").await;
-    let mut client = Client::connect(relay.address, Variant::Delta).await;
-    client.ask(CDS, &[], Some("web"));
-    let mut first = plane.stream().await;
-    say(&first, "1", &[], &TWO, &[]);
-    assert_eq!(client.sent().await.set, ["a", "b"]);
+    let (mut plane, _relay, client, mut first) = with_clusters(Variant::Delta).await;
     client.ask(ROUTES, &["x"], None);
     while first.request().await.type_url() != ROUTES {}
     drop(first);
@@ -304,13 +304,7 @@ async fn a_reload_while_a_type_is_refused_keeps_it_off_the_stream_of_the_next_vi
 #[tokio::test]
 async fn at_a_server_that_takes_one_stream_of_a_node_types_are_tried_on_that() {
     for up in BOTH {
-        let mut plane = Plane::start(&BOTH).await;
-        let relay = relay(plane.address, protocol_of(up)).await;
-        let mut client = Client::connect(relay.address, Variant::Delta).await;
-        client.ask(CDS, &[], Some("web"));
-        let mut first = plane.stream().await;
-        say(&first, "1", &TWO, &TWO, &[]);
-        assert_eq!(client.sent().await.set, ["a", "b"]);
+        let (mut plane, relay, mut client, mut first) = with_clusters(up).await;
         client.ask(MADE_UP, &["x"], None);
         let mut ended = Vec::new();
         let end_others = async {

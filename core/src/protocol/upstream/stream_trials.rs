@@ -35,7 +35,7 @@ pub struct Trial {
     pub serial: u64,
     /// The variant of that stream.
     pub variant: Variant,
-    /// One for each type. The first has the node.
+    /// One for each type. The node is where the server has it on every stream: in the first, or in each.
     pub requests: Vec<Request>,
     /// Of a type that the server takes on the view's stream: it shows whether a second stream is ended whatever is requested.
     pub compared: Request,

@@ -293,6 +293,8 @@ impl TypeTrials {
     /// The view's stream was ended, by this status if it was the server.
     pub(crate) fn on_ended(&mut self, status: Option<&ServerStatus>, now: Moment) {
         let status = status.filter(|status| status.may_concern_request());
+        // Whatever the end shows, they were not taken.
+        self.apart.values_mut().filter(|of| of.is_back && of.refusal.is_some()).for_each(|of| of.postpone(now));
         match (self.trial.take().filter(|trial| trial.begun.is_some_and(|begun| now < begun + PROOF)), status) {
             // It may have been ended for the other.
             (Some(_), Some(_)) => self.use_one_stream(now),
@@ -310,10 +312,6 @@ impl TypeTrials {
     }
 
     fn on_ended_by_server(&mut self, status: &ServerStatus, now: Moment) {
-        self.apart
-            .values_mut()
-            .filter(|of| of.is_back && of.refusal.is_some())
-            .for_each(|of| of.refuse(status.clone(), now));
         let off = self.apart.iter().filter(|(_, of)| of.is_wanted && of.refusal.is_none() && !of.is_back);
         let off = off.map(|(kind, _)| kind.clone()).collect();
         let doubts = self.first_requests.has_doubts();
@@ -388,9 +386,13 @@ impl Apart {
     }
 
     fn refuse(&mut self, status: ServerStatus, now: Moment) {
-        self.refusal = Some(status);
+        (self.refusal, self.suspicion) = (Some(status), None);
+        self.postpone(now);
+    }
+
+    fn postpone(&mut self, now: Moment) {
         self.next = now + pause_after(self.refusals);
-        (self.refusals, self.suspicion) = (self.refusals + 1, None);
+        self.refusals += 1;
     }
 }
 

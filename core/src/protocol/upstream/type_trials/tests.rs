@@ -22,6 +22,23 @@ impl World {
         Self { trials: TypeTrials::default(), table, wanted, opened: BTreeSet::new(), now: Moment::START }
     }
 
+    /// The same with a stream on which the server has answered for clusters.
+    fn live(wanted: &[&str]) -> Self {
+        let mut world = Self::new(wanted);
+        world.request();
+        world.answer(CLUSTERS);
+        world
+    }
+
+    /// The server ends the stream when routes are new on it, and answers on the next one.
+    fn suspect_routes(&mut self) {
+        self.want(ROUTES);
+        self.request();
+        self.end(UNKNOWN);
+        self.request();
+        self.answer(CLUSTERS);
+    }
+
     fn kind(&self, name: &str) -> Type {
         self.table.resolve(name)
     }
@@ -130,9 +147,7 @@ fn a_stream_that_has_nothing_else_takes_it_and_a_silent_stream_is_as_good_as_one
 
 #[test]
 fn a_type_is_refused_if_its_own_stream_was_ended_by_the_server_and_a_second_stream_is_taken() {
-    let mut world = World::new(&[CLUSTERS, OWN]);
-    world.request();
-    world.answer(CLUSTERS);
+    let mut world = World::live(&[CLUSTERS, OWN]);
     world.refuse(OWN);
     assert_eq!(world.request(), [CLUSTERS]);
     assert!(world.due().is_empty());
@@ -150,9 +165,7 @@ fn a_type_is_refused_if_its_own_stream_was_ended_by_the_server_and_a_second_stre
 
 #[test]
 fn a_state_of_the_server_or_of_the_way_to_it_refuses_nothing() {
-    let mut world = World::new(&[CLUSTERS, OWN]);
-    world.request();
-    world.answer(CLUSTERS);
+    let mut world = World::live(&[CLUSTERS, OWN]);
     for _ in 0..FAILURES {
         assert_eq!(world.due(), [OWN]);
         world.tried(TrialEnd::Lost);
@@ -165,9 +178,7 @@ fn a_state_of_the_server_or_of_the_way_to_it_refuses_nothing() {
 
 #[test]
 fn a_type_of_the_table_is_suspected_when_the_stream_ends_and_others_are_not() {
-    let mut world = World::new(&[CLUSTERS]);
-    world.request();
-    world.answer(CLUSTERS);
+    let mut world = World::live(&[CLUSTERS]);
     world.want(ROUTES);
     assert_eq!(world.request().len(), 2);
     world.end(UNKNOWN);
@@ -178,9 +189,7 @@ fn a_type_of_the_table_is_suspected_when_the_stream_ends_and_others_are_not() {
 
 #[test]
 fn a_connection_that_is_lost_or_a_server_that_goes_suspects_nothing() {
-    let mut world = World::new(&[CLUSTERS]);
-    world.request();
-    world.answer(CLUSTERS);
+    let mut world = World::live(&[CLUSTERS]);
     world.want(ROUTES);
     for code in [0, 1, 4, 8, 10, UNAVAILABLE] {
         world.request();
@@ -194,9 +203,7 @@ fn a_connection_that_is_lost_or_a_server_that_goes_suspects_nothing() {
 
 #[test]
 fn of_several_suspects_those_that_the_server_takes_join_together_or_one_after_another() {
-    let mut world = World::new(&[CLUSTERS]);
-    world.request();
-    world.answer(CLUSTERS);
+    let mut world = World::live(&[CLUSTERS]);
     world.want(ROUTES);
     world.want(LISTENERS);
     assert_eq!(world.request().len(), 3);
@@ -239,9 +246,7 @@ fn a_server_that_ends_each_stream_is_asked_for_all_and_for_each_type_in_turn() {
 
 #[test]
 fn what_other_views_were_given_joins_at_once_and_is_no_suspect() {
-    let mut world = World::new(&[CLUSTERS, OWN]);
-    world.request();
-    world.answer(CLUSTERS);
+    let mut world = World::live(&[CLUSTERS, OWN]);
     let known = Arc::new(BTreeSet::from([world.kind(OWN), world.kind(ROUTES), world.kind(CLUSTERS)]));
     world.trials.on_answered_in_others(&known);
     assert_eq!(world.request(), [CLUSTERS, OWN]);
@@ -269,9 +274,7 @@ fn a_type_that_only_this_view_is_refused_is_found_although_others_are_given_it()
 
 #[test]
 fn a_server_that_ends_the_stream_for_a_second_one_has_types_put_back_one_by_one() {
-    let mut world = World::new(&[CLUSTERS, OWN]);
-    world.request();
-    world.answer(CLUSTERS);
+    let mut world = World::live(&[CLUSTERS, OWN]);
     assert_eq!(world.due(), [OWN]);
     world.pass(SOON);
     world.end(UNKNOWN);
@@ -291,6 +294,22 @@ fn a_server_that_ends_the_stream_for_a_second_one_has_types_put_back_one_by_one(
     assert_eq!(world.request(), [CLUSTERS, OWN], "but tried when it is opened anyway");
     world.pass(PROOF);
     assert!(!world.is_refused(OWN));
+}
+
+/// Where it is tried when the stream is opened anyway, an end that shows nothing is no reason to try it at each opening.
+#[test]
+fn a_refused_type_that_was_put_back_waits_again_whatever_the_end() {
+    let mut world = World::live(&[CLUSTERS, OWN]);
+    world.refuse(OWN);
+    world.trials.use_one_stream(world.now);
+    world.pass(Duration::from_secs(30));
+    let mut on = 0;
+    for _ in 0..10 {
+        world.end(UNAVAILABLE);
+        on += usize::from(world.request().len() == 2);
+        world.pass(SOON);
+    }
+    assert_eq!(on, 1);
 }
 
 #[test]
@@ -317,9 +336,7 @@ fn a_server_that_ends_the_first_stream_for_the_second_is_found_by_any_end() {
 
 #[test]
 fn the_end_of_a_stream_is_no_word_on_a_trial_that_waits_for_its_turn() {
-    let mut world = World::new(&[CLUSTERS, OWN]);
-    world.request();
-    world.answer(CLUSTERS);
+    let mut world = World::live(&[CLUSTERS, OWN]);
     let kinds = world.trials.due(world.now).unwrap();
     world.trials.begin(kinds, world.now);
     world.want(ROUTES);
@@ -331,9 +348,7 @@ fn the_end_of_a_stream_is_no_word_on_a_trial_that_waits_for_its_turn() {
 /// A trial that others have made needless is given up, and what it has found may still be on its way.
 #[test]
 fn the_end_of_a_trial_that_was_given_up_counts_for_no_other() {
-    let mut world = World::new(&[CLUSTERS, OWN]);
-    world.request();
-    world.answer(CLUSTERS);
+    let mut world = World::live(&[CLUSTERS, OWN]);
     assert_eq!(world.due(), [OWN]);
     world.want("own.Other");
     world.request();
@@ -348,9 +363,7 @@ fn the_end_of_a_trial_that_was_given_up_counts_for_no_other() {
 
 #[test]
 fn where_types_are_put_back_one_that_shows_nothing_has_pauses_that_grow() {
-    let mut world = World::new(&[CLUSTERS, OWN]);
-    world.request();
-    world.answer(CLUSTERS);
+    let mut world = World::live(&[CLUSTERS, OWN]);
     world.due();
     world.end(UNKNOWN);
     let mut on = 0;
@@ -383,9 +396,7 @@ fn of_types_outside_of_the_table_alone_each_has_its_turn() {
 
 #[test]
 fn who_has_waited_for_longest_is_tried_first_whatever_others_make_up() {
-    let mut world = World::new(&[CLUSTERS]);
-    world.request();
-    world.answer(CLUSTERS);
+    let mut world = World::live(&[CLUSTERS]);
     world.want(ROUTES);
     world.request();
     world.end(UNKNOWN);
@@ -400,9 +411,7 @@ fn who_has_waited_for_longest_is_tried_first_whatever_others_make_up() {
 
 #[test]
 fn silence_of_a_server_that_hangs_vouches_for_a_type_once_and_tells_other_views_nothing() {
-    let mut world = World::new(&[CLUSTERS, OWN]);
-    world.request();
-    world.answer(CLUSTERS);
+    let mut world = World::live(&[CLUSTERS, OWN]);
     world.due();
     world.tried(TrialEnd::Taken(BTreeSet::new()));
     assert_eq!(world.request().len(), 2);
@@ -434,14 +443,8 @@ fn after_a_bad_time_of_the_server_what_it_is_known_to_take_comes_back_at_once() 
 
 #[test]
 fn a_refused_type_that_nobody_wants_is_remembered_and_not_tried() {
-    let mut world = World::new(&[CLUSTERS]);
-    world.request();
-    world.answer(CLUSTERS);
-    world.want(ROUTES);
-    world.request();
-    world.end(UNKNOWN);
-    world.request();
-    world.answer(CLUSTERS);
+    let mut world = World::live(&[CLUSTERS]);
+    world.suspect_routes();
     world.refuse(ROUTES);
     let routes = world.kind(ROUTES);
     world.wanted.remove(&routes);
@@ -455,9 +458,7 @@ fn a_refused_type_that_nobody_wants_is_remembered_and_not_tried() {
 
 #[test]
 fn i10_clients_that_make_up_types_cost_eight_trials_in_30_s_and_little_memory() {
-    let mut world = World::new(&[CLUSTERS]);
-    world.request();
-    world.answer(CLUSTERS);
+    let mut world = World::live(&[CLUSTERS]);
     let mut trials = 0;
     for second in 0..60 {
         for at in 0..40 {
