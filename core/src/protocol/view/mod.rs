@@ -219,7 +219,10 @@ impl View {
             let revision = entry.error.as_ref().map_or(entry.changed, |(revision, _)| entry.changed.max(*revision));
             self.publication.tell(session, [NameChanged { kind, name, revision, claimed: None }]);
         } else {
-            self.interest.unsubscribe(session, &kind, &wanted, Leaving::BY_REQUEST, now);
+            let facts = Facts::new(&self.tables, &self.interest, &self.setup);
+            let is_over = matches!(&wanted, Selector::Name(name) if self.row.leads_nowhere(&kind, name, &facts));
+            let how = Leaving { is_over, ..Leaving::BY_REQUEST };
+            self.interest.unsubscribe(session, &kind, &wanted, how, now);
         }
     }
 
@@ -234,7 +237,7 @@ impl View {
             match change.on {
                 true => self.change_interest(session, change, now),
                 false => {
-                    let how = Leaving { with_stream: true, has_any: self.tables.has_any(&change) };
+                    let how = Leaving { with_stream: true, has_any: self.tables.has_any(&change), is_over: false };
                     self.interest.unsubscribe(session, &change.kind, &change.selector, how, now);
                 }
             }

@@ -265,6 +265,11 @@ impl Row {
         self.order.cancel_removal(key);
     }
 
+    /// Whether these are endpoints, and no cluster takes them.
+    pub(super) fn leads_nowhere(&self, kind: &Type, endpoints: &Name, facts: &Facts) -> bool {
+        self.order.leads_nowhere(kind, endpoints, facts)
+    }
+
     /// Drops a change of a name that no session subscribes to any more.
     pub(super) fn drop_waiting(&mut self, key: &Key) {
         self.order.drop_waiting(key);

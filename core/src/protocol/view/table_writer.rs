@@ -122,6 +122,12 @@ impl<'a> TableWriter<'a> {
     fn note_change(&mut self, key: &Key, old: Option<&Arc<Resource>>) {
         let facts = Facts::new(self.tables, self.interest, self.setup);
         self.row.applied(key.clone(), old, &facts, self.occasion.now);
+        let led_to = old.filter(|_| key.0 == *facts.clusters()).and_then(|old| old.refers_to.as_ref());
+        if let Some((endpoints, kind)) = led_to.zip(facts.types().referred_by(&key.0))
+            && self.row.leads_nowhere(&kind, endpoints, &facts)
+        {
+            self.interest.end_lingering(&kind, endpoints); // a server may wait until it is not asked for what it has removed
+        }
     }
 
     /// Ends the reported emptiness or error of a collection that has a member now.
