@@ -62,6 +62,9 @@ impl App {
         let (started, since) = (SystemTime::now(), Instant::now());
         let generation = Generation::first(&config);
         let views = generation.views.clone();
+        views.readiness().set_ready_after(config.ready_after);
+        generation.ask_sources();
+        generation.files_are_read().await;
         let serving = Arc::new(Serving::new(generation));
         let (in_use, drain_times, watches_file) = (InUse::of(&config), config.drain, config.reload.watch);
         let state = config.state.map(|options| StateWriter::start(options, &serving.views)).transpose()?;
@@ -235,7 +238,7 @@ impl App {
         let readiness = views.readiness().clone();
         beside.spawn({
             let readiness = readiness.clone();
-            async move { readiness.log_changes().await }
+            async move { readiness.log_start().await }
         });
         let brakes = views.incidents().brakes.clone();
         drop(views);

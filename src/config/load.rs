@@ -61,6 +61,8 @@ pub struct Config {
     pub(crate) drain: DrainTimes,
     /// How long no worker thread may get on. None: no matter how long.
     pub(crate) watchdog: Option<Duration>,
+    /// After so long the relay is ready in any case. None: never.
+    pub(crate) ready_after: Option<Duration>,
     pub(crate) loads: LoadsMode,
     /// None if REST is not served.
     pub(crate) rest: Option<RestOptions>,
@@ -259,6 +261,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
         downstream,
         drain: limits::drain(&raw.drain, &raw.reload),
         watchdog: raw.watchdog.0,
+        ready_after: raw.ready_after.as_ref().map(|given| given.value.0),
         reload: ReloadOptions { watch: raw.reload.watch.value },
         tree: Node::default(),
         loads,
