@@ -373,13 +373,14 @@ async fn run(app: App, greeting: &str, config: Option<&Path>, signals: Signals) 
             service_manager::reloaded(&reloads.reload().await); // logged there
         }
     };
+    let mut ended = Ok(());
     tokio::select! {
-        () = app.run_with(reloads.clone(), stop) => {}
+        done = app.run_with(reloads.clone(), stop) => ended = done,
         () = looks => {}
         _ = interrupt.recv() => tracing::info!("interrupted; stopping at once"),
     }
     traces.finish().await;
-    Ok(())
+    ended
 }
 
 const WHICH_FILE: &str =

@@ -1,10 +1,11 @@
 //! What makes a relay ready that has no clients: who is asked, what counts as an answer, and what becomes of the connection for it.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use http::{Request as Call, Response as Reply};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -67,9 +68,15 @@ impl Spoken {
                 let service = service_fn(move |call: Call<Incoming>| {
                     let message = vec![0, 0, 0, 0, 2, 8, says.load(Ordering::Relaxed)];
                     let grpc = Reply::builder().header("content-type", "application/grpc");
+                    let mut trailers = http::HeaderMap::new();
                     let reply = match call.uri().path() {
-                        "/grpc.health.v1.Health/Check" => grpc.body(Full::new(bytes::Bytes::from(message))),
-                        _ => grpc.header("grpc-status", "12").body(Full::default()),
+                        "/grpc.health.v1.Health/Check" => {
+                            trailers.insert("grpc-status", 0.into());
+                            grpc.body(Full::from(message).with_trailers(ready(Some(Ok(trailers)))))
+                        }
+                        _ => grpc
+                            .header("grpc-status", "12")
+                            .body(Full::<bytes::Bytes>::default().with_trailers(ready(Some(Ok(trailers))))),
                     };
                     async move { reply }
                 });

@@ -51,7 +51,7 @@ section! {
         watchdog: Setting<Interval> = seconds(30), applies(Restart);
         /// The relay is ready so long after its start, whether it could serve a new client or not. Without it, it waits for as long as it takes.
         ///
-        /// See [ready](operations.md#ready).
+        /// See [ready](operations.md#when-a-relay-is-ready).
         ready_after: Option<Located<Wait>>, applies(AtOnce), absent("never"), example("5m");
         /// Load reports (LRS) of clients.
         load_reports: Located<LoadReports>, applies(NewStreams);
