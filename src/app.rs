@@ -10,7 +10,7 @@ use anyhow::Context;
 use futures_util::future::{self, OptionFuture};
 use tokio::task::JoinSet;
 
-use crate::admin::{self, AdminSocket, ListenerInfo, ProbeValues, Rules, ServerInfo, Shown, ShownNow};
+use crate::admin::{self, AdminSocket, ListenerInfo, ProbeValues, ServerInfo, Shown, ShownNow};
 use crate::config::{AdminOptions, Config, InUse, ListenAddress, ShownConfig};
 use crate::config_status::{ConfigFacts, ConfigStatus};
 use crate::downstream::{
@@ -274,8 +274,8 @@ impl App {
             let now = self.serving.views.clone();
             let probes = ProbeValues::new(&now.get(), telemetry::exposition(sources), workers);
             beside.spawn(probes.clone().keep(move || now.get()));
-            let rules = Arc::new(admin_rules(self.admin_options));
-            let live = Arc::new(admin::Live::new(instance_of(self.started)));
+            let rules = Arc::new(admin::rules_of(self.admin_options));
+            let live = Arc::new(admin::Live::new(admin::instance_of(self.started)));
             let (dumps, status, log, tls) = (admin::dump_places(), self.config_status, self.log, self.tls);
             let (serving, reload, rules_of) = (self.serving, reloads.for_admin(), rules.clone());
             let shown = move || {
@@ -393,15 +393,3 @@ const AFTER_DRAIN: Duration = Duration::from_secs(7);
 const FIRST_WRITE: Duration = Duration::from_millis(500);
 /// How long the write has at least, with the time of the drain.
 const LAST_WRITE: Duration = Duration::from_secs(2);
-
-/// Returns what distinguishes this process from those before it.
-fn instance_of(started: SystemTime) -> String {
-    let since = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    format!("{:x}-{:x}", since.as_millis(), std::process::id())
-}
-
-fn admin_rules(options: AdminOptions) -> Rules {
-    let AdminOptions { address: _, socket, hosts, tls } = options;
-    let (may_read, may_change) = tls.map(|tls| (tls.may_read, tls.may_change)).unwrap_or_default();
-    Rules { hosts: hosts.into(), socket, may_read, may_change, ..Rules::default() }
-}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio::net::TcpListener;
 
+use super::guard::Rules;
 use super::listener::AdminSocket;
 use crate::config::{AdminOptions, AdminTls};
 use crate::downstream::{self, BACKLOG, InheritedSockets, LateSocket, UnixOptions, UnixSocket};
@@ -43,6 +44,13 @@ pub(crate) fn open_sockets(
         sockets.push(AdminSocket::Unix(socket));
     }
     Ok(sockets)
+}
+
+/// Returns who may do what.
+pub(crate) fn rules_of(options: AdminOptions) -> Rules {
+    let AdminOptions { address: _, socket, hosts, tls } = options;
+    let (may_read, may_change) = tls.map(|tls| (tls.may_read, tls.may_change)).unwrap_or_default();
+    Rules { hosts: hosts.into(), socket, may_read, may_change, ..Rules::default() }
 }
 
 /// Returns where a socket listens, with the port that was chosen for port 0.

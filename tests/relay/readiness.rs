@@ -93,7 +93,7 @@ async fn a_relay_is_ready_once_a_server_has_answered_and_stays_so_in_an_outage()
     let address = plane.kill().await;
     drop(stream);
     probed(&relay, "/ready?strict", 503, "no server reachable: view=").await;
-    let mut other = Client::connect(relay.address, Variant::Delta).await;
+    let other = Client::connect(relay.address, Variant::Delta).await;
     other.ask(CDS, &[], Some("other"));
     probed(&relay, "/ready?strict", 503, "view=").await;
     assert_eq!(probe(relay.admin, "/ready").await.0, 200);
