@@ -265,7 +265,7 @@ limits
         let rows = |text: &str| {
             let config = parsed(text);
             let limits = keys(&config.in_force.limits, &[]);
-            let sections = [("limits", limits), ("views", views(&config)), ("brakes", brakes(&config))];
+            let sections = [("limits", limits), ("views", views(&config, Shows::All)), ("brakes", brakes(&config, Shows::All))];
             let named = |(section, rows): (&str, Vec<Row>)| {
                 let value_of = |value: String| value.split(" (default").next().unwrap_or_default().to_owned();
                 rows.into_iter().map(|(key, value)| (format!("{section}.{key}"), value_of(value))).collect::<Vec<_>>()
@@ -284,7 +284,7 @@ limits
             let shown = value.trim_matches(['[', ']']).to_owned();
             assert_eq!(changed, [(path, &shown)], "{path}");
         }
-        let report = report(&parsed("brakes: {enabled: false}\n"));
+        let report = report(&parsed("brakes: {enabled: false}\n"), Shows::All);
         assert!(report.ends_with("\nbrakes\n  enabled  false (default true)\n"), "{report}");
     }
 
