@@ -172,11 +172,7 @@ impl Task {
         match self {
             Self::Check { file, quiet, all, config: ConfigFile { path }, client, memory } => match file.or(path).or(before) {
                 Some(path) if client.is_given() => ExitCode::from(weir::cli::check::run_as(&path, &client)),
-                Some(path) => {
-                    let of_rest = if all { Shows::All } else { Shows::Set };
-                    let shows = if quiet { Shows::Faults } else { of_rest };
-                    ExitCode::from(weir::cli::check::run(&path, memory, shows).await)
-                }
+                Some(path) => ExitCode::from(weir::cli::check::run(&path, memory, Shows::of(quiet, all)).await),
                 None => refuse(WHICH_FILE),
             },
             Self::Key { config: ConfigFile { path }, nodes } => match path.or(before) {

@@ -40,7 +40,7 @@ impl FirstQuestion {
             // A disk may hang for ever.
             Self::Files(files) => tokio::select! {
                 answer = files.first_answer() => answer,
-                () = report.is_over() => Err("nobody waits for it".into()),
+                () = report.is_over() => Err("no answer is awaited any more".into()),
             },
         }
     }

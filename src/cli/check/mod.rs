@@ -26,6 +26,17 @@ pub enum Shows {
     All,
 }
 
+impl Shows {
+    /// Returns what two flags ask for.
+    pub fn of(quiet: bool, all: bool) -> Self {
+        match (quiet, all) {
+            (true, _) => Self::Faults,
+            (false, true) => Self::All,
+            (false, false) => Self::Set,
+        }
+    }
+}
+
 /// Checks a file, the files that it names, and the resources in them, for a machine with so much memory. The last line is the verdict. Returns the
 /// exit code: 0, or 1 if there are faults.
 pub async fn run(path: &Path, memory: Option<usize>, shows: Shows) -> u8 {
