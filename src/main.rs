@@ -18,7 +18,7 @@ use tokio::runtime::{Handle, Runtime};
 use weir::app::{App, InheritError, InheritedSockets};
 use weir::build_facts;
 use weir::cli::{
-    check::AsClient, explain::Explain, get::Get, note, release::Release, show, snapshot::Snapshot, status::Status,
+    check::{AsClient, Shows}, explain::Explain, get::Get, note, release::Release, show, snapshot::Snapshot, status::Status,
     watch::Watch,
 };
 use weir::config::{Config, Diagnostic, admin_address, listen_address, size};
@@ -61,8 +61,17 @@ enum Task {
     /// Checks a configuration and the files that it names, and shows what the relay understands: servers in their order, addresses, the
     /// sharing key, access rules, limits.
     ///
-    /// Exits with 0 if the relay can use it, with 1 if there are faults. Warnings are shown, and do not count.
+    /// The last line is the verdict. Exits with 0 if the relay can use it, with 1 if there are faults. Warnings are shown, and do not count.
     Check {
+        /// Configuration file; - is standard input
+        #[arg(value_name = "FILE", conflicts_with = "config_file")]
+        file: Option<PathBuf>,
+        /// Shows only faults and the verdict
+        #[arg(long, conflicts_with = "all")]
+        quiet: bool,
+        /// Shows every key, also those that are not set
+        #[arg(long)]
+        all: bool,
         #[command(flatten)]
         config: ConfigFile,
         #[command(flatten)]
@@ -161,9 +170,9 @@ impl Task {
     async fn run(self, before: Option<PathBuf>, log: &LogControl) -> ExitCode {
         let name = self.name();
         match self {
-            Self::Check { config: ConfigFile { path }, client, memory } => match path.or(before) {
+            Self::Check { file, quiet, all, config: ConfigFile { path }, client, memory } => match file.or(path).or(before) {
                 Some(path) if client.is_given() => ExitCode::from(weir::cli::check::run_as(&path, &client)),
-                Some(path) => ExitCode::from(weir::cli::check::run(&path, memory).await),
+                Some(path) => ExitCode::from(weir::cli::check::run(&path, memory, Shows::of(quiet, all)).await),
                 None => refuse(WHICH_FILE),
             },
             Self::Key { config: ConfigFile { path }, nodes } => match path.or(before) {
@@ -373,13 +382,14 @@ async fn run(app: App, greeting: &str, config: Option<&Path>, signals: Signals) 
             service_manager::reloaded(&reloads.reload().await); // logged there
         }
     };
+    let mut ended = Ok(());
     tokio::select! {
-        () = app.run_with(reloads.clone(), stop) => {}
+        done = app.run_with(reloads.clone(), stop) => ended = done,
         () = looks => {}
         _ = interrupt.recv() => tracing::info!("interrupted; stopping at once"),
     }
     traces.finish().await;
-    Ok(())
+    ended
 }
 
 const WHICH_FILE: &str =

@@ -6,12 +6,26 @@ use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::inherited::InheritedSockets;
+use super::late_socket::{AwaitedAddress, LateSocket, StillUsed};
 
 /// Listens on an address: with the inherited socket that has it, or else with a new one. Returns whether it was inherited.
-pub(crate) fn listen(address: SocketAddr, inherited: &mut InheritedSockets) -> io::Result<(TcpListener, bool)> {
-    match inherited.take_tcp(address, BACKLOG)? {
-        Some(socket) => Ok((TcpListener::from_std(socket.into())?, true)),
-        None => Ok((bind(address)?, false)),
+/// One that another process has is opened later, if this one follows it.
+pub(crate) fn listen(
+    address: SocketAddr,
+    inherited: &mut InheritedSockets,
+) -> io::Result<(LateSocket<TcpListener>, bool)> {
+    if let Some(socket) = inherited.take_tcp(address, BACKLOG)? {
+        return Ok((LateSocket::open(TcpListener::from_std(socket.into())?), true));
+    }
+    match bind(address) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && inherited.follows_another() => {
+            let late = LateSocket::unopened();
+            let opened = late.clone();
+            let open = move || bind(address).map(|socket| opened.set(socket)).map_err(StillUsed::of_tcp);
+            inherited.await_address(AwaitedAddress::new(address.to_string(), open));
+            Ok((late, false))
+        }
+        bound => Ok((LateSocket::open(bound?), false)),
     }
 }
 

@@ -224,7 +224,7 @@ fn judge(reply: Reply) -> Judged {
 /// On a path that gateways route as they route discovery.
 const LIFE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/WeirIsAnyoneThere";
 /// With a request for the whole server, which is empty. What it says of its health counts no more than any other status: it is there.
-const HEALTH_PATH: &str = "/grpc.health.v1.Health/Check";
+pub(super) const HEALTH_PATH: &str = "/grpc.health.v1.Health/Check";
 /// The part of the limit within which a call of a stream's own method is answered for all streams of the connection. Each of them needs the
 /// time of two calls after that.
 const PROMPT: u32 = 5;
