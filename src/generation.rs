@@ -13,8 +13,8 @@ use crate::downstream::{Drain, DrainReason, DrainTimes, DrainTrigger, Rest, Serv
 use crate::relay::{HubConnector, Loads, SharedConnector, Views, retire_idle};
 use crate::transcode::{Descriptors, Transcoder};
 use crate::upstream::{
-    AdsConnector, Dialer, FilesConnector, FilesServer, FilesSource, FirstQuestion, LoadsConnector, Parser, RestConnector,
-    SourcePlan,
+    AdsConnector, Dialer, FilesConnector, FilesServer, FilesSource, FirstQuestion, LoadsConnector, Parser,
+    RestConnector, SourcePlan,
 };
 
 pub(crate) struct Generation {

@@ -93,7 +93,8 @@ fn check_tells_every_fault_with_its_place_and_its_exit_code_says_whether_there_a
         folder.output(&["check", "relay.yaml", "--quiet"]),
         (0, "relay.yaml: valid, 1 warning\n".into(), String::new())
     );
-    let mut child = folder.weir(&["check", "--quiet", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        folder.weir(&["check", "--quiet", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let text = std::fs::read(folder.0.join("relay.yaml")).unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), &text).unwrap();
     let done = child.wait_with_output().unwrap();

@@ -258,7 +258,8 @@ fn an_address_that_was_not_inherited_is_waited_for_while_the_others_are_served()
 }
 
 #[test]
-fn an_address_that_stays_in_use_ends_the_process_when_the_other_one_had_its_time_and_at_once_without_inherited_sockets() {
+fn an_address_that_stays_in_use_ends_the_process_when_the_other_one_had_its_time_and_at_once_without_inherited_sockets()
+{
     let folder = Folder::new("kept");
     let ((listener, address), (_keeper, kept)) = (bound(), bound());
     let config = folder.config(&format!(

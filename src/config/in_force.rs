@@ -36,12 +36,7 @@ impl InForce {
         others.extend(raw.state.iter().map(|state| ("state", keys(&state.value))));
         let alone = keys(raw).into_iter().filter(|shown| ["watchdog", "ready_after"].contains(&shown.key));
         others.push(("process", alone.collect()));
-        Self {
-            views: keys(&raw.views.value),
-            limits: keys(&raw.limits.value),
-            brakes: keys(&raw.brakes.value),
-            others,
-        }
+        Self { views: keys(&raw.views.value), limits: keys(&raw.limits.value), brakes: keys(&raw.brakes.value), others }
     }
 
     /// Returns every key with its section.

@@ -1,11 +1,11 @@
 //! Addresses that another process still has: the relay before this one, which serves there until it has drained.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::SetOnce;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 /// A listening socket, or one that is still to be opened. Clones share it.
@@ -15,15 +15,13 @@ pub(crate) struct LateSocket<T>(Arc<SetOnce<T>>);
 /// An address of a [`LateSocket`] that is not open.
 pub(crate) struct AwaitedAddress {
     address: String,
-    open: Box<dyn FnMut() -> Result<(), StillUsed> + Send>,
+    /// How long after an attempt the next one follows.
+    pause: Duration,
+    open: Open,
 }
 
-/// Why an address cannot be opened yet.
-pub(crate) struct StillUsed {
-    /// Another process has it. Otherwise waiting is of no use.
-    pub(crate) is_in_use: bool,
-    pub(crate) error: anyhow::Error,
-}
+/// An attempt to open an address. It may block.
+type Open = Box<dyn FnMut() -> anyhow::Result<()> + Send>;
 
 impl<T> LateSocket<T> {
     pub(crate) fn open(socket: T) -> Self {
@@ -58,23 +56,35 @@ impl<T> Clone for LateSocket<T> {
 }
 
 impl AwaitedAddress {
-    pub(super) fn new(address: String, open: impl FnMut() -> Result<(), StillUsed> + Send + 'static) -> Self {
-        Self { address, open: Box::new(open) }
+    pub(super) fn new(
+        address: String,
+        pause: Duration,
+        open: impl FnMut() -> anyhow::Result<()> + Send + 'static,
+    ) -> Self {
+        Self { address, pause, open: Box::new(open) }
     }
 
-    /// Opens the address as soon as the other process has left it, and fails if that takes longer than this.
-    pub(crate) async fn opened_within(mut self, time: Duration) -> anyhow::Result<()> {
-        let (address, last) = (&self.address, Instant::now() + time);
+    /// Opens the address as soon as the other process has left it, and fails if that takes longer than this. What stands against it meanwhile may
+    /// be of the moment in which the other one leaves.
+    pub(crate) async fn opened_within(self, time: Duration) -> anyhow::Result<()> {
+        let Self { address, pause, mut open } = self;
+        let last = Instant::now() + time;
         let limit = humantime::format_duration(time).to_string();
         tracing::warn!(%address, limit, "address in use; waiting for the process that has it, and serving at the others");
         loop {
-            match (self.open)() {
+            let attempt = spawn_blocking(move || {
+                let opened = open();
+                (open, opened)
+            });
+            let (back, opened) = attempt.await?;
+            open = back;
+            match opened {
                 Ok(()) => {
                     tracing::info!(%address, "address free; listening");
                     return Ok(());
                 }
-                Err(StillUsed { is_in_use: true, .. }) if Instant::now() < last => sleep(LOOK).await,
-                Err(StillUsed { error, .. }) => return Err(error.context(format!("cannot listen on {address}"))),
+                Err(_) if Instant::now() < last => sleep(pause).await,
+                Err(error) => return Err(error.context(format!("cannot listen on {address}"))),
             }
         }
     }
@@ -86,10 +96,7 @@ impl fmt::Debug for AwaitedAddress {
     }
 }
 
-impl StillUsed {
-    pub(super) fn of_tcp(error: io::Error) -> Self {
-        Self { is_in_use: error.kind() == io::ErrorKind::AddrInUse, error: error.into() }
-    }
-}
-
-const LOOK: Duration = Duration::from_millis(100);
+/// After this a port is looked at again. Clients are refused there meanwhile.
+pub(super) const OF_PORT: Duration = Duration::from_millis(100);
+/// After this the place of a Unix socket is looked at again: the process that has it sees a connection.
+pub(super) const OF_UNIX: Duration = Duration::from_secs(1);

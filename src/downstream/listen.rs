@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::inherited::InheritedSockets;
-use super::late_socket::{AwaitedAddress, LateSocket, StillUsed};
+use super::late_socket::{AwaitedAddress, LateSocket, OF_PORT};
 
 /// Listens on an address: with the inherited socket that has it, or else with a new one. Returns whether it was inherited.
 /// One that another process has is opened later, if this one follows it.
@@ -21,8 +21,11 @@ pub(crate) fn listen(
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && inherited.follows_another() => {
             let late = LateSocket::unopened();
             let opened = late.clone();
-            let open = move || bind(address).map(|socket| opened.set(socket)).map_err(StillUsed::of_tcp);
-            inherited.await_address(AwaitedAddress::new(address.to_string(), open));
+            let open = move || {
+                opened.set(bind(address)?);
+                Ok(())
+            };
+            inherited.await_address(AwaitedAddress::new(address.to_string(), OF_PORT, open));
             Ok((late, false))
         }
         bound => Ok((LateSocket::open(bound?), false)),

@@ -11,7 +11,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::UnixListener;
 
 use super::inherited::InheritedSockets;
-use super::late_socket::{AwaitedAddress, LateSocket, StillUsed};
+use super::late_socket::{AwaitedAddress, LateSocket, OF_UNIX};
 use super::unix_options::{LONGEST_PATH, UnixOptions, UnixSocketError, check_folder, folder_of, group, user};
 
 /// A socket that clients can connect to. Its file goes with it, unless another one has taken the place, or the socket was inherited.
@@ -82,14 +82,11 @@ impl UnixSocket {
                 let late = LateSocket::unopened();
                 let (opened, options) = (late.clone(), options.clone());
                 let address = format!("unix:{}", options.path.display());
-                let still_used = |error| StillUsed {
-                    is_in_use: matches!(error, UnixSocketError::InUse(_)),
-                    error: anyhow::Error::from(error),
-                };
                 let open = move || {
-                    Self::listen(&options, backlog).map(|socket| opened.set(socket)).map_err(still_used)
+                    opened.set(Self::listen(&options, backlog)?);
+                    Ok(())
                 };
-                inherited.await_address(AwaitedAddress::new(address, open));
+                inherited.await_address(AwaitedAddress::new(address, OF_UNIX, open));
                 Ok(late)
             }
             listening => listening.map(LateSocket::open),

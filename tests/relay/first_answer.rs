@@ -12,8 +12,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::life::server::{Answers, Server};
 use super::life::response;
+use super::life::server::{Answers, Server};
 use super::*;
 
 /// Waits until the relay is ready.
@@ -111,8 +111,7 @@ async fn a_server_that_takes_connections_and_says_nothing_on_them_has_not_answer
     let hung = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = hung.local_addr().unwrap();
     let server = format!("{{uri: 'http://{address}', connect_timeout: 200ms}}");
-    let relay =
-        start(&format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{server}]}}\n")).await;
+    let relay = start(&format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{server}]}}\n")).await;
     is_not_ready(&relay, "it took the connection and said nothing on it within 200ms").await;
 }
 
@@ -154,8 +153,7 @@ async fn files_count_when_all_of_them_were_read_and_a_relay_of_files_is_ready_at
 #[tokio::test]
 async fn a_server_that_is_polled_has_to_take_a_connection() {
     let nowhere = super::scripts::any_address().await;
-    let text =
-        format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{rest: 'http://{nowhere}'}}]}}\n");
+    let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{rest: 'http://{nowhere}'}}]}}\n");
     let relay = start(&text).await;
     is_not_ready(&relay, &format!("no answer from a server yet: http://{nowhere} (REST): ")).await;
     let _server = TcpListener::bind(nowhere).await.unwrap();

@@ -57,7 +57,10 @@ mod tests {
         };
         assert_eq!(of(""), [""; 0]);
         assert_eq!(of("limits: {linger: 49m}\ndrain: {spread: 1s}\n"), [""; 0]);
-        assert_eq!(of("limits: {linger: 50m}\n"), ["limits.linger: 50m is 100 times its default 30s; is the unit right?"]);
+        assert_eq!(
+            of("limits: {linger: 50m}\n"),
+            ["limits.linger: 50m is 100 times its default 30s; is the unit right?"]
+        );
         assert_eq!(
             of("drain: {grace: 100ms, bytes_per_second: 1KiB}\nwatchdog: 10h\n"),
             [

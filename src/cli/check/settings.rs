@@ -265,7 +265,8 @@ limits
         let rows = |text: &str| {
             let config = parsed(text);
             let limits = keys(&config.in_force.limits, &[]);
-            let sections = [("limits", limits), ("views", views(&config, Shows::All)), ("brakes", brakes(&config, Shows::All))];
+            let sections =
+                [("limits", limits), ("views", views(&config, Shows::All)), ("brakes", brakes(&config, Shows::All))];
             let named = |(section, rows): (&str, Vec<Row>)| {
                 let value_of = |value: String| value.split(" (default").next().unwrap_or_default().to_owned();
                 rows.into_iter().map(|(key, value)| (format!("{section}.{key}"), value_of(value))).collect::<Vec<_>>()

@@ -176,6 +176,9 @@ impl Readiness {
     pub(crate) async fn log_start(&self) {
         if tokio::time::timeout(SOON, self.changed_from(false)).await.is_err() {
             let (first, reasons) = self.reasons(false, 1);
+            if first.first() == Some(&NotReady::Draining) {
+                return;
+            }
             let reason = first.first().map(ToString::to_string);
             tracing::warn!(reasons, reason, "relay not ready");
             self.changed_from(false).await;

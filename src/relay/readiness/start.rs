@@ -120,9 +120,9 @@ impl Start {
             Phase::Asking(asked) => &asked[..],
             Phase::Unasked | Phase::Over => &[],
         };
-        asked.iter().filter(|asked| !asked.is_read).map(|asked| NotReady::NoAnswerYet {
-            source: asked.source.clone(),
-            error: asked.error.clone(),
-        })
+        asked
+            .iter()
+            .filter(|asked| !asked.is_read)
+            .map(|asked| NotReady::NoAnswerYet { source: asked.source.clone(), error: asked.error.clone() })
     }
 }

@@ -39,6 +39,6 @@ impl StartReport {
 
     fn is_waiting(&self) -> bool {
         let mut state = self.readiness.state();
-        state.start.is_asking(self.number) && !state.start.is_over(Instant::now())
+        !state.is_draining() && state.start.is_asking(self.number) && !state.start.is_over(Instant::now())
     }
 }

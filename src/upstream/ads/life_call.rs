@@ -151,6 +151,15 @@ impl LifeCalls<'_> {
     }
 }
 
+/// Says what speaks against a server that has taken a connection: that nobody answers a call of a method which gateways route like discovery.
+pub(super) async fn is_there(channel: &mut Channel, metadata: MetadataMap, limit: Duration) -> Result<(), String> {
+    let call = exchange(channel, LIFE_PATH, Full::from(&EMPTY_MESSAGE[..]), metadata);
+    match judge(timeout(limit, call).await.unwrap_or(Reply::Lost(None))) {
+        Judged::Answer(Answer::Missing(reason)) => Err(reason.unwrap_or_else(|| "none in time".into())),
+        Judged::Answer(_) | Judged::Refused(_) => Ok(()),
+    }
+}
+
 async fn exchange(channel: &mut Channel, path: &'static str, body: Full<Bytes>, metadata: MetadataMap) -> Reply {
     let lost = |error: &tonic::transport::Error| Reply::Lost(Some(chain(error)));
     if let Err(error) = poll_fn(|cx| channel.poll_ready(cx)).await {

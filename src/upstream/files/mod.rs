@@ -148,7 +148,8 @@ impl FilesSource {
         let mut loaded = self.subscribe();
         let looked = loaded.wait_for(|loaded| !matches!(loaded.state, State::Loading)).await;
         match looked.map(|loaded| loaded.state.clone()) {
-            Ok(State::Ready(_)) => Ok(()),
+            Ok(State::Ready(snapshot)) if snapshot.is_complete() => Ok(()),
+            Ok(State::Ready(_)) => Err("not all of its files could be read".into()),
             Ok(State::Missing(reason)) => Err(reason),
             Ok(State::Loading) | Err(_) => Err("they are not followed".into()), // the task that does has ended
         }
