@@ -158,7 +158,7 @@ async fn run_conformance(options: &conformance::Options) -> anyhow::Result<bool>
     Ok(report.passed())
 }
 
-// Exit codes, as for `weir`; docs/exit-codes.md.
+// Exit codes, which docs/exit-codes.md lists.
 /// A check failed, or there is too little of what was asked for.
 const FOUND: u8 = 1;
 /// The command could not run, or no server could be asked.
