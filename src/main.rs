@@ -17,16 +17,9 @@ use clap_complete::Shell;
 use tokio::runtime::{Handle, Runtime};
 use weir::app::{App, InheritError, InheritedSockets};
 use weir::build_facts;
+use weir::cli::check::{AsClient, Shows};
 use weir::cli::{
-    check::{AsClient, Shows},
-    explain::Explain,
-    get::Get,
-    note,
-    release::Release,
-    show,
-    snapshot::Snapshot,
-    status::Status,
-    watch::Watch,
+    explain::Explain, get::Get, note, release::Release, show, snapshot::Snapshot, status::Status, watch::Watch,
 };
 use weir::config::{Config, Diagnostic, admin_address, listen_address, size};
 use weir::demo::{Demo, Places};
@@ -177,13 +170,11 @@ impl Task {
     async fn run(self, before: Option<PathBuf>, log: &LogControl) -> ExitCode {
         let name = self.name();
         match self {
-            Self::Check { file, quiet, all, config: ConfigFile { path }, client, memory } => {
-                match file.or(path).or(before) {
-                    Some(path) if client.is_given() => ExitCode::from(weir::cli::check::run_as(&path, &client)),
-                    Some(path) => ExitCode::from(weir::cli::check::run(&path, memory, Shows::of(quiet, all)).await),
-                    None => refuse(WHICH_FILE),
-                }
-            }
+            Self::Check { file, quiet, all, config, client, memory } => match file.or(config.path).or(before) {
+                Some(path) if client.is_given() => ExitCode::from(weir::cli::check::run_as(&path, &client)),
+                Some(path) => ExitCode::from(weir::cli::check::run(&path, memory, Shows::of(quiet, all)).await),
+                None => refuse(WHICH_FILE),
+            },
             Self::Key { config: ConfigFile { path }, nodes } => match path.or(before) {
                 Some(path) => with_config(&path, log, |config| show_keys(&config, nodes)),
                 None => refuse(WHICH_FILE),

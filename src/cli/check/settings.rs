@@ -285,7 +285,7 @@ limits
             let shown = value.trim_matches(['[', ']']).to_owned();
             assert_eq!(changed, [(path, &shown)], "{path}");
         }
-        let report = report(&parsed("brakes: {enabled: false}\n"), Shows::All);
+        let report = report(&parsed("brakes: {enabled: false}\n"), Shows::Set);
         assert!(report.ends_with("\nbrakes\n  enabled  false (default true)\n"), "{report}");
     }
 
