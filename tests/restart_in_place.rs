@@ -239,7 +239,7 @@ fn an_address_that_was_not_inherited_is_waited_for_while_the_others_are_served()
     let config = folder.config(&listens);
     let mut old = start("overlap-old", &config, [listener.try_clone().unwrap().into()]);
     let new = start("overlap-new", &config, [listener.try_clone().unwrap().into()]);
-    let waits = new.says(&format!("address in use; waiting for the process that has it"), PATIENCE);
+    let waits = new.says("address in use; waiting for the process that has it", PATIENCE);
     assert!(waits.contains("limit=\"8s\""), "{waits}");
     poll(address).unwrap();
     old.signal("-TERM");

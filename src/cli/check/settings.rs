@@ -21,10 +21,15 @@ pub(super) fn report(config: &Config, shows: Shows) -> String {
     section(&mut out, "limits", keys(&shown(&config.in_force.limits, shows), &[]));
     section(&mut out, "brakes", brakes(config, shows));
     for (title, of) in &config.in_force.others {
-        section(&mut out, title, keys(&shown(of, shows), &[]));
+        let mut rows = shown(of, shows);
+        rows.retain(|key| key.value.is_some() && key.key != FREE_TEXT);
+        section(&mut out, title, keys(&rows, &[]));
     }
     out
 }
+
+/// A key that may have any text, and so that of a variable which is a secret.
+const FREE_TEXT: &str = "control_plane_identifier";
 
 type Row = (String, String);
 
