@@ -172,8 +172,7 @@ impl View {
 
     /// Goes on with the brakes of another process. Names that are not present are left out: the tables are restored first.
     pub fn restore_brakes(&mut self, state: &BrakeState, now: Moment) {
-        let facts = Facts::new(&self.tables, &self.interest, &self.setup);
-        self.row.restore_brakes(state, &facts, now);
+        self.row.restore_brakes(state, &Facts::new(&self.tables, &self.interest, &self.setup), now);
     }
 
     /// Lets go what an operator has seen: removals up to a generation, of one set or of all, of one server or of any.
@@ -220,8 +219,7 @@ impl View {
             self.publication.tell(session, [NameChanged { kind, name, revision, claimed: None }]);
         } else {
             let facts = Facts::new(&self.tables, &self.interest, &self.setup);
-            let is_over = matches!(&wanted, Selector::Name(name) if self.row.leads_nowhere(&kind, name, &facts));
-            let how = Leaving { is_over, ..Leaving::BY_REQUEST };
+            let how = Leaving { is_over: self.row.leads_nowhere(&kind, &wanted, &facts), ..Leaving::BY_REQUEST };
             self.interest.unsubscribe(session, &kind, &wanted, how, now);
         }
     }

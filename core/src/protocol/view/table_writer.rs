@@ -121,13 +121,8 @@ impl<'a> TableWriter<'a> {
     /// Records that a resource in the tables was added, replaced or removed.
     fn note_change(&mut self, key: &Key, old: Option<&Arc<Resource>>) {
         let facts = Facts::new(self.tables, self.interest, self.setup);
-        self.row.applied(key.clone(), old, &facts, self.occasion.now);
-        let led_to = old.filter(|_| key.0 == *facts.clusters()).and_then(|old| old.refers_to.as_ref());
-        if let Some((endpoints, kind)) = led_to.zip(facts.types().referred_by(&key.0))
-            && self.row.leads_nowhere(&kind, endpoints, &facts)
-        {
-            self.interest.end_lingering(&kind, endpoints); // a server may wait until it is not asked for what it has removed
-        }
+        let left = self.row.applied(key.clone(), old, &facts, self.occasion.now);
+        left.into_iter().for_each(|(kind, name)| self.interest.end_lingering(&kind, &name));
     }
 
     /// Ends the reported emptiness or error of a collection that has a member now.
