@@ -188,8 +188,11 @@ impl Link {
                     self.ready.push_back(id); // there may be more
                     return Some(Event::Message(id, message));
                 }
-                Poll::Ready(Err(status)) => {
+                Poll::Ready(Err(mut status)) => {
                     self.cancel(id);
+                    if let (None, Some(first)) = (status.code, &self.first_bytes) {
+                        status.message = first.explain(&status.message);
+                    }
                     return Some(Event::Ended(id, status));
                 }
             }
