@@ -111,6 +111,8 @@ fn xlat_31_endpoints_of_a_removed_cluster_do_not_linger() {
     bench.later(0);
     assert_eq!(bench.asked_upstream(), [""; 0], "their cluster is there, and some client may be back");
     bench.whole(CDS, &[("b", "1")]);
+    bench.later(0);
+    assert_eq!(bench.asked_upstream(), [""; 0], "the order lets the cluster stay until the server is quiet");
     bench.later(1_000);
     bench.later(0);
     assert_eq!(bench.asked_upstream(), ["-a"], "nobody subscribes to these, and the cluster is gone");

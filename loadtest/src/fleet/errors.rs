@@ -1,7 +1,6 @@
 //! Why clients do not get on, counted by kind.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The first error of each kind, and how many there were. Errors that differ in numbers alone are of one kind.
@@ -39,12 +38,6 @@ impl Errors {
     }
 }
 
-impl fmt::Display for Errors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.counted().iter().try_for_each(|(first, count)| writeln!(f, "  {count} x {first}"))
-    }
-}
-
 /// The text without its numbers, which differ from one client to the next.
 fn kind(error: &str) -> String {
     let mut kind = String::new();
@@ -71,7 +64,7 @@ mod tests {
         let errors = Errors::default();
         (1..=30).for_each(|client| errors.count(&format!("client {client} refused\r\n")));
         errors.count("reset");
-        assert_eq!(errors.to_string(), "  30 x client 1 refused  \n  1 x reset\n");
+        assert_eq!(errors.counted(), [("client 1 refused  ".to_owned(), 30), ("reset".to_owned(), 1)]);
         (0..100u8).for_each(|at| errors.count(&"x".repeat(usize::from(at) + 1)));
         let counted = errors.counted();
         assert_eq!(counted.len(), MAX_KINDS + 1);

@@ -9,7 +9,7 @@ use super::counters::Counters;
 pub struct Progress<'a> {
     pub elapsed: Duration,
     pub duration: Duration,
-    /// Clients that were asked for, and those of them that request anything.
+    /// Clients that were asked for.
     pub clients: usize,
     pub counters: &'a Counters,
 }

@@ -261,7 +261,8 @@ impl Row {
         if !ready.is_empty() {
             self.under_way.push(Step::EnterTables(ready.into_iter()));
         }
-        let (name, kind) = led_to.zip(facts.types().referred_by(facts.clusters()))?;
+        let name = led_to?; // most changes are of no cluster, and cost nothing here
+        let kind = facts.types().referred_by(facts.clusters())?;
         self.order.leads_nowhere(&kind, &name, facts).then_some((kind, name))
     }
 

@@ -142,7 +142,8 @@ impl Order {
 
     /// Whether these are endpoints, the clusters are known, and none of them takes these.
     pub(super) fn leads_nowhere(&self, kind: &Type, endpoints: &Name, facts: &Facts) -> bool {
-        let are_endpoints = facts.types().referred_by(facts.clusters()).as_ref() == Some(kind);
+        let are_endpoints =
+            kind.is(Role::Endpoints) && facts.types().referred_by(facts.clusters()).as_ref() == Some(kind);
         are_endpoints
             && keeps_order(facts)
             && knows_all_clusters_with(endpoints, facts)
