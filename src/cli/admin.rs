@@ -44,6 +44,19 @@ impl AdminArgs {
             .map_err(|error| AdminError::Unreachable(server.name(), format!("not a relay: {error}").into()))
     }
 
+    /// Returns whether the relay is ready, and what it says about that. The address for probes answers too.
+    pub(crate) async fn readiness(&self) -> Result<(bool, String), AdminError> {
+        let server = self.server()?;
+        let (status, said) = response(&server, Method::GET, "/ready", PROBE_PATIENCE).await?;
+        let said = words(&said);
+        match status {
+            StatusCode::OK if said.starts_with("ready") => Ok((true, said)),
+            StatusCode::OK => Err(AdminError::Unreachable(server.name(), "not a relay".into())),
+            StatusCode::SERVICE_UNAVAILABLE => Ok((false, said)),
+            _ => Err(AdminError::Refused(said)),
+        }
+    }
+
     /// Requests a change, and returns what the relay says about it.
     pub(crate) async fn post(&self, path: &str, parameters: &[(&str, &str)]) -> Result<String, AdminError> {
         let said = request(&self.server()?, Method::POST, path, parameters).await?;
@@ -64,12 +77,28 @@ async fn request(
     let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let query: Vec<_> = parameters.iter().map(|(key, value)| format!("{key}={}", encode(value))).collect();
     let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) };
-    match timeout(PATIENCE, exchange(server, method, &path)).await {
-        Ok(Ok((status, body))) if status.is_success() => Ok(body),
-        Ok(Ok((_, reason))) => Err(AdminError::Refused(String::from_utf8_lossy(&reason).trim_end().to_owned())),
+    match response(server, method, &path, PATIENCE).await? {
+        (status, body) if status.is_success() => Ok(body),
+        (_, reason) => Err(AdminError::Refused(words(&reason))),
+    }
+}
+
+/// Returns a response, whatever its status.
+async fn response(
+    server: &AdsServer,
+    method: Method,
+    path: &str,
+    patience: Duration,
+) -> Result<(StatusCode, Bytes), AdminError> {
+    match timeout(patience, exchange(server, method, path)).await {
+        Ok(Ok(response)) => Ok(response),
         Ok(Err(error)) => Err(AdminError::Unreachable(server.name(), error)),
         Err(_) => Err(AdminError::Late(server.name())),
     }
+}
+
+fn words(body: &[u8]) -> String {
+    String::from_utf8_lossy(body).trim_end().to_owned()
 }
 
 async fn exchange(
@@ -95,4 +124,6 @@ async fn exchange(
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Who probes asks again soon.
+const PROBE_PATIENCE: Duration = Duration::from_secs(5);
 const MAX_PAGE_BYTES: usize = 64 << 20;

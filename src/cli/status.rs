@@ -17,7 +17,8 @@ use super::{note, seconds, show};
 /// Shows the servers and clients of a running relay
 ///
 /// A line for each ladder, and one for each client with the state of each type: SYNCED, NOT_SENT, NOT_ASKED (no server was asked for the
-/// type yet), REFUSED (the server ends streams that request it), STALE (it lacks something, or has not answered), NACKED. Exit code: 0, or 2 if the relay cannot be reached.
+/// type yet), REFUSED (the server ends streams that request it), STALE (it lacks something, or has not answered), NACKED. Exit code: 0, or 2 if the relay cannot be reached; with --ready also 1
+/// if it is not ready.
 #[derive(Debug, Args)]
 pub struct Status {
     /// Only clients whose node id has this part
@@ -38,6 +39,9 @@ pub struct Status {
     /// Show it again every two seconds, until interrupted
     #[arg(long)]
     watch: bool,
+    /// Only whether the relay is ready, and the reasons if it is not. It ends within 5 s; --admin may be the address for probes
+    #[arg(long, conflicts_with_all = ["node", "view", "state", "kind", "limit", "watch"])]
+    ready: bool,
     #[command(flatten)]
     relay: AdminArgs,
 }
@@ -45,6 +49,9 @@ pub struct Status {
 impl Status {
     /// Prints the state of the relay once, or again and again.
     pub async fn run(self) -> ExitCode {
+        if self.ready {
+            return self.readiness().await;
+        }
         loop {
             let begin = if self.watch && io::stdout().is_terminal() { CLEAR } else { "" };
             let shown = match self.text().await {
@@ -64,6 +71,19 @@ impl Status {
             }
             tokio::time::sleep(INTERVAL).await;
         }
+    }
+
+    async fn readiness(&self) -> ExitCode {
+        let (code, text) = match self.relay.readiness().await {
+            Ok((true, said)) => (ExitCode::SUCCESS, format!("{said}\n")),
+            Ok((false, reasons)) => (ExitCode::from(NOT_READY), format!("not ready\n{reasons}\n")),
+            Err(error) => {
+                note(&format!("weir status: {error}"));
+                return ExitCode::from(FAILED);
+            }
+        };
+        let _ = show(&text); // the code says it too
+        code
     }
 
     async fn text(&self) -> Result<String, AdminError> {
@@ -169,6 +189,7 @@ fn ladders(upstreams: &Value) -> Table {
 
 const PAGE: u64 = 1_000;
 const INTERVAL: Duration = Duration::from_secs(2);
+const NOT_READY: u8 = 1;
 const FAILED: u8 = 2;
 /// Clears a terminal.
 const CLEAR: &str = "\x1b[2J\x1b[H";
