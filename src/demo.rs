@@ -213,7 +213,9 @@ mod tests {
     fn the_resources_are_what_an_envoy_and_a_grpc_client_need() {
         let transcoder = Transcoder::envoy();
         let mut names = BTreeMap::new();
-        for (file, text) in FILES.iter().filter(|(name, _)| name.starts_with(RESOURCES) || *name == "grpc_listener.yaml") {
+        for (file, text) in
+            FILES.iter().filter(|(name, _)| name.starts_with(RESOURCES) || *name == "grpc_listener.yaml")
+        {
             let resources = read_resources(&transcoder, Format::Yaml, text.as_bytes());
             for resource in resources.unwrap_or_else(|error| panic!("{file}: {error}")) {
                 let (_, kind) = resource.type_url.rsplit_once('.').unwrap();
