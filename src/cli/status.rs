@@ -12,7 +12,8 @@ use weir_core::xds::short_type_name;
 
 use super::admin::{AdminArgs, AdminError};
 use super::table::Table;
-use super::{note, seconds, show};
+use super::{CANNOT_ASK, FOUND, error, note, seconds, show};
+use crate::plural::plural;
 
 /// Shows the servers and clients of a running relay
 ///
@@ -57,14 +58,14 @@ impl Status {
             let shown = match self.text().await {
                 Ok(text) => show(&format!("{begin}{text}")).map_err(|error| format!("cannot write: {error}")),
                 Err(error) if self.watch && matches!(error, AdminError::Unreachable(..) | AdminError::Late(_)) => {
-                    note(&format!("weir status: {error}"));
+                    note(&error.to_string());
                     Ok(()) // it may come back
                 }
                 Err(error) => Err(error.to_string()),
             };
-            if let Err(error) = shown {
-                note(&format!("weir status: {error}"));
-                return ExitCode::from(FAILED);
+            if let Err(reason) = shown {
+                error(&reason);
+                return ExitCode::from(CANNOT_ASK);
             }
             if !self.watch {
                 return ExitCode::SUCCESS;
@@ -76,10 +77,10 @@ impl Status {
     async fn readiness(&self) -> ExitCode {
         let (code, text) = match self.relay.readiness().await {
             Ok((true, said)) => (ExitCode::SUCCESS, format!("{said}\n")),
-            Ok((false, reasons)) => (ExitCode::from(NOT_READY), format!("not ready\n{reasons}\n")),
-            Err(error) => {
-                note(&format!("weir status: {error}"));
-                return ExitCode::from(FAILED);
+            Ok((false, reasons)) => (ExitCode::from(FOUND), format!("not ready\n{reasons}\n")),
+            Err(fault) => {
+                error(&fault.to_string());
+                return ExitCode::from(CANNOT_ASK);
             }
         };
         let _ = show(&text); // the code says it too
@@ -97,7 +98,7 @@ impl Status {
         let shown = clients.len() as u64;
         let _ = match shown == self.limit && open > shown {
             true => writeln!(out, "\n{shown} of {open} client streams; --limit shows more"),
-            false => writeln!(out, "\n{shown} of {open} client streams"),
+            false => writeln!(out, "\n{shown} of {}", plural(open as usize, "client stream")),
         };
         Ok(out)
     }
@@ -189,8 +190,6 @@ fn ladders(upstreams: &Value) -> Table {
 
 const PAGE: u64 = 1_000;
 const INTERVAL: Duration = Duration::from_secs(2);
-const NOT_READY: u8 = 1;
-const FAILED: u8 = 2;
 /// Clears a terminal.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 

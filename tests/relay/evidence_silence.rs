@@ -81,7 +81,7 @@ async fn fb_32_up_36_a_server_that_hangs_is_left_for_the_next_and_nothing_of_it_
 }
 
 /// A gateway before a control plane that hangs: discovery calls wait, and it knows no other calls.
-async fn a_gateway_that_knows_discovery_alone(listener: TcpListener) {
+pub(super) async fn a_gateway_that_knows_discovery_alone(listener: TcpListener) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (socket, _) = listener.accept().await.unwrap();
@@ -95,6 +95,22 @@ async fn a_gateway_that_knows_discovery_alone(listener: TcpListener) {
         connections.spawn(async move {
             let builder = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
             let _ = builder.serve_connection(hyper_util::rt::TokioIo::new(socket), service).await;
+        });
+    }
+}
+
+/// Answers each request by HTTP/1.1 that there is no such thing.
+pub(super) async fn a_server_without_anything(listener: TcpListener) {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let (socket, _) = listener.accept().await.unwrap();
+        let service = hyper::service::service_fn(|_: Call<Incoming>| async move {
+            let unknown = Reply::builder().status(StatusCode::NOT_FOUND);
+            Ok::<_, Infallible>(unknown.body(Empty::<bytes::Bytes>::new()).unwrap())
+        });
+        connections.spawn(async move {
+            let connection = hyper::server::conn::http1::Builder::new();
+            let _ = connection.serve_connection(hyper_util::rt::TokioIo::new(socket), service).await;
         });
     }
 }

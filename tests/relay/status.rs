@@ -67,7 +67,13 @@ async fn status_has_a_line_for_each_ladder_and_client_and_explain_says_why() {
     assert!(code == 1 && out.contains("\n  - the client rejected a reply of the type: no"), "{code} {out}");
 
     let (code, _, error) = weir(&["explain", "--admin", &admin, "--client", "nobody", "clusters", "a"]).await;
-    assert_eq!((code, error.as_str()), (2, "weir explain: no such client; /clients lists all\n"));
+    assert_eq!(
+        (code, error.as_str()),
+        (
+            2,
+            "error: no such client: expected the number of a session or the id of a node, as /clients and weir status have them\n"
+        )
+    );
     let (code, _, error) = weir(&["status", "--admin", &admin, "--state", "asleep"]).await;
     assert_eq!(
         (code, error.contains("expected synced, not_sent, not_asked, refused, stale or nacked")),
@@ -75,7 +81,7 @@ async fn status_has_a_line_for_each_ladder_and_client_and_explain_says_why() {
         "{error}"
     );
     let (code, _, error) = weir(&["status", "--admin", "127.0.0.1:1"]).await;
-    assert!(code == 2 && error.starts_with("weir status: cannot reach http://127.0.0.1:1: "), "{error}");
+    assert!(code == 2 && error.starts_with("error: cannot reach http://127.0.0.1:1: "), "{error}");
     let (code, _, error) = weir(&["status", "--admin", &admin, "--ca", "x.pem"]).await;
     assert_eq!((code, error.contains("--ca requires TLS: expected --admin https://…")), (2, true), "{error}");
 }
@@ -106,5 +112,5 @@ async fn a_relay_elsewhere_is_read_and_changed_with_certificates() {
     let (code, _, error) = weir(&release(&cert, &key)).await;
     assert!(code == 1 && error.contains("reader.example may change nothing"), "{code} {error}");
     let (code, _, error) = weir(&release(&operator_cert, &operator_key)).await;
-    assert_eq!((code, error.as_str()), (1, "weir release: nothing is held there\n"));
+    assert_eq!((code, error.as_str()), (1, "error: nothing is held there\n"));
 }

@@ -243,7 +243,10 @@ pub(crate) fn size_text(bytes: usize) -> String {
     let units = UNITS.iter().rev().filter(|(name, unit)| name.ends_with("iB") && *unit > 1);
     let fits = |(_, unit): &&(&str, u64)| bytes > 0 && (bytes as u64).is_multiple_of(*unit);
     let found = units.clone().find(fits);
-    found.map_or_else(|| bytes.to_string(), |(name, unit)| format!("{}{name}", bytes as u64 / unit))
+    found.map_or_else(
+        || if bytes == 0 { "0".to_owned() } else { format!("{bytes}B") },
+        |(name, unit)| format!("{}{name}", bytes as u64 / unit),
+    )
 }
 
 fn time_text(time: Duration) -> Json {
