@@ -236,7 +236,7 @@ upstream: {files: resources}
         let begun = std::time::Instant::now();
         let (code, out, errors) = readiness(address);
         assert!(code == Some(2) && out.is_empty(), "{address}: {code:?} {out}");
-        assert!(errors.starts_with(&format!("weir status: {reason}")), "{address}: {errors}");
+        assert!(errors.starts_with(&format!("error: {reason}")), "{address}: {errors}");
         assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
     }
 }
