@@ -159,6 +159,16 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_http_2_end_the_wait_for_settings() {
-        assert!(read(b"HTTP/1.1 400 Bad Request\r\n", 100).has_settings);
+        assert!(read(b"\x00\x00\x00\x01 is of no protocol", 100).has_settings, "the library says what is wrong");
+        for length in [1, 5, 100] {
+            let mut scan = FrameScan::default();
+            let answer = b"HTTP/1.1 400 Bad Request\r\n";
+            assert!(answer.chunks(length).all(|piece| !scan.read(piece).has_settings), "{length}");
+            assert_eq!(scan.other_protocol().map(|first| &first[..5]), Some(&b"HTTP/"[..]), "{length}");
+        }
+        let alert = [0x15, 3, 3, 0, 2, 2, 10];
+        let mut scan = FrameScan::default();
+        assert!(!scan.read(&alert).has_settings);
+        assert_eq!((scan.beginning(), scan.other_protocol()), (&alert[..], None), "it is over once the server closes");
     }
 }

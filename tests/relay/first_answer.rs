@@ -182,7 +182,7 @@ async fn a_server_that_is_polled_has_to_answer_over_http() {
     let relay = start(&text).await;
     is_not_ready(&relay, &format!("no answer from a server yet: http://{nowhere} (REST): ")).await;
     let hung = TcpListener::bind(nowhere).await.unwrap();
-    let patience = text.replace("}]", ", request_timeout: 200ms}]");
+    let patience = text.replace("{rest: ", "{request_timeout: 200ms, rest: ");
     is_not_ready(&start(&patience).await, "no answer within 200ms").await;
     drop(hung);
     let server = super::plane::listen_at(nowhere).await;

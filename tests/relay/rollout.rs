@@ -1,6 +1,8 @@
 //! A rollout while the control plane is away: relays that have a cache stay until others can serve.
 
-use super::holder::{ALL_CLUSTERS, Holder};
+use std::sync::{Arc, Mutex};
+
+use super::holder::{ALL_CLUSTERS, Holder, UNKNOWN};
 use super::unix::Folder;
 use super::warm_start::{Stoppable, is_saved, state_in};
 use super::*;
@@ -31,13 +33,16 @@ async fn moved(holders: Vec<Holder>, relay: &Stoppable) -> Vec<Holder> {
     let mut moved = Vec::new();
     for (number, holder) in holders.iter().enumerate() {
         holder.has_lost_nothing();
-        let holds: Vec<_> = holder.record().holds.into_iter().collect();
+        let record = holder.record();
+        let holds: Vec<_> = record.holds.into_iter().collect();
         assert_eq!(holds, ["a", "b"]);
-        moved.push(Holder::of(relay.0.address, variant(number), ALL_CLUSTERS, &holds).await);
+        let version = if variant(number) == Variant::Sotw { &record.version } else { UNKNOWN };
+        moved.push(Holder::with(relay.0.address, variant(number), ALL_CLUSTERS, &holds, version).await);
     }
-    for holder in &moved {
-        holder.until("the relay has told it what there is", |record| record.responses > 0).await;
-    }
+    let all = format!("\"open\": {}", holders.len());
+    until("all have come", async || get(relay.0.admin, "/clients?limit=1").await.contains(&all)).await;
+    let late = Holder::new(relay.0.address, Variant::Delta, ALL_CLUSTERS).await;
+    late.until("who comes now is served", |record| record.holds.len() == 2).await;
     moved
 }
 
@@ -85,35 +90,52 @@ async fn a_rollout_in_an_outage_keeps_the_relays_that_have_a_cache_and_nobody_lo
     // The control plane is back, and the rollout goes on.
     let mut plane = Plane::start_at(address, &BOTH).await;
     let streams = Answering::start(&mut plane);
-    for ((old, clients, _), relay) in relays.into_iter().zip(next) {
+    let mut served = of_first;
+    for ((old, clients, _), relay) in relays.into_iter().zip(std::mem::take(&mut next)) {
         until("it is ready", async || is_ready(&relay.0).await).await;
         let moved = moved(clients, &relay).await;
         old.stop().await;
-        moved.iter().for_each(Holder::has_lost_nothing);
+        served.extend(moved);
+        next.push(relay); // it serves on
     }
-    of_first.iter().for_each(Holder::has_lost_nothing);
-    drop(streams);
+    streams.add();
+    for holder in &served {
+        holder.until("what is new", |record| record.holds.contains("c")).await;
+        holder.has_lost_nothing();
+    }
+    assert!(served.len() >= CLIENTS);
 }
 
 /// A control plane that gives each stream the same two clusters.
-struct Answering(tokio::task::JoinHandle<()>);
+struct Answering {
+    streams: Arc<Mutex<Vec<super::plane::Stream>>>,
+    task: tokio::task::JoinHandle<()>,
+}
 
 impl Answering {
     fn start(plane: &mut Plane) -> Self {
         let (_, none) = tokio::sync::mpsc::unbounded_channel();
         let mut streams = std::mem::replace(&mut plane.streams, none);
-        Self(tokio::spawn(async move {
-            let mut open = Vec::new();
+        let open = Arc::new(Mutex::new(Vec::new()));
+        let opened = open.clone();
+        let task = tokio::spawn(async move {
             while let Some(stream) = streams.recv().await {
                 say(&stream, "1", &TWO, &TWO, &[]);
-                open.push(stream);
+                opened.lock().unwrap().push(stream);
             }
-        }))
+        });
+        Self { streams: open, task }
+    }
+
+    /// Adds a third cluster.
+    fn add(&self) {
+        let (news, all) = ([("c", "1")], [TWO[0], TWO[1], ("c", "1")]);
+        self.streams.lock().unwrap().iter().for_each(|stream| say(stream, "2", &all, &news, &[]));
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }

@@ -341,9 +341,9 @@ mod tests {
     fn a_size_is_shown_in_the_largest_unit_that_divides_it() {
         for (bytes, text) in [
             (0, "0"),
-            (1000, "1000"),
+            (1000, "1000B"),
             (1024, "1KiB"),
-            (1536, "1536"),
+            (1536, "1536B"),
             (64 << 20, "64MiB"),
             (3 << 30, "3GiB"),
             (1025 << 10, "1025KiB"),

@@ -22,8 +22,8 @@ use super::super::method_calls::Leave;
 use super::super::server::LifeMethod;
 use super::AdsConnector;
 use super::frames::Incoming;
+use super::methods::{HEALTH_PATH, LIFE_PATH, SOTW_PATH};
 use super::shared::NO_CALLS;
-use super::stream::SOTW_PATH;
 
 /// What calls on the connection of one stream need.
 pub(super) struct LifeCalls<'a> {
@@ -238,10 +238,6 @@ fn judge(reply: Reply) -> Judged {
     })
 }
 
-/// On a path that gateways route as they route discovery.
-const LIFE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/WeirIsAnyoneThere";
-/// With a request for the whole server, which is empty. What it says of its health counts no more than any other status: it is there.
-pub(super) const HEALTH_PATH: &str = "/grpc.health.v1.Health/Check";
 /// The part of the limit within which a call of a stream's own method is answered for all streams of the connection. Each of them needs the
 /// time of two calls after that.
 const PROMPT: u32 = 5;
