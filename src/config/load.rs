@@ -23,7 +23,7 @@ use super::shown::ShownConfig;
 use super::upstream::{self, SourceLimits};
 use super::yaml::{self, Node};
 use super::{
-    access, brakes, clients, consistency, files, limits, loops, memory, permissions, protocol, raw, rest, state, types,
+    access, brakes, clients, consistency, files, headers, limits, loops, memory, permissions, protocol, raw, rest, state, types,
 };
 use crate::downstream::{self, DrainTimes, ListenAddress, ListenOptions, RestOptions};
 use crate::file_access;
@@ -231,7 +231,6 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     loops::check(raw, &upstream, checker);
     consistency::check_nodes(raw, &upstream, checker);
     let views = ViewsOptions {
-        rule,
         accept_missing_node: raw.views.accept_missing_node.value,
         max_views: raw.views.max.0,
         max_views_per_connection: raw.limits.views_per_connection.0,
@@ -245,7 +244,9 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
         protocol,
         stated_versions_bytes: memory::or_part(&raw.limits.stated_versions_bytes, &memory, STATED_VERSIONS),
         memory,
+        header_hasher: headers::check(raw, &rule, &upstream, checker),
         plan: upstream.for_views(),
+        rule,
     };
     Some(Config {
         listen,

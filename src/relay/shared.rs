@@ -21,6 +21,7 @@ use super::clock::Clock;
 use super::counters::ProcessCounters;
 use super::heavy::HeavyTurns;
 use super::incidents::Incidents;
+use super::key_headers::HeaderHasher;
 use super::link::SharedConnector;
 use super::metric_labels::MetricLabels;
 use super::reachability::SharedReachability;
@@ -57,6 +58,8 @@ pub struct ViewsOptions {
     pub(crate) tenants: TenantLimits,
     /// The largest number of views of one tenant; 0: no limit.
     pub(crate) max_views_per_tenant: usize,
+    /// Makes hashes of the headers in the key, if there are any.
+    pub(crate) header_hasher: Option<HeaderHasher>,
     pub(crate) plan: Plan,
 }
 
@@ -64,6 +67,8 @@ pub struct ViewsOptions {
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) rule: Arc<KeyRule>,
+    /// See [`ViewsOptions`].
+    pub(super) header_hasher: Option<HeaderHasher>,
     pub(crate) table: Arc<TypeTable>,
     pub(crate) session_options: Arc<SessionOptions>,
     pub(crate) view_options: Arc<ViewOptions>,
@@ -107,6 +112,7 @@ impl Shared {
         let memory = Memory::new(memory, store.clone(), counters.limits.clone());
         Self {
             rule: Arc::new(rule),
+            header_hasher: None,
             connectors: connectors.into(),
             is_hub: false,
             reachability: Arc::new(SharedReachability::of(plan.servers.len())),

@@ -58,8 +58,8 @@ async fn listen_to_nothing(mut link: LoadLink) -> Result<(), Status> {
 }
 
 async fn carry(server: AdsConnector, link: LoadLink) -> Result<(), Status> {
-    let LoadLink { tenant: _, first, reports, answers } = link;
-    let Connected { slot, served: _served, channel, metadata } = server.connect_for_loads().await?;
+    let LoadLink { tenant: _, headers, first, reports, answers } = link;
+    let Connected { slot, served: _served, channel, metadata } = server.connect_for_loads(&headers).await?;
     let until_sent = slot.clone();
     let mut grpc = server.limited(channel);
     grpc.ready().await.map_err(|error| Status::unavailable(chain(&error)))?;

@@ -94,7 +94,7 @@ impl Opened {
             task: connector.start(Link {
                 id,
                 variant: None,
-                tenant: None,
+                tenant: None, headers: Default::default(),
                 reports: sender,
                 reader: None,
                 follows_another: false,

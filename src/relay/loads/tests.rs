@@ -49,7 +49,7 @@ fn loads_at(server: SlowServer) -> Loads {
 fn key(loads: &Loads, cluster: &str) -> SharingKey {
     let node = Node { cluster: cluster.into(), ..Node::default() }.encode_to_vec().into();
     let peer = Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into()));
-    loads.views.identify(&peer, Some(&node)).unwrap().key().clone()
+    loads.views.identify(&peer, &Default::default(), Some(&node)).unwrap().key().clone()
 }
 
 /// A connection, and what counts its pools.

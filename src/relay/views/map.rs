@@ -25,6 +25,7 @@ use crate::memory::ViewCharge;
 use crate::relay::admission::AdmissionError;
 use crate::relay::command::Command;
 use crate::relay::inspection::ViewFacts;
+use crate::relay::key_headers::KeyHeaders;
 use crate::relay::nack_watch::{NackNews, NackWatch};
 use crate::relay::published::{FromDisk, Published};
 use crate::relay::shared::Shared;
@@ -111,7 +112,7 @@ impl ViewMap {
         let waiting = self.waiting.look(key, |waiting| InheritedView::of_waiting(waiting, shared));
         let running = {
             let running = self.lock();
-            let view = running.views.get(key).filter(|view| view.is_running());
+            let view = running.views.get(key).filter(|view| view.is_running() && view.published.refusal().is_none());
             view.map(|view| (view.published.clone(), view.from_disk.clone()))
         };
         let running = running.map(|(published, from_disk)| InheritedView::of_running(&published, from_disk, shared));
@@ -121,8 +122,10 @@ impl ViewMap {
     /// Returns all views, running and waiting. One that begins to run meanwhile may be among both.
     pub(super) fn to_save(&self, now: Moment) -> Vec<ViewToSave> {
         let mut all = self.waiting.to_save(now);
+        all.retain(|view| view.key.headers().is_empty());
+        let is_lasting = |(key, _): &(&SharingKey, &ViewHandle)| key.headers().is_empty(); // hashes are those of this process
         let running: Vec<(SharingKey, Arc<Published>)> =
-            self.lock().running().map(|(key, view)| (key.clone(), view.published.clone())).collect();
+            self.lock().running().filter(is_lasting).map(|(key, view)| (key.clone(), view.published.clone())).collect();
         all.extend(running.into_iter().map(|(key, published)| ViewToSave {
             key,
             snapshot: published.newest(),
@@ -225,7 +228,7 @@ impl ViewHandle {
     /// Starts the task of a view, with what has waited for its first client.
     pub(super) fn start(
         shared: &Arc<Shared>,
-        key: &SharingKey,
+        (key, headers): (&SharingKey, &KeyHeaders),
         waiting: Option<WaitingView>,
         first: &Request,
         maker: Arc<ViewQuota>,
@@ -250,7 +253,7 @@ impl ViewHandle {
         };
         let channels =
             ViewChannels { commands, published: published.clone(), usage: usage.clone(), active: active.clone() };
-        let task = ViewTask::new(shared.clone(), key, facts, view, fallen, channels);
+        let task = ViewTask::new(shared.clone(), key, facts, view, fallen, headers.clone(), channels);
         tokio::spawn(task.run_supervised());
         Self {
             published,

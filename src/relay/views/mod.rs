@@ -13,11 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use tokio::sync::mpsc;
 use weir_core::proto::Request;
 use weir_core::protocol::session::{Authorities, Client, Identity, Session, Variant};
 use weir_core::protocol::view::{Class, ResourceTable, Snapshot};
-use weir_core::xds::{Name, Peer, SharingKey, StatedVersionsStore, TypeTable};
+use weir_core::xds::{HeaderHashes, Name, Peer, SharingKey, StatedVersionsStore, TypeTable};
 
 pub(super) use self::map::ViewNews;
 use self::map::{Entrance, ViewHandle, ViewMap};
@@ -33,6 +34,7 @@ use super::clients::Clients;
 use super::command::Command;
 use super::counters::ProcessCounters;
 use super::incidents::Incidents;
+use super::key_headers::KeyHeaders;
 use super::link::SharedConnector;
 use super::live_permissions::LivePermissions;
 use super::nack_watch::NackWatch;
@@ -65,7 +67,8 @@ impl Views {
     pub(crate) fn new(options: ViewsOptions, connectors: Vec<SharedConnector>) -> Self {
         let ViewsOptions { rule, table, protocol, plan, max_in_metrics, memory, tenants, .. } = options;
         let authorities = Arc::new(plan.authorities.keys().cloned().collect());
-        let shared = Arc::new(Shared::new(rule, table, protocol, plan, connectors, max_in_metrics, memory));
+        let shared = Shared::new(rule, table, protocol, plan, connectors, max_in_metrics, memory);
+        let shared = Arc::new(Shared { header_hasher: options.header_hasher, ..shared });
         shared.tenants.set_limits(tenants);
         let permissions = Arc::new(LivePermissions::new(options.permissions));
         let accept_missing_node = options.accept_missing_node;
@@ -114,7 +117,9 @@ impl Views {
         let Shared { readers, clock, counters, metric_labels, .. } = (*earlier.shared).clone();
         memory.set_budget(own.memory.setting());
         incidents.brakes.add_types(own.view_options.brakes.types.iter().map(|name| &**name));
-        let process = Shared { incidents, readiness, client_log, store, memory, tenants, readers, clock, ..own };
+        // What is hashed goes on having the same hash.
+        let header_hasher = earlier.shared.header_hasher.clone().or_else(|| own.header_hasher.clone());
+        let process = Shared { incidents, readiness, client_log, store, memory, tenants, readers, clock, header_hasher, ..own };
         if process.is_hub != earlier.shared.is_hub {
             // There was no hub: this is the first.
             let own_counters = ProcessCounters::new(process.table.clone(), clock);
@@ -135,12 +140,18 @@ impl Views {
     }
 
     /// Looks up the view of a key, or starts it. The view is kept for as long as the result exists.
-    fn enter(&self, key: &SharingKey, first: &Request, quota: &Arc<ViewQuota>) -> Result<Entrance, AdmissionError> {
+    fn enter(
+        &self,
+        key: &SharingKey,
+        first: &Request,
+        quota: &Arc<ViewQuota>,
+        headers: &KeyHeaders,
+    ) -> Result<Entrance, AdmissionError> {
         self.map.enter(
             key,
             |made| self.keep_for_others(made, quota),
             |running| running.find_room(&self.limits, key, quota, &self.shared.rule),
-            |waiting| ViewHandle::start(&self.shared, key, waiting, first, quota.clone()),
+            |waiting| ViewHandle::start(&self.shared, (key, headers), waiting, first, quota.clone()),
         )
     }
 
@@ -170,8 +181,19 @@ impl Views {
     }
 
     /// Returns the identity of a client by its node, if it sent one.
-    pub(super) fn identify(&self, peer: &Arc<Peer>, node: Option<&Bytes>) -> Result<Identity, AdmissionError> {
-        self.admission.identify(peer, node)
+    pub(super) fn identify(
+        &self,
+        peer: &Arc<Peer>,
+        headers: &HeaderHashes,
+        node: Option<&Bytes>,
+    ) -> Result<Identity, AdmissionError> {
+        self.admission.identify(peer, headers, node)
+    }
+
+    /// Takes the headers in the key from those of a call.
+    pub(crate) fn take_headers(&self, given: &HeaderMap) -> KeyHeaders {
+        let hasher = self.shared.header_hasher.as_ref();
+        hasher.map(|hasher| hasher.take(&self.shared.rule, given)).unwrap_or_default()
     }
 
     /// Returns who may be which client.

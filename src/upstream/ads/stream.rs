@@ -119,7 +119,7 @@ pub(super) async fn open_once(
 ) -> End {
     let place = match moved {
         Some(Moved { to, turn }) => Ok((to, Some(turn))),
-        None => connector.connect(least_connection).await.map(|connected| (connected, None)),
+        None => connector.connect(least_connection, &link.headers).await.map(|connected| (connected, None)),
     };
     let place = match place {
         Ok(place) => place,
@@ -205,7 +205,7 @@ where
                 Some(status) => (status, None),
                 None => tokio::select! {
                     status = &mut serving => (status, None),
-                    moved = connector.moved(&slot, least_connection) => {
+                    moved = connector.moved(&slot, least_connection, &link.headers) => {
                         end_in_order(&half_close, serving).await;
                         ((Status::ok(MOVES), EndedBy::Others), Some(moved))
                     }

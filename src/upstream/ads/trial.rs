@@ -28,7 +28,7 @@ use crate::relay::TypeTrial;
 pub(super) async fn try_types(connector: &AdsConnector, trial: &TypeTrial) -> TrialEnd {
     let Some(_turn) = connector.shared().trial_turn().await else { return TrialEnd::Lost };
     let shown = async {
-        let Ok(connected) = connector.connect(0).await else { return TrialEnd::Lost };
+        let Ok(connected) = connector.connect(0, &trial.headers).await else { return TrialEnd::Lost };
         trial.begun().await;
         let requests = &trial.trial.requests;
         match ended(connector, &connected, trial.trial.variant, requests).await {

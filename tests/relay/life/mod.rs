@@ -55,7 +55,7 @@ impl View {
         let task = connector.start(Link {
             id,
             variant: Some(Variant::Delta),
-            tenant: None,
+            tenant: None, headers: Default::default(),
             reports: sender,
             reader: None,
             follows_another: false,

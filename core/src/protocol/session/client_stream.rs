@@ -125,6 +125,13 @@ impl Session {
         }
     }
 
+    /// The server refuses what it is shown of the view's clients. One that has had a response keeps what it has.
+    pub fn on_view_refused(&mut self, status: &ServerStatus) {
+        if self.last_nonce == 0 {
+            self.end.get_or_insert(CloseReason::Refused(Box::new(status.clone())));
+        }
+    }
+
     /// Ends the stream if there is no room any more for what it stated. That stays unjudged: the client is sent no removal.
     pub fn end_if_refused(&mut self) {
         let Some(limit) = self.subscriptions.values().find_map(|of| of.refused_above()) else { return };
