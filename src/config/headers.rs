@@ -31,7 +31,8 @@ pub(super) fn check(raw: &raw::Root, rule: &KeyRule, plan: &Plan, checker: &mut 
         }
     }
     if let Some(shared) = raw.upstream.0.as_ref().and_then(|upstream| upstream.shared_authorities.first()) {
-        let reason = format!("cannot be combined with {name} in views.key: what all views share is requested without it");
+        let reason =
+            format!("cannot be combined with {name} in views.key: what all views share is requested without it");
         checker.fault(&shared.place, reason);
     }
     let hasher = HeaderHasher::random();
@@ -52,7 +53,9 @@ mod tests {
     #[test]
     fn a_header_in_the_key_is_for_servers_that_nobody_can_listen_to_on_the_way() {
         let token = "header.x-token";
-        for uri in ["https://cp.example:1", "http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1", "unix:/run/cp"] {
+        for uri in
+            ["https://cp.example:1", "http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1", "unix:/run/cp"]
+        {
             assert_eq!(faults(&format!("servers: [{{uri: '{uri}'}}]"), token), "", "{uri}");
         }
         assert_eq!(faults("files: resources", token), "");
@@ -63,7 +66,10 @@ mod tests {
         assert_eq!(faults("servers: [{rest: 'https://cp.example:1'}]", token), polled);
         let shared = "servers: [{uri: 'https://a:1'}], authorities: {x: {}}, shared_authorities: [x]";
         let said = faults(shared, token);
-        assert!(said.starts_with("relay.yaml:2:") && said.contains("cannot be combined with header.x-token in views.key"), "{said}");
+        assert!(
+            said.starts_with("relay.yaml:2:") && said.contains("cannot be combined with header.x-token in views.key"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -76,7 +82,10 @@ mod tests {
             ("x-bin", "a header of text: values of names that end with -bin are bytes"),
         ] {
             let said = faults("files: resources", &format!("header.{name}"));
-            assert_eq!(said, format!("relay.yaml:3:18: views.key[1]: invalid header \"header.{name}\": expected {expected}"));
+            assert_eq!(
+                said,
+                format!("relay.yaml:3:18: views.key[1]: invalid header \"header.{name}\": expected {expected}")
+            );
         }
     }
 }

@@ -23,7 +23,8 @@ use super::shown::ShownConfig;
 use super::upstream::{self, SourceLimits};
 use super::yaml::{self, Node};
 use super::{
-    access, brakes, clients, consistency, files, headers, limits, loops, memory, permissions, protocol, raw, rest, state, types,
+    access, brakes, clients, consistency, files, headers, limits, loops, memory, permissions, protocol, raw, rest,
+    state, types,
 };
 use crate::downstream::{self, DrainTimes, ListenAddress, ListenOptions, RestOptions};
 use crate::file_access;

@@ -179,7 +179,8 @@ impl Service {
         let gives_way: Weak<dyn GivesWay> = Arc::downgrade(&slot) as _;
         let _place = quota.account().map(|account| account.enter_stream(gives_way));
         let listed = HashMap::new();
-        let call = Call { method, views, drain, limits, peer, headers, quota, lifetime, pace, names_pace, listed, _place };
+        let call =
+            Call { method, views, drain, limits, peer, headers, quota, lifetime, pace, names_pace, listed, _place };
         tokio::spawn(read(frames, slot.clone(), call));
         let single = method.shape == Shape::Fetch;
         let compression = if single { Compression::Off } else { compression }; // its call ends before a form were there

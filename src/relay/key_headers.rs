@@ -33,10 +33,11 @@ impl KeyHeaders {
 
     /// Returns a text of a server without the values, which it may quote.
     pub(crate) fn without_values(&self, text: String) -> String {
-        self.values.iter().filter_map(|(_, value)| value.to_str().ok()).filter(|value| !value.is_empty()).fold(
-            text,
-            |text, value| if text.contains(value) { text.replace(value, "[redacted]") } else { text },
-        )
+        self.values
+            .iter()
+            .filter_map(|(_, value)| value.to_str().ok())
+            .filter(|value| !value.is_empty())
+            .fold(text, |text, value| if text.contains(value) { text.replace(value, "[redacted]") } else { text })
     }
 }
 

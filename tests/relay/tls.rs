@@ -94,7 +94,8 @@ impl Opened {
             task: connector.start(Link {
                 id,
                 variant: None,
-                tenant: None, headers: Default::default(),
+                tenant: None,
+                headers: Default::default(),
                 reports: sender,
                 reader: None,
                 follows_another: false,

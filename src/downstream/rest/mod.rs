@@ -37,7 +37,9 @@ use crate::compression::{Compression, GZIP};
 use crate::log_pace::LogPace;
 use crate::memory::costs;
 use crate::relay::traces::{POLL, SpanIds, SpanRecord, SpanTime};
-use crate::relay::{ClientInfo, KeyHeaders, SessionGuard, ViewQuota, Views, fetch_reply, open_session, session_changed};
+use crate::relay::{
+    ClientInfo, KeyHeaders, SessionGuard, ViewQuota, Views, fetch_reply, open_session, session_changed,
+};
 use crate::transcode::Descriptors;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

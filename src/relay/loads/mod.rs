@@ -216,7 +216,8 @@ impl Loads {
         limits: LoadLimits,
     ) -> Result<Membership, AdmissionError> {
         let counters = &self.views.counters().limits;
-        let make = || Pool::new((key.clone(), headers.clone()), self.views.clone(), self.clock, self.kept.clone(), limits);
+        let make =
+            || Pool::new((key.clone(), headers.clone()), self.views.clone(), self.clock, self.kept.clone(), limits);
         let joined = self.pools.join(key, client, self.views.limits(), counters, make);
         let (member, made) = joined.inspect_err(|refused| {
             if let Some(limit) = refused.limit() {

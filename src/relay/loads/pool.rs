@@ -170,8 +170,16 @@ impl Pool {
         let (reports, taken) = mpsc::channel(1);
         let (answers, mut orders) = mpsc::channel(1);
         let mut moved = std::pin::pin!(self.views.active_server_changed(&self.key, server));
-        let mut carried = connector
-            .carry(server, LoadLink { tenant: self.key.tenant(), headers: self.headers.clone(), first: self.opening(), reports: taken, answers });
+        let mut carried = connector.carry(
+            server,
+            LoadLink {
+                tenant: self.key.tenant(),
+                headers: self.headers.clone(),
+                first: self.opening(),
+                reports: taken,
+                answers,
+            },
+        );
         loop {
             let (full, closed) = (reports.capacity() == 0, reports.is_closed());
             let moved = tokio::select! {

@@ -409,7 +409,9 @@ fn note_refusal(refusals: &mut Refusals, report: &LinkReport) {
     let server = report.id.stream.server;
     match &report.event {
         LinkEvent::Ended { status: Some(status), .. } => refusals.on_status(server, status),
-        LinkEvent::Response(_) | LinkEvent::Received { .. } | LinkEvent::Unchanged { .. } => refusals.on_response(server),
+        LinkEvent::Response(_) | LinkEvent::Received { .. } | LinkEvent::Unchanged { .. } => {
+            refusals.on_response(server)
+        }
         _ => {}
     }
 }

@@ -74,8 +74,8 @@ fn first_request() -> Request {
 }
 
 fn visit() -> ClientInfo {
-headers: Default::default(),
     ClientInfo {
+        headers: Default::default(),
         variant: Variant::Delta,
         only: None,
         is_stream: true,
@@ -162,7 +162,12 @@ fn request_of(cluster: &str, features: &[&str]) -> Request {
 impl Views {
     fn try_enter(&self, cluster: &str, features: &[&str], by: &ClientInfo) -> Result<Entrance, AdmissionError> {
         let first = request_of(cluster, features);
-        self.enter(self.identify(&by.peer, &Default::default(), first.node()).unwrap().key(), &first, &by.quota, &Default::default())
+        self.enter(
+            self.identify(&by.peer, &Default::default(), first.node()).unwrap().key(),
+            &first,
+            &by.quota,
+            &Default::default(),
+        )
     }
 }
 
@@ -209,7 +214,9 @@ async fn connections_of_one_identity_share_its_views_and_later_ones_inherit_thos
     assert_eq!(views.try_enter("7", &[], &late).err(), too_many, "both views are left");
     drop(first);
     let _next = views.try_enter("7", &[], &late).unwrap();
-    assert!(!views.map.has(views.identify(&late.peer, &Default::default(), request_of("1", &[]).node()).unwrap().key()));
+    assert!(
+        !views.map.has(views.identify(&late.peer, &Default::default(), request_of("1", &[]).node()).unwrap().key())
+    );
     assert_eq!(
         (late.quota.views().of_identity.unwrap().count(), views.map.len()),
         (2, 6),

@@ -101,7 +101,7 @@ async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_
     let lag = Lag { change: Some(std::time::Duration::from_millis(1)), request: Some(std::time::Duration::ZERO) };
     for _ in 0..NODES {
         let client = ClientInfo {
-headers: Default::default(),
+            headers: Default::default(),
             variant: Variant::Delta,
             only: None,
             is_stream: true,

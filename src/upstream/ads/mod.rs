@@ -245,10 +245,8 @@ impl AdsConnector {
             let reason = link.headers.without_values(with_causes(said, &end.status));
             // What is about the variant is about no type.
             let status = end.by_server().filter(|_| !is_early && ending != Ending::Unspoken);
-            let plain = |status: ServerStatus| ServerStatus {
-                message: link.headers.without_values(status.message),
-                ..status
-            };
+            let plain =
+                |status: ServerStatus| ServerStatus { message: link.headers.without_values(status.message), ..status };
             let status = status.map(plain);
             let is_lost = !(end.is_server_leaving || is_early || goes_elsewhere || changes_variant);
             let event = LinkEvent::Ended { reason, answered: is_there, is_lost, status };

@@ -55,7 +55,8 @@ impl View {
         let task = connector.start(Link {
             id,
             variant: Some(Variant::Delta),
-            tenant: None, headers: Default::default(),
+            tenant: None,
+            headers: Default::default(),
             reports: sender,
             reader: None,
             follows_another: false,

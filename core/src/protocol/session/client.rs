@@ -12,8 +12,8 @@ use super::options::OnRefusedType;
 use crate::proto::node::node::UserAgentVersionType;
 use crate::proto::node::{Node, SemanticVersion};
 use crate::xds::{
-    Clearance, Denied, ERRORS_FEATURE, HeaderHashes, KeyRule, NodeError, Peer, Permissions, Permit, RELAY_MARKER, Resource,
-    SharingKey, Type,
+    Clearance, Denied, ERRORS_FEATURE, HeaderHashes, KeyRule, NodeError, Peer, Permissions, Permit, RELAY_MARKER,
+    Resource, SharingKey, Type,
 };
 
 /// The variant of the protocol that a stream speaks.
@@ -324,7 +324,9 @@ mod identity_tests {
     #[test]
     fn key_14_another_key_is_another_client_and_another_id_is_not() {
         let peer = Arc::new(Peer::at("127.0.0.1:1".parse().unwrap()));
-        let mut identity = Identity::of(Arc::default(), Permissions::default(), peer, HeaderHashes::default(), &node("1", "web")).unwrap();
+        let mut identity =
+            Identity::of(Arc::default(), Permissions::default(), peer, HeaderHashes::default(), &node("1", "web"))
+                .unwrap();
         assert_eq!(identity.still_is(&node("1", "web")), Ok(true));
         assert_eq!(identity.still_is(&node("2", "web")), Ok(true), "the id is not in the key");
         assert_eq!(identity.still_is(&node("2", "other")), Ok(false));
@@ -347,9 +349,16 @@ mod identity_tests {
             client_status: false,
         };
         let permissions = Permissions::of(vec![rule]);
-        let judged = Identity::of(Arc::default(), permissions.clone(), peer.clone(), HeaderHashes::default(), &node("other", "web"));
+        let judged = Identity::of(
+            Arc::default(),
+            permissions.clone(),
+            peer.clone(),
+            HeaderHashes::default(),
+            &node("other", "web"),
+        );
         assert!(matches!(judged, Err(IdentityError::Denied(_))));
-        let mut identity = Identity::of(Arc::default(), permissions, peer, HeaderHashes::default(), &node("own-1", "web")).unwrap();
+        let mut identity =
+            Identity::of(Arc::default(), permissions, peer, HeaderHashes::default(), &node("own-1", "web")).unwrap();
         assert_eq!(identity.still_is(&node("own-2", "web")), Ok(true));
         let lie = identity.still_is(&node("other", "web")).unwrap_err();
         assert!(lie.to_string().starts_with("node.id is \"other\""), "its key is the same, and it is a lie: {lie}");

@@ -77,7 +77,12 @@ impl KeyField {
 
     /// Returns all words, for a message about another one.
     pub fn all_names() -> String {
-        FIELD_NAMES.iter().map(|(name, _)| *name).chain(["metadata.<path>", "header.<name>"]).collect::<Vec<_>>().join(", ")
+        FIELD_NAMES
+            .iter()
+            .map(|(name, _)| *name)
+            .chain(["metadata.<path>", "header.<name>"])
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// Whether its value is one text, which a rule can permit.

@@ -164,7 +164,11 @@ fn a_tenant_is_in_the_key_and_leads_back_to_itself_in_the_next_tier() {
     assert_eq!(claimed_tenant(&Node::decode(&upstream[..]).unwrap()).as_deref(), Some("pay"));
     assert_eq!(rule.key_of_tenant(&upstream, Some("pay"), &HeaderHashes::default()).unwrap(), pay);
     assert_eq!(rule.key(&upstream).unwrap(), pay, "also where nobody judges");
-    assert_eq!(rule.key_of_tenant(&upstream, Some("bill"), &HeaderHashes::default()).unwrap(), bill, "what it states does not count");
+    assert_eq!(
+        rule.key_of_tenant(&upstream, Some("bill"), &HeaderHashes::default()).unwrap(),
+        bill,
+        "what it states does not count"
+    );
     let by_cluster = KeyRule::of(vec![KeyField::Cluster]);
     assert_ne!(by_cluster.key(&upstream), by_cluster.key(&node), "a relay without rules never mixes tenants");
     assert_eq!(by_cluster.key(&by_cluster.key(&upstream).unwrap().upstream_node()), by_cluster.key(&upstream));
@@ -304,7 +308,9 @@ fn key_4_a_place_without_a_name_and_metadata_with_nothing_but_a_tenant_are_like_
     let placed = Node { locality: Some(Locality::default()), ..plain.clone() };
     assert_eq!(key_of(&placed), key_of(&plain));
     let claims = Node { metadata: Some(object([(tenant::TENANT, text("pay"))])), ..plain.clone() };
-    let judged = |node: &Node| KeyRule::default().key_of_tenant(&node.encode_to_vec(), Some("bill"), &HeaderHashes::default()).unwrap();
+    let judged = |node: &Node| {
+        KeyRule::default().key_of_tenant(&node.encode_to_vec(), Some("bill"), &HeaderHashes::default()).unwrap()
+    };
     assert_eq!(judged(&claims), judged(&plain), "what it claims is no part of the key");
     assert_ne!(key_of(&claims), key_of(&plain));
 }
