@@ -140,7 +140,7 @@ impl Service {
         };
         let (views, drain, message_bytes, v2) = (self.views.clone(), self.drain.clone(), self.message_bytes, self.v2);
         let compression = self.compression_for(&request, &peer, ACCEPT_ENCODING.as_str());
-        let headers = self.views.take_headers(request.headers());
+        let headers = self.views.shared().take_headers(request.headers());
         let poll = RestPoll { views, inbound, drain, peer, headers, quota, message_bytes, v2, compression };
         rest.answer(request, poll).await.map(|body| AnyBody::Whole(BufferedBody::new(body, UNTAKEN)))
     }
@@ -154,7 +154,14 @@ impl Service {
     ) -> Response<AnyBody> {
         let path = request.uri().path().to_owned();
         let compression = self.compression_for(&request, &peer, GRPC_ACCEPT_ENCODING);
-        let headers = self.views.take_headers(request.headers());
+        let headers = match self.views.shared().take_headers(request.headers()) {
+            Ok(headers) => headers,
+            Err(unfit) => {
+                let text = unfit.to_string();
+                self.views.shared().client_log.request_rejected(&peer, &text);
+                return refuse(&Status::invalid(text));
+            }
+        };
         let frames = match self.frames(request, &peer, inbound) {
             Ok(frames) => frames,
             Err(status) => return refuse(&status),

@@ -30,14 +30,18 @@ struct Caller {
 }
 
 async fn call(channel: &Channel, token: Option<&str>) -> Result<Caller, Status> {
+    call_showing(channel, token.as_slice()).await
+}
+
+async fn call_showing(channel: &Channel, tokens: &[&str]) -> Result<Caller, Status> {
     let mut grpc = Grpc::new(channel.clone());
     grpc.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
     let (requests, stream) = mpsc::unbounded_channel();
     let first = DeltaDiscoveryRequest { node: client::node("web"), type_url: CDS.into(), ..Default::default() };
     requests.send(first).unwrap();
     let mut call = Call::new(UnboundedReceiverStream::new(stream));
-    if let Some(token) = token {
-        call.metadata_mut().insert("x-consul-token", token.parse().unwrap());
+    for token in tokens {
+        call.metadata_mut().append("x-consul-token", token.parse().unwrap());
     }
     let path = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources".parse().unwrap();
     let codec: ProstCodec<DeltaDiscoveryRequest, DeltaDiscoveryResponse> = ProstCodec::default();
@@ -122,6 +126,22 @@ async fn a_refused_token_gets_the_status_on_new_streams_until_the_server_takes_i
         say(&again, "2", &[("a", "2")], &[("a", "2")], &[]);
         assert_eq!(known.names().await.unwrap(), ["a"], "{up:?}: its stream has lived on");
         until("new streams are served again", async || first(&channel, "revoked-token").await.is_ok()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_with_two_values_of_a_header_or_a_long_one_is_refused() {
+    let plane = Plane::start(&BOTH).await;
+    let relay = start(&plane, Variant::Delta).await;
+    let channel = channel(&relay).await;
+    let long = "x".repeat(4097);
+    for (tokens, said) in [(vec!["one", "two"], "more than once"), (vec![long.as_str()], "the limit is 4096")] {
+        let status = match call_showing(&channel, &tokens).await {
+            Ok(mut caller) => caller.names().await.unwrap_err(),
+            Err(status) => status,
+        };
+        assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        assert!(status.message().contains(said), "{status}");
     }
 }
 

@@ -60,7 +60,7 @@ fn connection(number: u64) -> Connection {
 }
 
 fn join(loads: &Loads, cluster: &str, of: &Connection) -> Result<Membership, AdmissionError> {
-    loads.member(&key(loads, cluster), LoadClient { connection: of.0, quota: &of.1 }, LIMITS)
+    loads.member(&key(loads, cluster), &Default::default(), LoadClient { connection: of.0, quota: &of.1 }, LIMITS)
 }
 
 async fn until(what: &str, holds: impl Fn() -> bool) {

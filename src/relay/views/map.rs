@@ -14,7 +14,8 @@ use tokio::time::Instant;
 use weir_core::proto::Request;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::Client;
-use weir_core::xds::{KeyRule, SharingKey, Type};
+use weir_core::protocol::view::{Class, ResourceTable};
+use weir_core::xds::{Clearance, KeyRule, Name, SharingKey, Type};
 
 use self::running::RunningViews;
 use super::quotas::ViewQuota;
@@ -100,6 +101,16 @@ impl ViewMap {
 
     pub(super) fn published(&self, key: &SharingKey) -> Option<Arc<Published>> {
         self.lock().views.get(key).map(|view| view.published.clone())
+    }
+
+    /// Returns the names of a type in a view that its client may read.
+    pub(super) fn present_names(&self, key: &SharingKey, kind: &Type, clearance: &Clearance) -> Vec<String> {
+        let Some(published) = self.published(key) else { return Vec::new() };
+        let snapshot = published.newest();
+        let tables = [Class::Wildcard, Class::Named].into_iter().filter_map(|class| snapshot.resources(kind, class));
+        let allowed = |name: &&Name| clearance.allows(kind, name);
+        let names: BTreeSet<_> = tables.flat_map(ResourceTable::present_names).filter(allowed).collect();
+        names.into_iter().map(Name::to_string).collect()
     }
 
     /// Returns the active server of a view for `*` and old-style names.
@@ -263,7 +274,7 @@ impl ViewHandle {
             active,
             stay: Stay::default(),
             values,
-            _charge: maker.charge_view(key.upstream_node().len()),
+            _charge: maker.charge_view(key.upstream_node().len() + headers.bytes()),
             maker,
             of_relay: first.node().is_some_and(|node| Client::is_relay(node)),
             from_disk,

@@ -13,12 +13,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use tokio::sync::mpsc;
 use weir_core::proto::Request;
 use weir_core::protocol::session::{Authorities, Client, Identity, Session, Variant};
-use weir_core::protocol::view::{Class, ResourceTable, Snapshot};
-use weir_core::xds::{HeaderHashes, Name, Peer, SharingKey, StatedVersionsStore, TypeTable};
+use weir_core::protocol::view::Snapshot;
+use weir_core::xds::{HeaderHashes, Peer, SharingKey, StatedVersionsStore, TypeTable};
 
 pub(super) use self::map::ViewNews;
 use self::map::{Entrance, ViewHandle, ViewMap};
@@ -34,7 +33,6 @@ use super::clients::Clients;
 use super::command::Command;
 use super::counters::ProcessCounters;
 use super::incidents::Incidents;
-use super::key_headers::KeyHeaders;
 use super::link::SharedConnector;
 use super::live_permissions::LivePermissions;
 use super::nack_watch::NackWatch;
@@ -112,14 +110,8 @@ impl Views {
     /// Makes these the views that follow earlier ones. What belongs to the process goes on: counters, bodies, the list of clients, the
     /// permissions in force, readiness. What an earlier view leaves is kept for as long as `keep` without a client.
     pub(crate) fn after(self, earlier: &Arc<Self>, keep: Duration) -> Self {
-        let (own, clients) = ((*self.shared).clone(), earlier.clients.clone());
-        let Shared { incidents, readiness, client_log, store, memory, tenants, .. } = (*earlier.shared).clone();
-        let Shared { readers, clock, counters, metric_labels, .. } = (*earlier.shared).clone();
-        memory.set_budget(own.memory.setting());
-        incidents.brakes.add_types(own.view_options.brakes.types.iter().map(|name| &**name));
-        // What is hashed goes on having the same hash.
-        let header_hasher = earlier.shared.header_hasher.clone().or_else(|| own.header_hasher.clone());
-        let process = Shared { incidents, readiness, client_log, store, memory, tenants, readers, clock, header_hasher, ..own };
+        let (clients, process) = (earlier.clients.clone(), (*self.shared).clone().after(&earlier.shared));
+        let Shared { clock, counters, metric_labels, .. } = (*earlier.shared).clone();
         if process.is_hub != earlier.shared.is_hub {
             // There was no hub: this is the first.
             let own_counters = ProcessCounters::new(process.table.clone(), clock);
@@ -140,13 +132,8 @@ impl Views {
     }
 
     /// Looks up the view of a key, or starts it. The view is kept for as long as the result exists.
-    fn enter(
-        &self,
-        key: &SharingKey,
-        first: &Request,
-        quota: &Arc<ViewQuota>,
-        headers: &KeyHeaders,
-    ) -> Result<Entrance, AdmissionError> {
+    fn enter(&self, key: &SharingKey, first: &Request, visit: &ClientInfo) -> Result<Entrance, AdmissionError> {
+        let ClientInfo { quota, headers, .. } = visit;
         self.map.enter(
             key,
             |made| self.keep_for_others(made, quota),
@@ -190,12 +177,6 @@ impl Views {
         self.admission.identify(peer, headers, node)
     }
 
-    /// Takes the headers in the key from those of a call.
-    pub(crate) fn take_headers(&self, given: &HeaderMap) -> KeyHeaders {
-        let hasher = self.shared.header_hasher.as_ref();
-        hasher.map(|hasher| hasher.take(&self.shared.rule, given)).unwrap_or_default()
-    }
-
     /// Returns who may be which client.
     pub(crate) fn permissions(&self) -> &Arc<LivePermissions> {
         self.admission.permissions()
@@ -209,14 +190,8 @@ impl Views {
 
     /// Returns the names of the clusters in the view of a client that it may read.
     pub(super) fn clusters(&self, peer: &Peer, identity: &Identity) -> Vec<String> {
-        let Some(published) = self.map.published(identity.key()) else { return Vec::new() };
-        let kind = self.shared.table.resolve(CLUSTER);
         let clearance = self.admission.clearance(peer, identity, self.shared.is_hub);
-        let snapshot = published.newest();
-        let tables = [Class::Wildcard, Class::Named].into_iter().filter_map(|class| snapshot.resources(&kind, class));
-        let allowed = |name: &&Name| clearance.allows(&kind, name);
-        let names: BTreeSet<_> = tables.flat_map(ResourceTable::present_names).filter(allowed).collect();
-        names.into_iter().map(Name::to_string).collect()
+        self.map.present_names(identity.key(), &self.shared.table.resolve(CLUSTER), &clearance)
     }
 
     /// Returns the active server of a key for `*` and old-style names, or the first choice if none is active (FB-19).

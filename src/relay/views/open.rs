@@ -60,7 +60,7 @@ async fn try_open_session(
         let identity = views.identify(&visit.peer, visit.headers.hashes(), first.node())?;
         views.inherit(identity.key()).await;
         let tenant = views.shared().tenants.open_stream(identity.key())?;
-        let entrance = views.enter(identity.key(), first, &visit.quota, &visit.headers)?;
+        let entrance = views.enter(identity.key(), first, visit)?;
         if let Some(status) = entrance.published.refusal() {
             return Err(AdmissionError::RefusedByServer(status));
         }

@@ -15,7 +15,8 @@ use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::Plan;
 use weir_core::protocol::upstream::ServerQuirks;
-use weir_core::xds::{Access, KeyRule};
+use weir_core::protocol::view::Class;
+use weir_core::xds::{Access, KeyRule, Name};
 
 use super::split::Split;
 use super::*;
@@ -116,7 +117,7 @@ impl Views {
 
     /// Enters the view of a key, whose active server is from here on this one.
     pub(in crate::relay) fn enter_at(&self, key: &SharingKey, server: usize) -> impl Sized + use<> {
-        let entrance = self.enter(key, &first_request(), &visit().quota, &Default::default()).unwrap();
+        let entrance = self.enter(key, &first_request(), &visit()).unwrap();
         self.map.set_active(key, server);
         self.shared.active_server_changes.send_replace(());
         entrance
@@ -127,7 +128,7 @@ impl Views {
 async fn key_19_a_view_that_a_client_has_looked_up_is_not_retired_before_the_client_has_joined_it() {
     let (views, first) = (views(), first_request());
     let identity = views.identify(&visit().peer, &Default::default(), first.node()).unwrap();
-    let entrance = views.enter(identity.key(), &first, &visit().quota, &Default::default()).unwrap();
+    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
     views.has_become_idle().await;
     views.retire(Duration::ZERO);
     let handle = open::join(&views, entrance, None, identity, &first, &visit()).await.unwrap();
@@ -146,7 +147,7 @@ async fn key_19_a_view_that_a_client_has_looked_up_is_not_retired_before_the_cli
 async fn key_19_a_view_makes_room_when_its_first_client_goes_before_it_has_joined() {
     let (views, first) = (views(), first_request());
     let identity = views.identify(&visit().peer, &Default::default(), first.node()).unwrap();
-    let entrance = views.enter(identity.key(), &first, &visit().quota, &Default::default()).unwrap();
+    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
     views.has_become_idle().await;
     drop(entrance);
     views.retire(Duration::ZERO);
@@ -162,12 +163,7 @@ fn request_of(cluster: &str, features: &[&str]) -> Request {
 impl Views {
     fn try_enter(&self, cluster: &str, features: &[&str], by: &ClientInfo) -> Result<Entrance, AdmissionError> {
         let first = request_of(cluster, features);
-        self.enter(
-            self.identify(&by.peer, &Default::default(), first.node()).unwrap().key(),
-            &first,
-            &by.quota,
-            &Default::default(),
-        )
+        self.enter(self.identify(&by.peer, &Default::default(), first.node()).unwrap().key(), &first, by)
     }
 }
 

@@ -49,6 +49,7 @@ impl Connector for Silent {
 pub(super) fn views() -> Views {
     let options = ViewsOptions {
         rule: KeyRule::default(),
+        header_hasher: None,
         accept_missing_node: false,
         max_views: 10_000,
         max_views_per_connection: 0,

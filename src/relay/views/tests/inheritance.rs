@@ -94,7 +94,7 @@ async fn what_comes_from_disk_does_not_replace_what_is_here() {
     assert!(views.restore(saved(&views, "b"), HOUR).is_none());
     assert_eq!(waiting(&views), ["a"]);
     let first = first_request();
-    let _entrance = views.enter(&key(&views), &first, &visit().quota, &Default::default()).unwrap();
+    let _entrance = views.enter(&key(&views), &first, &visit()).unwrap();
     assert!(views.restore(saved(&views, "b"), HOUR).is_none(), "it runs");
     assert_eq!((views.to_save().len(), views.map.waiting().keys().len()), (1, 0));
 }
@@ -110,7 +110,7 @@ async fn a_view_whose_clients_do_not_come_is_dropped_after_its_time_and_is_from_
     assert_eq!((waiting(&views).len(), views.loaded_from_disk()), (0, 0));
     // One that runs is from disk for as long as no server has confirmed it.
     views.restore(saved(&views, "a"), HOUR).unwrap();
-    let _entrance = views.enter(&key(&views), &first_request(), &visit().quota, &Default::default()).unwrap();
+    let _entrance = views.enter(&key(&views), &first_request(), &visit()).unwrap();
     views.map.waiting().retire(Duration::ZERO);
     assert_eq!(views.loaded_from_disk(), 1);
 }
@@ -147,7 +147,7 @@ async fn nacks_of_the_clients_of_an_earlier_configuration_and_of_what_views_shar
     let later = views_to(SERVER).with_hub(hub.clone()).after(&first, HOUR);
     let version = SetVersion::of("a", ContentHash::of_body("t", b"b"));
     for (views, count) in [(&*first, 1), (&later, 2), (&hub, 4)] {
-        let entrance = views.enter(&key(views), &first_request(), &visit().quota, &Default::default()).unwrap();
+        let entrance = views.enter(&key(views), &first_request(), &visit()).unwrap();
         for kind in [CLUSTER, "made.Up"] {
             let kind = views.shared.table.resolve(kind);
             let change = NackChange { kind, ended: None, began: Some(version) };

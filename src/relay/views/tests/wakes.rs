@@ -72,7 +72,7 @@ pub(super) async fn settle(views: &Views) {
 async fn i4_a_session_gets_its_changes_before_a_snapshot_is_published_and_is_woken_after_it() {
     let (views, first) = (views(), first_request());
     let identity = views.identify(&visit().peer, &Default::default(), first.node()).unwrap();
-    let entrance = views.enter(identity.key(), &first, &visit().quota, &Default::default()).unwrap();
+    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
     let watcher = Watcher { published: entrance.published.clone(), heard: Arc::default() };
     entrance.commands.send(Command::Join(Box::new(watcher.clone()))).await.unwrap();
     // To follow a collection changes the view. No server has this one.
