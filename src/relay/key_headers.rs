@@ -58,6 +58,17 @@ impl KeyHeaders {
     }
 }
 
+#[cfg(test)]
+impl KeyHeaders {
+    /// What a client shows in one header.
+    pub(crate) fn of_one(name: &'static str, value: &'static str) -> Self {
+        let field = weir_core::xds::KeyField::parse(&format!("header.{name}")).unwrap();
+        let given =
+            [(name, value)].map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)));
+        HeaderHasher::random().unwrap().take(&KeyRule::of(vec![field]), &given.into_iter().collect()).unwrap()
+    }
+}
+
 /// Returns the forms in which a text may have a value: it need not be UTF-8, and others read each of its bytes as a letter.
 fn quotes_of(value: &[u8]) -> Vec<String> {
     let mut quotes = vec![String::from_utf8_lossy(value).into_owned()];

@@ -21,7 +21,7 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::upstream::{Backoff, BackoffTimes, Conclusion, Ending, ServerStatus, VariantChoice};
+use weir_core::protocol::upstream::{Backoff, BackoffTimes, Conclusion, Ending, VariantChoice};
 use weir_core::xds::NamePattern;
 
 use self::shared::{Shared, Stage, Waited};
@@ -241,13 +241,10 @@ impl AdsConnector {
             {
                 least_connection = connection + 1; // a balancer may have routed this one to a server that is broken
             }
-            let said = without_manual(format!("{:?}: {}", end.status.code(), end.status.message()));
-            let reason = link.headers.without_values(with_causes(said, &end.status));
+            let said = with_causes(without_manual(end.status.message().to_owned()), &end.status);
+            let reason = format!("{:?}: {}", end.status.code(), link.headers.without_values(said));
             // What is about the variant is about no type.
-            let status = end.by_server().filter(|_| !is_early && ending != Ending::Unspoken);
-            let plain =
-                |status: ServerStatus| ServerStatus { message: link.headers.without_values(status.message), ..status };
-            let status = status.map(plain);
+            let status = end.by_server(&link.headers).filter(|_| !is_early && ending != Ending::Unspoken);
             let is_lost = !(end.is_server_leaving || is_early || goes_elsewhere || changes_variant);
             let event = LinkEvent::Ended { reason, answered: is_there, is_lost, status };
             if link.reports.send(LinkReport { id: link.id, event }).await.is_err() {
