@@ -19,11 +19,6 @@ impl KeyHeaders {
         &self.hashes
     }
 
-    /// Whether there is none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.hashes.is_empty()
-    }
-
     /// Adds them to what a server is shown.
     pub(crate) fn show_in(&self, headers: &mut HeaderMap) {
         for (name, value) in self.values.iter() {

@@ -75,9 +75,9 @@ impl Links {
         }
     }
 
-    /// Whether the view has a stream to a server, open or about to be.
-    pub(crate) fn has_link(&self, server: usize) -> bool {
-        self.open.keys().chain(self.ending.keys()).any(|id| id.server == server)
+    /// Whether a stream is wanted: it is open, or about to be.
+    pub(crate) fn has_link(&self, id: StreamId) -> bool {
+        self.open.contains_key(&id) || self.ending.contains_key(&id)
     }
 
     /// Waits for a report. None: a request has room now, or a stream may be opened again. It changes no link, so it may be cancelled

@@ -107,12 +107,12 @@ impl Published {
         self.types_apart.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes the status by which a server refuses the view, or that none does. Returns whether that has changed.
+    /// Notes the status by which a server refuses the view, or that none does. Returns whether that is news: what the server writes with its
+    /// status may differ each time.
     pub(super) fn note_refusal(&self, status: Option<Arc<ServerStatus>>) -> bool {
         let mut known = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_changed = *known != status;
-        *known = status;
-        has_changed
+        let before = std::mem::replace(&mut *known, status);
+        before.as_ref().map(|status| status.code) != known.as_ref().map(|status| status.code)
     }
 
     /// Returns the status that new streams get.

@@ -28,7 +28,7 @@ use super::command::Command;
 use super::heavy::beside_others;
 use super::inspection::{self, Inspection, ViewFacts};
 use super::key_headers::KeyHeaders;
-use super::link::{LinkEvent, LinkReport};
+use super::link::LinkReport;
 use super::links::Links;
 use super::published::Published;
 use super::reachability::ViewReachability;
@@ -96,7 +96,7 @@ impl ViewTask {
         channels: ViewChannels,
     ) -> Self {
         let ViewChannels { commands, published, usage, active } = channels;
-        let refusals = Refusals::of(!headers.is_empty());
+        let refusals = Refusals::of(&shared.rule);
         let (view_id, answered) = (facts.view_id.clone(), facts.from_disk.answered.clone());
         let options = shared.stream_options.clone();
         let mut sources = Sources::new(shared.plan.clone(), key.upstream_node(), shared.table.clone(), options);
@@ -248,9 +248,8 @@ impl ViewTask {
     fn apply_event(&mut self, report: LinkReport) {
         let Self { shared, view, sources, links, traced, reporter, refusals, .. } = self;
         let now = shared.clock.now();
-        note_refusal(refusals, &report);
         let Arrival { batches, at, turn } =
-            Upstream::new(shared, view, sources, links, traced, reporter).on_event(report);
+            Upstream::new(shared, view, sources, (links, refusals), traced, reporter).on_event(report);
         let received = at.map_or(now, |at| self.shared.clock.moment(at));
         self.apply(batches, received, now);
         drop(turn);
@@ -285,7 +284,8 @@ impl ViewTask {
         self.note_servers();
         self.send_requests(now);
         self.publish();
-        self.follow_refusals();
+        let Self { refusals, view, sources, links, sessions, published, reporter, .. } = self;
+        refusals.follow((view, sources), (links, sessions), published, reporter);
         self.note_for_later_views(now);
         self.sessions.admit_claims(&mut self.view);
         self.sessions.confirm_interest();
@@ -382,36 +382,11 @@ impl ViewTask {
         self.sessions.wake(&notifications);
     }
 
-    /// Has new streams refused while a server refuses what the view shows it, and streams that have had nothing yet.
-    fn follow_refusals(&mut self) {
-        if !self.refusals.is_any() && self.published.refusal().is_none() {
-            return;
-        }
-        let has_cache = self.view.tables().sizes().any(|(_, present, _)| present > 0);
-        self.refusals.forget(has_cache, |server| self.links.has_link(server));
-        if let Some(status) = self.refusals.publish(&self.published) {
-            tracing::warn!(view = %self.facts.view_id, %status, "the server refuses the headers of a view; new streams get its status");
-            self.sessions.refuse_view(&status);
-        }
-    }
-
     /// Notes what brakes hold, for the state file and for the views of another configuration, and whether the view is in use.
     fn note_for_later_views(&mut self, now: Moment) {
         if let Some(state) = self.view.take_brake_state(now) {
             self.published.note_brakes(self.view.holds().is_braked().then_some(state));
         }
         self.usage.note(self.sessions.len() > 0, self.view.wants().is_any(), Instant::now());
-    }
-}
-
-/// A status ends the stream of a view, and a response shows that the server takes it. What trials of types show is about the types.
-fn note_refusal(refusals: &mut Refusals, report: &LinkReport) {
-    let server = report.id.stream.server;
-    match &report.event {
-        LinkEvent::Ended { status: Some(status), .. } => refusals.on_status(server, status),
-        LinkEvent::Response(_) | LinkEvent::Received { .. } | LinkEvent::Unchanged { .. } => {
-            refusals.on_response(server)
-        }
-        _ => {}
     }
 }
