@@ -14,6 +14,7 @@
 
 mod acks;
 mod additions;
+mod beginning;
 mod burst;
 mod client;
 mod client_snapshot;
