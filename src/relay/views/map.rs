@@ -118,6 +118,11 @@ impl ViewMap {
         self.lock().views.get(key).map(|view| view.active.load(Ordering::Relaxed))
     }
 
+    /// Whether the server refuses the view of a key.
+    pub(super) fn is_refused(&self, key: &SharingKey) -> bool {
+        self.published(key).is_some_and(|published| published.refusal().is_some())
+    }
+
     /// Returns what a view leaves to the next one of its key. One that begins to run meanwhile is found: it is looked for last.
     pub(super) fn left(&self, key: &SharingKey, shared: &Shared) -> Option<InheritedView> {
         let waiting = self.waiting.look(key, |waiting| InheritedView::of_waiting(waiting, shared));

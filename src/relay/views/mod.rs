@@ -231,10 +231,13 @@ impl Views {
         self.handovers.end(key);
     }
 
-    /// Returns what the views of a key leave.
+    /// Returns what the views of a key leave. One that the server refuses leaves nothing, and neither do those before it.
     fn left(&self, key: &SharingKey) -> Option<InheritedView> {
-        let earlier = || self.before().filter(|earlier| earlier.shared.rule == self.shared.rule)?.left(key);
-        self.map.left(key, &self.shared).or_else(earlier)
+        let left = self.map.left(key, &self.shared);
+        if left.is_some() || self.map.is_refused(key) {
+            return left;
+        }
+        self.before().filter(|earlier| earlier.shared.rule == self.shared.rule)?.left(key)
     }
 
     /// Lets go of views before these, which have no clients any more. The views that followed them take what is left: keys whose clients

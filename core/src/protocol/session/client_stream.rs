@@ -321,10 +321,9 @@ impl Session {
             Step::Reply(reply) => Fetched::Reply(reply),
             Step::End(end) => Fetched::End(end),
             Step::Idle(_) => {
-                let known =
-                    !awaits && self.subscriptions.values().all(|of| of.books().names.awaiting_data_count() == 0);
+                let all = !awaits && self.subscriptions.values().all(|of| of.books().names.awaiting_data_count() == 0);
                 // Everything is known, and nothing is present. For a full-state type the reply would have been an empty set.
-                match self.subscriptions.keys().next().filter(|kind| known && !kind.info().full_state).cloned() {
+                match self.subscriptions.keys().next().filter(|kind| all && !kind.info().full_state).cloned() {
                     Some(kind) => Fetched::Reply(self.finish(&kind, Draft::default(), newest, now).into()),
                     None if at_last => Fetched::Unknown,
                     None => Fetched::Waiting(None),

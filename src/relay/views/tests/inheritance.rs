@@ -2,6 +2,7 @@
 
 use weir_core::proto::{Any, discovery};
 use weir_core::protocol::session::NackChange;
+use weir_core::protocol::upstream::ServerStatus;
 use weir_core::protocol::view::{BrakeState, SavedResource, SavedSet};
 use weir_core::xds::{ContentHash, KeyField, Resource, SetVersion};
 
@@ -62,6 +63,23 @@ async fn i9_a_view_is_handed_over_only_if_the_same_fields_make_its_key() {
         let last = Views::new(ViewsOptions { rule: rule.clone(), ..options() }, Vec::new()).after(&middle, HOUR);
         last.inherit(&key(&last)).await;
         assert_eq!(waiting(&last), expected, "over two");
+    }
+}
+
+#[tokio::test]
+async fn a_view_that_is_refused_leaves_nothing_and_neither_do_those_before_it() {
+    for is_refused in [true, false] {
+        let (first, middle) = generations(|options| options);
+        let middle = Arc::new(middle);
+        let last = views_to(SERVER).after(&middle, HOUR);
+        // A view that has begun anew, although there is one of an earlier configuration.
+        let _entrance = middle.enter(&key(&middle), &first_request(), &visit()).unwrap();
+        let status = ServerStatus { code: 7, message: "revoked".into() };
+        let published = middle.map.published(&key(&middle)).unwrap();
+        published.note_refusal(is_refused.then(|| Arc::new(status)));
+        last.inherit(&key(&last)).await;
+        assert_eq!(last.map.has(&key(&last)), !is_refused);
+        assert_eq!(waiting(&first), ["a"]);
     }
 }
 
