@@ -130,6 +130,50 @@ async fn a_refused_token_gets_the_status_on_new_streams_until_the_server_takes_i
 }
 
 #[tokio::test]
+async fn a_server_that_refuses_a_token_does_not_speak_for_the_one_that_serves_in_its_place() {
+    let (mut refusing, mut serving) = (Plane::start(&BOTH).await, Plane::start(&BOTH).await);
+    let servers = format!("[{{uri: 'http://{}'}}, {{uri: 'http://{}'}}]", refusing.address, serving.address);
+    let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: {servers}}}\n{KEY}");
+    let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
+    let channel = channel(&relay).await;
+    let _refusing = tokio::spawn(async move {
+        while let Some(stream) = refusing.streams.recv().await {
+            stream.end_with(PERMISSION_DENIED);
+        }
+    });
+    let mut caller = call(&channel, Some("token")).await.unwrap();
+    let stream = serving.stream().await;
+    say(&stream, "1", &[("b", "1")], &[("b", "1")], &[]);
+    assert_eq!(caller.names().await.unwrap(), ["b"], "its stream has lived on");
+    assert_eq!(first(&channel, "token").await.unwrap(), ["b"]);
+}
+
+#[tokio::test]
+async fn a_relay_below_learns_that_a_token_is_refused_and_taken_again() {
+    let mut plane = Plane::start(&BOTH).await;
+    let upper = start(&plane, Variant::Delta).await;
+    let below = crate::bind(config(upper.address, protocol_of(Variant::Delta), KEY)).await.unwrap();
+    let lower = run(below, std::future::pending());
+    let channel = channel(&lower).await;
+    let mut known = call(&channel, Some("revoked-token")).await.unwrap();
+    let stream = plane.stream().await;
+    assert_eq!(stream.headers["x-consul-token"], "revoked-token", "through both");
+    say(&stream, "1", &[("a", "1")], &[("a", "1")], &[]);
+    assert_eq!(known.names().await.unwrap(), ["a"]);
+    stream.end_with(PERMISSION_DENIED);
+    until("new streams of the lower one are refused", async || match first(&channel, "revoked-token").await {
+        Err(status) => status.code() == tonic::Code::PermissionDenied,
+        Ok(names) => names != ["a"],
+    })
+    .await;
+    let again = plane.stream().await;
+    say(&again, "2", &[("a", "2")], &[("a", "2")], &[]);
+    assert_eq!(known.names().await.unwrap(), ["a"], "its stream has lived on");
+    until("new streams are served again", async || first(&channel, "revoked-token").await.is_ok()).await;
+}
+
+#[tokio::test]
 async fn a_call_with_two_values_of_a_header_or_a_long_one_is_refused() {
     let plane = Plane::start(&BOTH).await;
     let relay = start(&plane, Variant::Delta).await;
