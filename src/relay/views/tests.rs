@@ -1,6 +1,7 @@
 mod inheritance;
 mod leaving;
 mod life;
+mod refusals;
 mod scripted;
 mod waits;
 mod wakes;
