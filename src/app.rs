@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
-use futures_util::future::OptionFuture;
+use futures_util::future::{self, OptionFuture};
 use tokio::task::JoinSet;
 
-use crate::admin::{self, AdminSocket, ListenerInfo, ProbeValues, Rules, ServerInfo, Shown, ShownNow};
+use crate::admin::{self, AdminSocket, ListenerInfo, ProbeValues, ServerInfo, Shown, ShownNow};
 use crate::config::{AdminOptions, Config, InUse, ListenAddress, ShownConfig};
 use crate::config_status::{ConfigFacts, ConfigStatus};
 use crate::downstream::{
-    self, Connections, Downstream, Drain, DrainReason, DrainTimes, DrainTrigger, Handover, Listener,
+    self, AwaitedAddress, Connections, Downstream, Drain, DrainReason, DrainTimes, DrainTrigger, Handover, Listener,
 };
 pub use crate::downstream::{InheritError, InheritedSockets};
 use crate::generation::Generation;
@@ -44,6 +44,8 @@ pub struct App {
     drain_times: DrainTimes,
     watches_file: bool,
     adapt: Option<Adapt>,
+    /// Addresses that another process still has.
+    awaited: Vec<AwaitedAddress>,
     started: SystemTime,
     since: Instant,
     live_bytes: Option<LiveBytes>,
@@ -62,6 +64,9 @@ impl App {
         let (started, since) = (SystemTime::now(), Instant::now());
         let generation = Generation::first(&config);
         let views = generation.views.clone();
+        views.readiness().set_ready_after(config.ready_after);
+        generation.ask_sources();
+        generation.files_are_read().await;
         let serving = Arc::new(Serving::new(generation));
         let (in_use, drain_times, watches_file) = (InUse::of(&config), config.drain, config.reload.watch);
         let state = config.state.map(|options| StateWriter::start(options, &serving.views)).transpose()?;
@@ -74,6 +79,7 @@ impl App {
         }
         let admin = admin::open_sockets(&config.admin, config.probes, &mut inherited)?;
         inherited.check_used()?;
+        let awaited = inherited.awaited();
         let (switch, drain) = Drain::new();
         let limits = config.downstream.connections.clone();
         let shares = Shares::of(open_files::limit());
@@ -116,6 +122,7 @@ impl App {
             drain_times,
             watches_file,
             adapt: None,
+            awaited,
             started,
             since,
             live_bytes: None,
@@ -211,11 +218,16 @@ impl App {
     /// streams.
     pub async fn run_until(mut self, stop: impl Future<Output = ()>) {
         let reloads = self.reloads();
-        self.run_with(reloads, stop).await;
+        let _ = self.run_with(reloads, stop).await; // it is logged, and fails only with inherited sockets
     }
 
-    /// The same, with what reads the configuration file again.
-    pub async fn run_with(self, reloads: ReloadControl, stop: impl Future<Output = ()>) {
+    /// The same, with what reads the configuration file again. It drains too, and fails, if another process keeps an address for longer than
+    /// it may drain.
+    pub async fn run_with(mut self, reloads: ReloadControl, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+        let times = self.drain_times;
+        let drain = times.delay + times.longest() + AFTER_DRAIN;
+        let opening = std::mem::take(&mut self.awaited).into_iter().map(|address| address.opened_within(drain));
+        let opening = future::try_join_all(opening.collect::<Vec<_>>());
         let mut serving = JoinSet::new();
         let info = Arc::new(self.server_info());
         let inherited = self.listeners.iter().filter(|listener| listener.is_inherited()).count();
@@ -235,7 +247,7 @@ impl App {
         let readiness = views.readiness().clone();
         beside.spawn({
             let readiness = readiness.clone();
-            async move { readiness.log_changes().await }
+            async move { readiness.log_start().await }
         });
         let brakes = views.incidents().brakes.clone();
         drop(views);
@@ -262,8 +274,8 @@ impl App {
             let now = self.serving.views.clone();
             let probes = ProbeValues::new(&now.get(), telemetry::exposition(sources), workers);
             beside.spawn(probes.clone().keep(move || now.get()));
-            let rules = Arc::new(admin_rules(self.admin_options));
-            let live = Arc::new(admin::Live::new(instance_of(self.started)));
+            let rules = Arc::new(admin::rules_of(self.admin_options));
+            let live = Arc::new(admin::Live::new(admin::instance_of(self.started)));
             let (dumps, status, log, tls) = (admin::dump_places(), self.config_status, self.log, self.tls);
             let (serving, reload, rules_of) = (self.serving, reloads.for_admin(), rules.clone());
             let shown = move || {
@@ -288,7 +300,19 @@ impl App {
             let shown = ShownNow { shown: Arc::new(shown), probes };
             beside.spawn(admin::serve(self.admin, self.spare, rules, shown));
         }
-        stop.await;
+        let never_ends = async {
+            match opening.await {
+                Ok(_) => future::pending().await,
+                Err(error) => error,
+            }
+        };
+        let ended = tokio::select! {
+            () = stop => Ok(()),
+            error = never_ends => Err(error),
+        };
+        if let Err(error) = &ended {
+            tracing::error!(error = format!("{error:#}"), "another process keeps the address; draining");
+        }
         readiness.drain();
         if inherited > 0 {
             tracing::info!(
@@ -312,8 +336,8 @@ impl App {
         tracing::info!("closing listeners and ending client streams");
         let times = reloads.end();
         self.switch.begin(times, DrainReason::Shutdown);
-        let ended = async { while serving.join_next().await.is_some() {} };
-        if tokio::time::timeout(times.longest() + LAST_BYTES, ended).await.is_err() {
+        let all_closed = async { while serving.join_next().await.is_some() {} };
+        if tokio::time::timeout(times.longest() + LAST_BYTES, all_closed).await.is_err() {
             tracing::warn!("drain timed out; closing remaining connections");
         }
         drop(serving);
@@ -321,6 +345,7 @@ impl App {
         if !is_written && tokio::time::timeout_at(stopped + LAST_WRITE, last_write).await.is_err() {
             tracing::warn!("the last state could not be written in time");
         }
+        ended
     }
 
     /// Serves until the future is dropped.
@@ -362,19 +387,9 @@ const SPARE_FILES: usize = 4;
 const LAST_BYTES: Duration = Duration::from_secs(2);
 /// How long to wait for the last load reports.
 const LAST_REPORTS: Duration = Duration::from_secs(1);
+/// What a process may take for the rest, once it has drained.
+const AFTER_DRAIN: Duration = Duration::from_secs(7);
 /// How long the drain waits for the last write of the state.
 const FIRST_WRITE: Duration = Duration::from_millis(500);
 /// How long the write has at least, with the time of the drain.
 const LAST_WRITE: Duration = Duration::from_secs(2);
-
-/// Returns what distinguishes this process from those before it.
-fn instance_of(started: SystemTime) -> String {
-    let since = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    format!("{:x}-{:x}", since.as_millis(), std::process::id())
-}
-
-fn admin_rules(options: AdminOptions) -> Rules {
-    let AdminOptions { address: _, socket, hosts, tls } = options;
-    let (may_read, may_change) = tls.map(|tls| (tls.may_read, tls.may_change)).unwrap_or_default();
-    Rules { hosts: hosts.into(), socket, may_read, may_change, ..Rules::default() }
-}

@@ -1,7 +1,7 @@
 //! What one configuration sets up to serve clients: sources, views, and the services in front of them. A reload sets up another one beside it,
 //! which takes over sources that are the same and what the views have; the earlier one serves its streams until they have ended.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::task::JoinSet;
@@ -13,7 +13,8 @@ use crate::downstream::{Drain, DrainReason, DrainTimes, DrainTrigger, Rest, Serv
 use crate::relay::{HubConnector, Loads, SharedConnector, Views, retire_idle};
 use crate::transcode::{Descriptors, Transcoder};
 use crate::upstream::{
-    AdsConnector, Dialer, FilesConnector, FilesServer, FilesSource, LoadsConnector, Parser, RestConnector, SourcePlan,
+    AdsConnector, Dialer, FilesConnector, FilesServer, FilesSource, FirstQuestion, LoadsConnector, Parser,
+    RestConnector, SourcePlan,
 };
 
 pub(crate) struct Generation {
@@ -27,8 +28,10 @@ pub(crate) struct Generation {
     pub(crate) server_certificates: Arc<[ServerCertificates]>,
     sources: Sources,
     trigger: DrainTrigger,
+    /// How long a connection without a stream is kept at the start.
+    keep: Duration,
     /// Tasks that end with it.
-    _beside: JoinSet<()>,
+    beside: Mutex<JoinSet<()>>,
 }
 
 impl Generation {
@@ -79,7 +82,25 @@ impl Generation {
             server_certificates: config.upstream.servers.iter().flat_map(server_certificates).collect(),
             sources,
             trigger,
-            _beside: beside,
+            keep: config.views.protocol.view.linger,
+            beside: Mutex::new(beside),
+        }
+    }
+
+    /// Asks all sources whether the relay could serve a client, unless it was ready once. It has to serve from now on.
+    pub(crate) fn ask_sources(&self) {
+        let sources = self.sources.all.iter().map(|(plan, _)| plan.for_start());
+        let Some(report) = self.views.readiness().ask(sources.collect()) else { return };
+        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        for (index, (_, opener)) in self.sources.all.iter().enumerate() {
+            beside.spawn(opener.question.clone().ask(index, report.clone(), self.keep));
+        }
+    }
+
+    /// Waits for files, which are mostly there at once: a relay that serves nothing else is ready when it can be asked.
+    pub(crate) async fn files_are_read(&self) {
+        if !self.files.is_empty() {
+            let _ = tokio::time::timeout(AT_START, self.views.readiness().changed_from(false)).await;
         }
     }
 
@@ -137,11 +158,12 @@ struct Sources {
     dialer: Arc<Dialer>,
 }
 
-/// The connectors of a source: for streams, and for load reports if it accepts any.
+/// The connectors of a source: for streams, for load reports if it accepts any, and for the question at the start.
 #[derive(Clone)]
 struct Opener {
     streams: SharedConnector,
     loads: Option<AdsConnector>,
+    question: FirstQuestion,
 }
 
 impl Sources {
@@ -188,12 +210,15 @@ impl Sources {
         match plan {
             SourcePlan::Ads(server) => {
                 let connector = AdsConnector::dialing_by(*server, &self.dialer);
-                Opener { streams: Arc::new(connector.clone()), loads: Some(connector) }
+                let question = FirstQuestion::Ads(connector.clone());
+                Opener { streams: Arc::new(connector.clone()), loads: Some(connector), question }
             }
             SourcePlan::Rest(server) => {
                 let table = self.parser.table.clone();
                 let connector = RestConnector::new(*server, self.descriptors.clone(), table);
-                Opener { streams: Arc::new(connector.dialing_by(self.dialer.clone())), loads: None }
+                let connector = connector.dialing_by(self.dialer.clone());
+                let question = FirstQuestion::Rest(connector.clone());
+                Opener { streams: Arc::new(connector), loads: None, question }
             }
             SourcePlan::Files(FilesServer { options, .. }) => {
                 let is_meant = |files: &&FilesSource| *files.options() == options;
@@ -206,7 +231,8 @@ impl Sources {
                         files
                     }
                 };
-                Opener { streams: Arc::new(FilesConnector::new(files)), loads: None }
+                let question = FirstQuestion::Files(files.clone());
+                Opener { streams: Arc::new(FilesConnector::new(files)), loads: None, question }
             }
         }
     }
@@ -234,6 +260,9 @@ fn server_certificates(source: &SourcePlan) -> Vec<ServerCertificates> {
     }));
     all
 }
+
+/// How long the start of the relay waits for its files.
+const AT_START: Duration = Duration::from_millis(300);
 
 #[cfg(test)]
 mod tests;

@@ -1,106 +1,31 @@
 //! The program `weir`.
 
 mod allocator;
+mod command_line;
 mod service_manager;
 mod signals;
 
 use std::io::Write;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
-use clap_complete::Shell;
+use clap::Parser;
 use tokio::runtime::{Handle, Runtime};
 use weir::app::{App, InheritError, InheritedSockets};
 use weir::build_facts;
-use weir::cli::{
-    check::AsClient, explain::Explain, get::Get, note, release::Release, show, snapshot::Snapshot, status::Status,
-    watch::Watch,
-};
-use weir::config::{Config, Diagnostic, admin_address, listen_address, size};
+use weir::cli::note;
+use weir::config::{Config, Diagnostic};
 use weir::demo::{Demo, Places};
 use weir::open_files::{self, Raised};
-use weir::telemetry::{LogControl, LogFilter, LogFormat, Traces};
+use weir::telemetry::{LogControl, Traces};
 
+use self::command_line::{Arguments, USAGE, ended, refuse};
 use self::signals::Signals;
-
-/// Relays xDS from a control plane to a fleet.
-///
-/// Without a configuration it serves the example resources of config/demo.
-#[derive(Debug, Parser)]
-#[command(version = build_facts::LINE, about)]
-struct Arguments {
-    /// Configuration file; config/relay.yaml is one with every key explained
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Address for clients, instead of those in the configuration; `:18000` is that port on all addresses [default without a
-    /// configuration: 127.0.0.1:18000]
-    #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
-    listen: Option<SocketAddr>,
-    /// Address for operators, instead of the one in the configuration; `:19000` is that port on 127.0.0.1 [default without a
-    /// configuration: 127.0.0.1:19000]
-    #[arg(long, value_name = "ADDRESS", value_parser = admin_address)]
-    admin: Option<SocketAddr>,
-    /// Log level: error, warn, info, debug or trace, also by module (`info,weir::downstream=debug`) [default: info with a
-    /// configuration, warn with the example resources]
-    #[arg(long, env = "WEIR_LOG", value_name = "FILTER")]
-    log: Option<LogFilter>,
-    /// Form of log lines
-    #[arg(long, env = "WEIR_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value = "text")]
-    log_format: LogFormat,
-    #[command(subcommand)]
-    task: Option<Task>,
-}
-
-#[derive(Debug, Subcommand)]
-enum Task {
-    /// Checks a configuration and the files that it names, and shows what the relay understands: servers in their order, addresses, the
-    /// sharing key, access rules, limits.
-    ///
-    /// Exits with 0 if the relay can use it, with 1 if there are faults. Warnings are shown, and do not count.
-    Check {
-        #[command(flatten)]
-        config: ConfigFile,
-        #[command(flatten)]
-        client: AsClient,
-        /// Memory of the machine or container that the file is for, such as 2GiB, instead of that of this one
-        #[arg(long, value_name = "SIZE", value_parser = size)]
-        memory: Option<usize>,
-    },
-    /// Shows which sharing key nodes have, what made it, and how a fleet splits.
-    Key {
-        #[command(flatten)]
-        config: ConfigFile,
-        /// Nodes as JSON, one a line; without it they are read from standard input
-        nodes: Option<PathBuf>,
-    },
-    Get(Get),
-    Watch(Watch),
-    Status(Status),
-    Explain(Explain),
-    Snapshot(Snapshot),
-    Release(Release),
-    /// Prints the JSON schema of the configuration, for editors and other tools.
-    Schema,
-    /// Prints a completion script for a shell.
-    Completions {
-        shell: Shell,
-    },
-}
 
 /// The sockets that the process was started with. Only a relay reports what is wrong with them.
 type Inherited = Result<InheritedSockets, InheritError>;
-
-#[derive(Debug, Args)]
-struct ConfigFile {
-    /// Configuration file
-    #[arg(long = "config", id = "config_file", value_name = "FILE")]
-    path: Option<PathBuf>,
-}
 
 fn main() -> ExitCode {
     allocator::share_arenas();
@@ -121,25 +46,8 @@ fn main() -> ExitCode {
     let code = runtime.block_on(start(arguments, &log, inherited));
     // All tasks are dropped, with the sockets that they own. What waits for a name server or a disk does not keep the process.
     runtime.shutdown_timeout(LAST_TASKS);
+    service_manager::finish(LAST_TASKS);
     code
-}
-
-impl Arguments {
-    /// Starts the log. A relay does not wait for who reads it.
-    fn start_log(&self) -> anyhow::Result<LogControl> {
-        let usual = match (&self.task, &self.config) {
-            (Some(Task::Check { .. }), _) => "error", // the check prints its result itself
-            (None, Some(_)) => "info",
-            _ => "warn",
-        };
-        let filter = self.log.clone().map_or_else(|| usual.parse(), Ok)?;
-        match self.task {
-            Some(_) => Ok(LogControl::start(&filter, self.log_format)),
-            None => {
-                LogControl::start_with_queue(&filter, self.log_format).context("cannot start the thread of the log")
-            }
-        }
-    }
 }
 
 async fn start(arguments: Arguments, log: &LogControl, inherited: Inherited) -> ExitCode {
@@ -154,71 +62,6 @@ async fn start(arguments: Arguments, log: &LogControl, inherited: Inherited) -> 
             Some(path) => relay(path, places, log, inherited).await,
             None => ended(log, demo(places, log, inherited).await),
         },
-    }
-}
-
-impl Task {
-    async fn run(self, before: Option<PathBuf>, log: &LogControl) -> ExitCode {
-        let name = self.name();
-        match self {
-            Self::Check { config: ConfigFile { path }, client, memory } => match path.or(before) {
-                Some(path) if client.is_given() => ExitCode::from(weir::cli::check::run_as(&path, &client)),
-                Some(path) => ExitCode::from(weir::cli::check::run(&path, memory).await),
-                None => refuse(WHICH_FILE),
-            },
-            Self::Key { config: ConfigFile { path }, nodes } => match path.or(before) {
-                Some(path) => with_config(&path, log, |config| show_keys(&config, nodes)),
-                None => refuse(WHICH_FILE),
-            },
-            _ if before.is_some() => refuse(&format!("--config has no effect on {name}")),
-            Self::Get(get) => get.run().await,
-            Self::Watch(watch) => watch.run().await,
-            Self::Status(status) => status.run().await,
-            Self::Explain(explain) => explain.run().await,
-            Self::Snapshot(snapshot) => weir::cli::snapshot::run(&snapshot),
-            Self::Release(release) => release.run().await,
-            Self::Schema => {
-                let schema = format!("{:#}\n", weir::config::schema());
-                ended(log, show(&schema).context("cannot write"))
-            }
-            Self::Completions { shell } => {
-                let mut script = Vec::new();
-                clap_complete::generate(shell, &mut Arguments::command(), "weir", &mut script);
-                ended(log, show(&String::from_utf8_lossy(&script)).context("cannot write"))
-            }
-        }
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Check { .. } => "check",
-            Self::Key { .. } => "key",
-            Self::Snapshot(_) => "snapshot",
-            Self::Status(_) => "status",
-            Self::Explain(_) => "explain",
-            Self::Get(_) => "get",
-            Self::Watch(_) => "watch",
-            Self::Release(_) => "release",
-            Self::Schema => "schema",
-            Self::Completions { .. } => "completions",
-        }
-    }
-}
-
-/// Prints what is wrong with the command line.
-fn refuse(reason: &str) -> ExitCode {
-    let error = Arguments::command().error(ErrorKind::ArgumentConflict, reason);
-    note(error.render().to_string().trim_end());
-    ExitCode::from(USAGE)
-}
-
-fn with_config(path: &Path, log: &LogControl, task: impl FnOnce(Config) -> anyhow::Result<()>) -> ExitCode {
-    match Config::from_file(path) {
-        Ok(config) => ended(log, task(config)),
-        Err(error) => {
-            log.say(&error.to_string());
-            ExitCode::from(USAGE)
-        }
     }
 }
 
@@ -280,16 +123,6 @@ fn raise_open_files() {
     }
 }
 
-fn ended(log: &LogControl, done: anyhow::Result<()>) -> ExitCode {
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            log.say(&format!("weir: {error:#}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
 async fn demo(places: Places, log: &LogControl, inherited: Inherited) -> anyhow::Result<()> {
     let mut signals = Signals::catch(false)?;
     let of_log = log.clone();
@@ -307,14 +140,6 @@ async fn demo(places: Places, log: &LogControl, inherited: Inherited) -> anyhow:
     // Not to stdout, which may have nobody who reads it.
     demo.farewell().iter().for_each(|text| log.say(text));
     Ok(())
-}
-
-fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
-    let text = match &nodes {
-        Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
-        None => std::io::read_to_string(std::io::stdin()).context("cannot read standard input")?,
-    };
-    show(&weir::cli::key::report(&config.views.rule, &text)?).context("cannot write")
 }
 
 fn log_start(app: &App, config: Option<&Path>) {
@@ -373,18 +198,15 @@ async fn run(app: App, greeting: &str, config: Option<&Path>, signals: Signals) 
             service_manager::reloaded(&reloads.reload().await); // logged there
         }
     };
+    let mut ended = Ok(());
     tokio::select! {
-        () = app.run_with(reloads.clone(), stop) => {}
+        done = app.run_with(reloads.clone(), stop) => ended = done,
         () = looks => {}
         _ = interrupt.recv() => tracing::info!("interrupted; stopping at once"),
     }
     traces.finish().await;
-    Ok(())
+    ended
 }
 
-const WHICH_FILE: &str =
-    "missing configuration: expected --config FILE; config/relay.yaml is one with every key explained";
-/// How long the process waits for threads that a name server or a disk holds up.
+/// How long the process waits for threads that a name server, a disk or a service manager holds up.
 const LAST_TASKS: Duration = Duration::from_millis(500);
-/// The exit code for an invalid command line or configuration.
-const USAGE: u8 = 2;

@@ -192,6 +192,7 @@ impl ReloadControl {
             let views = self.0.serving.views.get();
             views.memory().set_budget(config.views.memory.clone());
             views.shared().tenants.set_limits(config.views.tenants);
+            views.readiness().set_ready_after(config.ready_after);
         }
         (self.0.limits)(&config.downstream);
         for (listener, read) in tls {
@@ -232,7 +233,8 @@ impl ReloadControl {
         self.0.permissions.replace(config.views.permissions.clone())?;
         let mut course = self.course();
         anyhow::ensure!(!course.is_over, "the relay is shutting down");
-        serving.replace(next);
+        serving.replace(next.clone());
+        next.ask_sources();
         // However often the file changes, few configurations are at work.
         course.earlier.retain(|before| before.strong_count() > 0);
         for before in course.earlier.iter().filter_map(Weak::upgrade) {

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
 
 use sd_notify::NotifyState;
 use weir::reload::ReloadReport;
@@ -39,19 +40,46 @@ pub fn alive() {
     }
 }
 
+/// Waits until all is sent, at most this long: the process must not end before its last message.
+pub fn finish(time: Duration) {
+    let (all_sent, is_sent) = sync_channel(1);
+    if is_there() && MESSAGES.try_send(Message::Last(all_sent)).is_ok() {
+        let _ = is_sent.recv_timeout(time); // it does not read
+    }
+}
+
+/// What the thread of messages has to do.
+enum Message {
+    Send(String),
+    /// Tells that those before are sent.
+    Last(SyncSender<()>),
+}
+
 /// Sends in a thread of its own, in order: a receiver that does not read must not hold up the relay.
-fn send(states: &[NotifyState<'_>]) {
-    static MESSAGES: LazyLock<SyncSender<String>> = LazyLock::new(|| {
-        let (to, messages) = sync_channel(MAX_WAITING);
-        std::thread::spawn(move || messages.iter().for_each(|message: String| send_now(&message)));
-        to
+static MESSAGES: LazyLock<SyncSender<Message>> = LazyLock::new(|| {
+    let (to, messages) = sync_channel(MAX_WAITING);
+    std::thread::spawn(move || {
+        for message in messages {
+            match message {
+                Message::Send(text) => send_now(&text),
+                Message::Last(all_sent) => drop(all_sent),
+            }
+        }
     });
-    if std::env::var_os("NOTIFY_SOCKET").is_some() {
-        let message: String = states.iter().map(|state| format!("{state}\n")).collect();
-        if MESSAGES.try_send(message).is_err() {
+    to
+});
+
+fn send(states: &[NotifyState<'_>]) {
+    if is_there() {
+        let text: String = states.iter().map(|state| format!("{state}\n")).collect();
+        if MESSAGES.try_send(Message::Send(text)).is_err() {
             tracing::warn!("the service manager does not read; a message is lost");
         }
     }
+}
+
+fn is_there() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
 fn send_now(message: &str) {

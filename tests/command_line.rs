@@ -57,7 +57,7 @@ fn check_tells_every_fault_with_its_place_and_its_exit_code_says_whether_there_a
         "listen: [{address: nowhere}]\nupstream: {files: none}\nlimits: {linger: ${LINGER}, resource_timer: 1s}\n",
     );
     let (code, out, said) = folder.output(&["check", "--config", "relay.yaml"]);
-    assert_eq!((code, out.as_str()), (1, ""));
+    assert_eq!((code, out.as_str()), (1, "relay.yaml: 1 fault\n"));
     assert!(said.starts_with("error: relay.yaml:3:19: invalid list or mapping in brackets: "), "{said}");
 
     folder.write(
@@ -72,7 +72,10 @@ fn check_tells_every_fault_with_its_place_and_its_exit_code_says_whether_there_a
         "error: relay.yaml:2:19: upstream.files",
         "error: relay.yaml:3:10: limits.lingre",
     ];
-    assert_eq!((code, out.as_str(), lines.as_slice()), (1, "", expected.map(String::from).as_slice()));
+    let verdict = "relay.yaml: 3 faults, 1 warning\n";
+    assert_eq!((code, out.as_str(), lines.as_slice()), (1, verdict, expected.map(String::from).as_slice()));
+    let (code, out, said) = folder.output(&["check", "--quiet", "relay.yaml"]);
+    assert!(code == 1 && out == verdict && said.lines().count() == 3 && !said.contains("warning"), "{said}");
 
     std::fs::create_dir(folder.0.join("resources")).unwrap();
     folder.write("relay.yaml", &GOOD.replace("admin: {address: '127.0.0.1:1'}\n", "limits: {resource_timer: 1s}\n"));
@@ -82,6 +85,20 @@ fn check_tells_every_fault_with_its_place_and_its_exit_code_says_whether_there_a
         said.starts_with("warning: relay.yaml:2:26: limits.resource_timer: ") && said.lines().count() == 1,
         "{said}"
     );
+    assert!(out.ends_with("\nrelay.yaml: valid, 1 warning\n") && !out.contains("file_bytes"), "{out}");
+    assert_eq!(folder.output(&["check", "relay.yaml"]), (code, out, said));
+    let (code, out, _) = folder.output(&["check", "relay.yaml", "--all"]);
+    assert!(code == 0 && out.contains("\n  file_bytes ") && out.contains("\ndrain\n  delay "), "{out}");
+    assert_eq!(
+        folder.output(&["check", "relay.yaml", "--quiet"]),
+        (0, "relay.yaml: valid, 1 warning\n".into(), String::new())
+    );
+    let mut child =
+        folder.weir(&["check", "--quiet", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let text = std::fs::read(folder.0.join("relay.yaml")).unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), &text).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert_eq!((done.status.code(), &*done.stdout), (Some(0), &b"-: valid, 1 warning\n"[..]));
 
     let (code, _, said) = folder.output(&["check", "--config", "none.yaml"]);
     assert_eq!((code, said.as_str()), (1, "cannot read none.yaml: no such file or folder\n"));

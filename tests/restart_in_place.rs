@@ -228,6 +228,54 @@ fn an_inherited_socket_stops_accepting_at_once_while_another_one_waits_for_the_d
 }
 
 #[test]
+fn an_address_that_was_not_inherited_is_waited_for_while_the_others_are_served() {
+    let folder = Folder::new("overlap");
+    let ((listener, address), (own, own_address), (probes, probes_address)) = (bound(), bound(), bound());
+    drop((own, probes));
+    let listens = format!(
+        "listen: [{{address: '{address}'}}, {{address: '{own_address}'}}]\nprobes: {{address: '{probes_address}'}}\n\
+         drain: {{delay: 0s, grace: 1s, spread: 0s}}"
+    );
+    let config = folder.config(&listens);
+    let mut old = start("overlap-old", &config, [listener.try_clone().unwrap().into()]);
+    let new = start("overlap-new", &config, [listener.try_clone().unwrap().into()]);
+    let waits = new.says("address in use; waiting for the process that has it", PATIENCE);
+    assert!(waits.contains("limit=\"8s\""), "{waits}");
+    poll(address).unwrap();
+    old.signal("-TERM");
+    assert!(old.has_succeeded(PATIENCE));
+    poll(address).unwrap(); // by the new one, which is the only one
+    new.says(&format!("address free; listening address={own_address}"), PATIENCE);
+    poll(own_address).unwrap();
+    new.says(&format!("address free; listening address={probes_address}"), PATIENCE);
+    let ready = "GET /ready HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let asking = || exchange(TcpStream::connect(probes_address).ok()?, ready).ok();
+    let begun = Instant::now();
+    while !asking().is_some_and(|answer| answer.starts_with("HTTP/1.1 200")) {
+        assert!(begun.elapsed() < PATIENCE, "nobody answers probes");
+    }
+    assert_eq!(new.logged("address in use").len(), 2, "each is said once");
+}
+
+#[test]
+fn an_address_that_stays_in_use_ends_the_process_when_the_other_one_had_its_time_and_at_once_without_inherited_sockets()
+{
+    let folder = Folder::new("kept");
+    let ((listener, address), (_keeper, kept)) = (bound(), bound());
+    let config = folder.config(&format!(
+        "listen: [{{address: '{address}'}}, {{address: '{kept}'}}]\ndrain: {{delay: 0s, grace: 0s, spread: 0s}}"
+    ));
+    let relay = start("kept", &config, [listener.into()]);
+    poll(address).unwrap();
+    let mut relay = relay;
+    assert!(!relay.has_succeeded(PATIENCE));
+    relay.says(&format!("cannot listen on {kept}"), PATIENCE);
+    let alone = folder.config(&format!("listen: [{{address: '127.0.0.1:0'}}, {{address: '{kept}'}}]"));
+    let said = refused("kept-alone", &alone, []);
+    assert!(said.contains(&format!("weir: cannot listen on {kept}: Address already in use")), "{said}");
+}
+
+#[test]
 fn trn_19_connections_that_were_accepted_before_the_drain_are_answered() {
     let folder = Folder::new("accepted");
     let (listener, address) = bound();

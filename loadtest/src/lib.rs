@@ -17,6 +17,7 @@ pub mod link;
 pub mod measure;
 pub mod observe;
 pub mod origin;
+pub mod output;
 pub mod recording;
 pub mod report;
 pub mod reserved;

@@ -8,10 +8,11 @@ use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use weir_loadtest::baseline::Baseline;
 use weir_loadtest::bench;
-use weir_loadtest::conformance::{self, Report};
+use weir_loadtest::conformance;
+use weir_loadtest::fleet::Verdict;
 use weir_loadtest::report::{self, Measures, measured};
 use weir_loadtest::wire::Plane;
-use weir_loadtest::{fleet, hostile, origin, recording, scenario};
+use weir_loadtest::{fleet, hostile, origin, output, recording, scenario};
 
 /// Plays the clients of an xDS relay, and the control plane behind it.
 #[derive(Debug, Parser)]
@@ -62,29 +63,38 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match Arguments::parse().command {
-        Command::Conformance(options) => run_conformance(&options).await,
-        Command::Clients { options, measures } => {
-            let run = |observer| fleet::command::run(&options, observer);
-            measured(&measures, run).await.map_or_else(failed, passed)
+    let command = Arguments::parse().command;
+    tokio::select! {
+        code = command.run() => code,
+        // A reader such as `head` has what it needs. What the command has started ends with it.
+        () = output::closed() => ExitCode::SUCCESS,
+    }
+}
+
+impl Command {
+    async fn run(self) -> ExitCode {
+        match self {
+            Self::Conformance(options) => run_conformance(&options).await.map_or_else(failed, passed),
+            Self::Clients { options, measures } => {
+                let run = |observer| fleet::command::run(&options, observer);
+                measured(&measures, run).await.map_or_else(failed, judged)
+            }
+            Self::Record(options) => recording::command::run_record(&options).await.map_or_else(failed, done),
+            Self::Replay(options) => recording::command::run_replay(&options).await.map_or_else(failed, done),
+            Self::Run { options, measures } => {
+                let run = |observer| scenario::command::run(&options, observer);
+                until_stopped(async { measured(&measures, run).await.map_or_else(failed, passed) }).await
+            }
+            Self::Origin(options) => origin::command::run(&options).await.map_or_else(failed, done),
+            Self::Hostile(options) => {
+                until_stopped(async { hostile::command(&options).await.map_or_else(failed, passed) }).await
+            }
+            Self::Bench(options) => {
+                until_stopped(async { bench::command(&options).await.unwrap_or_else(failed) }).await
+            }
+            Self::Compare { first, second } => compare(&first, &second).map_or_else(failed, done),
+            Self::Baseline(baseline) => baseline.run().await.map_or_else(failed, done),
         }
-        Command::Record(options) => {
-            recording::command::run_record(&options).await.map_or_else(failed, |()| ExitCode::SUCCESS)
-        }
-        Command::Replay(options) => {
-            recording::command::run_replay(&options).await.map_or_else(failed, |()| ExitCode::SUCCESS)
-        }
-        Command::Run { options, measures } => {
-            let run = |observer| scenario::command::run(&options, observer);
-            until_stopped(async { measured(&measures, run).await.map_or_else(failed, passed) }).await
-        }
-        Command::Origin(options) => origin::command::run(&options).await.map_or_else(failed, |()| ExitCode::SUCCESS),
-        Command::Hostile(options) => {
-            until_stopped(async { hostile::command(&options).await.map_or_else(failed, passed) }).await
-        }
-        Command::Bench(options) => until_stopped(async { bench::command(&options).await.unwrap_or_else(failed) }).await,
-        Command::Compare { first, second } => compare(&first, &second).map_or_else(failed, |()| ExitCode::SUCCESS),
-        Command::Baseline(baseline) => baseline.run().await.map_or_else(failed, |()| ExitCode::SUCCESS),
     }
 }
 
@@ -105,40 +115,51 @@ async fn until_stopped(work: impl Future<Output = ExitCode>) -> ExitCode {
 fn compare(first: &Path, second: &Path) -> anyhow::Result<()> {
     let report = |path: &Path| -> anyhow::Result<report::Report> {
         let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        serde_json::from_slice(&text).with_context(|| format!("{} is not a report", path.display()))
+        let expected = || format!("{} is not a report: expected a file that --json has written", path.display());
+        serde_json::from_slice(&text).with_context(expected)
     };
-    print!("{}", report::compare(&report(first)?, &report(second)?));
+    output::line(report::compare(&report(first)?, &report(second)?).trim_end());
     Ok(())
 }
 
 fn failed(error: anyhow::Error) -> ExitCode {
-    eprintln!("weir-loadtest: {error:#}");
-    ExitCode::from(2)
+    output::note(format!("weir-loadtest: {error:#}"));
+    ExitCode::from(CANNOT_ASK)
+}
+
+fn done((): ()) -> ExitCode {
+    ExitCode::SUCCESS
 }
 
 fn passed(passed: bool) -> ExitCode {
-    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if passed { ExitCode::SUCCESS } else { ExitCode::from(FOUND) }
 }
 
-async fn run_conformance(options: &conformance::Options) -> ExitCode {
+fn judged(verdict: Verdict) -> ExitCode {
+    match verdict {
+        Verdict::Unserved => ExitCode::from(CANNOT_ASK),
+        verdict => passed(verdict == Verdict::Passed),
+    }
+}
+
+/// Returns whether all checks passed.
+async fn run_conformance(options: &conformance::Options) -> anyhow::Result<bool> {
     if options.list {
-        conformance::selected(options).for_each(|check| println!("{check}"));
-        return ExitCode::SUCCESS;
+        conformance::selected(options).for_each(output::line);
+        return Ok(true);
     }
-    match conformance(options).await {
-        Ok(report) => {
-            println!("{report}");
-            passed(report.passed())
-        }
-        Err(error) => failed(error),
-    }
-}
-
-async fn conformance(options: &conformance::Options) -> anyhow::Result<Report> {
     ensure!(conformance::selected(options).next().is_some(), "no check is about that; --list says what there is");
     let plane = match options.plane {
         Some(address) => Some(Plane::start(address).await?),
         None => None,
     };
-    conformance::run(options, plane.as_ref(), |outcome| println!("{outcome}")).await
+    let report = conformance::run(options, plane.as_ref(), |outcome| output::line(outcome)).await?;
+    output::line(&report);
+    Ok(report.passed())
 }
+
+// Exit codes, which docs/exit-codes.md lists.
+/// A check failed, or there is too little of what was asked for.
+const FOUND: u8 = 1;
+/// The command could not run, or no server could be asked.
+const CANNOT_ASK: u8 = 2;

@@ -6,21 +6,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::unistd::Uid;
+use socket2::SockRef;
 use tokio::net::{TcpListener, UnixStream};
 use tokio::time::sleep;
 
 use super::caller::Via;
-use crate::downstream::{Socket, UnixSocket};
+use crate::downstream::{LateSocket, Socket, UnixSocket};
 use crate::log_pace::LogPace;
 use crate::open_files::{self, Spare};
 use crate::tls::ListenerTls;
 
 /// An open socket for operators or probes.
 pub(crate) enum AdminSocket {
-    Probes(TcpListener),
-    Loopback(TcpListener),
-    Tls(TcpListener, Arc<ListenerTls>),
-    Unix(UnixSocket),
+    Probes(SocketAddr, LateSocket<TcpListener>),
+    Loopback(SocketAddr, LateSocket<TcpListener>),
+    Tls(SocketAddr, LateSocket<TcpListener>, Arc<ListenerTls>),
+    Unix(LateSocket<UnixSocket>),
 }
 
 /// A connection that was accepted.
@@ -31,7 +32,7 @@ pub(super) struct Incoming {
 }
 
 /// A socket for probes that no runtime watches.
-pub(super) struct DetachedSocket(std::net::TcpListener);
+pub(super) struct DetachedSocket(SocketAddr, std::net::TcpListener);
 
 pub(super) struct Listener {
     socket: AdminSocket,
@@ -44,38 +45,41 @@ impl AdminSocket {
     /// Returns its address, if it is for operators and not a Unix socket.
     pub(crate) fn of_operators(&self) -> Option<SocketAddr> {
         match self {
-            Self::Loopback(listener) | Self::Tls(listener, _) => listener.local_addr().ok(),
-            Self::Probes(_) | Self::Unix(_) => None,
+            Self::Loopback(address, _) | Self::Tls(address, ..) => Some(*address),
+            Self::Probes(..) | Self::Unix(_) => None,
         }
     }
 
     /// Returns its address, if it is for probes.
     pub(crate) fn of_probes(&self) -> Option<SocketAddr> {
         match self {
-            Self::Probes(listener) => listener.local_addr().ok(),
-            Self::Loopback(_) | Self::Tls(..) | Self::Unix(_) => None,
+            Self::Probes(address, _) => Some(*address),
+            Self::Loopback(..) | Self::Tls(..) | Self::Unix(_) => None,
         }
     }
 
     pub(crate) fn tls(&self) -> Option<&Arc<ListenerTls>> {
         match self {
-            Self::Tls(_, tls) => Some(tls),
-            Self::Probes(_) | Self::Loopback(_) | Self::Unix(_) => None,
+            Self::Tls(.., tls) => Some(tls),
+            Self::Probes(..) | Self::Loopback(..) | Self::Unix(_) => None,
         }
     }
 
-    /// Takes the socket for probes from its runtime.
-    pub(super) fn detach(self) -> io::Result<DetachedSocket> {
+    /// Returns the socket for probes, for another runtime, once it is open. This one is not to be used any more.
+    pub(super) async fn detach(&self) -> io::Result<DetachedSocket> {
         match self {
-            Self::Probes(listener) => listener.into_std().map(DetachedSocket),
-            Self::Loopback(_) | Self::Tls(..) | Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+            Self::Probes(address, listener) => {
+                let socket = SockRef::from(listener.get().await).try_clone()?;
+                Ok(DetachedSocket(*address, socket.into()))
+            }
+            Self::Loopback(..) | Self::Tls(..) | Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
     pub(super) fn via(&self) -> Via {
         match self {
-            Self::Probes(_) => Via::Probes,
-            Self::Loopback(_) => Via::Loopback,
+            Self::Probes(..) => Via::Probes,
+            Self::Loopback(..) => Via::Loopback,
             Self::Tls(..) => Via::Tls,
             Self::Unix(_) => Via::Socket,
         }
@@ -83,12 +87,12 @@ impl AdminSocket {
 
     async fn accept(&self) -> io::Result<Incoming> {
         match self {
-            Self::Probes(listener) | Self::Loopback(listener) | Self::Tls(listener, _) => {
-                let (stream, address) = listener.accept().await?;
+            Self::Probes(_, listener) | Self::Loopback(_, listener) | Self::Tls(_, listener, _) => {
+                let (stream, address) = listener.get().await.accept().await?;
                 Ok(Incoming { socket: Socket::Tcp(stream), address: Some(address) })
             }
             Self::Unix(socket) => {
-                let (stream, _) = socket.listener().accept().await?;
+                let (stream, _) = socket.get().await.listener().accept().await?;
                 Ok(Incoming { socket: Socket::Unix(stream), address: None })
             }
         }
@@ -98,7 +102,8 @@ impl AdminSocket {
 impl DetachedSocket {
     /// Gives the socket to the current runtime.
     pub(super) fn attach(self) -> io::Result<AdminSocket> {
-        TcpListener::from_std(self.0).map(AdminSocket::Probes)
+        let Self(address, socket) = self;
+        Ok(AdminSocket::Probes(address, LateSocket::open(TcpListener::from_std(socket)?)))
     }
 }
 

@@ -35,6 +35,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::extract::FromRef;
+use futures_util::FutureExt;
 use serde_json::Value as Json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -45,12 +46,12 @@ use self::connection::Serving;
 pub(crate) use self::dump::places as dump_places;
 pub(crate) use self::guard::Rules;
 pub(crate) use self::listener::AdminSocket;
-use self::listener::Listener;
+use self::listener::{DetachedSocket, Listener};
 pub(crate) use self::live::Live;
-pub(crate) use self::open::open_sockets;
+pub(crate) use self::open::{open_sockets, rules_of};
 use self::probe_thread::ProbeThread;
 pub(crate) use self::probe_values::ProbeValues;
-pub(crate) use self::server_info::{ListenerInfo, ServerInfo};
+pub(crate) use self::server_info::{ListenerInfo, ServerInfo, instance_of};
 use crate::client_status::ClientStatus;
 use crate::config_status::ConfigStatus;
 use crate::downstream::Rest;
@@ -107,7 +108,8 @@ impl FromRef<ShownNow> for ProbeValues {
 /// Reads the configuration file again, and returns what that has changed, or why it has not.
 pub(crate) type ReloadCall = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Json, String>> + Send>> + Send + Sync>;
 
-/// Serves for ever: probes at once and on a thread of their own, operators from when the future is polled. Dropping it closes all connections.
+/// Serves for ever: probes on a thread of their own, and at once if their socket is open; operators from when the future is polled. Dropping it
+/// closes all connections.
 pub(crate) fn serve(
     sockets: Vec<AdminSocket>,
     spare: Arc<Spare>,
@@ -117,15 +119,27 @@ pub(crate) fn serve(
     let of_probes = pages::of_probes(rules.clone(), shown.probes.clone());
     let of_operators = pages::of_operators(rules, shown);
     let (probes, operators): (Vec<_>, Vec<_>) = sockets.into_iter().partition(|socket| socket.via() == Via::Probes);
-    let start = |socket| ProbeThread::start(socket, of_probes.clone(), spare.clone(), CONNECTIONS);
-    let threads = probes.into_iter().map(start).collect::<Result<Vec<_>, _>>();
-    let threads = threads.inspect_err(|error| tracing::error!(%error, "cannot start the thread of probes"));
+    let of_thread = spare.clone();
+    let start = move |socket: std::io::Result<DetachedSocket>| {
+        let started = socket.and_then(|it| ProbeThread::start(it, of_probes.clone(), of_thread.clone(), CONNECTIONS));
+        started.inspect_err(|error| tracing::error!(%error, "cannot start the thread of probes")).ok()
+    };
+    let (mut threads, mut late) = (Vec::new(), Vec::new());
+    for socket in probes {
+        match socket.detach().now_or_never() {
+            Some(detached) => threads.extend(start(detached)),
+            None => late.push(socket),
+        }
+    }
     async move {
-        let _until_dropped = threads;
         let listeners = operators.into_iter().map(|socket| {
             Serving::new(&socket, of_operators.clone(), CONNECTIONS).serve(Listener::new(socket, spare.clone()))
         });
-        listeners.collect::<JoinSet<_>>().join_all().await;
+        let _until_dropped = (threads, listeners.collect::<JoinSet<_>>());
+        let mut late_threads = Vec::new();
+        for socket in late {
+            late_threads.extend(start(socket.detach().await));
+        }
         pending().await
     }
 }

@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
+use tokio::net::TcpListener;
 
+use super::guard::Rules;
 use super::listener::AdminSocket;
 use crate::config::{AdminOptions, AdminTls};
-use crate::downstream::{self, BACKLOG, InheritedSockets, UnixOptions, UnixSocket};
+use crate::downstream::{self, BACKLOG, InheritedSockets, LateSocket, UnixOptions, UnixSocket};
 use crate::tls::ListenerTls;
 
 /// Opens those of a configuration, or finds them among the inherited ones.
@@ -20,18 +22,19 @@ pub(crate) fn open_sockets(
     if let Some(address) = probes {
         let opened = downstream::listen(address, inherited);
         let (listener, _) = opened.with_context(|| format!("cannot listen on {address}"))?;
-        sockets.push(AdminSocket::Probes(listener));
+        sockets.push(AdminSocket::Probes(bound_at(&listener, address), listener));
     }
     if let Some(address) = options.address {
         let opened = downstream::listen(address, inherited);
         let (listener, _) = opened.with_context(|| format!("cannot listen on {address}"))?;
         sockets.push(match &options.tls {
             Some(AdminTls { tls, .. }) => {
-                let name = listener.local_addr().unwrap_or(address).to_string();
-                let tls = ListenerTls::load(name, tls).with_context(|| format!("cannot listen on {address}"))?;
-                AdminSocket::Tls(listener, Arc::new(tls))
+                let bound = bound_at(&listener, address);
+                let tls = ListenerTls::load(bound.to_string(), tls);
+                let tls = tls.with_context(|| format!("cannot listen on {address}"))?;
+                AdminSocket::Tls(bound, listener, Arc::new(tls))
             }
-            None => AdminSocket::Loopback(listener),
+            None => AdminSocket::Loopback(bound_at(&listener, address), listener),
         });
     }
     if let Some(path) = &options.socket {
@@ -41,6 +44,18 @@ pub(crate) fn open_sockets(
         sockets.push(AdminSocket::Unix(socket));
     }
     Ok(sockets)
+}
+
+/// Returns who may do what.
+pub(crate) fn rules_of(options: AdminOptions) -> Rules {
+    let AdminOptions { address: _, socket, hosts, tls } = options;
+    let (may_read, may_change) = tls.map(|tls| (tls.may_read, tls.may_change)).unwrap_or_default();
+    Rules { hosts: hosts.into(), socket, may_read, may_change, ..Rules::default() }
+}
+
+/// Returns where a socket listens, with the port that was chosen for port 0.
+fn bound_at(listener: &LateSocket<TcpListener>, configured: SocketAddr) -> SocketAddr {
+    listener.now().and_then(|listener| listener.local_addr().ok()).unwrap_or(configured)
 }
 
 /// The mode of the admin socket.

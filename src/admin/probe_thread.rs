@@ -9,7 +9,7 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
 use super::connection::Serving;
-use super::listener::{AdminSocket, Listener};
+use super::listener::{DetachedSocket, Listener};
 use crate::open_files::Spare;
 
 /// The thread ends when this is dropped, with its connections.
@@ -19,9 +19,13 @@ pub(super) struct ProbeThread {
 }
 
 impl ProbeThread {
-    /// Starts serving. The socket leaves the runtime that it was opened on.
-    pub(super) fn start(socket: AdminSocket, pages: Router, spare: Arc<Spare>, connections: usize) -> io::Result<Self> {
-        let socket = socket.detach()?;
+    /// Starts serving.
+    pub(super) fn start(
+        socket: DetachedSocket,
+        pages: Router,
+        spare: Arc<Spare>,
+        connections: usize,
+    ) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (until_dropped, dropped) = oneshot::channel::<()>();
         let serve = move || {

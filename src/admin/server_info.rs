@@ -52,6 +52,12 @@ pub(super) async fn server_info(State(shown): State<Shown>) -> Response {
     }))
 }
 
+/// Returns what distinguishes this process from those before it.
+pub(crate) fn instance_of(started: SystemTime) -> String {
+    let since = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("{:x}-{:x}", since.as_millis(), std::process::id())
+}
+
 /// As the probe for readiness sees it.
 pub(super) fn state(readiness: &Readiness) -> &'static str {
     match (readiness.is_draining(), readiness.is_ready()) {

@@ -62,6 +62,8 @@ pub struct Config {
     pub(crate) drain: DrainTimes,
     /// How long no worker thread may get on. None: no matter how long.
     pub(crate) watchdog: Option<Duration>,
+    /// After so long the relay is ready in any case. None: never.
+    pub(crate) ready_after: Option<Duration>,
     pub(crate) loads: LoadsMode,
     /// None if REST is not served.
     pub(crate) rest: Option<RestOptions>,
@@ -128,10 +130,19 @@ impl Config {
 
     /// Reviews a configuration as `weir check` does: with the files that it names, which a relay can start without, and for a machine with
     /// so much memory.
-    pub(crate) fn review(path: &Path, machine: Option<usize>) -> Result<Review, ConfigError> {
-        let (text, mut found) = (read(path)?, Diagnostics::of(path));
-        let tree = yaml::read(&text, &mut found);
-        Ok(review_read(path, &text, tree, Checker::new(found, &variable, true).on_machine(machine)))
+    pub(crate) fn review(path: &Path, text: &str, machine: Option<usize>) -> Review {
+        let mut found = Diagnostics::of(path);
+        let tree = yaml::read(text, &mut found);
+        review_read(path, text, tree, Checker::new(found, &variable, true).on_machine(machine))
+    }
+
+    /// Reads the text of a configuration, which may also come by standard input: `-`.
+    pub(crate) fn text_of(path: &Path) -> Result<String, ConfigError> {
+        match path == Path::new("-") {
+            true => std::io::read_to_string(std::io::stdin())
+                .map_err(|error| ConfigError::Unreadable { path: path.into(), error }),
+            false => read(path),
+        }
     }
 
     /// Replaces all addresses for clients by one. What the connections of the first one have to bring still holds.
@@ -261,6 +272,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
         downstream,
         drain: limits::drain(&raw.drain, &raw.reload),
         watchdog: raw.watchdog.0,
+        ready_after: raw.ready_after.as_ref().map(|given| given.value.0),
         reload: ReloadOptions { watch: raw.reload.watch.value },
         tree: Node::default(),
         loads,

@@ -76,7 +76,7 @@ pub use schema::schema;
 pub(crate) use shown::{ShownConfig, hash_of};
 
 pub(crate) use form::{ValueError, server_uri};
-pub(crate) use in_force::ShownKey;
+pub(crate) use in_force::{InForce, ShownKey};
 pub(crate) use plain_server::{name_in, plain_server};
 
 #[cfg(test)]

@@ -14,11 +14,16 @@ use listenfd::ListenFd;
 use socket2::Socket;
 use tokio::sync::SetOnce;
 
+use super::late_socket::AwaitedAddress;
+
 /// The listening sockets that the process was started with. Each is used for the configured address that it has.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
     sockets: Vec<InheritedSocket>,
     handover: Handover,
+    /// The process was started with at least one: another one may be serving still.
+    follows_another: bool,
+    awaited: Vec<AwaitedAddress>,
 }
 
 #[derive(Debug)]
@@ -92,7 +97,8 @@ impl InheritedSockets {
                 None => return Err(InheritError::NoListener { number: FIRST_FILE + index, name }),
             }
         }
-        Ok(Self { sockets, handover: Handover::default() })
+        let follows_another = !sockets.is_empty();
+        Ok(Self { sockets, follows_another, ..Self::default() })
     }
 
     /// Returns the socket of an address, if it was inherited, with a queue of this length. Port 0 is no socket's.
@@ -120,6 +126,21 @@ impl InheritedSockets {
             None => Ok(()),
             Some(of) => Err(InheritError::Unused { address: of.address.to_string(), name: of.name.clone() }),
         }
+    }
+
+    /// Whether another process may still have an address.
+    pub(super) fn follows_another(&self) -> bool {
+        self.follows_another
+    }
+
+    /// Has an address opened later.
+    pub(super) fn await_address(&mut self, address: AwaitedAddress) {
+        self.awaited.push(address);
+    }
+
+    /// Returns the addresses that another process still has.
+    pub(crate) fn awaited(self) -> Vec<AwaitedAddress> {
+        self.awaited
     }
 
     pub(crate) fn handover(&self) -> Handover {

@@ -6,12 +6,29 @@ use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::inherited::InheritedSockets;
+use super::late_socket::{AwaitedAddress, LateSocket, OF_PORT};
 
 /// Listens on an address: with the inherited socket that has it, or else with a new one. Returns whether it was inherited.
-pub(crate) fn listen(address: SocketAddr, inherited: &mut InheritedSockets) -> io::Result<(TcpListener, bool)> {
-    match inherited.take_tcp(address, BACKLOG)? {
-        Some(socket) => Ok((TcpListener::from_std(socket.into())?, true)),
-        None => Ok((bind(address)?, false)),
+/// One that another process has is opened later, if this one follows it.
+pub(crate) fn listen(
+    address: SocketAddr,
+    inherited: &mut InheritedSockets,
+) -> io::Result<(LateSocket<TcpListener>, bool)> {
+    if let Some(socket) = inherited.take_tcp(address, BACKLOG)? {
+        return Ok((LateSocket::open(TcpListener::from_std(socket.into())?), true));
+    }
+    match bind(address) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && inherited.follows_another() => {
+            let late = LateSocket::unopened();
+            let opened = late.clone();
+            let open = move || {
+                opened.set(bind(address)?);
+                Ok(())
+            };
+            inherited.await_address(AwaitedAddress::new(address.to_string(), OF_PORT, open));
+            Ok((late, false))
+        }
+        bound => Ok((LateSocket::open(bound?), false)),
     }
 }
 

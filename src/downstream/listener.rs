@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use weir_core::xds::Network;
 
 use super::inherited::{Handover, InheritedSockets};
+use super::late_socket::LateSocket;
 use super::listen::{BACKLOG, listen};
 use super::socket::Socket;
 use super::unix_options::{UnixOptions, UnixSocketError};
@@ -35,7 +36,7 @@ pub enum ListenAddress {
     Unix(UnixOptions),
 }
 
-/// An open listener.
+/// A listener that is open, or will be once another process has left its address.
 pub(crate) struct Listener {
     socket: ListenSocket,
     options: Arc<ListenOptions>,
@@ -45,8 +46,8 @@ pub(crate) struct Listener {
 }
 
 enum ListenSocket {
-    Tcp(TcpListener),
-    Unix(UnixSocket),
+    Tcp(LateSocket<TcpListener>),
+    Unix(LateSocket<UnixSocket>),
 }
 
 /// Why no listener could be opened.
@@ -95,7 +96,8 @@ impl Listener {
     pub(crate) fn address(&self) -> ListenAddress {
         match &self.socket {
             ListenSocket::Tcp(listener) => {
-                listener.local_addr().map_or_else(|_| self.options.address.clone(), ListenAddress::Tcp)
+                let address = listener.now().and_then(|listener| listener.local_addr().ok());
+                address.map_or_else(|| self.options.address.clone(), ListenAddress::Tcp)
             }
             ListenSocket::Unix(_) => self.options.address.clone(),
         }
@@ -118,11 +120,11 @@ impl Listener {
     pub(super) async fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
         match &self.socket {
             ListenSocket::Tcp(listener) => {
-                let (stream, address) = listener.accept().await?;
+                let (stream, address) = listener.get().await.accept().await?;
                 Ok((Socket::Tcp(stream), Some(address)))
             }
             ListenSocket::Unix(socket) => {
-                let (stream, _) = socket.listener().accept().await?;
+                let (stream, _) = socket.get().await.listener().accept().await?;
                 Ok((Socket::Unix(stream), None))
             }
         }

@@ -11,6 +11,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::UnixListener;
 
 use super::inherited::InheritedSockets;
+use super::late_socket::{AwaitedAddress, LateSocket, OF_UNIX};
 use super::unix_options::{LONGEST_PATH, UnixOptions, UnixSocketError, check_folder, folder_of, group, user};
 
 /// A socket that clients can connect to. Its file goes with it, unless another one has taken the place, or the socket was inherited.
@@ -54,19 +55,42 @@ impl UnixSocket {
         prepared.publish(path)
     }
 
-    /// Returns the inherited socket at this path, or else listens on a new one, and whether it was inherited.
+    /// Returns the inherited socket at this path, or else listens on a new one, now or later, and whether it was inherited.
     pub(crate) fn open(
         options: &UnixOptions,
         backlog: i32,
         inherited: &mut InheritedSockets,
-    ) -> Result<(Self, bool), UnixSocketError> {
+    ) -> Result<(LateSocket<Self>, bool), UnixSocketError> {
         let path = &options.path;
         let fail = |error| UnixSocketError::System { what: "use the inherited socket", path: path.clone(), error };
         let Some(socket) = inherited.take_unix(path, backlog).map_err(fail)? else {
-            return Ok((Self::listen(options, backlog)?, false));
+            return Ok((Self::listen_or_wait(options, backlog, inherited)?, false));
         };
         check_inherited(options)?;
-        Ok((Self { _file: None, listener: UnixListener::from_std(socket.into()).map_err(fail)? }, true))
+        let socket = Self { _file: None, listener: UnixListener::from_std(socket.into()).map_err(fail)? };
+        Ok((LateSocket::open(socket), true))
+    }
+
+    /// Listens. A path that another process has is opened later, if this one follows it.
+    fn listen_or_wait(
+        options: &UnixOptions,
+        backlog: i32,
+        inherited: &mut InheritedSockets,
+    ) -> Result<LateSocket<Self>, UnixSocketError> {
+        match Self::listen(options, backlog) {
+            Err(UnixSocketError::InUse(_)) if inherited.follows_another() => {
+                let late = LateSocket::unopened();
+                let (opened, options) = (late.clone(), options.clone());
+                let address = format!("unix:{}", options.path.display());
+                let open = move || {
+                    opened.set(Self::listen(&options, backlog)?);
+                    Ok(())
+                };
+                inherited.await_address(AwaitedAddress::new(address, OF_UNIX, open));
+                Ok(late)
+            }
+            listening => listening.map(LateSocket::open),
+        }
     }
 
     pub(crate) fn listener(&self) -> &UnixListener {

@@ -59,7 +59,7 @@ pub use live_permissions::NeedsRestart;
 pub(crate) use loads::{LoadConnector, LoadEnd, LoadLink, LoadStreamLimits, Loads, LoadsMode};
 pub(crate) use newest::Newest;
 pub(crate) use published::NotedBrakes;
-pub(crate) use readiness::Readiness;
+pub(crate) use readiness::{Readiness, StartReport, StartSource};
 pub use reopenings::REOPENINGS;
 #[cfg(test)]
 pub(crate) use report::{AuthorityReport, MissingReport, StreamReport, TypeReport};

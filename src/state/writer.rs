@@ -266,7 +266,12 @@ impl Work {
         let brakes = Stored::brakes_of(view, of);
         let saved = SavedView { key: id.key.clone(), sets, brakes, counts_for_readiness, age };
         match of.restore(saved, self.options.keep) {
-            Some(restored) => Ok(Ok((id, written(view, &restored, of), Some(count)))),
+            Some(restored) => {
+                if counts_for_readiness && count > 0 {
+                    of.readiness().is_warm();
+                }
+                Ok(Ok((id, written(view, &restored, of), Some(count))))
+            }
             None => Ok(Ok((id, unwritten(view, of), None))), // it is running already
         }
     }

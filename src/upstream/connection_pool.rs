@@ -6,6 +6,7 @@
 //! that is opened after it.
 
 mod connection;
+mod kept;
 mod moves;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,7 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 use self::connection::{Connection, Connections, Dialed, Leaving, Made, begin};
+use self::kept::end_unused;
 use self::moves::Next;
 pub(super) use self::moves::{MoveTurn, Moves, settle};
 use super::dial::Dialer;
@@ -123,6 +125,12 @@ impl ConnectionPool {
     fn next_to_leave(&self) -> Next {
         self.dialer.look_up(&self.server);
         let (now, mut connections) = (Instant::now(), self.lock());
+        let is_due = |connection: &Connection| {
+            let has_left = |address| self.dialer.has_left(&self.server, address);
+            connection.state.ends_at().is_some_and(|at| at <= now) || connection.state.address().is_some_and(has_left)
+        };
+        // One that is only kept has no stream to move, and takes no turn.
+        connections.open.retain(|of| of.kept_until.is_none() || of.waiting + of.streams > 0 || !is_due(of));
         if connections.open.is_empty() {
             connections.are_followed = false;
             return Next::Empty;
@@ -135,12 +143,10 @@ impl ConnectionPool {
                 next = next.min(at);
                 continue;
             }
-            let ends_at = connection.state.ends_at();
-            let has_left = |address| self.dialer.has_left(&self.server, address);
-            let is_due = ends_at.is_some_and(|at| at <= now) || connection.state.address().is_some_and(has_left);
+            let is_due = is_due(connection);
             connection.leaving = if is_due { Leaving::Due(now) } else { Leaving::No };
             if !is_due {
-                next = ends_at.map_or(next, |at| next.min(at));
+                next = connection.state.ends_at().map_or(next, |at| next.min(at));
             }
         }
         if connections.open.iter().any(|connection| connection.is_due(now)) {
@@ -262,6 +268,14 @@ impl StreamSlot {
         self.state.method_calls()
     }
 
+    /// Keeps the connection for so long after this slot, for the first stream that comes.
+    pub(crate) fn keep(&self, time: Duration) {
+        if let Some(connection) = self.pool.lock().find(self.number) {
+            connection.kept_until = Some(Instant::now() + time);
+            tokio::spawn(end_unused(Arc::downgrade(&self.pool), self.number));
+        }
+    }
+
     /// Keeps other streams from the connection. Those that it has stay.
     pub(crate) fn retire(&self) {
         if let Some(connection) = self.pool.lock().find(self.number) {
@@ -307,6 +321,7 @@ impl StreamSlot {
         if has_room {
             connection.waiting -= 1;
             connection.streams += 1;
+            connection.kept_until = None;
             connection.unused_since = Instant::now(); // it is served from now on
             self.is_open = true;
         }
@@ -356,9 +371,7 @@ impl Drop for StreamSlot {
             true => connection.streams -= 1,
             false => connection.waiting -= 1,
         }
-        if connection.waiting + connection.streams == 0 {
-            connections.open.retain(|connection| connection.number != self.number);
-        }
+        connections.keeps(self.number);
     }
 }
 

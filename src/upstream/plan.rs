@@ -8,6 +8,7 @@ use weir_core::protocol::sources;
 use weir_core::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 
 use super::{AdsServer, FilesOptions, RestServer};
+use crate::relay::StartSource;
 
 /// Every server once, and the server lists as indices into it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,6 +131,11 @@ impl SourcePlan {
             Self::Ads(server) => Some(server),
             Self::Files(_) | Self::Rest(_) => None,
         }
+    }
+
+    /// Returns it as it is asked at the start.
+    pub(crate) fn for_start(&self) -> StartSource {
+        StartSource { name: self.name(), is_files: matches!(self, Self::Files(_)) }
     }
 
     /// Returns what a view has to know of it.

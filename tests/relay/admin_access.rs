@@ -95,6 +95,8 @@ async fn i8_silent_connections_keep_no_probe_from_its_answer() {
     let app = crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
     let probes = app.probes_address().unwrap();
     let serving = tokio::spawn(app.run());
+    let ready = async || ask(TcpStream::connect(probes).await.unwrap(), &["GET /ready HTTP/1.1", "host: x"]).await.0;
+    until("it is ready", async || ready().await == 200).await;
     let mut first = TcpStream::connect(probes).await.unwrap();
     let mut silent = silent_ones(probes).await;
     let began = std::time::Instant::now();
@@ -159,7 +161,7 @@ upstream: {{servers: [{{uri: 'http://{}'}}]}}
         ask(TcpStream::connect(probes).await.unwrap(), &[&line, "host: weir.monitoring.svc:19001"]).await
     };
     assert_eq!(ask_as("GET /healthz").await, (200, "ok\n".into()));
-    assert_eq!(ask_as("GET /ready").await.0, 200);
+    until("it is ready", async || ask_as("GET /ready").await.0 == 200).await;
     assert!(ask_as("GET /metrics").await.1.contains("weir_build_info"));
     let (status, index) = ask_as("GET /").await;
     let paths: Vec<_> = index.lines().filter_map(|line| line.split_whitespace().next()).collect();

@@ -79,8 +79,10 @@ async fn pages_about_views_and_contents_are_as_documented() {
 
 #[tokio::test]
 async fn what_is_wrong_is_shown_as_documented() {
-    let nowhere = super::scripts::any_address().await;
-    let relay = relay(nowhere, "").await;
+    let plane = Plane::start(&BOTH).await;
+    let relay = relay(plane.address, "").await;
+    until("it is ready", async || probe(relay.admin, "/ready").await.0 == 200).await;
+    plane.kill().await;
     let client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     let strict = async || probe(relay.admin, "/ready?strict").await.1;

@@ -106,6 +106,7 @@ async fn what_watchers_of_health_send_beside_their_request_keeps_no_other_stream
 async fn a_watcher_that_sends_a_second_request_is_ended_and_one_that_half_closes_is_not() {
     let plane = Plane::start(&BOTH).await;
     let relay = relay(plane.address, ", variant: delta").await;
+    until("it is ready", async || probe(relay.admin, "/ready").await.0 == 200).await; // watchers hear no change after that
     let connection = Connection::open(relay.address).await;
     for watched in [&b""[..], UNKNOWN] {
         let mut quiet = connection.call(WATCH, watched).await;

@@ -34,6 +34,7 @@ mod examples;
 mod explain;
 mod failover;
 mod files;
+mod first_answer;
 mod flock;
 #[path = "../support/gzip.rs"]
 mod gzip;

@@ -81,6 +81,8 @@ fn i10_probes_are_answered_while_all_worker_threads_are_busy() {
     let healthy = Some((200, "ok\n".to_owned()));
     assert_eq!((ask(probes, "/healthz"), ask(admin, "/healthz")), (healthy.clone(), healthy.clone()));
 
+    relay.probe_until("/ready", |status, _| status == 200);
+
     let ends: Vec<_> = (0..WORKERS).map(|_| relay.block_worker()).collect();
     for _ in 0..3 {
         assert_eq!(ask(probes, "/healthz"), healthy);
@@ -102,6 +104,7 @@ fn i10_probes_are_answered_while_all_worker_threads_are_busy() {
 #[test]
 fn i10_healthz_fails_while_no_worker_thread_gets_on_and_not_while_one_of_them_does_not() {
     let relay = Relay::start("watchdog: 1s\n");
+    relay.probe_until("/ready", |status, _| status == 200);
     let first = relay.block_worker();
     let stalls =
         |page: &str| page.lines().any(|line| line.starts_with("weir_worker_stalls_total") && line.ends_with(" 1"));

@@ -23,6 +23,7 @@ async fn the_process_and_its_configuration_are_shown_without_secrets() {
     let (listen, probes) = (app.addresses()[0], app.probes_address().unwrap());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let relay = run(app, async { drop(stopped.await) });
+    until("it is ready", async || page(&relay, "/server_info").await["state"] == "ready").await;
     let info = page(&relay, "/server_info").await;
     assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!((info["state"].as_str(), info["uptime_seconds"].is_u64()), (Some("ready"), true));

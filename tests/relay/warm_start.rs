@@ -238,7 +238,7 @@ async fn a_file_that_another_process_has_is_left_alone_and_taken_over_later() {
     client.sent().await;
     is_saved(&first.0).await;
     let second = Stoppable::start(plane.address, "", &rest).await;
-    assert_eq!(get(second.0.admin, "/ready").await, "ready\n", "it starts without");
+    until("it starts without", async || get(second.0.admin, "/ready").await == "ready\n").await;
     assert!(get(second.0.admin, "/metrics").await.contains("weir_state_failures_total 1"));
     assert!(folder.0.join("state").exists());
     first.stop().await;

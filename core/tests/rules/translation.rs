@@ -1,13 +1,15 @@
 //! Translation between the two sides: existence, versions, interest.
 
-use weir_core::proto::Request;
-use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use std::sync::Arc;
+
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Resource as Wrapper};
+use weir_core::proto::{Any, Request};
 use weir_core::protocol::faults::{Fault, Faults};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, CloseReason, Step, Variant};
 use weir_core::protocol::set_mark::SetMark;
-use weir_core::protocol::view::{Class, Completeness, Selector, SessionId, Update};
-use weir_core::xds::Authority;
+use weir_core::protocol::view::{Class, Completeness, Retain, Selector, SessionId, Update};
+use weir_core::xds::{Authority, Resource};
 
 use super::support::{Bench, CDS, EDS, LDS, nack, text_of};
 use super::warm;
@@ -90,6 +92,75 @@ fn xlat_31_what_a_client_had_subscribed_to_when_its_stream_ended_lingers_though_
     bench.leave(again);
     bench.later(30_000);
     assert_eq!(bench.asked_upstream(), ["-absent", "-unknown"]);
+}
+
+#[test]
+fn xlat_31_endpoints_of_a_removed_cluster_do_not_linger() {
+    let mut bench = Bench::with(ProtocolOptions::default());
+    let (client, gone) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
+    for id in [client, gone] {
+        bench.delta(id, CDS, &[], &[]);
+        bench.delta(id, EDS, &["a", "b"], &[]);
+    }
+    bench.whole(CDS, &[("a", "1"), ("b", "1")]);
+    bench.set(EDS, &[("a", "1"), ("b", "1")]);
+    bench.said(client);
+    bench.asked_upstream();
+    bench.delta(client, EDS, &[], &["a"]);
+    bench.leave(gone);
+    bench.later(0);
+    assert_eq!(bench.asked_upstream(), [""; 0], "their cluster is there, and some client may be back");
+    bench.whole(CDS, &[("b", "1")]);
+    bench.later(0);
+    assert_eq!(bench.asked_upstream(), [""; 0], "the order lets the cluster stay until the server is quiet");
+    bench.later(1_000);
+    bench.later(0);
+    assert_eq!(bench.asked_upstream(), ["-a"], "nobody subscribes to these, and the cluster is gone");
+    bench.whole(CDS, &[("c", "1")]);
+    bench.later(1_000);
+    bench.later(0);
+    assert_eq!(bench.asked_upstream(), ["+c"], "a client subscribes to those of the other");
+    bench.delta(client, EDS, &[], &["b"]);
+    bench.later(0);
+    assert_eq!(
+        bench.asked_upstream(),
+        ["-b"],
+        "a server may be silent for as long as it is asked for what it has removed"
+    );
+}
+
+#[test]
+fn xlat_31_endpoints_linger_where_clusters_are_not_known_or_another_takes_them() {
+    let mut bench = Bench::with(ProtocolOptions::default());
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, EDS, &["a", "shared"], &[]);
+    bench.set(EDS, &[("a", "1"), ("shared", "1")]);
+    bench.asked_upstream();
+    bench.delta(client, EDS, &[], &["a"]);
+    bench.later(0);
+    assert_eq!(bench.asked_upstream(), [""; 0], "its clusters may come from somewhere else");
+    bench.delta(client, EDS, &["a"], &[]);
+    bench.delta(client, CDS, &[], &[]);
+    for count in [2, 1] {
+        let (kind, retain) = (bench.kind(CDS), Retain::nothing());
+        let resources = ["one", "two"][..count].iter().map(|name| takes(&mut bench, name, "shared")).collect();
+        bench.apply(vec![Update::FullSet { kind, resources, retain }]);
+    }
+    bench.later(1_000);
+    bench.asked_upstream();
+    bench.delta(client, EDS, &[], &["shared"]);
+    bench.later(0);
+    assert_eq!(bench.asked_upstream(), [""; 0], "the other cluster takes them");
+}
+
+/// A cluster that takes its endpoints under another name.
+fn takes(bench: &mut Bench, name: &str, endpoints: &str) -> Arc<Resource> {
+    let length = |text: &str| u8::try_from(text.len()).unwrap();
+    let config = [&[0x0a, 2, 0x1a, 0, 0x12, length(endpoints)], endpoints.as_bytes()].concat();
+    let (head, middle) = ([0x0a, length(name)], [0x1a, u8::try_from(config.len()).unwrap()]);
+    let body = [&head, name.as_bytes(), &middle, &config].concat();
+    let resource = Some(Any { type_url: CDS.into(), value: body.into() });
+    bench.of_wrapper(CDS, Wrapper { name: name.into(), resource, ..Default::default() })
 }
 
 #[test]

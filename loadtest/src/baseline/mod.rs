@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 
 use clap::Subcommand;
 
+use crate::output;
+
 pub use floor::Floor;
 pub use plain_tonic::PlainTonic;
 pub use reader::Reader;
@@ -42,7 +44,7 @@ fn listen() -> anyhow::Result<tokio::net::TcpListener> {
 }
 
 fn print_address(address: SocketAddr) {
-    println!("listening {address}");
+    output::line(format!("listening {address}"));
 }
 
 const BACKLOG: u32 = 4096;

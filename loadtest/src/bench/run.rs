@@ -9,17 +9,18 @@ use super::gate::Verdict;
 use super::options::Options;
 use super::subject::{Programs, Subject};
 use super::{Bench, Scene, peers};
+use crate::output;
 use crate::report::{self, Cell, Machine, Report, Sample};
 
 /// Runs the benchmarks, prints and writes the results, and returns the exit code.
 pub async fn command(options: &Options) -> anyhow::Result<ExitCode> {
-    let mut report = run(options, |line| println!("{line}")).await?;
+    let mut report = run(options, |line| output::line(line)).await?;
     if options.is_quick() {
         for cell in &mut report.cells {
             (cell.gates, cell.off) = (Vec::new(), None);
         }
     }
-    println!("\n{report}");
+    output::line(format!("\n{report}"));
     report::write(&report, options.json.as_deref(), options.html.as_deref())?;
     if let Some(path) = &options.markdown {
         std::fs::write(path, report::markdown(&report)).with_context(|| format!("cannot write {}", path.display()))?;
@@ -54,7 +55,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::R
             for subject in &subjects {
                 match bench.run(*subject, &programs).await {
                     Ok(Scene { figures, timeline, fan_out }) => {
-                        let sample = Sample { subject: *subject, repetition, figures, timeline, fan_out };
+                        let sample = Sample { figures, timeline, fan_out, ..Sample::empty(*subject, repetition) };
                         progress(&format!("  {}: {subject}: {}", repetition + 1, first_figures(&sample)));
                         samples.push(sample);
                     }

@@ -14,6 +14,7 @@ use super::Resources;
 use super::encrypted::certificates;
 use crate::link::{Target, Tls};
 use crate::measure::Process;
+use crate::output;
 use crate::wire::Variant;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize)]
@@ -175,7 +176,7 @@ fn address(output: Box<dyn Read + Send>) -> anyhow::Result<Target> {
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             if sender.send(line.clone()).is_err() && (line.contains("ERROR") || line.contains("WARN")) {
-                eprintln!("{line}"); // it has started
+                output::note(line); // it has started
             }
         }
     });

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::checks::Check;
+use crate::observe::Conduct;
 use crate::wire::Variant;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
@@ -73,6 +74,36 @@ impl Behaviour {
         }
     }
 
+    /// Whether it does what real clients do, and nothing else.
+    pub fn behaves(self) -> bool {
+        matches!(self, Self::EnvoyAdsDelta | Self::EnvoyAdsSotw | Self::EnvoyPerType | Self::Grpc)
+    }
+
+    /// Whether it requests anything.
+    pub fn subscribes(self) -> bool {
+        self != Self::Zombie
+    }
+
+    pub fn conduct(self) -> Conduct {
+        Conduct { behaves: self.behaves(), name: self.name() }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::EnvoyAdsDelta => "envoy-ads-delta",
+            Self::EnvoyAdsSotw => "envoy-ads-sotw",
+            Self::EnvoyPerType => "envoy-per-type",
+            Self::Grpc => "grpc",
+            Self::SlowReader => "slow-reader",
+            Self::NeverAcker => "never-acker",
+            Self::Nacker => "nacker",
+            Self::Flapper => "flapper",
+            Self::WrongNonce => "wrong-nonce",
+            Self::Zombie => "zombie",
+            Self::SubscriptionChurn => "subscription-churn",
+        }
+    }
+
     /// Whether it should hold everything in the end.
     pub fn converges(self) -> bool {
         !matches!(self, Self::NeverAcker | Self::Nacker | Self::WrongNonce | Self::Zombie)
@@ -91,7 +122,21 @@ impl Behaviour {
 
 impl fmt::Display for Behaviour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = clap::ValueEnum::to_possible_value(self);
-        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn a_behaviour_has_one_name_on_the_command_line_and_in_reports() {
+        for behaviour in Behaviour::ALL {
+            assert_eq!(behaviour.to_possible_value().unwrap().get_name(), behaviour.name());
+            assert!(!behaviour.behaves() || behaviour.converges(), "{behaviour}");
+        }
     }
 }

@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Behaviour, Fleet, FleetOptions, Group, NodeTemplate};
+use anyhow::ensure;
+
+use super::{Behaviour, Fleet, FleetOptions, Group, Judged, NodeTemplate, Progress, Verdict};
 use crate::address::{TlsOptions, resolve};
 use crate::checks::Check;
 use crate::observe::Observer;
+use crate::output;
 use crate::wire::Variant;
 
 #[derive(Debug, clap::Args)]
@@ -38,6 +41,9 @@ pub struct Options {
     /// HTTP/2 receive window in bytes [default: 2147483647; 65535 for slow readers].
     #[arg(long)]
     pub window: Option<u32>,
+    /// Clients that behave (envoy-*, grpc) and have to receive everything that they subscribe to [default: all of them].
+    #[arg(long, value_name = "COUNT")]
+    pub min_synced: Option<u64>,
     /// Checks to leave out, separated by commas.
     #[arg(long, value_delimiter = ',')]
     pub skip: Vec<Check>,
@@ -47,34 +53,29 @@ pub struct Options {
     pub tls: TlsOptions,
 }
 
-/// Runs the clients for the configured time, and returns whether every check passed.
-pub async fn run(options: &Options, observer: Arc<dyn Observer>) -> anyhow::Result<bool> {
+/// Runs the clients for the configured time, and returns what that has shown.
+pub async fn run(options: &Options, observer: Arc<dyn Observer>) -> anyhow::Result<Verdict> {
+    let [clients, subscribing, behaving, min_synced] = options.counts()?;
     let (target, tls) = resolve(&options.target, &options.tls).await?;
     let skipped: BTreeSet<Check> =
         options.skip.iter().copied().chain(Check::ALL.into_iter().filter(|c| c.needs_origin())).collect();
-    let groups = options.groups.iter().map(|(behaviour, count)| Group {
-        variant: options.variant,
-        clients_per_connection: options.clients_per_connection,
-        node: options.node.clone(),
-        listeners: options.listeners.clone(),
-        period: options.period,
-        window: options.window,
-        ..Group::new(*behaviour, *count)
-    });
     let checks = Check::ALL.into_iter().filter(|check| !skipped.contains(check)).collect();
     let fleet = FleetOptions {
         targets: vec![target],
         tls,
-        groups: groups.collect(),
+        groups: options.groups(),
         checks,
         connect_rate: options.connect_rate,
     };
     let fleet = Fleet::start(fleet, None, observer)?;
-    let end = Instant::now() + options.duration;
-    while Instant::now() < end {
-        let pause = PROGRESS.min(end.saturating_duration_since(Instant::now()));
+    let (start, duration) = (Instant::now(), options.duration);
+    while start.elapsed() < duration {
+        let pause = PROGRESS.min(duration.saturating_sub(start.elapsed()));
         tokio::select! {
-            () = tokio::time::sleep(pause) => println!("{}", fleet.counters()),
+            () = tokio::time::sleep(pause) => {
+                let counters = fleet.counters();
+                output::line(Progress { elapsed: start.elapsed(), duration, clients: clients as usize, counters });
+            }
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
                 break;
@@ -82,12 +83,46 @@ pub async fn run(options: &Options, observer: Arc<dyn Observer>) -> anyhow::Resu
         }
     }
     let counters = fleet.stop().await;
-    let violations = counters.kept_violations();
-    violations.iter().for_each(|violation| println!("{violation}"));
+    counters.kept_violations().iter().for_each(output::line);
+    let judged = Judged::new(&counters, [subscribing, behaving, min_synced]);
     let off: Vec<_> = skipped.iter().map(|check| check.name()).collect();
-    println!("checks off: {}", if off.is_empty() { "none".into() } else { off.join(", ") });
-    println!("violations: {}", counters.violations.value());
-    Ok(counters.violations.value() == 0)
+    output::line(format!("checks off: {}", if off.is_empty() { "none".into() } else { off.join(", ") }));
+    output::line(format!("violations: {}", counters.violations.value()));
+    output::line(format!("synced:     {} of {clients}", counters.synced.value()));
+    let errors = counters.errors.counted();
+    output::line(format!("errors:     {}", if errors.is_empty() { "none" } else { "the first of each kind" }));
+    errors.iter().for_each(|(first, count)| output::line(format!("  {count} x {first}")));
+    output::line(format!("result:     {judged}"));
+    Ok(judged.verdict())
+}
+
+impl Options {
+    /// Returns how many clients there are, how many of them request anything, how many behave, and how many of those have to sync.
+    fn counts(&self) -> anyhow::Result<[u64; 4]> {
+        let count = |of: fn(Behaviour) -> bool| -> u64 {
+            self.groups.iter().filter(|(behaviour, _)| of(*behaviour)).map(|(_, count)| *count as u64).sum()
+        };
+        let (clients, behaving) = (count(|_| true), count(Behaviour::behaves));
+        ensure!(clients > 0, "no clients: expected --clients BEHAVIOUR=COUNT with a count above 0");
+        let has_listeners = !self.listeners.is_empty() || count(|behaviour| behaviour == Behaviour::Grpc) == 0;
+        ensure!(has_listeners, "gRPC clients request listeners by name: expected --listeners NAME,...");
+        let min_synced = self.min_synced.unwrap_or(behaving);
+        ensure!(min_synced <= behaving, "--min-synced is {min_synced}, and {behaving} clients are asked to behave");
+        Ok([clients, count(Behaviour::subscribes), behaving, min_synced])
+    }
+
+    fn groups(&self) -> Vec<Group> {
+        let group = |(behaviour, count): &(Behaviour, usize)| Group {
+            variant: self.variant,
+            clients_per_connection: self.clients_per_connection,
+            node: self.node.clone(),
+            listeners: self.listeners.clone(),
+            period: self.period,
+            window: self.window,
+            ..Group::new(*behaviour, *count)
+        };
+        self.groups.iter().map(group).collect()
+    }
 }
 
 fn group(text: &str) -> Result<(Behaviour, usize), String> {

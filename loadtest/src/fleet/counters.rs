@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use super::errors::Errors;
 use crate::checks::Violation;
 
 #[derive(Debug, Default)]
@@ -24,6 +25,10 @@ pub struct Counters {
     pub changes: Counter,
     /// Clients that have received everything that they subscribe to.
     pub synced: Gauge,
+    /// Those of them that do what real clients do.
+    pub behaving_synced: Gauge,
+    /// Why connections and streams ended, and why clients have not received what they subscribe to.
+    pub errors: Errors,
     /// Clients that hold the same as the origin.
     pub converged: Gauge,
     pub violations: Counter,

@@ -3,10 +3,14 @@
 mod behaviour;
 mod client;
 pub mod command;
+mod context;
 mod counters;
+mod errors;
 mod node;
 mod options;
+mod progress;
 mod runner;
+mod verdict;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,15 +22,19 @@ use tokio::time::{interval, sleep};
 pub use behaviour::Behaviour;
 pub use client::{Action, Client, Outcome, Shared, StreamKey};
 pub use counters::Counters;
+pub use errors::Errors;
 pub use node::NodeTemplate;
 pub use options::{FleetOptions, Group};
+pub use progress::Progress;
+pub use verdict::{Judged, Verdict};
 
 use crate::checks::Truth;
 use crate::link::LinkOptions;
 use crate::measure::raise_open_files;
 use crate::observe::Observer;
 use crate::subscription::Names;
-use runner::{Context, Phase, Runner};
+use context::{Context, Phase};
+use runner::Runner;
 
 /// Runs until it is stopped or dropped.
 pub struct Fleet {
@@ -54,6 +62,7 @@ impl Fleet {
         let connections = |group: &Group| group.count.div_ceil(group.clients_per_connection.max(1)) as u64;
         raise_open_files(options.groups.iter().map(connections).sum::<u64>() as usize)?;
         let connections = options.groups.iter().filter(is_first).map(connections).sum();
+        options.groups.iter().for_each(|group| observer.asked(group.behaviour.conduct(), group.count));
         let runners = tokio::spawn(spawn(options, truth, observer, counters.clone(), (phases, joined)));
         Ok(Self { phase, joining, counters, runners, connections, expected, expected_first })
     }

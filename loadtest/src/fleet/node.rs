@@ -5,12 +5,13 @@ use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 use weir_core::proto::node::{Locality, Node};
 
-/// What nodes are made of. `{n}` in any of them is the client's number, and `{n%100}` that number modulo 100.
+/// What nodes are made of. `{number}` in any of them is the client's number, and `{number%100}` that number modulo 100; `{n}` and
+/// `{n%100}` are the same. The help says `{number}` alone: clap would print `{n}` as a line break.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeTemplate {
-    /// Node ID; {n} is the client's number, {n%10} the number modulo 10.
-    #[arg(long = "node-id", default_value = "loadtest-{n}")]
+    /// Node ID; {number} is the client's number, {number%10} the number modulo 10.
+    #[arg(long = "node-id", default_value = "loadtest-{number}")]
     pub id: String,
     /// Node cluster, with the same placeholders.
     #[arg(long = "node-cluster", default_value = "loadtest")]
@@ -25,7 +26,7 @@ pub struct NodeTemplate {
 
 impl Default for NodeTemplate {
     fn default() -> Self {
-        Self { id: "loadtest-{n}".into(), cluster: "loadtest".into(), zone: String::new(), bytes: 0 }
+        Self { id: "loadtest-{number}".into(), cluster: "loadtest".into(), zone: String::new(), bytes: 0 }
     }
 }
 
@@ -54,8 +55,8 @@ fn filled(template: &str, number: usize) -> String {
         let Some(end) = rest[start..].find('}').map(|length| start + length) else { break };
         text.push_str(&rest[..start]);
         match &rest[start + 1..end] {
-            "n" => text.push_str(&number.to_string()),
-            inside => match inside.strip_prefix("n%").and_then(|modulus| modulus.parse::<usize>().ok()) {
+            "n" | "number" => text.push_str(&number.to_string()),
+            inside => match modulus(inside) {
                 Some(modulus) => text.push_str(&number.checked_rem(modulus).unwrap_or(0).to_string()),
                 None => text.push_str(&rest[start..=end]),
             },
@@ -63,6 +64,11 @@ fn filled(template: &str, number: usize) -> String {
         rest = &rest[end + 1..];
     }
     text + rest
+}
+
+fn modulus(inside: &str) -> Option<usize> {
+    let (name, modulus) = inside.split_once('%')?;
+    matches!(name, "n" | "number").then_some(modulus)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -73,6 +79,7 @@ mod tests {
     fn counters_are_filled_in_and_other_braces_stay() {
         assert_eq!(filled("a-{n}-{n%10}-{x}-{", 123), "a-123-3-{x}-{");
         assert_eq!(filled("{n%0}", 5), "0");
+        assert_eq!(filled("a-{number}-{number%10}-{numbers%10}", 123), "a-123-3-{numbers%10}");
     }
 
     #[test]

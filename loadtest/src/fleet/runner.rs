@@ -2,44 +2,16 @@
 
 use std::collections::HashMap;
 use std::future::pending;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, watch};
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::sync::watch;
+use tokio::time::{sleep, sleep_until};
 
 use super::behaviour::Behaviour;
 use super::client::{Action, Client, StreamKey};
-use super::counters::Counters;
+use super::context::{Context, Phase};
 use crate::bodies::unix_nanos;
-use crate::link::{Event, Link, LinkOptions, StreamId, Target};
-use crate::observe::Observer;
-
-/// What all connections do now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    Running,
-    /// Nothing changes any more: clients behave, and report when they hold the same as the origin.
-    Settling,
-    /// The end, and whether clients that do not hold the same as the origin are reported.
-    Stopping {
-        judged: bool,
-    },
-}
-
-/// What all connections share.
-#[derive(Clone)]
-pub struct Context {
-    pub targets: Arc<[Target]>,
-    pub link: LinkOptions,
-    pub period: Duration,
-    pub started: Instant,
-    pub phase: watch::Receiver<Phase>,
-    pub counters: Arc<Counters>,
-    pub observer: Arc<dyn Observer>,
-    /// Limits concurrent handshakes.
-    pub handshakes: Arc<Semaphore>,
-}
+use crate::link::{Event, Link, StreamId};
 
 pub struct Runner {
     context: Context,
@@ -50,6 +22,7 @@ pub struct Runner {
     target: usize,
     /// When its clients came, if that was after the others.
     joined: Option<Instant>,
+    is_connected: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,7 +42,7 @@ impl Runner {
     pub fn new(context: Context, behaviour: Behaviour, clients: Vec<Client>) -> Self {
         let progress = vec![Progress::default(); clients.len()];
         let target = clients.first().map_or(0, |client| client.number);
-        Self { context, behaviour, clients, progress, target, joined: None }
+        Self { context, behaviour, clients, progress, target, joined: None, is_connected: false }
     }
 
     /// Runs from this long after clients may join the others.
@@ -80,7 +53,7 @@ impl Runner {
         };
         tokio::select! {
             () = comes => {}
-            () = stopped(self.context.phase.clone()) => return,
+            () = self.context.stopped() => return,
         }
         self.joined = Some(Instant::now());
         self.run().await;
@@ -92,8 +65,8 @@ impl Runner {
         loop {
             let began = Instant::now();
             let link = tokio::select! {
-                link = connect(&self.context, self.target) => link,
-                () = stopped(self.context.phase.clone()) => break,
+                link = self.context.connect(self.target) => link,
+                () = self.context.stopped() => break,
             };
             match link {
                 Ok(link) => {
@@ -103,6 +76,7 @@ impl Runner {
                     }
                     self.context.counters.connects.add(1);
                     self.context.observer.connected(Instant::now());
+                    self.is_connected = true;
                     let (end, is_answered) = Attached::new(&mut self, link, began).drive().await;
                     self.context.counters.connected.decrease();
                     if self.joined.is_none() {
@@ -113,6 +87,7 @@ impl Runner {
                         End::Stop => break,
                         End::Flap => continue,
                         End::Lost => {
+                            self.is_connected = false;
                             self.context.counters.lost.add(1);
                             self.context.counters.unanswered.add(u64::from(!is_answered));
                         }
@@ -123,13 +98,14 @@ impl Runner {
                 }
                 Err(reason) => {
                     self.context.counters.failed_connects.add(1);
+                    self.context.count_error(self.target, &reason);
                     let at = self.context.started.elapsed();
                     self.clients.iter_mut().for_each(|client| client.note_end(&reason, at));
                 }
             }
             tokio::select! {
                 () = sleep(jittered(backoff, self.clients.first().map_or(0, |client| client.number))) => {}
-                () = stopped(self.context.phase.clone()) => break,
+                () = self.context.stopped() => break,
             }
             backoff = (backoff * 2).min(MAX_BACKOFF);
             self.target = self.target.wrapping_add(1);
@@ -140,8 +116,12 @@ impl Runner {
         self.finish();
     }
 
-    /// Reports the clients that do not hold what they should, if that was checked.
+    /// Reports what clients lack that did not receive everything; and those that do not hold what they should, if that was checked.
     fn finish(&mut self) {
+        let connected = self.clients.iter().zip(&self.progress).filter(|_| self.is_connected);
+        for lack in connected.filter_map(|(client, progress)| client.lack().filter(|_| !progress.is_synced)) {
+            self.context.count_error(self.target, &lack);
+        }
         let judged = *self.context.phase.borrow() == Phase::Stopping { judged: true };
         for (client, progress) in self.clients.iter_mut().zip(&self.progress) {
             if judged
@@ -176,21 +156,6 @@ impl Runner {
     fn is_converged(&self) -> bool {
         self.progress.iter().all(|progress| progress.is_converged)
     }
-}
-
-async fn connect(context: &Context, target: usize) -> Result<Link, String> {
-    let target = target.checked_rem(context.targets.len()).and_then(|place| context.targets.get(place));
-    let target = target.ok_or("no server")?;
-    let _permit = context.handshakes.acquire().await;
-    match timeout(CONNECT_TIMEOUT, Link::open(target.clone(), &context.link)).await {
-        Ok(Ok(link)) => Ok(link),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("connect timed out".into()),
-    }
-}
-
-async fn stopped(mut phase: watch::Receiver<Phase>) {
-    let _ = phase.wait_for(|phase| matches!(phase, Phase::Stopping { .. })).await; // a fleet that was dropped has stopped too
 }
 
 /// A runner with its connection.
@@ -281,20 +246,23 @@ impl<'a> Attached<'a> {
                 let at = self.at();
                 let outcome = self.runner.clients[place].on_message(key, message.into_bytes(), at);
                 self.perform(place, outcome.actions);
-                let progress = &mut self.runner.progress[place];
+                let (progress, conduct) = (&mut self.runner.progress[place], self.runner.behaviour.conduct());
                 let (counters, observer) = (&self.runner.context.counters, &self.runner.context.observer);
                 if let Some(stamp) = outcome.change.filter(|_| progress.is_synced) {
                     counters.changes.add(1);
                     let lag = Duration::from_nanos(unix_nanos().saturating_sub(stamp.unix_nanos));
-                    observer.change_received(lag);
+                    observer.change_received(conduct, lag);
                     if outcome.is_acked {
-                        observer.change_acked(lag);
+                        observer.change_acked(conduct, lag);
                     }
                 }
                 if !progress.is_synced && self.runner.clients[place].is_synced() {
                     progress.is_synced = true;
                     counters.synced.increase();
-                    observer.first_sync(self.runner.clients[place].number, self.began.elapsed());
+                    if conduct.behaves {
+                        counters.behaving_synced.increase();
+                    }
+                    observer.first_sync(self.runner.clients[place].number, conduct, self.began.elapsed());
                     if let Some(joined) = self.runner.joined {
                         counters.newcomer_waited(joined.elapsed());
                     }
@@ -307,12 +275,14 @@ impl<'a> Attached<'a> {
                 self.owners[stream] = None;
                 self.streams.remove(&(place, key));
                 self.runner.context.counters.ended_streams.add(1);
-                let at = self.at();
-                self.runner.clients[place].note_end(&status.to_string(), at);
+                let (at, reason) = (self.at(), status.to_string());
+                self.runner.context.count_error(self.runner.target, &reason);
+                self.runner.clients[place].note_end(&reason, at);
                 Some(End::Lost) // all streams of the connection are opened again, after a pause
             }
             Event::Closed(reason) => {
                 let at = self.at();
+                self.runner.context.count_error(self.runner.target, &reason);
                 self.runner.clients.iter_mut().for_each(|client| client.note_end(&reason, at));
                 Some(End::Lost)
             }
@@ -374,7 +344,6 @@ fn jittered(backoff: Duration, number: usize) -> Duration {
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 const SLOW_READ: Duration = Duration::from_millis(500);
 /// The pause between two comparisons of a client with the origin.
 const FIRST_LOOK: Duration = Duration::from_millis(20);

@@ -15,19 +15,21 @@ use super::outcome::{Bounds, Memory, Outcome, Report};
 use super::stage::Stage;
 use super::times::Phase;
 use crate::measure::{Process, raise_open_files};
+use crate::output;
 use crate::report::Machine;
 
 /// Plays the behaviours, prints and writes the outcomes, and returns whether all passed.
 pub async fn command(options: &Options) -> anyhow::Result<bool> {
     if options.list {
-        Behaviour::value_variants().iter().for_each(|one| println!("{:<20}{}", one.name(), one.help()));
+        Behaviour::value_variants().iter().for_each(|one| output::line(format!("{:<20}{}", one.name(), one.help())));
         return Ok(true);
     }
     let report = run(options, |outcome| {
-        println!("{}: {}", outcome.behaviour.name(), if outcome.passed() { "passed" } else { "FAILED" });
+        let verdict = if outcome.passed() { "passed" } else { "FAILED" };
+        output::line(format!("{}: {verdict}", outcome.behaviour.name()));
     })
     .await?;
-    println!("\n{report}");
+    output::line(format!("\n{report}"));
     if let Some(path) = &options.json {
         report.write(path)?;
     }

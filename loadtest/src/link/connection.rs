@@ -11,6 +11,7 @@ use h2::client::{self, Connection, SendRequest};
 use http::{HeaderValue, Method, Request, Uri, Version, header};
 
 use super::StreamId;
+use super::first_bytes::FirstBytes;
 use super::message::{Message, framed};
 use super::options::{LinkError, LinkOptions};
 use super::socket::{Socket, Target};
@@ -37,6 +38,7 @@ pub struct Link {
     /// Streams that HTTP/2 has woken since, which happens only while the connection is polled.
     woken: Woken,
     closed: Option<String>,
+    first_bytes: Option<FirstBytes>,
 }
 
 type Woken = Arc<Mutex<Vec<StreamId>>>;
@@ -56,6 +58,7 @@ impl Link {
     pub async fn open(target: impl Into<Target>, options: &LinkOptions) -> Result<Self, LinkError> {
         let target = target.into();
         let socket = Socket::connect(&target, options).await?;
+        let first_bytes = socket.first_bytes();
         let (sender, connection) = client::Builder::new()
             .initial_window_size(options.window)
             .initial_connection_window_size(options.window)
@@ -79,6 +82,7 @@ impl Link {
             ready: VecDeque::new(),
             woken: Woken::default(),
             closed: None,
+            first_bytes,
         })
     }
 
@@ -155,12 +159,17 @@ impl Link {
             }
             self.open_streams(cx);
             match Pin::new(&mut self.connection).poll(cx) {
-                Poll::Ready(Ok(())) => self.closed = Some("connection closed".into()),
-                Poll::Ready(Err(error)) => self.closed = Some(error.to_string()),
+                Poll::Ready(Ok(())) => self.close("connection closed"),
+                Poll::Ready(Err(error)) => self.close(&error.to_string()),
                 Poll::Pending if self.is_idle() => return Poll::Pending,
                 Poll::Pending => {}
             }
         }
+    }
+
+    fn close(&mut self, reason: &str) {
+        let explained = self.first_bytes.as_ref().map(|first| first.explain(reason));
+        self.closed = Some(explained.unwrap_or_else(|| reason.to_owned()));
     }
 
     fn is_idle(&self) -> bool {
@@ -179,8 +188,11 @@ impl Link {
                     self.ready.push_back(id); // there may be more
                     return Some(Event::Message(id, message));
                 }
-                Poll::Ready(Err(status)) => {
+                Poll::Ready(Err(mut status)) => {
                     self.cancel(id);
+                    if let (None, Some(first)) = (status.code, &self.first_bytes) {
+                        status.message = first.explain(&status.message);
+                    }
                     return Some(Event::Ended(id, status));
                 }
             }

@@ -27,6 +27,7 @@
 //! a response without its resources.
 
 mod connection;
+mod first_bytes;
 mod message;
 mod options;
 pub mod scan;

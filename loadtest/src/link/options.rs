@@ -65,6 +65,12 @@ fn explained(error: &io::Error) -> String {
         Some(rustls::Error::AlertReceived(AlertDescription::CertificateRequired)) => {
             "the server requires a client certificate (--tls-certificate, --tls-key)".into()
         }
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "the server does not speak TLS here: use http:// instead of https://".into()
+        }
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            "the server closed the connection; does it speak TLS here? http:// connects without".into()
+        }
         Some(rustls::Error::AlertReceived(alert)) => format!("the server refuses ({alert:?})"),
         _ => error.to_string(),
     }

@@ -13,6 +13,7 @@ use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::first_bytes::FirstBytes;
 use super::options::{LinkError, LinkOptions};
 
 /// Where a server listens.
@@ -38,7 +39,7 @@ impl fmt::Display for Target {
 }
 
 pub enum Socket {
-    Plain(TcpStream),
+    Plain(TcpStream, FirstBytes),
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
@@ -50,10 +51,20 @@ impl Socket {
             Target::Unix(path) => return UnixStream::connect(path).await.map(Self::Unix).map_err(LinkError::Connect),
         };
         let stream = connect(address, options).await.map_err(LinkError::Connect)?;
-        let Some(tls) = &options.tls else { return Ok(Self::Plain(stream)) };
+        let Some(tls) = &options.tls else { return Ok(Self::Plain(stream, FirstBytes::default())) };
         let connector = TlsConnector::from(tls.config.clone());
         let stream = connector.connect(tls.server_name.clone(), stream).await.map_err(LinkError::Tls)?;
         Ok(Self::Tls(Box::new(stream)))
+    }
+}
+
+impl Socket {
+    /// Returns what is known of what the server began with, if it was asked over TCP without TLS.
+    pub fn first_bytes(&self) -> Option<FirstBytes> {
+        match self {
+            Self::Plain(_, first) => Some(first.clone()),
+            Self::Unix(_) | Self::Tls(_) => None,
+        }
     }
 }
 
@@ -74,7 +85,12 @@ pub async fn connect(address: SocketAddr, options: &LinkOptions) -> io::Result<T
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Plain(stream, first) => {
+                let before = buffer.filled().len();
+                let read = Pin::new(stream).poll_read(cx, buffer);
+                first.note(buffer.filled().get(before..).unwrap_or_default());
+                read
+            }
             Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
@@ -84,7 +100,7 @@ impl AsyncRead for Socket {
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Plain(stream, _) => Pin::new(stream).poll_write(cx, bytes),
             Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
@@ -96,7 +112,7 @@ impl AsyncWrite for Socket {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Self::Plain(stream, _) => Pin::new(stream).poll_write_vectored(cx, pieces),
             Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
             Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
         }
@@ -108,7 +124,7 @@ impl AsyncWrite for Socket {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Plain(stream, _) => Pin::new(stream).poll_flush(cx),
             Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
             Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
@@ -116,7 +132,7 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Plain(stream, _) => Pin::new(stream).poll_shutdown(cx),
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }

@@ -24,11 +24,35 @@ pub struct Status {
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.code {
-            Some(code) => write!(f, "gRPC status {code}: {}", self.message),
+            Some(code) => match CODES.get(code as usize) {
+                Some(name) => write!(f, "gRPC status {code} ({name}): {}", self.message),
+                None => write!(f, "gRPC status {code}: {}", self.message),
+            },
             None => f.write_str(&self.message),
         }
     }
 }
+
+/// The names of the gRPC statuses, by their codes.
+const CODES: [&str; 17] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];
 
 pub struct Stream {
     /// Requests from before the stream was opened.

@@ -1,12 +1,13 @@
 //! Records the reports of a fleet of clients as counts and histograms, and computes rates.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Latencies;
-use crate::observe::Observer;
+use crate::observe::{Conduct, Observer};
 
 /// Records everything; any number of tasks may report to it.
 pub struct Recorder {
@@ -19,7 +20,9 @@ pub struct Recorder {
     bytes: AtomicU64,
     violations: AtomicU64,
     /// Since the last call of `take_times`.
-    times: Mutex<Times>,
+    times: Mutex<BTreeMap<Conduct, Times>>,
+    /// How many clients there are of each conduct.
+    asked: Mutex<BTreeMap<Conduct, usize>>,
 }
 
 /// The recorded durations.
@@ -70,6 +73,7 @@ impl Default for Recorder {
             bytes: AtomicU64::new(0),
             violations: AtomicU64::new(0),
             times: Mutex::default(),
+            asked: Mutex::default(),
         }
     }
 }
@@ -89,17 +93,26 @@ impl Recorder {
         }
     }
 
-    /// Returns the times since the last call.
-    pub fn take_times(&self) -> Times {
+    /// Returns the times since the last call, by what the clients do.
+    pub fn take_times(&self) -> BTreeMap<Conduct, Times> {
         std::mem::take(&mut *self.times())
     }
 
-    fn times(&self) -> MutexGuard<'_, Times> {
+    /// Returns how many clients were to run of each conduct.
+    pub fn asked(&self) -> BTreeMap<Conduct, usize> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn times(&self) -> MutexGuard<'_, BTreeMap<Conduct, Times>> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Observer for Recorder {
+    fn asked(&self, conduct: Conduct, clients: usize) {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner).entry(conduct).or_default() += clients;
+    }
+
     fn connected(&self, _: Instant) {
         self.connected.fetch_add(1, Ordering::Relaxed);
     }
@@ -108,19 +121,19 @@ impl Observer for Recorder {
         self.disconnected.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn first_sync(&self, _: usize, since: Duration) {
+    fn first_sync(&self, _: usize, conduct: Conduct, since: Duration) {
         self.synced.fetch_add(1, Ordering::Relaxed);
-        self.times().first_sync.record(since);
+        self.times().entry(conduct).or_default().first_sync.record(since);
     }
 
-    fn change_received(&self, lag: Duration) {
+    fn change_received(&self, conduct: Conduct, lag: Duration) {
         self.changes.fetch_add(1, Ordering::Relaxed);
-        self.times().received.record(lag);
+        self.times().entry(conduct).or_default().received.record(lag);
     }
 
-    fn change_acked(&self, lag: Duration) {
+    fn change_acked(&self, conduct: Conduct, lag: Duration) {
         self.acks.fetch_add(1, Ordering::Relaxed);
-        self.times().acked.record(lag);
+        self.times().entry(conduct).or_default().acked.record(lag);
     }
 
     fn bytes(&self, count: u64) {
@@ -162,9 +175,10 @@ mod tests {
         recorder.connected(Instant::now());
         recorder.connected(Instant::now());
         recorder.disconnected();
-        recorder.first_sync(0, Duration::from_millis(3));
-        recorder.change_received(Duration::from_millis(5));
-        recorder.change_acked(Duration::from_millis(6));
+        let envoy = Conduct { behaves: true, name: "envoy" };
+        recorder.first_sync(0, envoy, Duration::from_millis(3));
+        recorder.change_received(envoy, Duration::from_millis(5));
+        recorder.change_acked(envoy, Duration::from_millis(6));
         recorder.bytes(4 << 20);
         let counts = recorder.counts();
         assert_eq!((counts.synced, counts.changes, counts.acks, counts.violations), (1, 1, 1, 0));
@@ -173,7 +187,7 @@ mod tests {
         assert_eq!(text, "2 s: 1 connected (1/s), 1 synced, 0 changes/s, 0 ACKs/s, 2.0 MiB/s");
         recorder.violation(7, "order");
         assert_eq!(recorder.counts().violations, 1);
-        assert!(recorder.take_times().received.percentile(50.0) >= Duration::from_millis(4));
-        assert_eq!(recorder.take_times().received.count(), 0);
+        assert!(recorder.take_times()[&envoy].received.percentile(50.0) >= Duration::from_millis(4));
+        assert!(recorder.take_times().is_empty());
     }
 }

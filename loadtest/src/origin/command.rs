@@ -8,6 +8,7 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 
 use super::{Churn, Counts, Fault, Origin, Pattern, control};
+use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
@@ -36,12 +37,12 @@ pub struct Options {
 /// Serves until it is interrupted.
 pub async fn run(options: &Options) -> anyhow::Result<()> {
     let origin = Arc::new(Origin::start(options.listen, options.counts, options.fault).await?);
-    println!("origin listens on {}", origin.address);
+    output::line(format!("origin listens on {}", origin.address));
     let commands = match options.control {
         None => None,
         Some(address) => {
             let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
-            println!("commands on {}", listener.local_addr()?);
+            output::line(format!("commands on {}", listener.local_addr()?));
             Some(tokio::spawn(control(listener, origin.clone())))
         }
     };

@@ -11,6 +11,7 @@ use super::record::{alone, record};
 use super::replay::Replay;
 use crate::address::{TlsOptions, resolve};
 use crate::fleet::{Behaviour, Client, NodeTemplate};
+use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub struct RecordOptions {
@@ -55,13 +56,13 @@ pub async fn run_record(options: &RecordOptions) -> anyhow::Result<()> {
     let writer = Writer::create(&options.file)?;
     let variant = options.behaviour.variant(None);
     let responses = record(target, client, variant, options.duration, writer).await?;
-    println!("recorded {responses} responses in {}", options.file.display());
+    output::line(format!("recorded {responses} responses in {}", options.file.display()));
     Ok(())
 }
 
 pub async fn run_replay(options: &ReplayOptions) -> anyhow::Result<()> {
     let replay = Replay::start(options.listen, options.file.clone(), options.speed).await?;
-    println!("replay listens on {}", replay.address);
+    output::line(format!("replay listens on {}", replay.address));
     tokio::signal::ctrl_c().await?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use super::load_table::sections;
 use super::plot::{Line, Plot, escape};
 use super::{Cell, Report, Sample};
 use crate::bench::subject::Subject;
@@ -20,21 +21,12 @@ pub fn page(report: &Report) -> String {
 
 fn section(cell: &Cell) -> String {
     let mut out = format!("<h2>{}</h2>\n", escape(&cell.name));
-    let subjects: BTreeSet<Subject> = cell.samples.iter().map(|sample| sample.subject).collect();
-    out.push_str("<table><tr><th>median</th>");
-    for subject in &subjects {
-        let _ = write!(out, "<th>{subject}</th>");
+    let tables: Vec<_> = cell.samples.iter().flat_map(sections).collect();
+    match tables.is_empty() {
+        true => out.push_str(&medians(cell)),
+        false => tables.iter().for_each(|table| out.push_str(&table.html())),
     }
-    out.push_str("</tr>\n");
-    let names: BTreeSet<&String> = cell.samples.iter().flat_map(|sample| sample.figures.keys()).collect();
-    for name in names {
-        let _ = write!(out, "<tr><td>{}</td>", escape(name));
-        for subject in &subjects {
-            let _ = write!(out, "<td>{}</td>", cell.median(*subject, name).map_or_else(|| "-".into(), super::short));
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</table>\n<ul>\n");
+    out.push_str("<ul>\n");
     for gate in &cell.gates {
         let _ = writeln!(out, "<li>{}</li>", escape(&gate.to_string()));
     }
@@ -49,13 +41,39 @@ fn section(cell: &Cell) -> String {
         let lines = cell.samples.iter().map(|sample| over_time(sample, figure)).collect();
         out.push_str(&Plot { title, x: "seconds", y: unit, lines: drawn(lines) }.svg());
     }
-    let lines = cell.samples.iter().map(|sample| Line { name: name(sample), points: sample.fan_out.clone() }).collect();
+    let lines = cell.samples.iter().map(|sample| {
+        let fan_out = if sample.by_behaviour.is_empty() { &sample.fan_out } else { &sample.behaving_fan_out };
+        Line { name: name(sample), points: fan_out.clone() }
+    });
+    let lines = lines.collect();
     let fan_out =
         Plot { title: "Fan-out: clients that have the change", x: "ms after the change", y: "%", lines: drawn(lines) };
     out + &fan_out.svg()
 }
 
+fn medians(cell: &Cell) -> String {
+    let subjects: BTreeSet<Subject> = cell.samples.iter().map(|sample| sample.subject).collect();
+    let mut out = String::from("<table><tr><th>median</th>");
+    for subject in &subjects {
+        let _ = write!(out, "<th>{subject}</th>");
+    }
+    out.push_str("</tr>\n");
+    let names: BTreeSet<&String> = cell.samples.iter().flat_map(|sample| sample.figures.keys()).collect();
+    for name in names {
+        let _ = write!(out, "<tr><td>{}</td>", escape(name));
+        for subject in &subjects {
+            let _ = write!(out, "<td>{}</td>", cell.median(*subject, name).map_or_else(|| "-".into(), super::short));
+        }
+        out.push_str("</tr>\n");
+    }
+    out + "</table>\n"
+}
+
 fn over_time(sample: &Sample, figure: &str) -> Line {
+    // Of simulated clients, those that behave alone are drawn.
+    let behaving = format!("behaving_{figure}");
+    let figure =
+        if sample.timeline.iter().any(|point| point.figures.contains_key(&behaving)) { &behaving } else { figure };
     let points = sample.timeline.iter().filter_map(|point| Some((point.seconds, *point.figures.get(figure)?)));
     Line { name: name(sample), points: points.collect() }
 }

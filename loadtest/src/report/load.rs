@@ -10,7 +10,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::{Cell, Machine, Point, Report, Sample};
 use crate::bench::Subject;
 use crate::measure::{Latencies, Process, Rates, Recorder, Times, tcp_memory};
-use crate::observe::Observer;
+use crate::observe::{Conduct, Observer};
+use crate::output;
 
 /// What is measured of a run, and where it is written.
 #[derive(Debug, clap::Args)]
@@ -50,7 +51,7 @@ where
             _ = ticks.tick() => {
                 let rates = log.look(&recorder);
                 if measures.rates.is_some_and(|seconds| rates.now.elapsed - shown.elapsed >= Duration::from_secs(seconds)) {
-                    println!("{}", Rates { now: rates.now, before: shown });
+                    output::line(Rates { now: rates.now, before: shown });
                     shown = rates.now;
                 }
             }
@@ -59,7 +60,7 @@ where
     log.look(&recorder);
     let report = log.report(&recorder)?;
     if measures.report {
-        println!("{report}");
+        output::line(&report);
     }
     super::write(&report, measures.json.as_deref(), measures.html.as_deref())?;
     Ok(result)
@@ -72,7 +73,7 @@ struct Log {
     first: First,
     last: (Instant, Duration),
     counts: crate::measure::Counts,
-    times: Times,
+    times: BTreeMap<Conduct, Times>,
     timeline: Vec<Point>,
     /// The maximum so far.
     rss: u64,
@@ -109,11 +110,14 @@ impl Log {
     fn look(&mut self, recorder: &Recorder) -> Rates {
         let rates = Rates { now: recorder.counts(), before: std::mem::replace(&mut self.counts, recorder.counts()) };
         let times = recorder.take_times();
-        self.times.add(&times);
-        let ms = |percentile| times.received.percentile(percentile).as_secs_f64() * 1e3;
+        times.iter().for_each(|(conduct, times)| self.times.entry(*conduct).or_default().add(times));
         let mut figures = BTreeMap::new();
-        if times.received.count() > 0 {
-            figures.extend([("p50_ms", ms(50.0)), ("p99_ms", ms(99.0)), ("max_ms", ms(100.0))]);
+        for (names, received) in
+            [(ALL_OVER_TIME, sum(&times, false).received), (BEHAVING_OVER_TIME, sum(&times, true).received)]
+        {
+            let ms = |percentile| received.percentile(percentile).as_secs_f64() * 1e3;
+            let found = names.into_iter().zip([50.0, 99.0, 100.0]).filter(|_| received.count() > 0);
+            figures.extend(found.map(|(name, percentile)| (name, ms(percentile))));
         }
         let now = Instant::now();
         // A process that has ended has no further figures, even if it was started again under another pid.
@@ -150,11 +154,20 @@ impl Log {
             ("received_mib".to_owned(), counts.bytes as f64 / MIB),
             ("violations".to_owned(), counts.violations as f64),
             ("tcp_memory_growth_mib".to_owned(), self.sockets.saturating_sub(self.first.sockets) as f64 / MIB),
+            ("duration_s".to_owned(), seconds),
         ]);
-        let Times { first_sync, received, acked } = &self.times;
-        for (what, latencies) in [("first_sync", first_sync), ("received", received), ("acked", acked)] {
-            figures.extend(percentiles(what, latencies));
-        }
+        let (all, behaving) = (sum(&self.times, false), sum(&self.times, true));
+        figures.extend(figures_of(&all).filter(|(name, _)| name.ends_with("_ms")));
+        figures.extend(figures_of(&behaving).map(|(name, value)| (format!("behaving_{name}"), value)));
+        let asked = recorder.asked();
+        let clients: usize = asked.iter().filter(|(conduct, _)| conduct.behaves).map(|(_, clients)| clients).sum();
+        figures.insert("behaving_clients".into(), clients as f64);
+        let by_behaviour = asked.iter().map(|(conduct, clients)| {
+            let times = self.times.get(conduct).cloned().unwrap_or_default();
+            let own = [("clients".to_owned(), *clients as f64), ("behaves".to_owned(), f64::from(conduct.behaves))];
+            (conduct.name.to_owned(), own.into_iter().chain(figures_of(&times)).collect())
+        });
+        let by_behaviour = by_behaviour.collect();
         if let Some(process) = self.process {
             let cpu = self.last.1.saturating_sub(self.first.cpu);
             figures.insert("cpu_s".into(), cpu.as_secs_f64());
@@ -169,12 +182,34 @@ impl Log {
                 figures.insert("write_calls".into(), writes.saturating_sub(self.first.write_calls) as f64);
             }
         }
-        let fan_out = super::fan_out(received);
-        let sample = Sample { figures, timeline: self.timeline, fan_out, ..Sample::empty(Subject::Server, 0) };
+        let sample = Sample {
+            figures,
+            timeline: self.timeline,
+            fan_out: super::fan_out(&all.received),
+            by_behaviour,
+            behaving_fan_out: super::fan_out(&behaving.received),
+            ..Sample::empty(Subject::Server, 0)
+        };
         let cell = Cell { name: "clients".into(), samples: vec![sample], ..Cell::default() };
         let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
         Ok(Report { command, machine: Machine::this(), cells: vec![cell] })
     }
+}
+
+/// Returns the times of all clients, or of those that behave.
+fn sum(times: &BTreeMap<Conduct, Times>, behaving: bool) -> Times {
+    let mut sum = Times::default();
+    times.iter().filter(|(conduct, _)| conduct.behaves || !behaving).for_each(|(_, times)| sum.add(times));
+    sum
+}
+
+/// Returns what the times of some clients show.
+fn figures_of(times: &Times) -> impl Iterator<Item = (String, f64)> + '_ {
+    let Times { first_sync, received, acked } = times;
+    let counts = [("synced", first_sync), ("changes_received", received), ("changes_acked", acked)];
+    let counts = counts.map(|(name, latencies)| (name.to_owned(), latencies.count() as f64));
+    let times = [("first_sync", first_sync), ("received", received), ("acked", acked)];
+    counts.into_iter().chain(times.into_iter().flat_map(|(what, latencies)| percentiles(what, latencies)))
 }
 
 /// Returns the usual percentiles.
@@ -186,6 +221,8 @@ pub fn percentiles<'a>(what: &'a str, latencies: &'a Latencies) -> impl Iterator
     })
 }
 
+const ALL_OVER_TIME: [&str; 3] = ["p50_ms", "p99_ms", "max_ms"];
+const BEHAVING_OVER_TIME: [&str; 3] = ["behaving_p50_ms", "behaving_p99_ms", "behaving_max_ms"];
 const TICK: Duration = Duration::from_secs(1);
 /// A longer timeline loses every other point.
 const POINTS: usize = 4000;

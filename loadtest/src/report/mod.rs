@@ -3,10 +3,12 @@
 mod compare;
 mod html;
 mod load;
+mod load_table;
 mod markdown;
 mod model;
 mod plot;
 mod sample;
+mod section;
 mod table;
 
 pub use compare::compare;

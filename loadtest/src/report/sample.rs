@@ -16,6 +16,12 @@ pub struct Sample {
     pub timeline: Vec<Point>,
     /// Milliseconds after a change, and the percentage of clients that have it by then.
     pub fan_out: Vec<(f64, f64)>,
+    /// The figures of the clients of each behaviour, if simulated clients were measured.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_behaviour: BTreeMap<String, BTreeMap<String, f64>>,
+    /// As `fan_out`, of the clients that behave alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub behaving_fan_out: Vec<(f64, f64)>,
 }
 
 /// The measurements at one time of a sample.
@@ -28,6 +34,14 @@ pub struct Point {
 impl Sample {
     /// Returns a sample without figures.
     pub fn empty(subject: Subject, repetition: usize) -> Self {
-        Self { subject, repetition, figures: BTreeMap::new(), timeline: Vec::new(), fan_out: Vec::new() }
+        Self {
+            subject,
+            repetition,
+            figures: BTreeMap::new(),
+            timeline: Vec::new(),
+            fan_out: Vec::new(),
+            by_behaviour: BTreeMap::new(),
+            behaving_fan_out: Vec::new(),
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use super::load_table::sections;
 use super::{Cell, Report};
 use crate::bench::{GateResult, Subject, Verdict};
 
@@ -16,6 +17,15 @@ impl fmt::Display for Report {
 
 impl fmt::Display for Cell {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        let tables: Vec<_> = self.samples.iter().flat_map(sections).collect();
+        if !tables.is_empty() {
+            return tables.iter().enumerate().try_for_each(|(at, table)| {
+                if at > 0 {
+                    writeln!(out)?
+                }
+                write!(out, "{table}")
+            });
+        }
         writeln!(out, "{}", self.name)?;
         let subjects: BTreeSet<Subject> = self.samples.iter().map(|sample| sample.subject).collect();
         let names: BTreeSet<&String> = self.samples.iter().flat_map(|sample| sample.figures.keys()).collect();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::file::Scenario;
 use crate::observe::Observer;
+use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
@@ -24,6 +25,6 @@ pub async fn run(options: &Options, observer: Arc<dyn Observer>) -> anyhow::Resu
     let scenario = Scenario::read(&options.file)?;
     let scenario = if options.short { scenario.shortened(10, Duration::from_secs(1)) } else { scenario };
     let report = super::run(&scenario, options.relay.as_deref(), observer).await?;
-    println!("{report}");
+    output::line(&report);
     Ok(report.passed())
 }

@@ -12,6 +12,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
 use super::file;
+use crate::output;
 use crate::reserved::Reserved;
 
 /// Runs until it is dropped.
@@ -42,7 +43,7 @@ impl Relay {
         let child = spawn(&binary, &arguments)?;
         let mut started = Self { address, probes, binary, arguments, config: path, child, _reserved: reserved };
         started.accepts().await?;
-        println!("relay {} listens on {address}", started.child.id().unwrap_or_default());
+        output::line(format!("relay {} listens on {address}", started.child.id().unwrap_or_default()));
         Ok(started)
     }
 

@@ -19,6 +19,7 @@ use crate::checks::{Check, Truth};
 use crate::fleet::{Behaviour, Counters, Fleet, FleetOptions, Group};
 use crate::observe::Observer;
 use crate::origin::{Origin, listener_name};
+use crate::output;
 
 /// Runs a scenario, with another path of the relay if one is given.
 pub async fn run(scenario: &Scenario, relay: Option<&Path>, observer: Arc<dyn Observer>) -> anyhow::Result<Report> {
@@ -195,7 +196,7 @@ impl Scene<'_> {
 async fn show_progress(counters: &Counters) {
     loop {
         sleep(PROGRESS).await;
-        println!("{counters}");
+        output::line(counters);
     }
 }
 

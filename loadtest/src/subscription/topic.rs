@@ -77,11 +77,25 @@ impl Topic {
 
     /// Whether everything that is subscribed has been answered. A server need not answer for names stated in their current version.
     pub fn is_complete(&self) -> bool {
-        let is_answered = |name: &Name| self.held.contains_key(name) || self.absent.contains(name);
         match self.is_wildcard {
             true => self.responses > 0 || !self.held.is_empty(),
-            false => self.names.iter().all(is_answered),
+            false => self.names.iter().all(|name| self.is_answered(name)),
         }
+    }
+
+    /// Returns what of the subscription has not been answered.
+    pub fn lack(&self) -> Option<String> {
+        let (kind, names) = (self.kind.word(), self.names.len());
+        let missing = self.names.iter().filter(|name| !self.is_answered(name)).count();
+        let lack = match self.is_wildcard {
+            true => format!("the server is connected, and sends no {kind}"),
+            false => format!("the server is connected, and does not send {missing} of {names} requested {kind}"),
+        };
+        (!self.is_complete()).then_some(lack)
+    }
+
+    fn is_answered(&self, name: &Name) -> bool {
+        self.held.contains_key(name) || self.absent.contains(name)
     }
 
     /// The first request of the type on this stream.

@@ -75,7 +75,13 @@ mod tests {
         let text =
             "listen: [{address: ':1'}]\nupstream: {servers: [{uri: 'http://cp:1'}]}\nlimits: {cached_bytes: 7MiB}\n";
         std::fs::write(&path, text).unwrap();
-        let report = |memory: usize| report(&Config::review(Path::new(&path), Some(memory)).unwrap().config.unwrap());
+        let report = |memory: usize| {
+            report(
+                &Config::review(Path::new(&path), &std::fs::read_to_string(&path).unwrap(), Some(memory))
+                    .config
+                    .unwrap(),
+            )
+        };
         let (small, large) = (report(512 << 20), report(2 << 30));
         std::fs::remove_file(&path).unwrap();
         assert!(small.contains("384 MiB, 75% of 512 MiB (as stated)"), "{small}");

@@ -1,6 +1,7 @@
 //! `weir check`: whether a configuration is valid, and what it means.
 
 mod as_client;
+mod far_off;
 mod memory;
 mod servers;
 mod settings;
@@ -13,32 +14,82 @@ use super::{note, show};
 use crate::config::{Config, Review};
 use crate::upstream::{FilesOptions, FilesServer, FilesSource, Parser, SourcePlan};
 
-/// Checks a file, the files that it names, and the resources in them, for a machine with so much memory. Returns the exit code: 0, or 1 if there are faults.
-pub async fn run(path: &Path, memory: Option<usize>) -> u8 {
-    let Review { config, faults, warnings, .. } = match Config::review(path, memory) {
-        Ok(review) => review,
+/// How much is shown of a configuration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Shows {
+    /// Faults, and the verdict.
+    Faults,
+    /// What is set, too, and warnings.
+    #[default]
+    Set,
+    /// Every key, with its default.
+    All,
+}
+
+impl Shows {
+    /// Returns what two flags ask for.
+    pub fn of(quiet: bool, all: bool) -> Self {
+        match (quiet, all) {
+            (true, _) => Self::Faults,
+            (false, true) => Self::All,
+            (false, false) => Self::Set,
+        }
+    }
+}
+
+/// Checks a file, the files that it names, and the resources in them, for a machine with so much memory. The last line is the verdict. Returns the
+/// exit code: 0, or 1 if there are faults.
+pub async fn run(path: &Path, memory: Option<usize>, shows: Shows) -> u8 {
+    let (faults, warnings) = match Config::text_of(path) {
+        Ok(text) => look_at(Config::review(path, &text, memory), shows).await,
         Err(error) => {
             note(&error.to_string());
-            return FAULTY;
+            (1, 0)
         }
     };
+    if let Err(error) = show(&verdict(path, faults, warnings)) {
+        note(&format!("cannot write: {error}"));
+        return FAULTY;
+    }
+    if faults == 0 { 0 } else { FAULTY }
+}
+
+fn verdict(path: &Path, faults: usize, warnings: usize) -> String {
+    let count = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+    let warned = if warnings > 0 { format!(", {}", count(warnings, "warning")) } else { String::new() };
+    match faults {
+        0 => format!("{}: valid{warned}\n", path.display()),
+        faults => format!("{}: {}{warned}\n", path.display(), count(faults, "fault")),
+    }
+}
+
+/// Shows what there is to say of a file. Returns how many faults and warnings that is.
+async fn look_at(review: Review, shows: Shows) -> (usize, usize) {
+    let Review { config, faults, warnings, .. } = review;
     let mut faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
     if let Some(config) = &config {
         faults.extend(faults_in_resources(config).await);
-        if let Err(error) = show(&(servers::report(config) + &settings::report(config) + &memory::report(config))) {
-            note(&format!("cannot write: {error}"));
-            return FAULTY;
+        let report = || servers::report(config) + &settings::report(config, shows) + &memory::report(config);
+        if shows != Shows::Faults
+            && let Err(error) = show(&report())
+        {
+            faults.push(format!("cannot write: {error}"));
         }
     }
-    warnings.iter().for_each(|warning| note(&format!("warning: {warning}")));
-    crate::app::system_warnings().iter().for_each(|warning| note(&format!("warning: {warning}")));
+    let mut warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+    warnings.extend(config.iter().flat_map(|config| far_off::warnings(&config.in_force)));
+    warnings.extend(crate::app::system_warnings());
+    if shows != Shows::Faults {
+        warnings.iter().for_each(|warning| note(&format!("warning: {warning}")));
+    }
     faults.iter().for_each(|fault| note(&format!("error: {fault}")));
-    if faults.is_empty() { 0 } else { FAULTY }
+    (faults.len(), warnings.len())
 }
 
 /// Answers what a configuration means for one client. Returns the exit code: 0 if it is served, 1 if it is not, or if there are faults.
 pub fn run_as(path: &Path, client: &AsClient) -> u8 {
-    let answer = match Config::from_file(path) {
+    let parsed = Config::text_of(path).and_then(|text| Config::parse(path, &text));
+    let answer = match parsed {
         Ok(config) => client.answer(&config).map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
@@ -86,6 +137,15 @@ const FAULTY: u8 = 1;
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_verdict_counts_faults_and_warnings() {
+        let verdict = |faults, warnings| verdict(Path::new("relay.yaml"), faults, warnings);
+        assert_eq!(verdict(0, 0), "relay.yaml: valid\n");
+        assert_eq!(verdict(0, 1), "relay.yaml: valid, 1 warning\n");
+        assert_eq!(verdict(1, 0), "relay.yaml: 1 fault\n");
+        assert_eq!(verdict(2, 3), "relay.yaml: 2 faults, 3 warnings\n");
+    }
+
     #[tokio::test]
     async fn faults_decide_the_exit_code_and_warnings_do_not() {
         let folder = std::env::temp_dir().join(format!("weir-check-{}", std::process::id()));
@@ -93,7 +153,7 @@ mod tests {
         let path = folder.join("relay.yaml");
         let code = async |text: &str| {
             std::fs::write(&path, format!("listen: [{{address: '127.0.0.1:0'}}]\n{text}")).unwrap();
-            run(&path, None).await
+            run(&path, None, Shows::Set).await
         };
         assert_eq!(code("upstream: {files: resources}\nlimits: {resource_timer: 1s}\n").await, 0);
         assert_eq!(code("upstream: {files: [resources, none]}\n").await, 1);
@@ -111,7 +171,7 @@ mod tests {
             faults.len() == 1 && faults[0].contains("resources/clusters.yaml:2") && faults[0].contains("nam"),
             "{faults:?}"
         );
-        assert_eq!(run(&folder.join("none.yaml"), None).await, 1);
+        assert_eq!(run(&folder.join("none.yaml"), None, Shows::Faults).await, 1);
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

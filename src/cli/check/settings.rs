@@ -4,28 +4,45 @@ use std::fmt::Write;
 
 use weir_core::xds::{AccessRule, NodeField, PermissionRule};
 
+use super::Shows;
 use crate::config::{AdminTls, Config, ListenOptions, ShownKey};
 use crate::tls::{ClientAuth, ListenTls};
 
-pub(super) fn report(config: &Config) -> String {
+pub(super) fn report(config: &Config, shows: Shows) -> String {
     let mut out = String::from("\n");
     section(&mut out, "addresses", addresses(config));
-    section(&mut out, "views", views(config));
+    section(&mut out, "views", views(config, shows));
     if !config.views.access.rules().is_empty() {
         section(&mut out, "access", config.views.access.rules().iter().map(rule).collect());
     }
     if !config.views.permissions.rules().is_empty() {
         section(&mut out, "permissions", config.views.permissions.rules().iter().map(permission).collect());
     }
-    section(&mut out, "limits", keys(&config.in_force.limits, &[]));
-    section(&mut out, "brakes", brakes(config));
+    section(&mut out, "limits", keys(&shown(&config.in_force.limits, shows), &[]));
+    section(&mut out, "brakes", brakes(config, shows));
+    for (title, of) in &config.in_force.others {
+        let mut rows = shown(of, shows);
+        rows.retain(|key| key.value.is_some() && key.key != FREE_TEXT);
+        section(&mut out, title, keys(&rows, &[]));
+    }
     out
 }
 
+/// A key that may have any text, and so that of a variable which is a secret.
+const FREE_TEXT: &str = "control_plane_identifier";
+
 type Row = (String, String);
 
-/// Writes rows in two columns.
+/// Returns the keys that are set, or all of them.
+fn shown(keys: &[ShownKey], shows: Shows) -> Vec<ShownKey> {
+    keys.iter().filter(|key| key.is_set || shows == Shows::All).cloned().collect()
+}
+
+/// Writes rows in two columns, if there are any.
 fn section(out: &mut String, title: &str, rows: Vec<Row>) {
+    if rows.is_empty() {
+        return;
+    }
     let width = rows.iter().map(|(key, _)| key.chars().count()).max().unwrap_or(0);
     let _ = writeln!(out, "{title}"); // writing to a String does not fail
     for (key, value) in rows {
@@ -35,7 +52,7 @@ fn section(out: &mut String, title: &str, rows: Vec<Row>) {
 
 /// Returns the rows of a section's keys. `lists` has the values of those that the relay understands otherwise than they are written.
 fn keys(keys: &[ShownKey], lists: &[(&str, String)]) -> Vec<Row> {
-    let row = |ShownKey { key, value, default }: &ShownKey| {
+    let row = |ShownKey { key, value, default, .. }: &ShownKey| {
         let list = lists.iter().find(|(list, _)| list == key).map(|(_, value)| value.clone());
         let value = list.or_else(|| value.clone()).unwrap_or_default();
         let default = default.as_ref().filter(|default| **default != value);
@@ -89,9 +106,11 @@ fn certificates(auth: &ClientAuth) -> String {
     format!("clients {word} show certificates {}", ca.chain(domains).collect::<Vec<_>>().join(" or "))
 }
 
-fn views(config: &Config) -> Vec<Row> {
+fn views(config: &Config, shows: Shows) -> Vec<Row> {
     let key: Vec<_> = config.views.rule.fields().iter().map(ToString::to_string).collect();
-    keys(&config.in_force.views, &[("key", key.join(", "))])
+    let is_shown = |of: &&ShownKey| of.key == "key" || of.is_set || shows == Shows::All;
+    let own: Vec<_> = config.in_force.views.iter().filter(is_shown).cloned().collect();
+    keys(&own, &[("key", key.join(", "))])
 }
 
 /// Returns what a rule protects, and who has it.
@@ -132,12 +151,12 @@ fn permission(rule: &PermissionRule) -> Row {
     (rule.name.to_string(), parts.join("; "))
 }
 
-fn brakes(config: &Config) -> Vec<Row> {
+fn brakes(config: &Config, shows: Shows) -> Vec<Row> {
     let types: Vec<_> = config.views.protocol.view.brakes.types.iter().map(|name| &**name).collect();
     if types.is_empty() {
         return keys(config.in_force.brakes.get(..1).unwrap_or_default(), &[]);
     }
-    keys(&config.in_force.brakes, &[("types", types.join(", "))])
+    keys(&shown(&config.in_force.brakes, shows), &[("types", types.join(", "))])
 }
 
 #[cfg(test)]
@@ -157,7 +176,7 @@ mod tests {
 
     #[test]
     fn values_are_shown_as_in_the_file_and_defaults_beside_those_that_differ() {
-        let report = report(&parsed(""));
+        let report = report(&parsed(""), Shows::All);
         assert!(!report.contains("(default"), "{report}");
         let text = format!(
             "admin: {{address: ':2'}}
@@ -168,7 +187,7 @@ access:
 limits: {{message_bytes: 1024 KiB, linger: 90s, connections: 7, header_bytes: 3000}}
 "
         );
-        let report = super::report(&parsed(&text));
+        let report = super::report(&parsed(&text), Shows::All);
         let start = format!(
             "
 addresses
@@ -204,7 +223,7 @@ limits
             let text = format!(
                 "listen: [{{address: '127.0.0.1:1', tls: {{certificate: c, key: k{keys}}}}}]\nupstream: {{files: x}}\n"
             );
-            let report = report(&Config::parse(std::path::Path::new("relay.yaml"), &text).unwrap());
+            let report = report(&Config::parse(std::path::Path::new("relay.yaml"), &text).unwrap(), Shows::All);
             report.lines().find_map(|line| line.trim().strip_prefix("clients")).unwrap().trim().to_owned()
         };
         assert_eq!(shown(""), "127.0.0.1:1, TLS; clients show no certificates");
@@ -251,7 +270,8 @@ limits
         let rows = |text: &str| {
             let config = parsed(text);
             let limits = keys(&config.in_force.limits, &[]);
-            let sections = [("limits", limits), ("views", views(&config)), ("brakes", brakes(&config))];
+            let sections =
+                [("limits", limits), ("views", views(&config, Shows::All)), ("brakes", brakes(&config, Shows::All))];
             let named = |(section, rows): (&str, Vec<Row>)| {
                 let value_of = |value: String| value.split(" (default").next().unwrap_or_default().to_owned();
                 rows.into_iter().map(|(key, value)| (format!("{section}.{key}"), value_of(value))).collect::<Vec<_>>()
@@ -270,7 +290,7 @@ limits
             let shown = value.trim_matches(['[', ']']).to_owned();
             assert_eq!(changed, [(path, &shown)], "{path}");
         }
-        let report = report(&parsed("brakes: {enabled: false}\n"));
+        let report = report(&parsed("brakes: {enabled: false}\n"), Shows::Set);
         assert!(report.ends_with("\nbrakes\n  enabled  false (default true)\n"), "{report}");
     }
 

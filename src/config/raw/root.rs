@@ -10,7 +10,7 @@ use super::permissions::PermissionEntry;
 use super::state::State;
 use super::upstream::Upstream;
 use crate::config::form::Applies::{AtOnce, NewStreams, Restart};
-use crate::config::form::{Interval, Located, Needed, NonEmpty, Setting, seconds, section};
+use crate::config::form::{Interval, Located, Needed, NonEmpty, Setting, Wait, seconds, section};
 
 section! {
     /// Configuration of a Weir relay.
@@ -49,6 +49,10 @@ section! {
         ///
         /// See [watchdog](operations.md#watchdog).
         watchdog: Setting<Interval> = seconds(30), applies(Restart);
+        /// The relay is ready so long after its start, whether it could serve a new client or not. Without it, it waits for as long as it takes.
+        ///
+        /// See [ready](operations.md#when-a-relay-is-ready).
+        ready_after: Option<Located<Wait>>, applies(AtOnce), absent("never"), example("5m");
         /// Load reports (LRS) of clients.
         load_reports: Located<LoadReports>, applies(NewStreams);
         /// Clients that poll in JSON over HTTP.

@@ -63,6 +63,7 @@ fn values() -> BTreeMap<&'static str, Value> {
         ("brakes.types", json!(["envoy.config.cluster.v3.Cluster"])),
         ("clients.control_plane_identifier", json!("other")),
         ("limits.cached_bytes", json!("600MiB")),
+        ("ready_after", json!("5m")),
         ("limits.incomplete_request_bytes", json!("600MiB")),
         ("limits.memory", json!("64MiB")),
         ("limits.outdated_reply_bytes", json!("600MiB")),

@@ -90,6 +90,7 @@ upstream:
   backoff: {initial: 1s, factor: 2, max: 120s, jitter: 0, reset_after: 0s}
 views: {key: [cluster, metadata.tenant], max: 10, max_in_metrics: 0, idle_timeout: 10m, accept_missing_node: true}
 watchdog: 1m
+ready_after: 5m
 clients: {control_plane_identifier: weir, v2: true, compression: auto, vhds_wildcard: none, grpc_fail_fast: false, on_refused_type: end, max_connection_age: 1h}
 types: [{name: own.Type, name_field: 1, full_state: true, legacy_wildcard: true, order_with: own.Other}]
 access: [{types: [own.Type], names: [a, b*], allow_from: [10.0.0.0/8, '::1']}]

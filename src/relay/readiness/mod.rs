@@ -1,26 +1,23 @@
 //! Whether new clients should be sent to this relay: what probes and `grpc.health.v1` report.
 //!
-//! Readiness is about the start and the end of the process. A relay that has just started has an empty cache, so new clients are better
-//! served by one that has been running. It is ready
-//!
-//! - while every ladder is idle: a relay gets clients only if it is ready, and asks a control plane only for its clients;
-//! - while no ladder has waited for its first response for longer than two seconds: if the control plane is up, the first client of a relay
-//!   does not change its readiness;
-//! - and for good, until it drains, once every ladder that was awake at the first response of all has had one too, is idle again, or a
-//!   minute has passed. Ladders that wake later do not count: one tenant or authority without a live server must not take the relay from
-//!   all others.
+//! Readiness is about the start and the end of the process. A relay that has just started has an empty cache, and one that reaches no server
+//! can give a new client nothing: it is better served by a relay that has been running. So a relay is ready once it could serve a new client
+//! (`start`), whether it has clients or not, and from then on until it drains: an outage removes no relay from a load balancer.
 //!
 //! It is not ready while what an earlier process had is loaded, and waited for.
 //!
-//! A ladder keeps its first response for as long as its view lives, so an outage removes no relay from a load balancer. Strict readiness
-//! also looks at outages. Readiness does not decide what is served: a relay that is not ready serves what it has.
+//! Strict readiness also looks at outages, and at ladders that wait for their first response. Readiness does not decide what is served: a
+//! relay that is not ready serves what it has.
 
+mod start;
+mod start_report;
 mod state;
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -28,12 +25,14 @@ use weir_core::protocol::ladder::LadderState;
 use weir_core::protocol::sources::LadderSummary;
 use weir_core::xds::Authority;
 
+pub(crate) use self::start::StartSource;
+pub(crate) use self::start_report::StartReport;
 use self::state::ReadinessState;
 use self::state::{Report, Reports};
 use super::state_load::StateLoad;
 
 /// One for the process, shared by its views and the probes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Readiness {
     /// Guards itself alone; nothing awaits while it is locked.
     state: Mutex<ReadinessState>,
@@ -48,8 +47,14 @@ pub(crate) enum NotReady {
     Draining,
     /// What an earlier process had is on its way from disk.
     StateNotLoaded,
-    NoResponseYet(LadderPlace),
+    /// Nothing has answered that the relay could serve a client from; this is one source of all.
+    NoAnswerYet {
+        source: StartSource,
+        error: Option<String>,
+    },
     /// Only for strict readiness.
+    NoResponseYet(LadderPlace),
+    /// The same.
     NoServerReachable(LadderPlace),
 }
 
@@ -73,7 +78,34 @@ pub(super) struct ViewReadiness {
     reported: Reports,
 }
 
+impl Default for Readiness {
+    fn default() -> Self {
+        let (changes, next_view, load) = Default::default();
+        Self { state: Mutex::new(ReadinessState::new(Instant::now())), changes, next_view, load }
+    }
+}
+
 impl Readiness {
+    /// Waits from now on for an answer of one of these sources, instead of those before. Returns where answers are reported; none if nothing
+    /// is waited for: the relay was ready once, or has no sources.
+    pub(crate) fn ask(self: &Arc<Self>, sources: Vec<StartSource>) -> Option<StartReport> {
+        let number = self.state().start.ask(sources)?;
+        self.changes.send_replace(());
+        Some(StartReport::new(self.clone(), number))
+    }
+
+    /// Makes the relay ready in any case so long after its start; none: never.
+    pub(crate) fn set_ready_after(&self, ready_after: Option<Duration>) {
+        self.state().start.set_ready_after(ready_after);
+        self.changes.send_replace(());
+    }
+
+    /// What an earlier process had is there, and may be given to new clients.
+    pub(crate) fn is_warm(&self) {
+        self.state().start.end();
+        self.changes.send_replace(());
+    }
+
     /// Starts the part of a new view. What it has from an earlier process counts as answered, because it can serve that before a control
     /// plane responds.
     pub(super) fn view(self: &Arc<Self>, key: &str, answered: BTreeSet<Authority>) -> ViewReadiness {
@@ -140,21 +172,18 @@ impl Readiness {
         }
     }
 
-    /// Logs each change until the relay drains.
-    pub(crate) async fn log_changes(&self) {
-        let mut ready = true;
-        loop {
-            self.changed_from(ready).await;
-            ready = !ready;
-            match self.reasons(false, 1) {
-                (first, _) if first.first() == Some(&NotReady::Draining) => return,
-                (first, reasons) if !ready => {
-                    let reason = first.first().map(ToString::to_string);
-                    tracing::warn!(reasons, reason, "relay not ready");
-                }
-                _ => tracing::info!("relay ready"),
+    /// Logs that the relay is ready for the first time, and before that why it is not, if it is not soon.
+    pub(crate) async fn log_start(&self) {
+        if tokio::time::timeout(SOON, self.changed_from(false)).await.is_err() {
+            let (first, reasons) = self.reasons(false, 1);
+            if first.first() == Some(&NotReady::Draining) {
+                return;
             }
+            let reason = first.first().map(ToString::to_string);
+            tracing::warn!(reasons, reason, "relay not ready");
+            self.changed_from(false).await;
         }
+        tracing::info!("relay ready");
     }
 
     fn state(&self) -> MutexGuard<'_, ReadinessState> {
@@ -193,13 +222,13 @@ impl ViewReadiness {
         self.reported.clone_from(&reports);
         let now = Instant::now();
         let mut state = self.readiness.state();
-        let may_matter = !state.has_started();
         state.replace(self.number, &self.key, reports, now);
-        if responded {
-            state.on_response(now);
+        let ends_start = responded && !state.start.is_over(now);
+        if ends_start {
+            state.start.end();
         }
         drop(state);
-        if may_matter {
+        if ends_start {
             self.readiness.changes.send_replace(());
         }
     }
@@ -216,6 +245,13 @@ impl fmt::Display for NotReady {
         match self {
             Self::Draining => write!(f, "draining"),
             Self::StateNotLoaded => write!(f, "the state file is being loaded"),
+            Self::NoAnswerYet { source: StartSource { name, is_files }, error } => {
+                match is_files {
+                    true => write!(f, "not read yet: {name}")?,
+                    false => write!(f, "no answer from a server yet: {name}")?,
+                }
+                error.iter().try_for_each(|error| write!(f, ": {error}"))
+            }
             Self::NoResponseYet(place) => write!(f, "no response from a server yet: {place}"),
             Self::NoServerReachable(place) => write!(f, "no server reachable: {place}"),
         }
@@ -229,6 +265,9 @@ impl fmt::Display for LadderPlace {
         self.error.iter().try_for_each(|error| write!(f, " error={error:?}"))
     }
 }
+
+/// How long a relay may be not ready at its start before that is worth a line.
+const SOON: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests;

@@ -151,6 +151,15 @@ impl LifeCalls<'_> {
     }
 }
 
+/// Says what speaks against a server that has taken a connection: that nobody answers a call of a method which gateways route like discovery.
+pub(super) async fn is_there(channel: &mut Channel, metadata: MetadataMap, limit: Duration) -> Result<(), String> {
+    let call = exchange(channel, LIFE_PATH, Full::from(&EMPTY_MESSAGE[..]), metadata);
+    match judge(timeout(limit, call).await.unwrap_or(Reply::Lost(None))) {
+        Judged::Answer(Answer::Missing(reason)) => Err(reason.unwrap_or_else(|| "none in time".into())),
+        Judged::Answer(_) | Judged::Refused(_) => Ok(()),
+    }
+}
+
 async fn exchange(channel: &mut Channel, path: &'static str, body: Full<Bytes>, metadata: MetadataMap) -> Reply {
     let lost = |error: &tonic::transport::Error| Reply::Lost(Some(chain(error)));
     if let Err(error) = poll_fn(|cx| channel.poll_ready(cx)).await {
@@ -224,7 +233,7 @@ fn judge(reply: Reply) -> Judged {
 /// On a path that gateways route as they route discovery.
 const LIFE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/WeirIsAnyoneThere";
 /// With a request for the whole server, which is empty. What it says of its health counts no more than any other status: it is there.
-const HEALTH_PATH: &str = "/grpc.health.v1.Health/Check";
+pub(super) const HEALTH_PATH: &str = "/grpc.health.v1.Health/Check";
 /// The part of the limit within which a call of a stream's own method is answered for all streams of the connection. Each of them needs the
 /// time of two calls after that.
 const PROMPT: u32 = 5;

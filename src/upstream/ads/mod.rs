@@ -1,6 +1,7 @@
 //! Upstream ADS streams over gRPC, each kept open by a task of its own.
 
 mod codec;
+mod first_answer;
 mod frames;
 mod life_call;
 mod liveness;
@@ -102,6 +103,14 @@ impl AdsConnector {
     /// Returns all connectors to the server.
     fn with_tenants(&self) -> impl Iterator<Item = &Self> {
         self.of_tenants.iter().map(|(_, connector)| connector).chain([self])
+    }
+
+    /// Asks the server whether it could serve a client that comes now. Its connection is kept for so long, for the first stream. It is shown its
+    /// own credentials, or, if it has none, those of its tenants in turn.
+    pub(super) async fn first_answer(&self, attempt: usize, keep: Duration) -> Result<(), String> {
+        let has_own = !self.server.tokens.is_empty() || self.server.tls.as_ref().is_some_and(|tls| tls.own.is_some());
+        let shown = self.of_tenants.get(attempt % self.of_tenants.len().max(1)).filter(|_| !has_own);
+        first_answer::ask(shown.map_or(self, |(_, of_tenant)| of_tenant), keep).await
     }
 
     /// Returns a slot for a stream of load reports, and what else it needs.

@@ -42,6 +42,8 @@ pub(super) struct Connection {
     pub(super) unused_since: Instant,
     pub(super) calls: usize,
     pub(super) is_retired: bool,
+    /// Without a stream it is kept until then, for the first one.
+    pub(super) kept_until: Option<Instant>,
     pub(super) leaving: Leaving,
 }
 
@@ -77,6 +79,7 @@ impl Connection {
             unused_since: Instant::now(),
             calls: 0,
             is_retired: false,
+            kept_until: None,
             leaving: Leaving::No,
         }
     }
@@ -97,6 +100,12 @@ impl Connection {
         self.can_be_left() && matches!(self.leaving, Leaving::Due(at) if at <= now)
     }
 
+    /// Whether nobody has a stream on it, and it is not kept for one any more.
+    pub(super) fn is_of_no_use(&self) -> bool {
+        let is_kept = |until: Instant| until > Instant::now() && self.takes_streams();
+        self.waiting + self.streams == 0 && !self.kept_until.is_some_and(is_kept)
+    }
+
     /// Whether its streams could move: it was made, and the server itself has not ended it. It may have streams long after it gets no more.
     pub(super) fn can_be_left(&self) -> bool {
         self.dialed.peek().is_some() && self.leaving != Leaving::Now && !self.state.is_closed()
@@ -107,6 +116,12 @@ impl Connections {
     pub(super) fn find(&mut self, number: u64) -> Option<&mut Connection> {
         let index = self.open.binary_search_by_key(&number, |connection| connection.number).ok()?;
         self.open.get_mut(index)
+    }
+
+    /// Closes a connection that is of no use. Returns whether it is kept.
+    pub(super) fn keeps(&mut self, number: u64) -> bool {
+        self.open.retain(|connection| connection.number != number || !connection.is_of_no_use());
+        self.find(number).is_some_and(|connection| connection.kept_until.is_some())
     }
 
     /// Returns the connection that a new stream gets: the fullest one, so that others become empty and close.

@@ -143,6 +143,18 @@ impl FilesSource {
         }
     }
 
+    /// Waits until the files were looked at, and says why they are not read.
+    pub(super) async fn first_answer(&self) -> Result<(), String> {
+        let mut loaded = self.subscribe();
+        let looked = loaded.wait_for(|loaded| !matches!(loaded.state, State::Loading)).await;
+        match looked.map(|loaded| loaded.state.clone()) {
+            Ok(State::Ready(snapshot)) if snapshot.is_complete() => Ok(()),
+            Ok(State::Ready(_)) => Err("not all of its files could be read".into()),
+            Ok(State::Missing(reason)) => Err(reason),
+            Ok(State::Loading) | Err(_) => Err("they are not followed".into()), // the task that does has ended
+        }
+    }
+
     fn subscribe(&self) -> latest::Receiver<Loaded> {
         self.0.loaded.clone()
     }

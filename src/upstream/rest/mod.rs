@@ -125,6 +125,11 @@ impl RestConnector {
         Wire::new(self.server.clone(), self.dialer.clone(), self.moves.clone())
     }
 
+    /// Asks whether the server accepts a connection. Each type is polled on one of its own, so this one is not kept.
+    pub(super) async fn first_answer(&self) -> Result<(), String> {
+        self.reach(None).await.map_err(|failure| failure.to_string())
+    }
+
     async fn keep_asking(&self, link: Link) {
         let mut backoff = Backoff::new(self.server.at.backoff);
         let mut probe = None;

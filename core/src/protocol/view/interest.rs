@@ -3,11 +3,13 @@
 //! about to reconnect, or to poll again.
 
 mod absent_names;
+mod watchers;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use self::absent_names::AbsentNames;
+use self::watchers::Watchers;
 use super::lingering::{Leaving, Scarcity};
 use super::name_room::{NameRoom, Shares, listed_bytes};
 use super::update::NoRoom;
@@ -58,21 +60,6 @@ struct OfType {
     list: NameRoom,
     /// Bytes of names that linger.
     lingering: usize,
-}
-
-#[derive(Debug, Default)]
-struct Watchers {
-    sessions: BTreeSet<SessionId>,
-    /// When the interest ends. Set while there are no sessions.
-    until: Option<Moment>,
-    /// No session has subscribed yet, but one is expected to.
-    expected: bool,
-    /// The last session left with its stream.
-    may_return: bool,
-    /// The name is known to be absent.
-    absent: bool,
-    /// It lingers, and nothing was here under the name when its last client left.
-    is_void: bool,
 }
 
 impl Interest {
@@ -297,16 +284,18 @@ impl Interest {
         if std::mem::replace(&mut watchers.absent, absent) != absent {
             watchers.sessions().for_each(|session| self.absent.note(session, absent));
         }
-        if absent
-            && !watchers.expected
-            && !watchers.may_return
-            && let Some(until) = watchers.until
-        {
-            watchers.until = Some(Moment::default());
-            let wanted = Selector::Name(name.clone());
-            self.lingering.remove(&(until, kind.clone(), wanted.clone()));
-            self.lingering.insert((Moment::default(), kind.clone(), wanted));
+        if absent && !watchers.expected && !watchers.may_return {
+            self.end_lingering(kind, name);
         }
+    }
+
+    /// Ends the interest in a name that nobody subscribes to.
+    pub(crate) fn end_lingering(&mut self, kind: &Type, name: &Name) {
+        let watchers = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name));
+        let Some(until) = watchers.and_then(|watchers| watchers.until.as_mut()) else { return };
+        let (wanted, until) = (Selector::Name(name.clone()), std::mem::take(until));
+        self.lingering.remove(&(until, kind.clone(), wanted.clone()));
+        self.lingering.insert((Moment::default(), kind.clone(), wanted));
     }
 
     pub(crate) fn everyone(&self) -> impl Iterator<Item = SessionId> {
@@ -384,12 +373,6 @@ impl Interest {
                 Watchers::default()
             }),
         }
-    }
-}
-
-impl Watchers {
-    fn sessions(&self) -> impl Iterator<Item = SessionId> {
-        self.sessions.iter().copied().inspect(|_| visit())
     }
 }
 

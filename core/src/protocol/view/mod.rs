@@ -172,8 +172,7 @@ impl View {
 
     /// Goes on with the brakes of another process. Names that are not present are left out: the tables are restored first.
     pub fn restore_brakes(&mut self, state: &BrakeState, now: Moment) {
-        let facts = Facts::new(&self.tables, &self.interest, &self.setup);
-        self.row.restore_brakes(state, &facts, now);
+        self.row.restore_brakes(state, &Facts::new(&self.tables, &self.interest, &self.setup), now);
     }
 
     /// Lets go what an operator has seen: removals up to a generation, of one set or of all, of one server or of any.
@@ -219,7 +218,9 @@ impl View {
             let revision = entry.error.as_ref().map_or(entry.changed, |(revision, _)| entry.changed.max(*revision));
             self.publication.tell(session, [NameChanged { kind, name, revision, claimed: None }]);
         } else {
-            self.interest.unsubscribe(session, &kind, &wanted, Leaving::BY_REQUEST, now);
+            let facts = Facts::new(&self.tables, &self.interest, &self.setup);
+            let how = Leaving { is_over: self.row.leads_nowhere(&kind, &wanted, &facts), ..Leaving::BY_REQUEST };
+            self.interest.unsubscribe(session, &kind, &wanted, how, now);
         }
     }
 
@@ -234,7 +235,7 @@ impl View {
             match change.on {
                 true => self.change_interest(session, change, now),
                 false => {
-                    let how = Leaving { with_stream: true, has_any: self.tables.has_any(&change) };
+                    let how = Leaving { with_stream: true, has_any: self.tables.has_any(&change), is_over: false };
                     self.interest.unsubscribe(session, &change.kind, &change.selector, how, now);
                 }
             }

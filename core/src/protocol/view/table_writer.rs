@@ -121,7 +121,8 @@ impl<'a> TableWriter<'a> {
     /// Records that a resource in the tables was added, replaced or removed.
     fn note_change(&mut self, key: &Key, old: Option<&Arc<Resource>>) {
         let facts = Facts::new(self.tables, self.interest, self.setup);
-        self.row.applied(key.clone(), old, &facts, self.occasion.now);
+        let left = self.row.applied(key.clone(), old, &facts, self.occasion.now);
+        left.into_iter().for_each(|(kind, name)| self.interest.end_lingering(&kind, &name));
     }
 
     /// Ends the reported emptiness or error of a collection that has a member now.

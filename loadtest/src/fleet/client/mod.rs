@@ -158,6 +158,14 @@ impl Client {
             && Kind::ALL.into_iter().flat_map(topics).all(|topic| topic.is_complete())
     }
 
+    /// Returns what a client that is connected still waits for, if it requests anything at all.
+    pub fn lack(&self) -> Option<String> {
+        let mut topics = self.streams.iter().flatten().flat_map(|stream| &stream.topics).filter(|topic| topic.is_open);
+        let lack =
+            topics.find_map(Topic::lack).unwrap_or_else(|| "the server is connected, and sends no listeners".into());
+        (self.behaviour.subscribes() && !self.is_synced()).then_some(lack)
+    }
+
     /// Returns how its resources differ from the origin's, if there is an origin to compare with.
     pub fn difference(&self) -> Option<String> {
         let truth = self.shared.truth.as_ref()?;

@@ -140,6 +140,16 @@ impl Order {
         is_used && !facts.options().faults.has(Fault::RemoveUnderReference)
     }
 
+    /// Whether these are endpoints, the clusters are known, and none of them takes these.
+    pub(super) fn leads_nowhere(&self, kind: &Type, endpoints: &Name, facts: &Facts) -> bool {
+        let are_endpoints =
+            kind.is(Role::Endpoints) && facts.types().referred_by(facts.clusters()).as_ref() == Some(kind);
+        are_endpoints
+            && keeps_order(facts)
+            && knows_all_clusters_with(endpoints, facts)
+            && !self.references.clusters_of(endpoints).any(|cluster| has_cluster(cluster, facts))
+    }
+
     fn defer_removal(&mut self, key: Key, origin: Origin, now: Moment) {
         if key.0.is(Role::Clusters) {
             self.times.note_changed(now);

@@ -1,0 +1,203 @@
+//! What can be typed: options, commands, and what each does.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use weir::build_facts;
+use weir::cli::check::{AsClient, Shows};
+use weir::cli::{
+    explain::Explain, get::Get, note, release::Release, show, snapshot::Snapshot, status::Status, watch::Watch,
+};
+use weir::config::{Config, admin_address, listen_address, size};
+use weir::telemetry::{LogControl, LogFilter, LogFormat};
+
+/// Relays xDS from a control plane to a fleet.
+///
+/// Without a configuration it serves the example resources of config/demo.
+#[derive(Debug, Parser)]
+#[command(version = build_facts::LINE, about)]
+pub struct Arguments {
+    /// Configuration file; config/relay.yaml is one with every key explained
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Address for clients, instead of those in the configuration; `:18000` is that port on all addresses [default without a
+    /// configuration: 127.0.0.1:18000]
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
+    pub listen: Option<SocketAddr>,
+    /// Address for operators, instead of the one in the configuration; `:19000` is that port on 127.0.0.1 [default without a
+    /// configuration: 127.0.0.1:19000]
+    #[arg(long, value_name = "ADDRESS", value_parser = admin_address)]
+    pub admin: Option<SocketAddr>,
+    /// Log level: error, warn, info, debug or trace, also by module (`info,weir::downstream=debug`) [default: info with a
+    /// configuration, warn with the example resources]
+    #[arg(long, env = "WEIR_LOG", value_name = "FILTER")]
+    log: Option<LogFilter>,
+    /// Form of log lines
+    #[arg(long, env = "WEIR_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value = "text")]
+    log_format: LogFormat,
+    #[command(subcommand)]
+    pub task: Option<Task>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Task {
+    /// Checks a configuration and the files that it names, and shows what the relay understands: servers in their order, addresses, the
+    /// sharing key, access rules, limits.
+    ///
+    /// The last line is the verdict. Exits with 0 if the relay can use it, with 1 if there are faults. Warnings are shown, and do not count.
+    Check {
+        /// Configuration file; - is standard input
+        #[arg(value_name = "FILE", conflicts_with = "config_file")]
+        file: Option<PathBuf>,
+        /// Shows only faults and the verdict
+        #[arg(long, conflicts_with = "all")]
+        quiet: bool,
+        /// Shows every key, also those that are not set
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        config: ConfigFile,
+        #[command(flatten)]
+        client: AsClient,
+        /// Memory of the machine or container that the file is for, such as 2GiB, instead of that of this one
+        #[arg(long, value_name = "SIZE", value_parser = size)]
+        memory: Option<usize>,
+    },
+    /// Shows which sharing key nodes have, what made it, and how a fleet splits.
+    Key {
+        #[command(flatten)]
+        config: ConfigFile,
+        /// Nodes as JSON, one a line; without it they are read from standard input
+        nodes: Option<PathBuf>,
+    },
+    Get(Get),
+    Watch(Watch),
+    Status(Status),
+    Explain(Explain),
+    Snapshot(Snapshot),
+    Release(Release),
+    /// Prints the JSON schema of the configuration, for editors and other tools.
+    Schema,
+    /// Prints a completion script for a shell.
+    Completions {
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct ConfigFile {
+    /// Configuration file
+    #[arg(long = "config", id = "config_file", value_name = "FILE")]
+    path: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Starts the log. A relay does not wait for who reads it.
+    pub fn start_log(&self) -> anyhow::Result<LogControl> {
+        let usual = match (&self.task, &self.config) {
+            (Some(Task::Check { .. }), _) => "error", // the check prints its result itself
+            (None, Some(_)) => "info",
+            _ => "warn",
+        };
+        let filter = self.log.clone().map_or_else(|| usual.parse(), Ok)?;
+        match self.task {
+            Some(_) => Ok(LogControl::start(&filter, self.log_format)),
+            None => {
+                LogControl::start_with_queue(&filter, self.log_format).context("cannot start the thread of the log")
+            }
+        }
+    }
+}
+
+impl Task {
+    pub async fn run(self, before: Option<PathBuf>, log: &LogControl) -> ExitCode {
+        let name = self.name();
+        match self {
+            Self::Check { file, quiet, all, config, client, memory } => match file.or(config.path).or(before) {
+                Some(path) if client.is_given() => ExitCode::from(weir::cli::check::run_as(&path, &client)),
+                Some(path) => ExitCode::from(weir::cli::check::run(&path, memory, Shows::of(quiet, all)).await),
+                None => refuse(WHICH_FILE),
+            },
+            Self::Key { config: ConfigFile { path }, nodes } => match path.or(before) {
+                Some(path) => with_config(&path, log, |config| show_keys(&config, nodes)),
+                None => refuse(WHICH_FILE),
+            },
+            _ if before.is_some() => refuse(&format!("--config has no effect on {name}")),
+            Self::Get(get) => get.run().await,
+            Self::Watch(watch) => watch.run().await,
+            Self::Status(status) => status.run().await,
+            Self::Explain(explain) => explain.run().await,
+            Self::Snapshot(snapshot) => weir::cli::snapshot::run(&snapshot),
+            Self::Release(release) => release.run().await,
+            Self::Schema => {
+                let schema = format!("{:#}\n", weir::config::schema());
+                ended(log, show(&schema).context("cannot write"))
+            }
+            Self::Completions { shell } => {
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut Arguments::command(), "weir", &mut script);
+                ended(log, show(&String::from_utf8_lossy(&script)).context("cannot write"))
+            }
+        }
+    }
+
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Check { .. } => "check",
+            Self::Key { .. } => "key",
+            Self::Snapshot(_) => "snapshot",
+            Self::Status(_) => "status",
+            Self::Explain(_) => "explain",
+            Self::Get(_) => "get",
+            Self::Watch(_) => "watch",
+            Self::Release(_) => "release",
+            Self::Schema => "schema",
+            Self::Completions { .. } => "completions",
+        }
+    }
+}
+
+/// Prints what is wrong with the command line.
+pub fn refuse(reason: &str) -> ExitCode {
+    let error = Arguments::command().error(ErrorKind::ArgumentConflict, reason);
+    note(error.render().to_string().trim_end());
+    ExitCode::from(USAGE)
+}
+
+fn with_config(path: &Path, log: &LogControl, task: impl FnOnce(Config) -> anyhow::Result<()>) -> ExitCode {
+    match Config::from_file(path) {
+        Ok(config) => ended(log, task(config)),
+        Err(error) => {
+            log.say(&error.to_string());
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
+    let text = match &nodes {
+        Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
+        None => std::io::read_to_string(std::io::stdin()).context("cannot read standard input")?,
+    };
+    show(&weir::cli::key::report(&config.views.rule, &text)?).context("cannot write")
+}
+
+pub fn ended(log: &LogControl, done: anyhow::Result<()>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log.say(&format!("weir: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+const WHICH_FILE: &str =
+    "missing configuration: expected --config FILE; config/relay.yaml is one with every key explained";
+/// The exit code for an invalid command line or configuration.
+pub const USAGE: u8 = 2;

@@ -1,0 +1,102 @@
+//! Addresses that another process still has: the relay before this one, which serves there until it has drained.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::SetOnce;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
+
+/// A listening socket, or one that is still to be opened. Clones share it.
+#[derive(Debug)]
+pub(crate) struct LateSocket<T>(Arc<SetOnce<T>>);
+
+/// An address of a [`LateSocket`] that is not open.
+pub(crate) struct AwaitedAddress {
+    address: String,
+    /// How long after an attempt the next one follows.
+    pause: Duration,
+    open: Open,
+}
+
+/// An attempt to open an address. It may block.
+type Open = Box<dyn FnMut() -> anyhow::Result<()> + Send>;
+
+impl<T> LateSocket<T> {
+    pub(crate) fn open(socket: T) -> Self {
+        Self(Arc::new(SetOnce::new_with(Some(socket))))
+    }
+
+    /// Returns one that is still to be opened.
+    pub(super) fn unopened() -> Self {
+        Self(Arc::new(SetOnce::new()))
+    }
+
+    /// Opens it.
+    pub(super) fn set(&self, socket: T) {
+        let _ = self.0.set(socket); // it was not open
+    }
+
+    /// Waits until it is open. Cancel-safe.
+    pub(crate) async fn get(&self) -> &T {
+        self.0.wait().await
+    }
+
+    /// Returns it if it is open.
+    pub(crate) fn now(&self) -> Option<&T> {
+        self.0.get()
+    }
+}
+
+impl<T> Clone for LateSocket<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl AwaitedAddress {
+    pub(super) fn new(
+        address: String,
+        pause: Duration,
+        open: impl FnMut() -> anyhow::Result<()> + Send + 'static,
+    ) -> Self {
+        Self { address, pause, open: Box::new(open) }
+    }
+
+    /// Opens the address as soon as the other process has left it, and fails if that takes longer than this. What stands against it meanwhile may
+    /// be of the moment in which the other one leaves.
+    pub(crate) async fn opened_within(self, time: Duration) -> anyhow::Result<()> {
+        let Self { address, pause, mut open } = self;
+        let last = Instant::now() + time;
+        let limit = humantime::format_duration(time).to_string();
+        tracing::warn!(%address, limit, "address in use; waiting for the process that has it, and serving at the others");
+        loop {
+            let attempt = spawn_blocking(move || {
+                let opened = open();
+                (open, opened)
+            });
+            let (back, opened) = attempt.await?;
+            open = back;
+            match opened {
+                Ok(()) => {
+                    tracing::info!(%address, "address free; listening");
+                    return Ok(());
+                }
+                Err(_) if Instant::now() < last => sleep(pause).await,
+                Err(error) => return Err(error.context(format!("cannot listen on {address}"))),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for AwaitedAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AwaitedAddress").field(&self.address).finish()
+    }
+}
+
+/// After this a port is looked at again. Clients are refused there meanwhile.
+pub(super) const OF_PORT: Duration = Duration::from_millis(100);
+/// After this the place of a Unix socket is looked at again: the process that has it sees a connection.
+pub(super) const OF_UNIX: Duration = Duration::from_secs(1);

@@ -1,0 +1,128 @@
+//! What a relay has to find out before new clients are sent to it: whether it could serve one. `now` is an argument.
+//!
+//! One of three is enough: a server of its lists has answered, all its files were read, or it has warm state. It is asked of servers and
+//! never of clients, so relays that are each other's servers do not wait for one another once any of them has something.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::NotReady;
+
+/// A source of the relay, as it is asked at the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StartSource {
+    /// As logs name it.
+    pub(crate) name: String,
+    pub(crate) is_files: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Start {
+    phase: Phase,
+    began: Instant,
+    /// How long after the beginning it is over in any case.
+    ready_after: Option<Duration>,
+    /// The number of the configuration whose sources are asked.
+    number: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// There is nobody to ask.
+    Unasked,
+    Asking(Vec<Asked>),
+    /// The relay could serve a client once. This is for good.
+    Over,
+}
+
+/// A source that has not answered.
+#[derive(Debug)]
+struct Asked {
+    source: StartSource,
+    is_read: bool,
+    error: Option<String>,
+}
+
+impl Start {
+    pub(super) fn new(began: Instant) -> Self {
+        Self { phase: Phase::Unasked, began, ready_after: None, number: 0 }
+    }
+
+    /// Begins to wait for these sources, instead of those before. Returns the number of the question, or none if it is over.
+    pub(super) fn ask(&mut self, sources: Vec<StartSource>) -> Option<u64> {
+        if matches!(self.phase, Phase::Over) || sources.is_empty() {
+            return None;
+        }
+        let asked = sources.into_iter().map(|source| Asked { source, is_read: false, error: None });
+        self.phase = Phase::Asking(asked.collect());
+        self.number += 1;
+        Some(self.number)
+    }
+
+    pub(super) fn set_ready_after(&mut self, ready_after: Option<Duration>) {
+        self.ready_after = ready_after;
+    }
+
+    /// Whether answers to this question still count.
+    pub(super) fn is_asking(&self, number: u64) -> bool {
+        self.number == number && matches!(self.phase, Phase::Asking(_))
+    }
+
+    /// A source has answered: a server, or files that were read. Files count once all of them were.
+    pub(super) fn answered(&mut self, number: u64, index: usize) {
+        let Phase::Asking(asked) = &mut self.phase else { return };
+        if self.number != number {
+            return;
+        }
+        if let Some(asked) = asked.get_mut(index) {
+            (asked.is_read, asked.error) = (true, None);
+        }
+        if asked.iter().any(|asked| !asked.source.is_files && asked.is_read)
+            || asked.iter().filter(|asked| asked.source.is_files).all(|asked| asked.is_read)
+                && asked.iter().any(|asked| asked.source.is_files)
+        {
+            self.phase = Phase::Over;
+        }
+    }
+
+    /// A source has not answered, for this reason.
+    pub(super) fn failed(&mut self, number: u64, index: usize, reason: String) {
+        if let Phase::Asking(asked) = &mut self.phase
+            && self.number == number
+            && let Some(asked) = asked.get_mut(index)
+        {
+            (asked.is_read, asked.error) = (false, Some(reason));
+        }
+    }
+
+    /// The relay could serve a client.
+    pub(super) fn end(&mut self) {
+        self.phase = Phase::Over;
+    }
+
+    pub(super) fn is_over(&mut self, now: Instant) -> bool {
+        if matches!(self.phase, Phase::Asking(_)) && self.deadline().is_some_and(|at| at <= now) {
+            self.phase = Phase::Over;
+        }
+        !matches!(self.phase, Phase::Asking(_))
+    }
+
+    /// Returns when it is over in any case.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let is_asking = matches!(self.phase, Phase::Asking(_));
+        self.ready_after.filter(|_| is_asking).and_then(|after| self.began.checked_add(after))
+    }
+
+    /// Returns what is waited for.
+    pub(super) fn reasons(&self) -> impl Iterator<Item = NotReady> {
+        let asked = match &self.phase {
+            Phase::Asking(asked) => &asked[..],
+            Phase::Unasked | Phase::Over => &[],
+        };
+        asked
+            .iter()
+            .filter(|asked| !asked.is_read)
+            .map(|asked| NotReady::NoAnswerYet { source: asked.source.clone(), error: asked.error.clone() })
+    }
+}

@@ -1,0 +1,131 @@
+//! Whether a server could serve a client that comes now, before there is any: it takes a connection, and says so if it has a word for that.
+//!
+//! What comes of it is no evidence for any ladder. A server that says that it serves nobody is like one that rejects streams: other addresses of
+//! its name come first the next time.
+
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use prost::Message;
+use tokio::time::timeout;
+use tonic::metadata::MetadataMap;
+use tonic::transport::Channel;
+use tonic::{Code, Request as Call, Status};
+
+use super::super::error_chain::{chain, with_causes};
+use super::super::server::LifeMethod;
+use super::AdsConnector;
+use super::codec::RawResponses;
+use super::life_call::{HEALTH_PATH, is_there};
+use super::stream::is_of_server;
+
+/// Asks about the server as a whole, by an empty service.
+#[derive(Clone, PartialEq, ::prost::Message)]
+struct Question {}
+
+#[derive(Clone, PartialEq, ::prost::Message)]
+struct Health {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+const SERVING: i32 = 1;
+const NOT_SERVING: i32 = 2;
+
+/// Asks the server once. Its connection is kept for the first stream.
+pub(super) async fn ask(connector: &AdsConnector, keep: Duration) -> Result<(), String> {
+    let reason = |status: Status| with_causes(status.message().to_owned(), &status);
+    let metadata = connector.metadata().await.map_err(reason)?; // without it, no stream could be opened
+    let (slot, channel) = connector.pool.slot(0).await.map_err(reason)?;
+    if !slot.is_shared() {
+        connector.shared.reached(); // views that wait to try again do so now
+    }
+    if connector.life().method != LifeMethod::None
+        && let Err(reason) = question(connector, channel, metadata).await
+    {
+        if !slot.is_shared() {
+            slot.is_silent(); // the next question is for another address, if there is one
+        }
+        return Err(reason);
+    }
+    slot.keep(keep);
+    Ok(())
+}
+
+/// Asks by a health check, and where that has no answer of the server's own, on a path that gateways route as they route discovery.
+async fn question(connector: &AdsConnector, mut channel: Channel, metadata: MetadataMap) -> Result<(), String> {
+    let limit = connector.life().timeout;
+    let mut call = Call::new(Question {});
+    *call.metadata_mut() = metadata.clone();
+    let late = || Status::deadline_exceeded(format!("no answer within {}", humantime::format_duration(limit)));
+    let answer = timeout(limit, health(connector, channel.clone(), call)).await.unwrap_or_else(|_| Err(late()));
+    match judge(answer) {
+        Judged::Serving => Ok(()),
+        Judged::Not(reason) => Err(reason),
+        Judged::Unknown(said) => {
+            let there = is_there(&mut channel, metadata, limit).await;
+            there.map_err(|reason| format!("no answer to a health check: {said}; nor to a call: {reason}"))
+        }
+    }
+}
+
+async fn health(connector: &AdsConnector, channel: Channel, call: Call<Question>) -> Result<i32, Status> {
+    let mut grpc = connector.limited(channel);
+    grpc.ready().await.map_err(|error| Status::unavailable(chain(&error)))?;
+    let answer = grpc.unary(call, PathAndQuery::from_static(HEALTH_PATH), RawResponses::<Question>::default()).await?;
+    let message = answer.into_inner().content(connector.message_bytes()).await?;
+    let health = Health::decode(message).map_err(|error| Status::internal(error.to_string()))?;
+    Ok(health.status)
+}
+
+/// What an answer says of the server.
+#[derive(Debug, PartialEq, Eq)]
+enum Judged {
+    /// It could serve a client: it says so, or has no word for it and has taken the connection.
+    Serving,
+    /// It could not, for this reason.
+    Not(String),
+    /// Somebody else may have said this.
+    Unknown(String),
+}
+
+fn judge(answer: Result<i32, Status>) -> Judged {
+    let status = match answer {
+        Ok(SERVING) => return Judged::Serving,
+        Ok(NOT_SERVING) => return Judged::Not("its health check says NOT_SERVING".into()),
+        Ok(other) => return Judged::Not(format!("its health check says {other}: expected SERVING")),
+        Err(status) => status,
+    };
+    let said = with_causes(format!("{:?}: {}", status.code(), status.message()), &status);
+    match status.code() {
+        // It refuses what it would be shown by streams too.
+        Code::Unauthenticated => Judged::Not(format!("it refuses a health check: {said}")),
+        Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted | Code::Cancelled => Judged::Unknown(said),
+        // It has no such service, or does not say it to everyone.
+        Code::Unimplemented | Code::NotFound | Code::PermissionDenied => Judged::Serving,
+        _ if is_of_server(&status) => Judged::Serving,
+        _ => Judged::Unknown(said),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_has_the_word_has_to_say_serving_and_one_without_it_does_not() {
+        assert_eq!(judge(Ok(SERVING)), Judged::Serving);
+        for status in [0, NOT_SERVING, 3, 7] {
+            assert!(matches!(judge(Ok(status)), Judged::Not(_)), "{status}");
+        }
+        for code in [Code::Unimplemented, Code::NotFound, Code::PermissionDenied, Code::Internal] {
+            assert_eq!(judge(Err(Status::new(code, ""))), Judged::Serving, "{code:?}");
+        }
+        for code in [Code::Unavailable, Code::DeadlineExceeded, Code::ResourceExhausted] {
+            let said = Judged::Unknown(format!("{code:?}: no server behind it"));
+            assert_eq!(judge(Err(Status::new(code, "no server behind it"))), said, "a gateway may have said it");
+        }
+        let refused = judge(Err(Status::unauthenticated("bad token")));
+        assert_eq!(refused, Judged::Not("it refuses a health check: Unauthenticated: bad token".into()));
+    }
+}

@@ -1,0 +1,229 @@
+//! What makes a relay ready that has no clients: who is asked, what counts as an answer, and what becomes of the connection for it.
+
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use http::{Request as Call, Response as Reply};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::life::response;
+use super::life::server::{Answers, Server};
+use super::*;
+
+/// Waits until the relay is ready.
+async fn is_ready(relay: &Relay) {
+    until("it is ready", async || probe(relay.admin, "/ready").await.0 == 200).await;
+}
+
+/// Waits until the relay has this reason for not being ready.
+async fn is_not_ready(relay: &Relay, reason: &str) {
+    let has_reason = async || {
+        let (status, body) = probe(relay.admin, "/ready").await;
+        status == 503 && body.contains(reason)
+    };
+    until(reason, has_reason).await;
+}
+
+async fn start(text: &str) -> Relay {
+    let text = format!("admin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n{text}");
+    run(crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending())
+}
+
+fn list(servers: &[SocketAddr]) -> String {
+    let servers: Vec<_> = servers.iter().map(|server| format!("{{uri: 'http://{server}'}}")).collect();
+    format!("upstream: {{servers: [{}]}}\n", servers.join(", "))
+}
+
+async fn start_with(servers: &[SocketAddr], more: &str) -> Relay {
+    start(&format!("listen: [{{address: '127.0.0.1:0'}}]\n{}{more}", list(servers))).await
+}
+
+async fn start_at(address: SocketAddr, servers: &[SocketAddr]) -> Relay {
+    start(&format!("listen: [{{address: '{address}'}}]\n{}", list(servers))).await
+}
+
+/// A server whose health check answers with this status, and that counts its connections.
+struct Spoken {
+    address: SocketAddr,
+    status: Arc<AtomicU8>,
+    task: JoinHandle<()>,
+}
+
+impl Spoken {
+    async fn start(status: u8) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let status = Arc::new(AtomicU8::new(status));
+        let says = status.clone();
+        let task = tokio::spawn(async move {
+            loop {
+                let (socket, _) = listener.accept().await.unwrap();
+                let says = says.clone();
+                let service = service_fn(move |call: Call<Incoming>| {
+                    let message = vec![0, 0, 0, 0, 2, 8, says.load(Ordering::Relaxed)];
+                    let grpc = Reply::builder().header("content-type", "application/grpc");
+                    let mut trailers = http::HeaderMap::new();
+                    let reply = match call.uri().path() {
+                        "/grpc.health.v1.Health/Check" => {
+                            trailers.insert("grpc-status", 0.into());
+                            grpc.body(Full::from(message).with_trailers(ready(Some(Ok(trailers)))))
+                        }
+                        _ => grpc
+                            .header("grpc-status", "12")
+                            .body(Full::<bytes::Bytes>::default().with_trailers(ready(Some(Ok(trailers))))),
+                    };
+                    async move { reply }
+                });
+                let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                let connection = builder.serve_connection(TokioIo::new(socket), service);
+                tokio::spawn(async move { drop(connection.await) });
+            }
+        });
+        Self { address, status, task }
+    }
+}
+
+impl Drop for Spoken {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_server_with_a_health_service_has_to_say_serving() {
+    let server = Spoken::start(2).await;
+    let relay = start_with(&[server.address], "").await;
+    is_not_ready(&relay, &format!("http://{}: its health check says NOT_SERVING", server.address)).await;
+    server.status.store(1, Ordering::Relaxed);
+    is_ready(&relay).await;
+    server.status.store(2, Ordering::Relaxed);
+    assert_eq!(probe(relay.admin, "/ready").await.0, 200, "for good");
+}
+
+#[tokio::test]
+async fn a_server_that_takes_connections_and_says_nothing_on_them_has_not_answered() {
+    let hung = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = hung.local_addr().unwrap();
+    let server = format!("{{uri: 'http://{address}', connect_timeout: 200ms}}");
+    let relay = start(&format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{server}]}}\n")).await;
+    is_not_ready(&relay, "it took the connection and said nothing on it within 200ms").await;
+}
+
+#[tokio::test]
+async fn any_server_of_any_list_makes_a_relay_ready_and_one_that_is_never_asked_for_does_not_hold_it_up() {
+    let nowhere = super::scripts::any_address().await;
+    let plane = Plane::start(&BOTH).await;
+    let fallback = start_with(&[nowhere, plane.address], "").await;
+    is_ready(&fallback).await;
+    let authorities = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nupstream:\n  servers: [{{uri: 'http://{nowhere}'}}]\n  \
+         authorities: {{x: {{servers: [{{uri: 'http://{}'}}]}}}}\n",
+        plane.address
+    );
+    is_ready(&start(&authorities).await).await;
+}
+
+#[tokio::test]
+async fn a_relay_is_ready_after_a_time_if_that_is_configured() {
+    let nowhere = super::scripts::any_address().await;
+    let relay = start_with(&[nowhere], "ready_after: 300ms\n").await;
+    is_not_ready(&relay, "no answer from a server yet").await;
+    is_ready(&relay).await;
+}
+
+#[tokio::test]
+async fn files_count_when_all_of_them_were_read_and_a_relay_of_files_is_ready_at_once() {
+    let folder = super::unix::Folder::new("first-answer");
+    let path = folder.0.join("resources");
+    let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{files: '{}'}}\n", path.display());
+    let relay = start(&text).await;
+    is_not_ready(&relay, &format!("not read yet: files {}", path.display())).await;
+    std::fs::create_dir(&path).unwrap();
+    is_ready(&relay).await;
+    let relay = start(&text).await;
+    assert_eq!(probe(relay.admin, "/ready").await.0, 200, "at once");
+}
+
+#[tokio::test]
+async fn a_server_that_is_polled_has_to_take_a_connection() {
+    let nowhere = super::scripts::any_address().await;
+    let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{rest: 'http://{nowhere}'}}]}}\n");
+    let relay = start(&text).await;
+    is_not_ready(&relay, &format!("no answer from a server yet: http://{nowhere} (REST): ")).await;
+    let _server = TcpListener::bind(nowhere).await.unwrap();
+    is_ready(&relay).await;
+}
+
+#[tokio::test]
+async fn the_connection_is_kept_for_the_first_view_and_closed_after_the_linger_time_without_one() {
+    for most_streams in [None, Some(1)] {
+        let mut server = Server::start_limited("127.0.0.1:0".parse().unwrap(), Answers::Status(12), most_streams).await;
+        let relay = start_with(&[server.address], "").await;
+        is_ready(&relay).await;
+        let mut client = Client::connect(relay.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some("web"));
+        let stream = server.stream().await;
+        stream.send(response("a"));
+        assert_eq!(client.sent().await.set, ["a"]);
+        assert_eq!((stream.connection, server.connections()), (0, 1), "{most_streams:?}");
+    }
+    let server = Server::start(Answers::Status(12)).await;
+    let relay = start_with(&[server.address], "limits: {linger: 100ms}\n").await;
+    is_ready(&relay).await;
+    until("it is closed", async || server.connections() == 0).await;
+    assert_eq!(probe(relay.admin, "/ready").await.0, 200);
+}
+
+#[tokio::test]
+async fn two_relays_that_are_each_others_fallback_wait_for_a_server_and_not_for_one_another() {
+    let nowhere = super::scripts::any_address().await;
+    let (one, other) = (super::scripts::any_address().await, super::scripts::any_address().await);
+    let (first, second) = (start_at(one, &[nowhere, other]).await, start_at(other, &[nowhere, one]).await);
+    for (relay, fallback) in [(&first, other), (&second, one)] {
+        is_not_ready(relay, &format!("http://{fallback}: its health check says NOT_SERVING")).await;
+    }
+    let mut plane = Plane::start_at(nowhere, &BOTH).await;
+    is_ready(&first).await;
+    is_ready(&second).await;
+    assert!(plane.streams.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_relay_is_ready_by_a_relay_that_is_its_fallback_and_has_something() {
+    let nowhere = super::scripts::any_address().await;
+    let plane = Plane::start(&BOTH).await;
+    let old = start_with(&[plane.address], "").await;
+    is_ready(&old).await;
+    plane.kill().await;
+    is_ready(&start_with(&[nowhere, old.address], "").await).await;
+}
+
+#[tokio::test]
+async fn three_tiers_become_ready_in_whatever_order_they_start() {
+    for upwards in [true, false] {
+        let plane = super::scripts::any_address().await;
+        let (middle, top) = (super::scripts::any_address().await, super::scripts::any_address().await);
+        let mut tiers = [(top, plane), (middle, top), (super::scripts::any_address().await, middle)];
+        if upwards {
+            tiers.reverse();
+        }
+        let mut relays = Vec::new();
+        for (address, server) in tiers {
+            relays.push(start_at(address, &[server]).await);
+        }
+        for relay in &relays {
+            is_not_ready(relay, "no answer from a server yet").await;
+        }
+        let mut plane = Plane::start_at(plane, &BOTH).await;
+        for relay in &relays {
+            is_ready(relay).await;
+        }
+        assert!(plane.streams.try_recv().is_err(), "no tier has asked for anything");
+    }
+}
