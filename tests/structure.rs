@@ -15,7 +15,18 @@ const LAYERS: [(&str, Layers); 2] = [
     (
         "src",
         &[
-            &["main", "lib", "app", "reload", "config_watch", "generation", "service_manager", "signals", "inputs"],
+            &[
+                "main",
+                "lib",
+                "app",
+                "command_line",
+                "reload",
+                "config_watch",
+                "generation",
+                "service_manager",
+                "signals",
+                "inputs",
+            ],
             &["cli", "demo"],
             &["config", "admin"],
             &["telemetry"],

@@ -46,7 +46,7 @@ mod tests {
     use crate::config::Config;
 
     fn faults(upstream: &str, field: &str) -> String {
-        let text = format!("listen: [{{address: ':1'}}]\nupstream: {{{upstream}}}\nviews: {{key: [id, {field}]}}\n");
+        let text = format!("listen: [{{address: ':9'}}]\nupstream: {{{upstream}}}\nviews: {{key: [id, {field}]}}\n");
         Config::parse(Path::new("relay.yaml"), &text).map_or_else(|error| error.to_string(), |_| String::new())
     }
 
@@ -59,10 +59,10 @@ mod tests {
             assert_eq!(faults(&format!("servers: [{{uri: '{uri}'}}]"), token), "", "{uri}");
         }
         assert_eq!(faults("files: resources", token), "");
-        let plain = "relay.yaml:3:18: views.key[1]: header.x-token requires servers with https://, on a Unix socket, or with http:// on this \
+        let plain = "relay.yaml:3:19: views.key[1]: header.x-token requires servers with https://, on a Unix socket, or with http:// on this \
                      machine without a proxy: http://cp.example:1 would be shown it in plain text";
         assert_eq!(faults("servers: [{uri: 'http://cp.example:1'}]", token), plain);
-        let polled = "relay.yaml:3:18: views.key[1]: header.x-token requires servers with uri or files: https://cp.example:1 (REST) is not shown it";
+        let polled = "relay.yaml:3:19: views.key[1]: header.x-token requires servers with uri or files: https://cp.example:1 (REST) is not shown it";
         assert_eq!(faults("servers: [{rest: 'https://cp.example:1'}]", token), polled);
         let shared = "servers: [{uri: 'https://a:1'}], authorities: {x: {}}, shared_authorities: [x]";
         let said = faults(shared, token);
@@ -84,7 +84,7 @@ mod tests {
             let said = faults("files: resources", &format!("header.{name}"));
             assert_eq!(
                 said,
-                format!("relay.yaml:3:18: views.key[1]: invalid header \"header.{name}\": expected {expected}")
+                format!("relay.yaml:3:19: views.key[1]: invalid header \"header.{name}\": expected {expected}")
             );
         }
     }

@@ -133,7 +133,8 @@ async fn a_refused_token_gets_the_status_on_new_streams_until_the_server_takes_i
 async fn a_server_that_refuses_a_token_does_not_speak_for_the_one_that_serves_in_its_place() {
     let (mut refusing, mut serving) = (Plane::start(&BOTH).await, Plane::start(&BOTH).await);
     let servers = format!("[{{uri: 'http://{}'}}, {{uri: 'http://{}'}}]", refusing.address, serving.address);
-    let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: {servers}}}\n{KEY}");
+    let listen = "listen: [{address: '127.0.0.1:0'}]\nadmin: {address: '127.0.0.1:0'}";
+    let text = format!("{listen}\nupstream: {{servers: {servers}}}\n{KEY}");
     let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
     let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
     let channel = channel(&relay).await;

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::fields::KeyField;
-
 /// The name of a header that may be in the key, and that servers may be shown.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HeaderName(Arc<str>);
@@ -85,8 +83,7 @@ impl HeaderHashes {
     }
 
     /// Returns those that are in the key.
-    pub(super) fn among(&self, fields: &[KeyField]) -> Self {
-        let is_in = |name: &HeaderName| fields.iter().any(|field| matches!(field, KeyField::Header(of) if of == name));
+    pub(super) fn among(&self, is_in: impl Fn(&HeaderName) -> bool) -> Self {
         if self.iter().all(|(name, _)| is_in(name)) {
             return self.clone();
         }

@@ -137,7 +137,8 @@ impl KeyRule {
         }
         let mut canonical = kept.encode_to_vec();
         canonical.extend(unknown);
-        let (by_id, headers) = (self.fields.contains(&KeyField::Id), headers.among(&self.fields));
+        let (by_id, headers) =
+            (self.fields.contains(&KeyField::Id), headers.among(|name| self.headers().any(|of| of == name)));
         SharingKey { canonical: canonical.into(), by_id, headers }
     }
 }
