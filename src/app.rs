@@ -51,6 +51,7 @@ pub struct App {
     live_bytes: Option<LiveBytes>,
     watchdog: Option<Duration>,
     alive: fn(),
+    draining: fn(),
 }
 
 impl App {
@@ -92,11 +93,12 @@ impl App {
         let downstream = Downstream::new(serving.service.clone(), connections.clone(), &config.downstream, drain);
         let tls = listeners.iter().filter_map(Listener::tls).chain(admin.iter().filter_map(AdminSocket::tls));
         let tls = tls.cloned().collect();
-        let ShownConfig { file, sha256, config: shown, command_line } = config.shown;
+        let ShownConfig { file, sha256, config: shown, bootstrap, command_line } = config.shown;
         let config_status = ConfigStatus::new(ConfigFacts {
             file,
             sha256,
             config: shown,
+            bootstrap,
             command_line: command_line.into(),
             read: started,
             pending: Vec::new(),
@@ -128,6 +130,7 @@ impl App {
             live_bytes: None,
             watchdog: config.watchdog,
             alive: || {},
+            draining: || {},
         })
     }
 
@@ -136,9 +139,9 @@ impl App {
         Self { live_bytes: Some(live_bytes), ..self }
     }
 
-    /// Calls this each second, unless no worker thread gets on.
-    pub fn while_alive(self, alive: fn()) -> Self {
-        Self { alive, ..self }
+    /// Calls the first each second, unless no worker thread gets on, and the second once, when the drain begins.
+    pub fn telling(self, alive: fn(), draining: fn()) -> Self {
+        Self { alive, draining, ..self }
     }
 
     /// Changes every later version of the configuration as the command line demands.
@@ -313,6 +316,7 @@ impl App {
         if let Err(error) = &ended {
             tracing::error!(error = format!("{error:#}"), "another process keeps the address; draining");
         }
+        (self.draining)();
         readiness.drain();
         if inherited > 0 {
             tracing::info!(

@@ -9,9 +9,10 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use weir::build_facts;
-use weir::cli::check::{AsClient, Shows};
+use weir::cli::check::{Against, AsClient, Shows};
 use weir::cli::{
-    explain::Explain, get::Get, note, release::Release, show, snapshot::Snapshot, status::Status, watch::Watch,
+    CANNOT_ASK, FOUND, explain::Explain, get::Get, release::Release, show, snapshot::Snapshot, status::Status,
+    watch::Watch,
 };
 use weir::config::{Config, admin_address, listen_address, size};
 use weir::telemetry::{LogControl, LogFilter, LogFormat};
@@ -55,17 +56,19 @@ pub enum Task {
         #[arg(value_name = "FILE", conflicts_with = "config_file")]
         file: Option<PathBuf>,
         /// Shows only faults and the verdict
-        #[arg(long, conflicts_with = "all")]
+        #[arg(long, conflicts_with_all = ["all", "identities"])]
         quiet: bool,
         /// Shows every key, also those that are not set
-        #[arg(long)]
+        #[arg(long, conflicts_with = "identities")]
         all: bool,
         #[command(flatten)]
         config: ConfigFile,
         #[command(flatten)]
         client: AsClient,
+        #[command(flatten)]
+        against: Against,
         /// Memory of the machine or container that the file is for, such as 2GiB, instead of that of this one
-        #[arg(long, value_name = "SIZE", value_parser = size)]
+        #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "identities")]
         memory: Option<usize>,
     },
     /// Shows which sharing key nodes have, what made it, and how a fleet splits.
@@ -118,10 +121,18 @@ impl Task {
     pub async fn run(self, before: Option<PathBuf>, log: &LogControl) -> ExitCode {
         let name = self.name();
         match self {
-            Self::Check { file, quiet, all, config, client, memory } => match file.or(config.path).or(before) {
-                Some(path) if client.is_given() => ExitCode::from(weir::cli::check::run_as(&path, &client)),
-                Some(path) => ExitCode::from(weir::cli::check::run(&path, memory, Shows::of(quiet, all)).await),
-                None => refuse(WHICH_FILE),
+            Self::Check { file, quiet, all, config, client, against, memory } => match (file.or(config.path), before) {
+                (Some(_), Some(_)) => {
+                    refuse("a configuration file before check and one after it: expected one of them")
+                }
+                (None, None) => refuse(WHICH_FILE),
+                (Some(path), None) | (None, Some(path)) if client.is_given() => {
+                    ExitCode::from(weir::cli::check::run_as(&path, &client))
+                }
+                (Some(path), None) | (None, Some(path)) => {
+                    let shows = Shows::of(quiet, all);
+                    ExitCode::from(weir::cli::check::run(&path, memory, shows, against).await)
+                }
             },
             Self::Key { config: ConfigFile { path }, nodes } => match path.or(before) {
                 Some(path) => with_config(&path, log, |config| show_keys(&config, nodes)),
@@ -136,12 +147,12 @@ impl Task {
             Self::Release(release) => release.run().await,
             Self::Schema => {
                 let schema = format!("{:#}\n", weir::config::schema());
-                ended(log, show(&schema).context("cannot write"))
+                done(log, show(&schema).context("cannot write"))
             }
             Self::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Arguments::command(), "weir", &mut script);
-                ended(log, show(&String::from_utf8_lossy(&script)).context("cannot write"))
+                done(log, show(&String::from_utf8_lossy(&script)).context("cannot write"))
             }
         }
     }
@@ -165,17 +176,14 @@ impl Task {
 /// Prints what is wrong with the command line.
 pub fn refuse(reason: &str) -> ExitCode {
     let error = Arguments::command().error(ErrorKind::ArgumentConflict, reason);
-    note(error.render().to_string().trim_end());
-    ExitCode::from(USAGE)
+    let _ = error.print(); // a closed stderr is ignored
+    ExitCode::from(CANNOT_ASK)
 }
 
 fn with_config(path: &Path, log: &LogControl, task: impl FnOnce(Config) -> anyhow::Result<()>) -> ExitCode {
     match Config::from_file(path) {
-        Ok(config) => ended(log, task(config)),
-        Err(error) => {
-            log.say(&error.to_string());
-            ExitCode::from(USAGE)
-        }
+        Ok(config) => done(log, task(config)),
+        Err(error) => invalid(log, &error.to_string()),
     }
 }
 
@@ -187,17 +195,28 @@ fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
     show(&weir::cli::key::report(&config.views.rule, &text)?).context("cannot write")
 }
 
-pub fn ended(log: &LogControl, done: anyhow::Result<()>) -> ExitCode {
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            log.say(&format!("weir: {error:#}"));
-            ExitCode::FAILURE
-        }
-    }
+/// Returns the exit code of a relay that has ended.
+pub fn ended(log: &LogControl, ended: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = ended else { return ExitCode::SUCCESS };
+    say(log, &format!("{error:#}"));
+    ExitCode::from(FOUND)
+}
+
+/// Returns the exit code of a command.
+fn done(log: &LogControl, done: anyhow::Result<()>) -> ExitCode {
+    done.map_or_else(|error| invalid(log, &format!("{error:#}")), |()| ExitCode::SUCCESS)
+}
+
+/// Prints what is wrong with what was given.
+pub fn invalid(log: &LogControl, reasons: &str) -> ExitCode {
+    say(log, reasons);
+    ExitCode::from(CANNOT_ASK)
+}
+
+/// Prints after the lines of the log.
+fn say(log: &LogControl, reasons: &str) {
+    reasons.lines().for_each(|reason| log.say(&format!("error: {reason}")));
 }
 
 const WHICH_FILE: &str =
     "missing configuration: expected --config FILE; config/relay.yaml is one with every key explained";
-/// The exit code for an invalid command line or configuration.
-pub const USAGE: u8 = 2;

@@ -17,6 +17,8 @@ pub(crate) struct ConfigFacts {
     pub(crate) sha256: String,
     /// The configuration in use, as operators may see it.
     pub(crate) config: Json,
+    /// SHA-256 of the bootstrap, if the servers come from one.
+    pub(crate) bootstrap: Option<String>,
     /// What the command line says in place of the file.
     pub(crate) command_line: Json,
     /// When the file in use was read.
@@ -40,9 +42,9 @@ impl ConfigStatus {
     }
 
     /// Notes that the file was taken.
-    pub(crate) fn taken(&self, sha256: String, config: Json, pending: Vec<String>) {
+    pub(crate) fn taken(&self, sha256: String, bootstrap: Option<String>, config: Json, pending: Vec<String>) {
         let mut facts = self.facts();
-        (facts.sha256, facts.config, facts.pending) = (sha256, config, pending);
+        (facts.sha256, facts.config, facts.bootstrap, facts.pending) = (sha256, config, bootstrap, pending);
         (facts.read, facts.error) = (SystemTime::now(), None);
         facts.reloads += 1;
     }
@@ -72,6 +74,7 @@ mod tests {
             file: "relay.yaml".into(),
             sha256: "first".into(),
             config: json!(1),
+            bootstrap: None,
             command_line: json!({"listen": "x"}),
             read: SystemTime::UNIX_EPOCH,
             pending: Vec::new(),
@@ -95,12 +98,12 @@ mod tests {
                 assert_eq!(all(&status), expected);
             }
             assert_eq!(status.get().read, read, "when the file in use was read");
-            status.taken(format!("next {round}"), json!(round), vec!["types".into()]);
+            status.taken(format!("next {round}"), None, json!(round), vec!["types".into()]);
             let expected = (format!("next {round}"), json!(round), vec!["types".into()], None, (round, 2 * round));
             assert_eq!(all(&status), expected);
             assert!(status.get().read > read);
         }
-        status.taken("last".into(), json!(3), Vec::new());
+        status.taken("last".into(), None, json!(3), Vec::new());
         assert_eq!(status.get().pending, Vec::<String>::new());
         assert_eq!((status.get().command_line, status.get().file), (json!({"listen": "x"}), "relay.yaml".into()));
     }

@@ -20,6 +20,7 @@ pub(crate) mod limit;
 pub(crate) mod log_pace;
 pub(crate) mod memory;
 pub mod open_files;
+pub(crate) mod plural;
 pub mod reload;
 pub mod telemetry;
 

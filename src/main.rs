@@ -15,13 +15,12 @@ use clap::Parser;
 use tokio::runtime::{Handle, Runtime};
 use weir::app::{App, InheritError, InheritedSockets};
 use weir::build_facts;
-use weir::cli::note;
 use weir::config::{Config, Diagnostic};
 use weir::demo::{Demo, Places};
 use weir::open_files::{self, Raised};
 use weir::telemetry::{LogControl, Traces};
 
-use self::command_line::{Arguments, USAGE, ended, refuse};
+use self::command_line::{Arguments, ended, invalid, refuse};
 use self::signals::Signals;
 
 /// The sockets that the process was started with. Only a relay reports what is wrong with them.
@@ -34,8 +33,8 @@ fn main() -> ExitCode {
     let log = match arguments.start_log() {
         Ok(log) => log,
         Err(error) => {
-            note(&format!("weir: {error:#}"));
-            return ExitCode::FAILURE;
+            weir::cli::error(&format!("{error:#}"));
+            return ExitCode::from(weir::cli::FOUND);
         }
     };
     let _end = log.end(); // older than the runtime, so that it is dropped later
@@ -80,12 +79,8 @@ async fn relay(path: PathBuf, places: Places, log: &LogControl, inherited: Inher
 
 /// Reads the configuration and opens the listeners. It waits for the disk. `Err`: what is wrong has been printed.
 fn configured(path: &Path, places: Places, log: &LogControl, inherited: Inherited) -> Result<App, ExitCode> {
-    let invalid = |error: String| {
-        log.say(&error);
-        ExitCode::from(USAGE)
-    };
-    let config = Config::from_file(path).map_err(|error| invalid(error.to_string()))?;
-    let config = with_places(config, places).map_err(|error| invalid(format!("weir: {error:#}")))?;
+    let config = Config::from_file(path).map_err(|error| invalid(log, &error.to_string()))?;
+    let config = with_places(config, places).map_err(|error| invalid(log, &format!("{error:#}")))?;
     log_warnings(&config);
     let app = bound(config, log, inherited).map_err(|error| ended(log, Err(error)))?;
     Ok(app.adapting(Box::new(move |config| with_places(config, places))))
@@ -181,14 +176,16 @@ async fn run(app: App, greeting: &str, config: Option<&Path>, signals: Signals) 
     let Signals { mut terminate, mut interrupt, mut hang_up } = signals;
     let _ = std::io::stdout().lock().write_all(greeting.as_bytes()); // stdout may be closed
     let traces = Traces::from_environment();
-    let mut app = app.with_traces(&traces).asking_allocator(allocator::live_bytes).while_alive(service_manager::alive);
+    let mut app = app
+        .with_traces(&traces)
+        .asking_allocator(allocator::live_bytes)
+        .telling(service_manager::alive, service_manager::stopping);
     log_start(&app, config);
     tokio::spawn(allocator::give_back());
     service_manager::ready(&listen_of(&app));
     let stop = async {
         terminate.recv().await;
         tracing::info!("SIGTERM received; draining");
-        service_manager::stopping();
     };
     let reloads = app.reloads();
     let looks = async {

@@ -210,7 +210,7 @@ impl ReloadControl {
             (course.times, course.watch) = (config.drain, config.reload.watch);
         }
         let shown = config.shown;
-        self.0.status.taken(shown.sha256, shown.config, pending.clone());
+        self.0.status.taken(shown.sha256, shown.bootstrap, shown.config, pending.clone());
         Ok(ReloadReport { changed, pending })
     }
 

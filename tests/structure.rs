@@ -46,6 +46,7 @@ const LAYERS: [(&str, Layers); 2] = [
                 "known_files",
                 "limit",
                 "log_pace",
+                "plural",
                 "memory",
                 "written",
             ],

@@ -123,7 +123,7 @@ fn compare(first: &Path, second: &Path) -> anyhow::Result<()> {
 }
 
 fn failed(error: anyhow::Error) -> ExitCode {
-    output::note(format!("weir-loadtest: {error:#}"));
+    output::note(format!("error: {error:#}"));
     ExitCode::from(CANNOT_ASK)
 }
 

@@ -7,6 +7,7 @@ use http::StatusCode;
 use super::Shown;
 use super::answer::{bad_request, json, text};
 use super::query::Query;
+use crate::plural::plural;
 use crate::relay::{ReleaseQuery, Released, questions};
 
 pub(super) async fn held(State(shown): State<Shown>) -> Response {
@@ -33,7 +34,7 @@ pub(super) async fn release(State(shown): State<Shown>, query: Query) -> Result<
             text(StatusCode::CONFLICT, "all that is held there was held later; /brakes shows the present generation")
         }
         Released { removals, views, .. } => {
-            text(StatusCode::OK, &format!("released {removals} removals in {views} views"))
+            text(StatusCode::OK, &format!("released {} in {}", plural(removals, "removal"), plural(views, "view")))
         }
     })
 }

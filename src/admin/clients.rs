@@ -67,7 +67,10 @@ fn client_query(query: &Query, views: &Views) -> Result<ClientQuery, Response> {
 }
 
 fn not_found() -> Response {
-    text(StatusCode::NOT_FOUND, "no such client; /clients lists all")
+    text(
+        StatusCode::NOT_FOUND,
+        "no such client: expected the number of a session or the id of a node, as /clients and weir status have them",
+    )
 }
 
 const PAGE: usize = 100;

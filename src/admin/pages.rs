@@ -95,7 +95,7 @@ where
 async fn unknown(headers: HeaderMap) -> Response {
     let is_grpc = headers.get(CONTENT_TYPE).is_some_and(|content| content.as_bytes().starts_with(b"application/grpc"));
     match is_grpc {
-        true => Status::new(Status::UNIMPLEMENTED, "unknown method: expected client status of v3").response(),
+        true => Status::new(Status::UNIMPLEMENTED, "this address is for operators, and serves client status of v3 alone; expected an address for clients, as in listen").response(),
         false => text(StatusCode::NOT_FOUND, "unknown path; / lists all"),
     }
 }

@@ -8,6 +8,7 @@ use http::{HeaderMap, StatusCode};
 use super::answer::{response, text};
 use super::probe_values::ProbeValues;
 use super::query::Query;
+use crate::plural::plural;
 use crate::telemetry::MetricsFormat;
 
 /// Returns 503 while the worker threads hang.
@@ -39,11 +40,13 @@ fn ready_with_notes(values: &ProbeValues) -> String {
     let mut lines = vec!["ready".to_owned()];
     let (from_disk, brakes) = (values.views_from_disk(), &values.brakes);
     if from_disk > 0 {
-        lines.push(format!("note: {from_disk} views from disk or an earlier configuration, not confirmed by a server"));
+        let views = plural(from_disk, "view");
+        lines.push(format!("note: {views} from disk or an earlier configuration, not confirmed by a server"));
     }
     if brakes.views() > 0 {
         let held: usize = brakes.held().values().sum();
-        lines.push(format!("note: brakes hold {held} removals in {} views; see /brakes", brakes.views()));
+        let (removals, views) = (plural(held, "removal"), plural(brakes.views(), "view"));
+        lines.push(format!("note: brakes hold {removals} in {views}; see /brakes"));
     }
     lines.join("\n")
 }

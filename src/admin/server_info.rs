@@ -75,6 +75,7 @@ pub(super) async fn config(State(shown): State<Shown>) -> Response {
         "read": humantime::format_rfc3339_seconds(facts.read).to_string(),
         "pending": facts.pending,
         "error": facts.error,
+        "bootstrap_sha256": facts.bootstrap,
         "command_line": facts.command_line,
         "config": facts.config,
     }))

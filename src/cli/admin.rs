@@ -19,6 +19,9 @@ pub(super) struct AdminArgs {
     admin: String,
     #[command(flatten)]
     tls: TlsArgs,
+    /// The option that has the address, for messages.
+    #[arg(skip = "--admin")]
+    flag: &'static str,
 }
 
 /// Why a relay gave no answer.
@@ -30,12 +33,30 @@ pub(super) enum AdminError {
     Unreachable(String, Box<dyn std::error::Error + Send + Sync>),
     #[error("no response from {0}")]
     Late(String),
-    /// The relay's own words.
-    #[error("{0}")]
-    Refused(String),
+    #[error("{reason}")]
+    Refused {
+        status: StatusCode,
+        /// The relay's own words.
+        reason: String,
+    },
+    /// Clients are answered in JSON.
+    #[error(
+        "{0} is an address for clients: expected that of operators, which is admin.address or admin.socket of the relay"
+    )]
+    ForClients(String),
 }
 
 impl AdminArgs {
+    /// Returns those of a command that has the address in another option.
+    pub(crate) fn of(flag: &'static str, admin: String, tls: TlsArgs) -> Self {
+        Self { admin, tls, flag }
+    }
+
+    /// Returns the address as it was given.
+    pub(crate) fn address(&self) -> &str {
+        &self.admin
+    }
+
     /// Returns a page of the relay's admin address. The values of parameters are encoded.
     pub(crate) async fn get(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Value, AdminError> {
         let server = self.server()?;
@@ -51,7 +72,7 @@ impl AdminArgs {
     }
 
     fn server(&self) -> Result<AdsServer, AdminError> {
-        self.tls.endpoint("--admin", &self.admin).map_err(AdminError::Arguments)
+        self.tls.endpoint(self.flag, &self.admin).map_err(AdminError::Arguments)
     }
 }
 
@@ -66,10 +87,22 @@ async fn request(
     let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) };
     match timeout(PATIENCE, exchange(server, method, &path)).await {
         Ok(Ok((status, body))) if status.is_success() => Ok(body),
-        Ok(Ok((_, reason))) => Err(AdminError::Refused(String::from_utf8_lossy(&reason).trim_end().to_owned())),
+        Ok(Ok((status, reason))) => Err(refused(server, status, &String::from_utf8_lossy(&reason))),
         Ok(Err(error)) => Err(AdminError::Unreachable(server.name(), error)),
         Err(_) => Err(AdminError::Late(server.name())),
     }
+}
+
+fn refused(server: &AdsServer, status: StatusCode, reason: &str) -> AdminError {
+    let answer: Value = serde_json::from_str(reason).unwrap_or_default();
+    if answer["code"].is_u64() && answer["message"].is_string() {
+        return AdminError::ForClients(server.name());
+    }
+    let reason = reason.trim_end();
+    let is_page = reason.trim_start().starts_with('<'); // of another program
+    let reason =
+        if is_page || reason.is_empty() { format!("{} answers {status}", server.name()) } else { reason.to_owned() };
+    AdminError::Refused { status, reason }
 }
 
 async fn exchange(
@@ -85,8 +118,13 @@ async fn exchange(
         Request::builder().method(method).uri(path).header(http::header::HOST, host).body(Empty::<Bytes>::new())?;
     let response = sender.send_request(request).await.map_err(|error| {
         // With TLS 1.3 a relay that wants a certificate ends the connection after the handshake, and the reason may be lost.
-        let has_none = server.tls.as_ref().is_some_and(|tls| tls.own.is_none());
-        format!("{:#}{}", anyhow::Error::from(error), if has_none { "; --cert is not given" } else { "" })
+        let hint = match &server.tls {
+            Some(tls) if tls.own.is_none() => "; --cert is not given",
+            None if error.is_parse() => "; it does not answer in HTTP/1.1: does it expect TLS (https://)?",
+            None if error.is_incomplete_message() => "; does it expect TLS (https://)?",
+            _ => "",
+        };
+        format!("{:#}{hint}", anyhow::Error::from(error))
     })?;
     let status = response.status();
     let body = Limited::new(response.into_body(), MAX_PAGE_BYTES).collect().await?.to_bytes();

@@ -10,7 +10,7 @@ use crate::config::{ValueError, name_in, plain_server, server_uri};
 use crate::tls::OwnCertificate;
 use crate::upstream::{AdsServer, ConnectionAges, TlsFiles, TlsWords};
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(super) struct TlsArgs {
     /// CAs that may sign the server certificate, PEM [default: the system's]
     #[arg(long, alias = "tls-ca", value_name = "FILE")]
@@ -58,7 +58,11 @@ impl TlsArgs {
                 Err(faults)
             };
         }
-        let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let with_scheme = match text.strip_prefix(':') {
+            Some(port) => format!("http://127.0.0.1:{port}"), // as an address for operators is written in a configuration
+            None if text.contains("://") => text.to_owned(),
+            None => format!("http://{text}"),
+        };
         let uri = server_uri(&with_scheme).map_err(|error| faults.push(EndpointError::Uri(flag, error))).ok();
         let tls = match uri.as_ref().filter(|uri| uri.scheme_str() == Some("https")) {
             Some(uri) => self.tls(flag, uri).map_err(|fault| faults.push(fault)).ok(),
@@ -123,6 +127,11 @@ mod tests {
         for plain in ["http://a:1", "a:1", "unix:/a"] {
             assert_eq!(endpoint(plain, Some("weir.example")).unwrap_err(), unused, "{plain}");
         }
+        assert_eq!(endpoint(":19002", None).unwrap().uri, Uri::from_static("http://127.0.0.1:19002"));
+        assert_eq!(
+            endpoint("127.0.0.1:65536", None).unwrap_err(),
+            "--admin: invalid URI \"http://127.0.0.1:65536\": expected a port of at most 65535"
+        );
         assert!(endpoint("unix:@a", None).unwrap_err().starts_with("--admin: expected the path of a socket"));
     }
 }

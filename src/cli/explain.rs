@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::admin::AdminArgs;
-use super::{note, printable, show};
+use super::{CANNOT_ASK, FOUND, error, printable, show};
 
 /// Explains why a client of a running relay has a resource, or lacks it
 ///
@@ -37,17 +37,17 @@ impl Explain {
         let parameters = [("client", self.client.as_str()), ("type", &self.kind), ("name", &self.name)];
         let page = match self.relay.get("/explain", &parameters).await {
             Ok(page) => page,
-            Err(error) => {
-                note(&format!("weir explain: {error}"));
-                return ExitCode::from(UNKNOWN);
+            Err(fault) => {
+                error(&fault.to_string());
+                return ExitCode::from(CANNOT_ASK);
             }
         };
         let text = if self.json { format!("{page:#}\n") } else { text(&page) };
-        if let Err(error) = show(&text) {
-            note(&format!("weir explain: cannot write: {error}"));
-            return ExitCode::from(UNKNOWN);
+        if let Err(fault) = show(&text) {
+            error(&format!("cannot write: {fault}"));
+            return ExitCode::from(CANNOT_ASK);
         }
-        if has_it(&page) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if has_it(&page) { ExitCode::SUCCESS } else { ExitCode::from(FOUND) }
     }
 }
 
@@ -101,8 +101,6 @@ fn times(reason: &Value) -> String {
     let times: Vec<_> = since.into_iter().chain(until).collect();
     if times.is_empty() { String::new() } else { format!(" ({})", times.join(", ")) }
 }
-
-const UNKNOWN: u8 = 2;
 
 #[cfg(test)]
 mod tests {

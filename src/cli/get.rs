@@ -15,6 +15,7 @@ use super::printer::{Printer, plain};
 use super::query_args::{Checked, Output, QueryArgs};
 use super::query_state::{Change, NameStatus, QueryState};
 use super::xds_client::{Client, Event};
+use super::{CANNOT_ASK, FOUND, error, note, warning};
 
 /// Requests resources from an xDS server and prints them
 ///
@@ -38,8 +39,8 @@ impl Get {
         let Checked { server, question, transcoder } = match self.asking.check() {
             Ok(checked) => checked,
             Err(errors) => {
-                errors.iter().for_each(|error| error.to_string().lines().for_each(note));
-                return ExitCode::from(FAILED);
+                errors.iter().for_each(|fault| error(&fault.to_string()));
+                return ExitCode::from(CANNOT_ASK);
             }
         };
         let printer = Printer { transcoder, output: self.asking.output, secrets: self.asking.show_secrets };
@@ -52,8 +53,8 @@ impl Get {
         let secret =
             query.received().iter().find(|(_, received)| output == Output::Wire && printer.has_secrets(received));
         if let Some((name, _)) = secret.filter(|_| !printer.secrets) {
-            note(&format!("{} contains secrets; --show-secrets writes it in this format", plain(name)));
-            return ExitCode::from(FAILED);
+            error(&format!("{} contains secrets; --show-secrets writes it in this format", plain(name)));
+            return ExitCode::from(CANNOT_ASK);
         }
         // Prints what was received, even after an error.
         let shown = match failure.is_some() && query.received().is_empty() {
@@ -61,18 +62,18 @@ impl Get {
             false => show(query, &printer, &mut io::stdout().lock()),
         };
         if let Some(failure) = &failure {
-            note(&failure.to_string());
+            error(&failure.to_string());
         } else if query.received().is_empty() && query.is_open_ended() {
             note(&format!("the server has no {} for this node", query.question().kind.name()));
         }
         match shown {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS, // the reader has closed the pipe
-            Err(error) => {
-                note(&format!("cannot write: {error}"));
-                ExitCode::from(FAILED)
+            Err(fault) if fault.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS, // the reader has closed the pipe
+            Err(fault) => {
+                error(&format!("cannot write: {fault}"));
+                ExitCode::from(CANNOT_ASK)
             }
-            Ok(()) if failure.is_some() || trouble => ExitCode::from(FAILED),
-            Ok(()) if query.statuses().values().any(absent) => ExitCode::from(MISSING),
+            Ok(()) if failure.is_some() || trouble => ExitCode::from(CANNOT_ASK),
+            Ok(()) if query.statuses().values().any(absent) => ExitCode::from(FOUND),
             Ok(()) => ExitCode::SUCCESS,
         }
     }
@@ -122,16 +123,12 @@ enum GetError {
     Lost(String),
 }
 
-fn note(what: &str) {
-    super::note(&format!("weir get: {what}"));
-}
-
 fn note_change(change: &Change) {
     match change {
-        Change::Absent { name } => note(&format!("{} does not exist", plain(name))),
+        Change::Absent { name } => error(&format!("{} does not exist", plain(name))),
         Change::Removed { name, .. } => note(&format!("{} was removed", plain(name))),
-        Change::Trouble { name, reason } => note(&format!("{}: {}", plain(name), plain(reason))),
-        Change::Unasked { type_url } => note(&format!("the server sent {} without a request", plain(type_url))),
+        Change::Trouble { name, reason } => error(&format!("{}: {}", plain(name), plain(reason))),
+        Change::Unasked { type_url } => warning(&format!("the server sent {} without a request", plain(type_url))),
         Change::Set { .. } => {}
     }
 }
@@ -179,9 +176,6 @@ fn wire(query: &QueryState) -> Vec<u8> {
     let type_url = query.question().type_url.clone();
     DiscoveryResponse { type_url, resources: resources.collect(), ..Default::default() }.encode_to_vec()
 }
-
-const MISSING: u8 = 1;
-const FAILED: u8 = 2;
 
 #[cfg(test)]
 mod tests {

@@ -45,10 +45,10 @@ fn read(rule: &KeyRule, text: &str) -> Result<Vec<Vec<u8>>, NodesError> {
 #[derive(Debug, thiserror::Error)]
 pub enum NodesError {
     /// The text contains no node.
-    #[error("no node was given")]
+    #[error("no node was given: expected JSON, a node on each line, such as {}", EXAMPLE)]
     None,
     /// A line is not a valid node.
-    #[error("line {line}: {error}")]
+    #[error("line {line}: {}; expected a node as JSON on each line, such as {}", words(error), EXAMPLE)]
     Line {
         /// The line, from 1.
         line: usize,
@@ -56,7 +56,7 @@ pub enum NodesError {
         error: serde_json::Error,
     },
     /// The text is not a valid node.
-    #[error("{0}")]
+    #[error("{}; expected a node as JSON, such as {}", words(.0), EXAMPLE)]
     Text(serde_json::Error),
     /// The key needs addresses, whose JSON form is not supported.
     #[error("listening_addresses are part of the key, and cannot be read from JSON here")]
@@ -64,6 +64,15 @@ pub enum NodesError {
 }
 
 type Parts = Vec<(KeyField, String)>;
+
+fn words(error: &serde_json::Error) -> String {
+    match error.is_data() {
+        true => error.to_string(),
+        false => format!("no JSON at column {}", error.column()),
+    }
+}
+
+const EXAMPLE: &str = r#"{"id": "envoy-1", "cluster": "web"}"#;
 
 fn of_one(key: &SharingKey, parts: &Parts) -> String {
     let width = parts.iter().map(|(field, _)| field.to_string().len()).max().unwrap_or(0);

@@ -20,9 +20,29 @@ mod xds_client;
 
 use std::io::{self, Write};
 
-/// Prints an error or progress to stderr. A closed stderr is ignored.
+/// The exit code of a command that found something: a fault, or that what was asked for is not so.
+pub const FOUND: u8 = 1;
+/// The exit code of a command that could not ask.
+pub const CANNOT_ASK: u8 = 2;
+
+/// Prints to stderr why a command does not end with 0, a line for each reason.
+pub fn error(reasons: &str) {
+    reasons.lines().for_each(|reason| say("error", reason));
+}
+
+/// Prints to stderr what is probably not intended.
+pub fn warning(what: &str) {
+    say("warning", what);
+}
+
+/// Prints progress to stderr.
 pub fn note(what: &str) {
-    let _ = writeln!(io::stderr(), "{what}");
+    say("note", what);
+}
+
+/// A closed stderr is ignored.
+fn say(kind: &str, what: &str) {
+    let _ = writeln!(io::stderr(), "{kind}: {what}");
 }
 
 /// Prints output to stdout. The reader may have closed the pipe.

@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use clap::{ArgGroup, Args};
+use http::StatusCode;
 
 use super::admin::{AdminArgs, AdminError};
-use super::{note, show};
+use super::{CANNOT_ASK, FOUND, error, show};
 
 /// Lets go removals that brakes hold, as a running relay shows them at /brakes
 ///
@@ -35,12 +36,14 @@ impl Release {
     /// Sends the release and prints the result.
     pub async fn run(self) -> ExitCode {
         let result = match self.send().await {
-            Ok(released) => show(&released).map_err(|error| (format!("cannot write: {error}"), FAILED)),
-            Err(AdminError::Refused(reason)) => Err((reason, NOTHING_RELEASED)),
-            Err(error) => Err((error.to_string(), FAILED)),
+            Ok(released) => show(&released).map_err(|error| (format!("cannot write: {error}"), CANNOT_ASK)),
+            Err(AdminError::Refused { status: StatusCode::NOT_FOUND | StatusCode::CONFLICT, reason }) => {
+                Err((reason, FOUND))
+            }
+            Err(error) => Err((error.to_string(), CANNOT_ASK)),
         };
         let Err((reason, code)) = result else { return ExitCode::SUCCESS };
-        note(&format!("weir release: {reason}"));
+        error(&reason);
         ExitCode::from(code)
     }
 
@@ -52,6 +55,3 @@ impl Release {
         self.relay.post("/brakes/release", &parameters).await
     }
 }
-
-const NOTHING_RELEASED: u8 = 1;
-const FAILED: u8 = 2;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::{note, show};
+use super::{CANNOT_ASK, error, show};
 use crate::state::offline;
 
 /// Looks into a state file, copies it, or makes one from a copy. The relay that writes it has to be stopped.
@@ -60,9 +60,9 @@ pub fn run(Snapshot { task }: &Snapshot) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            note(&format!("error: {error:#}"));
-            ExitCode::FAILURE
+        Err(fault) => {
+            error(&format!("{fault:#}"));
+            ExitCode::from(CANNOT_ASK)
         }
     }
 }

@@ -12,7 +12,8 @@ use weir_core::xds::short_type_name;
 
 use super::admin::{AdminArgs, AdminError};
 use super::table::Table;
-use super::{note, seconds, show};
+use super::{CANNOT_ASK, error, note, seconds, show};
+use crate::plural::plural;
 
 /// Shows the servers and clients of a running relay
 ///
@@ -50,14 +51,14 @@ impl Status {
             let shown = match self.text().await {
                 Ok(text) => show(&format!("{begin}{text}")).map_err(|error| format!("cannot write: {error}")),
                 Err(error) if self.watch && matches!(error, AdminError::Unreachable(..) | AdminError::Late(_)) => {
-                    note(&format!("weir status: {error}"));
+                    note(&error.to_string());
                     Ok(()) // it may come back
                 }
                 Err(error) => Err(error.to_string()),
             };
-            if let Err(error) = shown {
-                note(&format!("weir status: {error}"));
-                return ExitCode::from(FAILED);
+            if let Err(reason) = shown {
+                error(&reason);
+                return ExitCode::from(CANNOT_ASK);
             }
             if !self.watch {
                 return ExitCode::SUCCESS;
@@ -77,7 +78,7 @@ impl Status {
         let shown = clients.len() as u64;
         let _ = match shown == self.limit && open > shown {
             true => writeln!(out, "\n{shown} of {open} client streams; --limit shows more"),
-            false => writeln!(out, "\n{shown} of {open} client streams"),
+            false => writeln!(out, "\n{shown} of {}", plural(open as usize, "client stream")),
         };
         Ok(out)
     }
@@ -169,7 +170,6 @@ fn ladders(upstreams: &Value) -> Table {
 
 const PAGE: u64 = 1_000;
 const INTERVAL: Duration = Duration::from_secs(2);
-const FAILED: u8 = 2;
 /// Clears a terminal.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 

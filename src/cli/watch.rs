@@ -13,6 +13,7 @@ use super::printer::{Printer, plain};
 use super::query_args::{ArgumentError, Checked, Output, QueryArgs};
 use super::query_state::{Change, QueryState, ReceivedResource};
 use super::xds_client::{Client, Event};
+use super::{CANNOT_ASK, error, note};
 
 /// Follows the resources of an xDS server and prints each change as a diff
 ///
@@ -40,8 +41,8 @@ impl Watch {
         let Checked { server, question, transcoder } = match checked {
             Ok(checked) => checked,
             Err(errors) => {
-                errors.iter().for_each(|error| error.to_string().lines().for_each(note));
-                return ExitCode::from(FAILED);
+                errors.iter().for_each(|fault| error(&fault.to_string()));
+                return ExitCode::from(CANNOT_ASK);
             }
         };
         let out = io::stdout();
@@ -52,14 +53,14 @@ impl Watch {
         let mut client = Client::start(server, QueryState::new(question));
         match self.follow(&mut client, &whom, &mut changes_out).await {
             Ok(()) => ExitCode::SUCCESS,
-            Err(Failure::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-            Err(Failure::Write(error)) => {
-                note(&format!("cannot write: {error}"));
-                ExitCode::from(FAILED)
+            Err(Failure::Write(fault)) if fault.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            Err(Failure::Write(fault)) => {
+                error(&format!("cannot write: {fault}"));
+                ExitCode::from(CANNOT_ASK)
             }
             Err(Failure::Server(reason)) => {
-                note(&reason);
-                ExitCode::from(FAILED)
+                error(&reason);
+                ExitCode::from(CANNOT_ASK)
             }
         }
     }
@@ -120,10 +121,6 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::Write(error)
     }
-}
-
-fn note(what: &str) {
-    super::note(&format!("weir watch: {what}"));
 }
 
 struct ChangePrinter<O = io::Stdout> {
@@ -224,7 +221,6 @@ fn title(name: &str, received: &ReceivedResource) -> String {
 const ADDED: &str = "32";
 const REMOVED: &str = "31";
 const PLACE: &str = "36";
-const FAILED: u8 = 2;
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::bootstrap::{self, Bootstrap};
 use super::diagnostic::{Diagnostics, Place};
-use super::files::{self, FileFault};
+use super::files::{self, FileFault, hash_of};
 use super::form::{FilePath, Form, Located, Reader};
 use super::raw;
 use super::yaml::{self, Node};
@@ -104,6 +104,7 @@ impl<'a> Checker<'a> {
 
     /// Reads a bootstrap, whose faults are those of the configuration.
     pub(crate) fn bootstrap(&mut self, path: &Path, text: &str, message_bytes: usize) -> Option<Lists> {
+        self.found.bootstrap = Some(hash_of(text.as_bytes()));
         let read = bootstrap::read(path, text, message_bytes, self.opens_files);
         let Bootstrap { lists, others } = read.map_err(|faults| self.found.faults.extend(faults)).ok()?;
         self.found.unusable.extend(others.unusable);

@@ -39,6 +39,8 @@ pub(super) struct Diagnostics {
     pub(crate) warnings: Vec<Diagnostic>,
     /// The files that it names and that a relay reads.
     pub(crate) named: BTreeSet<PathBuf>,
+    /// SHA-256 of the bootstrap that was read, in hexadecimal.
+    pub(crate) bootstrap: Option<String>,
     /// Variables of the environment that values have, with what they stand for.
     values: Vec<(String, String)>,
 }
@@ -51,6 +53,7 @@ impl Diagnostics {
             unusable: Vec::new(),
             warnings: Vec::new(),
             named: BTreeSet::new(),
+            bootstrap: None,
             values: Vec::new(),
         }
     }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ::aws_lc_rs::digest::{SHA256, digest};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -146,4 +147,9 @@ pub(super) fn cause(error: &io::Error) -> String {
         io::ErrorKind::InvalidData => "not valid UTF-8".into(),
         kind => kind.to_string(),
     }
+}
+/// Returns the SHA-256 of a file, in hexadecimal.
+pub(crate) fn hash_of(text: &[u8]) -> String {
+    let hash = digest(&SHA256, text);
+    hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

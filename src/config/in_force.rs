@@ -1,7 +1,7 @@
 //! The values that are in force, key by key, as `weir check` shows them.
 
 use super::form::{Section, as_written};
-use super::raw::Root;
+use super::raw::{self, Root};
 
 /// A key of a section with one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,30 +21,52 @@ pub(crate) struct InForce {
     pub(crate) limits: Vec<ShownKey>,
     pub(crate) brakes: Vec<ShownKey>,
     /// Other sections by their names.
-    pub(crate) others: Vec<(&'static str, Vec<ShownKey>)>,
+    pub(crate) others: Vec<(String, Vec<ShownKey>)>,
 }
 
 impl InForce {
     pub(super) fn of(raw: &Root) -> Self {
         let mut others = vec![
-            ("clients", keys(&raw.clients.value)),
-            ("rest", keys(&raw.rest.value)),
-            ("load_reports", keys(&raw.load_reports.value)),
-            ("drain", keys(&raw.drain.value)),
-            ("reload", keys(&raw.reload.value)),
+            ("clients".to_owned(), keys(&raw.clients.value)),
+            ("rest".to_owned(), keys(&raw.rest.value)),
+            ("load_reports".to_owned(), keys(&raw.load_reports.value)),
+            ("drain".to_owned(), keys(&raw.drain.value)),
+            ("reload".to_owned(), keys(&raw.reload.value)),
         ];
-        others.extend(raw.state.iter().map(|state| ("state", keys(&state.value))));
+        others.extend(raw.state.iter().map(|state| ("state".to_owned(), keys(&state.value))));
+        others.extend(raw.upstream.0.iter().flat_map(|of| upstream(of)));
         let alone = keys(raw).into_iter().filter(|shown| ["watchdog", "ready_after"].contains(&shown.key));
-        others.push(("process", alone.collect()));
+        others.push(("process".to_owned(), alone.collect()));
         Self { views: keys(&raw.views.value), limits: keys(&raw.limits.value), brakes: keys(&raw.brakes.value), others }
     }
 
     /// Returns every key with its section.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &ShownKey)> {
         let own = [("views", &self.views), ("limits", &self.limits), ("brakes", &self.brakes)];
-        let others = self.others.iter().map(|(section, keys)| (*section, keys));
+        let others = self.others.iter().map(|(section, keys)| (section.as_str(), keys));
         own.into_iter().chain(others).flat_map(|(section, keys)| keys.iter().map(move |key| (section, key)))
     }
+}
+
+/// Returns the numbers, times and words of the upstream side: a text there may be of a variable that is a secret, and lists of servers are shown
+/// as the relay understands them.
+fn upstream(raw: &raw::Upstream) -> Vec<(String, Vec<ShownKey>)> {
+    let mut found = vec![
+        ("upstream.fallback".to_owned(), plain(&raw.fallback.value)),
+        ("upstream.backoff".to_owned(), plain(&raw.backoff.value)),
+    ];
+    for server in raw.all_servers() {
+        let (path, server) = (&server.place.path, &server.value);
+        found.push((path.clone(), plain(server)));
+        found.extend(server.liveness.iter().map(|of| (format!("{path}.liveness"), plain(&of.value))));
+        found.extend(server.keepalive.iter().map(|of| (format!("{path}.keepalive"), plain(&of.value))));
+        found.extend(server.backoff.iter().map(|of| (format!("{path}.backoff"), plain(&of.value))));
+    }
+    found
+}
+
+fn plain<S: Section>(section: &S) -> Vec<ShownKey> {
+    keys(section).into_iter().filter(|shown| shown.default.is_some()).collect()
 }
 
 fn keys<S: Section>(section: &S) -> Vec<ShownKey> {

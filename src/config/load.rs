@@ -204,7 +204,8 @@ fn review_read(path: &Path, text: &str, tree: Option<Node>, mut checker: Checker
         checker.read(tree)
     });
     let config = raw.and_then(|raw| build(&raw, &mut checker));
-    let Diagnostics { mut faults, unusable, warnings, named, .. } = checker.into_diagnostics().shown();
+    let Diagnostics { mut faults, unusable, warnings, named, bootstrap, .. } = checker.into_diagnostics().shown();
+    shown.bootstrap = bootstrap;
     let config = config.filter(|_| faults.is_empty()).map(|config| Config { shown, tree: written, ..config });
     faults.extend(unusable);
     faults.sort_by_key(|fault| (fault.path != path, fault.line, fault.column)); // each step goes through the whole file

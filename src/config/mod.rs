@@ -66,6 +66,7 @@ pub use crate::downstream::{Account, ListenAddress, ListenOptions, UnixOptions};
 pub use admin::AdminOptions;
 pub(crate) use admin::AdminTls;
 pub use diagnostic::Diagnostic;
+pub(crate) use files::hash_of;
 pub(crate) use form::{Applies, size_text};
 pub use form::{admin_address, listen_address, size};
 pub(crate) use keys::applies;
@@ -73,7 +74,7 @@ pub use load::Config;
 pub(crate) use load::Review;
 pub(crate) use reload::{InUse, Reading, Reloaded, without_environment};
 pub use schema::schema;
-pub(crate) use shown::{ShownConfig, hash_of};
+pub(crate) use shown::ShownConfig;
 
 pub(crate) use form::{ValueError, server_uri};
 pub(crate) use in_force::{InForce, ShownKey};

@@ -5,24 +5,26 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json};
 
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{Diagnostic, Diagnostics};
+use super::files::hash_of;
 use super::form::Applies;
 use super::keys::applies;
 use super::load::{self, Config, ConfigError, Review};
 use super::schema::schema;
-use super::secrets::without_values;
-use super::shown::{fill, hash_of, json_of};
-use super::yaml::{Entry, Node, Value};
+use super::secrets::{without_secrets, without_values};
+use super::shown::{fill, json_of};
+use super::yaml::{self, Entry, Node, Value};
 use crate::file_access;
-use crate::upstream::Plan;
 
 /// The file of a configuration that is in use.
 #[derive(Debug, Clone)]
 pub(crate) struct InUse {
     /// As it was written, before variables are substituted.
     pub(super) tree: Node,
-    /// The servers come from other files too.
-    upstream: Plan,
+    /// SHA-256 of the bootstrap, if the servers come from one.
+    bootstrap: Option<String>,
+    /// Texts as they are compared: all that is in them, or what operators may see.
+    text_of: fn(&str) -> String,
 }
 
 /// A file that was read again.
@@ -58,7 +60,13 @@ pub(crate) enum ReloadError {
 impl InUse {
     /// Returns what a later file is compared with.
     pub(crate) fn of(config: &Config) -> Self {
-        Self { tree: config.tree.clone(), upstream: config.upstream.clone() }
+        Self { tree: config.tree.clone(), bootstrap: config.shown.bootstrap.clone(), text_of: str::to_owned }
+    }
+
+    /// Returns the same of what a running relay shows. What operators may not see is not compared.
+    pub(crate) fn of_shown(config: &Json, bootstrap: Option<String>) -> Option<Self> {
+        let tree = yaml::read(&config.to_string(), &mut Diagnostics::of(Path::new("")))?;
+        Some(Self { tree, bootstrap, text_of: without_secrets })
     }
 
     /// Reads the file again.
@@ -75,29 +83,43 @@ impl InUse {
         Reading { sha256, named, result: new.and_then(|new| self.compare(path, &text, new)) }
     }
 
-    fn compare(&self, path: &Path, text: &str, new: Config) -> Result<Reloaded, ReloadError> {
+    /// Returns what a file changes that was read.
+    pub(crate) fn compare(&self, path: &Path, text: &str, new: Config) -> Result<Reloaded, ReloadError> {
         let pending = self.pending(&new.tree);
         let config = match pending.is_empty() {
             true => new,
             false => self.without(path, text, new.tree, &pending)?,
         };
-        let mut changed = changes(&self.tree, &config.tree);
+        let mut changed = self.changes(&config.tree);
         let is_at_once = |key: &String| applies(key) == Applies::AtOnce;
-        if changed.iter().all(is_at_once) && config.upstream != self.upstream {
+        if changed.iter().all(is_at_once) && config.shown.bootstrap != self.bootstrap {
             changed.push("upstream".into()); // another file that it names
         }
         Ok(Reloaded { config, changed, pending })
     }
 
     fn pending(&self, tree: &Node) -> Vec<String> {
-        let rules = |tree| comparable(tree).get("permissions").and_then(Json::as_array).map_or(0, Vec::len);
+        let rules = |tree| self.comparable(tree).get("permissions").and_then(Json::as_array).map_or(0, Vec::len);
         let is_empty = |tree| rules(tree) == 0;
         let needs_restart = |path: &String| match path.as_str() {
             // Clients that came without any rule were never judged, and a file that lost its rules must not open everything.
             "permissions" => is_empty(&self.tree) != is_empty(tree),
             path => applies(path) == Applies::Restart,
         };
-        changes(&self.tree, tree).into_iter().filter(needs_restart).collect()
+        self.changes(tree).into_iter().filter(needs_restart).collect()
+    }
+
+    /// Returns the paths of the keys that differ. A list is one key, and so is a section that only one of them has.
+    fn changes(&self, tree: &Node) -> Vec<String> {
+        let mut found = Vec::new();
+        compare(&self.comparable(&self.tree), &self.comparable(tree), "", &mut found);
+        found
+    }
+
+    fn comparable(&self, tree: &Node) -> Json {
+        let mut values = json_of(tree, &self.text_of);
+        fill(&mut values, &schema());
+        values
     }
 
     /// Checks the file with these keys as they are in use.
@@ -121,19 +143,6 @@ pub(crate) fn without_environment(message: &str, path: &Path) -> String {
     let names = text.split("${").skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name);
     let known: Vec<_> = names.filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?))).collect();
     without_values(message, &known)
-}
-
-fn comparable(tree: &Node) -> Json {
-    let mut values = json_of(tree, &str::to_owned);
-    fill(&mut values, &schema());
-    values
-}
-
-/// Returns the paths of the keys that differ. A list is one key, and so is a section that only one of them has.
-fn changes(one: &Node, other: &Node) -> Vec<String> {
-    let mut found = Vec::new();
-    compare(&comparable(one), &comparable(other), "", &mut found);
-    found
 }
 
 fn compare(one: &Json, other: &Json, path: &str, found: &mut Vec<String>) {

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use aws_lc_rs::digest;
 use serde_json::{Map, Number, Value as Json};
 
+use super::files::hash_of;
 use super::raw;
 use super::schema::schema;
 use super::secrets::without_secrets;
@@ -17,13 +17,15 @@ pub(crate) struct ShownConfig {
     /// SHA-256 of the file, in hexadecimal.
     pub(crate) sha256: String,
     pub(crate) config: Json,
+    /// SHA-256 of the bootstrap, if the servers come from one.
+    pub(crate) bootstrap: Option<String>,
     /// What the command line says in place of the file.
     pub(crate) command_line: Map<String, Json>,
 }
 
 impl ShownConfig {
     pub(super) fn empty_of(file: &Path, text: &str) -> Self {
-        Self { file: file.into(), sha256: hash_of(text.as_bytes()), config: Json::Null, command_line: Map::new() }
+        Self { file: file.into(), sha256: hash_of(text.as_bytes()), ..Self::default() }
     }
 
     /// Takes the tree before variables are substituted: what comes from the environment is shown by its name.
@@ -32,12 +34,6 @@ impl ShownConfig {
         fill(&mut config, &schema());
         Self { config, ..self }
     }
-}
-
-/// Returns the SHA-256 of a file, in hexadecimal.
-pub(crate) fn hash_of(text: &[u8]) -> String {
-    let hash = digest::digest(&digest::SHA256, text);
-    hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns a tree as JSON, with its texts as they may be seen.

@@ -141,11 +141,17 @@ impl From<redb::Error> for FileFault {
             |error: &io::Error| matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof);
         match error {
             redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => Self::InUse,
+            redb::Error::Io(error) if error.to_string().contains(NO_DATABASE) => {
+                Self::Unusable("it is no state file".to_owned())
+            }
             redb::Error::Io(error) if !is_of_content(&error) => Self::Disk(error.to_string()),
             error => Self::Unusable(error.to_string()),
         }
     }
 }
+
+/// What the library says of a file that is of something else.
+const NO_DATABASE: &str = "Not a redb database";
 
 macro_rules! from_errors {
     ($($error:ty),*) => {$(

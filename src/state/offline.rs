@@ -76,7 +76,7 @@ pub(crate) fn import(path: &Path, key: Option<&Path>, from: &Path) -> anyhow::Re
 
 fn stored(path: &Path, key: Option<&Path>) -> anyhow::Result<Stored> {
     if !path.exists() {
-        bail!("{} does not exist", path.display());
+        bail!("no state file at {}: expected what state.path of the configuration names", path.display());
     }
     let key = key.map(SealingKey::read).transpose()?;
     let read = || {

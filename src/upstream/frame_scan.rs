@@ -11,6 +11,8 @@ pub(super) struct FrameScan {
     entry: [u8; ENTRY],
     entry_read: usize,
     announced: Announced,
+    /// The first bytes are those of another protocol. Nothing more is read.
+    is_other: bool,
 }
 
 /// What the frames so far have announced.
@@ -25,8 +27,18 @@ pub(super) struct Announced {
 }
 
 impl FrameScan {
+    /// Returns what has arrived, if it is less than the head of the first frame.
+    pub(crate) fn beginning(&self) -> &[u8] {
+        if self.announced.has_settings { &[] } else { &self.head[..self.head_read] }
+    }
+
+    /// Returns the first bytes if they are those of a protocol that is known not to be HTTP/2.
+    pub(crate) fn other_protocol(&self) -> Option<&[u8]> {
+        self.is_other.then_some(&self.head)
+    }
+
     pub(crate) fn read(&mut self, mut bytes: &[u8]) -> Announced {
-        while !bytes.is_empty() {
+        while !bytes.is_empty() && !self.is_other {
             if self.head_read < HEAD {
                 bytes = fill(&mut self.head, &mut self.head_read, bytes);
                 if self.head_read == HEAD {
@@ -40,7 +52,7 @@ impl FrameScan {
                 self.missing -= payload.len();
                 bytes = rest;
             }
-            if self.head_read == HEAD && self.missing == 0 {
+            if self.head_read == HEAD && self.missing == 0 && !self.is_other {
                 self.head_read = 0;
                 self.announced.has_settings = true;
             }
@@ -55,6 +67,7 @@ impl FrameScan {
         match self.kind() {
             SETTINGS => {}
             GOAWAY => self.announced.is_leaving = true,
+            _ if !self.announced.has_settings && self.head.starts_with(b"HTTP/") => self.is_other = true,
             _ => self.announced.has_settings = true, // not HTTP/2: the library reports it
         }
     }

@@ -51,8 +51,22 @@ pub(super) enum NothingRead {
     Timeout { limit: Duration },
     #[error("it closed the connection without a word")]
     Closed,
+    #[error("it speaks TLS: expected https://")]
+    Tls,
+    #[error("it speaks HTTP/1.1 and not gRPC; is this an address for operators?")]
+    Http1,
     #[error("{0}")]
     Failed(String),
+}
+
+impl NothingRead {
+    /// Returns the reason in words. Where TLS is possible and not spoken, it may be what the server waits for.
+    pub(crate) fn on(&self, is_encrypted_or_local: bool) -> String {
+        match self {
+            Self::Closed if !is_encrypted_or_local => format!("{self}; does it expect TLS (https://)?"),
+            reason => reason.to_string(),
+        }
+    }
 }
 
 impl ConnectionState {
@@ -198,6 +212,9 @@ impl ObservedSocket {
 
     fn received(&mut self, bytes: &[u8]) {
         let announced = self.scan.read(bytes);
+        if let Some(other) = self.scan.other_protocol() {
+            self.state.ended(other_than_http2(other));
+        }
         let mut observed = self.state.lock();
         observed.last_received = Instant::now();
         if announced.has_settings && !observed.announced.has_settings {
@@ -216,7 +233,7 @@ impl AsyncRead for ObservedSocket {
         let read = ready!(Pin::new(&mut this.socket).poll_read(cx, buffer));
         match &read {
             Ok(()) if buffer.filled().len() > before => this.received(&buffer.filled()[before..]),
-            Ok(()) if room > 0 => this.state.ended(NothingRead::Closed),
+            Ok(()) if room > 0 => this.state.ended(other_than_http2(this.scan.beginning())),
             Ok(()) => {}
             Err(error) => this.state.ended(NothingRead::Failed(error.to_string())),
         }
@@ -242,6 +259,15 @@ impl Drop for ObservedSocket {
     /// The connection was ended from this side, such as for a ping without an answer.
     fn drop(&mut self) {
         self.state.ended(NothingRead::Closed);
+    }
+}
+
+/// Returns why nothing can be read of what began with these bytes. A server that wants TLS sends an alert, which is shorter than the head of a frame.
+fn other_than_http2(bytes: &[u8]) -> NothingRead {
+    match bytes {
+        [0x15 | 0x16, 0x03, ..] => NothingRead::Tls,
+        [b'H', b'T', b'T', b'P', b'/', ..] => NothingRead::Http1,
+        _ => NothingRead::Closed,
     }
 }
 

@@ -109,6 +109,7 @@ impl TlsFiles {
         match cause {
             Some(rustls::Error::InvalidCertificate(reason)) => self.explain_certificate(reason),
             Some(rustls::Error::AlertReceived(alert)) => self.explain_alert(*alert),
+            Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS here: expected http://".into(),
             _ => without_manual(error.to_string()),
         }
     }

@@ -122,7 +122,7 @@ fn decision(config: &Config, peer: Arc<Peer>, node: &[u8]) -> (String, bool) {
     let parts: Vec<_> = parts.iter().map(|(field, value)| format!("{field} {value:?}")).collect();
     let mut rows = vec![("key", format!("{} ({})", identity.key(), parts.join(", ")))];
     match identity.permit() {
-        None => rows.insert(0, ("rule", "none: there are no permissions, and everybody may be anyone".to_owned())),
+        None => rows.insert(0, ("rule", "none: without permissions, every client may send any node".to_owned())),
         Some(permit) => {
             rows.insert(0, ("rule", permit.rule.to_string()));
             rows.push(("tenant", permit.tenant.as_deref().unwrap_or("none").to_owned()));
@@ -134,8 +134,13 @@ fn decision(config: &Config, peer: Arc<Peer>, node: &[u8]) -> (String, bool) {
         }
     }
     if !views.access.rules().is_empty() {
-        let address = peer.address.map_or("no address".to_owned(), |address| address.ip().to_string());
-        rows.push(("access", format!("must allow each resource too, for {address}")));
+        let access = match peer.address {
+            Some(address) => format!("must allow each resource too, for {}", address.ip()),
+            None => {
+                "must allow each resource too, by an address that is not given: --as ADDRESS beside the identity".into()
+            }
+        };
+        rows.push(("access", access));
     }
     let mut out = String::from("served\n");
     for (what, value) in rows {
@@ -192,7 +197,7 @@ permissions:
     #[test]
     fn without_rules_the_answer_says_so() {
         let (text, is_served) = asked(&["dns:a.example"]).answer(&config("")).unwrap();
-        assert!(is_served && text.contains("everybody may be anyone"), "{text}");
+        assert!(is_served && text.contains("every client may send any node"), "{text}");
     }
 
     #[test]
@@ -246,7 +251,7 @@ permissions:
             &format!("types {cluster}"),
             "names a, b/*",
             "secrets none",
-            "access must allow each resource too, for no address",
+            "access must allow each resource too, by an address that is not given: --as ADDRESS beside the identity",
         ];
         assert_eq!(of_one[3..], expected);
         let elsewhere = rows(&["uid:1", "10.1.2.3"]);

@@ -1,5 +1,6 @@
 //! `weir check`: whether a configuration is valid, and what it means.
 
+mod against;
 mod as_client;
 mod far_off;
 mod memory;
@@ -9,9 +10,12 @@ mod settings;
 use std::path::Path;
 use std::time::Duration;
 
+pub use self::against::Against;
+use self::against::Foretold;
 pub use self::as_client::AsClient;
-use super::{note, show};
+use super::{CANNOT_ASK, FOUND, show};
 use crate::config::{Config, Review};
+use crate::plural::plural;
 use crate::upstream::{FilesOptions, FilesServer, FilesSource, Parser, SourcePlan};
 
 /// How much is shown of a configuration.
@@ -37,56 +41,92 @@ impl Shows {
     }
 }
 
-/// Checks a file, the files that it names, and the resources in them, for a machine with so much memory. The last line is the verdict. Returns the
-/// exit code: 0, or 1 if there are faults.
-pub async fn run(path: &Path, memory: Option<usize>, shows: Shows) -> u8 {
-    let (faults, warnings) = match Config::text_of(path) {
-        Ok(text) => look_at(Config::review(path, &text, memory), shows).await,
+/// Checks a file, the files that it names, and the resources in them, for a machine with so much memory, and compares it with a running relay. The
+/// last line is the verdict. Returns the exit code: 0, 1 if there are faults, or 2 if the file or the relay could not be asked.
+pub async fn run(path: &Path, memory: Option<usize>, shows: Shows, against: Against) -> u8 {
+    let text = match Config::text_of(path) {
+        Ok(text) => text,
         Err(error) => {
-            note(&error.to_string());
-            (1, 0)
+            super::error(&error.to_string());
+            return CANNOT_ASK;
         }
     };
-    if let Err(error) = show(&verdict(path, faults, warnings)) {
-        note(&format!("cannot write: {error}"));
-        return FAULTY;
-    }
-    if faults == 0 { 0 } else { FAULTY }
-}
-
-fn verdict(path: &Path, faults: usize, warnings: usize) -> String {
-    let count = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
-    let warned = if warnings > 0 { format!(", {}", count(warnings, "warning")) } else { String::new() };
-    match faults {
-        0 => format!("{}: valid{warned}\n", path.display()),
-        faults => format!("{}: {}{warned}\n", path.display(), count(faults, "fault")),
-    }
-}
-
-/// Shows what there is to say of a file. Returns how many faults and warnings that is.
-async fn look_at(review: Review, shows: Shows) -> (usize, usize) {
-    let Review { config, faults, warnings, .. } = review;
-    let mut faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
-    if let Some(config) = &config {
-        faults.extend(faults_in_resources(config).await);
-        let report = || servers::report(config) + &settings::report(config, shows) + &memory::report(config);
-        if shows != Shows::Faults
-            && let Err(error) = show(&report())
-        {
-            faults.push(format!("cannot write: {error}"));
+    let review = Config::review(path, &text, memory);
+    let mut found = look_at(&review, shows).await;
+    if let (Some(relay), Some(config)) = (against.relay(), &review.config) {
+        match against::foretell(&relay, path, &text, config).await {
+            Ok(Foretold::Taken(told)) => found.code = found.code.max(shown(&told)),
+            Ok(Foretold::Refused(reason)) => found.fault(&reason),
+            Err(error) => {
+                super::error(&error.to_string());
+                found.code = CANNOT_ASK;
+            }
         }
+    }
+    found.code.max(shown(&found.verdict(path)))
+}
+
+/// What was found in a file.
+#[derive(Debug, Default)]
+struct Found {
+    faults: usize,
+    warnings: usize,
+    /// The exit code.
+    code: u8,
+}
+
+impl Found {
+    fn fault(&mut self, fault: &str) {
+        super::error(fault);
+        self.faults += 1;
+        self.code = self.code.max(FOUND);
+    }
+
+    fn verdict(&self, path: &Path) -> String {
+        let warned = if self.warnings > 0 { format!(", {}", plural(self.warnings, "warning")) } else { String::new() };
+        let path = path.display();
+        match self.faults {
+            0 => format!("{path}: valid{warned}\n"),
+            faults => format!("{path}: {}{warned}\n", plural(faults, "fault")),
+        }
+    }
+}
+
+/// Shows a text. Returns the exit code.
+fn shown(text: &str) -> u8 {
+    match show(text) {
+        Ok(()) => 0,
+        Err(error) => {
+            super::error(&format!("cannot write: {error}"));
+            CANNOT_ASK
+        }
+    }
+}
+
+/// Shows what there is to say of a file.
+async fn look_at(review: &Review, shows: Shows) -> Found {
+    let Review { config, faults, warnings, .. } = review;
+    let mut found = Found::default();
+    if let Some(config) = config.as_ref().filter(|_| shows != Shows::Faults) {
+        let report = servers::report(config) + &settings::report(config, shows) + &memory::report(config);
+        found.code = shown(&report);
     }
     let mut warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
     warnings.extend(config.iter().flat_map(|config| far_off::warnings(&config.in_force)));
     warnings.extend(crate::app::system_warnings());
     if shows != Shows::Faults {
-        warnings.iter().for_each(|warning| note(&format!("warning: {warning}")));
+        warnings.iter().for_each(|warning| super::warning(warning));
     }
-    faults.iter().for_each(|fault| note(&format!("error: {fault}")));
-    (faults.len(), warnings.len())
+    found.warnings = warnings.len();
+    faults.iter().for_each(|fault| found.fault(&fault.to_string()));
+    if let Some(config) = config {
+        faults_in_resources(config).await.iter().for_each(|fault| found.fault(fault));
+    }
+    found
 }
 
-/// Answers what a configuration means for one client. Returns the exit code: 0 if it is served, 1 if it is not, or if there are faults.
+/// Answers what a configuration means for one client. Returns the exit code: 0 if it is served, 1 if it is not, 2 if that cannot be
+/// answered.
 pub fn run_as(path: &Path, client: &AsClient) -> u8 {
     let parsed = Config::text_of(path).and_then(|text| Config::parse(path, &text));
     let answer = match parsed {
@@ -95,10 +135,10 @@ pub fn run_as(path: &Path, client: &AsClient) -> u8 {
     };
     match answer.and_then(|(text, is_served)| show(&text).map(|()| is_served).map_err(|error| error.to_string())) {
         Ok(true) => 0,
-        Ok(false) => FAULTY,
+        Ok(false) => FOUND,
         Err(error) => {
-            note(&error);
-            FAULTY
+            super::error(&error);
+            CANNOT_ASK
         }
     }
 }
@@ -131,15 +171,13 @@ async fn faults_in(options: &FilesOptions, parser: Parser) -> Vec<String> {
     errors.map(|error| error.strip_prefix(&folder).map(str::to_owned).unwrap_or(error)).collect()
 }
 
-const FAULTY: u8 = 1;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_verdict_counts_faults_and_warnings() {
-        let verdict = |faults, warnings| verdict(Path::new("relay.yaml"), faults, warnings);
+        let verdict = |faults, warnings| Found { faults, warnings, code: 0 }.verdict(Path::new("relay.yaml"));
         assert_eq!(verdict(0, 0), "relay.yaml: valid\n");
         assert_eq!(verdict(0, 1), "relay.yaml: valid, 1 warning\n");
         assert_eq!(verdict(1, 0), "relay.yaml: 1 fault\n");
@@ -153,7 +191,7 @@ mod tests {
         let path = folder.join("relay.yaml");
         let code = async |text: &str| {
             std::fs::write(&path, format!("listen: [{{address: '127.0.0.1:0'}}]\n{text}")).unwrap();
-            run(&path, None, Shows::Set).await
+            run(&path, None, Shows::Set, Against::none()).await
         };
         assert_eq!(code("upstream: {files: resources}\nlimits: {resource_timer: 1s}\n").await, 0);
         assert_eq!(code("upstream: {files: [resources, none]}\n").await, 1);
@@ -171,7 +209,7 @@ mod tests {
             faults.len() == 1 && faults[0].contains("resources/clusters.yaml:2") && faults[0].contains("nam"),
             "{faults:?}"
         );
-        assert_eq!(run(&folder.join("none.yaml"), None, Shows::Faults).await, 1);
+        assert_eq!(run(&folder.join("none.yaml"), None, Shows::Faults, Against::none()).await, 2);
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -70,9 +70,9 @@ fn addresses(config: &Config) -> Vec<Row> {
     let clients = config.listen.iter().map(|listen| ("clients".to_owned(), place(listen)));
     let address = config.admin.address.map(|address| match &config.admin.tls {
         Some(AdminTls { tls, may_read, may_change }) => {
-            let (readers, changers) = (may_read.len(), may_change.len());
+            let (read, change) = (may_read.len(), may_change.len());
             let (several, shown) = (several(tls), certificates(&tls.client_auth));
-            format!("{address}, TLS{several}; {shown}; {readers} entries of may_read, {changers} of may_change")
+            format!("{address}, TLS{several}; {shown}; in may_read {read}, in may_change {change}")
         }
         None => address.to_string(),
     });
@@ -153,10 +153,11 @@ fn permission(rule: &PermissionRule) -> Row {
 
 fn brakes(config: &Config, shows: Shows) -> Vec<Row> {
     let types: Vec<_> = config.views.protocol.view.brakes.types.iter().map(|name| &**name).collect();
-    if types.is_empty() {
+    let rows = shown(&config.in_force.brakes, shows);
+    if rows.is_empty() {
         return keys(config.in_force.brakes.get(..1).unwrap_or_default(), &[]);
     }
-    keys(&shown(&config.in_force.brakes, shows), &[("types", types.join(", "))])
+    keys(&rows, &[("types", types.join(", "))])
 }
 
 #[cfg(test)]
@@ -325,8 +326,7 @@ permissions:
         let tls = "tls: {certificate: c, key: k, client_ca: ca, may_read: [{dns: a.b}, {dns: c.d}], may_change: [{dns: e.f}]}";
         let text =
             format!("admin: {{address: '0.0.0.0:2', socket: /run/admin.sock, {tls}}}\nprobes: {{address: ':3'}}\n");
-        let tls =
-            "0.0.0.0:2, TLS; clients must show certificates by a CA in ca; 2 entries of may_read, 1 of may_change";
+        let tls = "0.0.0.0:2, TLS; clients must show certificates by a CA in ca; in may_read 2, in may_change 1";
         assert_eq!(
             shown(&text),
             [row("operators", tls), row("operators", "unix:/run/admin.sock"), row("probes", "[::]:3")]

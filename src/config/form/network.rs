@@ -104,13 +104,13 @@ pub(crate) fn server_uri(text: &str) -> Result<Uri, ValueError> {
 fn listen(scalar: &Scalar) -> Result<SocketAddr, ValueError> {
     let all = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     let expected = "an IP address and a port, such as 127.0.0.1:18000, or :18000 for all addresses";
-    address(scalar, all).ok_or_else(|| ValueError::new("address", scalar, expected))
+    address(scalar, all).ok_or_else(|| no_address(scalar, expected))
 }
 
 fn probes(scalar: &Scalar) -> Result<SocketAddr, ValueError> {
     let all = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     let expected = "an IP address and a port, such as 0.0.0.0:19001, or :19001 for all addresses";
-    address(scalar, all).ok_or_else(|| ValueError::new("address", scalar, expected))
+    address(scalar, all).ok_or_else(|| no_address(scalar, expected))
 }
 
 fn socket(scalar: &Scalar, path: &str) -> Result<FilePath, ValueError> {
@@ -138,7 +138,7 @@ fn server_place(scalar: &Scalar) -> Result<ServerUri, ValueError> {
 fn admin(scalar: &Scalar) -> Result<SocketAddr, ValueError> {
     let own = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let expected = "an IP address and a port, such as 127.0.0.1:19000, or :19000 for 127.0.0.1";
-    address(scalar, own).ok_or_else(|| ValueError::new("address", scalar, expected))
+    address(scalar, own).ok_or_else(|| no_address(scalar, expected))
 }
 
 fn address(scalar: &Scalar, of_port: IpAddr) -> Option<SocketAddr> {
@@ -153,10 +153,30 @@ fn address(scalar: &Scalar, of_port: IpAddr) -> Option<SocketAddr> {
     Some(SocketAddr::new(of_port, port))
 }
 
+fn no_address(scalar: &Scalar, expected: &'static str) -> ValueError {
+    ValueError::new("address", scalar, if exceeds_ports(scalar) { PORT } else { expected })
+}
+
 fn address_schema() -> Json {
     or_text(json!({ "type": "integer", "minimum": 0, "maximum": u16::MAX }), "(.+:|:?)[0-9]+")
 }
 
+/// Whether something follows the host. The library takes what is no port for none.
+fn has_port(uri: &Uri) -> bool {
+    uri.authority().zip(uri.host()).is_some_and(|(whole, host)| whole.as_str() != host)
+}
+
+/// Whether the text of an address has a number that is too high for a port.
+fn exceeds_ports(scalar: &Scalar) -> bool {
+    let port = match scalar {
+        Scalar::Integer(port) => Some(*port),
+        Scalar::Text(text) => text.rsplit(':').next().and_then(|port| port.parse().ok()),
+        _ => None,
+    };
+    port.is_some_and(|port: i128| port > i128::from(u16::MAX))
+}
+
+const PORT: &str = "a port of at most 65535";
 const UNIX: &str = "unix:";
 const UNIX_ABSTRACT: &str = "unix-abstract:";
 /// The authority that gRPC clients send over Unix sockets.
@@ -181,6 +201,7 @@ fn uri(scalar: &Scalar) -> Result<Uri, ValueError> {
         known && uri.host().is_some_and(|host| !host.is_empty())
     });
     match uri {
+        Some(uri) if uri.port_u16().is_none() && has_port(&uri) => Err(ValueError::new("URI", scalar, PORT)),
         None => Err(ValueError::new(
             "URI",
             scalar,

@@ -19,6 +19,15 @@ impl File {
         std::fs::write(&path, after.to_string()).unwrap();
         InUse::of(&config).reload(&path).result
     }
+
+    /// The same as it is foretold from what a relay shows.
+    fn foretell(&self, before: &Value, after: &Value) -> Result<Reloaded, ReloadError> {
+        let path = self.0.join("relay.yaml");
+        let running = Config::parse(&path, &before.to_string()).unwrap_or_else(|error| panic!("{error}")).shown;
+        let page: Value = serde_json::from_str(&running.config.to_string()).unwrap();
+        let new = Config::parse(&path, &after.to_string()).unwrap_or_else(|error| panic!("{error}"));
+        InUse::of_shown(&page, running.bootstrap).unwrap().compare(&path, &after.to_string(), new)
+    }
 }
 
 impl Drop for File {
@@ -157,21 +166,55 @@ fn a_change_of_each_key_counts_or_is_pending_as_the_table_says() {
                 continue;
             }
         };
+        match file.foretell(&base(), &after) {
+            Ok(said) if (&said.changed, &said.pending) == (&changed, &pending) => {}
+            said => wrong.push(format!("{key}: foretold {said:?}, and came {changed:?}, {pending:?}")),
+        }
         let alone = |found: &[String]| found.len() == 1 && key.starts_with(&found[0]);
         let (is_as_said, in_use) = match applies(key) {
             Applies::Restart => (changed.is_empty() && alone(&pending), base()),
             Applies::AtOnce | Applies::NewStreams => (pending.is_empty() && alone(&changed), after),
         };
-        if !is_as_said || comparable(&config.tree) != comparable_of(&in_use) {
+        if !is_as_said || comparable_of(&config) != comparable_of(&parsed(&in_use)) {
             wrong.push(format!("{key}: {changed:?}, {pending:?}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-fn comparable_of(file: &Value) -> Value {
-    let config = Config::parse(Path::new("relay.yaml"), &file.to_string()).unwrap();
-    comparable(&config.tree)
+fn comparable_of(config: &Config) -> Value {
+    InUse::of(config).comparable(&config.tree)
+}
+
+fn parsed(file: &Value) -> Config {
+    Config::parse(Path::new("relay.yaml"), &file.to_string()).unwrap()
+}
+
+#[test]
+fn what_is_foretold_waits_where_the_reload_waits_and_fails_where_it_fails() {
+    let file = File::new("foretold");
+    let mut open = base();
+    open.as_object_mut().unwrap().remove("permissions");
+    let both = with(with(base(), "limits.new_streams_per_second", json!(7)), "limits.linger", json!("1m"));
+    for (before, after) in [(base(), open.clone()), (open, base()), (base(), both.clone()), (both, base())] {
+        let (said, came) = (file.foretell(&before, &after).unwrap(), file.reload(&before, &after).unwrap());
+        assert_eq!((said.changed, said.pending), (came.changed, came.pending));
+        assert_eq!(said.config.drain, came.config.drain);
+    }
+    let mut before = base();
+    before["limits"] = json!({"incomplete_request_bytes": "32MiB", "message_bytes": "16MiB"});
+    let (said, came) = (file.foretell(&before, &base()), file.reload(&before, &base()));
+    assert_eq!(said.unwrap_err().to_string(), came.unwrap_err().to_string());
+}
+
+#[test]
+fn what_operators_may_not_see_is_not_compared() {
+    let file = File::new("hidden");
+    let at = |user: &str| with(base(), "upstream.servers", json!([{"uri": format!("http://{user}@one:1")}]));
+    if Config::parse(Path::new("relay.yaml"), &at("a:b").to_string()).is_ok() {
+        assert_eq!(file.reload(&at("a:b"), &at("a:c")).unwrap().changed, ["upstream.servers"]);
+        assert_eq!(file.foretell(&at("a:b"), &at("a:c")).unwrap().changed, [""; 0]);
+    }
 }
 
 #[test]
@@ -220,7 +263,14 @@ fn another_bootstrap_file_under_the_same_name_is_a_change() {
     let config = Config::parse(&path, &text.to_string()).unwrap();
     std::fs::write(&path, text.to_string()).unwrap();
     assert!(InUse::of(&config).reload(&path).result.unwrap().changed.is_empty());
+    let shown = InUse::of_shown(&config.shown.config, config.shown.bootstrap.clone()).unwrap();
+    let foretold = || {
+        let new = Config::parse(&path, &text.to_string()).unwrap();
+        shown.compare(&path, &text.to_string(), new).unwrap().changed
+    };
+    assert!(foretold().is_empty());
     std::fs::write(&bootstrap, servers("two:1")).unwrap();
+    assert_eq!(foretold(), ["upstream"]);
     assert_eq!(InUse::of(&config).reload(&path).result.unwrap().changed, ["upstream"]);
     let drained = json!({"grace": "7s"}); // which alone would count at once
     let text = json!({"listen": text["listen"], "upstream": text["upstream"], "drain": drained});

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
+use futures_util::future::OptionFuture;
 use tokio::time::Instant;
 
 use super::Readiness;
@@ -26,19 +28,25 @@ impl StartReport {
 
     /// It has not, for this reason.
     pub(crate) fn failed(&self, index: usize, reason: String) {
+        let reason = reason.replace(char::is_control, " "); // a server's words, in pages with a reason on each line
         self.readiness.state().start.failed(self.number, index, reason);
     }
 
     /// Returns when nothing is waited for any more, or the sources of another configuration are asked.
     pub(crate) async fn is_over(&self) {
         let mut changes = self.readiness.changes.subscribe();
-        while self.is_waiting() {
-            let _ = changes.changed().await; // the readiness keeps the sender alive
+        loop {
+            let deadline = {
+                let (mut state, now) = (self.readiness.state(), Instant::now());
+                if state.is_draining() || !state.start.is_asking(self.number) || state.start.is_over(now) {
+                    return;
+                }
+                state.next_deadline(now)
+            };
+            tokio::select! {
+                _ = changes.changed() => {} // the readiness keeps the sender alive
+                () = OptionFuture::from(deadline.map(tokio::time::sleep_until)).map(drop), if deadline.is_some() => {}
+            }
         }
-    }
-
-    fn is_waiting(&self) -> bool {
-        let mut state = self.readiness.state();
-        !state.is_draining() && state.start.is_asking(self.number) && !state.start.is_over(Instant::now())
     }
 }

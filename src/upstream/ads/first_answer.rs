@@ -16,7 +16,7 @@ use super::super::error_chain::{chain, with_causes};
 use super::super::server::LifeMethod;
 use super::AdsConnector;
 use super::codec::RawResponses;
-use super::life_call::{HEALTH_PATH, is_there};
+use super::life_call::{HEALTH_PATH, is_of_gateway, is_there};
 use super::stream::is_of_server;
 
 /// Asks about the server as a whole, by an empty service.
@@ -97,20 +97,24 @@ fn judge(answer: Result<i32, Status>) -> Judged {
         Err(status) => status,
     };
     let said = with_causes(format!("{:?}: {}", status.code(), status.message()), &status);
+    if !is_of_server(&status) || is_of_gateway(status.metadata().as_ref()) {
+        return Judged::Unknown(said);
+    }
     match status.code() {
         // It refuses what it would be shown by streams too.
         Code::Unauthenticated => Judged::Not(format!("it refuses a health check: {said}")),
         Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted | Code::Cancelled => Judged::Unknown(said),
         // It has no such service, or does not say it to everyone.
-        Code::Unimplemented | Code::NotFound | Code::PermissionDenied => Judged::Serving,
-        _ if is_of_server(&status) => Judged::Serving,
-        _ => Judged::Unknown(said),
+        _ => Judged::Serving,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// How tonic explains an answer that is not of gRPC.
+    const NO_GRPC: &str = "grpc-status header missing, mapped from HTTP status code 404";
 
     #[test]
     fn a_server_that_has_the_word_has_to_say_serving_and_one_without_it_does_not() {
@@ -124,6 +128,17 @@ mod tests {
         for code in [Code::Unavailable, Code::DeadlineExceeded, Code::ResourceExhausted] {
             let said = Judged::Unknown(format!("{code:?}: no server behind it"));
             assert_eq!(judge(Err(Status::new(code, "no server behind it"))), said, "a gateway may have said it");
+        }
+        let of_envoy = http::HeaderMap::from_iter([(http::header::SERVER, http::HeaderValue::from_static("envoy"))]);
+        for (code, message) in
+            [(Code::Unimplemented, NO_GRPC), (Code::Unauthenticated, NO_GRPC), (Code::Unimplemented, "")]
+        {
+            let metadata = if message.is_empty() { of_envoy.clone() } else { http::HeaderMap::new() };
+            let status = Status::with_metadata(code, message, MetadataMap::from_headers(metadata));
+            assert!(
+                matches!(judge(Err(status)), Judged::Unknown(_)),
+                "{code:?}: a gateway without a route has said it"
+            );
         }
         let refused = judge(Err(Status::unauthenticated("bad token")));
         assert_eq!(refused, Judged::Not("it refuses a health check: Unauthenticated: bad token".into()));

@@ -23,6 +23,7 @@ use super::super::server::LifeMethod;
 use super::AdsConnector;
 use super::frames::Incoming;
 use super::shared::NO_CALLS;
+use super::stream::SOTW_PATH;
 
 /// What calls on the connection of one stream need.
 pub(super) struct LifeCalls<'a> {
@@ -151,13 +152,20 @@ impl LifeCalls<'_> {
     }
 }
 
-/// Says what speaks against a server that has taken a connection: that nobody answers a call of a method which gateways route like discovery.
+/// Says what speaks against a server that has taken a connection: that no answer of its own comes, neither to a call of a method which gateways
+/// route like discovery, nor to an empty stream of discovery.
 pub(super) async fn is_there(channel: &mut Channel, metadata: MetadataMap, limit: Duration) -> Result<(), String> {
-    let call = exchange(channel, LIFE_PATH, Full::from(&EMPTY_MESSAGE[..]), metadata);
-    match judge(timeout(limit, call).await.unwrap_or(Reply::Lost(None))) {
-        Judged::Answer(Answer::Missing(reason)) => Err(reason.unwrap_or_else(|| "none in time".into())),
-        Judged::Answer(_) | Judged::Refused(_) => Ok(()),
+    for (path, body) in [(LIFE_PATH, Full::from(&EMPTY_MESSAGE[..])), (SOTW_PATH, Full::default())] {
+        let call = exchange(channel, path, body, metadata.clone());
+        match judge(timeout(limit, call).await.unwrap_or(Reply::Lost(None))) {
+            Judged::Answer(Answer::Own) => return Ok(()),
+            Judged::Answer(Answer::Missing(reason)) => return Err(reason.unwrap_or_else(|| "none in time".into())),
+            Judged::Answer(_) | Judged::Refused(_) if path == LIFE_PATH => {}
+            Judged::Refused(code) => return Err(format!("a stream is refused ({code:?})")),
+            Judged::Answer(other) => return Err(format!("a stream has no answer of a server: {other:?}")),
+        }
     }
+    Ok(())
 }
 
 async fn exchange(channel: &mut Channel, path: &'static str, body: Full<Bytes>, metadata: MetadataMap) -> Reply {
@@ -194,7 +202,7 @@ async fn exchange(channel: &mut Channel, path: &'static str, body: Full<Bytes>, 
 }
 
 /// Whether a status seems to be made by a gateway that has asked no server: for a path to which it has no route, for example.
-fn is_of_gateway(headers: &HeaderMap) -> bool {
+pub(super) fn is_of_gateway(headers: &HeaderMap) -> bool {
     let has = |name: &str| headers.contains_key(name);
     (has("server") || has("via")) && !has(Status::GRPC_MESSAGE.as_str()) && !has("x-envoy-upstream-service-time")
 }

@@ -141,8 +141,9 @@ impl Connections {
 
 /// Speaks HTTP/2 over a socket. The server has begun once its settings have come.
 pub(super) async fn begin(endpoint: Endpoint, limit: Duration, reached: Reached) -> Result<Made, AttemptError> {
-    let Reached { socket, address, tried } = reached;
+    let Reached { socket, address, tried, is_encrypted } = reached;
     let state = Arc::new(ConnectionState::new(tried.as_ref()));
+    let is_local = tried.is_none();
     // There is one socket. A balancer could route a second one to another server, whose answers are no evidence about the streams on the
     // first.
     let mut socket = Some(ObservedSocket::new(socket, state.clone(), tried));
@@ -150,6 +151,6 @@ pub(super) async fn begin(endpoint: Endpoint, limit: Duration, reached: Reached)
     let channel = endpoint.connect_with_connector(connector).await;
     let channel = channel.map_err(|error| AttemptError::Above { address: address.clone(), reason: chain(&error) })?;
     let begun = timeout(limit, state.begun()).await.unwrap_or(Err(NothingRead::Timeout { limit }));
-    begun.map_err(|reason| AttemptError::Above { address, reason: reason.to_string() })?;
+    begun.map_err(|reason| AttemptError::Above { address, reason: reason.on(is_encrypted || is_local) })?;
     Ok(Made { channel, state })
 }

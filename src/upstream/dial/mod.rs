@@ -49,6 +49,7 @@ pub(in crate::upstream) struct Reached {
     pub(in crate::upstream) address: String,
     /// None of a Unix socket.
     pub(in crate::upstream) tried: Option<Arc<Tried>>,
+    pub(in crate::upstream) is_encrypted: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -113,7 +114,7 @@ impl Dialer {
             let stream =
                 timeout(limits.connect, UnixStream::connect(path)).await.unwrap_or_else(|late| Err(late.into()));
             let socket = Box::new(stream.map_err(|error| DialError::Unix { path: path.clone(), error })?);
-            let reached = Reached { socket, address: server.name(), tried: None };
+            let reached = Reached { socket, address: server.name(), tried: None, is_encrypted: false };
             above(reached).await.map_err(|failure| DialError::Failed { failures: vec![failure] })
         };
         let late = || DialError::Late { server: server.name(), limit };
@@ -185,10 +186,11 @@ impl Dialer {
         let limits = DialLimits { connect, ..limits };
         let raced = Race::run(&self.book, found.addresses, |tried, connected| {
             let (tunnel, tls, above) = (tunnel.clone(), tls.clone(), above.clone());
+            let is_encrypted = tls.is_some();
             async move {
                 let address = tried.address();
                 let socket = attempt(address, tunnel, tls, limits, connected).await?;
-                above(Reached { socket, address: address.to_string(), tried: Some(tried) }).await
+                above(Reached { socket, address: address.to_string(), tried: Some(tried), is_encrypted }).await
             }
         });
         raced.await.map_err(|failures| {

@@ -7,6 +7,11 @@
 pub(crate) mod inputs;
 mod read;
 mod subscriptions;
+/// A path at which no resources are.
+const NOTHING: &str = "/v3/discovery:nothing";
+/// How the reason of a server begins that wants other credentials.
+const UNAUTHORIZED: &str = "401";
+
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -125,9 +130,13 @@ impl RestConnector {
         Wire::new(self.server.clone(), self.dialer.clone(), self.moves.clone())
     }
 
-    /// Asks whether the server accepts a connection. Each type is polled on one of its own, so this one is not kept.
+    /// Asks for what no server has: any answer but that it is in trouble, or knows the relay not, shows that it is there. Each type is polled on a
+    /// connection of its own, so this one is not kept.
     pub(super) async fn first_answer(&self) -> Result<(), String> {
-        self.reach(None).await.map_err(|failure| failure.to_string())
+        match self.wire().post(NOTHING, Bytes::from_static(b"{}")).await {
+            Err(Failure::Refused(reason)) if !reason.starts_with(UNAUTHORIZED) => Ok(()),
+            answer => answer.map(drop).map_err(|failure| failure.to_string()),
+        }
     }
 
     async fn keep_asking(&self, link: Link) {
