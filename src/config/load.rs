@@ -31,7 +31,7 @@ use crate::file_access;
 use crate::relay::{LoadsMode, TenantLimits, ViewsOptions};
 use crate::state::StateOptions;
 use crate::transcode::Transcoder;
-use crate::upstream::Plan;
+use crate::upstream::{Plan, SourcePlan};
 
 /// How a file that changes is taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -240,7 +240,12 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     consistency::check_views(raw, checker);
     consistency::check_ages(raw, checker);
     consistency::check_tenants(raw, &rule, checker);
-    let upstream = plan?;
+    let mut upstream = plan?;
+    for server in &mut upstream.servers {
+        if let SourcePlan::Ads(server) = server {
+            server.judges_clients = rule.headers().next().is_some();
+        }
+    }
     loops::check(raw, &upstream, checker);
     consistency::check_nodes(raw, &upstream, checker);
     let views = ViewsOptions {

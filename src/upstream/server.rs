@@ -46,6 +46,8 @@ pub struct AdsServer {
     /// How many streams share a connection, at most.
     pub(crate) max_streams_per_connection: usize,
     pub(crate) ages: ConnectionAges,
+    /// Whether streams show it headers of clients, by which it may judge them. Questions for which there is no client show none.
+    pub(crate) judges_clients: bool,
     /// What its files had the last time.
     pub(crate) known_files: KnownFiles,
 }
@@ -123,6 +125,7 @@ impl AdsServer {
             accept_compression: false,
             max_streams_per_connection: 50,
             ages: ConnectionAges::NONE,
+            judges_clients: false,
             known_files: KnownFiles::default(),
         }
     }

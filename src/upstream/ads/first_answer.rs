@@ -61,6 +61,8 @@ async fn question(connector: &AdsConnector, mut channel: Channel, metadata: Meta
     let answer = timeout(limit, health(connector, channel.clone(), call)).await.unwrap_or_else(|_| Err(late()));
     match judge(answer) {
         Judged::Serving => Ok(()),
+        Judged::Refused(_) if connector.server.judges_clients => Ok(()), // streams show it more
+        Judged::Refused(said) => Err(format!("it refuses a health check: {said}")),
         Judged::Not(reason) => Err(reason),
         Judged::Unknown(said) => {
             let there = is_there(&mut channel, metadata, limit).await;
@@ -85,6 +87,8 @@ enum Judged {
     Serving,
     /// It could not, for this reason.
     Not(String),
+    /// It refuses what it is shown.
+    Refused(String),
     /// Somebody else may have said this.
     Unknown(String),
 }
@@ -101,8 +105,8 @@ fn judge(answer: Result<i32, Status>) -> Judged {
         return Judged::Unknown(said);
     }
     match status.code() {
-        // It refuses what it would be shown by streams too.
-        Code::Unauthenticated => Judged::Not(format!("it refuses a health check: {said}")),
+        // It refuses what it would be shown by streams too, unless these show more.
+        Code::Unauthenticated => Judged::Refused(said),
         Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted | Code::Cancelled => Judged::Unknown(said),
         // It has no such service, or does not say it to everyone.
         _ => Judged::Serving,
@@ -141,6 +145,6 @@ mod tests {
             );
         }
         let refused = judge(Err(Status::unauthenticated("bad token")));
-        assert_eq!(refused, Judged::Not("it refuses a health check: Unauthenticated: bad token".into()));
+        assert_eq!(refused, Judged::Refused("Unauthenticated: bad token".into()));
     }
 }
