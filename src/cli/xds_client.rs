@@ -40,8 +40,15 @@ impl Client {
         let (sender, reports) = mpsc::channel(1);
         let turns = server.variant.is_none();
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
-        let link =
-            Link { id, variant: server.variant, tenant: None, reports: sender, reader: None, follows_another: false };
+        let link = Link {
+            id,
+            variant: server.variant,
+            tenant: None,
+            headers: Default::default(),
+            reports: sender,
+            reader: None,
+            follows_another: false,
+        };
         let task = AdsConnector::new(server).start(link);
         Self { query, reports, requests: None, unsent: None, turns, heard: false, task }
     }

@@ -23,14 +23,15 @@ use super::shown::ShownConfig;
 use super::upstream::{self, SourceLimits};
 use super::yaml::{self, Node};
 use super::{
-    access, brakes, clients, consistency, files, limits, loops, memory, permissions, protocol, raw, rest, state, types,
+    access, brakes, clients, consistency, files, headers, limits, loops, memory, permissions, protocol, raw, rest,
+    state, types,
 };
 use crate::downstream::{self, DrainTimes, ListenAddress, ListenOptions, RestOptions};
 use crate::file_access;
 use crate::relay::{LoadsMode, TenantLimits, ViewsOptions};
 use crate::state::StateOptions;
 use crate::transcode::Transcoder;
-use crate::upstream::Plan;
+use crate::upstream::{Plan, SourcePlan};
 
 /// How a file that changes is taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,11 +240,15 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     consistency::check_views(raw, checker);
     consistency::check_ages(raw, checker);
     consistency::check_tenants(raw, &rule, checker);
-    let upstream = plan?;
+    let mut upstream = plan?;
+    for server in &mut upstream.servers {
+        if let SourcePlan::Ads(server) = server {
+            server.judges_clients = rule.headers().next().is_some();
+        }
+    }
     loops::check(raw, &upstream, checker);
     consistency::check_nodes(raw, &upstream, checker);
     let views = ViewsOptions {
-        rule,
         accept_missing_node: raw.views.accept_missing_node.value,
         max_views: raw.views.max.0,
         max_views_per_connection: raw.limits.views_per_connection.0,
@@ -257,7 +262,9 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
         protocol,
         stated_versions_bytes: memory::or_part(&raw.limits.stated_versions_bytes, &memory, STATED_VERSIONS),
         memory,
+        header_hasher: headers::check(raw, &rule, &upstream, checker),
         plan: upstream.for_views(),
+        rule,
     };
     Some(Config {
         listen,

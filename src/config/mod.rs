@@ -12,6 +12,7 @@ mod reload;
 
 mod load;
 
+mod headers;
 mod in_force;
 
 mod keys;

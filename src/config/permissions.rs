@@ -192,7 +192,8 @@ fn every_field_is_judged(
 ) {
     let bound = |field: &KeyField| node.iter().any(|bound| bound.field == *field);
     let is_judged = |field: &KeyField| match field {
-        KeyField::Tenant => true, // by the identity
+        KeyField::Tenant => true,    // by the identity
+        KeyField::Header(_) => true, // by the server, which is shown it
         KeyField::Locality => bound(field) || [KeyField::Region, KeyField::Zone, KeyField::SubZone].iter().all(bound),
         field => bound(field),
     };

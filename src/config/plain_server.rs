@@ -32,6 +32,7 @@ pub(crate) fn plain_server(uri: Uri) -> AdsServer {
         accept_compression: defaults.accept_compression.value,
         max_streams_per_connection: defaults.max_streams_per_connection.0,
         ages: ages(&defaults),
+        judges_clients: false,
         known_files: KnownFiles::default(),
     }
 }

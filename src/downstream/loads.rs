@@ -13,7 +13,7 @@ use super::report_limits;
 use super::request_limits::RequestLimits;
 use super::slot::Status;
 use crate::limit::{Limit, LimitCounters};
-use crate::relay::{LoadEnd, LoadLink, Loads, ViewQuota};
+use crate::relay::{KeyHeaders, LoadEnd, LoadLink, Loads, ViewQuota};
 
 /// The context of a call.
 pub(super) struct LoadsCall {
@@ -22,6 +22,7 @@ pub(super) struct LoadsCall {
     pub(crate) counters: Arc<LimitCounters>,
     pub(crate) drain: Drain,
     pub(crate) peer: Arc<Peer>,
+    pub(crate) headers: KeyHeaders,
     /// What counts the pools that it makes.
     pub(crate) quota: Arc<ViewQuota>,
     /// The rate of reports, if it is limited.
@@ -64,7 +65,7 @@ async fn converse(frames: &mut Frames, call: &LoadsCall, answers: mpsc::Sender<B
     call.keep_pace(frames).await;
     let (reports, taken) = mpsc::channel(1);
     tokio::select! {
-        end = call.loads.serve(&call.peer, &call.quota, LoadLink { tenant: None, first, reports: taken, answers }) => end.into(),
+        end = call.loads.serve(&call.peer, &call.quota, LoadLink { tenant: None, headers: call.headers.clone(), first, reports: taken, answers }) => end.into(),
         status = read(frames, call, reports) => status,
     }
 }
@@ -80,7 +81,7 @@ async fn read(frames: &mut Frames, call: &LoadsCall, reports: mpsc::Sender<Bytes
                     return status;
                 }
                 call.keep_pace(frames).await;
-                if let Err(denied) = call.loads.judge(&call.peer, &report) {
+                if let Err(denied) = call.loads.judge(&call.peer, &call.headers, &report) {
                     return denied.into();
                 }
                 room.send(report);

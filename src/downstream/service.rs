@@ -35,7 +35,7 @@ use super::unfinished_replies::UnfinishedReplies;
 use crate::client_status::ClientStatus;
 use crate::compression::{ACCEPTED, Compression, Encoding, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, GZIP};
 use crate::memory::GivesWay;
-use crate::relay::{Loads, ViewQuota, Views};
+use crate::relay::{KeyHeaders, Loads, ViewQuota, Views};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
@@ -140,7 +140,8 @@ impl Service {
         };
         let (views, drain, message_bytes, v2) = (self.views.clone(), self.drain.clone(), self.message_bytes, self.v2);
         let compression = self.compression_for(&request, &peer, ACCEPT_ENCODING.as_str());
-        let poll = RestPoll { views, inbound, drain, peer, quota, message_bytes, v2, compression };
+        let headers = self.views.shared().take_headers(request.headers());
+        let poll = RestPoll { views, inbound, drain, peer, headers, quota, message_bytes, v2, compression };
         rest.answer(request, poll).await.map(|body| AnyBody::Whole(BufferedBody::new(body, UNTAKEN)))
     }
 
@@ -153,13 +154,21 @@ impl Service {
     ) -> Response<AnyBody> {
         let path = request.uri().path().to_owned();
         let compression = self.compression_for(&request, &peer, GRPC_ACCEPT_ENCODING);
+        let headers = match self.views.shared().take_headers(request.headers()) {
+            Ok(headers) => headers,
+            Err(unfit) => {
+                let text = unfit.to_string();
+                self.views.shared().client_log.request_rejected(&peer, &text);
+                return refuse(&Status::invalid(text));
+            }
+        };
         let frames = match self.frames(request, &peer, inbound) {
             Ok(frames) => frames,
             Err(status) => return refuse(&status),
         };
         let of_loads = path == LOADS_PATH || path == LOADS_PATH_V2 && self.v2;
         if of_loads && self.loads.are_served() {
-            return self.loads(frames, peer, place);
+            return self.loads(frames, (peer, headers), place);
         }
         if let Some(method) = StatusMethod::of_path(&path).filter(|_| self.views.permissions().has_rules()) {
             return self.client_status(method, frames, peer, place);
@@ -177,7 +186,8 @@ impl Service {
         let gives_way: Weak<dyn GivesWay> = Arc::downgrade(&slot) as _;
         let _place = quota.account().map(|account| account.enter_stream(gives_way));
         let listed = HashMap::new();
-        let call = Call { method, views, drain, limits, peer, quota, lifetime, pace, names_pace, listed, _place };
+        let call =
+            Call { method, views, drain, limits, peer, headers, quota, lifetime, pace, names_pace, listed, _place };
         tokio::spawn(read(frames, slot.clone(), call));
         let single = method.shape == Shape::Fetch;
         let compression = if single { Compression::Off } else { compression }; // its call ends before a form were there
@@ -232,14 +242,14 @@ impl Service {
         answered_apart(messages, held, frames, move |frames| Box::pin(call.answer(method, frames, out)))
     }
 
-    fn loads(&self, frames: Frames, peer: Arc<Peer>, place: &Place) -> Response<AnyBody> {
+    fn loads(&self, frames: Frames, (peer, headers): (Arc<Peer>, KeyHeaders), place: &Place) -> Response<AnyBody> {
         // Reports that pass through wait for the server, which may read none.
         let frames = frames.inflating_to(LARGEST_INFLATED_REPORT);
         let (answers, messages) = mpsc::channel(1);
         let (limits, counters) = (self.request_limits, self.views.counters().limits.clone());
         let (loads, drain) = (self.loads.clone(), self.drain.clone());
         let (quota, held, pace) = (place.quota(), Held::by(place, false), Pace::per_second(self.requests_per_second));
-        let call = LoadsCall { loads, limits, counters, drain, peer, quota, pace };
+        let call = LoadsCall { loads, limits, counters, drain, peer, headers, quota, pace };
         answered_apart(messages, held, frames, move |frames| Box::pin(loads::serve(frames, call, answers)))
     }
 }

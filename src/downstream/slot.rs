@@ -154,7 +154,7 @@ impl From<CloseReason> for Status {
             | CloseReason::KeyChanged
             | CloseReason::NoUpstream
             | CloseReason::ViewFailed => Self::unavailable(text),
-            CloseReason::TypeRefused(status) => Self::of_server(status.code, text),
+            CloseReason::TypeRefused(status) | CloseReason::Refused(status) => Self::of_server(status.code, text),
             CloseReason::BadRequest(
                 BadRequest::TooManyTypes(_)
                 | BadRequest::TooManyNames(_)
@@ -180,6 +180,7 @@ impl From<AdmissionError> for Status {
             | AdmissionError::TooManyStreamsOfTenant { .. }
             | AdmissionError::NoMemory(_) => Self::exhausted(text),
             AdmissionError::Denied(denied) => denial(&denied, text),
+            AdmissionError::RefusedByServer(status) => Self::of_server(status.code, text),
             AdmissionError::Stopping => Self::unavailable(text),
         }
     }

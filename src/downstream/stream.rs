@@ -23,7 +23,7 @@ use super::slot::{Slot, Status};
 use crate::limit::Limit;
 use crate::memory::{Charge, StreamPlace, costs};
 use crate::relay::heavy::{HeavyTurn, beside_others};
-use crate::relay::{ClientInfo, SessionHandle, TenantStream, ViewQuota, Views, fetch_reply, open_session};
+use crate::relay::{ClientInfo, KeyHeaders, SessionHandle, TenantStream, ViewQuota, Views, fetch_reply, open_session};
 
 /// The context of a call.
 pub(super) struct Call {
@@ -32,6 +32,8 @@ pub(super) struct Call {
     pub(crate) drain: Drain,
     pub(crate) limits: RequestLimits,
     pub(crate) peer: Arc<Peer>,
+    /// What the call has brought of the headers in the key.
+    pub(crate) headers: KeyHeaders,
     pub(crate) quota: Arc<ViewQuota>,
     pub(crate) lifetime: Lifetime,
     /// The rate of requests, if it is limited.
@@ -247,6 +249,7 @@ async fn sit(request: Request, slot: &Slot, call: &Call) -> Result<Box<Request>,
         },
         is_stream: call.method.shape != Shape::Fetch,
         peer: call.peer.clone(),
+        headers: call.headers.clone(),
         quota: call.quota.clone(),
     };
     match open_session(&call.views, &request, visit).await {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_core::protocol::session::{Identity, IdentityError};
-use weir_core::xds::{Access, Clearance, Denied, KeyRule, Peer, Permit};
+use weir_core::protocol::upstream::ServerStatus;
+use weir_core::xds::{Access, Clearance, Denied, HeaderHashes, KeyRule, Peer, Permit};
 
 use super::live_permissions::LivePermissions;
 use super::views::split::Split;
@@ -40,6 +41,8 @@ pub(crate) enum AdmissionError {
     NoMemory(NoRoom),
     #[error("{0}")]
     Denied(Box<Denied>),
+    #[error("the control plane refuses the headers of this client: {0}")]
+    RefusedByServer(Arc<ServerStatus>),
     #[error("the relay is shutting down")]
     Stopping,
 }
@@ -65,10 +68,16 @@ impl Admission {
     }
 
     /// Returns the identity of a client by its node, if it sent one.
-    pub(super) fn identify(&self, peer: &Arc<Peer>, node: Option<&Bytes>) -> Result<Identity, AdmissionError> {
+    pub(super) fn identify(
+        &self,
+        peer: &Arc<Peer>,
+        headers: &HeaderHashes,
+        node: Option<&Bytes>,
+    ) -> Result<Identity, AdmissionError> {
         let nobody = Bytes::new();
         let node = node.or(self.accept_missing_node.then_some(&nobody)).ok_or(AdmissionError::NoNode)?;
-        Identity::of(self.rule.clone(), self.permissions.current(), peer.clone(), node).map_err(|error| match error {
+        let permissions = self.permissions.current();
+        Identity::of(self.rule.clone(), permissions, peer.clone(), headers.clone(), node).map_err(|error| match error {
             IdentityError::Node(_) => AdmissionError::BadNode,
             IdentityError::Denied(denied) => AdmissionError::Denied(Box::new(denied)),
         })
@@ -84,7 +93,7 @@ impl Admission {
 
 impl AdmissionError {
     /// Metric labels, in the order of `place`.
-    pub(crate) const REASONS: [&str; 10] = [
+    pub(crate) const REASONS: [&str; 11] = [
         "no_node",
         "bad_node",
         "too_many_views",
@@ -95,6 +104,7 @@ impl AdmissionError {
         "no_memory",
         "too_many_views_of_tenant",
         "too_many_streams_of_tenant",
+        "refused_by_server",
     ];
 
     pub(in crate::relay) fn place(&self) -> usize {
@@ -109,6 +119,7 @@ impl AdmissionError {
             Self::NoMemory(_) => 7,
             Self::TooManyViewsOfTenant { .. } => 8,
             Self::TooManyStreamsOfTenant { .. } => 9,
+            Self::RefusedByServer(_) => 10,
         }
     }
 
@@ -120,7 +131,12 @@ impl AdmissionError {
             Self::TooManyViewsOfTenant { .. } => Some(Limit::ViewsPerTenant),
             Self::TooManyStreamsOfTenant { .. } => Some(Limit::StreamsPerTenant),
             // Counted by who refuses it.
-            Self::NoNode | Self::BadNode | Self::Denied(_) | Self::Stopping | Self::NoMemory(_) => None,
+            Self::NoNode
+            | Self::BadNode
+            | Self::Denied(_)
+            | Self::RefusedByServer(_)
+            | Self::Stopping
+            | Self::NoMemory(_) => None,
         }
     }
 }

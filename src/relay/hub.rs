@@ -22,6 +22,7 @@ use weir_core::protocol::view::{Completeness, NamedError};
 use weir_core::xds::{Authority, Name, Peer, Resource, Type};
 
 use super::admission::AdmissionError;
+use super::key_headers::KeyHeaders;
 use super::link::{Connector, Link, LinkEvent, LinkReport};
 use super::session_handle::{SessionGuard, SessionHandle};
 use super::views::{ClientInfo, Views, open_session};
@@ -57,7 +58,14 @@ impl HubConnector {
         report(link, LinkEvent::Opened { variant: Variant::Delta, requests: sender, life: Arc::default() }).await?;
         let first = requests.recv().await?;
         let peer = Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 0).into()));
-        let client = ClientInfo { variant: Variant::Delta, only: None, is_stream: true, peer, quota: Arc::default() };
+        let client = ClientInfo {
+            variant: Variant::Delta,
+            only: None,
+            is_stream: true,
+            peer,
+            headers: KeyHeaders::default(), // all views share what the hub has
+            quota: Arc::default(),
+        };
         let session = match open_session(&self.hub, &first, client).await {
             Ok(handle) => SessionGuard::new(handle),
             Err(rejected) => return Some(Ended::Refused(rejected)),

@@ -16,6 +16,7 @@ use weir_core::protocol::upstream::{
 use weir_core::protocol::view::Completeness;
 use weir_core::xds::{Authority, Name};
 
+use super::key_headers::KeyHeaders;
 use super::response_reader::{ResponseReader, Turn};
 use crate::compression::{InflateError, Inflater};
 
@@ -45,6 +46,8 @@ pub struct Link {
     pub variant: Option<Variant>,
     /// Whose view it is for, if views have tenants. It decides which credentials the server is shown.
     pub tenant: Option<Arc<str>>,
+    /// What the server is shown of the headers of its view's clients.
+    pub headers: KeyHeaders,
     /// Where events are sent. The link ends when the receiver is dropped.
     pub reports: mpsc::Sender<LinkReport>,
     /// Reads responses for the view. Without it, they are reported unread.
@@ -210,6 +213,8 @@ pub struct TypeTrial {
     pub id: LinkId,
     /// Whose view it is for: see [`Link::tenant`].
     pub tenant: Option<Arc<str>>,
+    /// See [`Link::headers`].
+    pub headers: KeyHeaders,
     /// What is requested.
     pub trial: Trial,
     /// Where its end is reported.

@@ -18,6 +18,7 @@ use weir_core::protocol::upstream::Epoch;
 
 use self::open_link::{EndingLink, OpenLink};
 pub(super) use self::open_link::{LinkFacts, OpenState, StreamEnds};
+use super::key_headers::KeyHeaders;
 use super::link::{AbortOnDrop, Link, LinkEvent, LinkId, LinkReport, SharedConnector, TypeTrial};
 use super::reopenings::Reopenings;
 use super::report::{ServerMetrics, Totals};
@@ -46,10 +47,12 @@ pub(super) struct Links {
     /// The view that they are for, and its tenant.
     view_id: Arc<str>,
     tenant: Option<Arc<str>>,
+    /// What servers are shown of the headers of its clients.
+    headers: KeyHeaders,
 }
 
 impl Links {
-    pub(crate) fn none(shared: &Shared, view_id: Arc<str>, tenant: Option<Arc<str>>) -> Self {
+    pub(crate) fn none(shared: &Shared, view_id: Arc<str>, tenant: Option<Arc<str>>, headers: KeyHeaders) -> Self {
         // The channel is short, so that a stream reads as fast as the view task applies.
         let (report_to, reports) = mpsc::channel(4);
         let (open, ending, totals, unreported, last_responses, reopenings) = Default::default();
@@ -68,7 +71,13 @@ impl Links {
             log: shared.server_log.clone(),
             view_id,
             tenant,
+            headers,
         }
+    }
+
+    /// Whether a stream is wanted: it is open, or about to be.
+    pub(crate) fn has_link(&self, id: StreamId) -> bool {
+        self.open.contains_key(&id) || self.ending.contains_key(&id)
     }
 
     /// Waits for a report. None: a request has room now, or a stream may be opened again. It changes no link, so it may be cancelled
@@ -282,8 +291,8 @@ impl Links {
         let (serial, reports) = (self.serial, self.report_to.clone());
         let variant: Option<Variant> = connector.variant();
         let reader = Some(self.readers.reader());
-        let (id, tenant) = (LinkId { stream, serial }, self.tenant.clone());
-        let task = connector.start(Link { id, variant, tenant, reports, reader, follows_another });
+        let (id, tenant, headers) = (LinkId { stream, serial }, self.tenant.clone(), self.headers.clone());
+        let task = connector.start(Link { id, variant, tenant, headers, reports, reader, follows_another });
         OpenLink::new(serial, AbortOnDrop(task))
     }
 
@@ -296,8 +305,9 @@ impl Links {
             }
             if let Some(trial) = stream.trials().take_due(now) {
                 let link_id = LinkId { stream: id, serial: link.serial };
-                let (tenant, reports) = (self.tenant.clone(), self.report_to.clone());
-                let task = self.connectors[id.server].try_types(TypeTrial { id: link_id, tenant, trial, reports });
+                let (tenant, headers) = (self.tenant.clone(), self.headers.clone());
+                let trial = TypeTrial { id: link_id, tenant, headers, trial, reports: self.report_to.clone() };
+                let task = self.connectors[id.server].try_types(trial);
                 link.trial = Some(AbortOnDrop(task));
             } else if !stream.trials().is_trying() {
                 link.trial = None;
@@ -386,7 +396,7 @@ mod tests {
         let plan = Plan::single(Variant::Delta, ServerQuirks::default());
         let (rule, table, memory) = (KeyRule::default(), TypeTable::new(), Budget::unlimited());
         let shared = Shared::new(rule, table, ProtocolOptions::default(), plan, Vec::new(), 1, memory);
-        let mut links = Links::none(&shared, "view".into(), None);
+        let mut links = Links::none(&shared, "view".into(), None, KeyHeaders::default());
         let (requests, mut taken) = mpsc::channel(1);
         requests.try_send(Request::Delta(Default::default())).unwrap();
         for (at, is_open, waits) in [(0, true, true), (1, true, false), (2, false, true)] {
@@ -410,7 +420,7 @@ mod tests {
         let (rule, table, memory) = (KeyRule::default(), TypeTable::new(), Budget::unlimited());
         let plan = Plan::single(Variant::Delta, ServerQuirks::default());
         let shared = Shared::new(rule, table, ProtocolOptions::default(), plan, Vec::new(), 1, memory);
-        let mut links = Links::none(&shared, "view".into(), None);
+        let mut links = Links::none(&shared, "view".into(), None, KeyHeaders::default());
         let stream = StreamId { server: 0, at: 0 };
         let connection = links.log.stream_opened(0, "server", "view", "delta");
         let mut link = OpenLink::new(0, AbortOnDrop(tokio::spawn(std::future::pending())));

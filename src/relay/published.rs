@@ -23,6 +23,8 @@ pub(super) struct Published {
     brakes: Mutex<NotedBrakes>,
     /// Types for which the server is not asked, those that it refuses with the status.
     types_apart: Mutex<Arc<TypesApart>>,
+    /// The status by which a server refuses the headers of the view.
+    refusal: Mutex<Option<Arc<ServerStatus>>>,
     /// Authorities that have fallen back.
     fallen: Mutex<BTreeSet<Authority>>,
     /// Tells this view from those of the same key before and after it, whose revisions are others.
@@ -60,9 +62,9 @@ impl FromDisk {
 
 impl Published {
     pub(super) fn new(options: Arc<ViewOptions>, life: u64) -> Self {
-        let (newest, responding, brakes, types_apart, fallen) = Default::default();
+        let (newest, responding, brakes, types_apart, refusal, fallen) = Default::default();
         let (blocked, leases) = (AtomicUsize::new(0), Mutex::new(Leases::new(options)));
-        Self { blocked, newest, leases, responding, brakes, types_apart, fallen, life }
+        Self { blocked, newest, leases, responding, brakes, types_apart, refusal, fallen, life }
     }
 
     /// One more session is blocked, or one less.
@@ -103,6 +105,19 @@ impl Published {
     /// Returns the types for which the server is not asked, those that it refuses with the status.
     pub(super) fn types_apart(&self) -> Arc<TypesApart> {
         self.types_apart.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes the status by which a server refuses the view, or that none does. Returns whether that is news: what the server writes with its
+    /// status may differ each time.
+    pub(super) fn note_refusal(&self, status: Option<Arc<ServerStatus>>) -> bool {
+        let mut known = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *known, status);
+        before.as_ref().map(|status| status.code) != known.as_ref().map(|status| status.code)
+    }
+
+    /// Returns the status that new streams get.
+    pub(super) fn refusal(&self) -> Option<Arc<ServerStatus>> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn note_fallen(&self, authorities: BTreeSet<Authority>) {

@@ -113,7 +113,15 @@ mod tests {
         let (reports, receiver) = mpsc::channel(4);
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
         (
-            Link { id, variant: None, tenant: None, reports, reader: Some(readers.reader()), follows_another: false },
+            Link {
+                id,
+                variant: None,
+                tenant: None,
+                headers: Default::default(),
+                reports,
+                reader: Some(readers.reader()),
+                follows_another: false,
+            },
             receiver,
         )
     }

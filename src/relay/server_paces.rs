@@ -19,11 +19,12 @@ pub(super) enum ServerEvent {
     LoadsLost,
     UnreadableOrder,
     TypeRefused,
+    ViewRefused,
 }
 
 /// A pace for each event.
 #[derive(Debug)]
-pub(crate) struct ServerPaces([LogPace; ServerEvent::TypeRefused as usize + 1]);
+pub(crate) struct ServerPaces([LogPace; ServerEvent::ViewRefused as usize + 1]);
 
 impl Default for ServerPaces {
     fn default() -> Self {

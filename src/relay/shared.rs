@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use tokio::sync::watch;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::options::ProtocolOptions;
@@ -21,6 +22,7 @@ use super::clock::Clock;
 use super::counters::ProcessCounters;
 use super::heavy::HeavyTurns;
 use super::incidents::Incidents;
+use super::key_headers::{HeaderHasher, KeyHeaders, UnfitHeaders};
 use super::link::SharedConnector;
 use super::metric_labels::MetricLabels;
 use super::reachability::SharedReachability;
@@ -57,6 +59,8 @@ pub struct ViewsOptions {
     pub(crate) tenants: TenantLimits,
     /// The largest number of views of one tenant; 0: no limit.
     pub(crate) max_views_per_tenant: usize,
+    /// Makes hashes of the headers in the key, if there are any.
+    pub(crate) header_hasher: Option<HeaderHasher>,
     pub(crate) plan: Plan,
 }
 
@@ -64,6 +68,8 @@ pub struct ViewsOptions {
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) rule: Arc<KeyRule>,
+    /// See [`ViewsOptions`].
+    pub(super) header_hasher: Option<HeaderHasher>,
     pub(crate) table: Arc<TypeTable>,
     pub(crate) session_options: Arc<SessionOptions>,
     pub(crate) view_options: Arc<ViewOptions>,
@@ -107,6 +113,7 @@ impl Shared {
         let memory = Memory::new(memory, store.clone(), counters.limits.clone());
         Self {
             rule: Arc::new(rule),
+            header_hasher: None,
             connectors: connectors.into(),
             is_hub: false,
             reachability: Arc::new(SharedReachability::of(plan.servers.len())),
@@ -129,6 +136,24 @@ impl Shared {
             view_options: Arc::new(protocol.view),
             stream_options: Arc::new(protocol.upstream),
             plan: Arc::new(plan),
+        }
+    }
+
+    /// Makes these follow those of an earlier configuration. What belongs to the process goes on, but for what the hub counts apart.
+    pub(super) fn after(self, earlier: &Self) -> Self {
+        let Self { incidents, readiness, client_log, store, memory, tenants, readers, clock, .. } = earlier.clone();
+        memory.set_budget(self.memory.setting());
+        incidents.brakes.add_types(self.view_options.brakes.types.iter().map(|name| &**name));
+        // What is hashed goes on having the same hash.
+        let header_hasher = earlier.header_hasher.clone().or_else(|| self.header_hasher.clone());
+        Self { incidents, readiness, client_log, store, memory, tenants, readers, clock, header_hasher, ..self }
+    }
+
+    /// Takes the headers in the key from those of a call.
+    pub(crate) fn take_headers(&self, given: &HeaderMap) -> Result<KeyHeaders, UnfitHeaders> {
+        match &self.header_hasher {
+            Some(hasher) => hasher.take(&self.rule, given),
+            None => Ok(KeyHeaders::default()),
         }
     }
 

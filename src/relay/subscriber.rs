@@ -26,6 +26,8 @@ pub(super) enum Notice {
     StatedVersionsRefused,
     /// The server ends streams that request this type.
     TypeRefused(Type, Arc<ServerStatus>),
+    /// The server refuses what the view shows it of its clients.
+    ViewRefused(Arc<ServerStatus>),
 }
 
 /// A session, as its view task uses it.
@@ -138,6 +140,16 @@ impl Subscribers {
     /// Notifies sessions of a type that the server refuses.
     pub(super) fn refuse_type(&self, sessions: &BTreeSet<SessionId>, kind: &Type, status: &Arc<ServerStatus>) {
         sessions.iter().for_each(|session| self.notify(*session, Notice::TypeRefused(kind.clone(), status.clone())));
+    }
+
+    /// Notifies one session that the server refuses the view.
+    pub(super) fn refuse_view_to(&self, session: SessionId, status: &Arc<ServerStatus>) {
+        self.notify(session, Notice::ViewRefused(status.clone()));
+    }
+
+    /// Notifies all sessions that the server refuses the view.
+    pub(super) fn refuse_view(&self, status: &Arc<ServerStatus>) {
+        self.sessions.values().for_each(|session| session.notify(Notice::ViewRefused(status.clone())));
     }
 
     fn notify(&self, session: SessionId, notice: Notice) {

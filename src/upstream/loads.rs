@@ -16,7 +16,7 @@ use weir_core::xds::LOADS_PATH;
 use super::ads::{AdsConnector, Connected};
 use super::error_chain::chain;
 use super::wire_message::WireMessage;
-use crate::relay::{LoadConnector, LoadEnd, LoadLink};
+use crate::relay::{KeyHeaders, LoadConnector, LoadEnd, LoadLink};
 
 /// Opens streams of load reports. They share connections among themselves.
 pub(crate) struct LoadsConnector {
@@ -33,6 +33,7 @@ impl LoadsConnector {
 impl LoadConnector for LoadsConnector {
     fn carry(&self, server: usize, link: LoadLink) -> Pin<Box<dyn Future<Output = LoadEnd> + Send>> {
         let server = self.servers[server].as_ref().map(|server| server.of_tenant(link.tenant.as_deref()).clone());
+        let headers = link.headers.clone();
         Box::pin(async move {
             let carried = match server {
                 Some(server) => carry(server, link).await,
@@ -40,7 +41,7 @@ impl LoadConnector for LoadsConnector {
             };
             match carried {
                 Ok(()) => LoadEnd::Said { code: code::OK, message: String::new() },
-                Err(status) => end_of(&status),
+                Err(status) => end_of(&status, &headers),
             }
         })
     }
@@ -58,8 +59,8 @@ async fn listen_to_nothing(mut link: LoadLink) -> Result<(), Status> {
 }
 
 async fn carry(server: AdsConnector, link: LoadLink) -> Result<(), Status> {
-    let LoadLink { tenant: _, first, reports, answers } = link;
-    let Connected { slot, served: _served, channel, metadata } = server.connect_for_loads().await?;
+    let LoadLink { tenant: _, headers, first, reports, answers } = link;
+    let Connected { slot, served: _served, channel, metadata } = server.connect_for_loads(&headers).await?;
     let until_sent = slot.clone();
     let mut grpc = server.limited(channel);
     grpc.ready().await.map_err(|error| Status::unavailable(chain(&error)))?;
@@ -79,11 +80,15 @@ async fn carry(server: AdsConnector, link: LoadLink) -> Result<(), Status> {
     Ok(())
 }
 
-fn end_of(status: &Status) -> LoadEnd {
+/// Returns how a stream has ended that shows these headers, without their values.
+fn end_of(status: &Status, headers: &KeyHeaders) -> LoadEnd {
     // A status with a source was made locally, not sent by the server.
     match std::error::Error::source(status) {
-        Some(source) => LoadEnd::Unreachable(chain(source)),
-        None => LoadEnd::Said { code: status.code() as i32, message: status.message().into() },
+        Some(source) => LoadEnd::Unreachable(headers.without_values(chain(source))),
+        None => {
+            let message = headers.without_values(status.message().into());
+            LoadEnd::Said { code: status.code() as i32, message }
+        }
     }
 }
 
@@ -121,5 +126,20 @@ impl Decoder for Raw {
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<WireMessage>, Status> {
         Ok(Some(WireMessage::decode(from)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_stream_does_not_quote_what_the_server_was_shown() {
+        let headers = KeyHeaders::of_one("x-token", "hush-hush");
+        let said = end_of(&Status::permission_denied("no rights: hush-hush"), &headers);
+        assert_eq!(said.to_string(), "gRPC status 7: no rights: [redacted]");
+        let mut broken = Status::unavailable("broken");
+        broken.set_source(std::sync::Arc::new(std::io::Error::other("GOAWAY: hush-hush")));
+        assert_eq!(end_of(&broken, &headers).to_string(), "GOAWAY: [redacted]");
     }
 }

@@ -1,6 +1,7 @@
 //! One control plane, as configured.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub struct AdsServer {
     /// How many streams share a connection, at most.
     pub(crate) max_streams_per_connection: usize,
     pub(crate) ages: ConnectionAges,
+    /// Whether streams show it headers of clients, by which it may judge them. Questions for which there is no client show none.
+    pub(crate) judges_clients: bool,
     /// What its files had the last time.
     pub(crate) known_files: KnownFiles,
 }
@@ -122,6 +125,7 @@ impl AdsServer {
             accept_compression: false,
             max_streams_per_connection: 50,
             ages: ConnectionAges::NONE,
+            judges_clients: false,
             known_files: KnownFiles::default(),
         }
     }
@@ -137,6 +141,13 @@ impl AdsServer {
         let TenantCredentials { tenants: _, own, tokens } = credentials.clone();
         let tls = self.tls.clone().map(|tls| TlsFiles { own, ..tls });
         Self { tls, tokens, tenants: Vec::new(), ..self.clone() }
+    }
+
+    /// Whether it may be shown headers of clients: over TLS, or without leaving this machine.
+    pub(crate) fn may_be_shown_headers(&self) -> bool {
+        let host = self.uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        self.tls.is_some() || self.socket.is_some() || is_here && self.proxy.is_none()
     }
 
     /// Returns its configured address: a scheme, a host and an optional port.

@@ -258,3 +258,22 @@ async fn three_tiers_become_ready_in_whatever_order_they_start() {
         assert!(plane.streams.try_recv().is_err(), "no tier has asked for anything");
     }
 }
+
+#[tokio::test]
+async fn a_server_that_judges_clients_by_their_headers_may_refuse_a_question_without_them() {
+    const UNAUTHENTICATED: u16 = 16;
+    let plane = Plane::refusing_at(plane::own_address(), UNAUTHENTICATED).await;
+    for (field, is_enough) in [("", false), (", header.x-token", true)] {
+        let views = format!("views: {{key: [cluster{field}]}}");
+        let text = format!(
+            "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n{views}\n{}",
+            list(&[plane.address])
+        );
+        let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
+        let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
+        match is_enough {
+            true => is_ready(&relay).await,
+            false => is_not_ready(&relay, "nor to a call: a stream is refused (Unauthenticated)").await,
+        }
+    }
+}

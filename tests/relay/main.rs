@@ -45,6 +45,7 @@ mod hung_files;
 mod identity;
 mod identity_limits;
 mod ignored_files;
+mod key_headers;
 mod ladder;
 mod large;
 mod last_errors;

@@ -95,6 +95,7 @@ impl Opened {
                 id,
                 variant: None,
                 tenant: None,
+                headers: Default::default(),
                 reports: sender,
                 reader: None,
                 follows_another: false,

@@ -69,6 +69,8 @@ pub enum Fault {
     LeavingEndsItForAll,
     /// I9: the sharing key leaves out node fields that the server uses.
     KeyWithoutMetadata,
+    /// I9: the sharing key leaves out a header that the server uses.
+    KeyWithoutHeaders,
     /// I9, XLAT-13: what the server sent for `*` counts as its reply to a name.
     StarAnswersNames,
     /// I9, XLAT-13: `*` and names of one type go over one stream.
@@ -148,7 +150,7 @@ impl Fault {
         Self::ChangeIsPiece,
     ];
     /// Faults that a single server can show; [`Self::AcceptEvidenceOfAll`] and those after it need several servers.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::LeaseEveryState,
         Self::IgnoreHorizon,
         Self::KeepEveryNonce,
@@ -172,6 +174,7 @@ impl Fault {
         Self::HoldTimeGoesOn,
         Self::LeavingEndsItForAll,
         Self::KeyWithoutMetadata,
+        Self::KeyWithoutHeaders,
         Self::StarAnswersNames,
         Self::OneStreamForAll,
         Self::AnswerEveryAck,

@@ -232,7 +232,8 @@ fn play(
     let short = history.short_memory;
     // In SotW, small requests would leave out names that clients want.
     let small_requests = history.upstream == Variant::Delta && history.steps.len().is_multiple_of(2);
-    let mut world = World::with_requests(history.upstream, small_requests, faults, |options| {
+    let by_header = history.steps.len() % 4 > 1;
+    let mut world = World::with_requests(history.upstream, small_requests, by_header, faults, |options| {
         if short {
             (options.view.history_bytes, options.view.tombstone_bytes, options.session.reply_bytes) = (500, 100, 100);
             (options.view.leased_states, options.session.answers) = (1, 2);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use prost::Message;
 use weir_core::protocol::session::Identity;
-use weir_core::xds::{CertificateNames, NamePattern, Peer, Proven};
+use weir_core::xds::{CertificateNames, HeaderHashes, NamePattern, Peer, Proven};
 
 use crate::cli::node_json::NodeJson;
 use crate::config::Config;
@@ -114,7 +114,7 @@ fn node_in(path: &Path) -> Result<Vec<u8>, QuestionError> {
 fn decision(config: &Config, peer: Arc<Peer>, node: &[u8]) -> (String, bool) {
     let views = &config.views;
     let rule = Arc::new(views.rule.clone());
-    let identity = match Identity::of(rule, views.permissions.clone(), peer.clone(), node) {
+    let identity = match Identity::of(rule, views.permissions.clone(), peer.clone(), HeaderHashes::default(), node) {
         Ok(identity) => identity,
         Err(error) => return (format!("refused: {error}\n"), false),
     };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use weir_core::xds::KeyField;
+use weir_core::xds::{HeaderName, KeyField};
 
 use super::scalar::{ValueError, scalar_form, text_like};
 use crate::config::secrets::is_secret;
@@ -62,11 +62,15 @@ scalar_form!(
     "field",
     |scalar| {
         let expected = || format!("one of {}", KeyField::all_names());
+        let header = scalar_text(scalar).and_then(|text| text.strip_prefix("header."));
+        if let Some(fault) = header.and_then(|name| HeaderName::parse(name).err()) {
+            return Err(ValueError::new("header", scalar, fault.to_string()));
+        }
         KeyField::parse(text("part of a node", scalar)?)
             .ok_or_else(|| ValueError::new("part of a node", scalar, expected()))
     },
     text_like(
-        r"id|cluster|locality(\.(region|zone|sub_zone))?|metadata(\..+)?|user_agent|extensions|client_features|listening_addresses|dynamic_parameters|unknown|tenant"
+        r"id|cluster|locality(\.(region|zone|sub_zone))?|metadata(\..+)?|user_agent|extensions|client_features|listening_addresses|dynamic_parameters|unknown|tenant|header\.[a-z0-9._-]+"
     )
 );
 
@@ -77,6 +81,10 @@ pub(super) fn text<'s>(what: &'static str, scalar: &'s Scalar) -> Result<&'s str
         Scalar::Null => Err(ValueError::new(what, scalar, "text")),
         scalar => Err(ValueError::new(what, scalar, format!("text; quotes make it text: \"{scalar}\""))),
     }
+}
+
+fn scalar_text(scalar: &Scalar) -> Option<&str> {
+    if let Scalar::Text(text) = scalar { Some(text) } else { None }
 }
 
 fn filled<'s>(what: &'static str, scalar: &'s Scalar) -> Result<&'s str, ValueError> {

@@ -39,7 +39,7 @@ fn structure_is_reported_with_place_fault_and_what_would_be_right() {
             "views: {key: [claster]}\n",
             "relay.yaml:3:15: views.key[0]: invalid part of a node \"claster\": expected one of id, cluster, locality, \
              locality.region, locality.zone, locality.sub_zone, metadata, user_agent, extensions, client_features, \
-             listening_addresses, dynamic_parameters, unknown, tenant, metadata.<path>",
+             listening_addresses, dynamic_parameters, unknown, tenant, metadata.<path>, header.<name>",
         ),
         ("types:\n- {full_state: true}\n", "relay.yaml:4:3: types[0]: missing key \"name\""),
         ("types:\n- {nam: a.B}\n", "relay.yaml:4:4: types[0].nam: unknown key \"nam\": expected name"),

@@ -37,7 +37,9 @@ use crate::compression::{Compression, GZIP};
 use crate::log_pace::LogPace;
 use crate::memory::costs;
 use crate::relay::traces::{POLL, SpanIds, SpanRecord, SpanTime};
-use crate::relay::{ClientInfo, SessionGuard, ViewQuota, Views, fetch_reply, open_session, session_changed};
+use crate::relay::{
+    ClientInfo, KeyHeaders, SessionGuard, UnfitHeaders, ViewQuota, Views, fetch_reply, open_session, session_changed,
+};
 use crate::transcode::Descriptors;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +91,8 @@ pub(super) struct Poll {
     pub(crate) inbound: Arc<Inbound>,
     pub(crate) drain: Drain,
     pub(crate) peer: Arc<Peer>,
+    /// What it has brought of the headers in the key.
+    pub(crate) headers: Result<KeyHeaders, UnfitHeaders>,
     pub(crate) quota: Arc<ViewQuota>,
     pub(crate) message_bytes: usize,
     pub(crate) v2: bool,
@@ -272,6 +276,7 @@ impl Rest {
             only: Some(path.kind),
             is_stream: false,
             peer: poll.peer.clone(),
+            headers: poll.headers.clone().map_err(|unfit| Rejection::bad_request(unfit.to_string()))?,
             quota: poll.quota.clone(),
         };
         let (names, bytes) = (request.resource_names.len(), request.resource_names.iter().map(String::len).sum());

@@ -1,6 +1,7 @@
 //! The HTTP status of a poll that gets no resources (REST-9).
 
 use http::StatusCode;
+use weir_core::proto::code;
 use weir_core::protocol::session::{BadRequest, CloseReason};
 use weir_core::xds::Denied;
 
@@ -34,6 +35,7 @@ impl From<AdmissionError> for Rejection {
         match rejected {
             AdmissionError::NoNode | AdmissionError::BadNode => Self::bad_request(text),
             AdmissionError::Denied(denied) => Self::new(denial(&denied), text),
+            AdmissionError::RefusedByServer(status) => Self::new(refusal(status.code), text),
             AdmissionError::TooManyViewsOfConnection { .. }
             | AdmissionError::TooManyViewsOfIdentity { .. }
             | AdmissionError::TooManyViewsOfTenant { .. }
@@ -49,6 +51,7 @@ impl From<CloseReason> for Rejection {
     fn from(end: CloseReason) -> Self {
         let status = match &end {
             CloseReason::Denied(denied) => denial(denied),
+            CloseReason::Refused(status) => refusal(status.code),
             CloseReason::BadRequest(BadRequest::TypeNotPermitted { .. }) => StatusCode::FORBIDDEN,
             CloseReason::BadRequest(_) => StatusCode::BAD_REQUEST,
             _ => StatusCode::SERVICE_UNAVAILABLE,
@@ -61,6 +64,14 @@ impl From<CloseReason> for Rejection {
 fn denial(denied: &Denied) -> StatusCode {
     match denied {
         Denied::NoRule { proved: false, .. } => StatusCode::UNAUTHORIZED,
+        _ => StatusCode::FORBIDDEN,
+    }
+}
+
+/// The same of the control plane.
+fn refusal(status: i32) -> StatusCode {
+    match status {
+        code::UNAUTHENTICATED => StatusCode::UNAUTHORIZED,
         _ => StatusCode::FORBIDDEN,
     }
 }

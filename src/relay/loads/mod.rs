@@ -26,6 +26,7 @@ pub(crate) use self::streams::LoadStreamLimits;
 use self::streams::{LoadStreams, StreamRefusal};
 use super::admission::AdmissionError;
 use super::clock::Clock;
+use super::key_headers::KeyHeaders;
 use super::views::{ViewQuota, Views};
 use crate::memory::costs;
 
@@ -45,6 +46,8 @@ pub(crate) enum LoadsMode {
 pub(crate) struct LoadLink {
     /// Whose reports these are, if views have tenants.
     pub(crate) tenant: Option<Arc<str>>,
+    /// What the server is shown of the headers of their clients.
+    pub(crate) headers: KeyHeaders,
     pub(crate) first: Bytes,
     pub(crate) reports: mpsc::Receiver<Bytes>,
     pub(crate) answers: mpsc::Sender<Bytes>,
@@ -131,7 +134,7 @@ impl Loads {
         let Ok(first) = LoadStatsRequest::decode(link.first.clone()) else { return LoadEnd::Unreadable };
         // The server reads a node that is given in parts as one, and it is that one which is judged.
         let node = first.node.as_ref().and_then(|_| wire::merged(&link.first, NODE)).map(Bytes::from);
-        let identity = match self.views.identify(peer, node.as_ref()) {
+        let identity = match self.views.identify(peer, link.headers.hashes(), node.as_ref()) {
             Ok(identity) => identity,
             Err(rejected) => return LoadEnd::Refused(rejected),
         };
@@ -139,7 +142,7 @@ impl Loads {
         tracing::debug!(view = %key, "load report stream opened");
         match self.mode {
             LoadsMode::Aggregate(limits) => {
-                match self.member(&key, LoadClient { connection: peer.connection, quota }, limits) {
+                match self.member(&key, &link.headers, LoadClient { connection: peer.connection, quota }, limits) {
                     Ok(member) => converse(member, first, peer, identity, link).await,
                     Err(rejected) => LoadEnd::Refused(rejected),
                 }
@@ -152,13 +155,13 @@ impl Loads {
     }
 
     /// Judges the node of a later report, which may pass undecoded.
-    pub(crate) fn judge(&self, peer: &Arc<Peer>, report: &[u8]) -> Result<(), AdmissionError> {
+    pub(crate) fn judge(&self, peer: &Arc<Peer>, headers: &KeyHeaders, report: &[u8]) -> Result<(), AdmissionError> {
         if !self.views.permissions().has_rules() {
             return Ok(());
         }
         match wire::merged(report, NODE) {
             Some(node) if node.is_empty() => Ok(()),
-            Some(node) => self.views.identify(peer, Some(&node.into())).map(drop),
+            Some(node) => self.views.identify(peer, headers.hashes(), Some(&node.into())).map(drop),
             None => Err(AdmissionError::BadNode),
         }
     }
@@ -205,9 +208,16 @@ impl Loads {
     }
 
     /// Adds a client to the pool of its key, which is made if there is none.
-    fn member(&self, key: &SharingKey, client: LoadClient, limits: LoadLimits) -> Result<Membership, AdmissionError> {
+    fn member(
+        &self,
+        key: &SharingKey,
+        headers: &KeyHeaders,
+        client: LoadClient,
+        limits: LoadLimits,
+    ) -> Result<Membership, AdmissionError> {
         let counters = &self.views.counters().limits;
-        let make = || Pool::new(key.clone(), self.views.clone(), self.clock, self.kept.clone(), limits);
+        let make =
+            || Pool::new((key.clone(), headers.clone()), self.views.clone(), self.clock, self.kept.clone(), limits);
         let joined = self.pools.join(key, client, self.views.limits(), counters, make);
         let (member, made) = joined.inspect_err(|refused| {
             if let Some(limit) = refused.limit() {

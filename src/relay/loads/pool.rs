@@ -16,10 +16,11 @@ use weir_core::xds::{Peer, SharingKey};
 
 use super::{Kept, LoadConnector, LoadEnd, LoadLink};
 use crate::relay::server_paces::ServerEvent;
-use crate::relay::{Clock, Views};
+use crate::relay::{Clock, KeyHeaders, Views};
 
 pub(super) struct Pool {
     pub(super) key: SharingKey,
+    headers: KeyHeaders,
     views: Arc<Views>,
     clock: Clock,
     /// The bytes that all pools use, and their limit.
@@ -63,11 +64,17 @@ struct MakesRoom {
 }
 
 impl Pool {
-    pub(super) fn new(key: SharingKey, views: Arc<Views>, clock: Clock, kept: Arc<Kept>, limits: LoadLimits) -> Self {
+    pub(super) fn new(
+        (key, headers): (SharingKey, KeyHeaders),
+        views: Arc<Views>,
+        clock: Clock,
+        kept: Arc<Kept>,
+        limits: LoadLimits,
+    ) -> Self {
         let state = PoolState { aggregate: Aggregate::new(limits), closed: false, counted: 0 };
         let (state, order, look) = (Mutex::new(state), watch::Sender::new(None), Notify::new());
         let makes_room = SetOnce::new();
-        Self { key, views, clock, kept, most_kept: limits.bytes_total, state, order, look, makes_room }
+        Self { key, headers, views, clock, kept, most_kept: limits.bytes_total, state, order, look, makes_room }
     }
 
     /// Adds a client, unless the pool is closed.
@@ -163,8 +170,16 @@ impl Pool {
         let (reports, taken) = mpsc::channel(1);
         let (answers, mut orders) = mpsc::channel(1);
         let mut moved = std::pin::pin!(self.views.active_server_changed(&self.key, server));
-        let mut carried = connector
-            .carry(server, LoadLink { tenant: self.key.tenant(), first: self.opening(), reports: taken, answers });
+        let mut carried = connector.carry(
+            server,
+            LoadLink {
+                tenant: self.key.tenant(),
+                headers: self.headers.clone(),
+                first: self.opening(),
+                reports: taken,
+                answers,
+            },
+        );
         loop {
             let (full, closed) = (reports.capacity() == 0, reports.is_closed());
             let moved = tokio::select! {

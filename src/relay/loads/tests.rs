@@ -49,7 +49,7 @@ fn loads_at(server: SlowServer) -> Loads {
 fn key(loads: &Loads, cluster: &str) -> SharingKey {
     let node = Node { cluster: cluster.into(), ..Node::default() }.encode_to_vec().into();
     let peer = Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into()));
-    loads.views.identify(&peer, Some(&node)).unwrap().key().clone()
+    loads.views.identify(&peer, &Default::default(), Some(&node)).unwrap().key().clone()
 }
 
 /// A connection, and what counts its pools.
@@ -60,7 +60,7 @@ fn connection(number: u64) -> Connection {
 }
 
 fn join(loads: &Loads, cluster: &str, of: &Connection) -> Result<Membership, AdmissionError> {
-    loads.member(&key(loads, cluster), LoadClient { connection: of.0, quota: &of.1 }, LIMITS)
+    loads.member(&key(loads, cluster), &Default::default(), LoadClient { connection: of.0, quota: &of.1 }, LIMITS)
 }
 
 async fn until(what: &str, holds: impl Fn() -> bool) {

@@ -51,6 +51,7 @@ impl LockedSession {
                 Notice::ClaimsRefused(claims) => session.on_claims_refused(claims),
                 Notice::ClaimRoom => session.on_claim_room(),
                 Notice::StatedVersionsRefused => session.end_if_refused(),
+                Notice::ViewRefused(status) => session.on_view_refused(&status),
                 Notice::TypeRefused(kind, status) => session.on_type_refused(&kind, &status),
             }
         }

@@ -9,6 +9,7 @@ use weir_core::protocol::sources::{Sources, StreamEnd, StreamId, UpdateBatch};
 use weir_core::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage, Room, Stream};
 use weir_core::protocol::view::View;
 
+use super::refusals::Refusals;
 use super::reports::ViewReporter;
 use super::traces::TracedChanges;
 use crate::limit::Limit;
@@ -34,6 +35,7 @@ pub(super) struct Upstream<'a> {
     view: &'a View,
     sources: &'a mut Sources,
     links: &'a mut Links,
+    refusals: &'a mut Refusals,
     traced: &'a mut TracedChanges,
     reporter: &'a ViewReporter,
 }
@@ -43,11 +45,11 @@ impl<'a> Upstream<'a> {
         shared: &'a Shared,
         view: &'a View,
         sources: &'a mut Sources,
-        links: &'a mut Links,
+        (links, refusals): (&'a mut Links, &'a mut Refusals),
         traced: &'a mut TracedChanges,
         reporter: &'a ViewReporter,
     ) -> Self {
-        Self { shared, view, sources, links, traced, reporter }
+        Self { shared, view, sources, links, refusals, traced, reporter }
     }
 
     /// Returns the updates of an event. One of a link that was given up has none, nor one of an earlier opening.
@@ -62,11 +64,17 @@ impl<'a> Upstream<'a> {
                 let is_moving = self.links.is_moving(id);
                 let has_cache = self.view.tables().sizes().any(|(_, present, _)| present > 0);
                 let epoch = self.links.ended(id, reason, has_cache);
+                let mut is_refusal = false;
                 if let (Some(stream), Some(epoch), false) = (self.sources.stream(id), epoch, is_moving) {
-                    stream.trials().on_stream_ended(epoch, status.as_ref(), now);
+                    let may_be_type = stream.trials().on_stream_ended(epoch, status.as_ref(), now);
+                    let of_view = status.filter(|_| !may_be_type);
+                    is_refusal = of_view.is_some_and(|status| self.refusals.on_status(id, &status));
                 }
                 let end = StreamEnd { answered, is_lost };
                 let batches = self.sources.ended(id, epoch, end, self.view, now);
+                if let Some(stream) = self.sources.stream(id).filter(|_| is_refusal) {
+                    stream.clear_one_version_per_type(); // a server that takes the view again has to respond
+                }
                 return Arrival { batches, ..Arrival::default() };
             }
             LinkEvent::Snapshot(snapshot) => {
@@ -76,6 +84,9 @@ impl<'a> Upstream<'a> {
             event => event,
         };
         let Some(stream) = self.sources.stream(id) else { return Arrival::default() };
+        if is_answer(&event) && epoch.is_some() {
+            self.refusals.on_response(id);
+        }
         let batches = match (event, epoch) {
             (LinkEvent::Opened { variant, requests, life }, _) => {
                 stream.set_variant(variant);
@@ -177,6 +188,11 @@ impl<'a> Upstream<'a> {
         }
         batches
     }
+}
+
+/// Whether the server has answered a request.
+fn is_answer(event: &LinkEvent) -> bool {
+    matches!(event, LinkEvent::Response(_) | LinkEvent::Received { .. } | LinkEvent::Unchanged { .. })
 }
 
 fn name_mismatches(stream: &Stream) -> u64 {

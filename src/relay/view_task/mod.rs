@@ -1,6 +1,7 @@
 //! The task that owns one view: it waits for an event, and then decides without waiting.
 
 mod link_events;
+mod refusals;
 mod reports;
 mod supervision;
 mod traces;
@@ -19,12 +20,14 @@ use weir_core::protocol::view::{KeptByView, Scarcity, View};
 use weir_core::xds::{Authority, SharingKey};
 
 use self::link_events::{Arrival, Upstream};
+use self::refusals::Refusals;
 use self::reports::ViewReporter;
 use self::traces::{TracedChanges, trace_changes};
 use self::types_apart::NotedTypes;
 use super::command::Command;
 use super::heavy::beside_others;
 use super::inspection::{self, Inspection, ViewFacts};
+use super::key_headers::KeyHeaders;
 use super::link::LinkReport;
 use super::links::Links;
 use super::published::Published;
@@ -50,6 +53,7 @@ pub(super) struct ViewTask {
     links: Links,
     /// Types for which no server is asked.
     types_apart: NotedTypes,
+    refusals: Refusals,
     /// The traced changes that are not published yet.
     traced: TracedChanges,
     /// Resources were rejected for want of memory, and there is still too little.
@@ -88,9 +92,11 @@ impl ViewTask {
         facts: ViewFacts,
         view: View,
         fallen: BTreeSet<Authority>,
+        headers: KeyHeaders,
         channels: ViewChannels,
     ) -> Self {
         let ViewChannels { commands, published, usage, active } = channels;
+        let refusals = Refusals::of(&shared.rule);
         let (view_id, answered) = (facts.view_id.clone(), facts.from_disk.answered.clone());
         let options = shared.stream_options.clone();
         let mut sources = Sources::new(shared.plan.clone(), key.upstream_node(), shared.table.clone(), options);
@@ -105,7 +111,8 @@ impl ViewTask {
             commands,
             usage,
             sessions: Subscribers::none(shared.counters.limits.clone()),
-            links: Links::none(&shared, view_id, key.tenant()),
+            links: Links::none(&shared, view_id, key.tenant(), headers),
+            refusals,
             types_apart: NotedTypes::default(),
             traced: TracedChanges::of(shared.counters.clone()),
             lacks_room: false,
@@ -184,7 +191,13 @@ impl ViewTask {
             _ => 0,
         };
         match command {
-            Command::Join(session) => self.sessions.join(session),
+            Command::Join(session) => {
+                let id = session.id();
+                self.sessions.join(session);
+                if let Some(status) = self.published.refusal() {
+                    self.sessions.refuse_view_to(id, &status); // it has looked before the server said so
+                }
+            }
             Command::Interest(session, changes) => {
                 supervision::panic_if_planted(self.shared.view_options.faults, &changes);
                 changes.iter().for_each(|change| self.view.change_interest(session, change.clone(), now));
@@ -233,10 +246,10 @@ impl ViewTask {
     }
 
     fn apply_event(&mut self, report: LinkReport) {
-        let Self { shared, view, sources, links, traced, reporter, .. } = self;
+        let Self { shared, view, sources, links, traced, reporter, refusals, .. } = self;
         let now = shared.clock.now();
         let Arrival { batches, at, turn } =
-            Upstream::new(shared, view, sources, links, traced, reporter).on_event(report);
+            Upstream::new(shared, view, sources, (links, refusals), traced, reporter).on_event(report);
         let received = at.map_or(now, |at| self.shared.clock.moment(at));
         self.apply(batches, received, now);
         drop(turn);
@@ -271,6 +284,8 @@ impl ViewTask {
         self.note_servers();
         self.send_requests(now);
         self.publish();
+        let Self { refusals, view, sources, links, sessions, published, reporter, .. } = self;
+        refusals.follow((view, sources), (links, sessions), published, reporter);
         self.note_for_later_views(now);
         self.sessions.admit_claims(&mut self.view);
         self.sessions.confirm_interest();

@@ -142,6 +142,13 @@ impl ViewReporter {
         tracing::warn!(view, server, type_url, %status, clients, unlogged, "server refuses a type; it is requested apart from others");
     }
 
+    /// Logs that a server refuses what a view shows it.
+    pub(super) fn report_view_refused(&self, server: &str, status: &ServerStatus) {
+        let Some(unlogged) = self.line(ServerEvent::ViewRefused) else { return };
+        let view = &*self.view_id;
+        tracing::warn!(view, server, %status, unlogged, "server refuses the headers of a view; new streams get its status");
+    }
+
     pub(super) fn report_brakes(&mut self, view: &mut View, links: &Links) {
         self.brakes.report(view, |server| links.server_name(server));
     }

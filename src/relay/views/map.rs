@@ -14,7 +14,8 @@ use tokio::time::Instant;
 use weir_core::proto::Request;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::Client;
-use weir_core::xds::{KeyRule, SharingKey, Type};
+use weir_core::protocol::view::{Class, ResourceTable};
+use weir_core::xds::{Clearance, KeyRule, Name, SharingKey, Type};
 
 use self::running::RunningViews;
 use super::quotas::ViewQuota;
@@ -25,6 +26,7 @@ use crate::memory::ViewCharge;
 use crate::relay::admission::AdmissionError;
 use crate::relay::command::Command;
 use crate::relay::inspection::ViewFacts;
+use crate::relay::key_headers::KeyHeaders;
 use crate::relay::nack_watch::{NackNews, NackWatch};
 use crate::relay::published::{FromDisk, Published};
 use crate::relay::shared::Shared;
@@ -101,9 +103,24 @@ impl ViewMap {
         self.lock().views.get(key).map(|view| view.published.clone())
     }
 
+    /// Returns the names of a type in a view that its client may read.
+    pub(super) fn present_names(&self, key: &SharingKey, kind: &Type, clearance: &Clearance) -> Vec<String> {
+        let Some(published) = self.published(key) else { return Vec::new() };
+        let snapshot = published.newest();
+        let tables = [Class::Wildcard, Class::Named].into_iter().filter_map(|class| snapshot.resources(kind, class));
+        let allowed = |name: &&Name| clearance.allows(kind, name);
+        let names: BTreeSet<_> = tables.flat_map(ResourceTable::present_names).filter(allowed).collect();
+        names.into_iter().map(Name::to_string).collect()
+    }
+
     /// Returns the active server of a view for `*` and old-style names.
     pub(super) fn active_server(&self, key: &SharingKey) -> Option<usize> {
         self.lock().views.get(key).map(|view| view.active.load(Ordering::Relaxed))
+    }
+
+    /// Whether the server refuses the view of a key.
+    pub(super) fn is_refused(&self, key: &SharingKey) -> bool {
+        self.published(key).is_some_and(|published| published.refusal().is_some())
     }
 
     /// Returns what a view leaves to the next one of its key. One that begins to run meanwhile is found: it is looked for last.
@@ -111,7 +128,7 @@ impl ViewMap {
         let waiting = self.waiting.look(key, |waiting| InheritedView::of_waiting(waiting, shared));
         let running = {
             let running = self.lock();
-            let view = running.views.get(key).filter(|view| view.is_running());
+            let view = running.views.get(key).filter(|view| view.is_running() && view.published.refusal().is_none());
             view.map(|view| (view.published.clone(), view.from_disk.clone()))
         };
         let running = running.map(|(published, from_disk)| InheritedView::of_running(&published, from_disk, shared));
@@ -121,8 +138,10 @@ impl ViewMap {
     /// Returns all views, running and waiting. One that begins to run meanwhile may be among both.
     pub(super) fn to_save(&self, now: Moment) -> Vec<ViewToSave> {
         let mut all = self.waiting.to_save(now);
+        all.retain(|view| view.key.headers().is_empty());
+        let is_lasting = |(key, _): &(&SharingKey, &ViewHandle)| key.headers().is_empty(); // hashes are those of this process
         let running: Vec<(SharingKey, Arc<Published>)> =
-            self.lock().running().map(|(key, view)| (key.clone(), view.published.clone())).collect();
+            self.lock().running().filter(is_lasting).map(|(key, view)| (key.clone(), view.published.clone())).collect();
         all.extend(running.into_iter().map(|(key, published)| ViewToSave {
             key,
             snapshot: published.newest(),
@@ -225,7 +244,7 @@ impl ViewHandle {
     /// Starts the task of a view, with what has waited for its first client.
     pub(super) fn start(
         shared: &Arc<Shared>,
-        key: &SharingKey,
+        (key, headers): (&SharingKey, &KeyHeaders),
         waiting: Option<WaitingView>,
         first: &Request,
         maker: Arc<ViewQuota>,
@@ -250,7 +269,7 @@ impl ViewHandle {
         };
         let channels =
             ViewChannels { commands, published: published.clone(), usage: usage.clone(), active: active.clone() };
-        let task = ViewTask::new(shared.clone(), key, facts, view, fallen, channels);
+        let task = ViewTask::new(shared.clone(), key, facts, view, fallen, headers.clone(), channels);
         tokio::spawn(task.run_supervised());
         Self {
             published,
@@ -260,7 +279,7 @@ impl ViewHandle {
             active,
             stay: Stay::default(),
             values,
-            _charge: maker.charge_view(key.upstream_node().len()),
+            _charge: maker.charge_view(key.upstream_node().len() + headers.bytes()),
             maker,
             of_relay: first.node().is_some_and(|node| Client::is_relay(node)),
             from_disk,

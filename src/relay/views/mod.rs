@@ -16,8 +16,8 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use weir_core::proto::Request;
 use weir_core::protocol::session::{Authorities, Client, Identity, Session, Variant};
-use weir_core::protocol::view::{Class, ResourceTable, Snapshot};
-use weir_core::xds::{Name, Peer, SharingKey, StatedVersionsStore, TypeTable};
+use weir_core::protocol::view::Snapshot;
+use weir_core::xds::{HeaderHashes, Peer, SharingKey, StatedVersionsStore, TypeTable};
 
 pub(super) use self::map::ViewNews;
 use self::map::{Entrance, ViewHandle, ViewMap};
@@ -65,7 +65,8 @@ impl Views {
     pub(crate) fn new(options: ViewsOptions, connectors: Vec<SharedConnector>) -> Self {
         let ViewsOptions { rule, table, protocol, plan, max_in_metrics, memory, tenants, .. } = options;
         let authorities = Arc::new(plan.authorities.keys().cloned().collect());
-        let shared = Arc::new(Shared::new(rule, table, protocol, plan, connectors, max_in_metrics, memory));
+        let shared = Shared::new(rule, table, protocol, plan, connectors, max_in_metrics, memory);
+        let shared = Arc::new(Shared { header_hasher: options.header_hasher, ..shared });
         shared.tenants.set_limits(tenants);
         let permissions = Arc::new(LivePermissions::new(options.permissions));
         let accept_missing_node = options.accept_missing_node;
@@ -109,12 +110,8 @@ impl Views {
     /// Makes these the views that follow earlier ones. What belongs to the process goes on: counters, bodies, the list of clients, the
     /// permissions in force, readiness. What an earlier view leaves is kept for as long as `keep` without a client.
     pub(crate) fn after(self, earlier: &Arc<Self>, keep: Duration) -> Self {
-        let (own, clients) = ((*self.shared).clone(), earlier.clients.clone());
-        let Shared { incidents, readiness, client_log, store, memory, tenants, .. } = (*earlier.shared).clone();
-        let Shared { readers, clock, counters, metric_labels, .. } = (*earlier.shared).clone();
-        memory.set_budget(own.memory.setting());
-        incidents.brakes.add_types(own.view_options.brakes.types.iter().map(|name| &**name));
-        let process = Shared { incidents, readiness, client_log, store, memory, tenants, readers, clock, ..own };
+        let (clients, process) = (earlier.clients.clone(), (*self.shared).clone().after(&earlier.shared));
+        let Shared { clock, counters, metric_labels, .. } = (*earlier.shared).clone();
         if process.is_hub != earlier.shared.is_hub {
             // There was no hub: this is the first.
             let own_counters = ProcessCounters::new(process.table.clone(), clock);
@@ -135,12 +132,13 @@ impl Views {
     }
 
     /// Looks up the view of a key, or starts it. The view is kept for as long as the result exists.
-    fn enter(&self, key: &SharingKey, first: &Request, quota: &Arc<ViewQuota>) -> Result<Entrance, AdmissionError> {
+    fn enter(&self, key: &SharingKey, first: &Request, visit: &ClientInfo) -> Result<Entrance, AdmissionError> {
+        let ClientInfo { quota, headers, .. } = visit;
         self.map.enter(
             key,
             |made| self.keep_for_others(made, quota),
             |running| running.find_room(&self.limits, key, quota, &self.shared.rule),
-            |waiting| ViewHandle::start(&self.shared, key, waiting, first, quota.clone()),
+            |waiting| ViewHandle::start(&self.shared, (key, headers), waiting, first, quota.clone()),
         )
     }
 
@@ -170,8 +168,13 @@ impl Views {
     }
 
     /// Returns the identity of a client by its node, if it sent one.
-    pub(super) fn identify(&self, peer: &Arc<Peer>, node: Option<&Bytes>) -> Result<Identity, AdmissionError> {
-        self.admission.identify(peer, node)
+    pub(super) fn identify(
+        &self,
+        peer: &Arc<Peer>,
+        headers: &HeaderHashes,
+        node: Option<&Bytes>,
+    ) -> Result<Identity, AdmissionError> {
+        self.admission.identify(peer, headers, node)
     }
 
     /// Returns who may be which client.
@@ -187,14 +190,8 @@ impl Views {
 
     /// Returns the names of the clusters in the view of a client that it may read.
     pub(super) fn clusters(&self, peer: &Peer, identity: &Identity) -> Vec<String> {
-        let Some(published) = self.map.published(identity.key()) else { return Vec::new() };
-        let kind = self.shared.table.resolve(CLUSTER);
         let clearance = self.admission.clearance(peer, identity, self.shared.is_hub);
-        let snapshot = published.newest();
-        let tables = [Class::Wildcard, Class::Named].into_iter().filter_map(|class| snapshot.resources(&kind, class));
-        let allowed = |name: &&Name| clearance.allows(&kind, name);
-        let names: BTreeSet<_> = tables.flat_map(ResourceTable::present_names).filter(allowed).collect();
-        names.into_iter().map(Name::to_string).collect()
+        self.map.present_names(identity.key(), &self.shared.table.resolve(CLUSTER), &clearance)
     }
 
     /// Returns the active server of a key for `*` and old-style names, or the first choice if none is active (FB-19).
@@ -234,10 +231,13 @@ impl Views {
         self.handovers.end(key);
     }
 
-    /// Returns what the views of a key leave.
+    /// Returns what the views of a key leave. One that the server refuses leaves nothing, and neither do those before it.
     fn left(&self, key: &SharingKey) -> Option<InheritedView> {
-        let earlier = || self.before().filter(|earlier| earlier.shared.rule == self.shared.rule)?.left(key);
-        self.map.left(key, &self.shared).or_else(earlier)
+        let left = self.map.left(key, &self.shared);
+        if left.is_some() || self.map.is_refused(key) {
+            return left;
+        }
+        self.before().filter(|earlier| earlier.shared.rule == self.shared.rule)?.left(key)
     }
 
     /// Lets go of views before these, which have no clients any more. The views that followed them take what is left: keys whose clients

@@ -11,6 +11,7 @@ use super::{ViewQuota, Views};
 use crate::relay::admission::AdmissionError;
 use crate::relay::clients::ClientFacts;
 use crate::relay::command::Command;
+use crate::relay::key_headers::KeyHeaders;
 use crate::relay::member::Member;
 use crate::relay::session_handle::{SessionCharge, SessionHandle, SessionPlace};
 use crate::relay::shared::Shared;
@@ -25,6 +26,8 @@ pub(crate) struct ClientInfo {
     /// It stays open, as opposed to a call for one response.
     pub(crate) is_stream: bool,
     pub(crate) peer: Arc<Peer>,
+    /// What it has sent of the headers in the key.
+    pub(crate) headers: KeyHeaders,
     /// What counts the views that it makes.
     pub(crate) quota: Arc<ViewQuota>,
 }
@@ -54,10 +57,13 @@ async fn try_open_session(
 ) -> Result<Arc<SessionHandle>, AdmissionError> {
     views.readiness().load().awaited().await;
     for _ in 0..JOINS {
-        let identity = views.identify(&visit.peer, first.node())?;
+        let identity = views.identify(&visit.peer, visit.headers.hashes(), first.node())?;
         views.inherit(identity.key()).await;
         let tenant = views.shared().tenants.open_stream(identity.key())?;
-        let entrance = views.enter(identity.key(), first, &visit.quota)?;
+        let entrance = views.enter(identity.key(), first, visit)?;
+        if let Some(status) = entrance.published.refusal() {
+            return Err(AdmissionError::RefusedByServer(status));
+        }
         if let Some(handle) = join(views, entrance, tenant, identity, first, visit).await {
             return Ok(handle);
         }

@@ -1,6 +1,7 @@
 mod inheritance;
 mod leaving;
 mod life;
+mod refusals;
 mod scripted;
 mod waits;
 mod wakes;
@@ -15,7 +16,8 @@ use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::Plan;
 use weir_core::protocol::upstream::ServerQuirks;
-use weir_core::xds::{Access, KeyRule};
+use weir_core::protocol::view::Class;
+use weir_core::xds::{Access, KeyRule, Name};
 
 use super::split::Split;
 use super::*;
@@ -49,6 +51,7 @@ pub(in crate::relay) fn views_of(max_views: usize, max_views_per_connection: usi
 
 fn options() -> ViewsOptions {
     ViewsOptions {
+        header_hasher: None,
         rule: KeyRule::default(),
         accept_missing_node: false,
         max_views: 1,
@@ -74,6 +77,7 @@ fn first_request() -> Request {
 
 fn visit() -> ClientInfo {
     ClientInfo {
+        headers: Default::default(),
         variant: Variant::Delta,
         only: None,
         is_stream: true,
@@ -83,7 +87,7 @@ fn visit() -> ClientInfo {
 }
 
 fn key(views: &Views) -> SharingKey {
-    views.identify(&visit().peer, first_request().node()).unwrap().key().clone()
+    views.identify(&visit().peer, &Default::default(), first_request().node()).unwrap().key().clone()
 }
 
 impl Views {
@@ -114,7 +118,7 @@ impl Views {
 
     /// Enters the view of a key, whose active server is from here on this one.
     pub(in crate::relay) fn enter_at(&self, key: &SharingKey, server: usize) -> impl Sized + use<> {
-        let entrance = self.enter(key, &first_request(), &visit().quota).unwrap();
+        let entrance = self.enter(key, &first_request(), &visit()).unwrap();
         self.map.set_active(key, server);
         self.shared.active_server_changes.send_replace(());
         entrance
@@ -124,8 +128,8 @@ impl Views {
 #[tokio::test]
 async fn key_19_a_view_that_a_client_has_looked_up_is_not_retired_before_the_client_has_joined_it() {
     let (views, first) = (views(), first_request());
-    let identity = views.identify(&visit().peer, first.node()).unwrap();
-    let entrance = views.enter(identity.key(), &first, &visit().quota).unwrap();
+    let identity = views.identify(&visit().peer, &Default::default(), first.node()).unwrap();
+    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
     views.has_become_idle().await;
     views.retire(Duration::ZERO);
     let handle = open::join(&views, entrance, None, identity, &first, &visit()).await.unwrap();
@@ -143,8 +147,8 @@ async fn key_19_a_view_that_a_client_has_looked_up_is_not_retired_before_the_cli
 #[tokio::test]
 async fn key_19_a_view_makes_room_when_its_first_client_goes_before_it_has_joined() {
     let (views, first) = (views(), first_request());
-    let identity = views.identify(&visit().peer, first.node()).unwrap();
-    let entrance = views.enter(identity.key(), &first, &visit().quota).unwrap();
+    let identity = views.identify(&visit().peer, &Default::default(), first.node()).unwrap();
+    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
     views.has_become_idle().await;
     drop(entrance);
     views.retire(Duration::ZERO);
@@ -160,7 +164,7 @@ fn request_of(cluster: &str, features: &[&str]) -> Request {
 impl Views {
     fn try_enter(&self, cluster: &str, features: &[&str], by: &ClientInfo) -> Result<Entrance, AdmissionError> {
         let first = request_of(cluster, features);
-        self.enter(self.identify(&by.peer, first.node()).unwrap().key(), &first, &by.quota)
+        self.enter(self.identify(&by.peer, &Default::default(), first.node()).unwrap().key(), &first, by)
     }
 }
 
@@ -207,7 +211,9 @@ async fn connections_of_one_identity_share_its_views_and_later_ones_inherit_thos
     assert_eq!(views.try_enter("7", &[], &late).err(), too_many, "both views are left");
     drop(first);
     let _next = views.try_enter("7", &[], &late).unwrap();
-    assert!(!views.map.has(views.identify(&late.peer, request_of("1", &[]).node()).unwrap().key()));
+    assert!(
+        !views.map.has(views.identify(&late.peer, &Default::default(), request_of("1", &[]).node()).unwrap().key())
+    );
     assert_eq!(
         (late.quota.views().of_identity.unwrap().count(), views.map.len()),
         (2, 6),
@@ -248,7 +254,7 @@ async fn i8_an_unused_view_goes_to_who_has_few_and_never_to_who_has_more_than_it
     drop(views.try_enter("one", &[], &one).unwrap());
     let _two = views.try_enter("two", &[], &two).unwrap();
     let is_there = |name: &str| {
-        let identity = views.identify(&flood.peer, request_of(name, &[]).node()).unwrap();
+        let identity = views.identify(&flood.peer, &Default::default(), request_of(name, &[]).node()).unwrap();
         views.map.has(identity.key())
     };
 

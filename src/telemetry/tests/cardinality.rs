@@ -49,6 +49,7 @@ impl Connector for Silent {
 pub(super) fn views() -> Views {
     let options = ViewsOptions {
         rule: KeyRule::default(),
+        header_hasher: None,
         accept_missing_node: false,
         max_views: 10_000,
         max_views_per_connection: 0,
@@ -101,6 +102,7 @@ async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_
     let lag = Lag { change: Some(std::time::Duration::from_millis(1)), request: Some(std::time::Duration::ZERO) };
     for _ in 0..NODES {
         let client = ClientInfo {
+            headers: Default::default(),
             variant: Variant::Delta,
             only: None,
             is_stream: true,

@@ -48,6 +48,7 @@ impl Bench {
             let node = Node { cluster: format!("cluster-{number}"), ..Node::default() };
             let first = DeltaDiscoveryRequest { node: Some(node.encode_to_vec().into()), ..Default::default() };
             let client = ClientInfo {
+                headers: Default::default(),
                 variant: Variant::Delta,
                 only: None,
                 is_stream: true,

@@ -64,7 +64,7 @@ async fn question(connector: &AdsConnector, mut channel: Channel, metadata: Meta
         Judged::Serving => Ok(()),
         Judged::Not(reason) => Err(reason),
         Judged::Unknown(said) => {
-            let there = is_there(&mut channel, metadata, limit).await;
+            let there = is_there(&mut channel, metadata, limit, connector.server.judges_clients).await;
             there.map_err(|reason| format!("no answer to a health check: {said}; nor to a call: {reason}"))
         }
     }

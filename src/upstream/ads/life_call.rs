@@ -153,14 +153,20 @@ impl LifeCalls<'_> {
 }
 
 /// Says what speaks against a server that has taken a connection: that no answer of its own comes, neither to a call of a method which gateways
-/// route like discovery, nor to an empty stream of discovery.
-pub(super) async fn is_there(channel: &mut Channel, metadata: MetadataMap, limit: Duration) -> Result<(), String> {
+/// route like discovery, nor to an empty stream of discovery. A server that judges clients by headers, of which there are none here, may refuse it.
+pub(super) async fn is_there(
+    channel: &mut Channel,
+    metadata: MetadataMap,
+    limit: Duration,
+    judges_clients: bool,
+) -> Result<(), String> {
     for (path, body) in [(LIFE_PATH, Full::from(&EMPTY_MESSAGE[..])), (SOTW_PATH, Full::default())] {
         let call = exchange(channel, path, body, metadata.clone());
         match judge(timeout(limit, call).await.unwrap_or(Reply::Lost(None))) {
             Judged::Answer(Answer::Own) => return Ok(()),
             Judged::Answer(Answer::Missing(reason)) => return Err(reason.unwrap_or_else(|| "none in time".into())),
             Judged::Answer(_) | Judged::Refused(_) if path == LIFE_PATH => {}
+            Judged::Refused(_) if judges_clients => return Ok(()),
             Judged::Refused(code) => return Err(format!("a stream is refused ({code:?})")),
             Judged::Answer(other) => return Err(format!("a stream has no answer of a server: {other:?}")),
         }

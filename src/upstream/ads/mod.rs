@@ -36,7 +36,7 @@ use super::random::random;
 use super::server::{AdsServer, LifeTimes};
 use super::token;
 use super::wire_message::WireMessages;
-use crate::relay::{Connector, Link, LinkEvent, LinkReport, TypeTrial};
+use crate::relay::{Connector, KeyHeaders, Link, LinkEvent, LinkReport, TypeTrial};
 
 /// Opens streams to one control plane, on connections that they share.
 #[derive(Debug, Clone)]
@@ -115,17 +115,22 @@ impl AdsConnector {
     }
 
     /// Returns a slot for a stream of load reports, and what else it needs.
-    pub(super) async fn connect_for_loads(&self) -> Result<Connected, Status> {
-        self.connect_in(&self.load_pool, 0).await
+    pub(super) async fn connect_for_loads(&self, headers: &KeyHeaders) -> Result<Connected, Status> {
+        self.connect_in(&self.load_pool, 0, headers).await
     }
 
     /// Returns a slot for a stream of a view on a connection with at least this number, and what else it needs.
-    async fn connect(&self, least_connection: u64) -> Result<Connected, Status> {
-        self.connect_in(&self.pool, least_connection).await
+    async fn connect(&self, least_connection: u64, headers: &KeyHeaders) -> Result<Connected, Status> {
+        self.connect_in(&self.pool, least_connection, headers).await
     }
 
-    async fn connect_in(&self, pool: &Arc<ConnectionPool>, least_connection: u64) -> Result<Connected, Status> {
-        let metadata = self.metadata().await?;
+    async fn connect_in(
+        &self,
+        pool: &Arc<ConnectionPool>,
+        least_connection: u64,
+        headers: &KeyHeaders,
+    ) -> Result<Connected, Status> {
+        let metadata = self.metadata_of(headers).await?;
         Ok(self.connected(pool.slot(least_connection).await?, metadata))
     }
 
@@ -138,11 +143,11 @@ impl AdsConnector {
     }
 
     /// Waits until the stream of a slot is to move, and returns its place on another connection with at least this number.
-    async fn moved(&self, slot: &StreamSlot, least_connection: u64) -> Moved {
+    async fn moved(&self, slot: &StreamSlot, least_connection: u64, headers: &KeyHeaders) -> Moved {
         loop {
             let turn = MoveTurn::of(slot).await;
             let connecting = async {
-                let metadata = self.metadata().await?;
+                let metadata = self.metadata_of(headers).await?;
                 Ok::<_, Status>(self.connected(self.pool.slot_elsewhere(least_connection).await?, metadata))
             };
             match connecting.await {
@@ -158,6 +163,15 @@ impl AdsConnector {
                 }
             }
         }
+    }
+
+    /// Returns what is sent with a stream that begins now, for a view that shows these headers.
+    async fn metadata_of(&self, headers: &KeyHeaders) -> Result<MetadataMap, Status> {
+        let mut metadata = self.metadata().await?.into_headers();
+        if self.server.may_be_shown_headers() {
+            headers.show_in(&mut metadata);
+        }
+        Ok(MetadataMap::from_headers(metadata))
     }
 
     /// Returns what is sent with a stream or call that begins now.
@@ -237,10 +251,10 @@ impl AdsConnector {
             {
                 least_connection = connection + 1; // a balancer may have routed this one to a server that is broken
             }
-            let said = without_manual(format!("{:?}: {}", end.status.code(), end.status.message()));
-            let reason = with_causes(said, &end.status);
+            let said = with_causes(without_manual(end.status.message().to_owned()), &end.status);
+            let reason = format!("{:?}: {}", end.status.code(), link.headers.without_values(said));
             // What is about the variant is about no type.
-            let status = end.by_server().filter(|_| !is_early && ending != Ending::Unspoken);
+            let status = end.by_server(&link.headers).filter(|_| !is_early && ending != Ending::Unspoken);
             let is_lost = !(end.is_server_leaving || is_early || goes_elsewhere || changes_variant);
             let event = LinkEvent::Ended { reason, answered: is_there, is_lost, status };
             if link.reports.send(LinkReport { id: link.id, event }).await.is_err() {

@@ -29,7 +29,7 @@ use super::methods::{DELTA_PATH, SOTW_PATH};
 use super::shared::Stage;
 use super::{AdsConnector, CUT, Connected, Moved, NO_GRPC, NO_TRAILERS, is_unspoken};
 use crate::compression::Inflater;
-use crate::relay::{Connector, Link, LinkEvent, LinkReport, UnreadableCompressed};
+use crate::relay::{Connector, KeyHeaders, Link, LinkEvent, LinkReport, UnreadableCompressed};
 
 /// How one opening of a stream ended.
 pub(super) struct End {
@@ -69,9 +69,9 @@ impl End {
         Self { stage, status, lived, connection, is_sent_away, is_server_leaving, is_silent, moved, is_of_server }
     }
 
-    /// Returns the status by which the server itself has ended the stream.
-    pub(crate) fn by_server(&self) -> Option<ServerStatus> {
-        self.is_of_server.then(|| server_status(&self.status))
+    /// Returns the status by which the server itself has ended the stream, which shows it these headers.
+    pub(crate) fn by_server(&self, headers: &KeyHeaders) -> Option<ServerStatus> {
+        self.is_of_server.then(|| server_status(&self.status, headers))
     }
 
     pub(crate) fn is_answered(&self) -> bool {
@@ -120,7 +120,7 @@ pub(super) async fn open_once(
 ) -> End {
     let place = match moved {
         Some(Moved { to, turn }) => Ok((to, Some(turn))),
-        None => connector.connect(least_connection).await.map(|connected| (connected, None)),
+        None => connector.connect(least_connection, &link.headers).await.map(|connected| (connected, None)),
     };
     let place = match place {
         Ok(place) => place,
@@ -206,7 +206,7 @@ where
                 Some(status) => (status, None),
                 None => tokio::select! {
                     status = &mut serving => (status, None),
-                    moved = connector.moved(&slot, least_connection) => {
+                    moved = connector.moved(&slot, least_connection, &link.headers) => {
                         end_in_order(&half_close, serving).await;
                         ((Status::ok(MOVES), EndedBy::Others), Some(moved))
                     }
@@ -337,8 +337,9 @@ pub(super) fn is_of_server(status: &Status) -> bool {
     status.source().is_none() && !is_made_up
 }
 
-pub(super) fn server_status(status: &Status) -> ServerStatus {
-    ServerStatus { code: i32::from(status.code()), message: status.message().to_owned() }
+/// Returns what a server has said on a stream that shows it these headers, without their values.
+pub(super) fn server_status(status: &Status, headers: &KeyHeaders) -> ServerStatus {
+    ServerStatus { code: i32::from(status.code()), message: headers.without_values(status.message().to_owned()) }
 }
 
 fn gone() -> Status {

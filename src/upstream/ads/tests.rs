@@ -121,6 +121,15 @@ async fn the_end_of_a_stream_that_moves_is_waited_for_after_that_of_its_requests
 }
 
 #[test]
+fn what_a_server_says_does_not_quote_what_it_was_shown() {
+    let headers = KeyHeaders::of_one("x-token", "hush-hush");
+    let status = Status::permission_denied("no rights: hush-hush");
+    assert_eq!(stream::server_status(&status, &headers).to_string(), "PERMISSION_DENIED: no rights: [redacted]");
+    let end = stream::End { is_of_server: true, ..stream::End::unreached(status) };
+    assert_eq!(end.by_server(&headers).unwrap().message, "no rights: [redacted]");
+}
+
+#[test]
 fn a_loss_is_ascribed_to_the_stream_before_only_where_the_server_itself_has_ended_the_next_one_soon() {
     let second = Duration::from_secs(1);
     let end = |stage, lived, is_silent| {

@@ -23,21 +23,21 @@ use super::codec::RawResponses;
 use super::methods::{DELTA_PATH, SOTW_PATH};
 use super::stream::{delta_request, end_in_order, is_of_server, server_status, sotw_request};
 use super::{AdsConnector, Connected};
-use crate::relay::TypeTrial;
+use crate::relay::{KeyHeaders, TypeTrial};
 
 /// Requests the types, and waits until something is shown. Trials at one server take turns.
 pub(super) async fn try_types(connector: &AdsConnector, trial: &TypeTrial) -> TrialEnd {
     let Some(_turn) = connector.shared().trial_turn().await else { return TrialEnd::Lost };
     let shown = async {
-        let Ok(connected) = connector.connect(0).await else { return TrialEnd::Lost };
+        let Ok(connected) = connector.connect(0, &trial.headers).await else { return TrialEnd::Lost };
         trial.begun().await;
         let requests = &trial.trial.requests;
-        match ended(connector, &connected, trial.trial.variant, requests).await {
+        match ended((connector, &trial.headers), &connected, trial.trial.variant, requests).await {
             Shown::Taken(answered) => TrialEnd::Taken(answered),
             Shown::Ended(status) if requests.len() == 1 => {
                 // On the same connection: another may lead to another server.
                 let compared = std::slice::from_ref(&trial.trial.compared);
-                match ended(connector, &connected, trial.trial.variant, compared).await {
+                match ended((connector, &trial.headers), &connected, trial.trial.variant, compared).await {
                     Shown::Taken(_) => TrialEnd::Refused(status),
                     Shown::Ended(_) | Shown::Nothing => TrialEnd::Lost,
                 }
@@ -58,17 +58,18 @@ enum Shown {
     Nothing,
 }
 
-async fn ended(connector: &AdsConnector, connected: &Connected, variant: Variant, requests: &[Request]) -> Shown {
+/// A connector, and what the server is shown.
+type ShowingTo<'a> = (&'a AdsConnector, &'a KeyHeaders);
+
+async fn ended(on: ShowingTo<'_>, connected: &Connected, variant: Variant, requests: &[Request]) -> Shown {
     match variant {
-        Variant::Sotw => open::<DiscoveryRequest>(connector, connected, SOTW_PATH, requests, sotw_request).await,
-        Variant::Delta => {
-            open::<DeltaDiscoveryRequest>(connector, connected, DELTA_PATH, requests, delta_request).await
-        }
+        Variant::Sotw => open::<DiscoveryRequest>(on, connected, SOTW_PATH, requests, sotw_request).await,
+        Variant::Delta => open::<DeltaDiscoveryRequest>(on, connected, DELTA_PATH, requests, delta_request).await,
     }
 }
 
 async fn open<Q>(
-    connector: &AdsConnector,
+    (connector, headers): ShowingTo<'_>,
     connected: &Connected,
     path: &'static str,
     requests: &[Request],
@@ -89,7 +90,7 @@ where
         biased;
         status = &mut stream => return match () {
             () if answers.has_all() => Shown::Taken(answers.taken()),
-            () if is_of_server(&status) => match server_status(&status) {
+            () if is_of_server(&status) => match server_status(&status, headers) {
                 status if status.may_concern_request() => Shown::Ended(status),
                 _ => Shown::Nothing,
             },

@@ -41,7 +41,15 @@ async fn link(does: Vec<Does>) -> mpsc::Receiver<LinkReport> {
     let server = RestServer { at, refresh_delay: initial, request_timeout: PATIENCE };
     let (sender, reports) = mpsc::channel(1);
     let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
-    let link = Link { id, variant: None, tenant: None, reports: sender, reader: None, follows_another: false };
+    let link = Link {
+        id,
+        variant: None,
+        tenant: None,
+        headers: Default::default(),
+        reports: sender,
+        reader: None,
+        follows_another: false,
+    };
     RestConnector::new(server, Arc::new(Transcoder::envoy), Arc::default()).start(link);
     reports
 }

@@ -56,6 +56,7 @@ impl View {
             id,
             variant: Some(Variant::Delta),
             tenant: None,
+            headers: Default::default(),
             reports: sender,
             reader: None,
             follows_another: false,

@@ -12,8 +12,8 @@ use super::options::OnRefusedType;
 use crate::proto::node::node::UserAgentVersionType;
 use crate::proto::node::{Node, SemanticVersion};
 use crate::xds::{
-    Clearance, Denied, ERRORS_FEATURE, KeyRule, NodeError, Peer, Permissions, Permit, RELAY_MARKER, Resource,
-    SharingKey, Type,
+    Clearance, Denied, ERRORS_FEATURE, HeaderHashes, KeyRule, NodeError, Peer, Permissions, Permit, RELAY_MARKER,
+    Resource, SharingKey, Type,
 };
 
 /// The variant of the protocol that a stream speaks.
@@ -145,6 +145,8 @@ pub struct Identity {
     rule: Arc<KeyRule>,
     permissions: Permissions,
     peer: Arc<Peer>,
+    /// What the stream has brought of headers that may be in the key.
+    headers: HeaderHashes,
     key: SharingKey,
     permit: Option<Arc<Permit>>,
     /// The hash of the last node: Envoy repeats 61 kB of it with each request, and equal bytes are not parsed again.
@@ -157,10 +159,11 @@ impl Identity {
         rule: Arc<KeyRule>,
         permissions: Permissions,
         peer: Arc<Peer>,
+        headers: HeaderHashes,
         node: &[u8],
     ) -> Result<Self, IdentityError> {
-        let (key, permit) = judge(&rule, &permissions, &peer, node)?;
-        Ok(Self { rule, permissions, peer, key, permit: permit.map(Arc::new), seen: xxh3_128(node) })
+        let (key, permit) = judge(&rule, &permissions, &peer, &headers, node)?;
+        Ok(Self { rule, permissions, peer, headers, key, permit: permit.map(Arc::new), seen: xxh3_128(node) })
     }
 
     /// Returns the key by which it shares a view.
@@ -180,7 +183,7 @@ impl Identity {
             return Ok(true);
         }
         self.seen = hash;
-        match judge(&self.rule, &self.permissions, &self.peer, node) {
+        match judge(&self.rule, &self.permissions, &self.peer, &self.headers, node) {
             Ok((key, _)) => Ok(key == self.key),
             Err(IdentityError::Node(_)) => Ok(false),
             Err(IdentityError::Denied(denied)) => Err(denied),
@@ -202,11 +205,12 @@ fn judge(
     rule: &KeyRule,
     permissions: &Permissions,
     peer: &Peer,
+    headers: &HeaderHashes,
     node: &[u8],
 ) -> Result<(SharingKey, Option<Permit>), IdentityError> {
     match permissions.judge(peer, node)? {
-        None => Ok((rule.key(node)?, None)),
-        Some(permit) => Ok((rule.key_of_tenant(node, permit.tenant.as_deref())?, Some(permit))),
+        None => Ok((rule.key_showing(node, headers)?, None)),
+        Some(permit) => Ok((rule.key_of_tenant(node, permit.tenant.as_deref(), headers)?, Some(permit))),
     }
 }
 
@@ -320,7 +324,9 @@ mod identity_tests {
     #[test]
     fn key_14_another_key_is_another_client_and_another_id_is_not() {
         let peer = Arc::new(Peer::at("127.0.0.1:1".parse().unwrap()));
-        let mut identity = Identity::of(Arc::default(), Permissions::default(), peer, &node("1", "web")).unwrap();
+        let mut identity =
+            Identity::of(Arc::default(), Permissions::default(), peer, HeaderHashes::default(), &node("1", "web"))
+                .unwrap();
         assert_eq!(identity.still_is(&node("1", "web")), Ok(true));
         assert_eq!(identity.still_is(&node("2", "web")), Ok(true), "the id is not in the key");
         assert_eq!(identity.still_is(&node("2", "other")), Ok(false));
@@ -343,9 +349,16 @@ mod identity_tests {
             client_status: false,
         };
         let permissions = Permissions::of(vec![rule]);
-        let judged = Identity::of(Arc::default(), permissions.clone(), peer.clone(), &node("other", "web"));
+        let judged = Identity::of(
+            Arc::default(),
+            permissions.clone(),
+            peer.clone(),
+            HeaderHashes::default(),
+            &node("other", "web"),
+        );
         assert!(matches!(judged, Err(IdentityError::Denied(_))));
-        let mut identity = Identity::of(Arc::default(), permissions, peer, &node("own-1", "web")).unwrap();
+        let mut identity =
+            Identity::of(Arc::default(), permissions, peer, HeaderHashes::default(), &node("own-1", "web")).unwrap();
         assert_eq!(identity.still_is(&node("own-2", "web")), Ok(true));
         let lie = identity.still_is(&node("other", "web")).unwrap_err();
         assert!(lie.to_string().starts_with("node.id is \"other\""), "its key is the same, and it is a lie: {lie}");

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::acks::{Ack, Answered, NackChange};
+use super::beginning::Beginning;
 use super::burst::{SendOrder, SessionLease};
 use super::client::{Client, Identity, Variant};
 use super::reply::{Draft, Reply, ReplyContext, SentReply};
 use super::reports::{Footprint, SessionReport};
 use super::requested_names::Authorities;
 use super::requests::{RequestContext, Requests, answered_type, meant_type};
-use super::subscription::{Subscription, Subscriptions};
+use super::subscription::Subscriptions;
 use super::uncounted::Uncounted;
 use super::{BadRequest, CloseReason, Fetched, Step};
 use crate::proto::Request;
@@ -35,7 +36,7 @@ pub struct Session {
     lease: SessionLease,
     uncounted: Uncounted,
     claims: Vec<Claim>,
-    last_nonce: u64,
+    beginning: Beginning,
     end: Option<CloseReason>,
     /// The last poll left nothing that an ACK or NACK of the client could release.
     at_rest: bool,
@@ -55,7 +56,7 @@ impl Session {
             lease: SessionLease::default(),
             uncounted: Uncounted::default(),
             claims: Vec::new(),
-            last_nonce: 0,
+            beginning: Beginning::default(),
             end: None,
             at_rest: false,
             table,
@@ -123,6 +124,11 @@ impl Session {
         if self.client.ends_by_refusal(kind, self.options.on_refused_type) {
             self.end.get_or_insert(CloseReason::TypeRefused(Box::new(status.clone())));
         }
+    }
+
+    /// The server refuses what it is shown of the view's clients. The next poll ends the stream if its client has nothing, or is a relay.
+    pub fn on_view_refused(&mut self, status: &ServerStatus) {
+        self.beginning.on_view_refused(status);
     }
 
     /// Ends the stream if there is no room any more for what it stated. That stays unjudged: the client is sent no removal.
@@ -236,14 +242,14 @@ impl Session {
             }
             let leased = self.lease.state(leases, now);
             let Some(state) = leased.or_else(|| self.start_on(newest, leases, now)) else { continue };
-            // A client that has had a response stays.
-            if self.last_nonce == 0 && self.report().has_no_upstream(&state) {
+            let refusal = self.beginning.take_refusal();
+            if let Some(end) = self.beginning.end(refusal, self.report(), &state, now) {
                 self.lease.release();
-                return Step::End(CloseReason::NoUpstream);
+                return Step::End(end);
             }
             let view = ReplyContext { state: &state, client: &self.client, options: &self.options, now };
-            let uncounted = self.uncounted.is_behind();
-            match self.order.next_draft(&mut self.subscriptions, &view, self.lease.ends_at(), uncounted) {
+            let is_behind = self.uncounted.is_behind();
+            match self.order.next_draft(&mut self.subscriptions, &view, self.lease.ends_at(), is_behind) {
                 Ok((kind, draft)) => {
                     self.at_rest = false;
                     return Step::Reply(self.finish(&kind, draft, &state, now).into());
@@ -270,11 +276,9 @@ impl Session {
         now: Moment,
     ) -> Option<Arc<Snapshot>> {
         let state = self.lease.take(newest, leases, now);
-        let mut has_missed = false;
-        for (kind, subscription) in &mut self.subscriptions {
-            let view = ReplyContext { state: &state, client: &self.client, options: &self.options, now };
-            has_missed |= !subscription.start_burst(kind, &view);
-        }
+        let view = ReplyContext { state: &state, client: &self.client, options: &self.options, now };
+        let bursts = self.subscriptions.iter_mut().map(|(kind, subscription)| subscription.start_burst(kind, &view));
+        let has_missed = bursts.filter(|is_whole| !is_whole).count() > 0; // each begins, whatever the others miss
         if self.lease.ends_by(has_missed, leases, now) {
             self.end = Some(CloseReason::HistoryExpired);
             return None;
@@ -283,8 +287,7 @@ impl Session {
     }
 
     fn finish(&mut self, kind: &Type, draft: Draft, state: &Snapshot, now: Moment) -> Reply {
-        self.last_nonce += 1;
-        let (nonce, revision) = (self.last_nonce, state.revision);
+        let (nonce, revision) = (self.beginning.next_nonce(), state.revision);
         let view = ReplyContext { state, client: &self.client, options: &self.options, now };
         self.order.on_draft(kind, &draft, nonce, &mut self.subscriptions, &self.table, &view);
         let carried = draft.carried();
@@ -318,10 +321,9 @@ impl Session {
             Step::Reply(reply) => Fetched::Reply(reply),
             Step::End(end) => Fetched::End(end),
             Step::Idle(_) => {
-                let awaiting = |of: &Subscription| of.books().names.awaiting_data_count() > 0;
-                let known = !awaits && !self.subscriptions.values().any(|of| awaiting(of));
+                let all = !awaits && self.subscriptions.values().all(|of| of.books().names.awaiting_data_count() == 0);
                 // Everything is known, and nothing is present. For a full-state type the reply would have been an empty set.
-                match self.subscriptions.keys().next().filter(|kind| known && !kind.info().full_state).cloned() {
+                match self.subscriptions.keys().next().filter(|kind| all && !kind.info().full_state).cloned() {
                     Some(kind) => Fetched::Reply(self.finish(&kind, Draft::default(), newest, now).into()),
                     None if at_last => Fetched::Unknown,
                     None => Fetched::Waiting(None),

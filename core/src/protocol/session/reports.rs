@@ -212,6 +212,20 @@ impl<'s> SessionReport<'s> {
         may_end && wants && self.subscriptions().all(|(kind, of)| of.is_without_hope(kind, state))
     }
 
+    pub(super) fn is_of_relay(self) -> bool {
+        self.client.relay
+    }
+
+    /// Whether the client has all of a type that it wants, or knows that there is nothing.
+    pub(super) fn holds_what_is_current(self, state: &Snapshot, now: Moment) -> bool {
+        let view = self.view(state, now);
+        let mut wanted = self.subscriptions().filter(|(_, of)| of.wants_anything());
+        wanted.any(|(kind, of)| {
+            let snapshot = of.snapshot(kind, &view);
+            !has_unsent(&snapshot) && !snapshot.is_awaiting_data()
+        })
+    }
+
     /// Whether something that was requested is unknown.
     pub(super) fn is_awaiting_data(self, state: &Snapshot, now: Moment) -> bool {
         let view = self.view(state, now);

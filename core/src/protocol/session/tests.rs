@@ -2,6 +2,7 @@
 
 mod explained;
 mod held;
+mod refusals;
 mod rests;
 mod summed;
 mod waits;

@@ -333,7 +333,7 @@ impl Stream {
 
     /// The server was unreachable. If nothing has changed it would send nothing, and could not show that it is back: makes it
     /// send one resource of each type again. If this opening has stated their versions, that is on the next one, which follows soon.
-    pub(crate) fn clear_one_version_per_type(&mut self) {
+    pub fn clear_one_version_per_type(&mut self) {
         let always = self.terms.options.faults.has(Fault::FailureDoubtsOtherStreams);
         if self.opening.first_request().is_none() || !self.opening.is_open() || always {
             self.subscriptions.clear_one_version_per_type();

@@ -116,11 +116,10 @@ impl<'a> StreamTrials<'a> {
         }
     }
 
-    /// The view's stream was ended, and not in order to go on elsewhere: by this status, if it was the server.
-    pub fn on_stream_ended(&mut self, epoch: Epoch, status: Option<&ServerStatus>, now: Moment) {
-        if self.opening.is_current(epoch) {
-            self.subscriptions.trials_mut().on_ended(status, now);
-        }
+    /// The view's stream was ended, and not in order to go on elsewhere: by this status, if it was the server. Returns whether that may be for
+    /// one of its types, so that it shows nothing of the view.
+    pub fn on_stream_ended(&mut self, epoch: Epoch, status: Option<&ServerStatus>, now: Moment) -> bool {
+        !self.opening.is_current(epoch) || self.subscriptions.trials_mut().on_ended(status, now)
     }
 
     /// Returns the types that the server was found to answer since the last call.

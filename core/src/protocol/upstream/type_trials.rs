@@ -290,8 +290,8 @@ impl TypeTrials {
         (self.failures, self.one_stream_until) = (0, Some(now + LONGEST_PAUSE));
     }
 
-    /// The view's stream was ended, by this status if it was the server.
-    pub(crate) fn on_ended(&mut self, status: Option<&ServerStatus>, now: Moment) {
+    /// The view's stream was ended, by this status if it was the server. Returns whether a type, or a trial, may be why.
+    pub(crate) fn on_ended(&mut self, status: Option<&ServerStatus>, now: Moment) -> bool {
         let status = status.filter(|status| status.may_concern_request());
         // Whatever the end shows, they were not taken.
         self.apart.values_mut().filter(|of| of.is_back && of.refusal.is_some()).for_each(|of| of.postpone(now));
@@ -299,9 +299,10 @@ impl TypeTrials {
             // It may have been ended for the other.
             (Some(_), Some(_)) => self.use_one_stream(now),
             (Some(trial), None) => self.on_failure(&trial.kinds, now),
-            (None, Some(status)) => self.on_ended_by_server(status, now),
+            (None, Some(status)) => return self.on_ended_by_server(status, now),
             (None, None) => {}
         }
+        status.is_some()
     }
 
     /// The stream is closed.
@@ -311,20 +312,21 @@ impl TypeTrials {
         self.apart.values_mut().for_each(|of| of.is_back = false);
     }
 
-    fn on_ended_by_server(&mut self, status: &ServerStatus, now: Moment) {
+    fn on_ended_by_server(&mut self, status: &ServerStatus, now: Moment) -> bool {
         let off = self.apart.iter().filter(|(_, of)| of.is_wanted && of.refusal.is_none() && !of.is_back);
         let off = off.map(|(kind, _)| kind.clone()).collect();
         let doubts = self.first_requests.has_doubts();
         match self.first_requests.on_ended(|kind| self.taken.is_answered(kind), off, now) {
-            Suspicion::None => {}
+            Suspicion::None => false,
             Suspicion::Of(kinds) => {
                 self.taken.doubt(&kinds);
-                let why = if doubts { Why::Doubted } else { Why::New };
-                self.suspect(&kinds, why, kinds.len() == 1, status, now);
+                self.suspect(&kinds, if doubts { Why::Doubted } else { Why::New }, kinds.len() == 1, status, now);
+                true
             }
             Suspicion::Turn { on, off } => {
                 self.suspect(&off, Why::Turn, false, status, now);
                 self.apart.retain(|kind, of| of.refusal.is_some() || !on.contains(kind));
+                !off.is_empty() // with all of them on, it may be the view as well
             }
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use prost_types::value::Kind;
 
+use super::headers::HeaderName;
 use crate::proto::node::{Locality, Node};
 
 /// A part of a node that may be in the key.
@@ -39,6 +40,8 @@ pub enum KeyField {
     Unknown,
     /// Whose the client is by its identity. Relays state it in the metadata that they send.
     Tenant,
+    /// A header that the client sends with its stream.
+    Header(HeaderName),
 }
 
 /// The parts of a node by their names in the configuration.
@@ -65,13 +68,21 @@ impl KeyField {
         if let Some((_, field)) = FIELD_NAMES.iter().find(|(name, _)| *name == text) {
             return Some(field.clone());
         }
+        if let Some(name) = text.strip_prefix(HEADER) {
+            return HeaderName::parse(name).ok().map(Self::Header);
+        }
         let path = text.strip_prefix("metadata.").filter(|path| path.split('.').all(|key| !key.is_empty()))?;
         Some(Self::MetadataPath(path.split('.').map(String::from).collect()))
     }
 
     /// Returns all words, for a message about another one.
     pub fn all_names() -> String {
-        FIELD_NAMES.iter().map(|(name, _)| *name).chain(["metadata.<path>"]).collect::<Vec<_>>().join(", ")
+        FIELD_NAMES
+            .iter()
+            .map(|(name, _)| *name)
+            .chain(["metadata.<path>", "header.<name>"])
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// Whether its value is one text, which a rule can permit.
@@ -112,10 +123,14 @@ impl KeyField {
 
 impl fmt::Display for KeyField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::MetadataPath(path) = self {
-            return write!(f, "metadata.{}", path.join("."));
+        match self {
+            Self::MetadataPath(path) => return write!(f, "metadata.{}", path.join(".")),
+            Self::Header(name) => return write!(f, "{HEADER}{name}"),
+            _ => {}
         }
         let name = FIELD_NAMES.iter().find(|(_, field)| field == self).map(|(name, _)| *name);
         f.write_str(name.unwrap_or_default())
     }
 }
+
+const HEADER: &str = "header.";

@@ -4,6 +4,7 @@
 //! key can reach the control plane, and `key(upstream_node(k)) == k`, so tiers of relays agree.
 
 mod fields;
+mod headers;
 mod tenant;
 mod words;
 
@@ -17,6 +18,7 @@ use prost_types::{Struct, Value, value::Kind};
 use xxhash_rust::xxh3::xxh3_128;
 
 pub use self::fields::KeyField;
+pub use self::headers::{HeaderHashes, HeaderName, HeaderNameFault};
 pub(super) use self::tenant::claimed_tenant;
 use self::words::words;
 use super::wire;
@@ -53,6 +55,8 @@ pub struct SharingKey {
     canonical: Arc<[u8]>,
     /// Whether the client's id is part of the key, so that the relay must not replace it.
     by_id: bool,
+    /// What the client has shown of the headers in the key. They are no part of the node: servers are shown them as headers.
+    headers: HeaderHashes,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -73,23 +77,33 @@ impl KeyRule {
         Self { fields }
     }
 
-    /// Returns the key of a client that sent these bytes as its node, and that nobody judges: it may state any tenant, and shares with no
-    /// other. A rule without fields has one key for all.
+    /// Returns the key of a client that sent these bytes as its node and no headers, and that nobody judges: it may state any tenant, and
+    /// shares with no other. A rule without fields has one key for all.
     pub fn key(&self, encoded_node: &[u8]) -> Result<SharingKey, NodeError> {
+        self.key_showing(encoded_node, &HeaderHashes::default())
+    }
+
+    /// The same of a client that has sent these headers.
+    pub fn key_showing(&self, encoded_node: &[u8], headers: &HeaderHashes) -> Result<SharingKey, NodeError> {
         let mut node = Node::decode(encoded_node).map_err(|_| NodeError)?;
         let tenant = tenant::take(&mut node).filter(|_| !self.fields.is_empty());
-        Ok(self.key_for(node, encoded_node, tenant.as_deref()))
+        Ok(self.key_for(node, encoded_node, tenant.as_deref(), headers))
     }
 
     /// Returns the key of a client that was judged: only `tenant` counts, and not what it states.
-    pub(crate) fn key_of_tenant(&self, encoded_node: &[u8], tenant: Option<&str>) -> Result<SharingKey, NodeError> {
+    pub(crate) fn key_of_tenant(
+        &self,
+        encoded_node: &[u8],
+        tenant: Option<&str>,
+        headers: &HeaderHashes,
+    ) -> Result<SharingKey, NodeError> {
         let mut node = Node::decode(encoded_node).map_err(|_| NodeError)?;
         tenant::take(&mut node);
         let tenant = tenant.filter(|_| self.fields.contains(&KeyField::Tenant));
-        Ok(self.key_for(node, encoded_node, tenant))
+        Ok(self.key_for(node, encoded_node, tenant, headers))
     }
 
-    fn key_for(&self, node: Node, encoded_node: &[u8], tenant: Option<&str>) -> SharingKey {
+    fn key_for(&self, node: Node, encoded_node: &[u8], tenant: Option<&str>, headers: &HeaderHashes) -> SharingKey {
         let mut kept = Node::default();
         let mut unknown = Vec::new();
         for field in &self.fields {
@@ -112,7 +126,7 @@ impl KeyRule {
                 KeyField::ListeningAddresses => kept.listening_addresses = node.listening_addresses.clone(),
                 KeyField::DynamicParameters => kept.dynamic_parameters = node.dynamic_parameters.clone(),
                 KeyField::Unknown => unknown = unknown_fields(encoded_node),
-                KeyField::Tenant => {}
+                KeyField::Tenant | KeyField::Header(_) => {}
             }
         }
         if kept.locality.as_ref().is_some_and(|locality| *locality == Locality::default()) {
@@ -123,7 +137,9 @@ impl KeyRule {
         }
         let mut canonical = kept.encode_to_vec();
         canonical.extend(unknown);
-        SharingKey { canonical: canonical.into(), by_id: self.fields.contains(&KeyField::Id) }
+        let (by_id, headers) =
+            (self.fields.contains(&KeyField::Id), headers.among(|name| self.headers().any(|of| of == name)));
+        SharingKey { canonical: canonical.into(), by_id, headers }
     }
 }
 
@@ -131,6 +147,14 @@ impl KeyRule {
     /// Returns the fields that the key is made of.
     pub fn fields(&self) -> &[KeyField] {
         &self.fields
+    }
+
+    /// Returns the headers that the key is made of.
+    pub fn headers(&self) -> impl Iterator<Item = &HeaderName> {
+        self.fields.iter().filter_map(|field| match field {
+            KeyField::Header(name) => Some(name),
+            _ => None,
+        })
     }
 
     /// Returns the value of each field of the key in a node, as text for operators (KEY-20).
@@ -141,9 +165,19 @@ impl KeyRule {
 }
 
 impl SharingKey {
-    /// Returns the fields that form the key: the [`KeyRule::parts`] of every node with this key.
+    /// Returns the fields that form the key: the [`KeyRule::parts`] of every node with this key. Of a header it is the hash.
     pub fn parts(&self, rule: &KeyRule) -> Vec<(KeyField, String)> {
-        rule.parts(&self.canonical)
+        let with_headers = |(field, words): (KeyField, String)| {
+            let hash = if let KeyField::Header(name) = &field { self.headers.get(name) } else { None };
+            let words = hash.map_or(words, str::to_owned);
+            (field, words)
+        };
+        rule.parts(&self.canonical).into_iter().map(with_headers).collect()
+    }
+
+    /// Returns what its clients have shown of the headers in the key.
+    pub fn headers(&self) -> &HeaderHashes {
+        &self.headers
     }
 
     /// Returns the node that is sent upstream for all clients of this key. It depends only on the key (KEY-5, KEY-9).
@@ -168,7 +202,17 @@ impl SharingKey {
 impl fmt::Display for SharingKey {
     /// A short hash: keys appear in logs and file names, node metadata does not (KEY-19).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", xxh3_128(&self.canonical) as u64)
+        let hash = if self.headers.is_empty() {
+            xxh3_128(&self.canonical)
+        } else {
+            let mut bytes = self.canonical.to_vec();
+            for (name, hash) in self.headers.iter() {
+                // No name and no hash has such a byte.
+                bytes.extend([&b"\n"[..], name.as_str().as_bytes(), b"\n", hash.as_bytes()].concat());
+            }
+            xxh3_128(&bytes)
+        };
+        write!(f, "{:016x}", hash as u64)
     }
 }
 

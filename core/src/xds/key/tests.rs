@@ -157,14 +157,18 @@ proptest! {
 fn a_tenant_is_in_the_key_and_leads_back_to_itself_in_the_next_tier() {
     let rule = KeyRule::of(vec![KeyField::Cluster, KeyField::Tenant]);
     let node = Node { cluster: "web".into(), ..envoy("1") }.encode_to_vec();
-    let of = |tenant: Option<&str>| rule.key_of_tenant(&node, tenant).unwrap();
+    let of = |tenant: Option<&str>| rule.key_of_tenant(&node, tenant, &HeaderHashes::default()).unwrap();
     let (pay, bill) = (of(Some("pay")), of(Some("bill")));
     assert!(pay != bill && pay != of(None));
     let upstream = pay.upstream_node();
     assert_eq!(claimed_tenant(&Node::decode(&upstream[..]).unwrap()).as_deref(), Some("pay"));
-    assert_eq!(rule.key_of_tenant(&upstream, Some("pay")).unwrap(), pay);
+    assert_eq!(rule.key_of_tenant(&upstream, Some("pay"), &HeaderHashes::default()).unwrap(), pay);
     assert_eq!(rule.key(&upstream).unwrap(), pay, "also where nobody judges");
-    assert_eq!(rule.key_of_tenant(&upstream, Some("bill")).unwrap(), bill, "what it states does not count");
+    assert_eq!(
+        rule.key_of_tenant(&upstream, Some("bill"), &HeaderHashes::default()).unwrap(),
+        bill,
+        "what it states does not count"
+    );
     let by_cluster = KeyRule::of(vec![KeyField::Cluster]);
     assert_ne!(by_cluster.key(&upstream), by_cluster.key(&node), "a relay without rules never mixes tenants");
     assert_eq!(by_cluster.key(&by_cluster.key(&upstream).unwrap().upstream_node()), by_cluster.key(&upstream));
@@ -304,7 +308,100 @@ fn key_4_a_place_without_a_name_and_metadata_with_nothing_but_a_tenant_are_like_
     let placed = Node { locality: Some(Locality::default()), ..plain.clone() };
     assert_eq!(key_of(&placed), key_of(&plain));
     let claims = Node { metadata: Some(object([(tenant::TENANT, text("pay"))])), ..plain.clone() };
-    let judged = |node: &Node| KeyRule::default().key_of_tenant(&node.encode_to_vec(), Some("bill")).unwrap();
+    let judged = |node: &Node| {
+        KeyRule::default().key_of_tenant(&node.encode_to_vec(), Some("bill"), &HeaderHashes::default()).unwrap()
+    };
     assert_eq!(judged(&claims), judged(&plain), "what it claims is no part of the key");
     assert_ne!(key_of(&claims), key_of(&plain));
+}
+
+fn header(name: &str) -> HeaderName {
+    HeaderName::parse(name).unwrap()
+}
+
+fn hashes<const N: usize>(hashes: [(&str, &str); N]) -> HeaderHashes {
+    HeaderHashes::of(hashes.map(|(name, hash)| (header(name), hash.to_owned())))
+}
+
+#[test]
+fn a_header_in_the_key_tells_clients_apart_by_its_hash_and_one_that_is_missing_is_another_value() {
+    let rule = KeyRule::of(vec![KeyField::Id, KeyField::parse("header.x-token").unwrap()]);
+    let node = envoy("1").encode_to_vec();
+    let key = |headers: &HeaderHashes| rule.key_showing(&node, headers).unwrap();
+    let (one, other, none) = (key(&hashes([("x-token", "a")])), key(&hashes([("x-token", "b")])), key(&hashes([])));
+    assert!(one != other && one != none && other != none);
+    assert_eq!(one, key(&hashes([("x-token", "a"), ("x-other", "b")])), "a header that is not in the key");
+    assert_eq!(none, key(&hashes([("x-other", "b")])));
+    let shown = [&one, &other, &none].map(ToString::to_string);
+    assert!(shown[0] != shown[1] && shown[0] != shown[2] && shown[1] != shown[2], "{shown:?}");
+    assert_eq!(one.upstream_node(), other.upstream_node(), "servers are shown the header, and not its hash");
+    assert_eq!(one.parts(&rule)[1].1, "a");
+    assert_eq!(none.parts(&rule)[1].1, "");
+    let judged = |headers| rule.key_of_tenant(&node, None, headers).unwrap();
+    assert_eq!(judged(one.headers()), one);
+    assert_ne!(judged(one.headers()), judged(other.headers()));
+}
+
+#[test]
+fn a_key_without_headers_is_called_as_it_was_before_there_were_any() {
+    let node = envoy("1").encode_to_vec();
+    let with = KeyRule::of([KeyRule::default().fields(), &[KeyField::parse("header.x-token").unwrap()]].concat());
+    assert_eq!(with.key(&node).unwrap().to_string(), KeyRule::default().key(&node).unwrap().to_string());
+}
+
+#[test]
+fn names_of_headers_are_those_that_a_client_may_choose() {
+    for name in ["x-consul-token", "token", "x_y.z-1"] {
+        let field = KeyField::parse(&format!("header.{name}")).unwrap();
+        assert_eq!(field.to_string(), format!("header.{name}"));
+        assert!(!field.is_text());
+    }
+    use HeaderNameFault::*;
+    for (name, fault) in [
+        ("", Spelling),
+        ("X-Token", Spelling),
+        (":path", Spelling),
+        ("a b", Spelling),
+        ("x\u{e4}", Spelling),
+        (&*"a".repeat(257), Spelling),
+        ("authorization", Authorization),
+        ("proxy-authorization", Reserved),
+        ("connection", Reserved),
+        ("te", Reserved),
+        ("host", Reserved),
+        ("user-agent", Reserved),
+        ("grpc-timeout", Reserved),
+        ("content-type", Reserved),
+        ("weir-relay", Reserved),
+        ("x-trace-bin", Binary),
+    ] {
+        assert_eq!(HeaderName::parse(name), Err(fault), "{name}");
+        assert_eq!(KeyField::parse(&format!("header.{name}")), None, "{name}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    /// I9: clients share a view if and only if they are equal in all that the key is made of, and the key leads back to itself.
+    #[test]
+    fn clients_share_if_and_only_if_their_nodes_and_headers_are_equal_in_the_key(
+        clients in prop::collection::vec(("[xy]?", prop::option::of("[ab]"), prop::option::of("[ab]"), "[12]"), 2..6),
+    ) {
+        let rule = KeyRule::of(["id", "header.x-one", "header.x-two"].map(|field| KeyField::parse(field).unwrap()).into());
+        let keys: Vec<_> = clients.iter().map(|(id, one, two, unlisted)| {
+            let node = Node { id: id.clone(), cluster: unlisted.clone(), ..Node::default() };
+            let given = [("x-one", one.as_ref()), ("x-two", two.as_ref()), ("x-three", Some(unlisted))];
+            let headers = given.into_iter().filter_map(|(name, hash)| Some((header(name), hash?.clone())));
+            rule.key_showing(&node.encode_to_vec(), &HeaderHashes::of(headers)).unwrap()
+        }).collect();
+        for (at, (id, one, two, _)) in clients.iter().enumerate() {
+            for (other, (other_id, other_one, other_two, _)) in clients.iter().enumerate() {
+                let are_equal = (id, one, two) == (other_id, other_one, other_two);
+                prop_assert_eq!(keys[at] == keys[other], are_equal);
+                prop_assert_eq!(keys[at].to_string() == keys[other].to_string(), are_equal);
+            }
+            let again = rule.key_showing(&keys[at].upstream_node(), keys[at].headers()).unwrap();
+            prop_assert_eq!(&again, &keys[at]);
+        }
+    }
 }

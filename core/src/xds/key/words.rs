@@ -57,6 +57,7 @@ pub(super) fn words(field: &KeyField, node: &Node, encoded: &[u8]) -> String {
             listed(node.dynamic_parameters.iter().map(one).collect())
         }
         KeyField::Tenant => claimed_tenant(node).unwrap_or_default(),
+        KeyField::Header(_) => String::new(), // a node has none
         KeyField::Unknown => match unknown_fields(encoded).len() {
             0 => String::new(),
             bytes => format!("{bytes} bytes"),

@@ -1,5 +1,7 @@
 //! The clients: who they are, how they come, go and react.
 
+use weir_core::xds::HeaderName;
+
 use super::*;
 
 impl World {
@@ -20,7 +22,8 @@ impl World {
 
     pub(super) fn unit_of(&mut self, node: u8) -> u8 {
         self.next_id += 1;
-        let key = self.rule.key(&encoded_node(node, self.next_id)).unwrap();
+        let encoded = self.apart.encoded_node(node, self.next_id);
+        let key = self.rule.key_showing(&encoded, &self.apart.headers(node)).unwrap();
         u8::try_from(self.keys.iter().position(|known| *known == key).unwrap()).unwrap()
     }
 
@@ -31,7 +34,8 @@ impl World {
             self.rule.clone(),
             weir_core::xds::Permissions::default(),
             peer,
-            &encoded_node(node, self.next_id),
+            self.apart.headers(node),
+            &self.apart.encoded_node(node, self.next_id),
         )
         .unwrap();
         let session = Session::new(client, table(), self.options.session.clone().into()).with_identity(identity);
@@ -41,7 +45,10 @@ impl World {
     /// The client sends another node on its stream, or the same node encoded differently.
     pub fn change_node(&mut self, at: usize, node: u8) -> Result<(), String> {
         self.next_id += 1;
-        let encoded = encoded_node(node, self.next_id).into();
+        if self.apart == Apart::ByHeader && node != self.clients[at].judge.key {
+            return self.reconnect(at, node, Return::TrueVersions); // the headers of a stream cannot change
+        }
+        let encoded = self.apart.encoded_node(node, self.next_id).into();
         let client = &mut self.clients[at];
         let Some(kind) = client.judge.kinds().next().filter(|_| !client.ended) else { return Ok(()) };
         let wish = client.wish(kind).clone();
@@ -110,18 +117,37 @@ impl World {
     }
 }
 
-/// A node whose metadata decides which content it gets. Its id and the order of its maps differ from client to client.
-pub(super) fn encoded_node(node: u8, id: u64) -> Vec<u8> {
-    let text = |text: String| Value { kind: Some(value::Kind::StringValue(text)) };
-    let field = |key: &str, value| Node {
-        metadata: Some(Struct { fields: [(key.to_owned(), value)].into() }),
-        ..Node::default()
-    };
-    let named = Node { id: format!("client-{id}"), cluster: "fleet".into(), ..Node::default() };
-    let mut parts = [field("tenant", text(node.to_string())), field("stage", text("live".into()))];
-    parts.rotate_left((id % 2) as usize);
-    // Concatenated messages are merged by the reader.
-    [named, parts[0].clone(), parts[1].clone()].iter().flat_map(Message::encode_to_vec).collect()
+/// What tells the control plane which content a client gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Apart {
+    ByMetadata,
+    ByHeader,
+}
+
+impl Apart {
+    /// Its id and the order of its maps differ from client to client.
+    pub(super) fn encoded_node(self, node: u8, id: u64) -> Vec<u8> {
+        let text = |text: String| Value { kind: Some(value::Kind::StringValue(text)) };
+        let field = |key: &str, value| Node {
+            metadata: Some(Struct { fields: [(key.to_owned(), value)].into() }),
+            ..Node::default()
+        };
+        let named = Node { id: format!("client-{id}"), cluster: "fleet".into(), ..Node::default() };
+        let tenant = (self == Self::ByMetadata).then(|| field("tenant", text(node.to_string())));
+        let mut parts = [tenant.unwrap_or_default(), field("stage", text("live".into()))];
+        parts.rotate_left((id % 2) as usize);
+        // Concatenated messages are merged by the reader.
+        [named, parts[0].clone(), parts[1].clone()].iter().flat_map(Message::encode_to_vec).collect()
+    }
+
+    /// What is left of its headers.
+    pub(super) fn headers(self, node: u8) -> HeaderHashes {
+        let header = |name: &str, hash: String| (HeaderName::parse(name).unwrap(), hash);
+        match self {
+            Self::ByMetadata => HeaderHashes::default(),
+            Self::ByHeader => HeaderHashes::of([header("x-token", format!("hash-{node}"))]),
+        }
+    }
 }
 
 pub(super) fn tenant_of(node: &[u8]) -> Option<String> {

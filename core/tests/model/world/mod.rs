@@ -20,9 +20,9 @@ use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Ack, Client, CloseReason, Identity, Session, Step, Variant};
 use weir_core::protocol::upstream::ViewContext;
 use weir_core::protocol::view::{Class, Evidence, Selector, SessionId, Update};
-use weir_core::xds::{BodyStore, KeyField, KeyRule, SharingKey};
+use weir_core::xds::{BodyStore, HeaderHashes, KeyField, KeyRule, SharingKey};
 
-use self::clients::{encoded_node, tenant_of};
+use self::clients::{Apart, tenant_of};
 pub use self::sessions::Pulled;
 use crate::client::{Pretend, Profile, Reaction, Return};
 use crate::content::{Content, Kind, ensure, table};
@@ -50,18 +50,21 @@ pub struct World {
     next_id: u64,
     rule: Arc<KeyRule>,
     keys: Vec<SharingKey>,
+    apart: Apart,
     pub coverage: Coverage,
 }
 
 impl World {
     pub fn new(upstream: Variant, faults: Faults, change: impl FnOnce(&mut ProtocolOptions)) -> Self {
-        Self::with_requests(upstream, false, faults, change)
+        Self::with_requests(upstream, false, false, faults, change)
     }
 
-    /// With `small_requests` the server takes requests with the node, the type, and little more.
+    /// With `small_requests` the server takes requests with the node, the type, and little more. With `by_header` it knows clients by a
+    /// header, and not by their node.
     pub fn with_requests(
         upstream: Variant,
         small_requests: bool,
+        by_header: bool,
         faults: Faults,
         change: impl FnOnce(&mut ProtocolOptions),
     ) -> Self {
@@ -76,12 +79,16 @@ impl World {
         });
         change(&mut options);
         let options = Arc::new(options);
-        let rule = match faults.has(Fault::KeyWithoutMetadata) {
-            true => KeyRule::of(vec![KeyField::Cluster]),
-            false => KeyRule::default(),
+        let apart = if by_header { Apart::ByHeader } else { Apart::ByMetadata };
+        let token = KeyField::parse("header.x-token").unwrap();
+        let rule = match (faults.has(Fault::KeyWithoutMetadata), faults.has(Fault::KeyWithoutHeaders)) {
+            (true, _) => KeyRule::of(vec![KeyField::Cluster, token]),
+            (_, true) => KeyRule::default(),
+            _ => KeyRule::of([KeyRule::default().fields(), &[token]].concat()),
         };
         let rule = Arc::new(rule);
-        let keys: Vec<_> = (0..KEYS).map(|node| rule.key(&encoded_node(node, 0)).unwrap()).collect();
+        let key_of = |node| rule.key_showing(&apart.encoded_node(node, 0), &apart.headers(node)).unwrap();
+        let keys: Vec<_> = (0..KEYS).map(key_of).collect();
         let units =
             keys.iter().map(|key| UnitRig::new(upstream, small_requests, key.upstream_node(), &options)).collect();
         Self {
@@ -99,6 +106,7 @@ impl World {
             next_id: 0,
             rule,
             keys,
+            apart,
             coverage: Coverage::default(),
         }
     }

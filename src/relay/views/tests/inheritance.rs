@@ -2,6 +2,7 @@
 
 use weir_core::proto::{Any, discovery};
 use weir_core::protocol::session::NackChange;
+use weir_core::protocol::upstream::ServerStatus;
 use weir_core::protocol::view::{BrakeState, SavedResource, SavedSet};
 use weir_core::xds::{ContentHash, KeyField, Resource, SetVersion};
 
@@ -66,6 +67,23 @@ async fn i9_a_view_is_handed_over_only_if_the_same_fields_make_its_key() {
 }
 
 #[tokio::test]
+async fn a_view_that_is_refused_leaves_nothing_and_neither_do_those_before_it() {
+    for is_refused in [true, false] {
+        let (first, middle) = generations(|options| options);
+        let middle = Arc::new(middle);
+        let last = views_to(SERVER).after(&middle, HOUR);
+        // A view that has begun anew, although there is one of an earlier configuration.
+        let _entrance = middle.enter(&key(&middle), &first_request(), &visit()).unwrap();
+        let status = ServerStatus { code: 7, message: "revoked".into() };
+        let published = middle.map.published(&key(&middle)).unwrap();
+        published.note_refusal(is_refused.then(|| Arc::new(status)));
+        last.inherit(&key(&last)).await;
+        assert_eq!(last.map.has(&key(&last)), !is_refused);
+        assert_eq!(waiting(&first), ["a"]);
+    }
+}
+
+#[tokio::test]
 async fn configurations_end_in_any_order_and_the_last_one_has_what_is_left() {
     for ends_in_order in [true, false] {
         let (first, middle) = generations(|options| options);
@@ -94,7 +112,7 @@ async fn what_comes_from_disk_does_not_replace_what_is_here() {
     assert!(views.restore(saved(&views, "b"), HOUR).is_none());
     assert_eq!(waiting(&views), ["a"]);
     let first = first_request();
-    let _entrance = views.enter(&key(&views), &first, &visit().quota).unwrap();
+    let _entrance = views.enter(&key(&views), &first, &visit()).unwrap();
     assert!(views.restore(saved(&views, "b"), HOUR).is_none(), "it runs");
     assert_eq!((views.to_save().len(), views.map.waiting().keys().len()), (1, 0));
 }
@@ -110,7 +128,7 @@ async fn a_view_whose_clients_do_not_come_is_dropped_after_its_time_and_is_from_
     assert_eq!((waiting(&views).len(), views.loaded_from_disk()), (0, 0));
     // One that runs is from disk for as long as no server has confirmed it.
     views.restore(saved(&views, "a"), HOUR).unwrap();
-    let _entrance = views.enter(&key(&views), &first_request(), &visit().quota).unwrap();
+    let _entrance = views.enter(&key(&views), &first_request(), &visit()).unwrap();
     views.map.waiting().retire(Duration::ZERO);
     assert_eq!(views.loaded_from_disk(), 1);
 }
@@ -147,7 +165,7 @@ async fn nacks_of_the_clients_of_an_earlier_configuration_and_of_what_views_shar
     let later = views_to(SERVER).with_hub(hub.clone()).after(&first, HOUR);
     let version = SetVersion::of("a", ContentHash::of_body("t", b"b"));
     for (views, count) in [(&*first, 1), (&later, 2), (&hub, 4)] {
-        let entrance = views.enter(&key(views), &first_request(), &visit().quota).unwrap();
+        let entrance = views.enter(&key(views), &first_request(), &visit()).unwrap();
         for kind in [CLUSTER, "made.Up"] {
             let kind = views.shared.table.resolve(kind);
             let change = NackChange { kind, ended: None, began: Some(version) };

@@ -149,14 +149,16 @@ async fn a_view_whose_task_has_panicked_makes_room_and_counts_for_its_maker_no_m
 
 /// Has a view been in use for an hour, of which nothing is left.
 fn has_served(views: &Views, cluster: &str) {
-    let key = views.identify(&visit().peer, request_of(cluster, &[]).node()).unwrap().key().clone();
+    let key =
+        views.identify(&visit().peer, &Default::default(), request_of(cluster, &[]).node()).unwrap().key().clone();
     let usage = views.map.usage(&key).unwrap();
     usage.note(true, true, Instant::now());
     usage.note(false, false, Instant::now() + HOUR);
 }
 
 fn has_view(views: &Views, cluster: &str) -> bool {
-    let key = views.identify(&visit().peer, request_of(cluster, &[]).node()).unwrap().key().clone();
+    let key =
+        views.identify(&visit().peer, &Default::default(), request_of(cluster, &[]).node()).unwrap().key().clone();
     views.map.has(&key)
 }
 
@@ -177,7 +179,8 @@ async fn key_19_of_several_unused_views_the_one_that_served_for_the_shortest_tim
     settle(&views).await;
     has_served(&views, "e");
     let usage = |cluster| {
-        let key = views.identify(&visit().peer, request_of(cluster, &[]).node()).unwrap().key().clone();
+        let key =
+            views.identify(&visit().peer, &Default::default(), request_of(cluster, &[]).node()).unwrap().key().clone();
         views.map.usage(&key).unwrap()
     };
     usage("a").note(true, true, Instant::now());

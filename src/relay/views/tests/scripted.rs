@@ -2,6 +2,7 @@
 
 use tokio::sync::mpsc;
 use weir_core::proto::Response;
+use weir_core::protocol::upstream::ServerStatus;
 
 use super::*;
 use crate::relay::link::{Connector, Link, LinkEvent, LinkReport};
@@ -60,6 +61,13 @@ impl Upstream {
 
     pub(super) async fn end(&self, reason: &str) {
         let (reason, answered, is_lost, status) = (reason.into(), false, true, None);
+        self.report(LinkEvent::Ended { reason, answered, is_lost, status }).await;
+    }
+
+    /// The server ends the stream, since it does not accept what the view shows it.
+    pub(super) async fn refuse(&self) {
+        let status = Some(ServerStatus { code: 7, message: "no".into() });
+        let (reason, answered, is_lost) = ("no".into(), false, false);
         self.report(LinkEvent::Ended { reason, answered, is_lost, status }).await;
     }
 

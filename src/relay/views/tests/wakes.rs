@@ -48,6 +48,7 @@ impl Subscriber for Watcher {
             Notice::ClaimRoom => "room for claims",
             Notice::StatedVersionsRefused => "refused versions",
             Notice::TypeRefused(..) => "refused type",
+            Notice::ViewRefused(..) => "refused view",
         });
     }
 
@@ -70,8 +71,8 @@ pub(super) async fn settle(views: &Views) {
 #[tokio::test]
 async fn i4_a_session_gets_its_changes_before_a_snapshot_is_published_and_is_woken_after_it() {
     let (views, first) = (views(), first_request());
-    let identity = views.identify(&visit().peer, first.node()).unwrap();
-    let entrance = views.enter(identity.key(), &first, &visit().quota).unwrap();
+    let identity = views.identify(&visit().peer, &Default::default(), first.node()).unwrap();
+    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
     let watcher = Watcher { published: entrance.published.clone(), heard: Arc::default() };
     entrance.commands.send(Command::Join(Box::new(watcher.clone()))).await.unwrap();
     // To follow a collection changes the view. No server has this one.

@@ -15,7 +15,15 @@ async fn each_time_that_its_files_go_away_a_source_ends_and_its_set_comes_when_t
     let source = FilesSource::start(options(vec![folder.at("one")]), parser());
     let (sender, mut reports) = mpsc::channel(1);
     let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 3 };
-    let link = Link { id, variant: None, tenant: None, reports: sender, reader: None, follows_another: false };
+    let link = Link {
+        id,
+        variant: None,
+        tenant: None,
+        headers: Default::default(),
+        reports: sender,
+        reader: None,
+        follows_another: false,
+    };
     let task = FilesConnector::new(source).start(link);
     for round in 0..3 {
         let ended = event(&mut reports).await;

@@ -495,3 +495,36 @@ fn every_wait_of_a_trial_has_a_deadline() {
     world.pass(Duration::from_secs(31));
     assert_eq!(world.trials.next_deadline(world.now), None);
 }
+
+#[test]
+fn an_end_that_a_type_or_a_trial_explains_shows_nothing_of_the_view() {
+    const DENIED: i32 = 7;
+    let may_be_type = |world: &mut World, code| {
+        let may_be = world.trials.on_ended(Some(&status(code)), world.now);
+        world.trials.on_closed();
+        world.opened.clear();
+        world.request();
+        may_be
+    };
+    let mut world = World::live(&[CLUSTERS]);
+    world.want(ROUTES);
+    world.request();
+    assert!(may_be_type(&mut world, DENIED), "routes are new");
+    assert!(!may_be_type(&mut world, DENIED), "it ends without them");
+
+    let mut world = World::new(&[CLUSTERS, ROUTES]);
+    world.request();
+    assert!(!may_be_type(&mut world, DENIED), "nothing was taken yet");
+    assert!(!may_be_type(&mut world, 14), "the server is away");
+    world.end(DENIED);
+    world.request();
+    assert!(may_be_type(&mut world, DENIED), "each has its turn");
+    assert!(!may_be_type(&mut world, DENIED), "each has had it");
+
+    let mut world = World::live(&[CLUSTERS, OWN]);
+    let own = world.kind(OWN);
+    let serial = world.trials.begin(vec![own], world.now);
+    world.trials.on_begun(serial, world.now);
+    assert!(may_be_type(&mut world, DENIED), "it may have been ended for the second stream");
+    assert!(!world.trials.on_ended(None, world.now), "it was lost");
+}

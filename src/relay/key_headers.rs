@@ -1,0 +1,223 @@
+//! The headers of a client that are in the key of its view: the values, for the servers of that view, and keyed hashes for everything else.
+
+use aws_lc_rs::hmac;
+use aws_lc_rs::rand::SystemRandom;
+use http::{HeaderMap, HeaderValue};
+use std::sync::Arc;
+use weir_core::xds::{HeaderHashes, HeaderName, KeyRule};
+
+/// What a client has shown of the headers in the key. The values are marked as sensitive: nothing prints them, and HPACK does not keep them.
+#[derive(Debug, Clone, Default)]
+pub struct KeyHeaders {
+    values: Arc<[(http::HeaderName, HeaderValue)]>,
+    hashes: HeaderHashes,
+}
+
+impl KeyHeaders {
+    /// Returns the hashes, which are what is in the key.
+    pub(crate) fn hashes(&self) -> &HeaderHashes {
+        &self.hashes
+    }
+
+    /// Adds them to what a server is shown.
+    pub(crate) fn show_in(&self, headers: &mut HeaderMap) {
+        for (name, value) in self.values.iter() {
+            headers.append(name.clone(), value.clone());
+        }
+    }
+
+    /// Returns how many bytes the values have.
+    pub(crate) fn bytes(&self) -> usize {
+        self.values.iter().map(|(_, value)| value.len()).sum()
+    }
+
+    /// Returns a text of a server without the values, which it may quote. The text is read once, and what replaces a value is not read again.
+    pub(crate) fn without_values(&self, text: String) -> String {
+        let quotes: Vec<String> = self.values.iter().flat_map(|(_, value)| quotes_of(value.as_bytes())).collect();
+        if !quotes.iter().any(|quote| text.contains(quote.as_str())) {
+            return text;
+        }
+        let (mut plain, mut hidden_to, mut was_hidden) = (String::with_capacity(text.len()), 0, false);
+        for (at, letter) in text.char_indices() {
+            let longest = quotes.iter().filter(|quote| text[at..].starts_with(quote.as_str())).map(String::len).max();
+            hidden_to = hidden_to.max(at + longest.unwrap_or_default());
+            let is_hidden = at < hidden_to;
+            match is_hidden {
+                true if !was_hidden => plain.push_str(REDACTED),
+                true => {}
+                false => plain.push(letter),
+            }
+            was_hidden = is_hidden;
+        }
+        plain
+    }
+}
+
+#[cfg(test)]
+impl KeyHeaders {
+    /// What a client shows in one header.
+    pub(crate) fn of_one(name: &'static str, value: &'static str) -> Self {
+        let field = weir_core::xds::KeyField::parse(&format!("header.{name}")).unwrap();
+        let given =
+            [(name, value)].map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)));
+        HeaderHasher::random().unwrap().take(&KeyRule::of(vec![field]), &given.into_iter().collect()).unwrap()
+    }
+}
+
+/// Returns the forms in which a text may have a value: it need not be UTF-8, and others read each of its bytes as a letter.
+fn quotes_of(value: &[u8]) -> Vec<String> {
+    let mut quotes = vec![String::from_utf8_lossy(value).into_owned()];
+    if !value.is_ascii() {
+        quotes.push(value.iter().map(|byte| char::from(*byte)).collect());
+    }
+    quotes.retain(|quote| !quote.is_empty());
+    quotes
+}
+
+/// Why the headers of a call cannot be in a key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum UnfitHeaders {
+    #[error("header {0} occurs more than once: expected one value, since it is in views.key")]
+    Repeated(HeaderName),
+    #[error("headers in views.key too long: {0} bytes together, the limit is {limit}", limit = LONGEST)]
+    TooLong(usize),
+}
+
+/// Makes the hashes, under a key that this process alone has.
+#[derive(Debug, Clone)]
+pub(crate) struct HeaderHasher(hmac::Key);
+
+/// The system has no random numbers.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the system has no random numbers")]
+pub(crate) struct NoRandomness;
+
+impl HeaderHasher {
+    /// Returns one with a key of its own, taken at random.
+    pub(crate) fn random() -> Result<Self, NoRandomness> {
+        hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map(Self).map_err(|_| NoRandomness)
+    }
+
+    /// Takes the headers in the key from those of a call.
+    pub(crate) fn take(&self, rule: &KeyRule, given: &HeaderMap) -> Result<KeyHeaders, UnfitHeaders> {
+        let (mut values, mut hashes) = (Vec::new(), Vec::new());
+        for name in rule.headers() {
+            let Ok(known) = http::HeaderName::from_bytes(name.as_str().as_bytes()) else { continue };
+            let mut all = given.get_all(&known).iter();
+            let Some(mut value) = all.next().cloned() else { continue };
+            if all.next().is_some() {
+                return Err(UnfitHeaders::Repeated(name.clone()));
+            }
+            value.set_sensitive(true);
+            hashes.push((name.clone(), self.hash(name.as_str(), value.as_bytes())));
+            values.push((known, value));
+        }
+        let headers = KeyHeaders { values: values.into(), hashes: HeaderHashes::of(hashes) };
+        match headers.bytes() {
+            bytes if bytes > LONGEST => Err(UnfitHeaders::TooLong(bytes)),
+            _ => Ok(headers),
+        }
+    }
+
+    /// Returns the hash of the value of a header, as text.
+    fn hash(&self, name: &str, value: &[u8]) -> String {
+        let mut context = hmac::Context::with_key(&self.0);
+        for part in [name.as_bytes(), value] {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part);
+        }
+        context.sign().as_ref().iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// How many bytes the values of one call may have together.
+const LONGEST: usize = 4 << 10;
+const REDACTED: &str = "[redacted]";
+/// Enough for no two values to have one hash.
+const HASH_BYTES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use weir_core::xds::KeyField;
+
+    use super::*;
+
+    fn given(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, HeaderValue::from_static(*value));
+        }
+        headers
+    }
+
+    /// What a client shows in these headers, of which all with these names are in the key.
+    fn showing(values: &[(&'static str, &[u8])]) -> Result<KeyHeaders, UnfitHeaders> {
+        let field = |(name, _): &(&str, &[u8])| KeyField::parse(&format!("header.{name}")).unwrap();
+        let mut headers = HeaderMap::new();
+        for (name, value) in values {
+            headers.append(*name, HeaderValue::from_bytes(value).unwrap());
+        }
+        let mut fields: Vec<_> = values.iter().map(field).collect();
+        fields.dedup();
+        HeaderHasher::random().unwrap().take(&KeyRule::of(fields), &headers)
+    }
+
+    #[test]
+    fn a_value_has_one_hash_in_a_process_and_another_in_the_next_one() {
+        let rule = KeyRule::of(vec![KeyField::parse("header.x-token").unwrap()]);
+        let (hasher, other) = (HeaderHasher::random().unwrap(), HeaderHasher::random().unwrap());
+        let hash = |hasher: &HeaderHasher, pairs| hasher.take(&rule, &given(pairs)).unwrap().hashes().clone();
+        let one = hash(&hasher, &[("x-token", "a"), ("x-other", "z")]);
+        assert_eq!(one, hash(&hasher, &[("x-token", "a")]));
+        assert_ne!(one, hash(&other, &[("x-token", "a")]));
+        assert_ne!(one, hash(&hasher, &[("x-token", "b")]));
+        assert!(hash(&hasher, &[("x-other", "a")]).is_empty());
+    }
+
+    #[test]
+    fn a_value_is_shown_to_servers_and_to_nobody_else() {
+        let rule = KeyRule::of(vec![KeyField::parse("header.x-token").unwrap()]);
+        let hasher = HeaderHasher::random().unwrap();
+        let headers = hasher.take(&rule, &given(&[("x-token", "hush-hush")])).unwrap();
+        assert!(!format!("{headers:?} {hasher:?}").contains("hush"), "{headers:?}");
+        let mut shown = HeaderMap::new();
+        headers.show_in(&mut shown);
+        assert_eq!(shown["x-token"], "hush-hush");
+        assert!(shown["x-token"].is_sensitive());
+        assert_eq!(headers.without_values("no hush-hush here".into()), "no [redacted] here");
+    }
+    #[test]
+    fn a_text_is_read_once_and_nothing_of_a_value_is_left_in_it() {
+        let plain = |values: &[&'static [u8]], text: &str| {
+            let names = ["x-a", "x-b", "x-c"];
+            let values: Vec<_> = names.into_iter().zip(values.iter().copied()).collect();
+            showing(&values).unwrap().without_values(text.into())
+        };
+        // What replaces one value has the others in it.
+        assert_eq!(plain(&[b"e", b"d", b"[redacted]"], "need [redacted]"), "n[redacted] [redacted]");
+        let text = plain(&[b"e", b"d", b"c"], &"e-".repeat(1000));
+        assert_eq!(text.len(), 1000 * ("[redacted]".len() + 1));
+        assert_eq!(plain(&[b"ab", b"abcd"], "abcd ab"), "[redacted] [redacted]", "the longest");
+        assert_eq!(plain(&[b"ab", b"bcd"], "abcd!"), "[redacted]!", "all of what one covers beside the other");
+        assert_eq!(plain(&[b""], "empty"), "empty");
+        for quoted in ["\u{fffd}key", "\u{ff}key"] {
+            assert_eq!(plain(&[b"\xffkey"], &format!("no {quoted}!")), "no [redacted]!", "bytes that are no UTF-8");
+        }
+        assert_eq!(plain(&["schl\u{fc}ssel".as_bytes()], "no schl\u{fc}ssel"), "no [redacted]");
+    }
+
+    #[test]
+    fn a_call_has_one_value_of_each_header_and_no_more_bytes_than_the_limit() {
+        assert_eq!(
+            showing(&[("x-a", b"1"), ("x-a", b"2")]).unwrap_err().to_string(),
+            "header x-a occurs more than once: expected one value, since it is in views.key"
+        );
+        let half = [b'x'; LONGEST / 2];
+        assert_eq!(showing(&[("x-a", &half), ("x-b", &half)]).unwrap().bytes(), 4096);
+        let more = [b'x'; LONGEST / 2 + 1];
+        assert_eq!(
+            showing(&[("x-a", &half), ("x-b", &more)]).unwrap_err().to_string(),
+            "headers in views.key too long: 4097 bytes together, the limit is 4096"
+        );
+    }
+}

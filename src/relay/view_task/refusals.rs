@@ -1,0 +1,156 @@
+//! The servers that refuse what a view shows them: their status is what new streams get, in place of what is cached.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_core::proto::code;
+use weir_core::protocol::ladder::LadderState;
+use weir_core::protocol::sources::{LadderSummary, Sources, StreamId};
+use weir_core::protocol::upstream::ServerStatus;
+use weir_core::protocol::view::View;
+use weir_core::xds::KeyRule;
+
+use super::reports::ViewReporter;
+use crate::relay::links::Links;
+use crate::relay::published::Published;
+use crate::relay::subscriber::Subscribers;
+
+/// By the streams that were ended so: a response on another one was asked for before. Views whose key has no headers have none: nothing tells
+/// whom the server means.
+#[derive(Default)]
+pub(super) struct Refusals {
+    has_headers: bool,
+    by: BTreeMap<StreamId, Arc<ServerStatus>>,
+}
+
+impl Refusals {
+    /// Returns those of a view whose key is made by this rule. A client that sends no header has a key of its own, too.
+    pub(super) fn of(rule: &KeyRule) -> Self {
+        Self { has_headers: rule.headers().next().is_some(), by: BTreeMap::new() }
+    }
+
+    /// A server has ended a stream by its status, and no type is why. Returns whether it refuses the view by that.
+    pub(super) fn on_status(&mut self, stream: StreamId, status: &ServerStatus) -> bool {
+        let is_refusal = self.has_headers && matches!(status.code, code::PERMISSION_DENIED | code::UNAUTHENTICATED);
+        if is_refusal {
+            self.by.insert(stream, Arc::new(status.clone()));
+        }
+        is_refusal
+    }
+
+    /// A server has responded on a stream: it takes the view.
+    pub(super) fn on_response(&mut self, stream: StreamId) {
+        self.by.remove(&stream);
+    }
+
+    /// Has new streams refused while a server refuses the view, and streams that have had nothing yet.
+    pub(super) fn follow(
+        &mut self,
+        (view, sources): (&View, &Sources),
+        (links, sessions): (&Links, &Subscribers),
+        published: &Published,
+        reporter: &ViewReporter,
+    ) {
+        if self.by.is_empty() && published.refusal().is_none() {
+            return;
+        }
+        // What is cached is for nobody, also after its clients have left and no server is asked any more.
+        let is_unused = sources.ladders().all(|ladder| ladder.state == LadderState::Idle);
+        let stays = is_unused && view.tables().sizes().any(|(_, present, _)| present > 0);
+        let counts = |server| sources.ladders().any(|ladder| last_tried(&ladder) == Some(server));
+        let is_replaced = |server: usize| {
+            let mut ladders = sources.ladders();
+            !counts(server) && ladders.any(|ladder| ladder.servers.contains(&server) && ladder.server.is_some())
+        };
+        self.by.retain(|id, _| stays || links.has_link(*id) && !is_replaced(id.server));
+        if let Some((server, status)) = self.publish(published, |server| stays || counts(server)) {
+            reporter.report_view_refused(&links.server(server), &status);
+            sessions.refuse_view(&status);
+        }
+    }
+
+    /// Publishes the status of a server that counts. Returns it with the server if it is news.
+    fn publish(&self, published: &Published, counts: impl Fn(usize) -> bool) -> Option<(usize, Arc<ServerStatus>)> {
+        let found = self.by.iter().find(|(id, _)| counts(id.server));
+        let found = found.map(|(id, status)| (id.server, status.clone()));
+        let is_news = published.note_refusal(found.as_ref().map(|(_, status)| status.clone()));
+        found.filter(|_| is_news)
+    }
+}
+
+/// Returns the active server of a ladder, or the one that was tried last if none is.
+fn last_tried(ladder: &LadderSummary) -> Option<usize> {
+    let rung = match ladder.state {
+        LadderState::Idle => None,
+        LadderState::Trying(at) | LadderState::Active(at) | LadderState::Cached(at) => Some(at),
+        LadderState::Down => ladder.servers.len().checked_sub(1),
+    };
+    ladder.servers.get(rung?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::protocol::moment::Moment;
+    use weir_core::xds::{Authority, KeyField};
+
+    use super::*;
+
+    fn status(code: i32) -> ServerStatus {
+        ServerStatus { code, message: "no".into() }
+    }
+
+    /// A stream of the view to a server.
+    fn stream(server: usize, at: usize) -> StreamId {
+        StreamId { server, at }
+    }
+
+    fn of_headers() -> Refusals {
+        Refusals::of(&KeyRule::of(vec![KeyField::parse("header.x-token").unwrap()]))
+    }
+
+    #[test]
+    fn a_server_refuses_a_view_until_it_responds_on_that_stream_and_another_status_is_news_by_its_code() {
+        let published = Published::new(Arc::default(), 1);
+        let mut refusals = of_headers();
+        let news =
+            |refusals: &Refusals| refusals.publish(&published, |_| true).map(|(server, status)| (server, status.code));
+        assert!(!refusals.on_status(stream(0, 0), &status(code::UNAVAILABLE)));
+        assert_eq!(news(&refusals), None);
+        assert!(refusals.on_status(stream(0, 0), &status(code::PERMISSION_DENIED)));
+        assert_eq!(news(&refusals), Some((0, code::PERMISSION_DENIED)));
+        let other_words = ServerStatus { message: "request 7: no".into(), ..status(code::PERMISSION_DENIED) };
+        refusals.on_status(stream(0, 0), &other_words);
+        assert_eq!(news(&refusals), None);
+        assert_eq!(published.refusal().as_deref(), Some(&other_words));
+        refusals.on_response(stream(0, 1));
+        assert!(!refusals.by.is_empty(), "that stream is older");
+        refusals.on_status(stream(0, 0), &status(code::UNAUTHENTICATED));
+        assert_eq!(news(&refusals), Some((0, code::UNAUTHENTICATED)));
+        refusals.on_response(stream(0, 0));
+        assert_eq!((news(&refusals), published.refusal()), (None, None));
+    }
+
+    #[test]
+    fn a_client_without_the_header_has_a_view_that_can_be_refused_and_a_key_without_headers_none() {
+        let refused = status(code::PERMISSION_DENIED);
+        assert!(of_headers().on_status(stream(0, 0), &refused), "whatever its clients show");
+        assert!(!Refusals::of(&KeyRule::default()).on_status(stream(0, 0), &refused));
+    }
+
+    #[test]
+    fn a_server_counts_that_is_active_or_was_tried_last() {
+        let published = Published::new(Arc::default(), 1);
+        let mut refusals = of_headers();
+        refusals.on_status(stream(4, 0), &status(code::PERMISSION_DENIED));
+        let is_refused = |state, active: Option<usize>| {
+            let (authority, since, switches) = (&Authority::TopLevel, Moment::START, Default::default());
+            let ladder = LadderSummary { authority, state, since, switches, server: active, servers: &[4, 2] };
+            refusals.publish(&published, |server| last_tried(&ladder) == Some(server));
+            published.refusal().is_some()
+        };
+        assert!(is_refused(LadderState::Trying(0), None));
+        assert!(is_refused(LadderState::Active(0), Some(4)) && is_refused(LadderState::Cached(0), None));
+        assert!(!is_refused(LadderState::Trying(1), None) && !is_refused(LadderState::Active(1), Some(2)));
+        assert!(!is_refused(LadderState::Down, None) && !is_refused(LadderState::Idle, None));
+    }
+}

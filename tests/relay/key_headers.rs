@@ -1,0 +1,214 @@
+//! Headers of clients in the key: each view shows its own to the control plane, and a refusal is for new streams of that view alone.
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request as Call, Status, Streaming};
+use tonic_prost::ProstCodec;
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+
+use super::*;
+
+const KEY: &str = "views: {key: [cluster, header.x-consul-token]}\n";
+const PERMISSION_DENIED: u8 = 7;
+
+type Requests = mpsc::UnboundedSender<DeltaDiscoveryRequest>;
+
+async fn start(plane: &Plane, up: Variant) -> Relay {
+    run(crate::bind(config(plane.address, protocol_of(up), KEY)).await.unwrap(), std::future::pending())
+}
+
+async fn channel(relay: &Relay) -> Channel {
+    Endpoint::from_shared(format!("http://{}", relay.address)).unwrap().connect().await.unwrap()
+}
+
+/// A client that shows this token, and wants all clusters.
+struct Caller {
+    _requests: Requests,
+    responses: Streaming<DeltaDiscoveryResponse>,
+}
+
+async fn call(channel: &Channel, token: Option<&str>) -> Result<Caller, Status> {
+    call_showing(channel, token.as_slice()).await
+}
+
+async fn call_showing(channel: &Channel, tokens: &[&str]) -> Result<Caller, Status> {
+    let mut grpc = Grpc::new(channel.clone());
+    grpc.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
+    let (requests, stream) = mpsc::unbounded_channel();
+    let first = DeltaDiscoveryRequest { node: client::node("web"), type_url: CDS.into(), ..Default::default() };
+    requests.send(first).unwrap();
+    let mut call = Call::new(UnboundedReceiverStream::new(stream));
+    for token in tokens {
+        call.metadata_mut().append("x-consul-token", token.parse().unwrap());
+    }
+    let path = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources".parse().unwrap();
+    let codec: ProstCodec<DeltaDiscoveryRequest, DeltaDiscoveryResponse> = ProstCodec::default();
+    let responses = grpc.streaming(call, path, codec).await?.into_inner();
+    Ok(Caller { _requests: requests, responses })
+}
+
+impl Caller {
+    async fn names(&mut self) -> Result<Vec<String>, Status> {
+        let response = tokio::time::timeout(client::PATIENCE, self.responses.message()).await.expect("no response")?;
+        let response = response.ok_or_else(|| Status::ok("the end"))?;
+        Ok(response.resources.into_iter().map(|resource| resource.name).collect())
+    }
+}
+
+/// What a new stream with a token gets first.
+async fn first(channel: &Channel, token: &str) -> Result<Vec<String>, Status> {
+    call(channel, Some(token)).await?.names().await
+}
+
+#[tokio::test]
+async fn clients_with_their_own_tokens_have_views_of_their_own_that_show_them_to_the_server() {
+    for up in BOTH {
+        let mut plane = Plane::start(&BOTH).await;
+        let relay = start(&plane, up).await;
+        let channel = channel(&relay).await;
+        let (mut one, mut other) = (None, None);
+        for (token, name) in [("token-one", "a"), ("token-other", "b")] {
+            let mut caller = call(&channel, Some(token)).await.unwrap();
+            let stream = plane.stream().await;
+            assert_eq!(stream.headers["x-consul-token"], token, "{up:?}");
+            say(&stream, "1", &[(name, "1")], &[(name, "1")], &[]);
+            assert_eq!(caller.names().await.unwrap(), [name], "{up:?}");
+            let place = if token == "token-one" { &mut one } else { &mut other };
+            *place = Some((caller, stream));
+        }
+        // The same token shares; the first view has what it had.
+        assert_eq!(first(&channel, "token-one").await.unwrap(), ["a"]);
+        let _without = call(&channel, None).await.unwrap();
+        let stream = plane.stream().await;
+        assert!(!stream.headers.contains_key("x-consul-token"), "a view of those that show none");
+        for page in ["/upstreams", "/clients", "/resources", "/metrics", "/config"] {
+            let text = get(relay.admin, page).await;
+            assert!(!text.contains("token-one") && !text.contains("token-other"), "{page}");
+        }
+        // Opened again, a stream shows the same.
+        let (mut caller, stream) = one.take().unwrap();
+        drop(stream);
+        let again = plane.stream().await;
+        assert_eq!(again.headers["x-consul-token"], "token-one");
+        say(&again, "2", &[("a", "2")], &[("a", "2")], &[]);
+        assert_eq!(caller.names().await.unwrap(), ["a"]);
+    }
+}
+
+#[tokio::test]
+async fn a_refused_token_gets_the_status_on_new_streams_until_the_server_takes_it_again() {
+    for up in BOTH {
+        let mut plane = Plane::start(&BOTH).await;
+        let relay = start(&plane, up).await;
+        let channel = channel(&relay).await;
+        let mut known = call(&channel, Some("revoked-token")).await.unwrap();
+        let stream = plane.stream().await;
+        say(&stream, "1", &[("a", "1")], &[("a", "1")], &[]);
+        assert_eq!(known.names().await.unwrap(), ["a"]);
+        let mut neighbour = call(&channel, Some("good-token")).await.unwrap();
+        let of_neighbour = plane.stream().await;
+        say(&of_neighbour, "1", &[("n", "1")], &[("n", "1")], &[]);
+        assert_eq!(neighbour.names().await.unwrap(), ["n"]);
+        stream.end_with(PERMISSION_DENIED);
+        until("new streams are refused", async || match first(&channel, "revoked-token").await {
+            Err(status) => status.code() == tonic::Code::PermissionDenied,
+            Ok(names) => names != ["a"],
+        })
+        .await;
+        assert_eq!(first(&channel, "good-token").await.unwrap(), ["n"], "others are not concerned");
+        // Its stream is opened again, with what it shows; the client that is there has kept what it has.
+        let again = plane.stream().await;
+        assert_eq!(again.headers["x-consul-token"], "revoked-token");
+        let status = first(&channel, "revoked-token").await.map(|_| ()).unwrap_err();
+        assert_eq!(status.code(), tonic::Code::PermissionDenied);
+        say(&again, "2", &[("a", "2")], &[("a", "2")], &[]);
+        assert_eq!(known.names().await.unwrap(), ["a"], "{up:?}: its stream has lived on");
+        until("new streams are served again", async || first(&channel, "revoked-token").await.is_ok()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_a_token_does_not_speak_for_the_one_that_serves_in_its_place() {
+    let (mut refusing, mut serving) = (Plane::start(&BOTH).await, Plane::start(&BOTH).await);
+    let servers = format!("[{{uri: 'http://{}'}}, {{uri: 'http://{}'}}]", refusing.address, serving.address);
+    let listen = "listen: [{address: '127.0.0.1:0'}]\nadmin: {address: '127.0.0.1:0'}";
+    let text = format!("{listen}\nupstream: {{servers: {servers}}}\n{KEY}");
+    let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
+    let channel = channel(&relay).await;
+    let _refusing = tokio::spawn(async move {
+        while let Some(stream) = refusing.streams.recv().await {
+            stream.end_with(PERMISSION_DENIED);
+        }
+    });
+    let mut caller = call(&channel, Some("token")).await.unwrap();
+    let stream = serving.stream().await;
+    say(&stream, "1", &[("b", "1")], &[("b", "1")], &[]);
+    assert_eq!(caller.names().await.unwrap(), ["b"], "its stream has lived on");
+    assert_eq!(first(&channel, "token").await.unwrap(), ["b"]);
+}
+
+#[tokio::test]
+async fn a_relay_below_learns_that_a_token_is_refused_and_taken_again() {
+    let mut plane = Plane::start(&BOTH).await;
+    let upper = start(&plane, Variant::Delta).await;
+    let below = crate::bind(config(upper.address, protocol_of(Variant::Delta), KEY)).await.unwrap();
+    let lower = run(below, std::future::pending());
+    let channel = channel(&lower).await;
+    let mut known = call(&channel, Some("revoked-token")).await.unwrap();
+    let stream = plane.stream().await;
+    assert_eq!(stream.headers["x-consul-token"], "revoked-token", "through both");
+    say(&stream, "1", &[("a", "1")], &[("a", "1")], &[]);
+    assert_eq!(known.names().await.unwrap(), ["a"]);
+    stream.end_with(PERMISSION_DENIED);
+    until("new streams of the lower one are refused", async || match first(&channel, "revoked-token").await {
+        Err(status) => status.code() == tonic::Code::PermissionDenied,
+        Ok(names) => names != ["a"],
+    })
+    .await;
+    let again = plane.stream().await;
+    say(&again, "2", &[("a", "2")], &[("a", "2")], &[]);
+    assert_eq!(known.names().await.unwrap(), ["a"], "its stream has lived on");
+    until("new streams are served again", async || first(&channel, "revoked-token").await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn a_call_with_two_values_of_a_header_or_a_long_one_is_refused() {
+    let plane = Plane::start(&BOTH).await;
+    let relay = start(&plane, Variant::Delta).await;
+    let channel = channel(&relay).await;
+    let long = "x".repeat(4097);
+    for (tokens, said) in [(vec!["one", "two"], "more than once"), (vec![long.as_str()], "the limit is 4096")] {
+        let status = match call_showing(&channel, &tokens).await {
+            Ok(mut caller) => caller.names().await.unwrap_err(),
+            Err(status) => status,
+        };
+        assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        assert!(status.message().contains(said), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_whose_token_the_server_never_takes_gets_the_status() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = start(&plane, Variant::Delta).await;
+    let channel = channel(&relay).await;
+    let mut caller = call(&channel, Some("wrong-token")).await.unwrap();
+    let mut ended = None;
+    for _ in 0..2 {
+        tokio::select! {
+            names = caller.names() => { ended = Some(names); break }
+            stream = plane.stream() => {
+                assert_eq!(stream.headers["x-consul-token"], "wrong-token");
+                stream.end_with(PERMISSION_DENIED);
+            }
+        }
+    }
+    let ended = match ended {
+        Some(ended) => ended,
+        None => caller.names().await,
+    };
+    assert_eq!(ended.unwrap_err().code(), tonic::Code::PermissionDenied);
+}
