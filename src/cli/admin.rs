@@ -73,8 +73,12 @@ impl AdminArgs {
         match status {
             StatusCode::OK if said.starts_with("ready") => Ok((true, said)),
             StatusCode::OK => Err(AdminError::Unreachable(server.name(), "not a relay".into())),
-            StatusCode::SERVICE_UNAVAILABLE => Ok((false, said)),
-            status => Err(refused(&server, status, &said)),
+            status => match refused(&server, status, &said) {
+                AdminError::Refused { status: StatusCode::SERVICE_UNAVAILABLE, reason } if reason == said => {
+                    Ok((false, said))
+                }
+                error => Err(error),
+            },
         }
     }
 

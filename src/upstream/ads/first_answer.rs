@@ -98,7 +98,8 @@ fn judge(answer: Result<i32, Status>) -> Judged {
         Err(status) => status,
     };
     let said = with_causes(format!("{:?}: {}", status.code(), status.message()), &status);
-    if !is_of_server(&status) || is_of_gateway(status.metadata().as_ref()) {
+    let has_words = !status.message().is_empty(); // which the metadata does not have
+    if !is_of_server(&status) || !has_words && is_of_gateway(status.metadata().as_ref()) {
         return Judged::Unknown(said);
     }
     match status.code() {
@@ -114,6 +115,10 @@ fn judge(answer: Result<i32, Status>) -> Judged {
 mod tests {
     use super::*;
 
+    fn of_envoy() -> http::HeaderMap {
+        http::HeaderMap::from_iter([(http::header::SERVER, http::HeaderValue::from_static("envoy"))])
+    }
+
     /// How tonic explains an answer that is not of gRPC.
     const NO_GRPC: &str = "grpc-status header missing, mapped from HTTP status code 404";
 
@@ -126,15 +131,17 @@ mod tests {
         for code in [Code::Unimplemented, Code::NotFound, Code::Internal] {
             assert_eq!(judge(Err(Status::new(code, ""))), Judged::Serving, "{code:?}");
         }
+        let words =
+            Status::with_metadata(Code::Unimplemented, "unknown service", MetadataMap::from_headers(of_envoy()));
+        assert_eq!(judge(Err(words)), Judged::Serving, "a server behind a gateway");
         for code in [Code::Unavailable, Code::DeadlineExceeded, Code::Unauthenticated, Code::PermissionDenied] {
             let said = Judged::Unknown(format!("{code:?}: no server behind it"));
             assert_eq!(judge(Err(Status::new(code, "no server behind it"))), said, "a gateway may have said it");
         }
-        let of_envoy = http::HeaderMap::from_iter([(http::header::SERVER, http::HeaderValue::from_static("envoy"))]);
         for (code, message) in
             [(Code::Unimplemented, NO_GRPC), (Code::Unauthenticated, NO_GRPC), (Code::Unimplemented, "")]
         {
-            let metadata = if message.is_empty() { of_envoy.clone() } else { http::HeaderMap::new() };
+            let metadata = if message.is_empty() { of_envoy() } else { http::HeaderMap::new() };
             let status = Status::with_metadata(code, message, MetadataMap::from_headers(metadata));
             assert!(
                 matches!(judge(Err(status)), Judged::Unknown(_)),

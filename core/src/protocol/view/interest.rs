@@ -1,7 +1,7 @@
 //! Counts which sessions of a view subscribe to what. The first subscription goes upstream; the upstream subscription ends some
 //! time after the last one. For a name that is known to be absent it ends at once, unless the last client left with its stream: it may be
-//! about to reconnect, or to poll again. For endpoints that no cluster leads to any more it ends at once in any case: a server may be silent
-//! for as long as it is asked for what it does not have.
+//! about to reconnect, or to poll again. So it is for endpoints that no cluster leads to any more: a server may be silent for as long as it is
+//! asked for what it does not have.
 
 mod absent_names;
 mod watchers;
@@ -103,6 +103,7 @@ impl Interest {
         watchers.expected = false;
         let other = watchers.sessions.first().copied();
         let is_added = watchers.sessions.insert(session);
+        watchers.is_over &= !is_added; // it is wanted without the cluster
         let (counts, count) = (is_added && watchers.absent, watchers.sessions.len());
         let was_void = std::mem::take(&mut watchers.is_void);
         if let Some(until) = watchers.until.take() {
@@ -170,7 +171,8 @@ impl Interest {
         let counted = left && watchers.absent;
         let (last, others) = (watchers.sessions.first().copied(), watchers.sessions.len());
         if left && watchers.sessions.is_empty() {
-            let lingers = !watchers.is_over && how.lingers(watchers.absent, memory, void);
+            let is_over = watchers.is_over && !how.with_stream; // who comes back with its stream may want it from somewhere else
+            let lingers = !is_over && how.lingers(watchers.absent, memory, void);
             let until = if lingers { lingers_until } else { ENDED };
             (watchers.may_return, watchers.until) = (how.with_stream && lingers, Some(until));
             watchers.is_void = !how.has_any;
