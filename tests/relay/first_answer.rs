@@ -122,14 +122,14 @@ async fn a_gateway_does_not_answer_for_a_server_that_is_not_behind_it_nor_keep_o
     let text = |address| {
         format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://{address}', {quick}}}]}}\n")
     };
-    for answers in [Answers::NoRoute(12, Some(14)), Answers::Refused(16, Some(14)), Answers::Http(404)] {
+    for answers in [Answers::NoRoute(12, Some(14)), Answers::Refused(16, Some(14))] {
         let server = Server::start(answers).await;
         let relay = start(&text(server.address)).await;
         is_not_ready(&relay, "; nor to a call: ").await;
         server.answer(match answers {
             Answers::NoRoute(..) => Answers::NoRoute(12, Some(0)),
-            Answers::Http(_) => Answers::Refused(7, None), // it never ends an empty stream
-            _ => Answers::Refused(7, Some(0)),
+
+            _ => Answers::Refused(7, None), // it never ends an empty stream
         });
         is_ready(&relay).await;
     }
