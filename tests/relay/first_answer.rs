@@ -128,7 +128,6 @@ async fn a_gateway_does_not_answer_for_a_server_that_is_not_behind_it_nor_keep_o
         is_not_ready(&relay, "; nor to a call: ").await;
         server.answer(match answers {
             Answers::NoRoute(..) => Answers::NoRoute(12, Some(0)),
-
             _ => Answers::Refused(7, None), // it never ends an empty stream
         });
         is_ready(&relay).await;
