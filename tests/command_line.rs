@@ -213,7 +213,7 @@ fn every_command_that_is_asked_wrongly_says_so_in_one_form_and_ends_by_one_table
     let folder = Folder::new("wrongly");
     folder.write(
         "relay.yaml",
-        "listen: [{address: '127.0.0.1:1'}]\nupstream: {servers: [{uri: 'http://127.0.0.1:1'}]}\n",
+        "listen: [{address: '127.0.0.1:1'}]\nupstream: {servers: [{uri: 'http://127.0.0.1:2'}]}\n",
     );
     folder.write("text", "no JSON");
     folder.write(

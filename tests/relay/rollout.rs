@@ -106,9 +106,12 @@ async fn a_rollout_in_an_outage_keeps_the_relays_that_have_a_cache_and_nobody_lo
     assert!(served.len() >= CLIENTS);
 }
 
-/// A control plane that gives each stream the same two clusters.
+const THREE: [(&str, &str); 3] = [TWO[0], TWO[1], ("c", "1")];
+
+/// A control plane that gives each stream the same clusters.
 struct Answering {
-    streams: Arc<Mutex<Vec<super::plane::Stream>>>,
+    /// Whether there is a third cluster, and the open streams.
+    open: Arc<Mutex<(bool, Vec<super::plane::Stream>)>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -116,21 +119,26 @@ impl Answering {
     fn start(plane: &mut Plane) -> Self {
         let (_, none) = tokio::sync::mpsc::unbounded_channel();
         let mut streams = std::mem::replace(&mut plane.streams, none);
-        let open = Arc::new(Mutex::new(Vec::new()));
+        let open = Arc::new(Mutex::new((false, Vec::new())));
         let opened = open.clone();
         let task = tokio::spawn(async move {
             while let Some(stream) = streams.recv().await {
-                say(&stream, "1", &TWO, &TWO, &[]);
-                opened.lock().unwrap().push(stream);
+                let (is_added, streams) = &mut *opened.lock().unwrap();
+                match is_added {
+                    true => say(&stream, "2", &THREE, &THREE, &[]),
+                    false => say(&stream, "1", &TWO, &TWO, &[]),
+                }
+                streams.push(stream);
             }
         });
-        Self { streams: open, task }
+        Self { open, task }
     }
 
     /// Adds a third cluster.
     fn add(&self) {
-        let (news, all) = ([("c", "1")], [TWO[0], TWO[1], ("c", "1")]);
-        self.streams.lock().unwrap().iter().for_each(|stream| say(stream, "2", &all, &news, &[]));
+        let (is_added, streams) = &mut *self.open.lock().unwrap();
+        *is_added = true;
+        streams.iter().for_each(|stream| say(stream, "2", &THREE, &THREE[2..], &[]));
     }
 }
 
