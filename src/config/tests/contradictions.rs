@@ -195,8 +195,8 @@ fn what_grpc_and_http_cannot_say_is_a_fault() {
             "limits: {reply_bytes: 1TiB}",
             "limits.reply_bytes: invalid size 1TiB: expected at most 4294967295B, the longest message of gRPC",
         ),
-        ("limits: {message_bytes: 64}", "limits.message_bytes: invalid size 64: expected 1KiB or more"),
-        ("limits: {header_bytes: 100}", "limits.header_bytes: invalid size 100: expected 1KiB or more"),
+        ("limits: {message_bytes: 64}", "limits.message_bytes: invalid size 64B: expected 1KiB or more"),
+        ("limits: {header_bytes: 100}", "limits.header_bytes: invalid size 100B: expected 1KiB or more"),
         (
             "limits: {header_bytes: 2GiB}",
             "limits.header_bytes: invalid size 2GiB: expected at most 1GiB, what HTTP/2 can announce",
