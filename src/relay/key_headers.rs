@@ -22,7 +22,7 @@ impl KeyHeaders {
     /// Adds them to what a server is shown.
     pub(crate) fn show_in(&self, headers: &mut HeaderMap) {
         for (name, value) in self.values.iter() {
-            headers.append(name.clone(), value.clone());
+            headers.insert(name.clone(), value.clone()); // a name may be in the key twice
         }
     }
 
