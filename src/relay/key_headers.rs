@@ -145,7 +145,7 @@ mod tests {
     fn given(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
-            headers.append(*name, HeaderValue::from_static(*value));
+            headers.append(*name, HeaderValue::from_static(value));
         }
         headers
     }
