@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import signal
 import socket
@@ -98,9 +99,11 @@ views: {{key: [cluster]}}
     def spread(self):
         """Changes a route, which one group of clients after the other reads. Yields the percentages of clients that then have answered."""
         held = self.groups[1:]
-        for group in held:
-            group.send_signal(signal.SIGSTOP)
         try:
+            for group in held:
+                group.send_signal(signal.SIGSTOP)
+            for group in held:
+                os.waitid(os.P_PID, group.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # until then some of its threads still answer
             self.command("touch routes 1")
             yield 19
             for percent, group in zip((39, 59, 79, 99.6), self.groups[1:]):
