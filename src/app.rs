@@ -11,8 +11,8 @@ use futures_util::future::{self, OptionFuture};
 use tokio::task::JoinSet;
 
 use crate::admin::{self, AdminSocket, ListenerInfo, ProbeValues, ServerInfo, Shown, ShownNow};
-use crate::config::{AdminOptions, Config, InUse, ListenAddress, ShownConfig};
-use crate::config_status::{ConfigFacts, ConfigStatus};
+use crate::config::{AdminOptions, Config, InUse, ListenAddress};
+use crate::config_status::ConfigStatus;
 use crate::downstream::{
     self, AwaitedAddress, Connections, Downstream, Drain, DrainReason, DrainTimes, DrainTrigger, Handover, Listener,
 };
@@ -51,6 +51,7 @@ pub struct App {
     live_bytes: Option<LiveBytes>,
     watchdog: Option<Duration>,
     alive: fn(),
+    opened: fn(),
     draining: fn(),
 }
 
@@ -93,19 +94,7 @@ impl App {
         let downstream = Downstream::new(serving.service.clone(), connections.clone(), &config.downstream, drain);
         let tls = listeners.iter().filter_map(Listener::tls).chain(admin.iter().filter_map(AdminSocket::tls));
         let tls = tls.cloned().collect();
-        let ShownConfig { file, sha256, config: shown, bootstrap, command_line } = config.shown;
-        let config_status = ConfigStatus::new(ConfigFacts {
-            file,
-            sha256,
-            config: shown,
-            bootstrap,
-            command_line: command_line.into(),
-            read: started,
-            pending: Vec::new(),
-            error: None,
-            reloads: 0,
-            failures: 0,
-        });
+        let config_status = ConfigStatus::new(config.shown.facts(started));
         Ok(Self {
             listeners,
             tls,
@@ -130,6 +119,7 @@ impl App {
             live_bytes: None,
             watchdog: config.watchdog,
             alive: || {},
+            opened: || {},
             draining: || {},
         })
     }
@@ -139,9 +129,10 @@ impl App {
         Self { live_bytes: Some(live_bytes), ..self }
     }
 
-    /// Calls the first each second, unless no worker thread gets on, and the second once, when the drain begins.
-    pub fn telling(self, alive: fn(), draining: fn()) -> Self {
-        Self { alive, draining, ..self }
+    /// Calls the first each second, unless no worker thread gets on, the second when it has an address that another process had, and the last
+    /// once, when the drain begins.
+    pub fn telling(self, alive: fn(), opened: fn(), draining: fn()) -> Self {
+        Self { alive, opened, draining, ..self }
     }
 
     /// Changes every later version of the configuration as the command line demands.
@@ -173,6 +164,11 @@ impl App {
     /// Returns where clients connect, Unix sockets included.
     pub fn listens_at(&self) -> Vec<ListenAddress> {
         self.listeners.iter().map(Listener::address).collect()
+    }
+
+    /// Returns the addresses that another process still has, of operators and probes too.
+    pub fn awaits(&self) -> Vec<String> {
+        self.awaited.iter().map(ToString::to_string).collect()
     }
 
     /// Returns the address for operators, with the port that was chosen for `:0`.
@@ -229,10 +225,10 @@ impl App {
     pub async fn run_with(mut self, reloads: ReloadControl, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         let times = self.drain_times;
         let drain = times.delay + times.longest() + AFTER_DRAIN;
+        let info = Arc::new(self.server_info().awaiting(&self.awaited));
         let opening = std::mem::take(&mut self.awaited).into_iter().map(|address| address.opened_within(drain));
         let opening = future::try_join_all(opening.collect::<Vec<_>>());
         let mut serving = JoinSet::new();
-        let info = Arc::new(self.server_info());
         let inherited = self.listeners.iter().filter(|listener| listener.is_inherited()).count();
         let bound = self.listeners.len() - inherited;
         for listener in self.listeners {
@@ -305,7 +301,12 @@ impl App {
         }
         let never_ends = async {
             match opening.await {
-                Ok(_) => future::pending().await,
+                Ok(opened) => {
+                    if !opened.is_empty() {
+                        (self.opened)();
+                    }
+                    future::pending().await
+                }
                 Err(error) => error,
             }
         };
@@ -360,7 +361,7 @@ impl App {
 
 impl App {
     fn server_info(&self) -> ServerInfo {
-        let info = |whom, address: String, tls| ListenerInfo { whom, address, tls };
+        let info = ListenerInfo::open;
         let clients = self.listeners.iter();
         let clients = clients.map(|of| info("clients", of.address().to_string(), of.tls().is_some()));
         let operators = self.admin.iter().map(|of| {

@@ -138,7 +138,7 @@ async fn demo(places: Places, log: &LogControl, inherited: Inherited) -> anyhow:
 }
 
 fn log_start(app: &App, config: Option<&Path>) {
-    let listen = listen_of(app);
+    let listen = addresses_of(app).join(" ");
     let admin = app.admin_address().map(tracing::field::display);
     let admin_socket = app.admin_socket().map(|path| path.display().to_string());
     let probes = app.probes_address().map(tracing::field::display);
@@ -167,8 +167,8 @@ fn log_start(app: &App, config: Option<&Path>) {
     }
 }
 
-fn listen_of(app: &App) -> String {
-    app.listens_at().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+fn addresses_of(app: &App) -> Vec<String> {
+    app.listens_at().iter().map(ToString::to_string).collect()
 }
 
 /// Runs the relay. `config` is the path of its configuration file, if it has one.
@@ -176,13 +176,14 @@ async fn run(app: App, greeting: &str, config: Option<&Path>, signals: Signals) 
     let Signals { mut terminate, mut interrupt, mut hang_up } = signals;
     let _ = std::io::stdout().lock().write_all(greeting.as_bytes()); // stdout may be closed
     let traces = Traces::from_environment();
-    let mut app = app
-        .with_traces(&traces)
-        .asking_allocator(allocator::live_bytes)
-        .telling(service_manager::alive, service_manager::stopping);
+    let mut app = app.with_traces(&traces).asking_allocator(allocator::live_bytes).telling(
+        service_manager::alive,
+        service_manager::opened,
+        service_manager::stopping,
+    );
     log_start(&app, config);
     tokio::spawn(allocator::give_back());
-    service_manager::ready(&listen_of(&app));
+    service_manager::ready(&addresses_of(&app), &app.awaits());
     let stop = async {
         terminate.recv().await;
         tracing::info!("SIGTERM received; draining");

@@ -7,9 +7,20 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 use weir::reload::ReloadReport;
 
-/// Reports that clients are served at these addresses.
-pub fn ready(listen: &str) {
-    send(&[NotifyState::Ready, NotifyState::Status(&format!("serving {listen}"))]);
+/// Reports that clients are served, and where. Other addresses may be those of the process before, which still has them.
+pub fn ready(listen: &[String], awaited: &[String]) {
+    let serving = listen.iter().filter(|address| !awaited.contains(address)).map(String::as_str);
+    let serving = serving.collect::<Vec<_>>().join(" ");
+    let status = match awaited {
+        [] => format!("serving {serving}"),
+        _ => format!("serving {serving}; another process still has {}", awaited.join(" ")),
+    };
+    send(&[NotifyState::Ready, NotifyState::Status(&status)]);
+}
+
+/// Reports that no other process has an address any more.
+pub fn opened() {
+    send(&[NotifyState::Status("serving at all addresses")]);
 }
 
 /// Reports that the configuration is being read again. [`reloaded`] has to follow.

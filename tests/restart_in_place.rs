@@ -258,6 +258,45 @@ fn an_address_that_was_not_inherited_is_waited_for_while_the_others_are_served()
 }
 
 #[test]
+fn unix_sockets_of_clients_and_operators_are_waited_for_and_the_service_manager_hears_which() {
+    let folder = Folder::new("unix-late");
+    let (listener, address) = bound();
+    let (clients, operators) = (folder.0.join("clients"), folder.0.join("admin"));
+    let (shown_clients, shown_operators) = (clients.display(), operators.display());
+    let config = folder.config(&format!(
+        "listen: [{{address: '{address}'}}, {{address: 'unix:{shown_clients}'}}]\nadmin: {{socket: '{shown_operators}'}}\n\
+         drain: {{delay: 0s, grace: 1s, spread: 0s}}"
+    ));
+    let mut old = start("unix-late-old", &config, [listener.try_clone().unwrap().into()]);
+    let manager_at = folder.0.join("notify");
+    let manager = UnixDatagram::bind(&manager_at).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let hears = || {
+        let mut message = [0; 4096];
+        let length = manager.recv(&mut message).expect("no message");
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    };
+    let mut command = command_with([listener.try_clone().unwrap().into()], "true");
+    command.env("NOTIFY_SOCKET", &manager_at);
+    let new = Program::start_by(command, "restart-unix-late-new.yaml", &config, PATIENCE);
+    let late = format!("another process still has unix:{shown_clients} unix:{shown_operators}");
+    assert_eq!(hears(), format!("READY=1\nSTATUS=serving {address}; {late}\n"));
+    let status = "GET /ready HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let asks = |path: &Path, request: &str| exchange(UnixStream::connect(path).ok()?, request).ok();
+    assert!(asks(&operators, status).is_some(), "the old one answers there");
+    old.signal("-TERM");
+    assert!(old.has_succeeded(PATIENCE));
+    for (path, request) in [(&clients, poll_request()), (&operators, status.to_owned())] {
+        new.says(&format!("address free; listening address=unix:{}", path.display()), PATIENCE);
+        let answer = asks(path, &request).unwrap_or_default();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{}: {answer}", path.display());
+    }
+    assert_eq!(hears(), "STATUS=serving at all addresses\n");
+    let info = asks(&operators, &status.replace("/ready", "/server_info")).unwrap();
+    assert_eq!(info.matches("\"open\":true").count() + info.matches("\"open\": true").count(), 3, "{info}");
+}
+
+#[test]
 fn an_address_that_stays_in_use_ends_the_process_when_the_other_one_had_its_time_and_at_once_without_inherited_sockets()
 {
     let folder = Folder::new("kept");

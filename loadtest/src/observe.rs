@@ -18,7 +18,7 @@ pub trait Observer: Send + Sync {
     fn connected(&self, _at: Instant) {}
     /// A connection ended, or could not be opened.
     fn disconnected(&self) {}
-    /// A client has everything that it subscribes to, this long after it began to connect.
+    /// A client has everything that it subscribes to, this long after it began to connect: attempts that failed count.
     fn first_sync(&self, _client: usize, _conduct: Conduct, _since: Duration) {}
     /// A change arrived, this long after the origin made it.
     fn change_received(&self, _conduct: Conduct, _lag: Duration) {}

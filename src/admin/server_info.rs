@@ -1,16 +1,19 @@
 //! What this process is, and with which configuration it runs.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use super::Shown;
 use super::answer::{json, text};
 use crate::build_facts;
+use crate::downstream::AwaitedAddress;
 use crate::relay::Readiness;
 
 /// What stays the same for as long as the process runs.
@@ -29,6 +32,32 @@ pub(crate) struct ListenerInfo {
     pub(crate) whom: &'static str,
     pub(crate) address: String,
     pub(crate) tls: bool,
+    /// Not while the process before this one still has the address.
+    #[serde(serialize_with = "now")]
+    pub(crate) open: Arc<AtomicBool>,
+}
+
+impl ServerInfo {
+    /// Notes which listeners are still to be opened.
+    pub(crate) fn awaiting(mut self, awaited: &[AwaitedAddress]) -> Self {
+        for listener in &mut self.listeners {
+            if let Some(awaited) = awaited.iter().find(|awaited| awaited.to_string() == listener.address) {
+                listener.open = awaited.opened();
+            }
+        }
+        self
+    }
+}
+
+impl ListenerInfo {
+    /// One that is open.
+    pub(crate) fn open(whom: &'static str, address: String, tls: bool) -> Self {
+        Self { whom, address, tls, open: Arc::new(AtomicBool::new(true)) }
+    }
+}
+
+fn now<S: Serializer>(flag: &AtomicBool, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bool(flag.load(Ordering::Relaxed))
 }
 
 pub(super) async fn server_info(State(shown): State<Shown>) -> Response {

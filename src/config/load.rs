@@ -23,8 +23,8 @@ use super::shown::ShownConfig;
 use super::upstream::{self, SourceLimits};
 use super::yaml::{self, Node};
 use super::{
-    access, brakes, clients, consistency, files, headers, limits, loops, memory, permissions, protocol, raw, rest,
-    state, types,
+    access, brakes, clients, consistency, contradictions, files, headers, limits, loops, memory, permissions, protocol,
+    raw, rest, state, types,
 };
 use crate::downstream::{self, DrainTimes, ListenAddress, ListenOptions, RestOptions};
 use crate::file_access;
@@ -248,6 +248,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     }
     loops::check(raw, &upstream, checker);
     consistency::check_nodes(raw, &upstream, checker);
+    contradictions::check(raw, &upstream, checker);
     let views = ViewsOptions {
         accept_missing_node: raw.views.accept_missing_node.value,
         max_views: raw.views.max.0,

@@ -27,6 +27,7 @@ mod admin;
 
 mod clients;
 mod consistency;
+mod contradictions;
 mod limits;
 mod listen;
 mod permissions;

@@ -1,6 +1,7 @@
 //! The configuration as operators are shown it: the file with the defaults that count where it says nothing, and without secrets.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde_json::{Map, Number, Value as Json};
 
@@ -9,6 +10,7 @@ use super::raw;
 use super::schema::schema;
 use super::secrets::without_secrets;
 use super::yaml::{Node, Scalar, Value};
+use crate::config_status::ConfigFacts;
 
 /// A configuration for operators.
 #[derive(Debug, Clone, Default)]
@@ -33,6 +35,14 @@ impl ShownConfig {
         let mut config = json_of(tree, &without_secrets);
         fill(&mut config, &schema());
         Self { config, ..self }
+    }
+
+    /// Returns what is known of the file with which the relay starts.
+    pub(crate) fn facts(self, read: SystemTime) -> ConfigFacts {
+        let Self { file, sha256, config, bootstrap, command_line } = self;
+        let (pending, error, reloads, failures) = (Vec::new(), None, 0, 0);
+        let command_line = command_line.into();
+        ConfigFacts { file, sha256, config, bootstrap, command_line, read, pending, error, reloads, failures }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::SetOnce;
@@ -18,6 +19,7 @@ pub(crate) struct AwaitedAddress {
     /// How long after an attempt the next one follows.
     pause: Duration,
     open: Open,
+    opened: Arc<AtomicBool>,
 }
 
 /// An attempt to open an address. It may block.
@@ -61,13 +63,18 @@ impl AwaitedAddress {
         pause: Duration,
         open: impl FnMut() -> anyhow::Result<()> + Send + 'static,
     ) -> Self {
-        Self { address, pause, open: Box::new(open) }
+        Self { address, pause, open: Box::new(open), opened: Arc::default() }
+    }
+
+    /// Returns where it is noted that the address is open.
+    pub(crate) fn opened(&self) -> Arc<AtomicBool> {
+        self.opened.clone()
     }
 
     /// Opens the address as soon as the other process has left it, and fails if that takes longer than this. What stands against it meanwhile may
     /// be of the moment in which the other one leaves.
     pub(crate) async fn opened_within(self, time: Duration) -> anyhow::Result<()> {
-        let Self { address, pause, mut open } = self;
+        let Self { address, pause, mut open, opened: is_open } = self;
         let last = Instant::now() + time;
         let limit = humantime::format_duration(time).to_string();
         tracing::warn!(%address, limit, "address in use; waiting for the process that has it, and serving at the others");
@@ -80,6 +87,7 @@ impl AwaitedAddress {
             open = back;
             match opened {
                 Ok(()) => {
+                    is_open.store(true, Ordering::Relaxed);
                     tracing::info!(%address, "address free; listening");
                     return Ok(());
                 }
@@ -93,6 +101,12 @@ impl AwaitedAddress {
 impl fmt::Debug for AwaitedAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("AwaitedAddress").field(&self.address).finish()
+    }
+}
+
+impl fmt::Display for AwaitedAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
     }
 }
 

@@ -100,6 +100,10 @@ impl Connector for HubConnector {
         "what all views share".into()
     }
 
+    fn is_hub(&self) -> bool {
+        true
+    }
+
     fn variant(&self) -> Option<Variant> {
         Some(Variant::Delta)
     }

@@ -270,6 +270,11 @@ pub trait Connector: Send + Sync {
         false
     }
 
+    /// Whether it is the hub of this process, which answers by what it has from elsewhere.
+    fn is_hub(&self) -> bool {
+        false
+    }
+
     /// Returns how many connections to the server there are, if streams share them.
     fn connections(&self) -> Option<usize> {
         None

@@ -106,6 +106,11 @@ impl Links {
         self.connectors.get(usize::from(at)).map_or_else(|| "unknown".into(), |server| server.describe())
     }
 
+    /// Whether a server is the hub of this process.
+    pub(crate) fn is_hub(&self, at: usize) -> bool {
+        self.connectors[at].is_hub()
+    }
+
     pub(crate) fn servers(&self) -> impl ExactSizeIterator<Item = String> {
         self.connectors.iter().map(|connector| connector.describe())
     }

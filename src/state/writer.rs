@@ -143,7 +143,14 @@ impl Work {
 
     /// Opens the file for the first time, while streams may be waiting for what it has.
     fn open_first(&mut self) {
-        self.open();
+        let begun = Instant::now();
+        let opened = loop {
+            match self.open_and_load() {
+                Err(FileFault::InUse) if begun.elapsed() < HANDED_OVER => std::thread::sleep(LOOK_AGAIN),
+                opened => break opened,
+            }
+        };
+        self.take(opened, begun);
         if self.load.end() {
             let (path, views) = (self.path.display(), self.counters.loaded_views());
             tracing::warn!(%path, views, "the disk of the state file has answered after all; only views without clients so far begin with it");
@@ -154,13 +161,19 @@ impl Work {
         self.views.upgrade().map(|newest| newest.get())
     }
 
-    /// Opens the file if it is not open, and loads what it has. An unusable file is set aside.
+    /// Opens the file if it is not open, and loads what it has.
     pub(super) fn open(&mut self) {
         if self.open.is_some() {
             return;
         }
         let begun = Instant::now();
-        match self.open_and_load() {
+        let opened = self.open_and_load();
+        self.take(opened, begun);
+    }
+
+    /// Goes on with a file, or without it. An unusable one is set aside.
+    fn take(&mut self, opened: Result<(Database, Contents), FileFault>, begun: Instant) {
+        match opened {
             Ok(contents) => self.open = Some(contents),
             Err(fault @ FileFault::Unusable(_)) => {
                 let path = self.path.display();
@@ -369,6 +382,9 @@ fn wall_time() -> u64 {
 const PAUSE: Duration = Duration::from_millis(500);
 /// Between two attempts to open the file.
 const RETRY: Duration = Duration::from_secs(5);
+/// How long streams wait for a file that another process has: one that drains closes it when it has written for the last time.
+const HANDED_OVER: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How long the start of the relay waits for the file.
 const AT_START: Duration = Duration::from_millis(300);
 /// A read or write that takes longer is worth a warning.

@@ -81,7 +81,7 @@ async fn fb_32_up_36_a_server_that_hangs_is_left_for_the_next_and_nothing_of_it_
 }
 
 /// A gateway before a control plane that hangs: discovery calls wait, and it knows no other calls.
-async fn a_gateway_that_knows_discovery_alone(listener: TcpListener) {
+pub async fn a_gateway_that_knows_discovery_alone(listener: TcpListener) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (socket, _) = listener.accept().await.unwrap();

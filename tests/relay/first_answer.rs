@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -122,14 +123,26 @@ async fn a_gateway_does_not_answer_for_a_server_that_is_not_behind_it_nor_keep_o
     let text = |address| {
         format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://{address}', {quick}}}]}}\n")
     };
-    for answers in [Answers::NoRoute(12, Some(14)), Answers::Refused(16, Some(14))] {
-        let server = Server::start(answers).await;
+    let gateway = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = gateway.local_addr().unwrap();
+    let serving = tokio::spawn(super::evidence_silence::a_gateway_that_knows_discovery_alone(gateway));
+    let relay = start(&text(address)).await;
+    is_not_ready(
+        &relay,
+        "; nor to a call: an empty stream has no answer in time; an empty stream has no answer in time",
+    )
+    .await;
+    serving.abort();
+    for (refuses, answers) in [
+        (Answers::NoRoute(12, Some(14)), Answers::NoRoute(12, Some(0))),
+        (Answers::Refused(16, Some(14)), Answers::Refused(16, Some(0))),
+        (Answers::NoRoute(12, None), Answers::NoRoute(12, Some(0))),
+        (Answers::Refused(16, None), Answers::Refused(7, Some(0))),
+    ] {
+        let server = Server::start(refuses).await;
         let relay = start(&text(server.address)).await;
         is_not_ready(&relay, "; nor to a call: ").await;
-        server.answer(match answers {
-            Answers::NoRoute(..) => Answers::NoRoute(12, Some(0)),
-            _ => Answers::Refused(7, None), // it never ends an empty stream
-        });
+        server.answer(answers);
         is_ready(&relay).await;
     }
 }
@@ -169,6 +182,16 @@ async fn files_count_when_all_of_them_were_read_and_a_relay_of_files_is_ready_at
     assert_eq!(probe(relay.admin, "/ready").await.0, 200, "at once");
 }
 
+/// Answers each connection with this status.
+async fn says_only(listener: TcpListener, status: u16) {
+    loop {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let answer = format!("HTTP/1.1 {status} Word\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        let _ = socket.write_all(answer.as_bytes()).await;
+        let _ = socket.read_to_end(&mut Vec::new()).await;
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_is_polled_has_to_answer_over_http() {
     let nowhere = super::scripts::any_address().await;
@@ -179,6 +202,13 @@ async fn a_server_that_is_polled_has_to_answer_over_http() {
     let patience = text.replace("{rest: ", "{request_timeout: 200ms, rest: ");
     is_not_ready(&start(&patience).await, "no answer within 200ms").await;
     drop(hung);
+    for status in [500, 503, 401, 403] {
+        let server = super::plane::listen_at(nowhere).await;
+        let serving = tokio::spawn(says_only(server, status));
+        is_not_ready(&start(&text).await, &format!("(REST): {status}")).await;
+        serving.abort();
+        let _ = serving.await; // and has left the address
+    }
     let server = super::plane::listen_at(nowhere).await;
     let serving = tokio::spawn(super::evidence_silence::a_server_without_anything(server));
     is_ready(&relay).await;

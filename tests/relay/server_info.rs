@@ -30,7 +30,7 @@ async fn the_process_and_its_configuration_are_shown_without_secrets() {
     assert_eq!((&info["config"]["file"], info["config"]["sha256"].as_str().unwrap().len()), (&json!("test.yaml"), 64));
     assert_eq!(info["build"]["commit"], weir::build_facts::COMMIT);
     assert!(info["build"]["target"].as_str().unwrap().contains('-'), "{info:#}");
-    let at = |whom: &str, address: SocketAddr| json!({"for": whom, "address": address.to_string(), "tls": false});
+    let at = |whom: &str, address: SocketAddr| json!({"for": whom, "address": address.to_string(), "tls": false, "open": true});
     let listeners = info["listeners"].as_array().unwrap();
     for expected in [at("clients", listen), at("operators", relay.admin), at("probes", probes)] {
         assert!(listeners.contains(&expected), "{expected} in {listeners:?}");

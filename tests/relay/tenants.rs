@@ -289,6 +289,24 @@ async fn load_reports_of_a_tenant_are_sent_with_its_credentials() {
     assert_eq!(plane.stream().await.report().await, report);
 }
 
+/// Credentials of one owner are no reason for the others to wait.
+#[tokio::test]
+async fn a_relay_is_ready_although_some_credentials_towards_the_server_are_not_there_yet() {
+    let lower = World::start("files: resources.yaml").await;
+    let port = lower.relay.address.port();
+    for (own, of_pay) in [("", "missing"), (", certificate: missing.pem, key: missing.key", "pay")] {
+        let (folder, authority, certificate) = (Folder::new(), Authority::named("own"), lower.workload("pay"));
+        folder.write("lower.pem", &lower.own.pem);
+        folder.write("pay.pem", &certificate.certificate);
+        folder.write("pay.key", &certificate.key);
+        let tenants = format!("[{{names: [pay], certificate: {of_pay}.pem, key: {of_pay}.key}}]");
+        let server = format!("{{uri: 'https://localhost:{port}', tls: {{ca: lower.pem{own}}}, tenants: {tenants}}}");
+        let upstream = format!("servers: [{server}]");
+        let (upper, _) = World::start_beside(folder, authority, Authority::named("prod"), &upstream, RULES).await;
+        until("it is ready", async || probe(upper.relay.admin, "/ready").await.0 == 200).await;
+    }
+}
+
 #[tokio::test]
 async fn a_changed_rule_ends_those_whom_it_concerns_and_no_others() {
     let world = World::start_beside(

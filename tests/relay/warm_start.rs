@@ -252,6 +252,28 @@ async fn a_file_that_another_process_has_is_left_alone_and_taken_over_later() {
     assert_eq!(client.sent().await.set, ["a", "b"], "{address} is away");
 }
 
+/// An overlapping restart in an outage: there is nobody else to ask.
+#[tokio::test]
+async fn a_file_that_the_process_before_closes_when_it_drains_is_waited_for() {
+    let folder = Folder::new("overlap");
+    let rest = state_in(&folder, "");
+    let mut plane = Plane::start(&BOTH).await;
+    let first = Stoppable::start(plane.address, "", &rest).await;
+    let mut client = Client::connect(first.0.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    client.sent().await;
+    is_saved(&first.0).await;
+    let second = Stoppable::start(plane.kill().await, "", &rest).await;
+    let mut client = Client::connect(second.0.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    assert!(get(second.0.admin, "/ready").await.contains("state"), "it waits for the file");
+    first.stop().await;
+    assert_eq!(client.sent().await.set, ["a", "b"]);
+    assert_eq!(probe(second.0.admin, "/ready").await.0, 200);
+}
+
 #[tokio::test]
 async fn an_unusable_file_is_renamed_and_the_relay_starts_without_it() {
     let folder = Folder::new("unusable");
@@ -381,19 +403,7 @@ async fn names_of_a_shared_authority_come_back_too_once_for_all_views() {
     let folder = Folder::new("shared");
     let name = "xdstp://x/envoy.config.cluster.v3.Cluster/a";
     let mut plane = Plane::start(&BOTH).await;
-    let start = async |address: SocketAddr| {
-        let upstream = format!(
-            "upstream: {{servers: [{{uri: 'http://{address}'}}], authorities: {{x: {{}}}}, shared_authorities: [x]}}"
-        );
-        let text = format!(
-            "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n{upstream}\n{}",
-            state_in(&folder, "")
-        );
-        let app = App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
-        let (stop, stopped) = oneshot::channel();
-        Stoppable(run(app, async move { drop(stopped.await) }), stop)
-    };
-    let first = start(plane.address).await;
+    let first = start_shared(plane.address, &folder, "").await;
     for cluster in ["one", "other"] {
         let mut client = Client::connect(first.0.address, Variant::Delta).await;
         client.ask(CDS, &[name], Some(cluster));
@@ -414,13 +424,34 @@ async fn names_of_a_shared_authority_come_back_too_once_for_all_views() {
         .await;
     }
     first.stop().await;
-    let second = start(plane.kill().await).await;
+    let address = plane.kill().await;
+    let second = start_shared(address, &folder, "").await;
     assert!(get(second.0.admin, "/metrics").await.contains("weir_state_views_loaded_total 3"), "two and the hub");
     for cluster in ["one", "other", "a new one"] {
         let mut client = Client::connect(second.0.address, Variant::Delta).await;
         client.ask(CDS, &[name], Some(cluster));
         assert_eq!(client.sent().await.set, [name], "{cluster}");
     }
+    second.stop().await;
+    let third = start_shared(address, &folder, ", max_age: 1ms, when_older: not_ready").await;
+    for cluster in ["one", "yet another"] {
+        let mut client = Client::connect(third.0.address, Variant::Delta).await;
+        client.ask(CDS, &[name], Some(cluster));
+        assert_eq!(client.sent().await.set, [name], "{cluster}");
+        assert_eq!(probe(third.0.admin, "/ready").await.0, 503, "what all views share is from disk too");
+    }
+}
+
+/// A relay whose views share an authority, with its state in a folder.
+async fn start_shared(address: SocketAddr, folder: &Folder, more: &str) -> Stoppable {
+    let upstream = format!(
+        "upstream: {{servers: [{{uri: 'http://{address}'}}], authorities: {{x: {{}}}}, shared_authorities: [x]}}"
+    );
+    let state = state_in(folder, more);
+    let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n{upstream}\n{state}");
+    let app = App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
+    let (stop, stopped) = oneshot::channel();
+    Stoppable(run(app, async move { drop(stopped.await) }), stop)
 }
 
 #[tokio::test]

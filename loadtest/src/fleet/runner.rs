@@ -64,6 +64,7 @@ impl Runner {
     /// Runs until the phase is `Stopping`.
     pub async fn run(mut self) {
         let mut backoff = FIRST_BACKOFF;
+        let mut wanted = Instant::now();
         loop {
             let began = Instant::now();
             let link = tokio::select! {
@@ -82,12 +83,15 @@ impl Runner {
                     self.context.counters.connects.add(1);
                     self.context.observer.connected(Instant::now());
                     self.has_connected = true;
-                    let (end, is_answered) = Attached::new(&mut self, link, began).drive().await;
+                    let (end, is_answered) = Attached::new(&mut self, link, wanted).drive().await;
                     self.context.counters.connected.decrease();
                     if self.joined.is_none() {
                         self.context.counters.connected_first.decrease();
                     }
                     self.context.observer.disconnected();
+                    if is_answered {
+                        wanted = Instant::now();
+                    }
                     match end {
                         End::Stop => {
                             self.is_connected = true;
@@ -176,7 +180,8 @@ impl Runner {
 struct Attached<'a> {
     runner: &'a mut Runner,
     link: Link,
-    began: Instant,
+    /// Since when the clients want a connection that answers.
+    wanted: Instant,
     /// A response has arrived.
     is_answered: bool,
     /// The client and stream to which each stream of the connection belongs.
@@ -185,8 +190,8 @@ struct Attached<'a> {
 }
 
 impl<'a> Attached<'a> {
-    fn new(runner: &'a mut Runner, link: Link, began: Instant) -> Self {
-        Self { runner, link, began, is_answered: false, owners: Vec::new(), streams: HashMap::new() }
+    fn new(runner: &'a mut Runner, link: Link, wanted: Instant) -> Self {
+        Self { runner, link, wanted, is_answered: false, owners: Vec::new(), streams: HashMap::new() }
     }
 
     /// Returns why the connection has ended, and whether it had a response.
@@ -276,7 +281,7 @@ impl<'a> Attached<'a> {
                     if conduct.behaves {
                         counters.behaving_synced.increase();
                     }
-                    observer.first_sync(self.runner.clients[place].number, conduct, self.began.elapsed());
+                    observer.first_sync(self.runner.clients[place].number, conduct, self.wanted.elapsed());
                     if let Some(joined) = self.runner.joined {
                         counters.newcomer_waited(joined.elapsed());
                     }

@@ -84,6 +84,9 @@ impl fmt::Display for Report {
         let off: Vec<_> = self.checks_off.iter().map(|check| check.name()).collect();
         writeln!(f, "checks off:       {}", if off.is_empty() { "none".into() } else { off.join(", ") })?;
         writeln!(f, "counters:         {}", self.counters)?;
+        for (first, count) in self.counters.errors.counted() {
+            writeln!(f, "{:<17} {count} x {first}", "error:")?;
+        }
         write!(f, "result:           {}", if self.passed() { "passed" } else { "FAILED" })
     }
 }

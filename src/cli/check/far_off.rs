@@ -1,6 +1,6 @@
 //! Values that are so far from their defaults that a unit may be wrong.
 
-use crate::config::{InForce, ShownKey};
+use crate::config::{InForce, ShownKey, size};
 
 /// Returns a line for each value of the file that is a hundred times its default or more, or a hundredth of it or less.
 pub(super) fn warnings(in_force: &InForce) -> Vec<String> {
@@ -22,25 +22,11 @@ pub(super) fn warnings(in_force: &InForce) -> Vec<String> {
 fn magnitude(text: &str) -> Option<f64> {
     let number = || text.parse::<f64>().ok();
     let time = || humantime::parse_duration(text).ok().map(|time| time.as_secs_f64());
-    let size = || {
-        let at = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
-        let (number, unit) = text.split_at(at);
-        let factor = UNITS.iter().find(|(name, _)| *name == unit.trim())?.1;
-        Some(number.parse::<f64>().ok()? * factor)
-    };
+    let size = || size(text).ok().map(|bytes| bytes as f64);
     number().or_else(size).or_else(time)
 }
 
 const FAR: f64 = 100.0;
-const UNITS: [(&str, f64); 7] = [
-    ("B", 1.0),
-    ("KiB", 1024.0),
-    ("MiB", 1_048_576.0),
-    ("GiB", 1_073_741_824.0),
-    ("kB", 1e3),
-    ("MB", 1e6),
-    ("GB", 1e9),
-];
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@ mod servers;
 mod settings;
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use self::against::Against;
 use self::against::Foretold;
@@ -160,8 +160,12 @@ async fn faults_in_resources(config: &Config) -> Vec<String> {
 
 async fn faults_in(options: &FilesOptions, parser: Parser) -> Vec<String> {
     let source = FilesSource::start(options.clone(), parser);
+    let begun = Instant::now();
     let mut report = source.report();
     while report.state == "loading" {
+        if begun.elapsed() > LONGEST_LOOK {
+            return vec![format!("{options}: not read within {}", humantime::format_duration(LONGEST_LOOK))];
+        }
         tokio::time::sleep(Duration::from_millis(5)).await;
         report = source.report();
     }
@@ -170,6 +174,9 @@ async fn faults_in(options: &FilesOptions, parser: Parser) -> Vec<String> {
     let errors = report.errors.iter().filter(|error| error.file.exists()).map(ToString::to_string);
     errors.map(|error| error.strip_prefix(&folder).map(str::to_owned).unwrap_or(error)).collect()
 }
+
+/// How long resource files may take: their disk may hang.
+const LONGEST_LOOK: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use weir_core::xds::{AccessRule, NodeField, PermissionRule};
 
 use super::Shows;
-use crate::config::{AdminTls, Config, ListenOptions, ShownKey};
-use crate::tls::{ClientAuth, ListenTls};
+use crate::config::{AdminTls, Config, ShownKey};
+use crate::downstream::{Account, ListenAddress, ListenOptions, UnixOptions};
+use crate::tls::{ClientAuth, ListenTls, OwnCertificate, TrustDomain};
 
 pub(super) fn report(config: &Config, shows: Shows) -> String {
     let mut out = String::from("\n");
@@ -62,36 +63,73 @@ fn keys(keys: &[ShownKey], lists: &[(&str, String)]) -> Vec<Row> {
     keys.iter().map(row).collect()
 }
 
+/// Returns where the relay listens, each key below its address.
 fn addresses(config: &Config) -> Vec<Row> {
-    let place = |listen: &ListenOptions| match &listen.tls {
-        Some(tls) => format!("{}, TLS{}; {}", listen.address, several(tls), certificates(&tls.client_auth)),
-        None => listen.address.to_string(),
+    let mut rows = Vec::new();
+    let mut put = |who: &str, place: String, details: Vec<Option<String>>| {
+        rows.push((who.to_owned(), place));
+        rows.extend(details.into_iter().flatten().map(|detail| (String::new(), detail)));
     };
-    let clients = config.listen.iter().map(|listen| ("clients".to_owned(), place(listen)));
-    let address = config.admin.address.map(|address| match &config.admin.tls {
-        Some(AdminTls { tls, may_read, may_change }) => {
-            let (read, change) = (may_read.len(), may_change.len());
-            let (several, shown) = (several(tls), certificates(&tls.client_auth));
-            format!("{address}, TLS{several}; {shown}; in may_read {read}, in may_change {change}")
-        }
-        None => address.to_string(),
-    });
-    let socket = config.admin.socket.as_ref().map(|path| format!("unix:{}", path.display()));
-    let mut operators: Vec<_> = address.into_iter().chain(socket).collect();
-    if operators.is_empty() {
-        operators.push("none: no reports".to_owned());
+    for listen in &config.listen {
+        let mut details = of_listener(listen);
+        details.extend(listen.tls.as_ref().map(|tls| files(tls)).unwrap_or_default());
+        let tls = listen.tls.as_ref().map(|tls| format!(", TLS; {}", certificates(&tls.client_auth)));
+        put("clients", format!("{}{}", listen.address, tls.unwrap_or_default()), details);
     }
-    let operators = operators.into_iter().map(|place| ("operators".to_owned(), place));
-    let probes = config.probes.map(|address| ("probes".to_owned(), address.to_string()));
-    clients.chain(operators).chain(probes).collect()
+    let admin = &config.admin;
+    if let Some(address) = admin.address {
+        let mut details = vec![listed("hosts", &admin.hosts)];
+        let mut tls = String::new();
+        if let Some(AdminTls { tls: of, may_read, may_change }) = &admin.tls {
+            tls = format!(", TLS; {}", certificates(&of.client_auth));
+            details.extend(files(of));
+            details.extend([listed("may_read", may_read), listed("may_change", may_change)]);
+        }
+        put("operators", format!("{address}{tls}"), details);
+    }
+    if let Some(path) = &admin.socket {
+        put("operators", format!("unix:{}", path.display()), Vec::new());
+    }
+    if admin.address.is_none() && admin.socket.is_none() {
+        put("operators", "none: no reports".to_owned(), Vec::new());
+    }
+    if let Some(address) = config.probes {
+        put("probes", address.to_string(), Vec::new());
+    }
+    rows
 }
 
-/// Returns how many certificates there are, if there are several.
-fn several(tls: &ListenTls) -> String {
-    match tls.own.len() {
-        1 => String::new(),
-        several => format!(", {several} certificates by server name"),
+/// Returns what is set of a listener besides TLS.
+fn of_listener(listen: &ListenOptions) -> Vec<Option<String>> {
+    let mut details = vec![listed("proxy_protocol_from", &listen.proxy_protocol_from)];
+    if let ListenAddress::Unix(UnixOptions { mode, owner, group, path: _ }) = &listen.address {
+        details.push(Some(format!("mode {mode:04o}")));
+        details.push(owner.as_ref().map(|owner| format!("owner {}", account(owner))));
+        details.push(group.as_ref().map(|group| format!("group {}", account(group))));
     }
+    details
+}
+
+fn account(account: &Account) -> String {
+    match account {
+        Account::Name(name) => name.to_string(),
+        Account::Number(number) => number.to_string(),
+    }
+}
+
+/// Returns a key that has a list, unless that is empty.
+fn listed<T: ToString>(key: &str, values: &[T]) -> Option<String> {
+    let values: Vec<_> = values.iter().map(ToString::to_string).collect();
+    (!values.is_empty()).then(|| format!("{key} {}", values.join(", ")))
+}
+
+/// Returns the files of a certificate's owner, and those that revoke the certificates of clients.
+fn files(tls: &ListenTls) -> Vec<Option<String>> {
+    let own = tls.own.iter().map(|OwnCertificate { certificate, key }| {
+        Some(format!("certificate {}, key {}", certificate.display(), key.display()))
+    });
+    let crl = tls.trust().and_then(|trust| trust.crl.as_ref()).map(|crl| format!("crl {}", crl.display()));
+    own.chain([crl]).collect()
 }
 
 /// Returns which certificates clients show.
@@ -102,7 +140,10 @@ fn certificates(auth: &ClientAuth) -> String {
         ClientAuth::Required(trust) => ("must", trust),
     };
     let ca = trust.client_ca.iter().map(|ca| format!("by a CA in {}", ca.display()));
-    let domains = trust.domains.iter().map(|domain| format!("of spiffe://{}", domain.name));
+    let domains = trust
+        .domains
+        .iter()
+        .map(|TrustDomain { name, bundle }| format!("of spiffe://{name} by a CA in {}", bundle.display()));
     format!("clients {word} show certificates {}", ca.chain(domains).collect::<Vec<_>>().join(" or "))
 }
 
@@ -230,7 +271,7 @@ limits
         assert_eq!(shown(""), "127.0.0.1:1, TLS; clients show no certificates");
         assert_eq!(
             shown(", client_ca: ca, trust_domains: [{name: a.b, bundle: b}]"),
-            "127.0.0.1:1, TLS; clients must show certificates by a CA in ca or of spiffe://a.b"
+            "127.0.0.1:1, TLS; clients must show certificates by a CA in ca or of spiffe://a.b by a CA in b"
         );
         assert!(
             shown(", client_auth: optional, client_ca: ca").contains("clients may show certificates by a CA in ca")
@@ -324,12 +365,48 @@ permissions:
         let row = |who: &str, place: &str| (who.to_owned(), place.to_owned());
         assert_eq!(shown(""), [row("operators", "none: no reports")]);
         let tls = "tls: {certificate: c, key: k, client_ca: ca, may_read: [{dns: a.b}, {dns: c.d}], may_change: [{dns: e.f}]}";
-        let text =
-            format!("admin: {{address: '0.0.0.0:2', socket: /run/admin.sock, {tls}}}\nprobes: {{address: ':3'}}\n");
-        let tls = "0.0.0.0:2, TLS; clients must show certificates by a CA in ca; in may_read 2, in may_change 1";
+        let text = format!(
+            "admin: {{address: '0.0.0.0:2', hosts: [x.y], socket: /run/admin.sock, {tls}}}\nprobes: {{address: ':3'}}\n"
+        );
         assert_eq!(
             shown(&text),
-            [row("operators", tls), row("operators", "unix:/run/admin.sock"), row("probes", "[::]:3")]
+            [
+                row("operators", "0.0.0.0:2, TLS; clients must show certificates by a CA in ca"),
+                row("", "hosts x.y"),
+                row("", "certificate c, key k"),
+                row("", "may_read dns:a.b, dns:c.d"),
+                row("", "may_change dns:e.f"),
+                row("operators", "unix:/run/admin.sock"),
+                row("probes", "[::]:3"),
+            ]
+        );
+    }
+
+    #[test]
+    fn every_key_of_a_listener_is_shown_below_its_address() {
+        let shown = |listen: &str| {
+            let text = format!("listen: [{{{listen}}}]\nupstream: {{files: x}}\n");
+            let rows = addresses(&Config::parse(Path::new("relay.yaml"), &text).unwrap());
+            rows.into_iter().map(|(_, row)| row).take_while(|row| !row.starts_with("none")).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            shown("address: 'unix:/run/a', mode: '0660', owner: 7, group: envoy"),
+            ["unix:/run/a", "mode 0660", "owner 7", "group envoy"]
+        );
+        assert_eq!(shown("address: 'unix:/run/a'"), ["unix:/run/a", "mode 0600"]);
+        assert_eq!(
+            shown("address: '127.0.0.1:1', proxy_protocol_from: [10.0.0.0/8, 10.1.2.3]"),
+            ["127.0.0.1:1", "proxy_protocol_from 10.0.0.0/8, 10.1.2.3"]
+        );
+        let tls = "certificates: [{certificate: c, key: k}, {certificate: d, key: l}], client_ca: ca, crl: r";
+        assert_eq!(
+            shown(&format!("address: '127.0.0.1:1', tls: {{{tls}}}")),
+            [
+                "127.0.0.1:1, TLS; clients must show certificates by a CA in ca",
+                "certificate c, key k",
+                "certificate d, key l",
+                "crl r",
+            ]
         );
     }
 }

@@ -192,11 +192,13 @@ impl Readiness {
 }
 
 impl ViewReadiness {
-    /// Reports the state of the view's ladders if it has changed. `reason` says why a ladder is where it is.
+    /// Reports the state of the view's ladders if it has changed. A response of the hub may be of what was on disk, so it makes no relay ready: its
+    /// own view reports what comes from servers. `reason` says why a ladder is where it is.
     pub(super) fn report<'a>(
         &mut self,
         ladders: impl Iterator<Item = LadderSummary<'a>>,
         down: &BTreeSet<Authority>,
+        is_hub: impl Fn(&LadderSummary<'_>) -> bool,
         reason: impl Fn(&LadderSummary<'_>) -> Option<String>,
     ) {
         let (mut responded, mut reports) = (false, Reports::new());
@@ -204,7 +206,7 @@ impl ViewReadiness {
             let authority = ladder.authority;
             if matches!(ladder.state, LadderState::Active(_)) && !self.answered.contains(authority) {
                 self.answered.insert(authority.clone());
-                responded = true;
+                responded |= !is_hub(&ladder);
             }
             let (answered, down) = (self.answered.contains(authority), down.contains(authority));
             if ladder.state != LadderState::Idle && (!answered || down) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use weir_core::protocol::ladder::LadderState;
-use weir_core::protocol::sources::Sources;
+use weir_core::protocol::sources::{LadderSummary, Sources};
 use weir_core::protocol::upstream::{ServerStatus, Stream};
 use weir_core::protocol::view::{Update, View};
 use weir_core::xds::{Authority, Name, Type};
@@ -176,7 +176,8 @@ impl ViewReporter {
     }
 
     pub(super) fn report_readiness(&mut self, sources: &Sources, links: &Links, down: &BTreeSet<Authority>) {
-        self.readiness.report(sources.ladders(), down, |ladder| links.reason_of(ladder));
+        let is_hub = |ladder: &LadderSummary<'_>| ladder.server.is_some_and(|server| links.is_hub(server));
+        self.readiness.report(sources.ladders(), down, is_hub, |ladder| links.reason_of(ladder));
     }
 
     /// Counts what has happened on upstream streams.

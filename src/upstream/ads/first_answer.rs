@@ -98,8 +98,7 @@ fn judge(answer: Result<i32, Status>) -> Judged {
         Err(status) => status,
     };
     let said = with_causes(format!("{:?}: {}", status.code(), status.message()), &status);
-    let has_words = !status.message().is_empty(); // which the metadata does not have
-    if !is_of_server(&status) || !has_words && is_of_gateway(status.metadata().as_ref()) {
+    if !is_of_server(&status) || is_of_gateway(status.metadata().as_ref()) {
         return Judged::Unknown(said);
     }
     match status.code() {
@@ -131,9 +130,9 @@ mod tests {
         for code in [Code::Unimplemented, Code::NotFound, Code::Internal] {
             assert_eq!(judge(Err(Status::new(code, ""))), Judged::Serving, "{code:?}");
         }
-        let words =
-            Status::with_metadata(Code::Unimplemented, "unknown service", MetadataMap::from_headers(of_envoy()));
-        assert_eq!(judge(Err(words)), Judged::Serving, "a server behind a gateway");
+        let words = || MetadataMap::from_headers(of_envoy());
+        let of_either = judge(Err(Status::with_metadata(Code::Unimplemented, "unknown service", words())));
+        assert!(matches!(of_either, Judged::Unknown(_)), "gateways have texts of their own; a call decides");
         for code in [Code::Unavailable, Code::DeadlineExceeded, Code::Unauthenticated, Code::PermissionDenied] {
             let said = Judged::Unknown(format!("{code:?}: no server behind it"));
             assert_eq!(judge(Err(Status::new(code, "no server behind it"))), said, "a gateway may have said it");

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::{Either, select};
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Full};
@@ -166,23 +167,39 @@ pub(super) async fn is_there(
         Judged::Answer(Answer::Missing(reason)) => return Err(reason.unwrap_or_else(|| "none in time".into())),
         Judged::Answer(_) | Judged::Refused(_) => {}
     }
-    let mut said = Vec::new();
-    for path in [DELTA_PATH, SOTW_PATH] {
-        let stream = exchange(channel, path, Full::default(), metadata.clone());
-        let reply = match timeout(limit, stream).await {
-            Ok(Reply::OfGateway(Code::Ok)) => Reply::Grpc(Code::Ok), // it passes this method to the server
-            Ok(reply) => reply,
-            Err(_) => return Ok(()), // it passes the method, and a server may never end an empty stream
-        };
-        match judge(reply) {
-            Judged::Answer(Answer::Own) => return Ok(()),
-            Judged::Refused(Code::Unauthenticated | Code::PermissionDenied) if judges_clients => return Ok(()),
-            Judged::Refused(code) => said.push(format!("a stream is refused ({code:?})")),
-            Judged::Answer(Answer::Missing(Some(reason)) | Answer::Unrouted(reason)) => said.push(reason),
-            Judged::Answer(_) => said.push("a stream has no answer".into()),
+    let [delta, sotw] = [DELTA_PATH, SOTW_PATH].map(|path| {
+        let (mut channel, metadata) = (channel.clone(), metadata.clone());
+        Box::pin(async move { stream_is_there(&mut channel, path, metadata, limit, judges_clients).await })
+    });
+    match select(delta, sotw).await {
+        Either::Left((Ok(()), _)) | Either::Right((Ok(()), _)) => Ok(()),
+        Either::Left((Err(first), other)) | Either::Right((Err(first), other)) => {
+            other.await.map_err(|second| format!("{first}; {second}"))
         }
     }
-    Err(said.join("; "))
+}
+
+/// Says what speaks against a server by an empty stream of this method.
+async fn stream_is_there(
+    channel: &mut Channel,
+    path: &'static str,
+    metadata: MetadataMap,
+    limit: Duration,
+    judges_clients: bool,
+) -> Result<(), String> {
+    let stream = exchange(channel, path, Full::default(), metadata);
+    let reply = match timeout(limit, stream).await {
+        Ok(Reply::OfGateway(Code::Ok)) => Reply::Grpc(Code::Ok), // it passes this method to the server
+        Ok(reply) => reply,
+        Err(_) => return Err("an empty stream has no answer in time".into()), // of a server behind a gateway, or of none
+    };
+    match judge(reply) {
+        Judged::Answer(Answer::Own) => Ok(()),
+        Judged::Refused(Code::Unauthenticated | Code::PermissionDenied) if judges_clients => Ok(()),
+        Judged::Refused(code) => Err(format!("a stream is refused ({code:?})")),
+        Judged::Answer(Answer::Missing(Some(reason)) | Answer::Unrouted(reason)) => Err(reason),
+        Judged::Answer(_) => Err("a stream has no answer".into()),
+    }
 }
 
 async fn exchange(channel: &mut Channel, path: &'static str, body: Full<Bytes>, metadata: MetadataMap) -> Reply {

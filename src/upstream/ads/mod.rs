@@ -106,12 +106,12 @@ impl AdsConnector {
         self.of_tenants.iter().map(|(_, connector)| connector).chain([self])
     }
 
-    /// Asks the server whether it could serve a client that comes now. Its connection is kept for so long, for the first stream. It is shown its
-    /// own credentials, or, if it has none, those of its tenants in turn.
+    /// Asks the server whether it could serve a client that comes now. Its connection is kept for so long, for the first stream. It is shown the
+    /// relay's credentials and those for tenants, in turn: one that is refused, or has no file yet, holds up none of the others.
     pub(super) async fn first_answer(&self, attempt: usize, keep: Duration) -> Result<(), String> {
-        let has_own = !self.server.tokens.is_empty() || self.server.tls.as_ref().is_some_and(|tls| tls.own.is_some());
-        let shown = self.of_tenants.get(attempt % self.of_tenants.len().max(1)).filter(|_| !has_own);
-        first_answer::ask(shown.map_or(self, |(_, of_tenant)| of_tenant), keep).await
+        let in_turn = attempt % (self.of_tenants.len() + 1);
+        let connector = self.with_tenants().nth(in_turn).unwrap_or(self);
+        first_answer::ask(connector, keep).await
     }
 
     /// Returns a slot for a stream of load reports, and what else it needs.

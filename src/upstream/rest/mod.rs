@@ -10,10 +10,9 @@ mod subscriptions;
 /// A path at which no resources are.
 const NOTHING: &str = "/v3/discovery:nothing";
 
-/// Whether a reason begins with the status of a server that is there and takes the relay.
-fn is_own(reason: &str) -> bool {
-    let status = reason.split_once(' ').and_then(|(status, _)| status.parse().ok());
-    status.is_some_and(|status: u16| ![401, 502, 503, 504].contains(&status))
+/// Whether a reason begins with a status by which a server refuses the relay, and not the path.
+fn refuses_relay(reason: &str) -> bool {
+    ["401", "403", "407"].iter().any(|status| reason.starts_with(status))
 }
 
 #[cfg(test)]
@@ -134,11 +133,11 @@ impl RestConnector {
         Wire::new(self.server.clone(), self.dialer.clone(), self.moves.clone())
     }
 
-    /// Asks for what no server has: any answer shows that it is there, but that of a gateway without it, and that it refuses the relay. Each type is polled on a
-    /// connection of its own, so this one is not kept.
+    /// Asks for what no server has: any answer shows that it is there, but one of trouble, and one that refuses the relay. Each type is polled on
+    /// a connection of its own, so this one is not kept.
     pub(super) async fn first_answer(&self) -> Result<(), String> {
         match self.wire().post(NOTHING, Bytes::from_static(b"{}")).await {
-            Err(Failure::Refused(reason) | Failure::Silent(reason)) if is_own(&reason) => Ok(()),
+            Err(Failure::Refused(reason)) if !refuses_relay(&reason) => Ok(()),
             answer => answer.map(drop).map_err(|failure| failure.to_string()),
         }
     }
