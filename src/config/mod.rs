@@ -75,7 +75,6 @@ pub use load::Config;
 pub(crate) use load::Review;
 pub(crate) use reload::{InUse, Reading, Reloaded, without_environment};
 pub use schema::schema;
-pub(crate) use shown::ShownConfig;
 
 pub(crate) use form::{ValueError, server_uri};
 pub(crate) use in_force::{InForce, ShownKey};
