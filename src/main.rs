@@ -183,7 +183,7 @@ async fn run(app: App, greeting: &str, config: Option<&Path>, signals: Signals) 
     );
     log_start(&app, config);
     tokio::spawn(allocator::give_back());
-    service_manager::ready(&addresses_of(&app), &app.awaits());
+    service_manager::ready(addresses_of(&app), app.awaits());
     let stop = async {
         terminate.recv().await;
         tracing::info!("SIGTERM received; draining");

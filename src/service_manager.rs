@@ -1,26 +1,46 @@
 //! Messages to the service manager that has started the relay, such as systemd (`sd_notify(3)`). Without one there are none.
 
-use std::sync::LazyLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use sd_notify::NotifyState;
 use weir::reload::ReloadReport;
 
+/// What the status line says: where the relay serves, or what the last reload came to, and what it waits for.
+#[derive(Debug, Default)]
+struct Told {
+    listen: Vec<String>,
+    /// Addresses that another process still has.
+    awaited: Vec<String>,
+    of_reload: Option<String>,
+}
+
+static TOLD: Mutex<Told> = Mutex::new(Told { listen: Vec::new(), awaited: Vec::new(), of_reload: None });
+
 /// Reports that clients are served, and where. Other addresses may be those of the process before, which still has them.
-pub fn ready(listen: &[String], awaited: &[String]) {
-    let serving = listen.iter().filter(|address| !awaited.contains(address)).map(String::as_str);
-    let serving = serving.collect::<Vec<_>>().join(" ");
-    let status = match awaited {
-        [] => format!("serving {serving}"),
-        _ => format!("serving {serving}; another process still has {}", awaited.join(" ")),
-    };
+pub fn ready(listen: Vec<String>, awaited: Vec<String>) {
+    let status = told(|told| (told.listen, told.awaited) = (listen, awaited));
     send(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
 /// Reports that no other process has an address any more.
 pub fn opened() {
-    send(&[NotifyState::Status("serving at all addresses")]);
+    let status = told(|told| told.awaited.clear());
+    send(&[NotifyState::Status(&status)]);
+}
+
+/// Notes what has changed, and returns the status line.
+fn told(change: impl FnOnce(&mut Told)) -> String {
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    change(&mut told);
+    let Told { listen, awaited, of_reload } = &*told;
+    let open: Vec<_> = listen.iter().filter(|address| !awaited.contains(address)).map(String::as_str).collect();
+    let serving = of_reload.clone().unwrap_or_else(|| format!("serving {}", open.join(" ")));
+    match awaited.as_slice() {
+        [] => serving,
+        awaited => format!("{serving}; another process still has {}", awaited.join(" ")),
+    }
 }
 
 /// Reports that the configuration is being read again. [`reloaded`] has to follow.
@@ -36,6 +56,7 @@ pub fn reloaded(result: &anyhow::Result<ReloadReport>) {
         Ok(report) => format!("serving; a restart is needed for {}", report.pending.join(", ")),
         Err(_) => "serving; invalid configuration, see the log; the one before goes on".to_owned(),
     };
+    let status = told(|told| told.of_reload = Some(status));
     send(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 

@@ -291,7 +291,7 @@ fn unix_sockets_of_clients_and_operators_are_waited_for_and_the_service_manager_
         let answer = asks(path, &request).unwrap_or_default();
         assert!(answer.starts_with("HTTP/1.1 200"), "{}: {answer}", path.display());
     }
-    assert_eq!(hears(), "STATUS=serving at all addresses\n");
+    assert_eq!(hears(), format!("STATUS=serving {address} unix:{shown_clients}\n"));
     let info = asks(&operators, &status.replace("/ready", "/server_info")).unwrap();
     assert_eq!(info.matches("\"open\":true").count() + info.matches("\"open\": true").count(), 3, "{info}");
 }

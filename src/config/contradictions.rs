@@ -71,7 +71,7 @@ fn state(raw: &raw::Root, checker: &mut Checker) {
         }
         _ => {}
     }
-    if let Some(ready) = raw.ready_after.as_ref().filter(|_| when_older == WhenOlder::NotReady) {
+    if let Some(ready) = raw.ready_after.as_ref().filter(|_| when_older == WhenOlder::NotReady && state.max_age.is_some()) {
         let after = humantime::format_duration(ready.value.0);
         checker.warn(
             &ready.place,
@@ -83,7 +83,7 @@ fn state(raw: &raw::Root, checker: &mut Checker) {
 fn shares(raw: &raw::Limits, checker: &mut Checker) {
     let streams = raw.streams.amount();
     if let Some(connections) = raw.connections.as_ref().filter(|of| of.amount() > streams) {
-        let reason = format!("more than limits.streams, {streams}: the other connections could have no stream");
+        let reason = format!("more than limits.streams, {streams}: not all of them could have a stream at a time");
         checker.warn(&connections.place, reason);
     }
 }
@@ -99,8 +99,8 @@ fn of_server(server: &Located<raw::Server>, checker: &mut Checker) {
     let host = uri.and_then(|uri| uri.uri.host()).unwrap_or_default().trim_matches(['[', ']']);
     let is_address = host.parse::<IpAddr>().is_ok() && server.proxy.is_none(); // whose name may have several
     if is_address && server.drain.0.is_some() {
-        let why = format!("{host} is an address, and not the name of several");
-        without_effect(&**server, |key| key == "drain", &why, checker);
+        let why = "the host of the server is an address, and not the name of several";
+        without_effect(&**server, |key| key == "drain", why, checker);
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
             ),
             ("state: {path: /a/b, max_age: 1h}\n", "state.max_age: has no effect: state.when_older is serve"),
             (
-                "state: {path: /a/b, when_older: refuse}\n",
+                "state: {path: /a/b, when_older: not_ready}\nready_after: 5m\n",
                 "state.when_older: has no effect: without state.max_age no view is too old",
             ),
             (
@@ -152,7 +152,7 @@ mod tests {
             ),
             (
                 "limits: {connections: 200, streams: 100, streams_per_connection: 10}\n",
-                "limits.connections: more than limits.streams, 100: the other connections could have no stream",
+                "limits.connections: more than limits.streams, 100: not all of them could have a stream at a time",
             ),
         ] {
             assert_eq!(of(ONE, rest), [expected], "{rest}");
@@ -165,7 +165,7 @@ mod tests {
             assert_eq!(of(&servers, ""), [format!("upstream.servers[0].{expected}")], "{server}");
         }
         let drained = of("{uri: 'http://[::1]:1', drain: 1m}", "");
-        let expected = "upstream.servers[0].drain: has no effect: ::1 is an address, and not the name of several";
+        let expected = "upstream.servers[0].drain: has no effect: the host of the server is an address, and not the name of several";
         assert_eq!(drained, [expected]);
         let fallback = "  fallback: {delay: 7s, on_missing: delete}\n";
         let expected = ["delay", "on_missing"]

@@ -42,7 +42,7 @@ pub(super) struct Diagnostics {
     /// SHA-256 of the bootstrap that was read, in hexadecimal.
     pub(crate) bootstrap: Option<String>,
     /// Variables of the environment that values have, with what they stand for.
-    values: Vec<(String, String)>,
+    pub(super) values: Vec<(String, String)>,
 }
 
 impl Diagnostics {

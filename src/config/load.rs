@@ -19,6 +19,7 @@ use super::admin::{AdminOptions, admin_may_be_at};
 use super::checker::Checker;
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::in_force::InForce;
+use super::secrets::without_values;
 use super::shown::ShownConfig;
 use super::upstream::{self, SourceLimits};
 use super::yaml::{self, Node};
@@ -98,9 +99,16 @@ pub(crate) struct Review {
     pub(crate) warnings: Vec<Diagnostic>,
     /// The files that it names, as far as it can be read.
     pub(super) named: BTreeSet<PathBuf>,
+    /// Variables of the environment that it has, with what they stand for.
+    values: Vec<(String, String)>,
 }
 
 impl Review {
+    /// Returns a text about it with variables by their names: what they stand for may be secret.
+    pub(crate) fn without_values(&self, text: &str) -> String {
+        without_values(text, &self.values)
+    }
+
     /// Returns the configuration with its warnings, or an error that has all faults.
     pub(super) fn into_config(self) -> Result<Config, ConfigError> {
         let config = self.config.ok_or(ConfigError::Faults(self.faults))?;
@@ -204,12 +212,13 @@ fn review_read(path: &Path, text: &str, tree: Option<Node>, mut checker: Checker
         checker.read(tree)
     });
     let config = raw.and_then(|raw| build(&raw, &mut checker));
-    let Diagnostics { mut faults, unusable, warnings, named, bootstrap, .. } = checker.into_diagnostics().shown();
+    let found = checker.into_diagnostics().shown();
+    let Diagnostics { mut faults, unusable, warnings, named, bootstrap, values, .. } = found;
     shown.bootstrap = bootstrap;
     let config = config.filter(|_| faults.is_empty()).map(|config| Config { shown, tree: written, ..config });
     faults.extend(unusable);
     faults.sort_by_key(|fault| (fault.path != path, fault.line, fault.column)); // each step goes through the whole file
-    Review { config, faults, warnings, named }
+    Review { config, faults, warnings, named, values }
 }
 
 /// Checks every part, and builds the configuration. It must not be used if there are faults.

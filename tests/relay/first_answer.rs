@@ -137,6 +137,7 @@ async fn a_gateway_does_not_answer_for_a_server_that_is_not_behind_it_nor_keep_o
         (Answers::NoRoute(12, Some(14)), Answers::NoRoute(12, Some(0))),
         (Answers::Refused(16, Some(14)), Answers::Refused(16, Some(0))),
         (Answers::NoRoute(12, None), Answers::NoRoute(12, Some(0))),
+        (Answers::NoRouteInWords(12, Some(14)), Answers::NoRouteInWords(12, Some(0))),
         (Answers::Refused(16, None), Answers::Refused(7, Some(0))),
     ] {
         let server = Server::start(refuses).await;
@@ -182,13 +183,15 @@ async fn files_count_when_all_of_them_were_read_and_a_relay_of_files_is_ready_at
     assert_eq!(probe(relay.admin, "/ready").await.0, 200, "at once");
 }
 
-/// Answers each connection with this status.
-async fn says_only(listener: TcpListener, status: u16) {
+/// Answers each connection with the status for the head of its request.
+async fn says(listener: TcpListener, status: impl Fn(&str) -> u16) {
     loop {
         let (mut socket, _) = listener.accept().await.unwrap();
+        let mut head = vec![0; 4096];
+        let length = socket.read(&mut head).await.unwrap_or_default();
+        let status = status(&String::from_utf8_lossy(&head[..length]));
         let answer = format!("HTTP/1.1 {status} Word\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
         let _ = socket.write_all(answer.as_bytes()).await;
-        let _ = socket.read_to_end(&mut Vec::new()).await;
     }
 }
 
@@ -204,11 +207,16 @@ async fn a_server_that_is_polled_has_to_answer_over_http() {
     drop(hung);
     for status in [500, 503, 401, 403] {
         let server = super::plane::listen_at(nowhere).await;
-        let serving = tokio::spawn(says_only(server, status));
+        let serving = tokio::spawn(says(server, move |_| status));
         is_not_ready(&start(&text).await, &format!("(REST): {status}")).await;
         serving.abort();
         let _ = serving.await; // and has left the address
     }
+    let forbids = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let other = text.replace(&nowhere.to_string(), &forbids.local_addr().unwrap().to_string());
+    let forbidding = tokio::spawn(says(forbids, |head| if head.contains("discovery:nothing") { 403 } else { 404 }));
+    is_ready(&start(&other).await).await; // it refuses what it does not know, and not the relay
+    forbidding.abort();
     let server = super::plane::listen_at(nowhere).await;
     let serving = tokio::spawn(super::evidence_silence::a_server_without_anything(server));
     is_ready(&relay).await;

@@ -64,7 +64,7 @@ impl Runner {
     /// Runs until the phase is `Stopping`.
     pub async fn run(mut self) {
         let mut backoff = FIRST_BACKOFF;
-        let mut wanted = Instant::now();
+        let wanted = Instant::now();
         loop {
             let began = Instant::now();
             let link = tokio::select! {
@@ -89,9 +89,6 @@ impl Runner {
                         self.context.counters.connected_first.decrease();
                     }
                     self.context.observer.disconnected();
-                    if is_answered {
-                        wanted = Instant::now();
-                    }
                     match end {
                         End::Stop => {
                             self.is_connected = true;
@@ -180,7 +177,7 @@ impl Runner {
 struct Attached<'a> {
     runner: &'a mut Runner,
     link: Link,
-    /// Since when the clients want a connection that answers.
+    /// Since when the clients want to be served.
     wanted: Instant,
     /// A response has arrived.
     is_answered: bool,

@@ -8,7 +8,7 @@ mod servers;
 mod settings;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use self::against::Against;
 use self::against::Foretold;
@@ -109,10 +109,11 @@ async fn look_at(review: &Review, shows: Shows) -> Found {
     let mut found = Found::default();
     if let Some(config) = config.as_ref().filter(|_| shows != Shows::Faults) {
         let report = servers::report(config) + &settings::report(config, shows) + &memory::report(config);
-        found.code = shown(&report);
+        found.code = shown(&review.without_values(&report));
     }
     let mut warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
-    warnings.extend(config.iter().flat_map(|config| far_off::warnings(&config.in_force)));
+    let far_off = config.iter().flat_map(|config| far_off::warnings(&config.in_force));
+    warnings.extend(far_off.map(|warning| review.without_values(&warning)));
     warnings.extend(crate::app::system_warnings());
     if shows != Shows::Faults {
         warnings.iter().for_each(|warning| super::warning(warning));
@@ -120,7 +121,14 @@ async fn look_at(review: &Review, shows: Shows) -> Found {
     found.warnings = warnings.len();
     faults.iter().for_each(|fault| found.fault(&fault.to_string()));
     if let Some(config) = config {
-        faults_in_resources(config).await.iter().for_each(|fault| found.fault(fault));
+        match tokio::time::timeout(LONGEST_LOOK, faults_in_resources(config)).await {
+            Ok(faults) => faults.iter().for_each(|fault| found.fault(&review.without_values(fault))),
+            Err(_) => {
+                let limit = humantime::format_duration(LONGEST_LOOK);
+                super::error(&format!("the resource files were not read within {limit}: is their disk there?"));
+                found.code = CANNOT_ASK;
+            }
+        }
     }
     found
 }
@@ -160,12 +168,8 @@ async fn faults_in_resources(config: &Config) -> Vec<String> {
 
 async fn faults_in(options: &FilesOptions, parser: Parser) -> Vec<String> {
     let source = FilesSource::start(options.clone(), parser);
-    let begun = Instant::now();
     let mut report = source.report();
     while report.state == "loading" {
-        if begun.elapsed() > LONGEST_LOOK {
-            return vec![format!("{options}: not read within {}", humantime::format_duration(LONGEST_LOOK))];
-        }
         tokio::time::sleep(Duration::from_millis(5)).await;
         report = source.report();
     }
@@ -176,7 +180,7 @@ async fn faults_in(options: &FilesOptions, parser: Parser) -> Vec<String> {
 }
 
 /// How long resource files may take: their disk may hang.
-const LONGEST_LOOK: Duration = Duration::from_secs(30);
+const LONGEST_LOOK: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {

@@ -16,7 +16,7 @@ use super::super::error_chain::{chain, with_causes};
 use super::super::server::LifeMethod;
 use super::AdsConnector;
 use super::codec::RawResponses;
-use super::life_call::{is_of_gateway, is_there};
+use super::life_call::{is_there, names_gateway};
 use super::methods::HEALTH_PATH;
 use super::stream::is_of_server;
 
@@ -98,7 +98,7 @@ fn judge(answer: Result<i32, Status>) -> Judged {
         Err(status) => status,
     };
     let said = with_causes(format!("{:?}: {}", status.code(), status.message()), &status);
-    if !is_of_server(&status) || is_of_gateway(status.metadata().as_ref()) {
+    if !is_of_server(&status) || names_gateway(status.metadata().as_ref()) {
         return Judged::Unknown(said);
     }
     match status.code() {

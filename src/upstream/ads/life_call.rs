@@ -143,7 +143,7 @@ impl LifeCalls<'_> {
     }
 
     async fn call(&mut self, path: &'static str, body: Full<Bytes>, metadata: MetadataMap) -> Reply {
-        let exchanged = timeout(self.limit(), exchange(&mut self.channel, path, body, metadata)).await;
+        let exchanged = timeout(self.limit(), exchange(&mut self.channel, path, body, metadata, is_of_gateway)).await;
         exchanged.unwrap_or(Reply::Lost(None))
     }
 
@@ -161,7 +161,7 @@ pub(super) async fn is_there(
     limit: Duration,
     judges_clients: bool,
 ) -> Result<(), String> {
-    let life = exchange(channel, LIFE_PATH, Full::from(&EMPTY_MESSAGE[..]), metadata.clone());
+    let life = exchange(channel, LIFE_PATH, Full::from(&EMPTY_MESSAGE[..]), metadata.clone(), names_gateway);
     match judge(timeout(limit, life).await.unwrap_or(Reply::Lost(None))) {
         Judged::Answer(Answer::Own) => return Ok(()),
         Judged::Answer(Answer::Missing(reason)) => return Err(reason.unwrap_or_else(|| "none in time".into())),
@@ -187,7 +187,7 @@ async fn stream_is_there(
     limit: Duration,
     judges_clients: bool,
 ) -> Result<(), String> {
-    let stream = exchange(channel, path, Full::default(), metadata);
+    let stream = exchange(channel, path, Full::default(), metadata, names_gateway);
     let reply = match timeout(limit, stream).await {
         Ok(Reply::OfGateway(Code::Ok)) => Reply::Grpc(Code::Ok), // it passes this method to the server
         Ok(reply) => reply,
@@ -202,7 +202,14 @@ async fn stream_is_there(
     }
 }
 
-async fn exchange(channel: &mut Channel, path: &'static str, body: Full<Bytes>, metadata: MetadataMap) -> Reply {
+/// `is_of_gateway` says by the headers of an answer whether a gateway may have made it.
+async fn exchange(
+    channel: &mut Channel,
+    path: &'static str,
+    body: Full<Bytes>,
+    metadata: MetadataMap,
+    is_of_gateway: fn(&HeaderMap) -> bool,
+) -> Reply {
     let lost = |error: &tonic::transport::Error| Reply::Lost(Some(chain(error)));
     if let Err(error) = poll_fn(|cx| channel.poll_ready(cx)).await {
         return lost(&error);
@@ -236,9 +243,14 @@ async fn exchange(channel: &mut Channel, path: &'static str, body: Full<Bytes>, 
 }
 
 /// Whether a status seems to be made by a gateway that has asked no server: for a path to which it has no route, for example.
-pub(super) fn is_of_gateway(headers: &HeaderMap) -> bool {
+fn is_of_gateway(headers: &HeaderMap) -> bool {
+    names_gateway(headers) && !headers.contains_key(Status::GRPC_MESSAGE)
+}
+
+/// Whether a gateway may have made a status, which may have a text of its own.
+pub(super) fn names_gateway(headers: &HeaderMap) -> bool {
     let has = |name: &str| headers.contains_key(name);
-    (has("server") || has("via")) && !has(Status::GRPC_MESSAGE.as_str()) && !has("x-envoy-upstream-service-time")
+    (has("server") || has("via")) && !has("x-envoy-upstream-service-time")
 }
 
 fn grpc_status(headers: &HeaderMap) -> Option<Code> {
@@ -319,6 +331,7 @@ mod tests {
             !is_of_gateway(&headers(&["grpc-status", "grpc-message", "server"])),
             "what a server says of the method"
         );
+        assert!(names_gateway(&headers(&["grpc-status", "grpc-message", "server"])), "or a gateway");
         assert!(!is_of_gateway(&headers(&["grpc-status", "x-envoy-upstream-service-time", "server"])));
     }
 }

@@ -107,11 +107,20 @@ impl AdsConnector {
     }
 
     /// Asks the server whether it could serve a client that comes now. Its connection is kept for so long, for the first stream. It is shown the
-    /// relay's credentials and those for tenants, in turn: one that is refused, or has no file yet, holds up none of the others.
+    /// relay's credentials, and then those for one of the tenants, another one each time; the other way round if the relay has none. Those that
+    /// are refused, or have no file yet, hold up none of the others.
     pub(super) async fn first_answer(&self, attempt: usize, keep: Duration) -> Result<(), String> {
-        let in_turn = attempt % (self.of_tenants.len() + 1);
-        let connector = self.with_tenants().nth(in_turn).unwrap_or(self);
-        first_answer::ask(connector, keep).await
+        let has_own = !self.server.tokens.is_empty() || self.server.tls.as_ref().is_some_and(|tls| tls.own.is_some());
+        let of_tenant = self.of_tenants.get(attempt % self.of_tenants.len().max(1)).map(|(_, connector)| connector);
+        let (first, second) = match of_tenant {
+            Some(of_tenant) if has_own => (self, Some(of_tenant)),
+            Some(of_tenant) => (of_tenant, Some(self)),
+            None => (self, None),
+        };
+        match (first_answer::ask(first, keep).await, second) {
+            (Err(reason), Some(second)) => first_answer::ask(second, keep).await.map_err(|_| reason),
+            (answer, _) => answer,
+        }
     }
 
     /// Returns a slot for a stream of load reports, and what else it needs.

@@ -10,6 +10,8 @@ mod subscriptions;
 /// A path at which no resources are.
 const NOTHING: &str = "/v3/discovery:nothing";
 
+const CLUSTERS: &str = "/v3/discovery:clusters";
+
 /// Whether a reason begins with a status by which a server refuses the relay, and not the path.
 fn refuses_relay(reason: &str) -> bool {
     ["401", "403", "407"].iter().any(|status| reason.starts_with(status))
@@ -136,7 +138,12 @@ impl RestConnector {
     /// Asks for what no server has: any answer shows that it is there, but one of trouble, and one that refuses the relay. Each type is polled on
     /// a connection of its own, so this one is not kept.
     pub(super) async fn first_answer(&self) -> Result<(), String> {
-        match self.wire().post(NOTHING, Bytes::from_static(b"{}")).await {
+        let mut wire = self.wire();
+        let mut answer = wire.post(NOTHING, Bytes::from_static(b"{}")).await;
+        if matches!(&answer, Err(Failure::Refused(reason)) if refuses_relay(reason)) {
+            answer = wire.post(CLUSTERS, Bytes::from_static(b"{}")).await; // a gateway may refuse what it does not know
+        }
+        match answer {
             Err(Failure::Refused(reason)) if !refuses_relay(&reason) => Ok(()),
             answer => answer.map(drop).map_err(|failure| failure.to_string()),
         }

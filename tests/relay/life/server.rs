@@ -39,6 +39,8 @@ pub enum Answers {
     Refused(u16, Option<u16>),
     /// The same, by a gateway that has no route for the call, and says who it is.
     NoRoute(u16, Option<u16>),
+    /// The same, and says why.
+    NoRouteInWords(u16, Option<u16>),
 }
 
 pub struct Server {
@@ -235,7 +237,7 @@ async fn reply(call: Call<Incoming>, connection: usize, script: Arc<Script>) -> 
     let grpc = Reply::builder().header("content-type", "application/grpc");
     if call.uri().path().ends_with("AggregatedResources") || call.uri().path() == weir_core::xds::LOADS_PATH {
         let answers = *script.answers.lock().unwrap();
-        if let (true, Answers::Refused(_, answer) | Answers::NoRoute(_, answer)) =
+        if let (true, Answers::Refused(_, answer) | Answers::NoRoute(_, answer) | Answers::NoRouteInWords(_, answer)) =
             (call.body().is_end_stream(), answers)
         {
             script.empty_streams.fetch_add(1, Ordering::Relaxed);
@@ -259,6 +261,9 @@ async fn reply(call: Call<Incoming>, connection: usize, script: Arc<Script>) -> 
     let reply = match answers {
         Answers::Status(status) | Answers::Refused(status, _) => grpc.header("grpc-status", status),
         Answers::NoRoute(status, _) => grpc.header("server", "gateway").header("grpc-status", status),
+        Answers::NoRouteInWords(status, _) => {
+            grpc.header("server", "gateway").header("grpc-status", status).header("grpc-message", "unimplemented")
+        }
         Answers::Http(status) => Reply::builder().status(status),
         Answers::Held => {
             script.released.acquire().await.unwrap().forget();
