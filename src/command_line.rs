@@ -11,8 +11,8 @@ use clap_complete::Shell;
 use weir::build_facts;
 use weir::cli::check::{Against, AsClient, Shows};
 use weir::cli::{
-    CANNOT_ASK, FOUND, explain::Explain, get::Get, release::Release, show, snapshot::Snapshot, status::Status,
-    watch::Watch,
+    CANNOT_ASK, FOUND, brakes::Brakes, compare::Compare, dangling::Dangling, explain::Explain, get::Get, nacks::Nacks,
+    release::Release, reload::Reload, show, snapshot::Snapshot, split::Split, status::Status, top::Top, watch::Watch,
 };
 use weir::config::{Config, admin_address, listen_address, size};
 use weir::telemetry::{LogControl, LogFilter, LogFormat};
@@ -77,13 +77,24 @@ pub enum Task {
         config: ConfigFile,
         /// Nodes as JSON, one a line; without it they are read from standard input
         nodes: Option<PathBuf>,
+        #[command(flatten)]
+        split: Split,
     },
     Get(Get),
     Watch(Watch),
     Status(Status),
+    Top(Top),
     Explain(Explain),
-    Snapshot(Snapshot),
+    #[command(name = "diff")]
+    Compare(Compare),
+    Nacks(Nacks),
+    Dangling(Dangling),
+    Brakes(Brakes),
     Release(Release),
+    Reload(Reload),
+    Snapshot(Snapshot),
+    /// Prints the version, and what the program was built from.
+    Version,
     /// Prints the JSON schema of the configuration, for editors and other tools.
     Schema,
     /// Prints a completion script for a shell.
@@ -134,7 +145,8 @@ impl Task {
                     ExitCode::from(weir::cli::check::run(&path, memory, shows, against).await)
                 }
             },
-            Self::Key { config: ConfigFile { path }, nodes } => match path.or(before) {
+            Self::Key { split, .. } if split.is_given() && before.is_none() => split.run().await,
+            Self::Key { config: ConfigFile { path }, nodes, split: _ } => match path.or(before) {
                 Some(path) => with_config(&path, log, |config| show_keys(&config, nodes)),
                 None => refuse(WHICH_FILE),
             },
@@ -144,7 +156,14 @@ impl Task {
             Self::Status(status) => status.run().await,
             Self::Explain(explain) => explain.run().await,
             Self::Snapshot(snapshot) => weir::cli::snapshot::run(&snapshot),
+            Self::Top(top) => top.run().await,
+            Self::Compare(compare) => compare.run().await,
+            Self::Nacks(nacks) => nacks.run().await,
+            Self::Dangling(dangling) => dangling.run().await,
+            Self::Brakes(brakes) => brakes.run().await,
             Self::Release(release) => release.run().await,
+            Self::Reload(reload) => reload.run().await,
+            Self::Version => done(log, show(&format!("weir {}\n", build_facts::LINE)).context("cannot write")),
             Self::Schema => {
                 let schema = format!("{:#}\n", weir::config::schema());
                 done(log, show(&schema).context("cannot write"))
@@ -166,7 +185,14 @@ impl Task {
             Self::Explain(_) => "explain",
             Self::Get(_) => "get",
             Self::Watch(_) => "watch",
+            Self::Top(_) => "top",
+            Self::Compare(_) => "diff",
+            Self::Nacks(_) => "nacks",
+            Self::Dangling(_) => "dangling",
+            Self::Brakes(_) => "brakes",
             Self::Release(_) => "release",
+            Self::Reload(_) => "reload",
+            Self::Version => "version",
             Self::Schema => "schema",
             Self::Completions { .. } => "completions",
         }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 use weir_core::xds::Permissions;
 
-use crate::admin::ReloadCall;
+use crate::admin::{Dry, ReloadCall};
 use crate::config::{Applies, Config, Diagnostic, InUse, Reading, Reloaded, applies, without_environment};
 use crate::config_status::{ConfigFacts, ConfigStatus};
 use crate::config_watch::{Attempt, Cause, ConfigWatch, Look, Tried, Waits};
@@ -280,10 +280,15 @@ impl ReloadControl {
     /// Returns what the admin address calls.
     pub(crate) fn for_admin(&self) -> ReloadCall {
         let reloads = self.clone();
-        Arc::new(move || {
+        Arc::new(move |Dry(is_dry)| {
             let reloads = reloads.clone();
             // It goes on if the caller leaves.
-            let reload = tokio::spawn(async move { reloads.reload_for_admin().await });
+            let reload = tokio::spawn(async move {
+                match is_dry {
+                    true => reloads.foretell().await,
+                    false => reloads.reload_for_admin().await,
+                }
+            });
             Box::pin(async move { reload.await.unwrap_or_else(|error| Err(error.to_string())) })
         })
     }
@@ -291,6 +296,28 @@ impl ReloadControl {
     async fn reload_for_admin(&self) -> Result<serde_json::Value, String> {
         let report = self.reload_and_tell(Cause::News).await.map_err(|(_, words)| words)?;
         Ok(serde_json::to_value(report).unwrap_or_default())
+    }
+
+    /// Returns what a reload would change, or why it would change nothing. Nothing is taken over or logged.
+    async fn foretell(&self) -> Result<serde_json::Value, String> {
+        let (in_use, path) = (self.0.in_use.lock().await.clone(), self.0.path.clone());
+        let in_words = |error: String| {
+            let path = self.0.path.clone();
+            async move { tokio::task::spawn_blocking(move || without_environment(&error, &path)).await.unwrap_or_default() }
+        };
+        let reading = tokio::task::spawn_blocking(move || in_use.reload(&path).result);
+        let foretold = async {
+            let Reloaded { config, changed, pending } = reading.await??;
+            let config = (self.0.adapt)(config)?;
+            if changed.iter().any(|key| key.starts_with("listen.tls")) {
+                self.read_tls(&config).await?;
+            }
+            anyhow::Ok(ReloadReport { changed, pending })
+        };
+        match foretold.await {
+            Ok(report) => Ok(serde_json::to_value(report).unwrap_or_default()),
+            Err(fault) => Err(in_words(format!("{fault:#}")).await),
+        }
     }
 
     /// Ends the streams of all configurations. Nothing is read again after that.

@@ -45,6 +45,7 @@ fn the_version_says_what_the_program_was_built_from() {
     let folder = Folder::new("version");
     let (code, out, _) = folder.output(&["--version"]);
     assert_eq!((code, out), (0, format!("weir {}\n", weir::build_facts::LINE)));
+    assert_eq!(folder.output(&["version"]).1, format!("weir {}\n", weir::build_facts::LINE));
     let (code, out, _) = folder.output(&["-V"]);
     assert!(code == 0 && out.contains(weir::build_facts::TARGET), "{out}");
 }
@@ -253,6 +254,19 @@ fn every_command_that_is_asked_wrongly_says_so_in_one_form_and_ends_by_one_table
         (&["get", "clusters", "--server", ":1"], 2, &["127.0.0.1:1: Connection refused"]),
         (&["watch", "clusters", "--server", ":1", "--timeout", "10ms"], 2, &["never connected to http://127.0.0.1:1"]),
         (&["status", "--admin", ":1"], 2, &["cannot reach http://127.0.0.1:1: "]),
+        (&["top", "--admin", ":1"], 2, &["cannot reach http://127.0.0.1:1: "]),
+        (&["nacks", "--admin", ":1"], 2, &["cannot reach http://127.0.0.1:1: "]),
+        (&["dangling", "--admin", ":1"], 2, &["cannot reach http://127.0.0.1:1: "]),
+        (&["brakes", "--admin", ":1"], 2, &["cannot reach http://127.0.0.1:1: "]),
+        (&["release", "--admin", ":1"], 2, &["cannot reach http://127.0.0.1:1: "]),
+        (&["release", "--view", "a"], 2, &["required arguments", "--generation"]),
+        (&["release", "--generation", "1"], 2, &["required arguments"]),
+        (&["reload", "--admin", ":1"], 2, &["cannot reach http://127.0.0.1:1: "]),
+        (&["key", "--admin", ":1"], 2, &["cannot reach http://127.0.0.1:1: "]),
+        (&["key", "--admin", ":1", "--config", "relay.yaml"], 2, &["cannot be used with"]),
+        (&["diff", "--client", "a"], 2, &["expected --client twice"]),
+        (&["diff", "--client", "a", "--client", "b", "--admin", ":1"], 2, &["cannot reach http://127.0.0.1:1: "]),
+        (&["nacks", "-o", "yaml"], 2, &["invalid value 'yaml'", "table, json"]),
         (&["explain", "--admin", ":1", "--client", "a", "clusters", "b"], 2, &["cannot reach http://127.0.0.1:1: "]),
         (&["release", "--admin", ":1", "--generation", "1", "--view", "a"], 2, &["cannot reach http://127.0.0.1:1: "]),
         (&["snapshot", "show", "--state", "none"], 2, &["no state file at none: expected what state.path"]),

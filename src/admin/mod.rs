@@ -105,8 +105,12 @@ impl FromRef<ShownNow> for ProbeValues {
     }
 }
 
-/// Reads the configuration file again, and returns what that has changed, or why it has not.
-pub(crate) type ReloadCall = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Json, String>> + Send>> + Send + Sync>;
+/// Reads the configuration file again, and returns what that has changed, or why it has not. If it is dry, it only says what would change.
+pub(crate) type ReloadCall = Arc<dyn Fn(Dry) -> Pin<Box<dyn Future<Output = Result<Json, String>> + Send>> + Send + Sync>;
+
+/// Whether a reload changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dry(pub(crate) bool);
 
 /// Serves for ever: probes on a thread of their own, and at once if their socket is open; operators from when the future is polled. Dropping it
 /// closes all connections.

@@ -10,8 +10,9 @@ use http::StatusCode;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-use super::Shown;
 use super::answer::{json, text};
+use super::query::Query;
+use super::{Dry, Shown};
 use crate::build_facts;
 use crate::downstream::AwaitedAddress;
 use crate::relay::Readiness;
@@ -111,8 +112,8 @@ pub(super) async fn config(State(shown): State<Shown>) -> Response {
 }
 
 /// Reads the file again. What is wrong with it is in the response; nothing has changed then.
-pub(super) async fn reload(State(shown): State<Shown>) -> Response {
-    match (shown.reload)().await {
+pub(super) async fn reload(State(shown): State<Shown>, query: Query) -> Response {
+    match (shown.reload)(Dry(query.has("dry_run"))).await {
         Ok(report) => json(&report),
         Err(error) => text(StatusCode::UNPROCESSABLE_ENTITY, &error),
     }

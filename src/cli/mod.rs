@@ -1,20 +1,30 @@
 //! The commands of the program beside the relay.
 
 mod admin;
+pub mod brakes;
 pub mod check;
+pub mod compare;
+pub mod dangling;
 mod diff;
 mod endpoint;
 pub mod explain;
 pub mod get;
 pub mod key;
+pub mod nacks;
 mod node_json;
+mod output;
 mod printer;
 mod query_args;
 mod query_state;
 pub mod release;
+pub mod reload;
 pub mod snapshot;
+pub mod split;
 pub mod status;
+mod summary;
 mod table;
+pub mod top;
+mod view_words;
 pub mod watch;
 mod xds_client;
 

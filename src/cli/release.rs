@@ -6,19 +6,20 @@ use clap::{ArgGroup, Args};
 use http::StatusCode;
 
 use super::admin::{AdminArgs, AdminError};
-use super::{CANNOT_ASK, FOUND, error, show};
+use super::output::{OutputArgs, finish};
+use super::{CANNOT_ASK, FOUND, brakes, error, show};
 
 /// Lets go removals that brakes hold, as a running relay shows them at /brakes
 ///
 /// A relay takes changes over its admin socket, or with a certificate that admin.tls.may_change lists. The generation is that of
-/// /brakes: what was held later stays held. Exit code: 0 if anything was released, 1 if the relay released nothing, 2 if it cannot be
-/// reached.
+/// /brakes: what was held later stays held. Without options it shows what is held, as weir brakes does. Exit code: 0 if anything was
+/// released, 1 if the relay released nothing, 2 if it cannot be reached.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("of").required(true)))]
+#[command(group(ArgGroup::new("of").requires("generation")))]
 pub struct Release {
     /// Release nothing that was held after this one
-    #[arg(long, value_name = "NUMBER")]
-    generation: u64,
+    #[arg(long, value_name = "NUMBER", requires = "of")]
+    generation: Option<u64>,
     /// Release what is held in this view, named as at /brakes
     #[arg(long, group = "of")]
     view: Option<String>,
@@ -26,8 +27,10 @@ pub struct Release {
     #[arg(long, group = "of")]
     server: Option<String>,
     /// Only of this type, such as clusters
-    #[arg(long = "type", value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", requires = "of")]
     kind: Option<String>,
+    #[command(flatten)]
+    output: OutputArgs,
     #[command(flatten)]
     relay: AdminArgs,
 }
@@ -35,7 +38,10 @@ pub struct Release {
 impl Release {
     /// Sends the release and prints the result.
     pub async fn run(self) -> ExitCode {
-        let result = match self.send().await {
+        let Some(generation) = self.generation else {
+            return finish(brakes::answer(&self.relay, &self.output).await);
+        };
+        let result = match self.send(generation).await {
             Ok(released) => show(&released).map_err(|error| (format!("cannot write: {error}"), CANNOT_ASK)),
             Err(AdminError::Refused { status: StatusCode::NOT_FOUND | StatusCode::CONFLICT, reason }) => {
                 Err((reason, FOUND))
@@ -47,8 +53,8 @@ impl Release {
         ExitCode::from(code)
     }
 
-    async fn send(&self) -> Result<String, AdminError> {
-        let generation = self.generation.to_string();
+    async fn send(&self, generation: u64) -> Result<String, AdminError> {
+        let generation = generation.to_string();
         let given = [("view", &self.view), ("server", &self.server), ("type", &self.kind)];
         let given = given.iter().filter_map(|(key, value)| Some((*key, value.as_deref()?)));
         let parameters: Vec<_> = [("generation", &*generation)].into_iter().chain(given).collect();

@@ -6,12 +6,15 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
-use serde_json::Value;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
 use weir_core::xds::short_type_name;
 
 use super::admin::{AdminArgs, AdminError};
+use super::output::OutputArgs;
+use super::summary::Summary;
 use super::table::Table;
+use super::view_words::ViewWords;
 use super::{CANNOT_ASK, FOUND, error, note, seconds, show};
 use crate::plural::plural;
 
@@ -37,6 +40,9 @@ pub struct Status {
     /// Clients to show
     #[arg(long, default_value = "1000", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     limit: u64,
+    /// Clients by how long they have lacked something, or by their names. By default those that lack something are first
+    #[arg(long, value_enum)]
+    sort: Option<Sort>,
     /// Show it again every two seconds, until interrupted
     #[arg(long)]
     watch: bool,
@@ -44,7 +50,15 @@ pub struct Status {
     #[arg(long, conflicts_with_all = ["node", "view", "state", "kind", "limit", "watch"])]
     ready: bool,
     #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
     relay: AdminArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sort {
+    Lag,
+    Name,
 }
 
 impl Status {
@@ -89,11 +103,19 @@ impl Status {
 
     async fn text(&self) -> Result<String, AdminError> {
         let upstreams = self.relay.get("/upstreams", &[]).await?;
-        let (clients, open) = self.clients().await?;
-        let mut out = ladders(&upstreams).to_string();
-        let lines = lines(&clients);
-        if !lines.is_empty() {
-            let _ = write!(out, "\n{}", table(&lines));
+        let (summary, words) = (Summary::ask(&self.relay, &upstreams).await?, ViewWords::of(&upstreams));
+        let (mut clients, open) = self.clients(&words).await?;
+        if self.output.is_json() {
+            let page = json!({"summary": summary.json(), "upstreams": upstreams, "clients": clients, "open": open});
+            return Ok(format!("{page:#}\n"));
+        }
+        let mut out = format!("{}\n{}", summary.text(), ladders(&upstreams, &words));
+        if self.sort == Some(Sort::Lag) || self.sort.is_none() && summary.has_laggards() {
+            let lag = |client: &Value| client["behind_seconds"].as_f64().unwrap_or(-1.0);
+            clients.sort_by(|one, other| lag(other).total_cmp(&lag(one)));
+        }
+        if !clients.is_empty() {
+            let _ = write!(out, "\n{}", client_table(&clients, &words)); // writing to a String does not fail
         }
         let shown = clients.len() as u64;
         let _ = match shown == self.limit && open > shown {
@@ -104,9 +126,10 @@ impl Status {
     }
 
     /// Returns the client streams, and how many are open.
-    async fn clients(&self) -> Result<(Vec<Value>, u64), AdminError> {
-        let given = [("node", &self.node), ("view", &self.view), ("state", &self.state), ("type", &self.kind)];
-        let given: Vec<_> = given.iter().filter_map(|(key, value)| Some((*key, value.as_deref()?))).collect();
+    async fn clients(&self, words: &ViewWords) -> Result<(Vec<Value>, u64), AdminError> {
+        let given = [("node", &self.node), ("state", &self.state), ("type", &self.kind)];
+        let given = given.iter().filter_map(|(key, value)| Some((*key, value.as_deref()?)));
+        let given: Vec<_> = given.chain(self.view.as_deref().map(|view| ("view", words.meant(view)))).collect();
         let (mut clients, mut after) = (Vec::new(), "0".to_owned());
         loop {
             let left = (self.limit - clients.len() as u64).min(PAGE).to_string();
@@ -124,6 +147,11 @@ impl Status {
     }
 }
 
+/// Returns a line for each client, in the order of their first streams.
+pub(super) fn client_table(clients: &[Value], words: &ViewWords) -> String {
+    table(&lines(clients), words).to_string()
+}
+
 /// One client: all streams of a node over one connection, as an Envoy without an aggregated stream has them.
 #[derive(Debug, Default)]
 struct ClientLine {
@@ -133,12 +161,19 @@ struct ClientLine {
     types: BTreeMap<String, String>,
 }
 
-/// Returns a line for each node, peer and view.
-fn lines(clients: &[Value]) -> BTreeMap<(String, String, String), ClientLine> {
-    let mut lines: BTreeMap<_, ClientLine> = BTreeMap::new();
+type Key = (String, String, String);
+
+/// Returns a line for each node, peer and view, in the order in which their first streams come.
+fn lines(clients: &[Value]) -> Vec<(Key, ClientLine)> {
+    let (mut lines, mut places) = (Vec::<(Key, ClientLine)>::new(), BTreeMap::<Key, usize>::new());
     for client in clients {
         let of = |key: &str| client[key].as_str().unwrap_or_default().to_owned();
-        let line = lines.entry((of("node"), of("peer"), of("view"))).or_default();
+        let key = (of("node"), of("peer"), of("view"));
+        let at = *places.entry(key.clone()).or_insert(lines.len());
+        if at == lines.len() {
+            lines.push((key, ClientLine::default()));
+        }
+        let line = &mut lines[at].1;
         line.sessions.extend(client["session"].as_u64());
         line.variant = of("variant");
         for of_type in client["types"].as_array().into_iter().flatten() {
@@ -157,8 +192,8 @@ fn cell(of_type: &Value) -> String {
     }
 }
 
-fn table(lines: &BTreeMap<(String, String, String), ClientLine>) -> Table {
-    let types: BTreeSet<_> = lines.values().flat_map(|line| line.types.keys()).collect();
+fn table(lines: &[(Key, ClientLine)], words: &ViewWords) -> Table {
+    let types: BTreeSet<_> = lines.iter().flat_map(|(_, line)| line.types.keys()).collect();
     let heads = ["CLIENT", "SESSION", "VIEW", "VARIANT"].into_iter().map(str::to_owned);
     let mut table = Table::new(heads.chain(types.iter().map(|kind| (*kind).clone())));
     for ((node, _, view), line) in lines {
@@ -168,12 +203,13 @@ fn table(lines: &BTreeMap<(String, String, String), ClientLine>) -> Table {
             [] => String::new(),
         };
         let cells = types.iter().map(|kind| line.types.get(*kind).map_or("-", String::as_str).to_owned());
-        table.row([node.clone(), session, view.clone(), line.variant.clone()].into_iter().chain(cells));
+        let view = words.name(view).to_owned();
+        table.row([node.clone(), session, view, line.variant.clone()].into_iter().chain(cells));
     }
     table
 }
 
-fn ladders(upstreams: &Value) -> Table {
+fn ladders(upstreams: &Value, words: &ViewWords) -> Table {
     let mut table = Table::new(["VIEW", "CLIENTS", "AUTHORITY", "STATE", "FOR", "SERVER"].map(str::to_owned));
     for view in upstreams.as_array().into_iter().flatten() {
         for ladder in view["authorities"].as_array().into_iter().flatten() {
@@ -182,7 +218,8 @@ fn ladders(upstreams: &Value) -> Table {
             let reason = ladder["reason"].as_str().map(|reason| format!(" ({reason})")).unwrap_or_default();
             let server = format!("{}{reason}", of(&ladder["server"]));
             let since = seconds(ladder["state_seconds"].as_f64().unwrap_or_default());
-            table.row([of(&view["view"]), view["clients"].to_string(), authority, of(&ladder["state"]), since, server]);
+            let name = words.name(view["view"].as_str().unwrap_or("-")).to_owned();
+            table.row([name, view["clients"].to_string(), authority, of(&ladder["state"]), since, server]);
         }
     }
     table
@@ -191,7 +228,7 @@ fn ladders(upstreams: &Value) -> Table {
 const PAGE: u64 = 1_000;
 const INTERVAL: Duration = Duration::from_secs(2);
 /// Clears a terminal.
-const CLEAR: &str = "\x1b[2J\x1b[H";
+pub(super) const CLEAR: &str = "\x1b[2J\x1b[H";
 
 #[cfg(test)]
 mod tests {
@@ -220,7 +257,7 @@ CLIENT   SESSION  VIEW  VARIANT  CDS     LDS
 envoy-1  1 +1     3f2a  delta    SYNCED  STALE 12s
 envoy-2  3        3f2a  sotw     -       -
 ";
-        assert_eq!(table(&lines(&clients)).to_string(), expected);
+        assert_eq!(client_table(&clients, &ViewWords::default()), expected);
     }
 
     #[test]
@@ -232,7 +269,7 @@ envoy-2  3        3f2a  sotw     -       -
 VIEW  CLIENTS  AUTHORITY  STATE   FOR     SERVER
 3f2a  2        -          active  1m 15s  http://b:1 (a:1: refused)
 ";
-        assert_eq!(ladders(&upstreams).to_string(), expected);
+        assert_eq!(ladders(&upstreams, &ViewWords::default()).to_string(), expected);
     }
 
     #[test]
@@ -252,7 +289,7 @@ a     12       -          active  0.0s  http://b:1
 a     12       x.example  down    0.0s  - (refused\u{fffd})
 c     3        -          idle    0.0s  -
 ";
-        assert_eq!(ladders(&upstreams).to_string(), expected);
+        assert_eq!(ladders(&upstreams, &ViewWords::default()).to_string(), expected);
     }
 
     #[test]
@@ -338,7 +375,7 @@ c     3        -          idle    0.0s  -
     fn clients_of_one_name_are_one_only_if_their_connection_and_view_are_too() {
         let stream = |session: u64, peer: &str, view: &str| json!({"session": session, "node": "envoy", "peer": peer, "view": view, "variant": "delta", "types": []});
         let clients = [stream(1, "a:1", "x"), stream(2, "a:2", "x"), stream(3, "a:1", "y"), stream(4, "a:1", "x")];
-        let sessions: Vec<_> = lines(&clients).into_values().map(|line| line.sessions).collect();
-        assert_eq!(sessions, [vec![1, 4], vec![3], vec![2]]);
+        let sessions: Vec<_> = lines(&clients).into_iter().map(|(_, line)| line.sessions).collect();
+        assert_eq!(sessions, [vec![1, 4], vec![2], vec![3]]);
     }
 }

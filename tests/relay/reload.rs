@@ -95,6 +95,32 @@ fn come_back(client: &Client, version: &str) {
 }
 
 #[tokio::test]
+async fn a_dry_run_says_what_a_reload_would_do_and_does_nothing() {
+    let plane = Plane::start(&BOTH).await;
+    let world = World::start("dry", &text(&[plane.address], AT_ONCE)).await;
+    let socket = format!("unix:{}", world.folder.0.join("admin.sock").display());
+    let run = async |more: &[&str]| super::status::weir(&[&["reload", "--admin", &socket], more].concat()).await;
+    let linger = async || {
+        let page: serde_json::Value = serde_json::from_str(&get(world.relay.admin, "/config").await).unwrap();
+        assert_eq!(page["error"], serde_json::Value::Null);
+        page["config"]["limits"]["linger"].as_str().unwrap().to_owned()
+    };
+    world.write(&text(&[plane.address], "reload: {spread: 0s}\nlimits: {linger: 7s, header_bytes: 8KiB}\n"));
+    let (code, out, error) = run(&["--dry-run"]).await;
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert_eq!(out, "would change: limits.linger\nwould wait for a restart: limits.header_bytes\n");
+    let (_, foretold, _) = run(&["--dry-run", "-o", "json"]).await;
+    assert_eq!(linger().await, "30s");
+    let (code, done, _) = run(&["-o", "json"]).await;
+    assert_eq!((code, done), (0, foretold));
+    assert_eq!(linger().await, "7s");
+    world.write("listen: []\n");
+    let (code, out, error) = run(&["--dry-run"]).await;
+    assert!(code == 1 && out.is_empty() && error.starts_with("error: ") && error.contains("listen"), "{error}");
+    assert_eq!(linger().await, "7s", "and the fault is not taken for one of a reload");
+}
+
+#[tokio::test]
 async fn an_active_server_that_is_taken_out_takes_no_resource_with_it_before_another_has_spoken() {
     let (mut before, mut after) = (Plane::start(&BOTH).await, Plane::start(&BOTH).await);
     let world = World::start("server", &text(&[before.address], AT_ONCE)).await;

@@ -23,7 +23,8 @@ async fn status_has_a_line_for_each_ladder_and_client_and_explain_says_why() {
     let relay = relay(plane.address, ", variant: delta").await;
     let admin = relay.admin.to_string();
     let (code, out, _) = weir(&["status", "--admin", &admin]).await;
-    assert_eq!((code, out.as_str()), (0, "VIEW  CLIENTS  AUTHORITY  STATE  FOR  SERVER\n\n0 of 0 client streams\n"));
+    let nothing = ": 0 client streams in 0 views\n\nVIEW  CLIENTS  AUTHORITY  STATE  FOR  SERVER\n\n0 of 0 client streams\n";
+    assert!(code == 0 && out.contains(", up ") && out.ends_with(nothing), "{out}");
 
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     let hostile =
@@ -67,6 +68,8 @@ async fn status_has_a_line_for_each_ladder_and_client_and_explain_says_why() {
     let (code, out, _) = weir(&["explain", "--admin", &admin, "--client", "test", "clusters", "a"]).await;
     assert!(code == 1 && out.contains("\n  - the client rejected a reply of the type: no"), "{code} {out}");
 
+    troubles_have_commands(&admin).await;
+
     let (code, _, error) = weir(&["explain", "--admin", &admin, "--client", "nobody", "clusters", "a"]).await;
     assert_eq!(
         (code, error.as_str()),
@@ -85,6 +88,45 @@ async fn status_has_a_line_for_each_ladder_and_client_and_explain_says_why() {
     assert!(code == 2 && error.starts_with("error: cannot reach http://127.0.0.1:1: "), "{error}");
     let (code, _, error) = weir(&["status", "--admin", &admin, "--ca", "x.pem"]).await;
     assert_eq!((code, error.contains("--ca requires TLS: expected --admin https://…")), (2, true), "{error}");
+}
+
+/// One of two clients of a view has rejected what the other has.
+async fn troubles_have_commands(admin: &str) {
+    let ask = async |line: &[&str]| {
+        let (code, out, error) = weir(&[line, &["--admin", admin]].concat()).await;
+        assert_eq!(error, "", "{line:?}");
+        (code, out)
+    };
+    let (code, out) = ask(&["nacks"]).await;
+    assert_eq!(code, 1, "{out}");
+    assert!(out.starts_with("1 of 2 client streams reject CDS in 1 view for "), "{out}");
+    assert!(out.contains("\n  reason     no") && out.contains("\n  clients    test\n") && out.contains("cluster=web"), "{out}");
+    let (_, page) = ask(&["nacks", "-o", "json"]).await;
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&page).unwrap()["total"], 1);
+    let words = out.lines().find_map(|line| line.strip_prefix("  views      ")).unwrap().to_owned();
+    assert_eq!(ask(&["nacks", "--view", &words]).await.0, 1, "by the words that are shown");
+    assert_eq!(ask(&["nacks", "--view", "other"]).await, (0, "no client rejects anything\n".to_owned()));
+    let (_, status) = ask(&["status", "--view", &words]).await;
+    assert!(status.contains("\n1 type of views with NACKs: weir nacks\n"), "{status}");
+    assert!(status.ends_with("\n2 of 2 client streams\n"), "{status}");
+    let (_, page) = ask(&["status", "-o", "json"]).await;
+    let page: serde_json::Value = serde_json::from_str(&page).unwrap();
+    assert_eq!((&page["summary"]["nacked_types"], page["clients"].as_array().unwrap().len()), (&1.into(), 2), "{page:#}");
+    for (line, said) in [
+        (&["dangling"][..], "every cluster that routing refers to exists\n"),
+        (&["brakes"], "nothing is held\n"),
+        (&["release"], "nothing is held\n"),
+    ] {
+        assert_eq!(ask(line).await, (0, said.to_owned()), "{line:?}");
+    }
+    let (code, out) = ask(&["key"]).await;
+    assert!(code == 0 && out.starts_with("2 client streams in 1 view\n\nFIELD"), "{out}");
+    let (code, out) = ask(&["top", "--count", "1"]).await;
+    assert!(code == 0 && out.contains(", up ") && !out.contains('\u{1b}'), "{out}");
+    let (code, out) = ask(&["diff", "--client", "1", "--client", "1"]).await;
+    assert_eq!((code, out.as_str()), (0, "1 and 1 have the same\n"));
+    let (code, out) = ask(&["diff", "--client", "1", "--client", "test"]).await;
+    assert!(code == 1 && out.starts_with("--- 1\n+++ test\n@@ ") && out.contains("NACKED"), "{out}");
 }
 
 #[tokio::test]

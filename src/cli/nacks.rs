@@ -1,0 +1,166 @@
+//! `weir nacks`: what clients of a running relay reject, and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::Value;
+use weir_core::xds::short_type_name;
+
+use super::admin::{AdminArgs, AdminError};
+use super::output::{OutputArgs, finish};
+use super::view_words::ViewWords;
+use super::{printable, seconds};
+use crate::plural::plural;
+
+/// Shows what clients of a running relay reject, and why
+///
+/// A paragraph for each type and reason, over all views. A resource is suspected if the reason of a client quotes its name. Exit code: 0 if
+/// no client rejects anything, 1 if one does, 2 if the relay cannot be asked.
+#[derive(Debug, Args)]
+pub struct Nacks {
+    /// Only this type, such as clusters
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<String>,
+    /// Only this view, by its words or its hash
+    #[arg(long)]
+    view: Option<String>,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    relay: AdminArgs,
+}
+
+/// What one reason is given for, over all views.
+#[derive(Debug, Default)]
+struct Rejection {
+    clients: u64,
+    views: BTreeSet<String>,
+    longest: f64,
+    nodes: BTreeSet<String>,
+    suspected: BTreeMap<String, u64>,
+}
+
+impl Nacks {
+    pub async fn run(self) -> ExitCode {
+        finish(self.answer().await)
+    }
+
+    async fn answer(&self) -> Result<(String, bool), AdminError> {
+        let words = ViewWords::ask(&self.relay).await?;
+        let view = self.view.as_deref().map(|view| words.meant(view));
+        let given = [("type", self.kind.as_deref()), ("view", view)];
+        let given = given.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let parameters: Vec<_> = [("nacked", "1"), ("limit", MOST)].into_iter().chain(given).collect();
+        let page = self.relay.get("/nacks", &parameters).await?;
+        let found = page["total"].as_u64().unwrap_or_default() > 0;
+        Ok((self.output.of(&page, || text(&page, &words)), found))
+    }
+}
+
+fn text(page: &Value, words: &ViewWords) -> String {
+    let types: Vec<_> = page["types"].as_array().into_iter().flatten().collect();
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut found: BTreeMap<(&str, String), Rejection> = BTreeMap::new();
+    for of_type in &types {
+        let (kind, view) = (of_type["type"].as_str().unwrap_or_default(), of_type["view"].as_str().unwrap_or_default());
+        *sums.entry(kind).or_default() += of_type["clients"].as_u64().unwrap_or_default();
+        for version in of_type["versions"].as_array().into_iter().flatten() {
+            for (reason, clients) in reasons(version) {
+                found.entry((kind, reason)).or_default().add(view, clients, version);
+            }
+        }
+    }
+    if found.is_empty() {
+        return "no client rejects anything\n".to_owned();
+    }
+    let mut sorted: Vec<_> = found.into_iter().collect();
+    sorted.sort_by(|(_, one), (_, other)| other.clients.cmp(&one.clients));
+    let mut out = String::new();
+    for ((kind, reason), rejection) in &sorted {
+        let Rejection { clients, views, longest, nodes, suspected } = rejection;
+        let (kind, of) = (short_type_name(kind), sums.get(kind).copied().unwrap_or_default());
+        // Writing to a String does not fail.
+        let (since, many) = (seconds(*longest), plural(views.len(), "view"));
+        let _ = writeln!(out, "{clients} of {} reject {kind} in {many} for {since}", plural(of as usize, "client stream"));
+        let _ = writeln!(out, "  reason     {}", printable(reason));
+        if !suspected.is_empty() {
+            let quoted = suspected.iter().map(|(name, count)| format!("{} ({count})", printable(name)));
+            let _ = writeln!(out, "  suspected  {}", quoted.collect::<Vec<_>>().join(", "));
+        }
+        let shown: Vec<_> = nodes.iter().take(NODES).map(|node| printable(node)).collect();
+        let _ = writeln!(out, "  clients    {}", shown.join(", "));
+        let _ = writeln!(out, "  views      {}", words.some(views));
+    }
+    let (total, read) = (page["total"].as_u64().unwrap_or_default(), types.len() as u64);
+    if total > read {
+        let _ = writeln!(out, "\n{read} of {total} types of views were read");
+    }
+    out
+}
+
+/// Returns the reasons that are given for a version, on one line each, and how many clients give them.
+fn reasons(version: &Value) -> Vec<(String, u64)> {
+    let reason = |of: &Value| {
+        let text = of["reason"].as_str().unwrap_or_default().replace("\\n", " ");
+        (if text.is_empty() { "none was given".to_owned() } else { text }, of["clients"].as_u64().unwrap_or_default())
+    };
+    let listed = version["reasons"].as_array().into_iter().flatten().map(reason);
+    let others = version["other_reasons"].as_u64().filter(|others| *others > 0).map(|others| ("other reasons".into(), others));
+    listed.chain(others).collect()
+}
+
+impl Rejection {
+    fn add(&mut self, view: &str, clients: u64, version: &Value) {
+        self.clients += clients;
+        self.views.insert(view.to_owned());
+        self.longest = self.longest.max(version["nacked_seconds"].as_f64().unwrap_or_default());
+        let texts = |key: &str| version[key].as_array().into_iter().flatten();
+        self.nodes.extend(texts("nodes").filter_map(|node| node.as_str().map(str::to_owned)));
+        for suspect in texts("suspected") {
+            let name = suspect["name"].as_str().unwrap_or_default().to_owned();
+            *self.suspected.entry(name).or_default() += suspect["clients"].as_u64().unwrap_or_default();
+        }
+    }
+}
+
+/// Types of views to read.
+const MOST: &str = "1000";
+/// Clients to name of each reason.
+const NODES: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn equal_reasons_are_one_over_all_views_and_the_most_frequent_is_first() {
+        let of_view = |view: &str, nodes: &[&str], reason: &str, clients: u64| {
+            json!({"view": view, "type": "envoy.config.cluster.v3.Cluster", "clients": 10, "nacked": clients, "versions": [{
+                "nacked_seconds": 63, "nodes": nodes, "reasons": [{"reason": reason, "clients": clients}], "other_reasons": 0,
+                "suspected": [{"name": "cart-v2", "clients": clients}],
+            }]})
+        };
+        let page = json!({"total": 3, "types": [
+            of_view("a", &["one"], "bad\\ncluster", 1), of_view("b", &["two", "three"], "bad\\ncluster", 2), of_view("a", &["four"], "", 5),
+        ]});
+        let words = ViewWords::of(&json!([{"view": "a", "key_fields": {"cluster": "shop"}}]));
+        let expected = "\
+5 of 30 client streams reject CDS in 1 view for 1m 3s
+  reason     none was given
+  suspected  cart-v2 (5)
+  clients    four
+  views      cluster=shop
+3 of 30 client streams reject CDS in 2 views for 1m 3s
+  reason     bad cluster
+  suspected  cart-v2 (3)
+  clients    one, three, two
+  views      cluster=shop and 1 more
+";
+        assert_eq!(text(&page, &words), expected);
+        assert_eq!(text(&json!({"total": 0, "types": []}), &words), "no client rejects anything\n");
+    }
+}

@@ -1,0 +1,52 @@
+//! The form in which a command shows what a relay has told it, and the exit code for it.
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+
+use super::admin::AdminError;
+use super::{CANNOT_ASK, FOUND, error, show};
+
+#[derive(Debug, Args)]
+pub(super) struct OutputArgs {
+    /// Form of the output: a text for people, or the page of the relay
+    #[arg(short, long = "output", value_name = "FORM", value_enum, default_value = "table")]
+    form: Form,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Table,
+    Json,
+}
+
+impl OutputArgs {
+    /// Returns a page as it is asked for.
+    pub(super) fn of(&self, page: &Value, text: impl FnOnce() -> String) -> String {
+        match self.form {
+            Form::Table => text(),
+            Form::Json => format!("{page:#}\n"),
+        }
+    }
+
+    pub(super) fn is_json(&self) -> bool {
+        self.form == Form::Json
+    }
+}
+
+/// Prints what was found, or why nothing could be asked. The exit code says whether there was something.
+pub(super) fn finish(answer: Result<(String, bool), AdminError>) -> ExitCode {
+    let (text, found) = match answer {
+        Ok(answer) => answer,
+        Err(fault) => {
+            error(&fault.to_string());
+            return ExitCode::from(CANNOT_ASK);
+        }
+    };
+    if let Err(fault) = show(&text) {
+        error(&format!("cannot write: {fault}"));
+        return ExitCode::from(CANNOT_ASK);
+    }
+    if found { ExitCode::from(FOUND) } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,132 @@
+//! What is wrong with a running relay, in a few lines, each with the command that says more.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::admin::{AdminArgs, AdminError};
+use super::seconds;
+use crate::plural::plural;
+
+/// What `weir status` and `weir top` begin with.
+#[derive(Debug, Default)]
+pub(super) struct Summary {
+    state: String,
+    uptime: f64,
+    views: usize,
+    /// Views whose ladder has no server, or not the first of its list.
+    without_server: BTreeSet<String>,
+    open: u64,
+    /// Clients that lack something, [`MOST`] at most, and for how long the first of them does.
+    behind: u64,
+    longest: f64,
+    nacked_types: u64,
+    held: u64,
+    dangling: BTreeSet<String>,
+}
+
+impl Summary {
+    /// Asks the relay. The page of the views has been read.
+    pub(super) async fn ask(relay: &AdminArgs, upstreams: &Value) -> Result<Self, AdminError> {
+        let info = relay.get("/server_info", &[]).await?;
+        let laggards = relay.get("/laggards", &[("limit", MOST)]).await?;
+        let nacks = relay.get("/nacks", &[("nacked", "1"), ("limit", "1")]).await?;
+        let brakes = relay.get("/brakes", &[]).await?;
+        let dangling = relay.get("/dangling", &[]).await?;
+        Ok(Self::of(&info, upstreams, &laggards, [&nacks, &brakes, &dangling]))
+    }
+
+    fn of(info: &Value, upstreams: &Value, laggards: &Value, [nacks, brakes, dangling]: [&Value; 3]) -> Self {
+        let list = |page: &Value| page.as_array().cloned().unwrap_or_default();
+        let views = list(upstreams);
+        let is_away = |ladder: &Value| matches!(ladder["state"].as_str(), Some("cached" | "down"));
+        let away = views.iter().filter(|view| list(&view["authorities"]).iter().any(is_away));
+        let behind = list(&laggards["clients"]);
+        let held = list(&brakes["servers"]).iter().filter_map(|of| of["held"].as_u64()).sum();
+        let names = |page: &Value, key: &str| {
+            list(page).iter().filter_map(|row| row[key].as_str().map(str::to_owned)).collect::<BTreeSet<_>>()
+        };
+        Self {
+            state: info["state"].as_str().unwrap_or("unknown").to_owned(),
+            uptime: info["uptime_seconds"].as_f64().unwrap_or_default(),
+            views: views.iter().filter(|view| view["view"] != "shared").count(),
+            without_server: away.filter_map(|view| view["view"].as_str().map(str::to_owned)).collect(),
+            open: laggards["open"].as_u64().unwrap_or_default(),
+            behind: behind.len() as u64,
+            longest: behind.iter().filter_map(|client| client["behind_seconds"].as_f64()).fold(0.0, f64::max),
+            nacked_types: nacks["total"].as_u64().unwrap_or_default(),
+            held,
+            dangling: names(dangling, "cluster"),
+        }
+    }
+
+    /// Whether clients lack something.
+    pub(super) fn has_laggards(&self) -> bool {
+        self.behind > 0
+    }
+
+    /// Returns the first line, and one for each trouble.
+    pub(super) fn text(&self) -> String {
+        let (streams, views) = (plural(self.open as usize, "client stream"), plural(self.views, "view"));
+        let mut lines = vec![format!("{}, up {}: {streams} in {views}", self.state.replace('_', " "), seconds(self.uptime))];
+        let mut say = |count: u64, line: String| lines.extend((count > 0).then_some(line));
+        let away = self.without_server.len();
+        say(away as u64, format!("{} without a server: VIEW STATE FOR SERVER below", plural(away, "view")));
+        let more = if self.behind.to_string() == MOST { " or more" } else { "" };
+        let lag = format!("{}{more} lacking something, the first for {}", plural(self.behind as usize, "client stream"), seconds(self.longest));
+        say(self.behind, format!("{lag}: weir top"));
+        say(self.nacked_types, format!("{} of views with NACKs: weir nacks", plural(self.nacked_types as usize, "type")));
+        say(self.held, format!("{} held by brakes: weir brakes", plural(self.held as usize, "removal")));
+        let dangling = self.dangling.len();
+        say(dangling as u64, format!("{} that routing refers to and that no server has: weir dangling", plural(dangling, "cluster")));
+        lines.join("\n") + "\n"
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "state": self.state,
+            "uptime_seconds": self.uptime,
+            "clients": self.open,
+            "views": self.views,
+            "views_without_server": self.without_server,
+            "behind": self.behind,
+            "behind_seconds": (self.behind > 0).then_some(self.longest),
+            "nacked_types": self.nacked_types,
+            "held_removals": self.held,
+            "dangling_clusters": self.dangling,
+        })
+    }
+}
+
+/// Laggards to count.
+const MOST: &str = "1000";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_trouble_has_a_line_with_its_command_and_what_is_well_has_none() {
+        let info = json!({"state": "ready", "uptime_seconds": 75});
+        let view = |name: &str, state: &str| json!({"view": name, "authorities": [{"state": state}]});
+        let none = json!([]);
+        let well = Summary::of(&info, &json!([view("a", "active")]), &json!({"open": 2, "clients": []}), [&json!({"total": 0}), &json!({}), &none]);
+        assert_eq!(well.text(), "ready, up 1m 15s: 2 client streams in 1 view\n");
+        assert!(!well.has_laggards());
+        let laggards = json!({"open": 2, "clients": [{"behind_seconds": 42.3}, {"behind_seconds": 1.0}]});
+        let brakes = json!({"servers": [{"held": 480}]});
+        let dangling = json!([{"cluster": "nowhere"}, {"cluster": "nowhere"}]);
+        let views = json!([view("a", "cached"), view("b", "down"), view("c", "active")]);
+        let ill = Summary::of(&info, &views, &laggards, [&json!({"total": 1}), &brakes, &dangling]);
+        let expected = "\
+ready, up 1m 15s: 2 client streams in 3 views
+2 views without a server: VIEW STATE FOR SERVER below
+2 client streams lacking something, the first for 42s: weir top
+1 type of views with NACKs: weir nacks
+480 removals held by brakes: weir brakes
+1 cluster that routing refers to and that no server has: weir dangling
+";
+        assert_eq!(ill.text(), expected);
+        assert_eq!(ill.json()["views_without_server"], json!(["a", "b"]));
+    }
+}

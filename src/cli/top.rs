@@ -1,0 +1,105 @@
+//! `weir top`: the clients of a running relay that have lacked something for longest, live.
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::admin::{AdminArgs, AdminError};
+use super::status::{CLEAR, client_table};
+use super::summary::Summary;
+use super::view_words::ViewWords;
+use super::{CANNOT_ASK, error, show};
+
+/// Shows the clients of a running relay that have lacked something for longest, again every two seconds
+///
+/// It ends by Ctrl-C, and leaves the terminal as it was. Exit code: 0, or 2 if the relay was never reached.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Clients to show
+    #[arg(long, default_value = "20", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    limit: u16,
+    /// How often to show it; without it until interrupted
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    #[command(flatten)]
+    relay: AdminArgs,
+}
+
+/// The other screen of a terminal, for as long as this lives.
+struct Screen(bool);
+
+impl Screen {
+    fn enter() -> Self {
+        let is_terminal = io::stdout().is_terminal();
+        if is_terminal {
+            let _ = show(ENTER); // a closed stdout is noticed at the next picture
+        }
+        Self(is_terminal)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if self.0 {
+            let _ = show(LEAVE); // nothing can be done about a terminal that is gone
+        }
+    }
+}
+
+impl Top {
+    pub async fn run(self) -> ExitCode {
+        let screen = Screen::enter();
+        let ended = tokio::select! {
+            ended = self.repeat(screen.0) => ended,
+            _ = tokio::signal::ctrl_c() => Ok(()),
+        };
+        drop(screen);
+        match ended {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(reason) => {
+                error(&reason);
+                ExitCode::from(CANNOT_ASK)
+            }
+        }
+    }
+
+    async fn repeat(&self, is_terminal: bool) -> Result<(), String> {
+        let mut was_reached = false;
+        let mut left = self.count;
+        loop {
+            let text = match self.picture().await {
+                Ok(text) => {
+                    was_reached = true;
+                    text
+                }
+                Err(error) if was_reached => format!("{error}\n"), // it may come back
+                Err(error) => return Err(error.to_string()),
+            };
+            let begin = if is_terminal { CLEAR } else { "" };
+            show(&format!("{begin}{text}")).map_err(|error| format!("cannot write: {error}"))?;
+            left = left.map(|left| left - 1);
+            if left == Some(0) {
+                return Ok(());
+            }
+            tokio::time::sleep(PERIOD).await;
+        }
+    }
+
+    async fn picture(&self) -> Result<String, AdminError> {
+        let upstreams = self.relay.get("/upstreams", &[]).await?;
+        let summary = Summary::ask(&self.relay, &upstreams).await?;
+        let page = self.relay.get("/laggards", &[("limit", &self.limit.to_string())]).await?;
+        let clients = page["clients"].as_array().cloned().unwrap_or_default();
+        let table = match clients.is_empty() {
+            true => "every client has what there is for it\n".to_owned(),
+            false => client_table(&clients, &ViewWords::of(&upstreams)),
+        };
+        Ok(format!("{}\n{table}", summary.text()))
+    }
+}
+
+const PERIOD: Duration = Duration::from_secs(2);
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
