@@ -106,7 +106,8 @@ impl FromRef<ShownNow> for ProbeValues {
 }
 
 /// Reads the configuration file again, and returns what that has changed, or why it has not. If it is dry, it only says what would change.
-pub(crate) type ReloadCall = Arc<dyn Fn(Dry) -> Pin<Box<dyn Future<Output = Result<Json, String>> + Send>> + Send + Sync>;
+pub(crate) type ReloadCall =
+    Arc<dyn Fn(Dry) -> Pin<Box<dyn Future<Output = Result<Json, String>> + Send>> + Send + Sync>;
 
 /// Whether a reload changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

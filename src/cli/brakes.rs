@@ -26,6 +26,7 @@ pub struct Brakes {
 }
 
 impl Brakes {
+    /// Asks the relay and prints the answer.
     pub async fn run(self) -> ExitCode {
         finish(answer(&self.relay, &self.output).await)
     }
@@ -64,7 +65,10 @@ fn text(page: &Value, words: &ViewWords, address: Option<&str>) -> String {
             Some(address) => {
                 writeln!(out, "  weir release --admin {address} --server {server} --generation {}", of["generation"])
             }
-            None => writeln!(out, "  not over this address, which only reads: set admin.socket, or admin.tls with may_change"),
+            None => writeln!(
+                out,
+                "  not over this address, which only reads: set admin.socket, or admin.tls with may_change"
+            ),
         };
     }
     let mut table = Table::new(["VIEW", "TYPE", "SET", "HELD", "OF", "FOR", "LET GO IN", "NAMES"].map(str::to_owned));

@@ -25,6 +25,7 @@ pub struct Compare {
 }
 
 impl Compare {
+    /// Asks the relay and prints the difference.
     pub async fn run(self) -> ExitCode {
         let [one, other] = self.clients.as_slice() else {
             error("expected --client twice: which two clients are compared?");
@@ -111,7 +112,9 @@ mod tests {
     fn clients_that_have_the_same_resources_do_not_differ_by_their_order_or_times() {
         let dump = |names: &[&str], at: &str| {
             let of = |name: &&str| json!({"last_updated": at, "cluster": {"name": name}});
-            listed(&json!({"configs": [{"dynamic_active_clusters": names.iter().map(of).collect::<Vec<_>>(), "version_info": at}]}))
+            listed(
+                &json!({"configs": [{"dynamic_active_clusters": names.iter().map(of).collect::<Vec<_>>(), "version_info": at}]}),
+            )
         };
         let (one, same, other) = (dump(&["a", "b"], "1"), dump(&["b", "a"], "2"), dump(&["a", "c"], "1"));
         assert_eq!(diff::lines(&one, &same), []);

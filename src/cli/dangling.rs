@@ -34,6 +34,7 @@ struct Missing {
 }
 
 impl Dangling {
+    /// Asks the relay and prints the answer.
     pub async fn run(self) -> ExitCode {
         finish(self.answer().await)
     }
@@ -84,8 +85,10 @@ mod tests {
 
     #[test]
     fn a_cluster_has_one_line_over_all_views() {
-        let row = |view: &str, seconds: u64| json!({"view": view, "cluster": "nowhere", "seconds": seconds,
-            "from": ["envoy.config.route.v3.RouteConfiguration web"], "from_count": 3});
+        let row = |view: &str, seconds: u64| {
+            json!({"view": view, "cluster": "nowhere", "seconds": seconds,
+            "from": ["envoy.config.route.v3.RouteConfiguration web"], "from_count": 3})
+        };
         let words = ViewWords::of(&json!([{"view": "a", "key_fields": {"cluster": "shop"}}]));
         let expected = "\
 CLUSTER  FOR  VIEWS                    REFERRED TO BY

@@ -43,6 +43,7 @@ struct Rejection {
 }
 
 impl Nacks {
+    /// Asks the relay and prints the answer.
     pub async fn run(self) -> ExitCode {
         finish(self.answer().await)
     }
@@ -83,7 +84,8 @@ fn text(page: &Value, words: &ViewWords) -> String {
         let (kind, of) = (short_type_name(kind), sums.get(kind).copied().unwrap_or_default());
         // Writing to a String does not fail.
         let (since, many) = (seconds(*longest), plural(views.len(), "view"));
-        let _ = writeln!(out, "{clients} of {} reject {kind} in {many} for {since}", plural(of as usize, "client stream"));
+        let _ =
+            writeln!(out, "{clients} of {} reject {kind} in {many} for {since}", plural(of as usize, "client stream"));
         let _ = writeln!(out, "  reason     {}", printable(reason));
         if !suspected.is_empty() {
             let quoted = suspected.iter().map(|(name, count)| format!("{} ({count})", printable(name)));
@@ -107,7 +109,8 @@ fn reasons(version: &Value) -> Vec<(String, u64)> {
         (if text.is_empty() { "none was given".to_owned() } else { text }, of["clients"].as_u64().unwrap_or_default())
     };
     let listed = version["reasons"].as_array().into_iter().flatten().map(reason);
-    let others = version["other_reasons"].as_u64().filter(|others| *others > 0).map(|others| ("other reasons".into(), others));
+    let others =
+        version["other_reasons"].as_u64().filter(|others| *others > 0).map(|others| ("other reasons".into(), others));
     listed.chain(others).collect()
 }
 

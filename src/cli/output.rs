@@ -11,7 +11,7 @@ use super::{CANNOT_ASK, FOUND, error, show};
 #[derive(Debug, Args)]
 pub(super) struct OutputArgs {
     /// Form of the output: a text for people, or the page of the relay
-    #[arg(short, long = "output", value_name = "FORM", value_enum, default_value = "table")]
+    #[arg(short = 'o', long = "output", value_name = "FORM", value_enum, default_value = "table")]
     form: Form,
 }
 

@@ -27,6 +27,7 @@ pub struct Reload {
 }
 
 impl Reload {
+    /// Sends the request and prints the result.
     pub async fn run(self) -> ExitCode {
         match self.answer().await {
             Err(AdminError::Refused { status: StatusCode::UNPROCESSABLE_ENTITY, reason }) => {
@@ -46,10 +47,12 @@ impl Reload {
 }
 
 fn text(page: &Value, is_dry: bool) -> String {
-    let keys = |of: &str| page[of].as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
+    let keys =
+        |of: &str| page[of].as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
     let (changed, pending) = (keys("changed"), keys("pending"));
     let mut out = String::new();
-    let [changes, waits] = if is_dry { ["would change", "would wait for a restart"] } else { ["changed", "waits for a restart"] };
+    let [changes, waits] =
+        if is_dry { ["would change", "would wait for a restart"] } else { ["changed", "waits for a restart"] };
     for (title, keys) in [(changes, changed), (waits, pending)] {
         if !keys.is_empty() {
             let _ = writeln!(out, "{title}: {keys}"); // writing to a String does not fail

@@ -27,6 +27,7 @@ pub struct Split {
 type View = (BTreeMap<String, String>, u64);
 
 impl Split {
+    /// Whether a relay was named.
     pub fn is_given(&self) -> bool {
         self.admin.is_some()
     }
@@ -69,7 +70,8 @@ fn text(views: &[View]) -> String {
         let without = without.collect::<BTreeSet<_>>().len();
         let mut most: Vec<_> = values.iter().collect();
         most.sort_by_key(|(_, clients)| std::cmp::Reverse(**clients));
-        let most: Vec<_> = most.iter().take(SHOWN).map(|(value, clients)| format!("{} ({clients})", quoted(value))).collect();
+        let most: Vec<_> =
+            most.iter().take(SHOWN).map(|(value, clients)| format!("{} ({clients})", quoted(value))).collect();
         table.row([field.clone(), values.len().to_string(), without.to_string(), most.join(", ")]);
     }
     let _ = write!(out, "\n{table}"); // writing to a String does not fail
@@ -91,9 +93,7 @@ mod tests {
 
     #[test]
     fn each_field_is_shown_with_what_it_splits() {
-        let view = |cluster: &str, region: &str, clients: u64| {
-            json!({"view": "x", "key_fields": {"cluster": cluster, "locality.region": region}, "clients": clients})
-        };
+        let view = |cluster: &str, region: &str, clients: u64| json!({"view": "x", "key_fields": {"cluster": cluster, "locality.region": region}, "clients": clients});
         let page = json!([view("web", "eu", 7), view("web", "us", 2), view("pay", "eu", 1), {"view": "shared", "clients": 3, "key_fields": {}}]);
         let expected = "\
 10 client streams in 3 views

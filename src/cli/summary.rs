@@ -68,17 +68,28 @@ impl Summary {
     /// Returns the first line, and one for each trouble.
     pub(super) fn text(&self) -> String {
         let (streams, views) = (plural(self.open as usize, "client stream"), plural(self.views, "view"));
-        let mut lines = vec![format!("{}, up {}: {streams} in {views}", self.state.replace('_', " "), seconds(self.uptime))];
+        let mut lines =
+            vec![format!("{}, up {}: {streams} in {views}", self.state.replace('_', " "), seconds(self.uptime))];
         let mut say = |count: u64, line: String| lines.extend((count > 0).then_some(line));
         let away = self.without_server.len();
         say(away as u64, format!("{} without a server: VIEW STATE FOR SERVER below", plural(away, "view")));
         let more = if self.behind.to_string() == MOST { " or more" } else { "" };
-        let lag = format!("{}{more} lacking something, the first for {}", plural(self.behind as usize, "client stream"), seconds(self.longest));
+        let lag = format!(
+            "{}{more} lacking something, the first for {}",
+            plural(self.behind as usize, "client stream"),
+            seconds(self.longest)
+        );
         say(self.behind, format!("{lag}: weir top"));
-        say(self.nacked_types, format!("{} of views with NACKs: weir nacks", plural(self.nacked_types as usize, "type")));
+        say(
+            self.nacked_types,
+            format!("{} of views with NACKs: weir nacks", plural(self.nacked_types as usize, "type")),
+        );
         say(self.held, format!("{} held by brakes: weir brakes", plural(self.held as usize, "removal")));
         let dangling = self.dangling.len();
-        say(dangling as u64, format!("{} that routing refers to and that no server has: weir dangling", plural(dangling, "cluster")));
+        say(
+            dangling as u64,
+            format!("{} that routing refers to and that no server has: weir dangling", plural(dangling, "cluster")),
+        );
         lines.join("\n") + "\n"
     }
 
@@ -110,7 +121,12 @@ mod tests {
         let info = json!({"state": "ready", "uptime_seconds": 75});
         let view = |name: &str, state: &str| json!({"view": name, "authorities": [{"state": state}]});
         let none = json!([]);
-        let well = Summary::of(&info, &json!([view("a", "active")]), &json!({"open": 2, "clients": []}), [&json!({"total": 0}), &json!({}), &none]);
+        let well = Summary::of(
+            &info,
+            &json!([view("a", "active")]),
+            &json!({"open": 2, "clients": []}),
+            [&json!({"total": 0}), &json!({}), &none],
+        );
         assert_eq!(well.text(), "ready, up 1m 15s: 2 client streams in 1 view\n");
         assert!(!well.has_laggards());
         let laggards = json!({"open": 2, "clients": [{"behind_seconds": 42.3}, {"behind_seconds": 1.0}]});

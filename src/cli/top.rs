@@ -49,6 +49,7 @@ impl Drop for Screen {
 }
 
 impl Top {
+    /// Prints the picture again and again.
     pub async fn run(self) -> ExitCode {
         let screen = Screen::enter();
         let ended = tokio::select! {

@@ -21,7 +21,8 @@ impl ViewWords {
         let views = upstreams.as_array().into_iter().flatten();
         let named = views.filter_map(|view| {
             let fields = view["key_fields"].as_object()?.iter();
-            let words: Vec<_> = fields.map(|(field, value)| format!("{field}={}", value.as_str().unwrap_or("?"))).collect();
+            let words: Vec<_> =
+                fields.map(|(field, value)| format!("{field}={}", value.as_str().unwrap_or("?"))).collect();
             let words = if words.is_empty() { "all".to_owned() } else { words.join(" ") };
             Some((view["view"].as_str()?.to_owned(), printable(&words)))
         });

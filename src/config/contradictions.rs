@@ -71,7 +71,9 @@ fn state(raw: &raw::Root, checker: &mut Checker) {
         }
         _ => {}
     }
-    if let Some(ready) = raw.ready_after.as_ref().filter(|_| when_older == WhenOlder::NotReady && state.max_age.is_some()) {
+    if let Some(ready) =
+        raw.ready_after.as_ref().filter(|_| when_older == WhenOlder::NotReady && state.max_age.is_some())
+    {
         let after = humantime::format_duration(ready.value.0);
         checker.warn(
             &ready.place,

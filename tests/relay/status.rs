@@ -23,7 +23,8 @@ async fn status_has_a_line_for_each_ladder_and_client_and_explain_says_why() {
     let relay = relay(plane.address, ", variant: delta").await;
     let admin = relay.admin.to_string();
     let (code, out, _) = weir(&["status", "--admin", &admin]).await;
-    let nothing = ": 0 client streams in 0 views\n\nVIEW  CLIENTS  AUTHORITY  STATE  FOR  SERVER\n\n0 of 0 client streams\n";
+    let nothing =
+        ": 0 client streams in 0 views\n\nVIEW  CLIENTS  AUTHORITY  STATE  FOR  SERVER\n\n0 of 0 client streams\n";
     assert!(code == 0 && out.contains(", up ") && out.ends_with(nothing), "{out}");
 
     let mut client = Client::connect(relay.address, Variant::Delta).await;
@@ -100,7 +101,10 @@ async fn troubles_have_commands(admin: &str) {
     let (code, out) = ask(&["nacks"]).await;
     assert_eq!(code, 1, "{out}");
     assert!(out.starts_with("1 of 2 client streams reject CDS in 1 view for "), "{out}");
-    assert!(out.contains("\n  reason     no") && out.contains("\n  clients    test\n") && out.contains("cluster=web"), "{out}");
+    assert!(
+        out.contains("\n  reason     no") && out.contains("\n  clients    test\n") && out.contains("cluster=web"),
+        "{out}"
+    );
     let (_, page) = ask(&["nacks", "-o", "json"]).await;
     assert_eq!(serde_json::from_str::<serde_json::Value>(&page).unwrap()["total"], 1);
     let words = out.lines().find_map(|line| line.strip_prefix("  views      ")).unwrap().to_owned();
@@ -111,7 +115,11 @@ async fn troubles_have_commands(admin: &str) {
     assert!(status.ends_with("\n2 of 2 client streams\n"), "{status}");
     let (_, page) = ask(&["status", "-o", "json"]).await;
     let page: serde_json::Value = serde_json::from_str(&page).unwrap();
-    assert_eq!((&page["summary"]["nacked_types"], page["clients"].as_array().unwrap().len()), (&1.into(), 2), "{page:#}");
+    assert_eq!(
+        (&page["summary"]["nacked_types"], page["clients"].as_array().unwrap().len()),
+        (&1.into(), 2),
+        "{page:#}"
+    );
     for (line, said) in [
         (&["dangling"][..], "every cluster that routing refers to exists\n"),
         (&["brakes"], "nothing is held\n"),
