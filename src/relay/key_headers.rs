@@ -1,10 +1,13 @@
 //! The headers of a client that are in the key of its view: the values, for the servers of that view, and keyed hashes for everything else.
 
+use std::sync::Arc;
+
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
 use http::{HeaderMap, HeaderValue};
-use std::sync::Arc;
 use weir_core::xds::{HeaderHashes, HeaderName, KeyRule};
+
+use super::redaction::Redaction;
 
 /// What a client has shown of the headers in the key. The values are marked as sensitive: nothing prints them, and HPACK does not keep them.
 #[derive(Debug, Clone, Default)]
@@ -31,25 +34,9 @@ impl KeyHeaders {
         self.values.iter().map(|(_, value)| value.len()).sum()
     }
 
-    /// Returns a text of a server without the values, which it may quote. The text is read once, and what replaces a value is not read again.
-    pub(crate) fn without_values(&self, text: String) -> String {
-        let quotes: Vec<String> = self.values.iter().flat_map(|(_, value)| quotes_of(value.as_bytes())).collect();
-        if !quotes.iter().any(|quote| text.contains(quote.as_str())) {
-            return text;
-        }
-        let (mut plain, mut hidden_to, mut was_hidden) = (String::with_capacity(text.len()), 0, false);
-        for (at, letter) in text.char_indices() {
-            let longest = quotes.iter().filter(|quote| text[at..].starts_with(quote.as_str())).map(String::len).max();
-            hidden_to = hidden_to.max(at + longest.unwrap_or_default());
-            let is_hidden = at < hidden_to;
-            match is_hidden {
-                true if !was_hidden => plain.push_str(REDACTED),
-                true => {}
-                false => plain.push(letter),
-            }
-            was_hidden = is_hidden;
-        }
-        plain
+    /// Hides the values in texts of a server, and these others that it was shown.
+    pub(crate) fn redaction(&self, others: &[HeaderValue]) -> Redaction {
+        Redaction::of(self.values.iter().map(|(_, value)| value).chain(others))
     }
 }
 
@@ -62,16 +49,6 @@ impl KeyHeaders {
             [(name, value)].map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)));
         HeaderHasher::random().unwrap().take(&KeyRule::of(vec![field]), &given.into_iter().collect()).unwrap()
     }
-}
-
-/// Returns the forms in which a text may have a value: it need not be UTF-8, and others read each of its bytes as a letter.
-fn quotes_of(value: &[u8]) -> Vec<String> {
-    let mut quotes = vec![String::from_utf8_lossy(value).into_owned()];
-    if !value.is_ascii() {
-        quotes.push(value.iter().map(|byte| char::from(*byte)).collect());
-    }
-    quotes.retain(|quote| !quote.is_empty());
-    quotes
 }
 
 /// Why the headers of a call cannot be in a key.
@@ -132,7 +109,6 @@ impl HeaderHasher {
 
 /// How many bytes the values of one call may have together.
 const LONGEST: usize = 4 << 10;
-const REDACTED: &str = "[redacted]";
 /// Enough for no two values to have one hash.
 const HASH_BYTES: usize = 16;
 
@@ -184,26 +160,9 @@ mod tests {
         headers.show_in(&mut shown);
         assert_eq!(shown["x-token"], "hush-hush");
         assert!(shown["x-token"].is_sensitive());
-        assert_eq!(headers.without_values("no hush-hush here".into()), "no [redacted] here");
-    }
-    #[test]
-    fn a_text_is_read_once_and_nothing_of_a_value_is_left_in_it() {
-        let plain = |values: &[&'static [u8]], text: &str| {
-            let names = ["x-a", "x-b", "x-c"];
-            let values: Vec<_> = names.into_iter().zip(values.iter().copied()).collect();
-            showing(&values).unwrap().without_values(text.into())
-        };
-        // What replaces one value has the others in it.
-        assert_eq!(plain(&[b"e", b"d", b"[redacted]"], "need [redacted]"), "n[redacted] [redacted]");
-        let text = plain(&[b"e", b"d", b"c"], &"e-".repeat(1000));
-        assert_eq!(text.len(), 1000 * ("[redacted]".len() + 1));
-        assert_eq!(plain(&[b"ab", b"abcd"], "abcd ab"), "[redacted] [redacted]", "the longest");
-        assert_eq!(plain(&[b"ab", b"bcd"], "abcd!"), "[redacted]!", "all of what one covers beside the other");
-        assert_eq!(plain(&[b""], "empty"), "empty");
-        for quoted in ["\u{fffd}key", "\u{ff}key"] {
-            assert_eq!(plain(&[b"\xffkey"], &format!("no {quoted}!")), "no [redacted]!", "bytes that are no UTF-8");
-        }
-        assert_eq!(plain(&["schl\u{fc}ssel".as_bytes()], "no schl\u{fc}ssel"), "no [redacted]");
+        let others = [HeaderValue::from_static("own")];
+        let plain = headers.redaction(&others).apply("no hush-hush here, and no own".into());
+        assert_eq!(plain, "no [redacted] here, and no [redacted]");
     }
 
     #[test]

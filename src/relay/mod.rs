@@ -27,6 +27,7 @@ mod published;
 pub(crate) mod questions;
 mod reachability;
 mod readiness;
+mod redaction;
 mod reopenings;
 pub(crate) mod report;
 mod response_reader;
@@ -60,6 +61,7 @@ pub(crate) use loads::{LoadConnector, LoadEnd, LoadLink, LoadStreamLimits, Loads
 pub(crate) use newest::Newest;
 pub(crate) use published::NotedBrakes;
 pub(crate) use readiness::{Readiness, StartReport, StartSource};
+pub(crate) use redaction::Redaction;
 pub use reopenings::REOPENINGS;
 #[cfg(test)]
 pub(crate) use report::{AuthorityReport, MissingReport, StreamReport, TypeReport};

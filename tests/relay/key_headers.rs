@@ -202,7 +202,7 @@ async fn a_client_whose_token_the_server_never_takes_gets_the_status() {
             names = caller.names() => { ended = Some(names); break }
             stream = plane.stream() => {
                 assert_eq!(stream.headers["x-consul-token"], "wrong-token");
-                stream.end_with(PERMISSION_DENIED);
+                stream.end_quoting(PERMISSION_DENIED, "nobody has wrong-token");
             }
         }
     }
@@ -210,5 +210,9 @@ async fn a_client_whose_token_the_server_never_takes_gets_the_status() {
         Some(ended) => ended,
         None => caller.names().await,
     };
-    assert_eq!(ended.unwrap_err().code(), tonic::Code::PermissionDenied);
+    let status = ended.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::PermissionDenied);
+    assert!(status.message().contains("nobody has [redacted]"), "{status}");
+    let upstreams = get(relay.admin, "/upstreams").await;
+    assert!(!upstreams.contains("wrong-token"), "{upstreams}");
 }

@@ -79,6 +79,7 @@ mod rest;
 mod rest_plane;
 mod rest_source;
 mod scripts;
+mod server_headers;
 mod server_info;
 mod server_names;
 mod services;

@@ -182,7 +182,12 @@ impl Stream {
 
     /// Ends the stream with a status.
     pub fn end_with(&self, status: u8) {
-        let _ = self.responses.send(Bytes::copy_from_slice(&[END, status])); // likewise
+        self.end_quoting(status, "no such type");
+    }
+
+    /// Ends the stream with a status and its message.
+    pub fn end_quoting(&self, status: u8, message: &str) {
+        let _ = self.responses.send([&[END, status], message.as_bytes()].concat().into()); // likewise
     }
 
     pub fn respond_compressed(&self, response: &Response) {
@@ -261,10 +266,10 @@ fn open(call: Call<Incoming>, (accepted, of_loads): &Accepted, speaks: Speaks) -
 
 /// A message, or the end of the stream with a status.
 fn frame(bytes: Bytes) -> Frame<Bytes> {
-    let [END, status] = bytes[..] else { return Frame::data(bytes) };
+    let [END, status, message @ ..] = &bytes[..] else { return Frame::data(bytes) };
     let mut trailers = http::HeaderMap::new();
-    trailers.insert("grpc-status", u16::from(status).into());
-    trailers.insert("grpc-message", http::HeaderValue::from_static("no such type"));
+    trailers.insert("grpc-status", u16::from(*status).into());
+    trailers.insert("grpc-message", http::HeaderValue::from_bytes(message).unwrap());
     Frame::trailers(trailers)
 }
 

@@ -31,11 +31,11 @@ use self::trial::try_types;
 use super::connection_pool::{ConnectionPool, MoveTurn, Moves, ServedStream, StreamSlot};
 use super::dial::{Dialer, Lookup};
 use super::error_chain::{chain, with_causes, without_manual};
+use super::own_headers::headers_for;
 use super::random::random;
 use super::server::{AdsServer, LifeTimes};
-use super::token;
 use super::wire_message::WireMessages;
-use crate::relay::{Connector, KeyHeaders, Link, LinkEvent, LinkReport, TypeTrial};
+use crate::relay::{Connector, KeyHeaders, Link, LinkEvent, LinkReport, Redaction, TypeTrial};
 
 /// Opens streams to one control plane, on connections that they share.
 #[derive(Debug, Clone)]
@@ -108,9 +108,12 @@ impl AdsConnector {
     /// Asks the server whether it could serve a client that comes now. Its connection is kept for so long, for the first stream. It is shown its
     /// own credentials, or, if it has none, those of its tenants in turn.
     pub(super) async fn first_answer(&self, attempt: usize, keep: Duration) -> Result<(), String> {
-        let has_own = !self.server.tokens.is_empty() || self.server.tls.as_ref().is_some_and(|tls| tls.own.is_some());
+        let AdsServer { tls, tokens, headers, .. } = &*self.server;
+        let has_own = !(tokens.is_empty() && headers.is_empty()) || tls.as_ref().is_some_and(|tls| tls.own.is_some());
         let shown = self.of_tenants.get(attempt % self.of_tenants.len().max(1)).filter(|_| !has_own);
-        first_answer::ask(shown.map_or(self, |(_, of_tenant)| of_tenant), keep).await
+        let shown = shown.map_or(self, |(_, of_tenant)| of_tenant);
+        let asked = first_answer::ask(shown, keep).await;
+        asked.map_err(|reason| shown.redaction(&KeyHeaders::default()).apply(reason))
     }
 
     /// Returns a slot for a stream of load reports, and what else it needs.
@@ -175,11 +178,13 @@ impl AdsConnector {
 
     /// Returns what is sent with a stream or call that begins now.
     async fn metadata(&self) -> Result<MetadataMap, Status> {
-        // Never over plain text, whatever the configuration contains.
-        let tokens = if self.server.tls.is_some() { self.server.tokens.as_slice() } else { &[] };
-        let (known, limit) = (&self.server.known_files, self.server.connect_timeout);
-        let metadata = token::metadata(tokens, known, limit).await;
-        metadata.map_err(|error| Status::new(error.code(), chain(&error)))
+        let headers = headers_for(&self.server).await;
+        headers.map(MetadataMap::from_headers).map_err(|error| Status::new(error.code(), chain(&error)))
+    }
+
+    /// Hides what the server is shown in what it says on a stream with these headers of clients.
+    pub(super) fn redaction(&self, headers: &KeyHeaders) -> Redaction {
+        headers.redaction(&self.server.shown_values.all())
     }
 
     /// Returns how waits between attempts grow for the server.
@@ -251,9 +256,10 @@ impl AdsConnector {
                 least_connection = connection + 1; // a balancer may have routed this one to a server that is broken
             }
             let said = with_causes(without_manual(end.status.message().to_owned()), &end.status);
-            let reason = format!("{:?}: {}", end.status.code(), link.headers.without_values(said));
+            let redaction = self.redaction(&link.headers);
+            let reason = format!("{:?}: {}", end.status.code(), redaction.apply(said));
             // What is about the variant is about no type.
-            let status = end.by_server(&link.headers).filter(|_| !is_early && ending != Ending::Unspoken);
+            let status = end.by_server(&redaction).filter(|_| !is_early && ending != Ending::Unspoken);
             let is_lost = !(end.is_server_leaving || is_early || goes_elsewhere || changes_variant);
             let event = LinkEvent::Ended { reason, answered: is_there, is_lost, status };
             if link.reports.send(LinkReport { id: link.id, event }).await.is_err() {

@@ -28,7 +28,7 @@ use super::liveness::Life;
 use super::shared::Stage;
 use super::{AdsConnector, CUT, Connected, Moved, NO_GRPC, NO_TRAILERS, is_unspoken};
 use crate::compression::Inflater;
-use crate::relay::{Connector, KeyHeaders, Link, LinkEvent, LinkReport, UnreadableCompressed};
+use crate::relay::{Connector, Link, LinkEvent, LinkReport, Redaction, UnreadableCompressed};
 
 /// How one opening of a stream ended.
 pub(super) struct End {
@@ -68,9 +68,9 @@ impl End {
         Self { stage, status, lived, connection, is_sent_away, is_server_leaving, is_silent, moved, is_of_server }
     }
 
-    /// Returns the status by which the server itself has ended the stream, which shows it these headers.
-    pub(crate) fn by_server(&self, headers: &KeyHeaders) -> Option<ServerStatus> {
-        self.is_of_server.then(|| server_status(&self.status, headers))
+    /// Returns the status by which the server itself has ended the stream, without what it was shown.
+    pub(crate) fn by_server(&self, redaction: &Redaction) -> Option<ServerStatus> {
+        self.is_of_server.then(|| server_status(&self.status, redaction))
     }
 
     pub(crate) fn is_answered(&self) -> bool {
@@ -336,9 +336,9 @@ pub(super) fn is_of_server(status: &Status) -> bool {
     status.source().is_none() && !is_made_up
 }
 
-/// Returns what a server has said on a stream that shows it these headers, without their values.
-pub(super) fn server_status(status: &Status, headers: &KeyHeaders) -> ServerStatus {
-    ServerStatus { code: i32::from(status.code()), message: headers.without_values(status.message().to_owned()) }
+/// Returns what a server has said, without what it was shown.
+pub(super) fn server_status(status: &Status, redaction: &Redaction) -> ServerStatus {
+    ServerStatus { code: i32::from(status.code()), message: redaction.apply(status.message().to_owned()) }
 }
 
 fn gone() -> Status {

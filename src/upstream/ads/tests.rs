@@ -62,6 +62,7 @@ fn with_tenants() -> AdsServer {
         tenants: names.iter().map(|name| NamePattern::parse(name)).collect(),
         own,
         tokens: tokens.iter().map(Into::into).collect(),
+        headers: Vec::new(),
     };
     let tenants = vec![entry(&["pay"], Some(own("pay")), &[]), entry(&["bill", "p*"], None, &["token"])];
     AdsServer { tls: Some(tls), tokens: vec!["own token".into()], tenants, ..AdsServer::undialed() }
@@ -122,11 +123,11 @@ async fn the_end_of_a_stream_that_moves_is_waited_for_after_that_of_its_requests
 
 #[test]
 fn what_a_server_says_does_not_quote_what_it_was_shown() {
-    let headers = KeyHeaders::of_one("x-token", "hush-hush");
+    let redaction = KeyHeaders::of_one("x-token", "hush-hush").redaction(&[]);
     let status = Status::permission_denied("no rights: hush-hush");
-    assert_eq!(stream::server_status(&status, &headers).to_string(), "PERMISSION_DENIED: no rights: [redacted]");
+    assert_eq!(stream::server_status(&status, &redaction).to_string(), "PERMISSION_DENIED: no rights: [redacted]");
     let end = stream::End { is_of_server: true, ..stream::End::unreached(status) };
-    assert_eq!(end.by_server(&headers).unwrap().message, "no rights: [redacted]");
+    assert_eq!(end.by_server(&redaction).unwrap().message, "no rights: [redacted]");
 }
 
 #[test]

@@ -15,11 +15,12 @@ use tokio::time::{Instant, timeout};
 
 use super::RestServer;
 use crate::compression::{Encoding, GZIP, Inflater};
+use crate::relay::Redaction;
 use crate::upstream::connection_pool::Moves;
 use crate::upstream::dial::{Dialer, Tried};
 use crate::upstream::error_chain::chain;
+use crate::upstream::own_headers::headers_for;
 use crate::upstream::random::random;
-use crate::upstream::token;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -69,10 +70,7 @@ impl Wire {
     /// Sends one poll. A kept connection that turns out to be closed is opened again; that is not a failure.
     pub(crate) async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer, Failure> {
         let at = &self.server.at;
-        let tokens = if at.tls.is_some() { at.tokens.as_slice() } else { &[] };
-        let headers = token::metadata(tokens, &at.known_files, at.connect_timeout).await;
-        let headers = headers.map_err(|error| Failure::Unreachable(chain(&error)))?;
-        let headers = headers.into_headers();
+        let headers = headers_for(at).await.map_err(|error| Failure::Unreachable(chain(&error)))?;
         if let Some(mut open) = self.open.take().filter(|open| !open.sender.is_closed()) {
             if let Some(mut other) = self.replacement(&open).await {
                 match self.once(&mut other, path, body.clone(), headers.clone()).await {
@@ -193,7 +191,8 @@ impl Wire {
         let body = Limited::new(body, limit).collect().await.map(|body| body.to_bytes());
         if head.status != StatusCode::OK {
             let body = content(&head.headers, body.unwrap_or_default(), limit).await.unwrap_or_default();
-            let text = String::from_utf8_lossy(&body).trim().to_owned();
+            let redaction = Redaction::of(&self.server.at.shown_values.all());
+            let text = redaction.apply(String::from_utf8_lossy(&body).trim().to_owned());
             let reason = format!("{}: {text}", head.status);
             let in_trouble = head.status.is_server_error() && head.status != StatusCode::NOT_IMPLEMENTED;
             return Err(Attempt::Failed(if in_trouble { Failure::Silent(reason) } else { Failure::Refused(reason) }));
