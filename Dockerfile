@@ -28,13 +28,21 @@ ARG WEIR_COMMIT=unknown
 RUN find src build.rs core -exec touch {} + \
  && WEIR_COMMIT=$WEIR_COMMIT cargo build --release --locked --bin weir
 
+COPY deploy/strip deploy/strip
+RUN mkdir /release && deploy/strip target/release/weir /release
 COPY deploy/image deploy/image
-RUN deploy/image/rootfs target/release/weir /image
+RUN deploy/image/rootfs /release/weir /image
+
+# The source lines of this build, for its panics and profiles: docker build --target debug --output . and the same arguments.
+FROM scratch AS debug
+COPY --from=build /release/weir.debug /
 
 # The program, its libraries, CA certificates and a user; no shell and no package manager.
 FROM scratch
 COPY --from=build /image /
 USER 65532:65532
 EXPOSE 18000 19001
+# Whether it is ready, and why not. WEIR_ADMIN is another address to ask, of admin or probes.
+HEALTHCHECK --interval=10s --timeout=10s --start-period=30s CMD ["/usr/bin/weir", "status", "--ready"]
 ENTRYPOINT ["/usr/bin/weir"]
 CMD ["--config", "/etc/weir/relay.yaml"]

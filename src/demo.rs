@@ -180,6 +180,7 @@ const FILES: &[(&str, &str)] = &[
     (CONFIG, include_str!("../config/demo/relay.yaml")),
     ("envoy.yaml", include_str!("../config/demo/envoy.yaml")),
     ("grpc_bootstrap.json", include_str!("../config/demo/grpc_bootstrap.json")),
+    ("grpc_listener.yaml", include_str!("../config/demo/grpc_listener.yaml")),
     ("resources/listeners.yaml", include_str!("../config/demo/resources/listeners.yaml")),
     ("resources/routes.yaml", include_str!("../config/demo/resources/routes.yaml")),
     ("resources/clusters.yaml", include_str!("../config/demo/resources/clusters.yaml")),
@@ -212,7 +213,9 @@ mod tests {
     fn the_resources_are_what_an_envoy_and_a_grpc_client_need() {
         let transcoder = Transcoder::envoy();
         let mut names = BTreeMap::new();
-        for (file, text) in FILES.iter().filter(|(name, _)| name.starts_with(RESOURCES)) {
+        for (file, text) in
+            FILES.iter().filter(|(name, _)| name.starts_with(RESOURCES) || *name == "grpc_listener.yaml")
+        {
             let resources = read_resources(&transcoder, Format::Yaml, text.as_bytes());
             for resource in resources.unwrap_or_else(|error| panic!("{file}: {error}")) {
                 let (_, kind) = resource.type_url.rsplit_once('.').unwrap();
@@ -223,8 +226,9 @@ mod tests {
             }
         }
         let of = |kind: &str| names[kind].iter().map(String::as_str).collect::<Vec<_>>();
-        assert_eq!(of("Listener"), ["web", "weir-demo"]);
-        assert_eq!(of("RouteConfiguration"), of("Listener"));
+        let of_grpc = "xdstp://demo/envoy.config.listener.v3.Listener/weir-demo";
+        assert_eq!(of("Listener"), ["web", of_grpc]);
+        assert_eq!(of("RouteConfiguration"), ["web", "weir-demo"]);
         assert_eq!(of("Cluster"), ["blue", "green", "weir-demo"]);
         assert_eq!(of("ClusterLoadAssignment"), of("Cluster"));
     }

@@ -101,7 +101,7 @@ fn check_tells_every_fault_with_its_place_and_its_exit_code_says_whether_there_a
     assert_eq!((done.status.code(), &*done.stdout), (Some(0), &b"-: valid, 1 warning\n"[..]));
 
     let (code, _, said) = folder.output(&["check", "--config", "none.yaml"]);
-    assert_eq!((code, said.as_str()), (1, "cannot read none.yaml: no such file or folder\n"));
+    assert_eq!((code, said.as_str()), (2, "error: cannot read none.yaml: no such file or folder\n"));
     let (code, _, said) = folder.output(&["check"]);
     assert!(code == 2 && said.contains("missing configuration: expected --config FILE"), "{said}");
 }
@@ -111,7 +111,8 @@ fn a_configuration_that_cannot_be_used_ends_the_program_with_every_fault() {
     let folder = Folder::new("faults");
     folder.write("relay.yaml", GOOD);
     let (code, _, said) = folder.output(&["--config", "relay.yaml"]);
-    let fault = "relay.yaml:2:18: admin.address: duplicate address 127.0.0.1:1: already listen[0].address in line 1\n";
+    let fault =
+        "error: relay.yaml:2:18: admin.address: duplicate address 127.0.0.1:1: already listen[0].address in line 1\n";
     assert_eq!((code, said.as_str()), (2, fault));
 }
 
@@ -138,6 +139,12 @@ fn flags_are_rejected_where_they_would_do_nothing() {
     for (line, part) in [
         (&["--config", "relay.yaml", "schema"][..], "--config has no effect on schema"),
         (&["--config", "relay.yaml", "get", "clusters"], "--config has no effect on get"),
+        (
+            &["--config", "relay.yaml", "check", "other.yaml"],
+            "a configuration file before check and one after it: expected one of them",
+        ),
+        (&["check", "relay.yaml", "--quiet", "--as", "uid:1"], "cannot be used with"),
+        (&["check", "relay.yaml", "--against", ":1", "--as", "uid:1"], "cannot be used with"),
         (&["--listen", ":1", "check"], "--listen and --admin have no effect on check"),
         (&["watch", "clusters", "--config", "relay.yaml"], "unexpected argument '--config'"),
     ] {
@@ -180,7 +187,7 @@ fn key_says_how_the_nodes_of_a_file_or_of_the_standard_input_split() {
     assert_eq!(String::from_utf8(of_input.stdout).unwrap(), of_file.1);
     folder.write("nodes", "{\"id\": \"a\"}\n{\"id\":");
     let (code, out, said) = folder.output(&["key", "--config", "relay.yaml", "nodes"]);
-    assert!(code == 1 && out.is_empty() && said.starts_with("weir: line 2: "), "{said}");
+    assert!(code == 2 && out.is_empty() && said.starts_with("error: line 2: no JSON at column "), "{said}");
 }
 
 #[test]
@@ -188,13 +195,78 @@ fn snapshot_says_what_is_wrong_with_the_files() {
     let folder = Folder::new("snapshot");
     folder.write("other", "no state");
     for (line, reason) in [
-        (&["show", "--state", "none"][..], "error: none does not exist"),
-        (&["export", "--state", "other", "copy"], "error: cannot use other: "),
+        (&["show", "--state", "none"][..], "error: no state file at none: expected what state.path"),
+        (&["export", "--state", "other", "copy"], "error: cannot use other: it is no state file"),
         (&["import", "--state", "other", "copy"], "error: other exists: move it away first"),
     ] {
         let (code, out, said) = folder.output(&[&["snapshot"], line].concat());
-        assert!(code == 1 && out.is_empty() && said.starts_with(reason), "{line:?}: {said}");
+        assert!(code == 2 && out.is_empty() && said.starts_with(reason), "{line:?}: {said}");
     }
     assert!(!folder.0.join("copy").exists());
     assert_eq!(std::fs::read(folder.0.join("other")).unwrap(), b"no state");
+}
+
+/// Each command, asked wrongly: the exit code by docs/exit-codes.md, nothing on stdout that could be taken for a result, and what was found, what was
+/// expected, or what to type instead.
+#[test]
+fn every_command_that_is_asked_wrongly_says_so_in_one_form_and_ends_by_one_table() {
+    let folder = Folder::new("wrongly");
+    folder.write(
+        "relay.yaml",
+        "listen: [{address: '127.0.0.1:1'}]\nupstream: {servers: [{uri: 'http://127.0.0.1:2'}]}\n",
+    );
+    folder.write("text", "no JSON");
+    folder.write(
+        "bad.yaml",
+        "listen: [{address: 'localhost:18000'}, {address: '127.0.0.1:70000'}]\nupstream: {servers: [{uri: 'http://cp:70000'}]}\n\
+         limits: {memory: 1000}\n",
+    );
+    let cases: &[(&[&str], i32, &[&str])] = &[
+        (&["--config", "none.yaml"], 2, &["cannot read none.yaml: no such file or folder"]),
+        (&["--listen", "127.0.0.1:70000"], 2, &["expected a port of at most 65535"]),
+        (&["--listen", "localhost:1"], 2, &["expected an IP address and a port, such as 127.0.0.1:18000"]),
+        (&["--admin", "127.0.0.1:65536"], 2, &["expected a port of at most 65535"]),
+        (&["check", "none.yaml"], 2, &["cannot read none.yaml: no such file or folder"]),
+        (
+            &["check", "bad.yaml"],
+            1,
+            &[
+                "listen[0].address: invalid address \"localhost:18000\": expected an IP address and a port",
+                "listen[1].address: invalid address \"127.0.0.1:70000\": expected a port of at most 65535",
+                "upstream.servers[0].uri: invalid URI \"http://cp:70000\": expected a port of at most 65535",
+                "limits.memory: 1000B is too little: expected at least 16MiB",
+            ],
+        ),
+        (&["check", "relay.yaml", "--against", "127.0.0.1:1"], 2, &["cannot reach http://127.0.0.1:1: "]),
+        (&["check", "relay.yaml", "--against", "127.0.0.1:65536"], 2, &["--against: invalid URI", "at most 65535"]),
+        (&["check", "none.yaml", "--as", "uid:1"], 2, &["cannot read none.yaml"]),
+        (&["key", "--config", "none.yaml"], 2, &["cannot read none.yaml"]),
+        (&["key", "--config", "relay.yaml", "none"], 2, &["cannot read none: "]),
+        (
+            &["key", "--config", "relay.yaml", "text"],
+            2,
+            &["line 1: no JSON at column 2; expected a node as JSON on each line, such as {"],
+        ),
+        (&["key", "--config", "relay.yaml"], 2, &["no node was given: expected JSON, a node on each line, such as {"]),
+        (&["get", "nothing"], 2, &["unknown type \"nothing\": expected lds or listeners, "]),
+        (&["get", "clusters", "--server", "127.0.0.1:65536"], 2, &["--server: invalid URI", "at most 65535"]),
+        (&["get", "clusters", "--server", ":1"], 2, &["127.0.0.1:1: Connection refused"]),
+        (&["watch", "clusters", "--server", ":1", "--timeout", "10ms"], 2, &["never connected to http://127.0.0.1:1"]),
+        (&["status", "--admin", ":1"], 2, &["cannot reach http://127.0.0.1:1: "]),
+        (&["explain", "--admin", ":1", "--client", "a", "clusters", "b"], 2, &["cannot reach http://127.0.0.1:1: "]),
+        (&["release", "--admin", ":1", "--generation", "1", "--view", "a"], 2, &["cannot reach http://127.0.0.1:1: "]),
+        (&["snapshot", "show", "--state", "none"], 2, &["no state file at none: expected what state.path"]),
+        (&["snapshot", "show", "--state", "text"], 2, &["cannot use text: it is no state file"]),
+        (&["schema", "more"], 2, &["unexpected argument 'more'"]),
+        (&["completions", "none"], 2, &["invalid value 'none'"]),
+        (&["relay"], 2, &["unrecognized subcommand 'relay'"]),
+    ];
+    for (line, code, parts) in cases {
+        let (ended, out, said) = folder.output(line);
+        assert_eq!(ended, *code, "{line:?}: {said}");
+        assert!(out.is_empty() || line[0] == "check", "{line:?}: {out}");
+        let first = said.lines().find(|line| !line.starts_with("note: ")).unwrap_or_default();
+        assert!(first.starts_with("error: "), "{line:?}: {said}");
+        parts.iter().for_each(|part| assert!(said.contains(part), "{line:?}: {part}\n{said}"));
+    }
 }

@@ -191,3 +191,52 @@ fn a_collector_that_never_answers_delays_the_end_a_little_and_lines_of_json_have
     assert!(program.child.wait().unwrap().success());
     assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
 }
+
+/// Returns exit code, output and errors of `weir status --ready`.
+fn readiness(admin: &str) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let done = command.args(["status", "--ready", "--admin", admin]).output().unwrap();
+    let [out, errors] = [done.stdout, done.stderr].map(|text| String::from_utf8(text).unwrap());
+    (done.status.code(), out, errors)
+}
+
+/// What the image has for its HEALTHCHECK.
+#[test]
+fn the_code_of_status_says_whether_a_relay_is_ready_is_not_or_could_not_be_asked() {
+    let configuration = "listen: [{address: '127.0.0.1:0'}]
+admin: {address: '127.0.0.1:0'}
+probes: {address: '127.0.0.1:0'}
+upstream: {files: resources}
+";
+    let field = |line: &str, name: &str| {
+        let (_, rest) = line.split_once(&format!(" {name}=")).unwrap_or_else(|| panic!("no {name} in {line}"));
+        rest.split_whitespace().next().unwrap().to_owned()
+    };
+    let resources = concat!(env!("CARGO_MANIFEST_DIR"), "/config/demo/resources");
+    let ready = Program::start(&configuration.replace("resources", resources));
+    let started = ready.says("weir started");
+    for name in ["admin", "probes"] {
+        let address = field(&started, name);
+        let begun = std::time::Instant::now();
+        while readiness(&address) != (Some(0), "ready\n".into(), String::new()) {
+            assert!(begun.elapsed() < PATIENCE, "{name}: {:?}", readiness(&address));
+        }
+    }
+
+    let waiting = Program::start(&configuration.replace("files: resources", "servers: [{uri: 'http://127.0.0.1:1'}]"));
+    let address = field(&waiting.says("weir started"), "admin");
+    let (code, out, errors) = readiness(&address);
+    assert!(code == Some(1) && errors.is_empty(), "{code:?} {errors}");
+    assert!(out.starts_with("not ready\nno answer from a server yet: ") && out.contains("127.0.0.1:1"), "{out}");
+
+    let clients = field(&started, "listen").trim_matches('"').to_owned();
+    let silent_socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap(); // connections are completed, and nobody reads them
+    let silent = silent_socket.local_addr().unwrap().to_string();
+    for (address, reason) in [("127.0.0.1:1", "cannot reach"), (&clients, ""), (&silent, "no response from")] {
+        let begun = std::time::Instant::now();
+        let (code, out, errors) = readiness(address);
+        assert!(code == Some(2) && out.is_empty(), "{address}: {code:?} {out}");
+        assert!(errors.starts_with(&format!("error: {reason}")), "{address}: {errors}");
+        assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+    }
+}

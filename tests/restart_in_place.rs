@@ -272,7 +272,7 @@ fn an_address_that_stays_in_use_ends_the_process_when_the_other_one_had_its_time
     relay.says(&format!("cannot listen on {kept}"), PATIENCE);
     let alone = folder.config(&format!("listen: [{{address: '127.0.0.1:0'}}, {{address: '{kept}'}}]"));
     let said = refused("kept-alone", &alone, []);
-    assert!(said.contains(&format!("weir: cannot listen on {kept}: Address already in use")), "{said}");
+    assert!(said.contains(&format!("error: cannot listen on {kept}: Address already in use")), "{said}");
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn a_socket_that_is_not_configured_is_an_error() {
     let ((clients, address), (other, other_address)) = (bound(), bound());
     let config = folder.config(&format!("listen: [{{address: '{address}'}}]"));
     let said = refused("unused", &config, [clients.into(), other.into()]);
-    assert!(said.contains(&format!("weir: inherited socket {other_address} is not configured: expected ")), "{said}");
+    assert!(said.contains(&format!("error: inherited socket {other_address} is not configured: expected ")), "{said}");
     let file = std::fs::File::open(folder.0.join("clusters.yaml")).unwrap();
     let said = refused("unused", &config, [file.into()]);
     assert!(said.contains("inherited file descriptor 3 is not a listening TCP or Unix socket"), "{said}");

@@ -64,14 +64,23 @@ enum Command {
 #[tokio::main]
 async fn main() -> ExitCode {
     let command = Arguments::parse().command;
+    let writes_files = command.writes_files();
     tokio::select! {
         code = command.run() => code,
         // A reader such as `head` has what it needs. What the command has started ends with it.
-        () = output::closed() => ExitCode::SUCCESS,
+        () = output::closed(), if !writes_files => ExitCode::SUCCESS,
     }
 }
 
 impl Command {
+    /// Whether its results go to a file, whoever reads what it prints.
+    fn writes_files(&self) -> bool {
+        match self {
+            Self::Clients { measures, .. } | Self::Run { measures, .. } => measures.writes_files(),
+            _ => false,
+        }
+    }
+
     async fn run(self) -> ExitCode {
         match self {
             Self::Conformance(options) => run_conformance(&options).await.map_or_else(failed, passed),

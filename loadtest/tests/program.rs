@@ -7,15 +7,18 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use weir_loadtest::kind::Kind;
 use weir_loadtest::origin::{Counts, Origin};
 
 const COUNTS: Counts = Counts { clusters: 4, routes: 2, listeners: 1, size: 100 };
 const DELAY: Duration = Duration::from_millis(50);
 const CHANGES: usize = 25;
+const ALL_CLIENTS: &str = "envoy-ads-delta=18446744073709551615";
+/// An empty SETTINGS frame and its acknowledgement: a server without a control plane, which never responds.
+const SILENT: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0];
 
 fn program(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_weir-loadtest")).args(arguments).stdin(Stdio::null()).output().unwrap()
@@ -62,6 +65,12 @@ fn what_cannot_run_or_ask_ends_with_2_and_says_why() {
         (&["clients", "127.0.0.1:1", "--clients", "grpc=1"], "expected --listeners NAME"),
         (&["clients", "127.0.0.1:1", "--clients", "pods=1"], "unknown behaviour \"pods\": expected one of"),
         (&["clients", "127.0.0.1:1", "--clients", "zombie=0"], "no clients: expected --clients"),
+        (&["clients", "127.0.0.1:1", "--clients", "zombie=1", "--duration", "1s"], "NOT SERVED: no client connected"),
+        (
+            &["clients", "127.0.0.1:1", "--clients", "envoy-ads-sotw=1", "--duration", "1s", "--min-synced", "0"],
+            "NOT SERVED: no client connected",
+        ),
+        (&["clients", "127.0.0.1:1", "--clients", ALL_CLIENTS, "--clients", ALL_CLIENTS], "the hard limit is"),
         (&["clients", "127.0.0.1:1", "--clients", "zombie=1", "--min-synced", "1"], "--min-synced is 1"),
         (&["clients", "https://127.0.0.1:1"], "--tls-ca"),
         (&["conformance"], "--target"),
@@ -87,8 +96,6 @@ fn what_cannot_run_or_ask_ends_with_2_and_says_why() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_serves_nothing_is_named_with_what_it_did_instead() {
     const ALERT: &[u8] = &[0x15, 3, 3, 0, 2, 2, 10];
-    // An empty SETTINGS frame and its acknowledgement: a server without a control plane, which never responds.
-    const SILENT: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0];
     for (answer, expected) in [
         (ALERT, "the server expects TLS: use https:// and --tls-ca (127.0.0.1:"),
         (
@@ -114,6 +121,102 @@ async fn a_server_that_serves_nothing_is_named_with_what_it_did_instead() {
     silent.abort();
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("3 x the server is connected, and sends no clusters (127.0.0.1:"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_drops_packets_is_named() {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut waiting = Vec::new(); // nobody accepts these, and the kernel takes no more
+    while let Ok(connection) = timeout(Duration::from_millis(500), TcpStream::connect(address)).await {
+        waiting.push(connection.unwrap());
+    }
+    let address = address.to_string();
+    let (code, text) = beside(&["clients", &address, "--clients", "envoy-ads-delta=3", "--duration", "2s"]).await;
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("3 x not connected yet after") && text.contains("NOT SERVED: no client connected"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_server_that_is_gone_nothing_says_that_it_is_connected() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        drop(listener);
+        socket.write_all(SILENT).await.unwrap();
+        while socket.read(&mut [0; 1024]).await.is_ok_and(|count| count > 0) {}
+    });
+    let flapper = ["--clients", "flapper=1", "--period", "500ms", "--duration", "2s"];
+    let (code, text) = beside(&[&["clients", &address][..], &flapper].concat()).await;
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("x Connection refused") && !text.contains("the server is connected"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unix_socket_of_another_protocol_is_named() {
+    let path = std::env::temp_dir().join(format!("weir-loadtest-http-{}.sock", std::process::id()));
+    let listener = UnixListener::bind(&path).unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let _ = socket.read(&mut [0; 1024]).await;
+            for piece in [b"HT".as_slice(), b"TP/1.1 400 Bad Request\r\n\r\n"] {
+                let _ = socket.write_all(piece).await;
+                tokio::time::sleep(DELAY).await;
+            }
+        }
+    });
+    let address = format!("unix:{}", path.display());
+    let (code, text) = beside(&["clients", &address, "--clients", "envoy-ads-delta=1", "--duration", "2s"]).await;
+    std::fs::remove_file(&path).unwrap();
+    assert!(code == Some(2) && text.contains("is this an admin address?"), "{code:?} {text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupt_before_the_first_sync_is_named_in_the_result() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let child = tokio::process::Command::new(env!("CARGO_BIN_EXE_weir-loadtest"))
+        .args(["clients", &address, "--clients", "envoy-ads-delta=1", "--duration", "2m"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let (mut socket, _) = listener.accept().await.unwrap(); // interrupts are caught before it connects
+    socket.write_all(SILENT).await.unwrap();
+    kill(Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()), Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().await.unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    let result = text.lines().find(|line| line.starts_with("result:")).unwrap();
+    assert!(result.contains("NOT SERVED") && result.contains("(interrupted after ") && result.ends_with(" of 120 s)"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_closes_the_pipe_ends_no_run_whose_report_goes_to_a_file() {
+    let file = std::env::temp_dir().join(format!("weir-loadtest-pipe-{}.json", std::process::id()));
+    let path = file.to_str().unwrap();
+    let origin = origin().await;
+    let address = origin.address.to_string();
+    for (address, expected) in [("127.0.0.1:1", 2), (&address, 0)] {
+        let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_weir-loadtest"))
+            .args(["clients", address, "--clients", "envoy-ads-delta=1", "--duration", "7s", "--json", path])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take()); // progress after 5 s finds it closed
+        assert_eq!(child.wait().await.unwrap().code(), Some(expected), "{address}");
+        let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let sample = &report["cells"][0]["samples"][0];
+        assert_eq!(sample["figures"]["synced"].as_f64(), Some(if expected == 0 { 1.0 } else { 0.0 }), "{sample}");
+        assert!(sample["fan_out"].as_array().is_none_or(Vec::is_empty), "nothing has changed: {sample}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

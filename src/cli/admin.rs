@@ -65,6 +65,23 @@ impl AdminArgs {
             .map_err(|error| AdminError::Unreachable(server.name(), format!("not a relay: {error}").into()))
     }
 
+    /// Returns whether the relay is ready, and what it says about that. The address for probes answers too.
+    pub(crate) async fn readiness(&self) -> Result<(bool, String), AdminError> {
+        let server = self.server()?;
+        let (status, said) = response(&server, Method::GET, "/ready", PROBE_PATIENCE).await?;
+        let said = words(&said);
+        match status {
+            StatusCode::OK if said.starts_with("ready") => Ok((true, said)),
+            StatusCode::OK => Err(AdminError::Unreachable(server.name(), "not a relay".into())),
+            status => match refused(&server, status, &said) {
+                AdminError::Refused { status: StatusCode::SERVICE_UNAVAILABLE, reason } if reason == said => {
+                    Ok((false, said))
+                }
+                error => Err(error),
+            },
+        }
+    }
+
     /// Requests a change, and returns what the relay says about it.
     pub(crate) async fn post(&self, path: &str, parameters: &[(&str, &str)]) -> Result<String, AdminError> {
         let said = request(&self.server()?, Method::POST, path, parameters).await?;
@@ -85,12 +102,28 @@ async fn request(
     let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let query: Vec<_> = parameters.iter().map(|(key, value)| format!("{key}={}", encode(value))).collect();
     let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) };
-    match timeout(PATIENCE, exchange(server, method, &path)).await {
-        Ok(Ok((status, body))) if status.is_success() => Ok(body),
-        Ok(Ok((status, reason))) => Err(refused(server, status, &String::from_utf8_lossy(&reason))),
+    match response(server, method, &path, PATIENCE).await? {
+        (status, body) if status.is_success() => Ok(body),
+        (status, reason) => Err(refused(server, status, &words(&reason))),
+    }
+}
+
+/// Returns a response, whatever its status.
+async fn response(
+    server: &AdsServer,
+    method: Method,
+    path: &str,
+    patience: Duration,
+) -> Result<(StatusCode, Bytes), AdminError> {
+    match timeout(patience, exchange(server, method, path)).await {
+        Ok(Ok(response)) => Ok(response),
         Ok(Err(error)) => Err(AdminError::Unreachable(server.name(), error)),
         Err(_) => Err(AdminError::Late(server.name())),
     }
+}
+
+fn words(body: &[u8]) -> String {
+    String::from_utf8_lossy(body).trim_end().to_owned()
 }
 
 fn refused(server: &AdsServer, status: StatusCode, reason: &str) -> AdminError {
@@ -98,7 +131,6 @@ fn refused(server: &AdsServer, status: StatusCode, reason: &str) -> AdminError {
     if answer["code"].is_u64() && answer["message"].is_string() {
         return AdminError::ForClients(server.name());
     }
-    let reason = reason.trim_end();
     let is_page = reason.trim_start().starts_with('<'); // of another program
     let reason =
         if is_page || reason.is_empty() { format!("{} answers {status}", server.name()) } else { reason.to_owned() };
@@ -133,4 +165,6 @@ async fn exchange(
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Who probes asks again soon.
+const PROBE_PATIENCE: Duration = Duration::from_secs(5);
 const MAX_PAGE_BYTES: usize = 64 << 20;

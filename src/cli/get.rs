@@ -56,6 +56,15 @@ impl Get {
             error(&format!("{} contains secrets; --show-secrets writes it in this format", plain(name)));
             return ExitCode::from(CANNOT_ASK);
         }
+        for (name, status) in query.statuses() {
+            match status {
+                NameStatus::Absent => error(&format!("{} does not exist", plain(name.as_str()))),
+                NameStatus::Trouble => {
+                    error(&format!("{} cannot be had: the server reports an error", plain(name.as_str())))
+                }
+                _ => {}
+            }
+        }
         // Prints what was received, even after an error.
         let shown = match failure.is_some() && query.received().is_empty() {
             true => Ok(()),
@@ -125,11 +134,10 @@ enum GetError {
 
 fn note_change(change: &Change) {
     match change {
-        Change::Absent { name } => error(&format!("{} does not exist", plain(name))),
         Change::Removed { name, .. } => note(&format!("{} was removed", plain(name))),
-        Change::Trouble { name, reason } => error(&format!("{}: {}", plain(name), plain(reason))),
+        Change::Trouble { name, reason } => warning(&format!("{}: {}", plain(name), plain(reason))),
         Change::Unasked { type_url } => warning(&format!("the server sent {} without a request", plain(type_url))),
-        Change::Set { .. } => {}
+        Change::Set { .. } | Change::Absent { .. } => {}
     }
 }
 

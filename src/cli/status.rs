@@ -12,13 +12,14 @@ use weir_core::xds::short_type_name;
 
 use super::admin::{AdminArgs, AdminError};
 use super::table::Table;
-use super::{CANNOT_ASK, error, note, seconds, show};
+use super::{CANNOT_ASK, FOUND, error, note, seconds, show};
 use crate::plural::plural;
 
 /// Shows the servers and clients of a running relay
 ///
 /// A line for each ladder, and one for each client with the state of each type: SYNCED, NOT_SENT, NOT_ASKED (no server was asked for the
-/// type yet), REFUSED (the server ends streams that request it), STALE (it lacks something, or has not answered), NACKED. Exit code: 0, or 2 if the relay cannot be reached.
+/// type yet), REFUSED (the server ends streams that request it), STALE (it lacks something, or has not answered), NACKED. Exit code: 0, or 2 if the relay cannot be reached; with --ready also 1
+/// if it is not ready.
 #[derive(Debug, Args)]
 pub struct Status {
     /// Only clients whose node id has this part
@@ -39,6 +40,9 @@ pub struct Status {
     /// Show it again every two seconds, until interrupted
     #[arg(long)]
     watch: bool,
+    /// Only whether the relay is ready, and the reasons if it is not. It ends within 5 s; --admin may be the address for probes
+    #[arg(long, conflicts_with_all = ["node", "view", "state", "kind", "limit", "watch"])]
+    ready: bool,
     #[command(flatten)]
     relay: AdminArgs,
 }
@@ -46,6 +50,9 @@ pub struct Status {
 impl Status {
     /// Prints the state of the relay once, or again and again.
     pub async fn run(self) -> ExitCode {
+        if self.ready {
+            return self.readiness().await;
+        }
         loop {
             let begin = if self.watch && io::stdout().is_terminal() { CLEAR } else { "" };
             let shown = match self.text().await {
@@ -65,6 +72,19 @@ impl Status {
             }
             tokio::time::sleep(INTERVAL).await;
         }
+    }
+
+    async fn readiness(&self) -> ExitCode {
+        let (code, text) = match self.relay.readiness().await {
+            Ok((true, said)) => (ExitCode::SUCCESS, format!("{said}\n")),
+            Ok((false, reasons)) => (ExitCode::from(FOUND), format!("not ready\n{reasons}\n")),
+            Err(fault) => {
+                error(&fault.to_string());
+                return ExitCode::from(CANNOT_ASK);
+            }
+        };
+        let _ = show(&text); // the code says it too
+        code
     }
 
     async fn text(&self) -> Result<String, AdminError> {

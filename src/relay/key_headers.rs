@@ -25,7 +25,7 @@ impl KeyHeaders {
     /// Adds them to what a server is shown.
     pub(crate) fn show_in(&self, headers: &mut HeaderMap) {
         for (name, value) in self.values.iter() {
-            headers.append(name.clone(), value.clone());
+            headers.insert(name.clone(), value.clone()); // a name may be in the key twice
         }
     }
 
@@ -121,7 +121,7 @@ mod tests {
     fn given(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
-            headers.append(*name, HeaderValue::from_static(*value));
+            headers.append(*name, HeaderValue::from_static(value));
         }
         headers
     }

@@ -67,7 +67,7 @@ impl FrameScan {
         match self.kind() {
             SETTINGS => {}
             GOAWAY => self.announced.is_leaving = true,
-            _ if !self.announced.has_settings && self.head.starts_with(b"HTTP/") => self.is_other = true,
+            _ if !self.announced.has_settings && is_known_other(&self.head) => self.is_other = true,
             _ => self.announced.has_settings = true, // not HTTP/2: the library reports it
         }
     }
@@ -88,6 +88,11 @@ impl FrameScan {
     fn kind(&self) -> u8 {
         self.head[3]
     }
+}
+
+/// Whether these are the first bytes of HTTP/1 or of TLS. No first frame of HTTP/2 is so long.
+fn is_known_other(head: &[u8]) -> bool {
+    head.starts_with(b"HTTP/") || matches!(head, [0x15 | 0x16, 0x03, ..])
 }
 
 /// Copies as much as there is room for, and returns the rest.
@@ -159,6 +164,21 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_http_2_end_the_wait_for_settings() {
-        assert!(read(b"HTTP/1.1 400 Bad Request\r\n", 100).has_settings);
+        assert!(read(b"\x00\x00\x00\x01 is of no protocol", 100).has_settings, "the library says what is wrong");
+        for length in [1, 5, 100] {
+            let mut scan = FrameScan::default();
+            let answer = b"HTTP/1.1 400 Bad Request\r\n";
+            assert!(answer.chunks(length).all(|piece| !scan.read(piece).has_settings), "{length}");
+            assert_eq!(scan.other_protocol().map(|first| &first[..5]), Some(&b"HTTP/"[..]), "{length}");
+        }
+        let mut scan = FrameScan::default();
+        assert!(
+            !scan.read(&[0x15, 3, 3, 0, 2, 2, 10, 0x15, 3, 3, 0, 2, 1, 0]).has_settings
+                && scan.other_protocol().is_some()
+        );
+        let alert = [0x15, 3, 3, 0, 2, 2, 10];
+        let mut scan = FrameScan::default();
+        assert!(!scan.read(&alert).has_settings);
+        assert_eq!((scan.beginning(), scan.other_protocol()), (&alert[..], None), "it is over once the server closes");
     }
 }

@@ -61,6 +61,17 @@ def services_lead_to_the_ports_of_clients(objects):
                     yield f"{name_of(service)}: leads to {ports} of {name_of(one)}"
 
 
+def services_say_what_is_spoken_at_their_ports(objects):
+    for service in of_kind(objects, "Service"):
+        for one in relays(objects):
+            if selects(service["spec"]["selector"], one):
+                has_certificates = any(volume["name"] == "tls" for volume in one["spec"]["template"]["spec"]["volumes"])
+                expected = "tls" if has_certificates else "grpc"
+                stated = {port.get("appProtocol") for port in service["spec"]["ports"]}
+                if stated != {expected}:
+                    yield f"{name_of(service)}: appProtocol is {stated}, expected {expected}"
+
+
 def each_tier_has_one_of_each(objects):
     """Service, disruption budget and network policy select one tier each, and no tier is without."""
     selectors = {
@@ -219,7 +230,7 @@ def monitors_scrape_relays(objects):
 RULES = [
     pods_have_time_to_drain, relays_notice_their_end_before_endpoints_do, nothing_needs_a_shell,
     probes_ask_the_right_paths_at_the_port_of_probes, container_ports_are_those_of_the_configuration,
-    services_lead_to_the_ports_of_clients, each_tier_has_one_of_each, pods_are_spread_among_their_like,
+    services_lead_to_the_ports_of_clients, services_say_what_is_spoken_at_their_ports, each_tier_has_one_of_each, pods_are_spread_among_their_like,
     one_relay_may_go_and_not_all, rollouts_make_before_they_break, scalers_shrink_slower_than_relays_drain,
     pods_are_restricted, memory_is_limited_and_what_relays_use_follows_from_it, state_is_on_a_volume, policies_let_relays_reach_their_servers,
     upper_tiers_exist_and_have_the_same_key, monitors_scrape_relays,

@@ -14,6 +14,7 @@ import urllib.request
 import yaml
 
 from relay_configuration import RelayConfiguration, seconds
+from release import release
 
 WEIR = os.environ["WEIR"]
 UNIT = "deploy/systemd/weir.service"
@@ -121,6 +122,10 @@ WAYS = {
 }
 
 
+# The program of the image with the arguments of its check.
+HEALTHCHECK = json.loads(re.search(r"^HEALTHCHECK .* CMD (\[.*\])$", read("Dockerfile"), re.M)[1])
+
+
 class Image(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -128,7 +133,7 @@ class Image(unittest.TestCase):
         cls.addClassCleanup(cls.folder.cleanup)
         os.chmod(cls.folder.name, 0o755)
         cls.root = os.path.abspath(f"{cls.folder.name}/root")
-        subprocess.run(["deploy/image/rootfs", WEIR, cls.root], check=True)
+        subprocess.run(["deploy/image/rootfs", f"{release()}/weir", cls.root], check=True)
         for what, way in WAYS.items():
             # In the machine's own root: what the image lacks is no reason to skip it.
             if subprocess.run([*way, "/", "/bin/true"], capture_output=True).returncode == 0:
@@ -137,9 +142,15 @@ class Image(unittest.TestCase):
                 return
         raise unittest.SkipTest("neither chroot nor a user namespace is permitted: the image is NOT run")
 
-    def run_inside(self, *arguments):
-        done = subprocess.run([*self.way, self.root, "/usr/bin/weir", *arguments], capture_output=True, text=True)
+    def run_inside(self, *arguments, **environment):
+        command = [*self.way, self.root, "/usr/bin/weir", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
         return done.returncode, done.stdout, done.stderr
+
+    def size(self):
+        """Returns the bytes of all files, and those of the program."""
+        sizes = {f"{folder}/{name}": os.lstat(f"{folder}/{name}").st_size for folder, _, names in os.walk(self.root) for name in names}
+        return sum(sizes.values()), sizes[f"{self.root}/usr/bin/weir"]
 
     def test_the_program_runs_without_anything_else_in_it(self):
         self.assertFalse(os.path.exists(f"{self.root}/bin/sh"))
@@ -168,10 +179,25 @@ class Image(unittest.TestCase):
                 for path in ("healthz", "ready", "metrics"):
                     with urllib.request.urlopen(f"http://{started['probes']}/{path}", timeout=10) as answer:
                         self.assertEqual(answer.status, 200)
+                for surface in ("admin", "probes"):
+                    self.assertEqual(self.run_inside(*HEALTHCHECK[1:], WEIR_ADMIN=started[surface]), (0, "ready\n", ""))
+                with urllib.request.urlopen(f"http://{started['admin']}/server_info", timeout=10) as answer:
+                    profile = json.load(answer)["build"]["profile"]
             finally:
                 process.send_signal(signal.SIGTERM)
             process.stderr.read()
             self.assertEqual(process.wait(timeout=30), 0)
+        self.assertEqual(self.run_inside(*HEALTHCHECK[1:], WEIR_ADMIN=started["admin"])[0], 2)
+        size, program = self.size()
+        print(f"the image has {size:,} bytes, {program:,} of them the program ({profile})")
+        self.assertLess(size - program, 8_000_000)
+        if profile == "release":  # a debug program is larger, and nobody ships it
+            self.assertLess(size, 45_000_000)
+
+    def test_its_health_check_asks_the_address_of_its_configuration(self):
+        self.assertEqual(HEALTHCHECK[:2], ["/usr/bin/weir", "status"])
+        admin = yaml.safe_load(read(f"{self.root}/etc/weir/relay.yaml"))["admin"]["address"]
+        self.assertIn(f"[default: http://{admin}]", self.run_inside("status", "--help")[1])
 
 
 class Dockerfile(unittest.TestCase):

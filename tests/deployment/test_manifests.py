@@ -122,6 +122,8 @@ FAULTS = [
     ("probes_ask_the_right_paths_at_the_port_of_probes", "regional", lambda all: pod(all)["containers"][0]["livenessProbe"]["httpGet"].update(path="/ready")),
     ("container_ports_are_those_of_the_configuration", "regional", rewrite(":18000", ":18001")),
     ("services_lead_to_the_ports_of_clients", "regional", lambda all: spec(all, "Service")["ports"][0].update(targetPort="probes")),
+    ("services_say_what_is_spoken_at_their_ports", "regional", lambda all: spec(all, "Service")["ports"][0].pop("appProtocol")),
+    ("services_say_what_is_spoken_at_their_ports", "components", lambda all: spec(all, "Service")["ports"][0].update(appProtocol="grpc")),
     ("each_tier_has_one_of_each", "tiers", lambda all: spec(all, "Service").update(selector={"app.kubernetes.io/name": "weir"})),
     ("each_tier_has_one_of_each", "tiers", lambda all: spec(all, "NetworkPolicy")["podSelector"].clear()),
     ("each_tier_has_one_of_each", "tiers", lambda all: all.remove(of_kind(all, "PodDisruptionBudget")[1])),

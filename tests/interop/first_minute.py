@@ -62,7 +62,7 @@ def first_minute(options, processes, checkout):
     admin = checkout.ports["19000"]
     wait_for("the relay is up", lambda: get(admin, "/healthz").good)
     sources = json.loads(get(admin, "/files").body)
-    wait_for("the files are read", lambda: json.loads(get(admin, "/files").body)[0]["state"] == "ready")
+    wait_for("the files are read", lambda: all(source["state"] == "ready" for source in json.loads(get(admin, "/files").body)))
     assert not any(source["errors"] for source in sources), sources
 
     base = str(1000 + free_port() % 30000)
@@ -71,6 +71,9 @@ def first_minute(options, processes, checkout):
     web, about = Ask(int(checkout.ports["10000"])), Ask(int(checkout.ports["10000"]), "/weir/clients")
     wait_for("the Envoy routes", lambda: web.body() == "ok\n")
     assert "envoy-1" in about.body(), about.body()
+    # It logs warnings and errors, and has listeners and clusters now.
+    said = (processes.folder / "envoy.log").read_text()
+    assert not said, said
 
     def clusters():
         return {web.answer().headers["x-demo-cluster"] for _ in range(40)}
@@ -82,7 +85,7 @@ def first_minute(options, processes, checkout):
     checkout.edit("routes.yaml", "weight: 3", "weight: 0", rename=True)
     is_soon("an edited weight counts", lambda: clusters() == {"green"})
     checkout.edit("routes.yaml", "virtual_hosts:\n      - name: everybody\n        domains: [\"*\"]\n        routes:\n          #", "oops:\n          #")
-    wait_for("the fault is told", lambda: json.loads(get(admin, "/files").body)[0]["errors"])
+    wait_for("the fault is told", lambda: any(source["errors"] for source in json.loads(get(admin, "/files").body)))
     traffic.flows()
     clients = json.loads(get(admin, "/clients").body)["clients"]
     assert not [kind for client in clients for kind in client["types"] if kind["last_nack"]], clients

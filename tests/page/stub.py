@@ -202,13 +202,13 @@ class World:
             session = path.removeprefix("/clients/")
             if session.isdigit() and 0 < int(session) <= self.clients:
                 return 200, self.client(int(session))
-            return 404, "no such client; /clients lists all"
+            return 404, "no such client: expected the number of a session or the id of a node, as /clients and weir status have them"
         if path in ("/diff", "/explain"):
             wanted = query.get("client", "")
             sessions = [int(wanted)] if wanted.isdigit() and 0 < int(wanted) <= self.clients else [at for at in range(1,
                 self.clients + 1) if self.client(at)["node"] == wanted]
             if not sessions:
-                return 404, "no such client; /clients lists all"
+                return 404, "no such client: expected the number of a session or the id of a node, as /clients and weir status have them"
             make = self.difference if path == "/diff" else lambda client: self.explanation(client, query)
             return 200, [make(self.client(session)) for session in sessions]
         if path == "/resources":

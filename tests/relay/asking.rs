@@ -178,7 +178,7 @@ async fn get_shows_what_is_there_and_tells_what_is_not() {
     let expected = "name: a\nversion: \"5\"\nresource:\n  \
                     \"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster\n  \
                     connectTimeout: 1s\n  name: a\n  type: EDS\n";
-    assert_eq!((code, out.as_str(), sent.as_str()), (1, expected, "weir get: b does not exist\n"));
+    assert_eq!((code, out.as_str(), sent.as_str()), (1, expected, "error: b does not exist\n"));
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn get_without_names_ends_when_the_server_is_quiet_and_speaks_sotw_where_d
     stream.respond(&sotw(CDS, "7", vec![cluster("b", "1s"), cluster("a", "2s")]));
     assert!(!rejected(&stream.request().await));
     let (code, out, sent) = get.end().await;
-    assert_eq!((code, sent.as_str()), (0, "weir get: the server does not support delta; using sotw\n"));
+    assert_eq!((code, sent.as_str()), (0, "note: the server does not support delta; using sotw\n"));
     let shown: Value = serde_json::from_str(&out).unwrap();
     let names: Vec<_> = shown.as_array().unwrap().iter().map(|of| (&of["name"], &of["version"])).collect();
     assert_eq!(names, [(&json!("a"), &json!("7")), (&json!("b"), &json!("7"))]);
@@ -218,13 +218,13 @@ async fn get_that_cannot_find_out_ends_with_two_and_shows_what_came() {
     let (stream, _) = requested(&mut plane).await;
     stream.respond(&sotw(EDS, "1", vec![made(EDS, json!({ "clusterName": "a" }))]));
     let (code, out, sent) = get.end().await;
-    let expected = (2, "a\n", "weir get: no response for b within 3s\n");
+    let expected = (2, "a\n", "error: no response for b within 3s\n");
     assert_eq!((code, out.as_str(), sent.as_str()), expected);
 
     let get = Weir::start(plane.address, "get cds --timeout 300ms -o json");
     let (_stream, _) = requested(&mut plane).await;
     let (code, out, sent) = get.end().await;
-    assert_eq!((code, out.as_str(), sent.as_str()), (2, "", "weir get: no response within 300ms\n"));
+    assert_eq!((code, out.as_str(), sent.as_str()), (2, "", "error: no response within 300ms\n"));
 
     let address = plane.kill().await;
     let (code, _, sent) = Weir::start(address, "get cds").end().await;
@@ -254,7 +254,7 @@ async fn get_asks_the_relay_as_it_asks_a_control_plane() {
         let (stream, _) = requested(&mut plane).await;
         stream.respond(&deltas(EDS, "1", vec![], &["none"]));
         let (code, out, sent) = get.end().await;
-        assert_eq!((code, out.as_str(), sent.as_str()), (1, "", "weir get: none does not exist\n"), "{protocol}");
+        assert_eq!((code, out.as_str(), sent.as_str()), (1, "", "error: none does not exist\n"), "{protocol}");
     }
 }
 

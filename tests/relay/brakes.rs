@@ -198,7 +198,7 @@ async fn half_a_push_and_a_drip_are_held_and_pass_after_the_grace() {
         assert!(set["of"] == 100 && set["names"].as_array().unwrap().len() == 20, "{shown}");
         assert!(shown["servers"][0]["held"] == 30 && shown["servers"][0]["views"] == 1, "{shown}");
         let ready = get(bench.relay.admin, "/ready").await;
-        assert!(ready.starts_with("ready\nnote: brakes hold 30 removals in 1 views"), "{ready}");
+        assert!(ready.starts_with("ready\nnote: brakes hold 30 removals in 1 view;"), "{ready}");
         let metrics = get(bench.relay.admin, "/metrics").await;
         for line in [
             "weir_brake_held_removals{type=\"envoy.config.cluster.v3.Cluster\"} 30",
@@ -282,16 +282,16 @@ async fn an_operator_lets_go_what_was_shown_and_nothing_later() {
     let of_view = |generation: u64| ["--generation".to_owned(), generation.to_string(), "--view".into(), view.into()];
     let (code, out, error) = release_by_command(&socket, &of_view(seen - 1)).await;
     assert_eq!((code, &*out), (1, ""), "{error}");
-    assert!(error.starts_with("weir release: all that is held there was held later; "), "{error}");
+    assert!(error.starts_with("error: all that is held there was held later; "), "{error}");
     let (code, _, error) = release_by_command(&bench.relay.admin.to_string(), &of_view(seen)).await;
-    assert!(code == 1 && error.starts_with("weir release: this address only reads: "), "{code} {error}");
+    assert!(code == 2 && error.starts_with("error: this address only reads: "), "{code} {error}");
     let (code, _, error) = release_by_command("unix:/none/admin.sock", &of_view(seen)).await;
-    assert!(code == 2 && error.starts_with("weir release: cannot reach unix:/none/admin.sock: "), "{code} {error}");
+    assert!(code == 2 && error.starts_with("error: cannot reach unix:/none/admin.sock: "), "{code} {error}");
     assert_eq!(bench.release(&format!("generation={seen}&view=other")).await.0, 404);
     assert_eq!(bench.release(&format!("generation={seen}")).await.0, 400);
     client.has_lost_nothing();
     let released = release_by_command(&socket, &of_view(seen)).await;
-    assert_eq!(released, (0, "released 50 removals in 1 views\n".into(), String::new()));
+    assert_eq!(released, (0, "released 50 removals in 1 view\n".into(), String::new()));
     let documented =
         example("weir release --admin unix:/run/weir/admin.sock --generation 1795305600001 --view 7e735f75ea494f2f");
     assert_eq!(phrases(&documented), phrases(&released.1));

@@ -99,6 +99,22 @@ async fn a_gateway_that_knows_discovery_alone(listener: TcpListener) {
     }
 }
 
+/// Answers each request by HTTP/1.1 that there is no such thing.
+pub(super) async fn a_server_without_anything(listener: TcpListener) {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let (socket, _) = listener.accept().await.unwrap();
+        let service = hyper::service::service_fn(|_: Call<Incoming>| async move {
+            let unknown = Reply::builder().status(StatusCode::NOT_FOUND);
+            Ok::<_, Infallible>(unknown.body(Empty::<bytes::Bytes>::new()).unwrap())
+        });
+        connections.spawn(async move {
+            let connection = hyper::server::conn::http1::Builder::new();
+            let _ = connection.serve_connection(hyper_util::rt::TokioIo::new(socket), service).await;
+        });
+    }
+}
+
 #[tokio::test]
 async fn up_36_what_a_gateway_says_by_plain_http_is_no_sign_of_life_of_the_server_behind_it() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -115,6 +115,25 @@ async fn a_server_that_takes_connections_and_says_nothing_on_them_has_not_answer
     is_not_ready(&relay, "it took the connection and said nothing on it within 200ms").await;
 }
 
+/// A gateway takes connections and answers health checks by itself, whether a control plane is behind it or not.
+#[tokio::test]
+async fn a_gateway_does_not_answer_for_a_server_that_is_not_behind_it_nor_keep_one_that_is_from_answering() {
+    let quick = "liveness: {timeout: 300ms}";
+    let text = |address| {
+        format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://{address}', {quick}}}]}}\n")
+    };
+    for answers in [Answers::NoRoute(12, Some(14)), Answers::Refused(16, Some(14))] {
+        let server = Server::start(answers).await;
+        let relay = start(&text(server.address)).await;
+        is_not_ready(&relay, "; nor to a call: ").await;
+        server.answer(match answers {
+            Answers::NoRoute(..) => Answers::NoRoute(12, Some(0)),
+            _ => Answers::Refused(7, None), // it never ends an empty stream
+        });
+        is_ready(&relay).await;
+    }
+}
+
 #[tokio::test]
 async fn any_server_of_any_list_makes_a_relay_ready_and_one_that_is_never_asked_for_does_not_hold_it_up() {
     let nowhere = super::scripts::any_address().await;
@@ -151,13 +170,19 @@ async fn files_count_when_all_of_them_were_read_and_a_relay_of_files_is_ready_at
 }
 
 #[tokio::test]
-async fn a_server_that_is_polled_has_to_take_a_connection() {
+async fn a_server_that_is_polled_has_to_answer_over_http() {
     let nowhere = super::scripts::any_address().await;
     let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{rest: 'http://{nowhere}'}}]}}\n");
     let relay = start(&text).await;
     is_not_ready(&relay, &format!("no answer from a server yet: http://{nowhere} (REST): ")).await;
-    let _server = TcpListener::bind(nowhere).await.unwrap();
+    let hung = TcpListener::bind(nowhere).await.unwrap();
+    let patience = text.replace("{rest: ", "{request_timeout: 200ms, rest: ");
+    is_not_ready(&start(&patience).await, "no answer within 200ms").await;
+    drop(hung);
+    let server = super::plane::listen_at(nowhere).await;
+    let serving = tokio::spawn(super::evidence_silence::a_server_without_anything(server));
     is_ready(&relay).await;
+    serving.abort();
 }
 
 #[tokio::test]
@@ -242,7 +267,7 @@ async fn a_server_that_judges_clients_by_their_headers_may_refuse_a_question_wit
         let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
         match is_enough {
             true => is_ready(&relay).await,
-            false => is_not_ready(&relay, "it refuses a health check: Unauthenticated").await,
+            false => is_not_ready(&relay, "nor to a call: a stream is refused (Unauthenticated)").await,
         }
     }
 }

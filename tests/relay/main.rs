@@ -3,6 +3,7 @@
 mod admin_access;
 mod admin_tls;
 mod after_outage;
+mod against;
 mod asking;
 mod brakes;
 mod certificates;
@@ -78,6 +79,7 @@ mod request_size;
 mod rest;
 mod rest_plane;
 mod rest_source;
+mod rollout;
 mod scripts;
 mod server_headers;
 mod server_info;

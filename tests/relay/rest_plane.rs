@@ -86,8 +86,10 @@ impl Script {
         self.behave(path, Behaviour::Content(version.into(), resources));
     }
 
+    /// Returns the polls. The question with which a relay finds out at its start whether the server is there is none.
     pub fn polls(&self) -> Vec<Poll> {
-        self.polls.lock().unwrap().clone()
+        let all = self.polls.lock().unwrap();
+        all.iter().filter(|poll| poll.path != "/v3/discovery:nothing").cloned().collect()
     }
 
     pub fn polls_of(&self, path: &str) -> Vec<Poll> {

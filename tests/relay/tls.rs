@@ -378,3 +378,33 @@ async fn weir_get_shows_certificate_and_token_and_says_what_is_wrong() {
     assert!(stream(&mut plane).await.headers["authorization"].to_str().unwrap().starts_with("Bearer "));
     assert_eq!(get.end().await.0, 2); // no server answers here
 }
+
+/// Addresses that are mistaken for others: TLS for plain ones, those for operators for those for clients, and the reverse.
+#[tokio::test]
+async fn who_asks_at_the_wrong_address_is_told_which_one_is_expected() {
+    let (authority, folder) = (Authority::new(), Folder::new());
+    folder.write("ca.pem", &authority.pem);
+    let ca = folder.0.join("ca.pem").display().to_string();
+    let secured = plane(&authority.sign("localhost"), None).await;
+    let upper = Plane::start(&BOTH).await;
+    let relay = crate::relay(upper.address, "").await;
+    let (clients, operators, tls) = (relay.address, relay.admin, secured.address.port());
+    let no_tls = "it does not speak TLS here: expected http://";
+    let for_clients = "is an address for clients: expected that of operators, which is admin.address or admin.socket";
+    let for_operators =
+        "this address is for operators, and serves client status of v3 alone; expected an address for clients";
+    for (line, part) in [
+        (format!("get clusters --server https://localhost:{} --ca {ca}", clients.port()), no_tls),
+        (format!("status --admin https://localhost:{} --ca {ca}", operators.port()), no_tls),
+        (format!("status --admin https://localhost:{} --ca {ca}", clients.port()), no_tls),
+        (format!("get clusters --server http://localhost:{tls}"), "TLS"),
+        (format!("status --admin http://localhost:{tls}"), "does it expect TLS (https://)?"),
+        (format!("get clusters --server {operators}"), for_operators),
+        (format!("status --admin {clients}"), for_clients),
+    ] {
+        let line: Vec<_> = line.split(' ').collect();
+        let (code, out, said) = crate::status::weir(&line).await;
+        let last = said.lines().last().unwrap_or_default();
+        assert!(code == 2 && out.is_empty() && last.starts_with("error: ") && last.contains(part), "{line:?}: {said}");
+    }
+}

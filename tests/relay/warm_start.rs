@@ -113,7 +113,7 @@ async fn a_relay_that_starts_without_a_control_plane_serves_what_it_had_and_then
         let second = Stoppable::start(address, protocol_of(up), &rest).await;
         assert_eq!(
             get(second.0.admin, "/ready").await,
-            "ready\nnote: 1 views from disk or an earlier configuration, not confirmed by a server\n"
+            "ready\nnote: 1 view from disk or an earlier configuration, not confirmed by a server\n"
         );
         let mut client = Client::connect(second.0.address, down).await;
         client.ask(CDS, &[], Some("web"));

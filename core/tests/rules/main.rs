@@ -8,6 +8,7 @@ mod errors;
 mod full_sets;
 mod history;
 mod life;
+mod lingering;
 mod lists;
 mod nacked_routing;
 mod names;

@@ -154,7 +154,7 @@ fn xlat_31_endpoints_linger_where_clusters_are_not_known_or_another_takes_them()
 }
 
 /// A cluster that takes its endpoints under another name.
-fn takes(bench: &mut Bench, name: &str, endpoints: &str) -> Arc<Resource> {
+pub(super) fn takes(bench: &mut Bench, name: &str, endpoints: &str) -> Arc<Resource> {
     let length = |text: &str| u8::try_from(text.len()).unwrap();
     let config = [&[0x0a, 2, 0x1a, 0, 0x12, length(endpoints)], endpoints.as_bytes()].concat();
     let (head, middle) = ([0x0a, length(name)], [0x1a, u8::try_from(config.len()).unwrap()]);

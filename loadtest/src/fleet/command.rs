@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Behaviour, Fleet, FleetOptions, Group, Judged, NodeTemplate, Progress, Verdict};
 use crate::address::{TlsOptions, resolve};
@@ -67,18 +68,20 @@ pub async fn run(options: &Options, observer: Arc<dyn Observer>) -> anyhow::Resu
         checks,
         connect_rate: options.connect_rate,
     };
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let fleet = Fleet::start(fleet, None, observer)?;
     let (start, duration) = (Instant::now(), options.duration);
-    while start.elapsed() < duration {
+    let mut interrupted = String::new();
+    while start.elapsed() < duration && interrupted.is_empty() {
         let pause = PROGRESS.min(duration.saturating_sub(start.elapsed()));
         tokio::select! {
             () = tokio::time::sleep(pause) => {
                 let counters = fleet.counters();
                 output::line(Progress { elapsed: start.elapsed(), duration, clients: clients as usize, counters });
             }
-            interrupted = tokio::signal::ctrl_c() => {
-                interrupted?;
-                break;
+            _ = interrupt.recv() => {
+                let [elapsed, duration] = [start.elapsed(), duration].map(|time| time.as_secs_f64());
+                interrupted = format!(" (interrupted after {elapsed:.0} s of {duration:.0} s)");
             }
         }
     }
@@ -92,7 +95,7 @@ pub async fn run(options: &Options, observer: Arc<dyn Observer>) -> anyhow::Resu
     let errors = counters.errors.counted();
     output::line(format!("errors:     {}", if errors.is_empty() { "none" } else { "the first of each kind" }));
     errors.iter().for_each(|(first, count)| output::line(format!("  {count} x {first}")));
-    output::line(format!("result:     {judged}"));
+    output::line(format!("result:     {judged}{interrupted}"));
     Ok(judged.verdict())
 }
 
@@ -100,7 +103,8 @@ impl Options {
     /// Returns how many clients there are, how many of them request anything, how many behave, and how many of those have to sync.
     fn counts(&self) -> anyhow::Result<[u64; 4]> {
         let count = |of: fn(Behaviour) -> bool| -> u64 {
-            self.groups.iter().filter(|(behaviour, _)| of(*behaviour)).map(|(_, count)| *count as u64).sum()
+            let counted = self.groups.iter().filter(|(behaviour, _)| of(*behaviour)).map(|(_, count)| *count as u64);
+            counted.fold(0, u64::saturating_add)
         };
         let (clients, behaving) = (count(|_| true), count(Behaviour::behaves));
         ensure!(clients > 0, "no clients: expected --clients BEHAVIOUR=COUNT with a count above 0");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The first error of each kind, and how many there were. Errors that differ in numbers alone are of one kind.
+/// The first error of each kind, and how many there were. Errors that differ in numbers, addresses and identifiers alone are of one kind.
 #[derive(Debug, Default)]
 pub struct Errors(Mutex<BTreeMap<String, Counted>>);
 
@@ -21,7 +21,8 @@ impl Errors {
             counted.count += 1;
             return;
         }
-        let first: String = error.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+        let printable = |letter: char| if letter.is_control() { ' ' } else { letter };
+        let first: String = error.chars().take(MAX_LENGTH).map(printable).collect();
         let (kind, first) = if kinds.len() < MAX_KINDS { (kind, first) } else { (OTHERS.into(), OTHERS.into()) };
         kinds.entry(kind).or_insert(Counted { first, count: 0 }).count += 1;
     }
@@ -38,21 +39,23 @@ impl Errors {
     }
 }
 
-/// The text without its numbers, which differ from one client to the next.
+/// The text without its numbers and identifiers, which differ from one client to the next: words that have a digit.
 fn kind(error: &str) -> String {
-    let mut kind = String::new();
-    for letter in error.chars().take(MAX_KIND) {
-        match letter.is_ascii_digit() {
-            true if kind.ends_with('#') => {}
-            true => kind.push('#'),
-            false => kind.push(letter),
+    let text: String = error.chars().take(MAX_LENGTH).collect();
+    let is_apart = |letter: char| !letter.is_alphanumeric();
+    let words = text.split_inclusive(is_apart).map(|piece| {
+        let word = piece.trim_end_matches(is_apart);
+        match word.contains(|letter: char| letter.is_ascii_digit()) {
+            true => format!("#{}", &piece[word.len()..]),
+            false => piece.to_owned(),
         }
-    }
-    kind
+    });
+    words.collect()
 }
 
 const MAX_KINDS: usize = 20;
-const MAX_KIND: usize = 300;
+/// Characters of an error that count and are shown.
+const MAX_LENGTH: usize = 300;
 const OTHERS: &str = "other errors";
 
 #[cfg(test)]
@@ -69,5 +72,29 @@ mod tests {
         let counted = errors.counted();
         assert_eq!(counted.len(), MAX_KINDS + 1);
         assert_eq!(counted[0], (OTHERS.to_owned(), 82));
+    }
+
+    #[test]
+    fn errors_that_differ_in_identifiers_are_counted_together() {
+        let errors = Errors::default();
+        for number in 0..100_u32 {
+            let id = number.wrapping_mul(2_654_435_761);
+            errors.count(&format!("stream 0x{id:08x} of node-{number}.a1b2c3: refused by 10.0.0.{number}:18000"));
+        }
+        let counted = errors.counted();
+        assert_eq!(counted.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [100], "{counted:?}");
+        errors.count("stream ended");
+        assert_eq!(errors.counted().len(), 2);
+    }
+
+    #[test]
+    fn of_a_long_error_the_beginning_is_kept() {
+        let errors = Errors::default();
+        let long = "é ".repeat(1_000_000);
+        errors.count(&long);
+        errors.count(&long);
+        let counted = errors.counted();
+        assert_eq!(counted.len(), 1);
+        assert_eq!((counted[0].0.chars().count(), counted[0].1), (MAX_LENGTH, 2));
     }
 }

@@ -57,11 +57,11 @@ impl Fleet {
         let (joining, joined) = watch::channel(false);
         let is_first = |group: &&Group| group.joins.is_none();
         let converging = || options.groups.iter().filter(|group| group.behaviour.converges());
-        let expected = converging().map(|group| group.count as u64).sum();
-        let expected_first = converging().filter(is_first).map(|group| group.count as u64).sum();
         let connections = |group: &Group| group.count.div_ceil(group.clients_per_connection.max(1)) as u64;
-        raise_open_files(options.groups.iter().map(connections).sum::<u64>() as usize)?;
+        raise_open_files(options.groups.iter().map(connections).fold(0, u64::saturating_add) as usize)?;
         let connections = options.groups.iter().filter(is_first).map(connections).sum();
+        let expected = converging().map(|group| group.count as u64).fold(0, u64::saturating_add);
+        let expected_first = converging().filter(is_first).map(|group| group.count as u64).fold(0, u64::saturating_add);
         options.groups.iter().for_each(|group| observer.asked(group.behaviour.conduct(), group.count));
         let runners = tokio::spawn(spawn(options, truth, observer, counters.clone(), (phases, joined)));
         Ok(Self { phase, joining, counters, runners, connections, expected, expected_first })

@@ -22,7 +22,9 @@ pub struct Runner {
     target: usize,
     /// When its clients came, if that was after the others.
     joined: Option<Instant>,
+    /// Its connection was open when the fleet stopped.
     is_connected: bool,
+    has_connected: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,7 +44,7 @@ impl Runner {
     pub fn new(context: Context, behaviour: Behaviour, clients: Vec<Client>) -> Self {
         let progress = vec![Progress::default(); clients.len()];
         let target = clients.first().map_or(0, |client| client.number);
-        Self { context, behaviour, clients, progress, target, joined: None, is_connected: false }
+        Self { context, behaviour, clients, progress, target, joined: None, is_connected: false, has_connected: false }
     }
 
     /// Runs from this long after clients may join the others.
@@ -66,7 +68,10 @@ impl Runner {
             let began = Instant::now();
             let link = tokio::select! {
                 link = self.context.connect(self.target) => link,
-                () = self.context.stopped() => break,
+                () = self.context.stopped() => {
+                    self.count_unconnected(began.elapsed());
+                    break;
+                }
             };
             match link {
                 Ok(link) => {
@@ -76,7 +81,7 @@ impl Runner {
                     }
                     self.context.counters.connects.add(1);
                     self.context.observer.connected(Instant::now());
-                    self.is_connected = true;
+                    self.has_connected = true;
                     let (end, is_answered) = Attached::new(&mut self, link, began).drive().await;
                     self.context.counters.connected.decrease();
                     if self.joined.is_none() {
@@ -84,10 +89,12 @@ impl Runner {
                     }
                     self.context.observer.disconnected();
                     match end {
-                        End::Stop => break,
+                        End::Stop => {
+                            self.is_connected = true;
+                            break;
+                        }
                         End::Flap => continue,
                         End::Lost => {
-                            self.is_connected = false;
                             self.context.counters.lost.add(1);
                             self.context.counters.unanswered.add(u64::from(!is_answered));
                         }
@@ -114,6 +121,13 @@ impl Runner {
             }
         }
         self.finish();
+    }
+
+    /// The fleet has stopped while the connection was being opened. One that a client has closed and opens again takes a moment.
+    fn count_unconnected(&self, time: Duration) {
+        if !self.has_connected || time >= SLOW_CONNECT {
+            self.context.count_error(self.target, &format!("not connected yet after {} s", time.as_secs()));
+        }
     }
 
     /// Reports what clients lack that did not receive everything; and those that do not hold what they should, if that was checked.
@@ -344,6 +358,8 @@ fn jittered(backoff: Duration, number: usize) -> Duration {
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
+/// A connection that takes as long to open is reported, also if the client had one before.
+const SLOW_CONNECT: Duration = Duration::from_secs(1);
 const SLOW_READ: Duration = Duration::from_millis(500);
 /// The pause between two comparisons of a client with the origin.
 const FIRST_LOOK: Duration = Duration::from_millis(20);

@@ -11,13 +11,15 @@ pub enum Verdict {
     Passed,
     /// Too few clients received everything that they subscribe to, or a check failed.
     Failed,
-    /// No client received everything that it subscribes to: there is nothing to judge.
+    /// No client connected, or none received everything that it subscribes to: there is nothing to judge.
     Unserved,
 }
 
 /// What a verdict follows from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judged {
+    /// Connections that were opened.
+    pub connects: u64,
     /// Clients that request anything.
     pub subscribing: u64,
     /// Clients that were asked to behave, and how many of them synced.
@@ -32,13 +34,12 @@ pub struct Judged {
 impl Judged {
     pub fn new(counters: &Counters, [subscribing, behaving, min_synced]: [u64; 3]) -> Self {
         let (synced, behaving_synced) = (counters.synced.value(), counters.behaving_synced.value());
-        let violations = counters.violations.value();
-        Self { subscribing, behaving, behaving_synced, min_synced, synced, violations }
+        let (connects, violations) = (counters.connects.value(), counters.violations.value());
+        Self { connects, subscribing, behaving, behaving_synced, min_synced, synced, violations }
     }
 
     pub fn verdict(&self) -> Verdict {
-        let has_to_sync = self.min_synced > 0 || (self.behaving == 0 && self.subscribing > 0);
-        if self.synced == 0 && has_to_sync {
+        if self.connects == 0 || (self.synced == 0 && self.subscribing > 0) {
             return Verdict::Unserved;
         }
         let passed = self.behaving_synced >= self.min_synced && self.violations == 0;
@@ -50,6 +51,7 @@ impl fmt::Display for Judged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.verdict() {
             Verdict::Passed => f.write_str("passed"),
+            Verdict::Unserved if self.connects == 0 => f.write_str("NOT SERVED: no client connected"),
             Verdict::Unserved => f.write_str("NOT SERVED: no client received everything that it subscribes to"),
             Verdict::Failed => {
                 let Self { behaving, behaving_synced, min_synced, violations, .. } = self;
@@ -71,8 +73,15 @@ impl fmt::Display for Judged {
 mod tests {
     use super::*;
 
-    const ALL: Judged =
-        Judged { subscribing: 12, behaving: 10, behaving_synced: 10, min_synced: 10, synced: 11, violations: 0 };
+    const ALL: Judged = Judged {
+        connects: 3,
+        subscribing: 12,
+        behaving: 10,
+        behaving_synced: 10,
+        min_synced: 10,
+        synced: 11,
+        violations: 0,
+    };
 
     #[test]
     fn a_run_passes_if_enough_clients_that_behave_synced_and_no_check_failed() {
@@ -88,9 +97,12 @@ mod tests {
         let none = Judged { behaving_synced: 0, synced: 0, ..ALL };
         assert_eq!(none.verdict(), Verdict::Unserved);
         assert_eq!(Judged { violations: 3, ..none }.verdict(), Verdict::Unserved);
-        assert_eq!(Judged { min_synced: 0, ..none }.verdict(), Verdict::Passed, "none has to");
+        assert_eq!(Judged { min_synced: 0, ..none }.verdict(), Verdict::Unserved, "also if none has to");
         let slow = Judged { behaving: 0, min_synced: 0, ..none };
         assert_eq!(slow.verdict(), Verdict::Unserved, "clients that only misbehave request something too");
-        assert_eq!(Judged { subscribing: 0, ..slow }.verdict(), Verdict::Passed, "zombies do not");
+        let zombies = Judged { subscribing: 0, ..slow };
+        assert_eq!(zombies.verdict(), Verdict::Passed, "zombies do not");
+        let dead = Judged { connects: 0, ..zombies };
+        assert_eq!((dead.verdict(), dead.to_string().as_str()), (Verdict::Unserved, "NOT SERVED: no client connected"));
     }
 }

@@ -38,7 +38,7 @@ pub struct Link {
     /// Streams that HTTP/2 has woken since, which happens only while the connection is polled.
     woken: Woken,
     closed: Option<String>,
-    first_bytes: Option<FirstBytes>,
+    first_bytes: FirstBytes,
 }
 
 type Woken = Arc<Mutex<Vec<StreamId>>>;
@@ -168,8 +168,7 @@ impl Link {
     }
 
     fn close(&mut self, reason: &str) {
-        let explained = self.first_bytes.as_ref().map(|first| first.explain(reason));
-        self.closed = Some(explained.unwrap_or_else(|| reason.to_owned()));
+        self.closed = Some(self.first_bytes.explain(reason));
     }
 
     fn is_idle(&self) -> bool {
@@ -190,8 +189,8 @@ impl Link {
                 }
                 Poll::Ready(Err(mut status)) => {
                     self.cancel(id);
-                    if let (None, Some(first)) = (status.code, &self.first_bytes) {
-                        status.message = first.explain(&status.message);
+                    if status.code.is_none() {
+                        status.message = self.first_bytes.explain(&status.message);
                     }
                     return Some(Event::Ended(id, status));
                 }

@@ -13,7 +13,7 @@ use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::first_bytes::FirstBytes;
+use super::first_bytes::{FirstBytes, Transport};
 use super::options::{LinkError, LinkOptions};
 
 /// Where a server listens.
@@ -38,8 +38,13 @@ impl fmt::Display for Target {
     }
 }
 
-pub enum Socket {
-    Plain(TcpStream, FirstBytes),
+pub struct Socket {
+    stream: Stream,
+    first_bytes: FirstBytes,
+}
+
+enum Stream {
+    Plain(TcpStream),
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
@@ -48,23 +53,25 @@ impl Socket {
     pub async fn connect(target: &Target, options: &LinkOptions) -> Result<Self, LinkError> {
         let address = match target {
             Target::Tcp(address) => *address,
-            Target::Unix(path) => return UnixStream::connect(path).await.map(Self::Unix).map_err(LinkError::Connect),
+            Target::Unix(path) => {
+                let stream = UnixStream::connect(path).await.map_err(LinkError::Connect)?;
+                return Ok(Self::new(Stream::Unix(stream), Transport::Unix));
+            }
         };
         let stream = connect(address, options).await.map_err(LinkError::Connect)?;
-        let Some(tls) = &options.tls else { return Ok(Self::Plain(stream, FirstBytes::default())) };
+        let Some(tls) = &options.tls else { return Ok(Self::new(Stream::Plain(stream), Transport::Tcp)) };
         let connector = TlsConnector::from(tls.config.clone());
         let stream = connector.connect(tls.server_name.clone(), stream).await.map_err(LinkError::Tls)?;
-        Ok(Self::Tls(Box::new(stream)))
+        Ok(Self::new(Stream::Tls(Box::new(stream)), Transport::Tls))
     }
-}
 
-impl Socket {
-    /// Returns what is known of what the server began with, if it was asked over TCP without TLS.
-    pub fn first_bytes(&self) -> Option<FirstBytes> {
-        match self {
-            Self::Plain(_, first) => Some(first.clone()),
-            Self::Unix(_) | Self::Tls(_) => None,
-        }
+    fn new(stream: Stream, transport: Transport) -> Self {
+        Self { stream, first_bytes: FirstBytes::new(transport) }
+    }
+
+    /// Returns what is known of what the server began with.
+    pub fn first_bytes(&self) -> FirstBytes {
+        self.first_bytes.clone()
     }
 }
 
@@ -84,25 +91,24 @@ pub async fn connect(address: SocketAddr, options: &LinkOptions) -> io::Result<T
 
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream, first) => {
-                let before = buffer.filled().len();
-                let read = Pin::new(stream).poll_read(cx, buffer);
-                first.note(buffer.filled().get(before..).unwrap_or_default());
-                read
-            }
-            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-        }
+        let Self { stream, first_bytes } = self.get_mut();
+        let before = buffer.filled().len();
+        let read = match stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        };
+        first_bytes.note(buffer.filled().get(before..).unwrap_or_default());
+        read
     }
 }
 
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream, _) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
@@ -111,30 +117,30 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream, _) => Pin::new(stream).poll_write_vectored(cx, pieces),
-            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
-        !matches!(self, Self::Tls(_))
+        !matches!(self.stream, Stream::Tls(_))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream, _) => Pin::new(stream).poll_flush(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream, _) => Pin::new(stream).poll_shutdown(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

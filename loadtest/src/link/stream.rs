@@ -185,6 +185,43 @@ fn broken(error: &h2::Error) -> Poll<Result<Message, Status>> {
 
 fn status_of(headers: &HeaderMap) -> Option<Status> {
     let code = headers.get("grpc-status")?.to_str().ok()?.parse().ok()?;
-    let message = headers.get("grpc-message").map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
+    let message = headers.get("grpc-message").map(|text| decoded(text.as_bytes()));
     Some(Status { code: Some(code), message: message.unwrap_or_default() })
+}
+
+/// Decodes a gRPC message, in which `%` and two hexadecimal digits stand for a byte. Others stay as they are.
+fn decoded(text: &[u8]) -> String {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, after @ ..] = rest {
+        let encoded = match after {
+            [high, low, ..] if *first == b'%' => digit(high).zip(digit(low)),
+            _ => None,
+        };
+        bytes.push(encoded.map_or(*first, |(high, low)| high << 4 | low));
+        let digits = if encoded.is_some() { 2 } else { 0 };
+        rest = after.get(digits..).unwrap_or_default();
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_of_a_status_is_decoded() {
+        for (text, expected) in [
+            ("no such node", "no such node"),
+            ("100%25 of caf%C3%A9%0Afull", "100% of caf\u{e9}\nfull"),
+            ("%zz 5% %2", "%zz 5% %2"),
+            ("%ff", "\u{fffd}"),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-status", http::HeaderValue::from_static("14"));
+            headers.insert("grpc-message", http::HeaderValue::from_static(text));
+            assert_eq!(status_of(&headers).unwrap().message, expected);
+        }
+    }
 }

@@ -42,7 +42,8 @@ fn section(cell: &Cell) -> String {
         out.push_str(&Plot { title, x: "seconds", y: unit, lines: drawn(lines) }.svg());
     }
     let lines = cell.samples.iter().map(|sample| {
-        let fan_out = if sample.by_behaviour.is_empty() { &sample.fan_out } else { &sample.behaving_fan_out };
+        // Where no client that behaves has received a change, all are drawn.
+        let fan_out = if sample.behaving_fan_out.is_empty() { &sample.fan_out } else { &sample.behaving_fan_out };
         Line { name: name(sample), points: fan_out.clone() }
     });
     let lines = lines.collect();

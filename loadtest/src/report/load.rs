@@ -33,6 +33,13 @@ pub struct Measures {
     pub html: Option<PathBuf>,
 }
 
+impl Measures {
+    /// Whether a report is written to a file.
+    pub fn writes_files(&self) -> bool {
+        self.json.is_some() || self.html.is_some()
+    }
+}
+
 /// Runs clients that report to an observer, and writes the selected reports. Returns the result of the run.
 pub async fn measured<T, R>(measures: &Measures, run: impl FnOnce(Arc<dyn Observer>) -> R) -> anyhow::Result<T>
 where

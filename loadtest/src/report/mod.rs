@@ -35,7 +35,26 @@ pub fn write(report: &Report, json: Option<&Path>, html: Option<&Path>) -> anyho
     html.map_or(Ok(()), |path| write(path, html::page(report)))
 }
 
-/// Returns the percentage of clients that have a change, by milliseconds.
+/// Returns the percentage of clients that have a change, by milliseconds. Without a change there is none.
 pub fn fan_out(received: &Latencies) -> Vec<(f64, f64)> {
-    (0..=100).map(|percent| (received.percentile(f64::from(percent)).as_secs_f64() * 1e3, f64::from(percent))).collect()
+    let point = |percent: f64| (received.percentile(percent).as_secs_f64() * 1e3, percent);
+    let percents = if received.count() > 0 { 0..101 } else { 0..0 };
+    percents.map(f64::from).map(point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_change_that_nobody_received_has_no_fan_out() {
+        let mut received = Latencies::default();
+        assert!(fan_out(&received).is_empty());
+        received.record(Duration::from_millis(7));
+        let points = fan_out(&received);
+        assert_eq!((points.len(), points[100].1), (101, 100.0));
+        assert!(points[0].0 > 0.0);
+    }
 }

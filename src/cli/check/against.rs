@@ -60,7 +60,8 @@ pub(super) async fn foretell(
     let page = relay.get("/config", &[]).await?;
     let clients = relay.get("/clients", &[("limit", "1")]).await?;
     let bootstrap = page["bootstrap_sha256"].as_str().map(str::to_owned);
-    let in_use = page["config"].is_object().then(|| InUse::of_shown(&page["config"], bootstrap)).flatten();
+    let is_known = page["config"].is_object() && page.get("bootstrap_sha256").is_some();
+    let in_use = is_known.then(|| InUse::of_shown(&page["config"], bootstrap)).flatten();
     let in_use = in_use.ok_or_else(|| AgainstError::NoConfiguration(relay.address().to_owned()))?;
     let told = in_use.compare(path, text, config.clone());
     let told = told.map_err(|error| error.to_string()).and_then(|told| admitted(told, &page["command_line"]));

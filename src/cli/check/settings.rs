@@ -211,7 +211,7 @@ limits
         for row in [
             "\n  linger                      1m 30s (default 30s)\n",
             "\n  connections                 7\n",
-            "\n  header_bytes                3000 (default 16KiB)\n",
+            "\n  header_bytes                3000B (default 16KiB)\n",
             "\n  file_bytes                  64MiB\n",
         ] {
             assert!(report.contains(row), "{row} is missing in {report}");

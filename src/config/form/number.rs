@@ -243,7 +243,10 @@ pub(crate) fn size_text(bytes: usize) -> String {
     let units = UNITS.iter().rev().filter(|(name, unit)| name.ends_with("iB") && *unit > 1);
     let fits = |(_, unit): &&(&str, u64)| bytes > 0 && (bytes as u64).is_multiple_of(*unit);
     let found = units.clone().find(fits);
-    found.map_or_else(|| bytes.to_string(), |(name, unit)| format!("{}{name}", bytes as u64 / unit))
+    found.map_or_else(
+        || if bytes == 0 { "0".to_owned() } else { format!("{bytes}B") },
+        |(name, unit)| format!("{}{name}", bytes as u64 / unit),
+    )
 }
 
 fn time_text(time: Duration) -> Json {
@@ -338,9 +341,9 @@ mod tests {
     fn a_size_is_shown_in_the_largest_unit_that_divides_it() {
         for (bytes, text) in [
             (0, "0"),
-            (1000, "1000"),
+            (1000, "1000B"),
             (1024, "1KiB"),
-            (1536, "1536"),
+            (1536, "1536B"),
             (64 << 20, "64MiB"),
             (3 << 30, "3GiB"),
             (1025 << 10, "1025KiB"),

@@ -204,7 +204,10 @@ fn what_is_foretold_waits_where_the_reload_waits_and_fails_where_it_fails() {
     let mut before = base();
     before["limits"] = json!({"incomplete_request_bytes": "32MiB", "message_bytes": "16MiB"});
     let (said, came) = (file.foretell(&before, &base()), file.reload(&before, &base()));
-    assert_eq!(said.unwrap_err().to_string(), came.unwrap_err().to_string());
+    // What is in use has other columns on a page.
+    let words =
+        |error: ReloadError| error.to_string().split(": ").filter(|part| !part.contains(".yaml:")).collect::<String>();
+    assert_eq!(words(said.unwrap_err()), words(came.unwrap_err()));
 }
 
 #[test]

@@ -189,14 +189,14 @@ fn what_grpc_and_http_cannot_say_is_a_fault() {
     for (line, expected) in [
         (
             "limits: {message_bytes: 4GiB, incomplete_request_bytes: 8GiB}",
-            "limits.message_bytes: invalid size 4GiB: expected at most 4294967295, the longest message of gRPC",
+            "limits.message_bytes: invalid size 4GiB: expected at most 4294967295B, the longest message of gRPC",
         ),
         (
             "limits: {reply_bytes: 1TiB}",
-            "limits.reply_bytes: invalid size 1TiB: expected at most 4294967295, the longest message of gRPC",
+            "limits.reply_bytes: invalid size 1TiB: expected at most 4294967295B, the longest message of gRPC",
         ),
-        ("limits: {message_bytes: 64}", "limits.message_bytes: invalid size 64: expected 1KiB or more"),
-        ("limits: {header_bytes: 100}", "limits.header_bytes: invalid size 100: expected 1KiB or more"),
+        ("limits: {message_bytes: 64}", "limits.message_bytes: invalid size 64B: expected 1KiB or more"),
+        ("limits: {header_bytes: 100}", "limits.header_bytes: invalid size 100B: expected 1KiB or more"),
         (
             "limits: {header_bytes: 2GiB}",
             "limits.header_bytes: invalid size 2GiB: expected at most 1GiB, what HTTP/2 can announce",
@@ -220,7 +220,7 @@ fn what_grpc_and_http_cannot_say_is_a_fault() {
     assert_eq!(
         faults(&text),
         [
-            "relay.yaml:2:61: upstream.servers[0].max_request_bytes: invalid size 4GiB: expected at most 4294967295, the longest message of gRPC"
+            "relay.yaml:2:61: upstream.servers[0].max_request_bytes: invalid size 4GiB: expected at most 4294967295B, the longest message of gRPC"
         ]
     );
 }

@@ -8,7 +8,7 @@ use weir_core::protocol::ladder::LadderState;
 use weir_core::protocol::sources::{LadderSummary, Sources, StreamId};
 use weir_core::protocol::upstream::ServerStatus;
 use weir_core::protocol::view::View;
-use weir_core::xds::KeyRule;
+use weir_core::xds::{Authority, KeyRule};
 
 use super::reports::ViewReporter;
 use crate::relay::links::Links;
@@ -57,12 +57,9 @@ impl Refusals {
         // What is cached is for nobody, also after its clients have left and no server is asked any more.
         let is_unused = sources.ladders().all(|ladder| ladder.state == LadderState::Idle);
         let stays = is_unused && view.tables().sizes().any(|(_, present, _)| present > 0);
-        let counts = |server| sources.ladders().any(|ladder| last_tried(&ladder) == Some(server));
-        let is_replaced = |server: usize| {
-            let mut ladders = sources.ladders();
-            !counts(server) && ladders.any(|ladder| ladder.servers.contains(&server) && ladder.server.is_some())
-        };
-        self.by.retain(|id, _| stays || links.has_link(*id) && !is_replaced(id.server));
+        let ladders: Vec<_> = sources.ladders().collect();
+        let counts = |server| counts_in(&ladders, server);
+        self.by.retain(|id, _| stays || links.has_link(*id));
         if let Some((server, status)) = self.publish(published, |server| stays || counts(server)) {
             reporter.report_view_refused(&links.server(server), &status);
             sessions.refuse_view(&status);
@@ -78,20 +75,20 @@ impl Refusals {
     }
 }
 
-/// Returns the active server of a ladder, or the one that was tried last if none is.
-fn last_tried(ladder: &LadderSummary) -> Option<usize> {
-    let rung = match ladder.state {
-        LadderState::Idle => None,
-        LadderState::Trying(at) | LadderState::Active(at) | LadderState::Cached(at) => Some(at),
-        LadderState::Down => ladder.servers.len().checked_sub(1),
-    };
-    ladder.servers.get(rung?).copied()
+/// Whether the word of a server is about the view: it is one for what clients request without an authority, or nothing of that is requested. What it gave
+/// may be what is served also while another server is tried or active in its place, so that is no matter.
+fn counts_in(ladders: &[LadderSummary], server: usize) -> bool {
+    let is_top = |ladder: &&LadderSummary| *ladder.authority == Authority::TopLevel;
+    match ladders.iter().find(is_top).filter(|top| top.state != LadderState::Idle) {
+        Some(top) => top.servers.contains(&server),
+        None => ladders.iter().any(|ladder| ladder.state != LadderState::Idle && ladder.servers.contains(&server)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use weir_core::protocol::moment::Moment;
-    use weir_core::xds::{Authority, KeyField};
+    use weir_core::xds::KeyField;
 
     use super::*;
 
@@ -138,19 +135,31 @@ mod tests {
     }
 
     #[test]
-    fn a_server_counts_that_is_active_or_was_tried_last() {
-        let published = Published::new(Arc::default(), 1);
-        let mut refusals = of_headers();
-        refusals.on_status(stream(4, 0), &status(code::PERMISSION_DENIED));
-        let is_refused = |state, active: Option<usize>| {
-            let (authority, since, switches) = (&Authority::TopLevel, Moment::START, Default::default());
-            let ladder = LadderSummary { authority, state, since, switches, server: active, servers: &[4, 2] };
-            refusals.publish(&published, |server| last_tried(&ladder) == Some(server));
-            published.refusal().is_some()
+    fn a_server_counts_wherever_its_ladder_is_and_one_of_another_authority_only_where_nothing_else_is_requested() {
+        let own = Authority::of(&"xdstp://x/envoy.config.cluster.v3.Cluster/a".into());
+        let ladder = |authority, state, servers| LadderSummary {
+            authority,
+            state,
+            since: Moment::START,
+            switches: Default::default(),
+            server: None,
+            servers,
         };
-        assert!(is_refused(LadderState::Trying(0), None));
-        assert!(is_refused(LadderState::Active(0), Some(4)) && is_refused(LadderState::Cached(0), None));
-        assert!(!is_refused(LadderState::Trying(1), None) && !is_refused(LadderState::Active(1), Some(2)));
-        assert!(!is_refused(LadderState::Down, None) && !is_refused(LadderState::Idle, None));
+        let top = |state| ladder(&Authority::TopLevel, state, &[4, 2]);
+        let other = || ladder(&own, LadderState::Active(0), &[7]);
+        let states = [
+            LadderState::Trying(0),
+            LadderState::Trying(1),
+            LadderState::Active(1),
+            LadderState::Cached(0),
+            LadderState::Down,
+        ];
+        for state in states {
+            let ladders = [top(state), other()];
+            let counts = [4, 2, 7, 9].map(|server| counts_in(&ladders, server));
+            assert_eq!(counts, [true, true, false, false], "{state:?}");
+        }
+        let ladders = [top(LadderState::Idle), other()];
+        assert_eq!([4, 7].map(|server| counts_in(&ladders, server)), [false, true]);
     }
 }

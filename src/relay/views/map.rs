@@ -142,7 +142,8 @@ impl ViewMap {
         let is_lasting = |(key, _): &(&SharingKey, &ViewHandle)| key.headers().is_empty(); // hashes are those of this process
         let running: Vec<(SharingKey, Arc<Published>)> =
             self.lock().running().filter(is_lasting).map(|(key, view)| (key.clone(), view.published.clone())).collect();
-        all.extend(running.into_iter().map(|(key, published)| ViewToSave {
+        let running = running.into_iter().filter(|(_, published)| published.refusal().is_none());
+        all.extend(running.map(|(key, published)| ViewToSave {
             key,
             snapshot: published.newest(),
             life: published.life(),

@@ -88,7 +88,7 @@ fn a_copy_that_is_damaged_leaves_no_file_and_a_file_that_is_not_there_is_not_mad
     for error in
         [describe(&folder.at("none"), None).err(), export(&folder.at("none"), None, true, &folder.at("x")).err()]
     {
-        assert!(error.unwrap().to_string().contains("does not exist"));
+        assert!(error.unwrap().to_string().contains("no state file at "));
     }
     assert!(
         describe(&state, Some(&folder.key(2))).is_err() && describe(&state, None).is_err(),

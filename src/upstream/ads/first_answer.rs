@@ -16,7 +16,8 @@ use super::super::error_chain::{chain, with_causes};
 use super::super::server::LifeMethod;
 use super::AdsConnector;
 use super::codec::RawResponses;
-use super::life_call::{HEALTH_PATH, is_of_gateway, is_there};
+use super::life_call::{is_of_gateway, is_there};
+use super::methods::HEALTH_PATH;
 use super::stream::is_of_server;
 
 /// Asks about the server as a whole, by an empty service.
@@ -61,11 +62,9 @@ async fn question(connector: &AdsConnector, mut channel: Channel, metadata: Meta
     let answer = timeout(limit, health(connector, channel.clone(), call)).await.unwrap_or_else(|_| Err(late()));
     match judge(answer) {
         Judged::Serving => Ok(()),
-        Judged::Refused(_) if connector.server.judges_clients => Ok(()), // streams show it more
-        Judged::Refused(said) => Err(format!("it refuses a health check: {said}")),
         Judged::Not(reason) => Err(reason),
         Judged::Unknown(said) => {
-            let there = is_there(&mut channel, metadata, limit).await;
+            let there = is_there(&mut channel, metadata, limit, connector.server.judges_clients).await;
             there.map_err(|reason| format!("no answer to a health check: {said}; nor to a call: {reason}"))
         }
     }
@@ -87,8 +86,6 @@ enum Judged {
     Serving,
     /// It could not, for this reason.
     Not(String),
-    /// It refuses what it is shown.
-    Refused(String),
     /// Somebody else may have said this.
     Unknown(String),
 }
@@ -101,14 +98,15 @@ fn judge(answer: Result<i32, Status>) -> Judged {
         Err(status) => status,
     };
     let said = with_causes(format!("{:?}: {}", status.code(), status.message()), &status);
-    if !is_of_server(&status) || is_of_gateway(status.metadata().as_ref()) {
+    let has_words = !status.message().is_empty(); // which the metadata does not have
+    if !is_of_server(&status) || !has_words && is_of_gateway(status.metadata().as_ref()) {
         return Judged::Unknown(said);
     }
     match status.code() {
-        // It refuses what it would be shown by streams too, unless these show more.
-        Code::Unauthenticated => Judged::Refused(said),
         Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted | Code::Cancelled => Judged::Unknown(said),
-        // It has no such service, or does not say it to everyone.
+        // A gateway that checks who calls may have said it.
+        Code::PermissionDenied | Code::Unauthenticated => Judged::Unknown(said),
+        // It has no such service.
         _ => Judged::Serving,
     }
 }
@@ -116,6 +114,10 @@ fn judge(answer: Result<i32, Status>) -> Judged {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of_envoy() -> http::HeaderMap {
+        http::HeaderMap::from_iter([(http::header::SERVER, http::HeaderValue::from_static("envoy"))])
+    }
 
     /// How tonic explains an answer that is not of gRPC.
     const NO_GRPC: &str = "grpc-status header missing, mapped from HTTP status code 404";
@@ -126,25 +128,25 @@ mod tests {
         for status in [0, NOT_SERVING, 3, 7] {
             assert!(matches!(judge(Ok(status)), Judged::Not(_)), "{status}");
         }
-        for code in [Code::Unimplemented, Code::NotFound, Code::PermissionDenied, Code::Internal] {
+        for code in [Code::Unimplemented, Code::NotFound, Code::Internal] {
             assert_eq!(judge(Err(Status::new(code, ""))), Judged::Serving, "{code:?}");
         }
-        for code in [Code::Unavailable, Code::DeadlineExceeded, Code::ResourceExhausted] {
+        let words =
+            Status::with_metadata(Code::Unimplemented, "unknown service", MetadataMap::from_headers(of_envoy()));
+        assert_eq!(judge(Err(words)), Judged::Serving, "a server behind a gateway");
+        for code in [Code::Unavailable, Code::DeadlineExceeded, Code::Unauthenticated, Code::PermissionDenied] {
             let said = Judged::Unknown(format!("{code:?}: no server behind it"));
             assert_eq!(judge(Err(Status::new(code, "no server behind it"))), said, "a gateway may have said it");
         }
-        let of_envoy = http::HeaderMap::from_iter([(http::header::SERVER, http::HeaderValue::from_static("envoy"))]);
         for (code, message) in
             [(Code::Unimplemented, NO_GRPC), (Code::Unauthenticated, NO_GRPC), (Code::Unimplemented, "")]
         {
-            let metadata = if message.is_empty() { of_envoy.clone() } else { http::HeaderMap::new() };
+            let metadata = if message.is_empty() { of_envoy() } else { http::HeaderMap::new() };
             let status = Status::with_metadata(code, message, MetadataMap::from_headers(metadata));
             assert!(
                 matches!(judge(Err(status)), Judged::Unknown(_)),
                 "{code:?}: a gateway without a route has said it"
             );
         }
-        let refused = judge(Err(Status::unauthenticated("bad token")));
-        assert_eq!(refused, Judged::Refused("Unauthenticated: bad token".into()));
     }
 }

@@ -22,8 +22,8 @@ use super::super::method_calls::Leave;
 use super::super::server::LifeMethod;
 use super::AdsConnector;
 use super::frames::Incoming;
+use super::methods::{DELTA_PATH, HEALTH_PATH, LIFE_PATH, SOTW_PATH};
 use super::shared::NO_CALLS;
-use super::stream::SOTW_PATH;
 
 /// What calls on the connection of one stream need.
 pub(super) struct LifeCalls<'a> {
@@ -153,19 +153,36 @@ impl LifeCalls<'_> {
 }
 
 /// Says what speaks against a server that has taken a connection: that no answer of its own comes, neither to a call of a method which gateways
-/// route like discovery, nor to an empty stream of discovery.
-pub(super) async fn is_there(channel: &mut Channel, metadata: MetadataMap, limit: Duration) -> Result<(), String> {
-    for (path, body) in [(LIFE_PATH, Full::from(&EMPTY_MESSAGE[..])), (SOTW_PATH, Full::default())] {
-        let call = exchange(channel, path, body, metadata.clone());
-        match judge(timeout(limit, call).await.unwrap_or(Reply::Lost(None))) {
+/// route like discovery, nor to an empty stream of discovery. A server that judges clients by headers, of which there are none here, may refuse it.
+pub(super) async fn is_there(
+    channel: &mut Channel,
+    metadata: MetadataMap,
+    limit: Duration,
+    judges_clients: bool,
+) -> Result<(), String> {
+    let life = exchange(channel, LIFE_PATH, Full::from(&EMPTY_MESSAGE[..]), metadata.clone());
+    match judge(timeout(limit, life).await.unwrap_or(Reply::Lost(None))) {
+        Judged::Answer(Answer::Own) => return Ok(()),
+        Judged::Answer(Answer::Missing(reason)) => return Err(reason.unwrap_or_else(|| "none in time".into())),
+        Judged::Answer(_) | Judged::Refused(_) => {}
+    }
+    let mut said = Vec::new();
+    for path in [DELTA_PATH, SOTW_PATH] {
+        let stream = exchange(channel, path, Full::default(), metadata.clone());
+        let reply = match timeout(limit, stream).await {
+            Ok(Reply::OfGateway(Code::Ok)) => Reply::Grpc(Code::Ok), // it passes this method to the server
+            Ok(reply) => reply,
+            Err(_) => return Ok(()), // it passes the method, and a server may never end an empty stream
+        };
+        match judge(reply) {
             Judged::Answer(Answer::Own) => return Ok(()),
-            Judged::Answer(Answer::Missing(reason)) => return Err(reason.unwrap_or_else(|| "none in time".into())),
-            Judged::Answer(_) | Judged::Refused(_) if path == LIFE_PATH => {}
-            Judged::Refused(code) => return Err(format!("a stream is refused ({code:?})")),
-            Judged::Answer(other) => return Err(format!("a stream has no answer of a server: {other:?}")),
+            Judged::Refused(Code::Unauthenticated | Code::PermissionDenied) if judges_clients => return Ok(()),
+            Judged::Refused(code) => said.push(format!("a stream is refused ({code:?})")),
+            Judged::Answer(Answer::Missing(Some(reason)) | Answer::Unrouted(reason)) => said.push(reason),
+            Judged::Answer(_) => said.push("a stream has no answer".into()),
         }
     }
-    Ok(())
+    Err(said.join("; "))
 }
 
 async fn exchange(channel: &mut Channel, path: &'static str, body: Full<Bytes>, metadata: MetadataMap) -> Reply {
@@ -238,10 +255,6 @@ fn judge(reply: Reply) -> Judged {
     })
 }
 
-/// On a path that gateways route as they route discovery.
-const LIFE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/WeirIsAnyoneThere";
-/// With a request for the whole server, which is empty. What it says of its health counts no more than any other status: it is there.
-pub(super) const HEALTH_PATH: &str = "/grpc.health.v1.Health/Check";
 /// The part of the limit within which a call of a stream's own method is answered for all streams of the connection. Each of them needs the
 /// time of two calls after that.
 const PROMPT: u32 = 5;

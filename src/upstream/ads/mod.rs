@@ -5,6 +5,7 @@ mod first_answer;
 mod frames;
 mod life_call;
 mod liveness;
+mod methods;
 mod shared;
 mod stream;
 mod trial;

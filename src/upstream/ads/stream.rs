@@ -25,6 +25,7 @@ use super::codec::RawResponses;
 use super::frames::{Incoming, Watched};
 use super::life_call::{Answer, LifeCalls};
 use super::liveness::Life;
+use super::methods::{DELTA_PATH, SOTW_PATH};
 use super::shared::Stage;
 use super::{AdsConnector, CUT, Connected, Moved, NO_GRPC, NO_TRAILERS, is_unspoken};
 use crate::compression::Inflater;
@@ -351,5 +352,3 @@ const END_OF_STREAM: Duration = Duration::from_secs(1);
 const EARLY: Duration = END_OF_STREAM.saturating_add(Duration::from_secs(1));
 /// How the end of a stream is reported that goes on elsewhere.
 const MOVES: &str = "the stream moves to another connection";
-pub(super) const SOTW_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
-pub(super) const DELTA_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";

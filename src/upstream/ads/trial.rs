@@ -20,7 +20,8 @@ use weir_core::protocol::upstream::{PROOF, ServerStatus, TrialEnd};
 
 use super::super::connection_pool::StreamSlot;
 use super::codec::RawResponses;
-use super::stream::{DELTA_PATH, SOTW_PATH, delta_request, end_in_order, is_of_server, server_status, sotw_request};
+use super::methods::{DELTA_PATH, SOTW_PATH};
+use super::stream::{delta_request, end_in_order, is_of_server, server_status, sotw_request};
 use super::{AdsConnector, Connected};
 use crate::relay::{KeyHeaders, TypeTrial};
 

@@ -9,8 +9,12 @@ mod read;
 mod subscriptions;
 /// A path at which no resources are.
 const NOTHING: &str = "/v3/discovery:nothing";
-/// How the reason of a server begins that wants other credentials.
-const UNAUTHORIZED: &str = "401";
+
+/// Whether a reason begins with the status of a server that is there and takes the relay.
+fn is_own(reason: &str) -> bool {
+    let status = reason.split_once(' ').and_then(|(status, _)| status.parse().ok());
+    status.is_some_and(|status: u16| ![401, 502, 503, 504].contains(&status))
+}
 
 #[cfg(test)]
 mod tests;
@@ -130,11 +134,11 @@ impl RestConnector {
         Wire::new(self.server.clone(), self.dialer.clone(), self.moves.clone())
     }
 
-    /// Asks for what no server has: any answer but that it is in trouble, or knows the relay not, shows that it is there. Each type is polled on a
+    /// Asks for what no server has: any answer shows that it is there, but that of a gateway without it, and that it refuses the relay. Each type is polled on a
     /// connection of its own, so this one is not kept.
     pub(super) async fn first_answer(&self) -> Result<(), String> {
         match self.wire().post(NOTHING, Bytes::from_static(b"{}")).await {
-            Err(Failure::Refused(reason)) if !reason.starts_with(UNAUTHORIZED) => Ok(()),
+            Err(Failure::Refused(reason) | Failure::Silent(reason)) if is_own(&reason) => Ok(()),
             answer => answer.map(drop).map_err(|failure| failure.to_string()),
         }
     }

@@ -3,12 +3,16 @@
 use super::table_writer::TableWriter;
 use super::update::{Completeness, Evidence, Update};
 use crate::protocol::keys::{Class, Selector};
-use crate::xds::{Name, Type};
+use crate::xds::{Name, Role, Type};
 
 /// Applies an update that no stage holds.
 pub(super) fn apply(update: Update, to: &mut TableWriter) {
     match update {
-        Update::Upsert { kind, class, key, resource } => to.set_resource(&kind, class, key, resource),
+        Update::Upsert { kind, class, key, resource } => {
+            let led_to = endpoints_of(&kind, class, &key, to);
+            to.set_resource(&kind, class, key, resource);
+            led_to.into_iter().for_each(|endpoints| to.leave_endpoints(&endpoints));
+        }
         Update::Absent { kind, class, key, evidence } => remove(&kind, class, &key, evidence, to),
         Update::RemovalHeld { kind, class, key } => to.note_removed_since(&kind, class, &key),
         Update::Expired { kind, class, key } => to.expire(&kind, class, key),
@@ -66,7 +70,9 @@ fn remove(kind: &Type, class: Class, key: &Name, word: Evidence, to: &mut TableW
     if class == Class::Named && key.is_glob() {
         return end_collection(kind, key, to);
     }
+    let led_to = endpoints_of(kind, class, key, to).filter(|_| word == Evidence::Reported);
     to.remove_one(kind, class, key, word);
+    led_to.into_iter().for_each(|endpoints| to.leave_endpoints(&endpoints));
     // A complete collection is empty once upstream has removed its last member.
     if class == Class::Named
         && let Some(glob) = to.interest().collection(kind, key)
@@ -76,6 +82,12 @@ fn remove(kind: &Type, class: Class, key: &Name, word: Evidence, to: &mut TableW
             to.remove_one(kind, class, &glob, Evidence::Reported);
         }
     }
+}
+
+/// Returns the endpoints that a cluster leads to, if this is one, and is present.
+fn endpoints_of(kind: &Type, class: Class, name: &Name, to: &TableWriter) -> Option<Name> {
+    let cluster = kind.is(Role::Clusters).then(|| to.tables().resource(kind, class, name)).flatten()?;
+    cluster.refers_to.clone()
 }
 
 /// Records that a collection is complete and has no members.

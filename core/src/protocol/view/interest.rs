@@ -1,6 +1,7 @@
 //! Counts which sessions of a view subscribe to what. The first subscription goes upstream; the upstream subscription ends some
 //! time after the last one. For a name that is known to be absent it ends at once, unless the last client left with its stream: it may be
-//! about to reconnect, or to poll again.
+//! about to reconnect, or to poll again. So it is for endpoints that no cluster leads to any more: a server may be silent for as long as it is
+//! asked for what it does not have.
 
 mod absent_names;
 mod watchers;
@@ -102,6 +103,7 @@ impl Interest {
         watchers.expected = false;
         let other = watchers.sessions.first().copied();
         let is_added = watchers.sessions.insert(session);
+        watchers.is_over &= !is_added; // it is wanted without the cluster
         let (counts, count) = (is_added && watchers.absent, watchers.sessions.len());
         let was_void = std::mem::take(&mut watchers.is_void);
         if let Some(until) = watchers.until.take() {
@@ -169,8 +171,9 @@ impl Interest {
         let counted = left && watchers.absent;
         let (last, others) = (watchers.sessions.first().copied(), watchers.sessions.len());
         if left && watchers.sessions.is_empty() {
-            let lingers = how.lingers(watchers.absent, memory, void);
-            let until = if lingers { lingers_until } else { now };
+            let is_over = watchers.is_over && !how.with_stream; // who comes back with its stream may want it from somewhere else
+            let lingers = !is_over && how.lingers(watchers.absent, memory, void);
+            let until = if lingers { lingers_until } else { ENDED };
             (watchers.may_return, watchers.until) = (how.with_stream && lingers, Some(until));
             watchers.is_void = !how.has_any;
             self.void += usize::from(!how.has_any);
@@ -198,15 +201,26 @@ impl Interest {
         }
     }
 
-    /// Requests what sessions are expected to subscribe to. It is dropped at a moment if none has.
+    /// Requests what sessions are expected to subscribe to, also if it has just ended. It is dropped at a moment if none has.
     pub(crate) fn expect(&mut self, kind: &Type, wanted: &Selector, until: Moment) {
         let watchers = self.watchers_or_ask(kind, wanted);
+        watchers.is_over = false;
         watchers.expected = watchers.sessions.is_empty();
-        if watchers.sessions.is_empty() && watchers.until.is_none() {
-            watchers.until = Some(until);
-            self.note_lingering(kind, wanted, true);
+        if watchers.expected && watchers.until.is_none_or(|until| until == ENDED) {
+            match watchers.until.replace(until) {
+                Some(ended) => drop(self.lingering.remove(&(ended, kind.clone(), wanted.clone()))),
+                None => self.note_lingering(kind, wanted, true),
+            }
             self.lingering.insert((until, kind.clone(), wanted.clone()));
         }
+    }
+
+    /// A server has removed or replaced the last cluster that led to these endpoints: they do not linger, unless they are expected again.
+    pub(crate) fn note_over(&mut self, kind: &Type, name: &Name) {
+        let watchers = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name));
+        let Some(watchers) = watchers else { return };
+        watchers.is_over = true;
+        self.end_lingering(kind, name);
     }
 
     /// Requests again what is already subscribed upstream.
@@ -290,12 +304,12 @@ impl Interest {
     }
 
     /// Ends the interest in a name that nobody subscribes to.
-    pub(crate) fn end_lingering(&mut self, kind: &Type, name: &Name) {
+    fn end_lingering(&mut self, kind: &Type, name: &Name) {
         let watchers = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name));
         let Some(until) = watchers.and_then(|watchers| watchers.until.as_mut()) else { return };
-        let (wanted, until) = (Selector::Name(name.clone()), std::mem::take(until));
+        let (wanted, until) = (Selector::Name(name.clone()), std::mem::replace(until, ENDED));
         self.lingering.remove(&(until, kind.clone(), wanted.clone()));
-        self.lingering.insert((Moment::default(), kind.clone(), wanted));
+        self.lingering.insert((ENDED, kind.clone(), wanted));
     }
 
     pub(crate) fn everyone(&self) -> impl Iterator<Item = SessionId> {
@@ -376,6 +390,8 @@ impl Interest {
     }
 }
 
+/// The end of what does not linger.
+const ENDED: Moment = Moment::START;
 /// How many names end at a time.
 const ENDS_AT_ONCE: usize = 256;
 

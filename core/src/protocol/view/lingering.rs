@@ -19,25 +19,23 @@ pub(super) struct Leaving {
     pub(super) with_stream: bool,
     /// There is something that would be lost.
     pub(super) has_any: bool,
-    /// Endpoints whose cluster was removed: the client that goes on has no use for them.
-    pub(super) is_over: bool,
 }
 
 impl Leaving {
     /// The client goes on, and says by another request if it needs it after all.
-    pub(super) const BY_REQUEST: Self = Self { with_stream: false, has_any: true, is_over: false };
+    pub(super) const BY_REQUEST: Self = Self { with_stream: false, has_any: true };
 
     /// Whether the subscription lingers, beside so many of which nothing is here. Of those only a few do, since all that is saved is a
     /// question; when memory is scarce, only those of which it is known that there is nothing.
     pub(super) fn lingers(self, is_absent: bool, memory: Scarcity, void: usize) -> bool {
         let is_scarce = memory > Scarcity::None;
-        let Self { with_stream, has_any, is_over } = self;
+        let Self { with_stream, has_any } = self;
         let most = match is_scarce {
             true if is_absent => VOID / 10,
             true => 0,
             false => VOID,
         };
-        !is_over && (with_stream || !is_absent && !is_scarce) && (has_any || void < most)
+        (with_stream || !is_absent && !is_scarce) && (has_any || void < most)
     }
 }
 

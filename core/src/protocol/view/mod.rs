@@ -62,8 +62,8 @@ use self::publication::Publication;
 use self::removal_history::RemovalHistory;
 use self::row::Row;
 use self::stage::{Setup, Surroundings};
-use self::table_writer::{Occasion, TableWriter};
-use self::update::Passed;
+use self::table_writer::TableWriter;
+use self::update::{Occasion, Passed};
 use super::faults::Fault;
 use super::moment::{Moment, earliest};
 use crate::xds::{Authority, Name, Type, TypeTable};
@@ -218,9 +218,7 @@ impl View {
             let revision = entry.error.as_ref().map_or(entry.changed, |(revision, _)| entry.changed.max(*revision));
             self.publication.tell(session, [NameChanged { kind, name, revision, claimed: None }]);
         } else {
-            let facts = Facts::new(&self.tables, &self.interest, &self.setup);
-            let how = Leaving { is_over: self.row.leads_nowhere(&kind, &wanted, &facts), ..Leaving::BY_REQUEST };
-            self.interest.unsubscribe(session, &kind, &wanted, how, now);
+            self.interest.unsubscribe(session, &kind, &wanted, Leaving::BY_REQUEST, now);
         }
     }
 
@@ -235,7 +233,7 @@ impl View {
             match change.on {
                 true => self.change_interest(session, change, now),
                 false => {
-                    let how = Leaving { with_stream: true, has_any: self.tables.has_any(&change), is_over: false };
+                    let how = Leaving { with_stream: true, has_any: self.tables.has_any(&change) };
                     self.interest.unsubscribe(session, &change.kind, &change.selector, how, now);
                 }
             }

@@ -247,23 +247,12 @@ impl Row {
         None
     }
 
-    /// Records that a resource in the tables was added, replaced or removed. The changes of routing that have waited for it follow it. Returns
-    /// the endpoints that no cluster takes any more: a server may be silent for as long as it is asked for what it has removed.
-    pub(super) fn applied(
-        &mut self,
-        key: Key,
-        old: Option<&Arc<Resource>>,
-        facts: &Facts,
-        now: Moment,
-    ) -> Option<(Type, Name)> {
-        let led_to = old.filter(|_| key.0 == *facts.clusters()).and_then(|old| old.refers_to.clone());
+    /// Records that a resource in the tables was added, replaced or removed. The changes of routing that have waited for it follow it.
+    pub(super) fn applied(&mut self, key: Key, old: Option<&Arc<Resource>>, facts: &Facts, now: Moment) {
         let ready = self.order.applied(key, old, facts, now);
         if !ready.is_empty() {
             self.under_way.push(Step::EnterTables(ready.into_iter()));
         }
-        let name = led_to?; // most changes are of no cluster, and cost nothing here
-        let kind = facts.types().referred_by(facts.clusters())?;
-        self.order.leads_nowhere(&kind, &name, facts).then_some((kind, name))
     }
 
     /// Whether what was in the tables is needed to record a change of a resource.
@@ -276,9 +265,9 @@ impl Row {
         self.order.cancel_removal(key);
     }
 
-    /// Whether these are endpoints, and no cluster takes them.
-    pub(super) fn leads_nowhere(&self, kind: &Type, wanted: &Selector, facts: &Facts) -> bool {
-        matches!(wanted, Selector::Name(name) if self.order.leads_nowhere(kind, name, facts))
+    /// Whether a cluster in the tables takes these endpoints, or may.
+    pub(super) fn may_take(&self, endpoints: &Name, facts: &Facts) -> bool {
+        self.order.may_take(endpoints, facts)
     }
 
     /// Drops a change of a name that no session subscribes to any more.

@@ -14,11 +14,11 @@ use super::resource_table::{Applied, Entry, Presence, ResourceTable};
 use super::row::Row;
 use super::stage::{Facts, Setup};
 use super::tables::Tables;
-use super::update::{Completeness, Evidence, NamedError, Origin};
+use super::update::{Completeness, Evidence, NamedError, Occasion, Origin};
 use super::wants::Wants;
 use crate::protocol::keys::{Class, Key, Revision, Selector};
 use crate::protocol::moment::Moment;
-use crate::xds::{Name, Resource, SetVersion, Type};
+use crate::xds::{Name, Resource, Role, SetVersion, Type};
 
 /// The tables, and what is kept up with them, while something is applied.
 pub(super) struct TableWriter<'a> {
@@ -29,14 +29,6 @@ pub(super) struct TableWriter<'a> {
     publication: &'a mut Publication,
     setup: &'a Setup,
     occasion: Occasion,
-}
-
-/// The server that what is applied came from, if one did, when it was received, and what time it is.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Occasion {
-    pub(super) origin: Origin,
-    pub(super) received: Moment,
-    pub(super) now: Moment,
 }
 
 impl<'a> TableWriter<'a> {
@@ -88,6 +80,8 @@ impl<'a> TableWriter<'a> {
         let (Occasion { origin, now, .. }, (kind, class, name)) = (self.occasion, &key);
         let (revision, old) = (self.publication.revision().next(), self.followed(kind, *class, name));
         let taken = self.table(kind, *class).extend_ttl(name, ttl, origin, revision, now);
+        let back = self.tables.resource(kind, *class, name).filter(|_| matches!(taken, Applied::Changed)).cloned();
+        self.interest.prefetch_endpoints(kind, back.as_slice(), self.setup.types(), now);
         self.note_taken(taken, key, old.as_ref(), revision);
     }
 
@@ -121,8 +115,16 @@ impl<'a> TableWriter<'a> {
     /// Records that a resource in the tables was added, replaced or removed.
     fn note_change(&mut self, key: &Key, old: Option<&Arc<Resource>>) {
         let facts = Facts::new(self.tables, self.interest, self.setup);
-        let left = self.row.applied(key.clone(), old, &facts, self.occasion.now);
-        left.into_iter().for_each(|(kind, name)| self.interest.end_lingering(&kind, &name));
+        self.row.applied(key.clone(), old, &facts, self.occasion.now);
+    }
+
+    /// A server has removed or replaced a cluster that led to these endpoints. If no cluster takes them now, they do not linger.
+    pub(super) fn leave_endpoints(&mut self, endpoints: &Name) {
+        let facts = self.facts();
+        let kind = self.setup.types().referred_by(facts.clusters()).filter(|kind| kind.is(Role::Endpoints));
+        if let Some(kind) = kind.filter(|_| !self.row.may_take(endpoints, &facts)) {
+            self.interest.note_over(&kind, endpoints);
+        }
     }
 
     /// Ends the reported emptiness or error of a collection that has a member now.

@@ -130,6 +130,14 @@ pub(super) struct Passed {
     pub(super) received: Moment,
 }
 
+/// The server that what is applied came from, if one did, when it was received, and what time it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Occasion {
+    pub(super) origin: Origin,
+    pub(super) received: Moment,
+    pub(super) now: Moment,
+}
+
 /// Resources that a complete set does not delete although it lacks them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Retain {

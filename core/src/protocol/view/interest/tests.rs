@@ -197,10 +197,8 @@ fn fb_6_a_name_that_is_requested_ahead_counts_as_waited_for_until_a_session_has_
 
 #[test]
 fn when_memory_is_scarce_what_no_client_may_return_to_ends_at_once_and_in_the_end_everything_does() {
-    let (here, void) = (
-        Leaving { with_stream: true, ..Leaving::BY_REQUEST },
-        Leaving { with_stream: true, has_any: false, is_over: false },
-    );
+    let (here, void) =
+        (Leaving { with_stream: true, ..Leaving::BY_REQUEST }, Leaving { with_stream: true, has_any: false });
     for (memory, how, ends) in [
         (Scarcity::None, Leaving::BY_REQUEST, false),
         (Scarcity::None, void, false),
@@ -221,7 +219,7 @@ fn when_memory_is_scarce_what_no_client_may_return_to_ends_at_once_and_in_the_en
 
 #[test]
 fn when_memory_is_scarce_a_few_names_that_do_not_exist_linger_for_clients_that_may_return() {
-    let void = Leaving { with_stream: true, has_any: false, is_over: false };
+    let void = Leaving { with_stream: true, has_any: false };
     let most =
         |is_absent, memory| (0..2 * VOID).take_while(|void_now| void.lingers(is_absent, memory, *void_now)).count();
     assert_eq!([most(true, Scarcity::Some), most(false, Scarcity::Some)], [VOID / 10, 0]);
@@ -246,7 +244,7 @@ fn however_scarce_memory_is_what_lingers_ends_in_parts() {
 #[test]
 fn of_names_of_which_nothing_is_here_a_few_linger_and_those_that_come_back_make_room() {
     let mut world = World::with_list();
-    let how = Leaving { with_stream: true, has_any: false, is_over: false };
+    let how = Leaving { with_stream: true, has_any: false };
     let leave = |world: &mut World, from: usize, to: usize| {
         for number in from..to {
             let name = Selector::Name(name("n", number).as_str().into());

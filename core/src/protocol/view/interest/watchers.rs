@@ -15,6 +15,8 @@ pub(super) struct Watchers {
     pub(super) expected: bool,
     /// The last session left with its stream.
     pub(super) may_return: bool,
+    /// A server has removed or replaced the last cluster that led to these endpoints.
+    pub(super) is_over: bool,
     /// The name is known to be absent.
     pub(super) absent: bool,
     /// It lingers, and nothing was here under the name when its last client left.

@@ -140,14 +140,9 @@ impl Order {
         is_used && !facts.options().faults.has(Fault::RemoveUnderReference)
     }
 
-    /// Whether these are endpoints, the clusters are known, and none of them takes these.
-    pub(super) fn leads_nowhere(&self, kind: &Type, endpoints: &Name, facts: &Facts) -> bool {
-        let are_endpoints =
-            kind.is(Role::Endpoints) && facts.types().referred_by(facts.clusters()).as_ref() == Some(kind);
-        are_endpoints
-            && keeps_order(facts)
-            && knows_all_clusters_with(endpoints, facts)
-            && !self.references.clusters_of(endpoints).any(|cluster| has_cluster(cluster, facts))
+    /// Whether a cluster in the tables takes these endpoints, or may: without the order, nobody knows.
+    pub(super) fn may_take(&self, endpoints: &Name, facts: &Facts) -> bool {
+        !keeps_order(facts) || self.references.clusters_of(endpoints).any(|cluster| has_cluster(cluster, facts))
     }
 
     fn defer_removal(&mut self, key: Key, origin: Origin, now: Moment) {
@@ -196,7 +191,8 @@ impl Order {
             _ => {}
         }
         let is_here = |name: &Name| has_cluster(name, facts);
-        self.references.record(&Change { kind, name, old, new }, is_here, now, facts.options().reference_hold);
+        let change = Change { kind, class: *class, name, old, new };
+        self.references.record(&change, is_here, now, facts.options().reference_hold);
         let too_much = new.and_then(|new| new.body.cluster_references(kind)).is_some_and(|found| found.too_much);
         self.losses.too_large += u64::from(too_much);
         self.times.note_changed(now);

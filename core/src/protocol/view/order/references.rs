@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::keys::Key;
+use crate::protocol::keys::{Class, Key};
 use crate::protocol::moment::Moment;
 use crate::xds::{Name, Resource, Role, Type};
 
@@ -18,8 +18,8 @@ pub(super) struct References {
     ends: VecDeque<(Moment, Name)>,
     /// Clusters that a resource refers to and that are absent, with since when.
     dangling: BTreeMap<Name, Dangling>,
-    /// Clusters whose endpoints have another name, by that name.
-    clusters_of: BTreeMap<Name, BTreeSet<Name>>,
+    /// Clusters whose endpoints have another name, by that name. A cluster may lead there in one class alone.
+    clusters_of: BTreeMap<Name, BTreeSet<(Class, Name)>>,
     /// Removed route configurations that clients still request: an Envoy continues to use the last one.
     kept: BTreeMap<Key, Arc<Resource>>,
 }
@@ -34,6 +34,7 @@ struct Dangling {
 /// A resource in the tables was added, replaced or removed.
 pub(super) struct Change<'a> {
     pub(super) kind: &'a Type,
+    pub(super) class: Class,
     pub(super) name: &'a Name,
     pub(super) old: Option<&'a Arc<Resource>>,
     pub(super) new: Option<&'a Arc<Resource>>,
@@ -52,9 +53,10 @@ impl References {
             |of: Option<&Arc<Resource>>| of.and_then(|of| of.refers_to.clone()).filter(|name| name != change.name);
         let (before, after) = (endpoints(change.old), endpoints(change.new));
         if before != after {
-            before.into_iter().for_each(|name| self.leave_endpoints(&name, change.name));
+            let cluster = (change.class, change.name.clone());
+            before.into_iter().for_each(|name| self.leave_endpoints(&name, &cluster));
             if let Some(name) = after {
-                self.clusters_of.entry(name).or_default().insert(change.name.clone());
+                self.clusters_of.entry(name).or_default().insert(cluster);
             }
         }
         match (change.old, change.new) {
@@ -66,7 +68,7 @@ impl References {
         }
     }
 
-    fn leave_endpoints(&mut self, endpoints: &Name, cluster: &Name) {
+    fn leave_endpoints(&mut self, endpoints: &Name, cluster: &(Class, Name)) {
         if let Some(clusters) = self.clusters_of.get_mut(endpoints) {
             clusters.remove(cluster);
             if clusters.is_empty() {
@@ -77,7 +79,8 @@ impl References {
 
     /// Returns the clusters that may take their endpoints under this name.
     pub(super) fn clusters_of<'a>(&'a self, endpoints: &'a Name) -> impl Iterator<Item = &'a Name> {
-        std::iter::once(endpoints).chain(self.clusters_of.get(endpoints).into_iter().flatten())
+        let others = self.clusters_of.get(endpoints).into_iter().flatten();
+        std::iter::once(endpoints).chain(others.map(|(_, cluster)| cluster))
     }
 
     /// A removed resource still leads where it did.

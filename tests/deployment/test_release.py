@@ -1,0 +1,174 @@
+"""The release folder: what the program keeps without its debug lines, and what the file beside it gives back. The package made from it."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+import urllib.request
+
+import yaml
+
+from release import WEIR, release
+
+
+def output(*command, **options):
+    return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout
+
+
+def read(path):
+    with open(path) as file:
+        return file.read()
+
+
+class Release(unittest.TestCase):
+    def setUp(self):
+        self.program, self.lines = f"{release()}/weir", f"{release()}/weir.debug"
+
+    def backtrace(self, program):
+        """Returns the backtrace of a panic: what takes the number of worker threads from the environment panics if it is 0."""
+        environment = {**os.environ, "TOKIO_WORKER_THREADS": "0", "RUST_BACKTRACE": "1", "NO_COLOR": "1"}
+        done = subprocess.run([program], env=environment, capture_output=True, text=True)
+        self.assertIn("a thread panicked", done.stderr)
+        return done.stderr
+
+    def test_the_program_has_the_names_of_functions_and_no_lines(self):
+        sections = output("readelf", "--sections", "--wide", self.program)
+        self.assertIn(" .symtab ", sections)
+        self.assertNotRegex(sections, r" \.debug_(info|line|str) ")
+        self.assertLess(os.path.getsize(self.program), os.path.getsize(WEIR) / 2)
+        self.assertEqual(output(self.program, "--version"), output(WEIR, "--version"))
+
+    def test_a_panic_names_functions_and_the_file_beside_the_program_adds_lines(self):
+        with tempfile.TemporaryDirectory() as folder:
+            alone = self.backtrace(shutil.copy(self.program, folder))
+        self.assertRegex(alone, r"(?m)^ +\d+: weir::main$")
+        self.assertNotIn("src/main.rs:", alone)
+        self.assertRegex(self.backtrace(self.program), r"(?m)^ +\d+: (weir::)?main\n +at .*/src/main\.rs:\d+:")
+
+    def test_addresses_of_a_profile_lead_to_the_lines_of_the_whole_program(self):
+        symbols = [line.split() for line in output("nm", self.program).splitlines()]
+        addresses = [one[0] for one in symbols if len(one) == 3 and one[1] in "tT" and "4weir" in one[2]][::100]
+        self.assertGreater(len(addresses), 10)
+        of = {path: output("addr2line", "--exe", path, *addresses).splitlines() for path in (self.program, self.lines, WEIR)}
+        self.assertEqual(of[self.lines], of[WEIR])
+        self.assertGreater(len([line for line in of[self.lines] if re.search(r"/src/.*\.rs:\d+", line)]), len(addresses) * 0.9)
+
+    def test_both_files_have_the_build_id_of_the_whole_program(self):
+        ids = {re.search(r"Build ID: (\w+)", output("readelf", "--notes", path))[1] for path in (self.program, self.lines, WEIR)}
+        self.assertEqual(len(ids), 1)
+        named = output("readelf", "--string-dump=.gnu_debuglink", self.program, errors="replace")  # a checksum follows the name
+        self.assertIn(" weir.debug", named)
+
+    def test_the_configuration_and_the_units_are_there(self):
+        output(self.program, "check", "--quiet", f"{release()}/config/relay.yaml")
+        for path in ("LICENSE", "README.md", "CHANGELOG.md", "docs/operations.md", "deploy/prometheus/weir-alerts.yaml"):
+            self.assertEqual(read(f"{release()}/{path}"), read(path))
+        self.assertEqual(sorted(os.listdir(f"{release()}/deploy/systemd")), ["weir.service", "weir.socket", "weir.sysusers"])
+
+
+# In a copy of the machine's root that is gone afterwards: on a disk in memory, over the root itself.
+IN_A_COPY = """set -e
+mount -t tmpfs tmpfs "$0"
+mkdir "$0/upper" "$0/work" "$0/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$0/upper,workdir=$0/work" "$0/root"
+mount --bind /proc "$0/root/proc"
+cp "$1" "$0/root/tmp/weir.deb"
+exec chroot "$0/root" sh -ec "$2"
+"""
+INSTALL = """
+dpkg --install /tmp/weir.deb
+getent passwd weir
+test -z "$(dpkg --verify weir)"
+echo '# mine' >> /etc/weir/relay.yaml
+dpkg --install /tmp/weir.deb
+weir check --quiet /etc/weir/relay.yaml
+mkdir --parents /var/lib/weir
+dpkg --remove weir
+grep '# mine' /etc/weir/relay.yaml
+test ! -e /usr/bin/weir
+dpkg --purge weir
+test ! -e /etc/weir -a ! -e /var/lib/weir
+echo all done
+"""
+
+
+@unittest.skipUnless(shutil.which("dpkg-deb"), "there is no dpkg-deb: the Debian package is NOT made")
+class DebianPackage(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(dir="target")
+        cls.addClassCleanup(folder.cleanup)
+        fast = {**os.environ, "DPKG_DEB_COMPRESSOR_LEVEL": "1"}
+        cls.package = os.path.abspath(output("deploy/deb", release(), folder.name, env=fast).strip())
+        cls.root = os.path.abspath(f"{folder.name}/root")
+        subprocess.run(["dpkg-deb", "--extract", cls.package, cls.root], check=True)
+
+    def test_its_fields_say_what_it_is_and_needs(self):
+        version, machine = re.fullmatch(r"weir (\S+) \(commit \S+, for (\w+)-.*\)\n", output(WEIR, "--version")).groups()
+        architecture = {"x86_64": "amd64", "aarch64": "arm64"}[machine]
+        self.assertEqual(os.path.basename(self.package), f"weir_{version}_{architecture}.deb")
+        control = yaml.safe_load(output("dpkg-deb", "--field", self.package).split("\nDescription:")[0])
+        self.assertEqual((control["Package"], str(control["Version"]), control["Architecture"]), ("weir", version, architecture))
+        needed = set(re.findall(r"GLIBC_([\d.]+)", output("readelf", "--version-info", "--wide", f"{self.root}/usr/bin/weir")))
+        newest = max(needed, key=lambda one: [int(part) for part in one.split(".")])
+        self.assertEqual(control["Depends"], f"libc6 (>= {newest}), libgcc-s1, systemd | systemd-sysusers")
+        size = sum(os.lstat(f"{folder}/{name}").st_size for folder, _, names in os.walk(self.root) for name in names)
+        self.assertLess(abs(control["Installed-Size"] * 1024 - size), size / 20)
+
+    def test_its_files_belong_to_root_and_the_configuration_is_the_operators(self):
+        listed = [line.split(maxsplit=5) for line in output("dpkg-deb", "--contents", self.package).splitlines()]
+        modes = {name.removeprefix("."): (mode, owner) for mode, owner, *_, name in listed}
+        self.assertEqual({owner for _, owner in modes.values()}, {"root/root"})
+        self.assertEqual({mode for mode, _ in modes.values()}, {"drwxr-xr-x", "-rw-r--r--", "-rwxr-xr-x"})
+        self.assertEqual([name for name, (mode, _) in modes.items() if mode == "-rwxr-xr-x" and "/doc/" not in name], ["/usr/bin/weir"])
+        self.assertEqual([name for name in modes if name.endswith(".debug")], [])
+        self.assertEqual(output("dpkg-deb", "--info", self.package, "conffiles"), "/etc/weir/relay.yaml\n")
+        self.assertEqual(read(f"{self.root}/etc/weir/relay.yaml"), read("config/relay.yaml"))
+        self.assertIn("TERMS AND CONDITIONS", read(f"{self.root}/usr/share/doc/weir/copyright"))
+        sums = output("dpkg-deb", "--info", self.package, "md5sums")
+        self.assertIn("  usr/bin/weir\n", sums)
+        subprocess.run(["md5sum", "--check", "--quiet", "--strict", "-"], input=sums, text=True, check=True, cwd=self.root)
+
+    def test_its_units_fit_its_configuration(self):
+        units = f"{self.root}/usr/lib/systemd/system"
+        command = re.search(r"^ExecStart=(\S+) --config (\S+)$", read(f"{units}/weir.service"), re.M)
+        for path in command.groups():
+            self.assertTrue(os.path.exists(self.root + path), path)
+        sockets = re.findall(r"^ListenStream=(.*)$", read(f"{units}/weir.socket"), re.M)
+        listen = yaml.safe_load(read(f"{self.root}/etc/weir/relay.yaml"))["listen"]
+        self.assertEqual(sockets, [one["address"] for one in listen])
+        self.assertEqual(read(f"{self.root}/usr/lib/sysusers.d/weir.conf"), read("deploy/systemd/weir.sysusers"))
+        with tempfile.TemporaryDirectory() as folder:
+            if shutil.which("systemd-analyze"):
+                for name in ("weir.service", "weir.socket"):
+                    with open(f"{folder}/{name}", "w") as file:
+                        file.write(read(f"{units}/{name}").replace("/usr/bin/weir", f"{self.root}/usr/bin/weir"))
+                done = subprocess.run(["systemd-analyze", "verify", f"{folder}/weir.service", f"{folder}/weir.socket"], capture_output=True, text=True)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_the_unpacked_relay_starts_with_its_configuration(self):
+        command = [f"{self.root}/usr/bin/weir", "--config", f"{self.root}/etc/weir/relay.yaml", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "NO_COLOR": "1"}) as process:
+            try:
+                started = next(line for line in process.stderr if "weir started" in line)
+                admin = re.search(r" admin=(\S+)", started)[1]
+                with urllib.request.urlopen(f"http://{admin}/healthz", timeout=10) as answer:
+                    self.assertEqual(answer.read(), b"ok\n")
+            finally:
+                process.send_signal(signal.SIGINT)
+            process.stderr.read()
+            self.assertEqual(process.wait(timeout=30), 0)
+
+    def test_it_is_installed_upgraded_and_removed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            apart = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
+            with contextlib.suppress(FileNotFoundError):
+                if subprocess.run([*apart, IN_A_COPY, folder, self.package, "dpkg --version"], capture_output=True).returncode == 0:
+                    done = subprocess.run([*apart, IN_A_COPY, folder, self.package, INSTALL], capture_output=True, text=True)
+                    self.assertEqual(done.stdout.splitlines()[-1], "all done", done.stdout + done.stderr)
+                    return
+        self.skipTest("no copy of the machine's root is permitted, or there is no dpkg: the package is NOT installed")
