@@ -62,7 +62,7 @@ upstream:
     token_file: token
     headers: {x-a: {value: v}, x-b: {file: f}, x-c: {environment: HOME}}
     shared_credential: true
-    tenants: [{names: [a], certificate: c.pem, key: k.pem, token_file: t, headers: {x-a: {file: f}}}]
+    tenants: [{names: [a], certificate: c.pem, key: k.pem, token_file: t, headers: {x-a: {value: v}, x-b: {file: f}, x-c: {environment: HOME}}}]
     variant: delta
     connect_timeout: 20s
     liveness: {method: health, interval: 0s, timeout: 5s}
