@@ -15,20 +15,18 @@ pub(super) fn check(raw: &raw::Root, rule: &KeyRule, plan: &Plan, checker: &mut 
     let field = fields.into_iter().find(|field| matches!(field.value, KeyField::Header(_)))?;
     let (place, name) = (&field.place, &field.value);
     for server in &plan.servers {
-        match server {
-            SourcePlan::Ads(server) if !server.may_be_shown_headers() => {
-                let reason = format!(
-                    "{name} requires servers with https://, on a Unix socket, or with http:// on this machine without a proxy: {} would be \
-                     shown it in plain text",
-                    server.name()
-                );
-                checker.fault(place, reason);
-            }
-            SourcePlan::Rest(server) => {
-                let reason = format!("{name} requires servers with uri or files: {} is not shown it", server.name());
-                checker.fault(place, reason);
-            }
-            SourcePlan::Ads(_) | SourcePlan::Files(_) => {}
+        let at = match server {
+            SourcePlan::Ads(server) => server,
+            SourcePlan::Rest(server) => &server.at,
+            SourcePlan::Files(_) => continue,
+        };
+        if !at.may_be_shown_headers() {
+            let reason = format!(
+                "{name} requires servers with https://, on a Unix socket, or with http:// on this machine without a proxy: {} would be shown \
+                 it in plain text",
+                at.name()
+            );
+            checker.fault(place, reason);
         }
     }
     if let Some(shared) = raw.upstream.0.as_ref().and_then(|upstream| upstream.shared_authorities.first()) {
@@ -185,8 +183,8 @@ mod tests {
         let plain = "relay.yaml:3:19: views.key[1]: header.x-token requires servers with https://, on a Unix socket, or with http:// on this \
                      machine without a proxy: http://cp.example:1 would be shown it in plain text";
         assert_eq!(faults("servers: [{uri: 'http://cp.example:1'}]", token), plain);
-        let polled = "relay.yaml:3:19: views.key[1]: header.x-token requires servers with uri or files: https://cp.example:1 (REST) is not shown it";
-        assert_eq!(faults("servers: [{rest: 'https://cp.example:1'}]", token), polled);
+        assert_eq!(faults("servers: [{rest: 'https://cp.example:1'}]", token), "");
+        assert_eq!(faults("servers: [{rest: 'http://cp.example:1'}]", token), plain);
         let shared = "servers: [{uri: 'https://a:1'}], authorities: {x: {}}, shared_authorities: [x]";
         let said = faults(shared, token);
         assert!(

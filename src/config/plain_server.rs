@@ -9,7 +9,8 @@ use weir_core::protocol::upstream::{BackoffTimes, ServerQuirks};
 
 use super::raw;
 use crate::known_files::KnownFiles;
-use crate::upstream::{AdsServer, ConnectionAges, Keepalive, LifeTimes, ShownValues};
+use crate::relay::ShownValues;
+use crate::upstream::{AdsServer, ConnectionAges, Keepalive, LifeTimes};
 
 /// Returns a server without TLS and with defaults for everything else.
 pub(crate) fn plain_server(uri: Uri) -> AdsServer {

@@ -8,12 +8,15 @@ use http::{HeaderMap, HeaderValue};
 use weir_core::xds::{HeaderHashes, HeaderName, KeyRule};
 
 use super::redaction::Redaction;
+use super::shown_values::{InUse, ShownValues};
 
 /// What a client has shown of the headers in the key. The values are marked as sensitive: nothing prints them, and HPACK does not keep them.
 #[derive(Debug, Clone, Default)]
 pub struct KeyHeaders {
     values: Arc<[(http::HeaderName, HeaderValue)]>,
     hashes: HeaderHashes,
+    /// The key of the view has headers, whether the client shows any or not.
+    are_in_key: bool,
 }
 
 impl KeyHeaders {
@@ -34,9 +37,23 @@ impl KeyHeaders {
         self.values.iter().map(|(_, value)| value.len()).sum()
     }
 
-    /// Hides the values in texts of a server, and these others that it was shown.
-    pub(crate) fn redaction(&self, others: &[HeaderValue]) -> Redaction {
-        Redaction::of(self.values.iter().map(|(_, value)| value).chain(others))
+    /// Whether a server that refuses what it is shown means this view alone.
+    pub(crate) fn are_in_key(&self) -> bool {
+        self.are_in_key
+    }
+
+    /// Hides the values in texts of a server, and everything else that it is shown.
+    pub(crate) fn redaction(&self, shown: &ShownValues) -> Redaction {
+        Redaction::of(self.values().chain(&shown.last())).and(shown)
+    }
+
+    /// Has a server's texts hidden from other views, too, for as long as what is returned is kept.
+    pub(crate) fn keep_in(&self, shown: &ShownValues) -> InUse {
+        shown.keep(self.values().cloned().collect())
+    }
+
+    fn values(&self) -> impl Iterator<Item = &HeaderValue> {
+        self.values.iter().map(|(_, value)| value)
     }
 }
 
@@ -60,9 +77,12 @@ pub(crate) enum UnfitHeaders {
     TooLong(usize),
 }
 
-/// Makes the hashes, under a key that this process alone has.
+/// Makes the hashes, under a secret key.
 #[derive(Debug, Clone)]
-pub(crate) struct HeaderHasher(hmac::Key);
+pub(crate) struct HeaderHasher {
+    key: hmac::Key,
+    is_lasting: bool,
+}
 
 /// The system has no random numbers.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
@@ -70,9 +90,20 @@ pub(crate) struct HeaderHasher(hmac::Key);
 pub(crate) struct NoRandomness;
 
 impl HeaderHasher {
-    /// Returns one with a key of its own, taken at random.
+    /// Returns one with a key that this process alone has.
     pub(crate) fn random() -> Result<Self, NoRandomness> {
-        hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map(Self).map_err(|_| NoRandomness)
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| NoRandomness)?;
+        Ok(Self { key, is_lasting: false })
+    }
+
+    /// Returns one with a key that later processes have, too.
+    pub(crate) fn lasting(secret: &[u8]) -> Self {
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, secret), is_lasting: true }
+    }
+
+    /// Whether a later process makes the same hashes.
+    pub(crate) fn is_lasting(&self) -> bool {
+        self.is_lasting
     }
 
     /// Takes the headers in the key from those of a call.
@@ -89,7 +120,8 @@ impl HeaderHasher {
             hashes.push((name.clone(), self.hash(name.as_str(), value.as_bytes())));
             values.push((known, value));
         }
-        let headers = KeyHeaders { values: values.into(), hashes: HeaderHashes::of(hashes) };
+        let are_in_key = rule.headers().next().is_some();
+        let headers = KeyHeaders { values: values.into(), hashes: HeaderHashes::of(hashes), are_in_key };
         match headers.bytes() {
             bytes if bytes > LONGEST => Err(UnfitHeaders::TooLong(bytes)),
             _ => Ok(headers),
@@ -98,7 +130,7 @@ impl HeaderHasher {
 
     /// Returns the hash of the value of a header, as text.
     fn hash(&self, name: &str, value: &[u8]) -> String {
-        let mut context = hmac::Context::with_key(&self.0);
+        let mut context = hmac::Context::with_key(&self.key);
         for part in [name.as_bytes(), value] {
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part);
@@ -139,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_has_one_hash_in_a_process_and_another_in_the_next_one() {
+    fn a_value_has_one_hash_in_a_process_and_another_in_the_next_one_unless_that_has_its_key() {
         let rule = KeyRule::of(vec![KeyField::parse("header.x-token").unwrap()]);
         let (hasher, other) = (HeaderHasher::random().unwrap(), HeaderHasher::random().unwrap());
         let hash = |hasher: &HeaderHasher, pairs| hasher.take(&rule, &given(pairs)).unwrap().hashes().clone();
@@ -148,6 +180,9 @@ mod tests {
         assert_ne!(one, hash(&other, &[("x-token", "a")]));
         assert_ne!(one, hash(&hasher, &[("x-token", "b")]));
         assert!(hash(&hasher, &[("x-other", "a")]).is_empty());
+        let (lasting, later) = (HeaderHasher::lasting(b"secret"), HeaderHasher::lasting(b"secret"));
+        assert_eq!(hash(&lasting, &[("x-token", "a")]), hash(&later, &[("x-token", "a")]));
+        assert_ne!(hash(&lasting, &[("x-token", "a")]), hash(&HeaderHasher::lasting(b"other"), &[("x-token", "a")]));
     }
 
     #[test]
@@ -160,8 +195,9 @@ mod tests {
         headers.show_in(&mut shown);
         assert_eq!(shown["x-token"], "hush-hush");
         assert!(shown["x-token"].is_sensitive());
-        let others = [HeaderValue::from_static("own")];
-        let plain = headers.redaction(&others).apply("no hush-hush here, and no own".into());
+        let shown = ShownValues::default();
+        shown.add(&HeaderValue::from_static("own"));
+        let plain = headers.redaction(&shown).apply("no hush-hush here, and no own".into());
         assert_eq!(plain, "no [redacted] here, and no [redacted]");
     }
 

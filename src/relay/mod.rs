@@ -25,6 +25,7 @@ mod nack_watch;
 mod newest;
 mod published;
 pub(crate) mod questions;
+mod quotes;
 mod reachability;
 mod readiness;
 mod redaction;
@@ -35,6 +36,7 @@ mod server_log;
 mod server_paces;
 mod session_handle;
 mod shared;
+mod shown_values;
 mod state_load;
 mod subscriber;
 mod tenants;
@@ -75,6 +77,7 @@ pub(crate) use session_handle::{
     Obstruction, SessionGuard, SessionHandle, fetch_reply, reply_is_late, reply_waits, session_changed,
 };
 pub(crate) use shared::ViewsOptions;
+pub(crate) use shown_values::{InUse, ShownValues};
 pub(crate) use state_load::StateLoad;
 pub(crate) use tenants::{TenantLimits, TenantStream};
 pub(crate) use view_watch::retire_idle;

@@ -37,13 +37,16 @@ impl LoadConnector for LoadsConnector {
         Box::pin(async move {
             let of_server = server.clone();
             let carried = match server {
-                Some(server) => carry(server, link).await,
+                Some(server) => {
+                    let _in_use = server.keep(&headers);
+                    carry(server, link).await
+                }
                 None => listen_to_nothing(link).await,
             };
             match carried {
                 Ok(()) => LoadEnd::Said { code: code::OK, message: String::new() },
                 Err(status) => {
-                    let redaction = of_server.map_or(headers.redaction(&[]), |server| server.redaction(&headers));
+                    let redaction = of_server.map(|server| server.redaction(&headers)).unwrap_or_default();
                     end_of(&status, &redaction)
                 }
             }
@@ -136,11 +139,11 @@ impl Decoder for Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::relay::KeyHeaders;
+    use crate::relay::{KeyHeaders, ShownValues};
 
     #[test]
     fn the_end_of_a_stream_does_not_quote_what_the_server_was_shown() {
-        let redaction = KeyHeaders::of_one("x-token", "hush-hush").redaction(&[]);
+        let redaction = KeyHeaders::of_one("x-token", "hush-hush").redaction(&ShownValues::default());
         let said = end_of(&Status::permission_denied("no rights: hush-hush"), &redaction);
         assert_eq!(said.to_string(), "gRPC status 7: no rights: [redacted]");
         let mut broken = Status::unavailable("broken");

@@ -25,7 +25,7 @@ pub use ads::AdsConnector;
 pub(crate) use dial::{DialError, DialLimits, Dialer, dial, read_tls};
 pub(crate) use files::{FilesConnector, FilesOptions, FilesReport, FilesSource, Parser};
 pub(crate) use first_question::FirstQuestion;
-pub(crate) use headers::{HeaderSource, ServerHeader, ShownValues, header_value};
+pub(crate) use headers::{HeaderSource, ServerHeader, header_value};
 pub(crate) use loads::LoadsConnector;
 pub(crate) use observed_socket::Socket;
 pub(crate) use plan::{FilesServer, Lists};

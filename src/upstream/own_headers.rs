@@ -86,7 +86,7 @@ mod tests {
             assert_eq!((&shown["x-token"], &shown["x-place"]), (&value.parse().unwrap(), &"here".parse().unwrap()));
             assert!(shown.values().all(HeaderValue::is_sensitive));
         }
-        assert_eq!(server.shown_values.all(), ["one", "here", "two"], "a server may quote the one before");
+        assert_eq!(server.shown_values.last(), ["one", "here", "two"], "a server may quote the one before");
         for content in ["", " \n", "two\nlines", &"x".repeat(LONGEST + 1)] {
             fs::write(&file, content).unwrap();
             let error = headers_for(&server).await.unwrap_err();

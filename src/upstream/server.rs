@@ -11,10 +11,11 @@ use weir_core::protocol::upstream::{BackoffTimes, ServerQuirks};
 use weir_core::xds::NamePattern;
 
 use super::dial::DialLimits;
-use super::headers::{ServerHeader, ShownValues};
+use super::headers::ServerHeader;
 use super::proxy::Proxy;
 use super::tls::TlsFiles;
 use crate::known_files::KnownFiles;
+use crate::relay::ShownValues;
 use crate::tls::OwnCertificate;
 
 /// Equal servers are one, and share connections (BOOT-9).
@@ -53,7 +54,7 @@ pub struct AdsServer {
     pub(crate) judges_clients: bool,
     /// What its files had the last time.
     pub(crate) known_files: KnownFiles,
-    /// What it was shown in its headers the last times.
+    /// What it is shown in headers, and was shown the last times.
     pub(crate) shown_values: ShownValues,
 }
 

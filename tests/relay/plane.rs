@@ -88,6 +88,8 @@ pub struct Stream {
     pub requests: mpsc::UnboundedReceiver<Request>,
     pub responses: mpsc::UnboundedSender<Bytes>,
     pub headers: http::HeaderMap,
+    /// Where its connection is from.
+    pub from: SocketAddr,
 }
 
 impl Plane {
@@ -204,11 +206,11 @@ async fn serve(
 ) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
-        let (socket, _) = listener.accept().await.unwrap();
+        let (socket, from) = listener.accept().await.unwrap();
         let (tls, accepted, drains) = (tls.clone(), accepted.clone(), drains.clone());
         connections.spawn(async move {
             let service = service_fn(move |call| {
-                let reply = open(call, &accepted, speaks);
+                let reply = open(call, from, &accepted, speaks);
                 async move { Ok::<_, Infallible>(reply) }
             });
             let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -241,7 +243,7 @@ type Body = Either<
     Empty<Bytes>,
 >;
 
-fn open(call: Call<Incoming>, (accepted, of_loads): &Accepted, speaks: Speaks) -> Reply<Body> {
+fn open(call: Call<Incoming>, from: SocketAddr, (accepted, of_loads): &Accepted, speaks: Speaks) -> Reply<Body> {
     if call.uri().path() == LOADS_PATH {
         return named(load_plane::open(call, of_loads), speaks).map(Either::Left);
     }
@@ -257,7 +259,7 @@ fn open(call: Call<Incoming>, (accepted, of_loads): &Accepted, speaks: Speaks) -
     let (responses, out) = mpsc::unbounded_channel();
     let (seen, requests) = mpsc::unbounded_channel();
     let (head, body) = call.into_parts();
-    accepted.send(Stream { variant, requests, responses, headers: head.headers }).ok();
+    accepted.send(Stream { variant, requests, responses, headers: head.headers, from }).ok();
     tokio::spawn(read(body, variant, seen));
     let out: std::pin::Pin<Box<dyn tokio_stream::Stream<Item = _> + Send>> =
         Box::pin(UnboundedReceiverStream::new(out).map(|bytes| Ok(frame(bytes))));

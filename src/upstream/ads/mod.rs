@@ -36,7 +36,7 @@ use super::own_headers::headers_for;
 use super::random::random;
 use super::server::{AdsServer, LifeTimes};
 use super::wire_message::WireMessages;
-use crate::relay::{Connector, KeyHeaders, Link, LinkEvent, LinkReport, Redaction, TypeTrial};
+use crate::relay::{Connector, InUse, KeyHeaders, Link, LinkEvent, LinkReport, Redaction, TypeTrial};
 
 /// Opens streams to one control plane, on connections that they share.
 #[derive(Debug, Clone)]
@@ -183,9 +183,14 @@ impl AdsConnector {
         headers.map(MetadataMap::from_headers).map_err(|error| Status::new(error.code(), chain(&error)))
     }
 
+    /// Shows these headers of clients to the server until what is returned is dropped: none of its texts quotes them.
+    pub(super) fn keep(&self, headers: &KeyHeaders) -> InUse {
+        headers.keep_in(&self.server.shown_values)
+    }
+
     /// Hides what the server is shown in what it says on a stream with these headers of clients.
     pub(super) fn redaction(&self, headers: &KeyHeaders) -> Redaction {
-        headers.redaction(&self.server.shown_values.all())
+        headers.redaction(&self.server.shown_values)
     }
 
     /// Returns how waits between attempts grow for the server.
@@ -216,6 +221,7 @@ impl AdsConnector {
     }
 
     async fn keep_open(&self, link: Link) {
+        let _in_use = self.keep(&link.headers);
         let mut choice = VariantChoice::new(link.variant, self.server.variant);
         let mut least_connection = 0;
         let mut retry = Retry::new(self);
@@ -251,9 +257,9 @@ impl AdsConnector {
             let is_early = std::mem::take(&mut may_be_early) && ending == Ending::Failed && end.may_be_early();
             let conclusion = if is_early { Conclusion::NONE } else { choice.ended(ending) };
             let Conclusion { is_there, goes_elsewhere, changes_variant } = conclusion;
-            if let Some(connection) =
-                end.connection.filter(|_| !is_early && ending != Ending::Answered && !changes_variant)
-            {
+            let is_of_connection =
+                !(is_early || ending == Ending::Answered || changes_variant || end.refuses(&link.headers));
+            if let Some(connection) = end.connection.filter(|_| is_of_connection) {
                 least_connection = connection + 1; // a balancer may have routed this one to a server that is broken
             }
             let said = with_causes(without_manual(end.status.message().to_owned()), &end.status);

@@ -133,6 +133,11 @@ impl TypeTrials {
         self.first_requests.note(kind, now);
     }
 
+    /// Whether the server takes some of what is requested on this opening.
+    pub(crate) fn is_live(&self) -> bool {
+        self.first_requests.is_live()
+    }
+
     /// The server has sent a response of the type.
     pub(crate) fn on_response(&mut self, kind: &Type) {
         if self.first_requests.on_answer(kind) {
