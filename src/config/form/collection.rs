@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::located::Located;
 use super::reader::{Form, Reader};
 use super::row::Inner;
-use crate::config::yaml::{Node, Value};
+use crate::config::yaml::{Node, Scalar, Value};
 
 /// A list with at least one item.
 #[derive(Debug, Clone)]
@@ -138,7 +138,7 @@ impl<T: Form> Form for Names<T> {
 
 impl<T: Form> Form for Unquoted<T> {
     fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
-        if matches!(&node.value, Value::Scalar(_)) {
+        if matches!(&node.value, Value::Scalar(scalar) if !matches!(scalar, Scalar::Null)) {
             let keys = T::inner().rows.iter().map(|row| row.key).collect::<Vec<_>>().join(", ");
             reader.found.fault(&node.place, format!("invalid value: expected a mapping with one of {keys}"));
             return None;

@@ -310,7 +310,11 @@ impl RestConnector {
                 Err(Failure::Refused("nothing new, to who has stated no version".into()))
             }
             Answer::Unchanged => Ok(None),
-            Answer::Content(body) => read_beside(body, question.url.clone(), transcoder).await.map(Some),
+            Answer::Content(body) => {
+                let read = read_beside(body, question.url.clone(), transcoder).await;
+                // What is wrong with it may be quoted.
+                read.map(Some).map_err(|failure| Failure::Refused(wire.redaction().apply(failure.to_string())))
+            }
         }
     }
 }

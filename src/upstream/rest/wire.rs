@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use super::RestServer;
 use crate::compression::{Encoding, GZIP, Inflater};
-use crate::relay::KeyHeaders;
+use crate::relay::{KeyHeaders, Redaction};
 use crate::upstream::connection_pool::Moves;
 use crate::upstream::dial::{Dialer, Tried};
 use crate::upstream::error_chain::chain;
@@ -72,6 +72,11 @@ impl Wire {
 
     pub(crate) fn showing(self, headers: &KeyHeaders) -> Self {
         Self { headers: headers.clone(), ..self }
+    }
+
+    /// Hides what the server is shown in what it says.
+    pub(crate) fn redaction(&self) -> Redaction {
+        self.headers.redaction(&self.server.at.shown_values)
     }
 
     /// Sends one poll. A kept connection that turns out to be closed is opened again; that is not a failure.
@@ -201,8 +206,7 @@ impl Wire {
         let body = Limited::new(body, limit).collect().await.map(|body| body.to_bytes());
         if head.status != StatusCode::OK {
             let body = content(&head.headers, body.unwrap_or_default(), limit).await.unwrap_or_default();
-            let redaction = self.headers.redaction(&self.server.at.shown_values);
-            let text = redaction.apply(String::from_utf8_lossy(&body).trim().to_owned());
+            let text = self.redaction().apply(String::from_utf8_lossy(&body).trim().to_owned());
             let reason = format!("{}: {text}", head.status);
             let in_trouble = head.status.is_server_error() && head.status != StatusCode::NOT_IMPLEMENTED;
             return Err(Attempt::Failed(if in_trouble { Failure::Silent(reason) } else { Failure::Refused(reason) }));
