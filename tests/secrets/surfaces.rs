@@ -237,4 +237,4 @@ upstream:
 }
 
 pub(super) const FAULTS: [&str; 5] =
-    ["connect_timeout", "no user and no password", "nothing after the host", "has this in it", "x-a: invalid value"];
+    ["connect_timeout", "no user and no password", "nothing after the host", "has this in it", "x-a\"]: invalid value"];
