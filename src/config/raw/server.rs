@@ -54,7 +54,7 @@ section! {
         ///
         /// Needs `https://`, a Unix socket, or `http://` on this machine without a proxy. See [headers](#headers).
         headers: Option<Located<Names<Unquoted<HeaderEntry>>>>, only("uri, rest"), example("x-consul-token");
-        /// If true, all clients of an id may have what the headers may read, whoever states the id.
+        /// If true, all clients of an id may have what the headers may read, whichever client states it.
         ///
         /// Without it, headers are a fault if `id` is in `views.key` and not tied to identities by each of `permissions`. See
         /// [headers](#headers).

@@ -100,7 +100,7 @@ impl<'a> StreamTrials<'a> {
     /// Whether the server takes some of what is requested on this opening: it has answered it, or left the stream open for long enough. Streams
     /// whose types are not tried apart do not show that.
     pub fn is_taken(&self) -> bool {
-        self.terms.quirks.tries_types_apart && self.subscriptions.trials().is_live()
+        self.terms.quirks.tries_types_apart && self.subscriptions.trials().first_requests.is_live()
     }
 
     /// Whether a trial is under way, or waits for its turn.

@@ -19,7 +19,7 @@ use crate::xds::Type;
 pub(super) struct TypeTrials {
     apart: BTreeMap<Type, Apart>,
     taken: TakenTypes,
-    first_requests: FirstRequests,
+    pub(super) first_requests: FirstRequests,
     trial: Option<Trial>,
     /// How many trials there were.
     count: u64,
@@ -131,11 +131,6 @@ impl TypeTrials {
     /// A type was requested for the first time on this opening.
     pub(crate) fn on_requested(&mut self, kind: &Type, now: Moment) {
         self.first_requests.note(kind, now);
-    }
-
-    /// Whether the server takes some of what is requested on this opening.
-    pub(crate) fn is_live(&self) -> bool {
-        self.first_requests.is_live()
     }
 
     /// The server has sent a response of the type.
