@@ -11,7 +11,7 @@ use futures_util::future::{self, OptionFuture};
 use tokio::task::JoinSet;
 
 use crate::admin::{self, AdminSocket, ListenerInfo, ProbeValues, ServerInfo, Shown, ShownNow};
-use crate::config::{AdminOptions, Config, InUse, ListenAddress};
+use crate::config::{AdminOptions, Config, InUse, ListenAddress, with_lasting_hashes};
 use crate::config_status::ConfigStatus;
 use crate::downstream::{
     self, AwaitedAddress, Connections, Downstream, Drain, DrainReason, DrainTimes, DrainTrigger, Handover, Listener,
@@ -64,6 +64,7 @@ impl App {
     /// The same with sockets that are open. Each must have an address of the configuration.
     pub async fn bind_with(config: Config, mut inherited: InheritedSockets) -> anyhow::Result<Self> {
         let (started, since) = (SystemTime::now(), Instant::now());
+        let config = with_lasting_hashes(config)?;
         let generation = Generation::first(&config);
         let views = generation.views.clone();
         views.readiness().set_ready_after(config.ready_after);

@@ -83,6 +83,14 @@ impl Response {
             Self::Delta(response) => &response.type_url,
         }
     }
+
+    /// Returns the errors that the server reports for single resources.
+    pub fn resource_errors_mut(&mut self) -> &mut Vec<discovery::ResourceError> {
+        match self {
+            Self::Sotw(response) => &mut response.resource_errors,
+            Self::Delta(response) => &mut response.resource_errors,
+        }
+    }
 }
 
 #[allow(missing_docs)] // generated

@@ -77,6 +77,7 @@ impl Client {
                 | LinkEvent::Moving
                 | LinkEvent::Unchanged { .. }
                 | LinkEvent::PollFailed { .. }
+                | LinkEvent::Refused(_)
                 | LinkEvent::Progress { .. }
                 | LinkEvent::Received { .. }
                 | LinkEvent::Trying { .. }

@@ -13,7 +13,7 @@ use rustls::{InconsistentKeys, RootCertStore};
 use crate::file_access::{self, LIMIT};
 use crate::state::SealingKey;
 use crate::tls::{self, Validity};
-use crate::upstream::valid_credentials;
+use crate::upstream::{header_value, valid_credentials};
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileFault {
@@ -123,6 +123,13 @@ pub(super) fn look_at_token(path: &Path) -> Result<(), FileFault> {
         true => Ok(()),
         false => Err(FileFault::Content { path: path.into(), expected: "a JSON web token" }),
     }
+}
+
+/// Checks a file with the value of a header.
+pub(super) fn look_at_header_value(path: &Path) -> Result<(), FileFault> {
+    let expected = "one line of text, of at most 4 KiB";
+    let is_valid = header_value(&bytes(path)?).is_some();
+    if is_valid { Ok(()) } else { Err(FileFault::Content { path: path.into(), expected }) }
 }
 
 /// Checks the credentials for a proxy.

@@ -1,9 +1,10 @@
-//! Headers of clients in the key: which servers may be shown them.
+//! Headers that servers are shown, of clients in the key and of the relay itself: which servers may be shown them, and for which clients.
 
-use weir_core::xds::{KeyField, KeyRule};
+use weir_core::xds::{IdentityPattern, KeyField, KeyRule, PermissionRule, Permissions, Template};
 
 use super::checker::Checker;
-use super::raw;
+use super::form::{Located, Names, Unquoted};
+use super::raw::{self, HeaderEntry, Server};
 use crate::relay::HeaderHasher;
 use crate::upstream::{Plan, SourcePlan};
 
@@ -14,20 +15,18 @@ pub(super) fn check(raw: &raw::Root, rule: &KeyRule, plan: &Plan, checker: &mut 
     let field = fields.into_iter().find(|field| matches!(field.value, KeyField::Header(_)))?;
     let (place, name) = (&field.place, &field.value);
     for server in &plan.servers {
-        match server {
-            SourcePlan::Ads(server) if !server.may_be_shown_headers() => {
-                let reason = format!(
-                    "{name} requires servers with https://, on a Unix socket, or with http:// on this machine without a proxy: {} would be \
-                     shown it in plain text",
-                    server.name()
-                );
-                checker.fault(place, reason);
-            }
-            SourcePlan::Rest(server) => {
-                let reason = format!("{name} requires servers with uri or files: {} is not shown it", server.name());
-                checker.fault(place, reason);
-            }
-            SourcePlan::Ads(_) | SourcePlan::Files(_) => {}
+        let at = match server {
+            SourcePlan::Ads(server) => server,
+            SourcePlan::Rest(server) => &server.at,
+            SourcePlan::Files(_) => continue,
+        };
+        if !at.may_be_shown_headers() {
+            let reason = format!(
+                "{name} requires servers with https://, on a Unix socket, or with http:// on this machine without a proxy: {} would be shown \
+                 it in plain text",
+                at.name()
+            );
+            checker.fault(place, reason);
         }
     }
     if let Some(shared) = raw.upstream.0.as_ref().and_then(|upstream| upstream.shared_authorities.first()) {
@@ -39,6 +38,50 @@ pub(super) fn check(raw: &raw::Root, rule: &KeyRule, plan: &Plan, checker: &mut 
     hasher.map_err(|error| checker.fault(place, format!("{name} is hashed in memory, and {error}"))).ok()
 }
 
+/// Checks the headers that servers are shown for all clients, or for those of a tenant.
+pub(super) fn check_shared(raw: &raw::Root, rule: &KeyRule, permissions: &Permissions, checker: &mut Checker) {
+    let servers: Vec<_> = raw.upstream.0.iter().flat_map(|upstream| upstream.all_servers()).collect();
+    let are_ids_free = rule.fields().contains(&KeyField::Id) && !ties_ids(permissions);
+    for server in servers {
+        let all: Vec<_> = headers_of(server).collect();
+        let is_meant = server.shared_credential.value;
+        if let Some(place) = server.shared_credential.given().filter(|_| is_meant && all.is_empty()) {
+            checker.fault(place, "requires headers: there is no credential that clients share");
+        }
+        for headers in all {
+            let in_key = |name: &&String| rule.headers().any(|of_clients| of_clients.as_str() == name.as_str());
+            if let Some(name) = headers.0.keys().find(in_key) {
+                let reason = format!("cannot be combined with header.{name} in views.key: clients send their own");
+                checker.fault(&headers.place, reason);
+            }
+            if are_ids_free && !is_meant {
+                checker.fault(&headers.place, FREE_IDS);
+            }
+        }
+    }
+}
+
+type Headers = Located<Names<Unquoted<HeaderEntry>>>;
+
+fn headers_of(server: &Server) -> impl Iterator<Item = &Headers> {
+    let tenants = server.tenants.iter().flat_map(|tenants| &tenants.0);
+    server.headers.iter().chain(tenants.filter_map(|tenant| tenant.headers.as_ref()))
+}
+
+/// Whether no client can state any id that it likes: each rule is for proved identities, and says which ids these may have.
+fn ties_ids(permissions: &Permissions) -> bool {
+    let is_any = |text: &Template| Template::parse("*").is_ok_and(|any| any == *text);
+    let ids = |rule: &PermissionRule| {
+        let bound = rule.node.iter().find(|bound| bound.field == KeyField::Id);
+        bound.is_some_and(|bound| !bound.values.iter().any(is_any))
+    };
+    let rules = permissions.rules();
+    !rules.is_empty() && rules.iter().all(|rule| ids(rule) && rule.identities.iter().all(IdentityPattern::is_proof))
+}
+
+const FREE_IDS: &str = "clients state the id that they like, and would have what these headers may read of it: expected permissions that tie \
+                        id to identities, header.<name> in views.key in place of these, or shared_credential: true if it is meant";
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -46,8 +89,86 @@ mod tests {
     use crate::config::Config;
 
     fn faults(upstream: &str, field: &str) -> String {
-        let text = format!("listen: [{{address: ':9'}}]\nupstream: {{{upstream}}}\nviews: {{key: [id, {field}]}}\n");
+        faults_with(upstream, &format!("views: {{key: [id, {field}]}}"))
+    }
+
+    fn faults_with(upstream: &str, rest: &str) -> String {
+        let text = format!("listen: [{{address: ':9'}}]\nupstream: {{{upstream}}}\n{rest}\n");
         Config::parse(Path::new("relay.yaml"), &text).map_or_else(|error| error.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn a_header_for_all_clients_needs_ids_that_are_tied_to_identities_or_a_word_that_it_is_meant() {
+        let server =
+            |keys: &str| format!("servers: [{{uri: 'https://cp:1', headers: {{x-token: {{file: t}}}}{keys}}}]");
+        let id = "views: {key: [id]}";
+        let rule =
+            |identity: &str, ids: &str| format!("{id}\npermissions: [{{name: a, identities: [{identity}], {ids}}}]");
+        let (process, network) = ("{uid: 1}", "{network: 10.0.0.0/8}");
+        let free = "relay.yaml:2:53: upstream.servers[0].headers: clients state the id that they like";
+        for rest in
+            [id, &rule(process, "free: [id]"), &rule(process, "node: {id: '*'}"), &rule(network, "node: {id: a}")]
+        {
+            let said = faults_with(&server(""), rest);
+            assert!(said.starts_with(free) && said.lines().count() == 1, "{rest}: {said}");
+            assert_eq!(faults_with(&server(", shared_credential: true"), rest), "");
+        }
+        for rest in
+            ["views: {key: [cluster]}", &rule(process, "node: {id: 'a-*'}"), &rule(process, "node: {id: [a, b]}")]
+        {
+            assert_eq!(faults_with(&server(""), rest), "", "{rest}");
+        }
+        let unused = faults_with("servers: [{uri: 'https://cp:1', shared_credential: true}]", id);
+        assert!(
+            unused.ends_with("shared_credential: requires headers: there is no credential that clients share"),
+            "{unused}"
+        );
+    }
+
+    #[test]
+    fn a_header_for_all_clients_is_not_sent_in_plain_text_and_is_none_of_those_that_clients_send() {
+        let of = |uri: &str| format!("servers: [{{uri: '{uri}', headers: {{x-token: {{file: t}}}}}}]");
+        let cluster = "views: {key: [cluster]}";
+        for uri in ["https://cp.example:1", "http://127.0.0.1:1", "unix:/run/cp"] {
+            assert_eq!(faults_with(&of(uri), cluster), "", "{uri}");
+        }
+        assert_eq!(faults_with(&of("https://cp:1").replace("uri", "rest"), cluster), "");
+        let plain = faults_with(&of("http://cp.example:1"), cluster);
+        assert!(
+            plain.contains("upstream.servers[0].headers: requires https://, a Unix socket, or http:// on this machine"),
+            "{plain}"
+        );
+        let both = faults_with(&of("https://cp:1"), "views: {key: [cluster, header.x-token]}");
+        assert!(both.contains("cannot be combined with header.x-token in views.key: clients send their own"), "{both}");
+    }
+
+    #[test]
+    fn no_message_quotes_a_value() {
+        let of = |entry: &str| {
+            faults_with(&format!("servers: [{{uri: 'https://cp:1', headers: {{{entry}}}}}]"), "views: {key: [cluster]}")
+        };
+        for (entry, said) in [
+            (
+                "x-token: 4711",
+                "headers[\"x-token\"]: invalid value: expected a mapping with one of value, file, environment",
+            ),
+            (
+                "x-token: {value: 4711}",
+                "value: invalid value \"[redacted]\": expected text in quotes that is not empty",
+            ),
+            ("x-token: {value: \"47\\n11\"}", "value: invalid value: expected one line of text, of at most 4 KiB"),
+            (
+                "x-token: {value: '4711', file: f}",
+                "headers[\"x-token\"]: expected exactly one of value, file, environment",
+            ),
+            ("x-token: {}", "headers[\"x-token\"]: expected exactly one of value, file, environment"),
+            ("X-Token: {file: f}", "invalid header \"X-Token\": expected a name of small letters"),
+            ("authorization: {file: f}", "invalid header \"authorization\": expected another header"),
+            ("x-token: {environment: WEIR_NO_SUCH_VARIABLE}", "undefined environment variable WEIR_NO_SUCH_VARIABLE"),
+        ] {
+            let found = of(entry);
+            assert!(found.contains(said) && !found.contains("11"), "{entry}: {found}");
+        }
     }
 
     #[test]
@@ -62,8 +183,8 @@ mod tests {
         let plain = "relay.yaml:3:19: views.key[1]: header.x-token requires servers with https://, on a Unix socket, or with http:// on this \
                      machine without a proxy: http://cp.example:1 would be shown it in plain text";
         assert_eq!(faults("servers: [{uri: 'http://cp.example:1'}]", token), plain);
-        let polled = "relay.yaml:3:19: views.key[1]: header.x-token requires servers with uri or files: https://cp.example:1 (REST) is not shown it";
-        assert_eq!(faults("servers: [{rest: 'https://cp.example:1'}]", token), polled);
+        assert_eq!(faults("servers: [{rest: 'https://cp.example:1'}]", token), "");
+        assert_eq!(faults("servers: [{rest: 'http://cp.example:1'}]", token), plain);
         let shared = "servers: [{uri: 'https://a:1'}], authorities: {x: {}}, shared_authorities: [x]";
         let said = faults(shared, token);
         assert!(

@@ -236,6 +236,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     let access = access::check(&raw.access, &table, checker);
     let rule = key_rule(&raw.views);
     let permissions = permissions::check(raw, &rule, &table, checker);
+    headers::check_shared(raw, &rule, &permissions, checker);
     let brakes = brakes::check(&raw.brakes, &table, checker);
     let memory = memory::check(&raw.limits, checker);
     let protocol = protocol::check(raw, brakes, &memory, checker);

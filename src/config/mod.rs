@@ -8,6 +8,7 @@
 
 pub(crate) mod inputs;
 
+mod lasting_hashes;
 mod reload;
 
 mod load;
@@ -71,6 +72,7 @@ pub(crate) use files::hash_of;
 pub(crate) use form::{Applies, size_text};
 pub use form::{admin_address, listen_address, size};
 pub(crate) use keys::applies;
+pub(crate) use lasting_hashes::with_lasting_hashes;
 pub use load::Config;
 pub(crate) use load::Review;
 pub(crate) use reload::{InUse, Reading, Reloaded, without_environment};

@@ -9,6 +9,7 @@ use weir_core::protocol::upstream::{BackoffTimes, ServerQuirks};
 
 use super::raw;
 use crate::known_files::KnownFiles;
+use crate::relay::ShownValues;
 use crate::upstream::{AdsServer, ConnectionAges, Keepalive, LifeTimes};
 
 /// Returns a server without TLS and with defaults for everything else.
@@ -20,6 +21,7 @@ pub(crate) fn plain_server(uri: Uri) -> AdsServer {
         proxy: None,
         tls: None,
         tokens: Vec::new(),
+        headers: Vec::new(),
         tenants: Vec::new(),
         variant: None,
         quirks: ServerQuirks::default(),
@@ -34,6 +36,7 @@ pub(crate) fn plain_server(uri: Uri) -> AdsServer {
         ages: ages(&defaults),
         judges_clients: false,
         known_files: KnownFiles::default(),
+        shown_values: ShownValues::default(),
     }
 }
 

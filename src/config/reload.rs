@@ -12,7 +12,7 @@ use super::keys::applies;
 use super::load::{self, Config, ConfigError, Review};
 use super::schema::schema;
 use super::secrets::{without_secrets, without_values};
-use super::shown::{fill, json_of};
+use super::shown::{fill, hide, json_of};
 use super::yaml::{self, Entry, Node, Value};
 use crate::file_access;
 
@@ -25,6 +25,8 @@ pub(crate) struct InUse {
     bootstrap: Option<String>,
     /// Texts as they are compared: all that is in them, or what operators may see.
     text_of: fn(&str) -> String,
+    /// Whether values are left out that operators may never see.
+    is_shown: bool,
 }
 
 /// A file that was read again.
@@ -60,13 +62,18 @@ pub(crate) enum ReloadError {
 impl InUse {
     /// Returns what a later file is compared with.
     pub(crate) fn of(config: &Config) -> Self {
-        Self { tree: config.tree.clone(), bootstrap: config.shown.bootstrap.clone(), text_of: str::to_owned }
+        Self {
+            tree: config.tree.clone(),
+            bootstrap: config.shown.bootstrap.clone(),
+            text_of: str::to_owned,
+            is_shown: false,
+        }
     }
 
     /// Returns the same of what a running relay shows. What operators may not see is not compared.
     pub(crate) fn of_shown(config: &Json, bootstrap: Option<String>) -> Option<Self> {
         let tree = yaml::read(&config.to_string(), &mut Diagnostics::of(Path::new("")))?;
-        Some(Self { tree, bootstrap, text_of: without_secrets })
+        Some(Self { tree, bootstrap, text_of: without_secrets, is_shown: true })
     }
 
     /// Reads the file again.
@@ -117,8 +124,11 @@ impl InUse {
     }
 
     fn comparable(&self, tree: &Node) -> Json {
-        let mut values = json_of(tree, &self.text_of);
-        fill(&mut values, &schema());
+        let (mut values, schema) = (json_of(tree, &self.text_of), schema());
+        if self.is_shown {
+            hide(&mut values, &schema);
+        }
+        fill(&mut values, &schema);
         values
     }
 

@@ -1,4 +1,5 @@
-//! Values without the secrets that get into a file by mistake. No key is for a secret itself: keys and tokens are in files of their own.
+//! Values without the secrets that get into a file by mistake: keys and tokens are in files of their own. Only the value of a header may be
+//! one, and is never shown.
 
 /// Returns a text as it may be shown: without key material, and without user and password of a URI.
 pub(super) fn without_secrets(text: &str) -> String {
@@ -30,7 +31,7 @@ pub(super) fn without_values(text: &str, variables: &[(String, String)]) -> Stri
     })
 }
 
-const REDACTED: &str = "[redacted]";
+pub(super) const REDACTED: &str = "[redacted]";
 /// Header, claims and signature of a token are longer in any case.
 const SHORTEST_TOKEN: usize = 40;
 

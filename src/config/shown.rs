@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value as Json};
 use super::files::hash_of;
 use super::raw;
 use super::schema::schema;
-use super::secrets::without_secrets;
+use super::secrets::{REDACTED, without_secrets};
 use super::yaml::{Node, Scalar, Value};
 use crate::config_status::ConfigFacts;
 
@@ -32,8 +32,9 @@ impl ShownConfig {
 
     /// Takes the tree before variables are substituted: what comes from the environment is shown by its name.
     pub(super) fn with_tree(self, tree: &Node) -> Self {
-        let mut config = json_of(tree, &without_secrets);
-        fill(&mut config, &schema());
+        let (mut config, schema) = (json_of(tree, &without_secrets), schema());
+        hide(&mut config, &schema);
+        fill(&mut config, &schema);
         Self { config, ..self }
     }
 
@@ -44,6 +45,18 @@ impl ShownConfig {
         let command_line = command_line.into();
         ConfigFacts { file, sha256, config, bootstrap, command_line, read, pending, error, reloads, failures }
     }
+}
+
+/// Replaces the values that are for operators neither. One of another form than the key has may be what was meant to be in there.
+pub(super) fn hide(value: &mut Json, schema: &Json) {
+    if schema["writeOnly"] == true && !value.is_null() {
+        *value = REDACTED.into();
+    }
+    for (key, value) in value.as_object_mut().into_iter().flatten() {
+        let schema = schema["properties"].get(key).unwrap_or(&schema["additionalProperties"]);
+        hide(value, schema);
+    }
+    value.as_array_mut().into_iter().flatten().for_each(|item| hide(item, &schema["items"]));
 }
 
 /// Returns a tree as JSON, with its texts as they may be seen.

@@ -1,16 +1,22 @@
 //! The headers of a client that are in the key of its view: the values, for the servers of that view, and keyed hashes for everything else.
 
+use std::sync::Arc;
+
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
 use http::{HeaderMap, HeaderValue};
-use std::sync::Arc;
 use weir_core::xds::{HeaderHashes, HeaderName, KeyRule};
+
+use super::redaction::Redaction;
+use super::shown_values::{InUse, ShownValues};
 
 /// What a client has shown of the headers in the key. The values are marked as sensitive: nothing prints them, and HPACK does not keep them.
 #[derive(Debug, Clone, Default)]
 pub struct KeyHeaders {
     values: Arc<[(http::HeaderName, HeaderValue)]>,
     hashes: HeaderHashes,
+    /// The key of the view has headers, whether the client shows any or not.
+    are_in_key: bool,
 }
 
 impl KeyHeaders {
@@ -31,25 +37,23 @@ impl KeyHeaders {
         self.values.iter().map(|(_, value)| value.len()).sum()
     }
 
-    /// Returns a text of a server without the values, which it may quote. The text is read once, and what replaces a value is not read again.
-    pub(crate) fn without_values(&self, text: String) -> String {
-        let quotes: Vec<String> = self.values.iter().flat_map(|(_, value)| quotes_of(value.as_bytes())).collect();
-        if !quotes.iter().any(|quote| text.contains(quote.as_str())) {
-            return text;
-        }
-        let (mut plain, mut hidden_to, mut was_hidden) = (String::with_capacity(text.len()), 0, false);
-        for (at, letter) in text.char_indices() {
-            let longest = quotes.iter().filter(|quote| text[at..].starts_with(quote.as_str())).map(String::len).max();
-            hidden_to = hidden_to.max(at + longest.unwrap_or_default());
-            let is_hidden = at < hidden_to;
-            match is_hidden {
-                true if !was_hidden => plain.push_str(REDACTED),
-                true => {}
-                false => plain.push(letter),
-            }
-            was_hidden = is_hidden;
-        }
-        plain
+    /// Whether a server that refuses what it is shown means this view alone.
+    pub(crate) fn are_in_key(&self) -> bool {
+        self.are_in_key
+    }
+
+    /// Hides the values in texts of a server, and everything else that it is shown.
+    pub(crate) fn redaction(&self, shown: &ShownValues) -> Redaction {
+        Redaction::of(self.values().chain(&shown.last())).and(shown)
+    }
+
+    /// Has a server's texts hidden from other views, too, for as long as what is returned is kept.
+    pub(crate) fn keep_in(&self, shown: &ShownValues) -> InUse {
+        shown.keep(self.values().cloned().collect())
+    }
+
+    fn values(&self) -> impl Iterator<Item = &HeaderValue> {
+        self.values.iter().map(|(_, value)| value)
     }
 }
 
@@ -64,16 +68,6 @@ impl KeyHeaders {
     }
 }
 
-/// Returns the forms in which a text may have a value: it need not be UTF-8, and others read each of its bytes as a letter.
-fn quotes_of(value: &[u8]) -> Vec<String> {
-    let mut quotes = vec![String::from_utf8_lossy(value).into_owned()];
-    if !value.is_ascii() {
-        quotes.push(value.iter().map(|byte| char::from(*byte)).collect());
-    }
-    quotes.retain(|quote| !quote.is_empty());
-    quotes
-}
-
 /// Why the headers of a call cannot be in a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UnfitHeaders {
@@ -83,9 +77,12 @@ pub(crate) enum UnfitHeaders {
     TooLong(usize),
 }
 
-/// Makes the hashes, under a key that this process alone has.
+/// Makes the hashes, under a secret key.
 #[derive(Debug, Clone)]
-pub(crate) struct HeaderHasher(hmac::Key);
+pub(crate) struct HeaderHasher {
+    key: hmac::Key,
+    is_lasting: bool,
+}
 
 /// The system has no random numbers.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
@@ -93,9 +90,20 @@ pub(crate) struct HeaderHasher(hmac::Key);
 pub(crate) struct NoRandomness;
 
 impl HeaderHasher {
-    /// Returns one with a key of its own, taken at random.
+    /// Returns one with a key that this process alone has.
     pub(crate) fn random() -> Result<Self, NoRandomness> {
-        hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map(Self).map_err(|_| NoRandomness)
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| NoRandomness)?;
+        Ok(Self { key, is_lasting: false })
+    }
+
+    /// Returns one with a key that later processes have, too.
+    pub(crate) fn lasting(secret: &[u8]) -> Self {
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, secret), is_lasting: true }
+    }
+
+    /// Whether a later process makes the same hashes.
+    pub(crate) fn is_lasting(&self) -> bool {
+        self.is_lasting
     }
 
     /// Takes the headers in the key from those of a call.
@@ -112,7 +120,8 @@ impl HeaderHasher {
             hashes.push((name.clone(), self.hash(name.as_str(), value.as_bytes())));
             values.push((known, value));
         }
-        let headers = KeyHeaders { values: values.into(), hashes: HeaderHashes::of(hashes) };
+        let are_in_key = rule.headers().next().is_some();
+        let headers = KeyHeaders { values: values.into(), hashes: HeaderHashes::of(hashes), are_in_key };
         match headers.bytes() {
             bytes if bytes > LONGEST => Err(UnfitHeaders::TooLong(bytes)),
             _ => Ok(headers),
@@ -121,7 +130,7 @@ impl HeaderHasher {
 
     /// Returns the hash of the value of a header, as text.
     fn hash(&self, name: &str, value: &[u8]) -> String {
-        let mut context = hmac::Context::with_key(&self.0);
+        let mut context = hmac::Context::with_key(&self.key);
         for part in [name.as_bytes(), value] {
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part);
@@ -132,7 +141,6 @@ impl HeaderHasher {
 
 /// How many bytes the values of one call may have together.
 const LONGEST: usize = 4 << 10;
-const REDACTED: &str = "[redacted]";
 /// Enough for no two values to have one hash.
 const HASH_BYTES: usize = 16;
 
@@ -163,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_has_one_hash_in_a_process_and_another_in_the_next_one() {
+    fn a_value_has_one_hash_in_a_process_and_another_in_the_next_one_unless_that_has_its_key() {
         let rule = KeyRule::of(vec![KeyField::parse("header.x-token").unwrap()]);
         let (hasher, other) = (HeaderHasher::random().unwrap(), HeaderHasher::random().unwrap());
         let hash = |hasher: &HeaderHasher, pairs| hasher.take(&rule, &given(pairs)).unwrap().hashes().clone();
@@ -172,6 +180,9 @@ mod tests {
         assert_ne!(one, hash(&other, &[("x-token", "a")]));
         assert_ne!(one, hash(&hasher, &[("x-token", "b")]));
         assert!(hash(&hasher, &[("x-other", "a")]).is_empty());
+        let (lasting, later) = (HeaderHasher::lasting(b"secret"), HeaderHasher::lasting(b"secret"));
+        assert_eq!(hash(&lasting, &[("x-token", "a")]), hash(&later, &[("x-token", "a")]));
+        assert_ne!(hash(&lasting, &[("x-token", "a")]), hash(&HeaderHasher::lasting(b"other"), &[("x-token", "a")]));
     }
 
     #[test]
@@ -184,26 +195,10 @@ mod tests {
         headers.show_in(&mut shown);
         assert_eq!(shown["x-token"], "hush-hush");
         assert!(shown["x-token"].is_sensitive());
-        assert_eq!(headers.without_values("no hush-hush here".into()), "no [redacted] here");
-    }
-    #[test]
-    fn a_text_is_read_once_and_nothing_of_a_value_is_left_in_it() {
-        let plain = |values: &[&'static [u8]], text: &str| {
-            let names = ["x-a", "x-b", "x-c"];
-            let values: Vec<_> = names.into_iter().zip(values.iter().copied()).collect();
-            showing(&values).unwrap().without_values(text.into())
-        };
-        // What replaces one value has the others in it.
-        assert_eq!(plain(&[b"e", b"d", b"[redacted]"], "need [redacted]"), "n[redacted] [redacted]");
-        let text = plain(&[b"e", b"d", b"c"], &"e-".repeat(1000));
-        assert_eq!(text.len(), 1000 * ("[redacted]".len() + 1));
-        assert_eq!(plain(&[b"ab", b"abcd"], "abcd ab"), "[redacted] [redacted]", "the longest");
-        assert_eq!(plain(&[b"ab", b"bcd"], "abcd!"), "[redacted]!", "all of what one covers beside the other");
-        assert_eq!(plain(&[b""], "empty"), "empty");
-        for quoted in ["\u{fffd}key", "\u{ff}key"] {
-            assert_eq!(plain(&[b"\xffkey"], &format!("no {quoted}!")), "no [redacted]!", "bytes that are no UTF-8");
-        }
-        assert_eq!(plain(&["schl\u{fc}ssel".as_bytes()], "no schl\u{fc}ssel"), "no [redacted]");
+        let shown = ShownValues::default();
+        shown.add(&HeaderValue::from_static("own"));
+        let plain = headers.redaction(&shown).apply("no hush-hush here, and no own".into());
+        assert_eq!(plain, "no [redacted] here, and no [redacted]");
     }
 
     #[test]

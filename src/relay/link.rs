@@ -17,6 +17,7 @@ use weir_core::protocol::view::Completeness;
 use weir_core::xds::{Authority, Name};
 
 use super::key_headers::KeyHeaders;
+use super::redaction::Redaction;
 use super::response_reader::{ResponseReader, Turn};
 use crate::compression::{InflateError, Inflater};
 
@@ -162,6 +163,8 @@ pub enum LinkEvent {
         /// What became of it.
         failure: PollFailure,
     },
+    /// The server refuses what the view shows it, whatever is polled.
+    Refused(ServerStatus),
     /// How much of a collection was sent; only the hub reports it.
     Progress {
         /// The collection's type.
@@ -219,6 +222,24 @@ pub struct TypeTrial {
     pub trial: Trial,
     /// Where its end is reported.
     pub reports: mpsc::Sender<LinkReport>,
+}
+
+impl LinkEvent {
+    /// Returns it without what the server quotes of the headers that it is shown: in the errors that it reports for single resources.
+    pub(crate) fn without_values(mut self, redaction: impl FnOnce() -> Redaction) -> Self {
+        let errors = match &mut self {
+            Self::Received { response, .. } => response.resource_errors_mut(),
+            Self::Response(response) => response.resource_errors_mut(),
+            _ => return self,
+        };
+        if !errors.is_empty() {
+            let redaction = redaction();
+            for detail in errors.iter_mut().filter_map(|error| error.error_detail.as_mut()) {
+                detail.message = redaction.apply(std::mem::take(&mut detail.message));
+            }
+        }
+        self
+    }
 }
 
 impl TypeTrial {

@@ -25,8 +25,10 @@ mod nack_watch;
 mod newest;
 mod published;
 pub(crate) mod questions;
+mod quotes;
 mod reachability;
 mod readiness;
+mod redaction;
 mod reopenings;
 pub(crate) mod report;
 mod response_reader;
@@ -34,6 +36,7 @@ mod server_log;
 mod server_paces;
 mod session_handle;
 mod shared;
+mod shown_values;
 mod state_load;
 mod subscriber;
 mod tenants;
@@ -60,6 +63,7 @@ pub(crate) use loads::{LoadConnector, LoadEnd, LoadLink, LoadStreamLimits, Loads
 pub(crate) use newest::Newest;
 pub(crate) use published::NotedBrakes;
 pub(crate) use readiness::{Readiness, StartReport, StartSource};
+pub(crate) use redaction::Redaction;
 pub use reopenings::REOPENINGS;
 #[cfg(test)]
 pub(crate) use report::{AuthorityReport, MissingReport, StreamReport, TypeReport};
@@ -73,6 +77,7 @@ pub(crate) use session_handle::{
     Obstruction, SessionGuard, SessionHandle, fetch_reply, reply_is_late, reply_waits, session_changed,
 };
 pub(crate) use shared::ViewsOptions;
+pub(crate) use shown_values::{InUse, ShownValues};
 pub(crate) use state_load::StateLoad;
 pub(crate) use tenants::{TenantLimits, TenantStream};
 pub(crate) use view_watch::retire_idle;

@@ -13,6 +13,8 @@ use weir_core::xds::Type;
 #[derive(Debug)]
 pub(super) struct SharedReachability {
     servers: Vec<Counts>,
+    /// Each view shows the servers headers of its own: what one is given may be refused to others.
+    shows_headers: bool,
 }
 
 /// How many views found which result. The counts are not synchronised: an observation may come a moment late.
@@ -33,8 +35,8 @@ pub(super) struct ViewReachability {
 }
 
 impl SharedReachability {
-    pub(crate) fn of(servers: usize) -> Self {
-        Self { servers: (0..servers).map(|_| Counts::default()).collect() }
+    pub(crate) fn of(servers: usize, shows_headers: bool) -> Self {
+        Self { servers: (0..servers).map(|_| Counts::default()).collect(), shows_headers }
     }
 
     /// Whether views failed to reach the server and no view has had a response from it.
@@ -53,12 +55,15 @@ impl SharedReachability {
         seen.into_iter().for_each(|(server, kind, seen)| self.habits(server).note(&kind, seen));
     }
 
-    /// Returns the types that the server has answered in any view.
+    /// Returns the types that the server has answered in any view, as far as that says something of others.
     pub(crate) fn answered(&self, server: usize) -> Arc<BTreeSet<Type>> {
         self.answered_by(server).clone()
     }
 
     pub(crate) fn record_answered(&self, server: usize, seen: Vec<Type>) {
+        if self.shows_headers {
+            return;
+        }
         let mut types = self.answered_by(server);
         let news =
             seen.into_iter().filter(|kind| !types.contains(kind)).take(ANSWERED_TYPES.saturating_sub(types.len()));
@@ -125,7 +130,7 @@ mod tests {
 
     #[test]
     fn fb_20_a_server_is_unreachable_if_some_say_so_and_nobody_knows_better() {
-        let health = Arc::new(SharedReachability::of(2));
+        let health = Arc::new(SharedReachability::of(2, false));
         let (mut one, mut two) = (ViewReachability::none(health.clone()), ViewReachability::none(health.clone()));
         one.replace([Some(Reachability::Unreachable), None].into_iter());
         assert!(health.is_unreachable(0) && !health.is_unreachable(1));
@@ -141,12 +146,22 @@ mod tests {
 
     #[test]
     fn what_one_view_has_seen_of_how_a_server_sends_its_sets_all_views_know_of_that_server() {
-        let health = Arc::new(SharedReachability::of(2));
+        let health = Arc::new(SharedReachability::of(2, false));
         let (one, two) = (ViewReachability::none(health.clone()), ViewReachability::none(health));
         let kind = weir_core::xds::TypeTable::new().clusters();
         one.health().record_deliveries(vec![(1, kind.clone(), Delivery::Piece)]);
         drop(one);
         let pieces = [0, 1].map(|server| two.health().types_in_pieces(server).contains(&kind));
         assert_eq!(pieces, [false, true]);
+    }
+
+    #[test]
+    fn what_a_server_answers_in_one_view_it_answers_in_all_unless_they_show_it_headers_of_their_own() {
+        let kind = weir_core::xds::TypeTable::new().clusters();
+        for shows_headers in [false, true] {
+            let health = SharedReachability::of(1, shows_headers);
+            health.record_answered(0, vec![kind.clone()]);
+            assert_eq!(health.answered(0).contains(&kind), !shows_headers);
+        }
     }
 }

@@ -15,7 +15,7 @@ use weir_core::protocol::sources::Plan;
 use weir_core::protocol::upstream::UpstreamOptions;
 use weir_core::protocol::view::ViewOptions;
 use weir_core::protocol::view::{Class, View};
-use weir_core::xds::{Access, Authority, BodyStore, KeyRule, Name, Permissions, SharingKey, TypeTable};
+use weir_core::xds::{Access, Authority, BodyStore, HeaderHashes, KeyRule, Name, Permissions, SharingKey, TypeTable};
 
 use super::client_log::ClientLog;
 use super::clock::Clock;
@@ -111,12 +111,13 @@ impl Shared {
         let (table, store, clock) = (Arc::new(table), Arc::<BodyStore>::default(), Clock::starting_now());
         let counters = Arc::new(ProcessCounters::new(table.clone(), clock));
         let memory = Memory::new(memory, store.clone(), counters.limits.clone());
+        let reachability = SharedReachability::of(plan.servers.len(), rule.headers().next().is_some());
         Self {
             rule: Arc::new(rule),
             header_hasher: None,
             connectors: connectors.into(),
             is_hub: false,
-            reachability: Arc::new(SharedReachability::of(plan.servers.len())),
+            reachability: Arc::new(reachability),
             server_log: ServerLog::new(plan.servers.len()),
             server_paces: Arc::default(),
             active_server_changes: Arc::new(watch::Sender::new(())),
@@ -193,8 +194,14 @@ impl Shared {
     }
 
     /// Returns the key of a node that this relay shows to servers, if the relay would show it the same node now.
-    pub(crate) fn key_of_own_node(&self, node: &Bytes) -> Option<SharingKey> {
-        self.rule.key(node).ok().filter(|key| key.upstream_node() == *node)
+    pub(crate) fn key_of_own_node(&self, node: &Bytes, headers: &HeaderHashes) -> Option<SharingKey> {
+        let is_of_another = !headers.is_empty() && !self.has_lasting_hashes();
+        self.rule.key_showing(node, headers).ok().filter(|key| !is_of_another && key.upstream_node() == *node)
+    }
+
+    /// Whether a later process finds views by the headers in their keys.
+    pub(crate) fn has_lasting_hashes(&self) -> bool {
+        self.header_hasher.as_ref().is_some_and(HeaderHasher::is_lasting)
     }
 
     /// Returns how long it is until a moment of the views.

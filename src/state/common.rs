@@ -1,9 +1,9 @@
 //! What the records of views have in common with the views that are served now.
 
-use weir_core::xds::SharingKey;
+use weir_core::xds::{HeaderName, SharingKey};
 
 use super::load::StoredView;
-use super::records::ViewRecord;
+use super::records::{HeaderRecord, ViewRecord};
 use super::save::{Written, WrittenSet};
 use crate::relay::Views;
 
@@ -24,7 +24,9 @@ impl Common {
     pub(super) fn record(&self, key: &SharingKey) -> ViewRecord {
         let Self { key_fields, types, shared } = self;
         let (key_fields, node) = (key_fields.clone(), key.upstream_node());
-        ViewRecord { key_fields, types: *types, shared: *shared, node, ..ViewRecord::default() }
+        let header = |(name, hash): (&HeaderName, &str)| HeaderRecord { name: name.to_string(), hash: hash.into() };
+        let headers = key.headers().iter().map(header).collect();
+        ViewRecord { key_fields, types: *types, shared: *shared, node, headers, ..ViewRecord::default() }
     }
 
     /// Whether a view is for the clients that it was for when it was saved.

@@ -10,7 +10,7 @@ use prost::Message;
 use redb::{Database, ReadableDatabase, ReadableTable};
 use weir_core::proto::{Any, discovery};
 use weir_core::protocol::view::{BrakeState, Class, SavedResource, SavedSet, Snapshot};
-use weir_core::xds::{ContentHash, Name, Resource};
+use weir_core::xds::{ContentHash, HeaderHashes, HeaderName, Name, Resource};
 
 use super::brakes;
 use super::file::{BODIES, FileFault, RESOURCES, VIEWS};
@@ -234,7 +234,9 @@ pub(super) fn written(view: &StoredView, (restored, life): &(Arc<Snapshot>, u64)
 }
 
 pub(super) fn id_of(record: &ViewRecord, views: &Views) -> Option<ViewId> {
-    views.shared().key_of_own_node(&record.node).map(|key| ViewId { shared: record.shared, key })
+    let headers = record.headers.iter().filter_map(|of| Some((HeaderName::parse(&of.name).ok()?, of.hash.clone())));
+    let key = views.shared().key_of_own_node(&record.node, &HeaderHashes::of(headers))?;
+    Some(ViewId { shared: record.shared, key })
 }
 
 fn opened(key: Option<&SealingKey>, place: impl FnOnce() -> Vec<u8>, bytes: &[u8]) -> Result<Vec<u8>, FileFault> {

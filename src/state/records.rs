@@ -37,6 +37,19 @@ pub(super) struct ViewRecord {
     /// What brakes hold.
     #[prost(message, repeated, tag = "9")]
     pub(crate) brakes: Vec<BrakeRecord>,
+    /// What its clients have shown of the headers in the key.
+    #[prost(message, repeated, tag = "10")]
+    pub(crate) headers: Vec<HeaderRecord>,
+}
+
+/// A header in the key of a view. Its value is not in the file.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct HeaderRecord {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    /// Made with `state.key`.
+    #[prost(string, tag = "2")]
+    pub(crate) hash: String,
 }
 
 /// What the brake of one set holds. Ages are in milliseconds.
@@ -134,7 +147,10 @@ pub(super) struct ViewPlace([u8; SHA256_OUTPUT_LEN]);
 
 impl ViewRecord {
     pub(crate) fn place(&self) -> ViewPlace {
-        let parts = joined(&[self.key_fields.as_bytes(), &self.node, &[u8::from(self.shared)]]);
+        let shared = [u8::from(self.shared)];
+        let headers = self.headers.iter().flat_map(|header| [header.name.as_bytes(), header.hash.as_bytes()]);
+        let parts: Vec<&[u8]> = [self.key_fields.as_bytes(), &self.node, &shared].into_iter().chain(headers).collect();
+        let parts = joined(&parts);
         let mut hash = [0; SHA256_OUTPUT_LEN];
         hash.copy_from_slice(digest(&SHA256, &parts).as_ref());
         ViewPlace(hash)

@@ -5,14 +5,15 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, Nonce, RandomizedNonceKey};
+use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::records::Damaged;
 use crate::file_access;
 
-/// A key of 256 bits.
-pub(crate) struct SealingKey(RandomizedNonceKey);
+/// A key of 256 bits, and the key of hashes that is made from it.
+pub(crate) struct SealingKey(RandomizedNonceKey, hmac::Tag);
 
 impl fmt::Debug for SealingKey {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,8 +40,14 @@ impl SealingKey {
         if key.len() != LENGTH {
             bail!("a key has 32 bytes, and not {}", key.len());
         }
+        let of_hashes = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), OF_HASHES);
         let key = RandomizedNonceKey::new(&AES_256_GCM_SIV, &key).context("not a usable key")?;
-        Ok(Self(key))
+        Ok(Self(key, of_hashes))
+    }
+
+    /// Returns the secret for hashes of what is not on disk itself.
+    pub(crate) fn of_hashes(&self) -> &[u8] {
+        self.1.as_ref()
     }
 
     /// Returns encrypted bytes, readable only together with this place.
@@ -66,6 +73,8 @@ fn from_hexadecimal(text: &[u8]) -> Option<Vec<u8>> {
     text.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
 }
 
+/// What the key of hashes is for: no other is made from the same file.
+const OF_HASHES: &[u8] = b"weir: hashes of headers";
 const LENGTH: usize = 32;
 const NONCE: usize = 12;
 

@@ -16,7 +16,7 @@ use weir_core::xds::LOADS_PATH;
 use super::ads::{AdsConnector, Connected};
 use super::error_chain::chain;
 use super::wire_message::WireMessage;
-use crate::relay::{KeyHeaders, LoadConnector, LoadEnd, LoadLink};
+use crate::relay::{LoadConnector, LoadEnd, LoadLink, Redaction};
 
 /// Opens streams of load reports. They share connections among themselves.
 pub(crate) struct LoadsConnector {
@@ -35,13 +35,20 @@ impl LoadConnector for LoadsConnector {
         let server = self.servers[server].as_ref().map(|server| server.of_tenant(link.tenant.as_deref()).clone());
         let headers = link.headers.clone();
         Box::pin(async move {
+            let of_server = server.clone();
             let carried = match server {
-                Some(server) => carry(server, link).await,
+                Some(server) => {
+                    let _in_use = server.keep(&headers);
+                    carry(server, link).await
+                }
                 None => listen_to_nothing(link).await,
             };
             match carried {
                 Ok(()) => LoadEnd::Said { code: code::OK, message: String::new() },
-                Err(status) => end_of(&status, &headers),
+                Err(status) => {
+                    let redaction = of_server.map(|server| server.redaction(&headers)).unwrap_or_default();
+                    end_of(&status, &redaction)
+                }
             }
         })
     }
@@ -80,13 +87,13 @@ async fn carry(server: AdsConnector, link: LoadLink) -> Result<(), Status> {
     Ok(())
 }
 
-/// Returns how a stream has ended that shows these headers, without their values.
-fn end_of(status: &Status, headers: &KeyHeaders) -> LoadEnd {
+/// Returns how a stream has ended, without what the server was shown.
+fn end_of(status: &Status, redaction: &Redaction) -> LoadEnd {
     // A status with a source was made locally, not sent by the server.
     match std::error::Error::source(status) {
-        Some(source) => LoadEnd::Unreachable(headers.without_values(chain(source))),
+        Some(source) => LoadEnd::Unreachable(redaction.apply(chain(source))),
         None => {
-            let message = headers.without_values(status.message().into());
+            let message = redaction.apply(status.message().into());
             LoadEnd::Said { code: status.code() as i32, message }
         }
     }
@@ -132,14 +139,15 @@ impl Decoder for Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::relay::{KeyHeaders, ShownValues};
 
     #[test]
     fn the_end_of_a_stream_does_not_quote_what_the_server_was_shown() {
-        let headers = KeyHeaders::of_one("x-token", "hush-hush");
-        let said = end_of(&Status::permission_denied("no rights: hush-hush"), &headers);
+        let redaction = KeyHeaders::of_one("x-token", "hush-hush").redaction(&ShownValues::default());
+        let said = end_of(&Status::permission_denied("no rights: hush-hush"), &redaction);
         assert_eq!(said.to_string(), "gRPC status 7: no rights: [redacted]");
         let mut broken = Status::unavailable("broken");
         broken.set_source(std::sync::Arc::new(std::io::Error::other("GOAWAY: hush-hush")));
-        assert_eq!(end_of(&broken, &headers).to_string(), "GOAWAY: [redacted]");
+        assert_eq!(end_of(&broken, &redaction).to_string(), "GOAWAY: [redacted]");
     }
 }

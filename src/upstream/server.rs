@@ -11,9 +11,11 @@ use weir_core::protocol::upstream::{BackoffTimes, ServerQuirks};
 use weir_core::xds::NamePattern;
 
 use super::dial::DialLimits;
+use super::headers::ServerHeader;
 use super::proxy::Proxy;
 use super::tls::TlsFiles;
 use crate::known_files::KnownFiles;
+use crate::relay::ShownValues;
 use crate::tls::OwnCertificate;
 
 /// Equal servers are one, and share connections (BOOT-9).
@@ -29,7 +31,9 @@ pub struct AdsServer {
     pub(crate) tls: Option<TlsFiles>,
     /// Each of these files has a token that is sent with each stream, over TLS alone (BOOT-7).
     pub(crate) tokens: Vec<PathBuf>,
-    /// What the server is shown for clients of some tenants, instead of its own certificate and tokens. The first that is for one counts.
+    /// Shown with each stream, poll and call, where nobody can listen on the way.
+    pub(crate) headers: Vec<ServerHeader>,
+    /// What the server is shown for clients of some tenants, instead of its own certificate, tokens and headers. The first that is for one counts.
     pub(crate) tenants: Vec<TenantCredentials>,
     /// The variant used from the start. Without it delta is tried, then SotW if the server does not support delta.
     pub(crate) variant: Option<Variant>,
@@ -50,6 +54,8 @@ pub struct AdsServer {
     pub(crate) judges_clients: bool,
     /// What its files had the last time.
     pub(crate) known_files: KnownFiles,
+    /// What it is shown in headers, and was shown the last times.
+    pub(crate) shown_values: ShownValues,
 }
 
 /// What a server is shown for clients of some tenants.
@@ -58,6 +64,7 @@ pub(crate) struct TenantCredentials {
     pub(crate) tenants: Vec<NamePattern>,
     pub(crate) own: Option<OwnCertificate>,
     pub(crate) tokens: Vec<PathBuf>,
+    pub(crate) headers: Vec<ServerHeader>,
 }
 
 /// When liveness calls are made.
@@ -113,6 +120,7 @@ impl AdsServer {
             proxy: None,
             tls: None,
             tokens: Vec::new(),
+            headers: Vec::new(),
             tenants: Vec::new(),
             variant: None,
             quirks: Default::default(),
@@ -127,6 +135,7 @@ impl AdsServer {
             ages: ConnectionAges::NONE,
             judges_clients: false,
             known_files: KnownFiles::default(),
+            shown_values: ShownValues::default(),
         }
     }
 
@@ -138,12 +147,12 @@ impl AdsServer {
 
     /// Returns the server as clients of some tenants have it.
     pub(super) fn with_credentials(&self, credentials: &TenantCredentials) -> Self {
-        let TenantCredentials { tenants: _, own, tokens } = credentials.clone();
+        let TenantCredentials { tenants: _, own, tokens, headers } = credentials.clone();
         let tls = self.tls.clone().map(|tls| TlsFiles { own, ..tls });
-        Self { tls, tokens, tenants: Vec::new(), ..self.clone() }
+        Self { tls, tokens, headers, tenants: Vec::new(), ..self.clone() }
     }
 
-    /// Whether it may be shown headers of clients: over TLS, or without leaving this machine.
+    /// Whether it may be shown headers that are secret: over TLS, or without leaving this machine.
     pub(crate) fn may_be_shown_headers(&self) -> bool {
         let host = self.uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());

@@ -8,6 +8,11 @@ use tonic::{Request as Call, Status, Streaming};
 use tonic_prost::ProstCodec;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 
+use super::poller::CLUSTERS;
+use super::rest_plane::{Behaviour, RestPlane};
+use super::rest_source::cluster as polled;
+use super::unix::Folder;
+use super::warm_start::{Stoppable, is_saved, state_in};
 use super::*;
 
 const KEY: &str = "views: {key: [cluster, header.x-consul-token]}\n";
@@ -25,7 +30,7 @@ async fn channel(relay: &Relay) -> Channel {
 
 /// A client that shows this token, and wants all clusters.
 struct Caller {
-    _requests: Requests,
+    requests: Requests,
     responses: Streaming<DeltaDiscoveryResponse>,
 }
 
@@ -46,10 +51,14 @@ async fn call_showing(channel: &Channel, tokens: &[&str]) -> Result<Caller, Stat
     let path = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources".parse().unwrap();
     let codec: ProstCodec<DeltaDiscoveryRequest, DeltaDiscoveryResponse> = ProstCodec::default();
     let responses = grpc.streaming(call, path, codec).await?.into_inner();
-    Ok(Caller { _requests: requests, responses })
+    Ok(Caller { requests, responses })
 }
 
 impl Caller {
+    fn ask(&self, url: &str) {
+        self.requests.send(DeltaDiscoveryRequest { type_url: url.into(), ..Default::default() }).unwrap();
+    }
+
     async fn names(&mut self) -> Result<Vec<String>, Status> {
         let response = tokio::time::timeout(client::PATIENCE, self.responses.message()).await.expect("no response")?;
         let response = response.ok_or_else(|| Status::ok("the end"))?;
@@ -207,7 +216,7 @@ async fn a_client_whose_token_the_server_never_takes_gets_the_status() {
             names = caller.names() => { ended = Some(names); break }
             stream = plane.stream() => {
                 assert_eq!(stream.headers["x-consul-token"], "wrong-token");
-                stream.end_with(PERMISSION_DENIED);
+                stream.end_quoting(PERMISSION_DENIED, "nobody has wrong-token");
             }
         }
     }
@@ -215,5 +224,162 @@ async fn a_client_whose_token_the_server_never_takes_gets_the_status() {
         Some(ended) => ended,
         None => caller.names().await,
     };
-    assert_eq!(ended.unwrap_err().code(), tonic::Code::PermissionDenied);
+    let status = ended.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::PermissionDenied);
+    assert!(status.message().contains("nobody has [redacted]"), "{status}");
+    let upstreams = get(relay.admin, "/upstreams").await;
+    assert!(!upstreams.contains("wrong-token"), "{upstreams}");
+}
+
+#[tokio::test]
+async fn a_type_that_one_token_may_not_read_is_no_refusal_of_the_token_though_others_are_given_it() {
+    for up in BOTH {
+        let mut plane = Plane::start(&BOTH).await;
+        let relay = start(&plane, up).await;
+        let channel = channel(&relay).await;
+        let mut callers = Vec::new();
+        for token in ["reads-all", "reads-less"] {
+            let mut caller = call(&channel, Some(token)).await.unwrap();
+            let mut stream = plane.stream().await;
+            say(&stream, "1", &[(token, "1")], &[(token, "1")], &[]);
+            assert_eq!(caller.names().await.unwrap(), [token]);
+            caller.ask(LDS);
+            requested(&mut stream, LDS).await;
+            if token == "reads-all" {
+                stream.respond(&listeners(up));
+                assert_eq!(caller.names().await.unwrap(), ["l"]);
+            } else {
+                stream.end_with(PERMISSION_DENIED);
+            }
+            callers.push((caller, stream));
+        }
+        let _again = plane.stream().await;
+        for _ in 0..3 {
+            assert_eq!(first(&channel, "reads-less").await.unwrap(), ["reads-less"], "{up:?}");
+        }
+    }
+}
+
+/// Waits until a type is requested.
+async fn requested(stream: &mut Stream, url: &str) {
+    while stream.request().await.type_url() != url {}
+}
+
+fn listeners(variant: Variant) -> Response {
+    let listener = Any { type_url: LDS.into(), value: bytes::Bytes::from_static(b"\x0a\x01l") };
+    let (version, type_url) = ("1".to_owned(), LDS.to_owned());
+    match variant {
+        Variant::Sotw => {
+            let (version_info, nonce) = (version.clone(), version);
+            let resources = vec![listener];
+            Response::Sotw(DiscoveryResponse { version_info, resources, type_url, nonce, ..Default::default() })
+        }
+        Variant::Delta => {
+            let resource = Some(listener);
+            let resources =
+                vec![Resource { name: "l".into(), version: version.clone(), resource, ..Default::default() }];
+            Response::Delta(DeltaDiscoveryResponse { nonce: version, resources, type_url, ..Default::default() })
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_ends_when_the_server_leaves_the_next_stream_open_without_a_word() {
+    for up in BOTH {
+        let mut plane = Plane::start(&BOTH).await;
+        let relay = start(&plane, up).await;
+        let channel = channel(&relay).await;
+        let mut known = call(&channel, Some("token")).await.unwrap();
+        let stream = plane.stream().await;
+        say(&stream, "1", &[("a", "1")], &[("a", "1")], &[]);
+        assert_eq!(known.names().await.unwrap(), ["a"]);
+        stream.end_with(PERMISSION_DENIED);
+        let _silent = plane.stream().await;
+        until("new streams are served again", async || first(&channel, "token").await.is_ok()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_refused_token_does_not_lead_its_view_to_other_connections() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = start(&plane, Variant::Delta).await;
+    let channel = channel(&relay).await;
+    let mut good = call(&channel, Some("good-token")).await.unwrap();
+    let of_good = plane.stream().await;
+    say(&of_good, "1", &[("a", "1")], &[("a", "1")], &[]);
+    assert_eq!(good.names().await.unwrap(), ["a"]);
+    let mut revoked = call(&channel, Some("revoked-token")).await.unwrap();
+    let mut stream = plane.stream().await;
+    say(&stream, "1", &[("a", "1")], &[("a", "1")], &[]);
+    assert_eq!(revoked.names().await.unwrap(), ["a"]);
+    for _ in 0..3 {
+        stream.end_with(PERMISSION_DENIED);
+        stream = plane.stream().await;
+        assert_eq!(stream.headers["x-consul-token"], "revoked-token");
+        assert_eq!(stream.from, of_good.from, "it is on the connection of the others");
+    }
+}
+
+#[tokio::test]
+async fn polls_show_it_and_a_server_that_refuses_them_all_refuses_the_token() {
+    let plane = RestPlane::start().await;
+    plane.script.has(CLUSTERS, "1", vec![polled("a", "1")]);
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
+         upstream: {{servers: [{{rest: 'http://{}', refresh_delay: 40ms}}]}}\n{KEY}",
+        plane.address
+    );
+    let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
+    let channel = channel(&relay).await;
+    let mut caller = call(&channel, Some("polled-token")).await.unwrap();
+    assert_eq!(caller.names().await.unwrap(), ["a"]);
+    assert!(plane.script.polls().iter().all(|poll| poll.headers["x-consul-token"] == "polled-token"));
+    plane.script.behave(CLUSTERS, Behaviour::Status(403));
+    until("new streams are refused", async || {
+        first(&channel, "polled-token").await.is_err_and(|status| status.code() == tonic::Code::PermissionDenied)
+    })
+    .await;
+    plane.script.has(CLUSTERS, "2", vec![polled("a", "2")]);
+    assert_eq!(caller.names().await.unwrap(), ["a"], "its stream has lived on");
+    until("new streams are served again", async || first(&channel, "polled-token").await.is_ok()).await;
+    let text = get(relay.admin, "/upstreams").await;
+    assert!(!text.contains("polled-token"), "{text}");
+}
+
+#[tokio::test]
+async fn a_view_comes_back_from_disk_for_those_alone_that_show_its_header_if_the_state_has_a_key() {
+    let folder = Folder::new("header-state");
+    std::fs::write(folder.0.join("key"), [5; 32]).unwrap();
+    let with_key = format!(", key: {}", folder.0.join("key").display());
+    for more in ["", &with_key] {
+        let _ = std::fs::remove_file(folder.0.join("state"));
+        let rest = state_in(&folder, more).replace("views: {key: [cluster]}\n", KEY);
+        let mut plane = Plane::start(&BOTH).await;
+        let before = Stoppable::start(plane.address, ", variant: sotw", &rest).await;
+        let mut caller = call(&channel(&before.0).await, Some("own-token")).await.unwrap();
+        say(&plane.stream().await, "1", &[("a", "1")], &[], &[]);
+        assert_eq!(caller.names().await.unwrap(), ["a"]);
+        is_saved(&before.0).await;
+        before.stop().await;
+        let file = std::fs::read(folder.0.join("state")).unwrap();
+        assert!(!file.windows(9).any(|bytes| bytes == b"own-token"));
+        let address = plane.kill().await;
+        let relay = Stoppable::start(address, ", variant: sotw", &rest).await;
+        let channel = channel(&relay.0).await;
+        let [mut own, mut other] =
+            [call(&channel, Some("own-token")).await, call(&channel, Some("other-token")).await].map(Result::unwrap);
+        if more == with_key {
+            assert_eq!(own.names().await.unwrap(), ["a"], "without its server");
+        }
+        let mut plane = Plane::start_at(address, &BOTH).await;
+        for _ in 0..2 {
+            let stream = plane.stream().await;
+            let is_own = stream.headers["x-consul-token"] == "own-token";
+            let (caller, name) = if is_own { (&mut own, "new") } else { (&mut other, "b") };
+            say(&stream, "2", &[(name, "1")], &[], &[]);
+            assert_eq!(caller.names().await.unwrap(), [name], "{more}");
+        }
+        relay.stop().await;
+    }
 }

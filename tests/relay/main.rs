@@ -81,6 +81,7 @@ mod rest_plane;
 mod rest_source;
 mod rollout;
 mod scripts;
+mod server_headers;
 mod server_info;
 mod server_names;
 mod services;

@@ -88,6 +88,8 @@ pub struct Stream {
     pub requests: mpsc::UnboundedReceiver<Request>,
     pub responses: mpsc::UnboundedSender<Bytes>,
     pub headers: http::HeaderMap,
+    /// Where its connection is from.
+    pub from: SocketAddr,
 }
 
 impl Plane {
@@ -182,7 +184,12 @@ impl Stream {
 
     /// Ends the stream with a status.
     pub fn end_with(&self, status: u8) {
-        let _ = self.responses.send(Bytes::copy_from_slice(&[END, status])); // likewise
+        self.end_quoting(status, "no such type");
+    }
+
+    /// Ends the stream with a status and its message.
+    pub fn end_quoting(&self, status: u8, message: &str) {
+        let _ = self.responses.send([&[END, status], message.as_bytes()].concat().into()); // likewise
     }
 
     pub fn respond_compressed(&self, response: &Response) {
@@ -199,11 +206,11 @@ async fn serve(
 ) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
-        let (socket, _) = listener.accept().await.unwrap();
+        let (socket, from) = listener.accept().await.unwrap();
         let (tls, accepted, drains) = (tls.clone(), accepted.clone(), drains.clone());
         connections.spawn(async move {
             let service = service_fn(move |call| {
-                let reply = open(call, &accepted, speaks);
+                let reply = open(call, from, &accepted, speaks);
                 async move { Ok::<_, Infallible>(reply) }
             });
             let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -236,7 +243,7 @@ type Body = Either<
     Empty<Bytes>,
 >;
 
-fn open(call: Call<Incoming>, (accepted, of_loads): &Accepted, speaks: Speaks) -> Reply<Body> {
+fn open(call: Call<Incoming>, from: SocketAddr, (accepted, of_loads): &Accepted, speaks: Speaks) -> Reply<Body> {
     if call.uri().path() == LOADS_PATH {
         return named(load_plane::open(call, of_loads), speaks).map(Either::Left);
     }
@@ -252,7 +259,7 @@ fn open(call: Call<Incoming>, (accepted, of_loads): &Accepted, speaks: Speaks) -
     let (responses, out) = mpsc::unbounded_channel();
     let (seen, requests) = mpsc::unbounded_channel();
     let (head, body) = call.into_parts();
-    accepted.send(Stream { variant, requests, responses, headers: head.headers }).ok();
+    accepted.send(Stream { variant, requests, responses, headers: head.headers, from }).ok();
     tokio::spawn(read(body, variant, seen));
     let out: std::pin::Pin<Box<dyn tokio_stream::Stream<Item = _> + Send>> =
         Box::pin(UnboundedReceiverStream::new(out).map(|bytes| Ok(frame(bytes))));
@@ -261,10 +268,10 @@ fn open(call: Call<Incoming>, (accepted, of_loads): &Accepted, speaks: Speaks) -
 
 /// A message, or the end of the stream with a status.
 fn frame(bytes: Bytes) -> Frame<Bytes> {
-    let [END, status] = bytes[..] else { return Frame::data(bytes) };
+    let [END, status, message @ ..] = &bytes[..] else { return Frame::data(bytes) };
     let mut trailers = http::HeaderMap::new();
-    trailers.insert("grpc-status", u16::from(status).into());
-    trailers.insert("grpc-message", http::HeaderValue::from_static("no such type"));
+    trailers.insert("grpc-status", u16::from(*status).into());
+    trailers.insert("grpc-message", http::HeaderValue::from_bytes(message).unwrap());
     Frame::trailers(trailers)
 }
 

@@ -41,6 +41,7 @@ pub struct Poll {
     pub request: Value,
     pub status: u16,
     pub authorization: Option<String>,
+    pub headers: http::HeaderMap,
 }
 
 pub struct RestPlane {
@@ -101,12 +102,7 @@ impl Script {
         until("it is polled", async || self.polls_of(path).len() >= wanted).await;
     }
 
-    fn answer(
-        &self,
-        path: &str,
-        request: Value,
-        authorization: Option<String>,
-    ) -> Option<Option<Response<Full<Bytes>>>> {
+    fn answer(&self, path: &str, request: Value, headers: http::HeaderMap) -> Option<Option<Response<Full<Bytes>>>> {
         let behaviour = self.behaviours.lock().unwrap().get(path).cloned().unwrap_or(Behaviour::Status(404));
         let reply = |status: u16, body: Vec<u8>| {
             let mut response = Response::new(Full::from(body));
@@ -129,7 +125,8 @@ impl Script {
             Behaviour::Cut => None,
         };
         let status = answer.as_ref().and_then(Option::as_ref).map_or(0, |answer| answer.status().as_u16());
-        self.polls.lock().unwrap().push(Poll { path: path.into(), request, status, authorization });
+        let authorization = headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
+        self.polls.lock().unwrap().push(Poll { path: path.into(), request, status, authorization, headers });
         answer
     }
 }
@@ -161,10 +158,9 @@ async fn respond(request: Request<Incoming>, script: Script) -> Result<Response<
     let (head, body) = request.into_parts();
     assert_eq!(head.method, http::Method::POST);
     assert_eq!(head.headers["content-type"], "application/json");
-    let authorization = head.headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
     let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
     let request = serde_json::from_slice(&body).expect("the relay asks in JSON");
-    match script.answer(head.uri.path(), request, authorization) {
+    match script.answer(head.uri.path(), request, head.headers) {
         Some(Some(response)) => Ok(response),
         Some(None) => std::future::pending().await,
         None => Err(Cut),

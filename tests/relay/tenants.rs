@@ -11,6 +11,7 @@ use super::certificates::{Authority, Folder, Identity, NOTHING};
 use super::client_tls::{Connecting, VERSIONS, write_server};
 use super::load_plane::{LoadClient, LoadPlane};
 use super::poller::Poller;
+use super::tls::server_config;
 use super::*;
 
 const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
@@ -402,4 +403,30 @@ async fn a_server_is_shown_each_tenants_credentials_on_connections_of_their_own(
         get(upper.relay.admin, "/upstreams").await.contains("no rule of permissions is for")
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_server_is_shown_each_tenants_header_and_no_others() {
+    let (folder, own) = (Folder::new(), Authority::named("own"));
+    folder.write("own.pem", &own.pem);
+    let versions = [&rustls::version::TLS13];
+    let mut plane = Plane::start_with_tls(server_config(&versions, &own.sign("localhost"), None, b"h2")).await;
+    let tenants = "[{names: [pay], headers: {x-token: {value: of-pay}}}, {names: ['bil*'], headers: {x-other: {value: of-bill}}}]";
+    let upstream = format!(
+        "servers: [{{uri: 'https://localhost:{}', variant: delta, tls: {{ca: own.pem}}, headers: {{x-token: {{value: of-all}}}}, \
+         tenants: {tenants}}}]",
+        plane.address.port()
+    );
+    let (world, _) = World::start_beside(folder, own, Authority::named("prod"), &upstream, RULES).await;
+    let mut clients = Vec::new();
+    for (tenant, shown) in
+        [("pay", [Some("of-pay"), None]), ("bill", [None, Some("of-bill")]), ("else", [Some("of-all"), None])]
+    {
+        let client = world.client(Some(&world.workload(tenant)), Variant::Delta).await;
+        client.ask(CDS, &[], Some(&format!("{tenant}-web")));
+        let stream = plane.stream().await;
+        let headers = ["x-token", "x-other"].map(|name| stream.headers.get(name).map(|value| value.to_str().unwrap()));
+        assert_eq!(headers, shown, "{tenant}");
+        clients.push((client, stream));
+    }
 }

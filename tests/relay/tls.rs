@@ -133,6 +133,7 @@ impl Opened {
                 | LinkEvent::Receiving
                 | LinkEvent::Moving
                 | LinkEvent::Unchanged { .. }
+                | LinkEvent::Refused(_)
                 | LinkEvent::PollFailed { .. }
                 | LinkEvent::Progress { .. }
                 | LinkEvent::Trying { .. }

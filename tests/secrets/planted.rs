@@ -10,6 +10,8 @@ pub(super) const GENERIC: &str = "open sesame forty-seven";
 pub(super) const TICKET: &str = "ticket-Key-22 of thirty-two bytes";
 pub(super) const OF_CLIENT: &str = "client-Auth-33";
 pub(super) const OF_COLLECTOR: &str = "collector-Auth-88";
+pub(super) const OF_SERVER: &str = "server-Header-55";
+pub(super) const OF_VARIABLE: &str = "variable-Header-66";
 pub(super) const OF_STATE: [u8; 32] = *b"state-Key-44-state-Key-44-state-";
 
 /// What must not be seen, by what it is.

@@ -230,10 +230,11 @@ upstream:
   - {{rest: 'https://user:{PASSWORD}@localhost:1'}}
   - {{uri: 'https://localhost:1', token_file: '{}'}}
   - {{uri: 'https://localhost:1', tls: {{ca: '${{WEIR_TEST_SECRET}}/ca.pem'}}}}
+  - {{uri: 'https://localhost:1', headers: {{x-a: '{OF_SERVER}', x-b: {{value: ['{OF_SERVER}']}}, x-c: {{value: '{OF_SERVER}', file: f}}}}}}
 ",
         world.token, world.token
     )
 }
 
-pub(super) const FAULTS: [&str; 4] =
-    ["connect_timeout", "no user and no password", "nothing after the host", "has this in it"];
+pub(super) const FAULTS: [&str; 5] =
+    ["connect_timeout", "no user and no password", "nothing after the host", "has this in it", "x-a\"]: invalid value"];

@@ -84,6 +84,7 @@ impl World {
         folder.write("operators.pem", &operators.pem);
         let token = token();
         folder.write("token", &token);
+        folder.write("header", OF_SERVER);
         std::fs::write(folder.0.join("state.key"), OF_STATE).unwrap();
         let mut plane = Plane::start_with_tls(tls_of(&own.sign("localhost"), &own)).await;
         let (collector, address) = (Collector::start().await, plane.address);
@@ -95,7 +96,7 @@ impl World {
         });
         let config = config(address, if state_key { "{path: state, key: state.key}" } else { "{path: state}" });
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.args(["--log", "trace"]).env("WEIR_TEST_SECRET", ENVIRONMENT);
+        command.args(["--log", "trace"]).env("WEIR_TEST_SECRET", ENVIRONMENT).env("WEIR_TEST_HEADER", OF_VARIABLE);
         command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", collector.address));
         command.env("OTEL_EXPORTER_OTLP_HEADERS", format!("authorization=Basic%20{OF_COLLECTOR}"));
         command.env("OTEL_BSP_SCHEDULE_DELAY", "1");
@@ -121,6 +122,8 @@ impl World {
             ("rest of a password in a URI", b"word@77".as_slice()),
             ("value of the environment", ENVIRONMENT.as_bytes()),
             ("header of a client", OF_CLIENT.as_bytes()),
+            ("header for a server", OF_SERVER.as_bytes()),
+            ("header from the environment", OF_VARIABLE.as_bytes()),
             ("header for the collector", OF_COLLECTOR.as_bytes()),
             ("key of the state", OF_STATE.as_slice()),
         ]);
@@ -149,7 +152,11 @@ impl World {
     /// Runs a command of the program.
     pub(super) fn run(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.args(arguments).env("WEIR_TEST_SECRET", ENVIRONMENT).stdin(Stdio::null());
+        command
+            .args(arguments)
+            .env("WEIR_TEST_SECRET", ENVIRONMENT)
+            .env("WEIR_TEST_HEADER", OF_VARIABLE)
+            .stdin(Stdio::null());
         tokio::task::block_in_place(|| command.output().unwrap())
     }
 
@@ -192,6 +199,7 @@ upstream:
   - uri: 'https://localhost:{}'
     variant: delta
     token_file: token
+    headers: {{x-own: {{file: header}}, x-other: {{environment: WEIR_TEST_HEADER}}}}
     tls: {{ca: ca.pem, certificate: own.pem, key: own.key}}
 ",
         plane.port()

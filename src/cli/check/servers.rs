@@ -8,7 +8,9 @@ use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::{InitialSet, OnResourceTimeout};
 
 use crate::config::{Config, plain_server};
-use crate::upstream::{AdsServer, FilesServer, LifeMethod, Plan, RestServer, SourcePlan, TenantCredentials};
+use crate::upstream::{
+    AdsServer, FilesServer, HeaderSource, LifeMethod, Plan, RestServer, ServerHeader, SourcePlan, TenantCredentials,
+};
 
 /// Returns the ladder of the top level and of each authority.
 pub(super) fn report(config: &Config) -> String {
@@ -72,14 +74,29 @@ fn credentials(server: &AdsServer) -> Option<String> {
         let never = if server.tls.is_none() { ", never sent without TLS" } else { "" };
         let _ = write!(text, ", token from {}{never}", token.display());
     }
-    for TenantCredentials { tenants, own, tokens } in &server.tenants {
+    let headers = |headers: &[ServerHeader]| headers.iter().map(header).collect::<Vec<_>>();
+    for header in headers(&server.headers) {
+        let _ = write!(text, ", {header}");
+    }
+    for TenantCredentials { tenants, own, tokens, headers: of_tenants } in &server.tenants {
         let names: Vec<_> = tenants.iter().map(ToString::to_string).collect();
         let own = own.iter().map(|own| format!("certificate {}", own.certificate.display()));
-        let shown: Vec<_> = own.chain(tokens.iter().map(|token| format!("token from {}", token.display()))).collect();
+        let tokens = tokens.iter().map(|token| format!("token from {}", token.display()));
+        let shown: Vec<_> = own.chain(tokens).chain(headers(of_tenants)).collect();
         let shown = if shown.is_empty() { "nothing".into() } else { shown.join(", ") };
         let _ = write!(text, "; for {}: {shown}", names.join(", "));
     }
     Some(text)
+}
+
+/// Names a header and where its value is.
+fn header(header: &ServerHeader) -> String {
+    let name = &header.name;
+    match &header.value {
+        HeaderSource::Given(_) => format!("header {name}"),
+        HeaderSource::Variable(variable, _) => format!("header {name} from ${variable}"),
+        HeaderSource::File(file) => format!("header {name} from {}", file.display()),
+    }
 }
 
 fn variant(server: &AdsServer) -> Option<String> {
@@ -164,7 +181,7 @@ mod tests {
             "listen: [{address: '127.0.0.1:0'}]
 upstream:
   servers:
-    - {uri: 'https://one:1', tls: {ca: ca.pem, certificate: weir.pem, key: weir.key}, token_file: token}
+    - {uri: 'https://one:1', tls: {ca: ca.pem, certificate: weir.pem, key: weir.key}, token_file: token, headers: {x-a: {file: a}, x-b: {value: hush}}}
     - {uri: 'http://two:1', variant: sotw, fail_on_data_errors: true, supports_empty_subscription: false}
   authorities:
     bare: {fallback_on_reachability_only: true}
@@ -176,7 +193,7 @@ upstream:
         )
         .unwrap();
         let both = "  1. https://one:1
-     TLS for one, signed by etc/ca.pem, own certificate etc/weir.pem, token from etc/token
+     TLS for one, signed by etc/ca.pem, own certificate etc/weir.pem, token from etc/token, header x-a from etc/a, header x-b
   2. http://two:1
      no TLS
      state of the world only
@@ -263,14 +280,15 @@ resources that only the previous server had are deleted
 upstream:
   servers:
   - uri: 'https://one:1'
-    tenants: [{names: [pay, 'bill*'], certificate: p.pem, key: p.key, token_file: t}, {names: ['*']}]
+    tenants: [{names: [pay, 'bill*'], certificate: p.pem, key: p.key, token_file: t, headers: {x-a: {file: a}}}, {names: ['*']}]
   - {files: x}
   fallback: {delay: 5s}
 views: {key: [cluster, tenant]}
 permissions: [{name: a, identities: [{uid: 1}], free: [cluster]}]
 ";
         let report = report(&Config::parse(Path::new("/etc/relay.yaml"), text).unwrap());
-        let tenants = "; for pay, bill*: certificate /etc/p.pem, token from /etc/t; for *: nothing\n";
+        let tenants =
+            "; for pay, bill*: certificate /etc/p.pem, token from /etc/t, header x-a from /etc/a; for *: nothing\n";
         assert!(report.contains(tenants), "{report}");
         assert!(
             report.contains("  2. files /etc/x\n     resources that are not in them may still exist\n"),

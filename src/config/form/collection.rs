@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::located::Located;
 use super::reader::{Form, Reader};
 use super::row::Inner;
-use crate::config::yaml::{Node, Value};
+use crate::config::yaml::{Node, Scalar, Value};
 
 /// A list with at least one item.
 #[derive(Debug, Clone)]
@@ -20,6 +20,10 @@ pub(in crate::config) struct OneOrMore<T>(pub(crate) Vec<Located<T>>);
 /// Values by names that the author of the file chooses.
 #[derive(Debug, Clone)]
 pub(in crate::config) struct Names<T>(pub(crate) BTreeMap<String, Located<T>>);
+
+/// A section in the place of which somebody may write the secret itself: no message quotes that.
+#[derive(Debug)]
+pub(in crate::config) struct Unquoted<T>(pub(crate) T);
 
 impl<T> Default for Names<T> {
     fn default() -> Self {
@@ -129,6 +133,29 @@ impl<T: Form> Form for Names<T> {
 
     fn inner() -> Inner {
         Inner { items: ".<name>", ..T::inner() }
+    }
+}
+
+impl<T: Form> Form for Unquoted<T> {
+    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
+        if matches!(&node.value, Value::Scalar(scalar) if !matches!(scalar, Scalar::Null)) {
+            let keys = T::inner().rows.iter().map(|row| row.key).collect::<Vec<_>>().join(", ");
+            reader.found.fault(&node.place, format!("invalid value: expected a mapping with one of {keys}"));
+            return None;
+        }
+        T::read(node, reader).map(Self)
+    }
+
+    fn schema() -> Json {
+        T::schema()
+    }
+
+    fn name() -> String {
+        T::name()
+    }
+
+    fn inner() -> Inner {
+        T::inner()
     }
 }
 

@@ -18,7 +18,7 @@ mod setting;
 mod text;
 
 pub(super) use account::FileMode;
-pub(super) use collection::{Names, NonEmpty, OneOrMore};
+pub(super) use collection::{Names, NonEmpty, OneOrMore, Unquoted};
 pub(super) use located::{Field, Located, Needed};
 pub(super) use memory::MemoryAmount;
 pub(super) use network::{AdminAddress, HostName, ListenPlace, ProbesAddress, ServerSocket, ServerUri};
@@ -37,7 +37,7 @@ pub(crate) use scalar::ValueError;
 pub(super) use scalar::{words, words_for};
 pub(super) use section::{Section, section};
 pub(super) use setting::Setting;
-pub(super) use text::{FilePath, Name, TrustDomainName};
+pub(super) use text::{FilePath, Hidden, Name, TrustDomainName};
 
 pub(crate) use network::server_uri;
 pub use network::{admin_address, listen_address};

@@ -1,18 +1,29 @@
 //! Forms of text: plain text, names, paths, node fields.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde_json::json;
 use weir_core::xds::{HeaderName, KeyField};
 
 use super::scalar::{ValueError, scalar_form, text_like};
-use crate::config::secrets::is_secret;
+use crate::config::secrets::{REDACTED, is_secret};
 use crate::config::yaml::Scalar;
 use crate::tls::is_trust_domain;
 
 /// Text that is not empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) struct Name(pub(crate) String);
+
+/// Text that may be a secret: neither messages nor pages have it.
+#[derive(Clone, PartialEq, Eq)]
+pub(in crate::config) struct Hidden(pub(crate) String);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Hidden")
+    }
+}
 
 /// The name of a SPIFFE trust domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +52,16 @@ scalar_form!(
         text => Ok(FilePath(text.into())),
     },
     json!({ "type": "string", "minLength": 1 })
+);
+
+scalar_form!(
+    Hidden,
+    "text",
+    |scalar| match scalar {
+        Scalar::Text(text) if !text.is_empty() => Ok(Hidden(text.clone())),
+        _ => Err(ValueError::new("value", &Scalar::Text(REDACTED.into()), "text in quotes that is not empty")),
+    },
+    json!({ "type": "string", "minLength": 1, "writeOnly": true })
 );
 
 scalar_form!(

@@ -7,8 +7,8 @@ use weir_core::protocol::upstream::{BackoffTimes, InitialSet, ServerQuirks};
 
 use super::proxy::Proxy;
 use crate::config::form::{
-    Factor, FilePath, HostName, Interval, Jitter, Located, Name, Needed, NonEmpty, OneOrMore, Pause, Positive, Section,
-    ServerUri, Setting, Size, Wait, seconds, section, words_for,
+    Factor, FilePath, Hidden, HostName, Interval, Jitter, Located, Name, Names, Needed, NonEmpty, OneOrMore, Pause,
+    Positive, Section, ServerUri, Setting, Size, Unquoted, Wait, seconds, section, words_for,
 };
 use crate::upstream::LifeMethod;
 
@@ -50,8 +50,17 @@ section! {
         ///
         /// It is sent as `authorization: Bearer …`, and must have an expiry that is at least 30 s away.
         token_file: Option<Located<FilePath>>, only("uri, rest"), example("token");
-        /// What the server is shown for clients of some tenants, instead of tls.certificate and token_file. The first that is for one
-        /// counts.
+        /// Headers that the server is shown with each stream, poll and call, for all clients.
+        ///
+        /// Needs `https://`, a Unix socket, or `http://` on this machine without a proxy. See [headers](#headers).
+        headers: Option<Located<Names<Unquoted<HeaderEntry>>>>, only("uri, rest"), example("x-consul-token");
+        /// If true, all clients of an id may have what the headers may read, whichever client states it.
+        ///
+        /// Without it, headers are a fault if `id` is in `views.key` and not tied to identities by each of `permissions`. See
+        /// [headers](#headers).
+        shared_credential: Setting<bool> = false, only("uri, rest");
+        /// What the server is shown for clients of some tenants, instead of tls.certificate, token_file and headers. The first that is for
+        /// one counts.
         ///
         /// Streams with different credentials never share a connection. Needs `tenant` in `views.key`, so that no client can choose.
         tenants: Option<Located<NonEmpty<TenantEntry>>>, only("uri"), example("");
@@ -136,6 +145,22 @@ section! {
         key: Option<Located<FilePath>>, written("payments.key");
         /// JSON web token.
         token_file: Option<Located<FilePath>>, example("payments.token");
+        /// Headers, as those of the server.
+        headers: Option<Located<Names<Unquoted<HeaderEntry>>>>, example("x-consul-token");
+    }
+}
+
+section! {
+    /// The value of a header that a server is shown; exactly one key.
+    HeaderEntry {
+        /// The value itself; for secrets, use a file.
+        value: Option<Located<Hidden>>, example("eu-west");
+        /// A file that has the value, read for each stream, poll and call.
+        ///
+        /// Spaces and line breaks around it do not count. At most 4 KiB.
+        file: Option<Located<FilePath>>, written("consul.token");
+        /// The environment variable that has the value.
+        environment: Option<Located<Name>>, example("CONSUL_TOKEN");
     }
 }
 

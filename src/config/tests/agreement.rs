@@ -60,7 +60,9 @@ upstream:
     tls: {ca: ca.pem, certificate: c.pem, key: k.pem, server_name: cp.example}
     proxy: {uri: 'http://proxy:3128', credentials_file: credentials}
     token_file: token
-    tenants: [{names: [a], certificate: c.pem, key: k.pem, token_file: t}]
+    headers: {x-a: {value: v}, x-b: {file: f}, x-c: {environment: HOME}}
+    shared_credential: true
+    tenants: [{names: [a], certificate: c.pem, key: k.pem, token_file: t, headers: {x-a: {value: v}, x-b: {file: f}, x-c: {environment: HOME}}}]
     variant: delta
     connect_timeout: 20s
     liveness: {method: health, interval: 0s, timeout: 5s}

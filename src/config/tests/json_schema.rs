@@ -29,7 +29,7 @@ pub(super) fn accepts(schema: &Value, value: &Value) -> bool {
         "minimum" => value.as_f64().is_none_or(|number| number >= rule.as_f64().unwrap()),
         "maximum" => value.as_f64().is_none_or(|number| number <= rule.as_f64().unwrap()),
         "pattern" => value.as_str().is_none_or(|text| is_match(rule.as_str().unwrap(), text)),
-        "$schema" | "title" | "description" | "default" => true,
+        "$schema" | "title" | "description" | "default" | "writeOnly" => true,
         word => panic!("{word} is not known"),
     })
 }

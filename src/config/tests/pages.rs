@@ -90,6 +90,7 @@ fn the_tables_of_keys_are_written_from_their_declarations() {
         "admin.tls.trust_domains[]",
         "admin.tls.may_change[]",
         "upstream.servers[].backoff",
+        "upstream.servers[].tenants[].headers.<name>",
     ];
     let is_same =
         |path: &String| same.contains(&path.as_str()) || path.starts_with("upstream.authorities.<name>.servers");

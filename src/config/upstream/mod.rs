@@ -1,6 +1,7 @@
 //! Control planes: server lists, first choice first, and the rules for fallback.
 
 mod descriptors;
+mod headers;
 mod limits;
 mod lists;
 mod proxy;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use weir_core::protocol::upstream::{OnResourceTimeout, ServerQuirks};
 
 use super::limits::SourceLimits;
-use super::{proxy, tls};
+use super::{headers, proxy, tls};
 use crate::config::bounds::{LONGEST_MESSAGE, within};
 use crate::config::checker::Checker;
 use crate::config::connection;
@@ -96,11 +96,12 @@ fn server(raw: &Server, uri: &Located<ServerUri>, limits: SourceLimits, checker:
     let backoff = raw.backoff.as_ref().map_or(limits.backoff, |raw| connection::backoff(raw, limits.backoff, checker));
     let usual = plain_server(uri.uri.clone());
     let socket = uri.socket.as_ref().map(|socket| socket_of(socket, checker));
-    Some(AdsServer {
+    let server = AdsServer {
         socket,
         proxy: proxy::proxy(raw, uri, checker),
         tls,
         tokens: raw.token_file.iter().map(|file| checker.file(file, files::look_at_token)).collect(),
+        headers: headers::check(&raw.headers, checker),
         tenants: tls::tenants(raw, checker),
         variant: raw.variant.as_ref().map(|variant| variant.value),
         quirks: quirks(raw),
@@ -113,7 +114,11 @@ fn server(raw: &Server, uri: &Located<ServerUri>, limits: SourceLimits, checker:
         ages: plain_server::ages(raw),
         message_bytes: limits.message_bytes,
         ..usual
-    })
+    };
+    if let Some(headers) = raw.headers.as_ref().filter(|_| !server.may_be_shown_headers()) {
+        checker.fault(&headers.place, "requires https://, a Unix socket, or http:// on this machine without a proxy");
+    }
+    Some(server)
 }
 
 /// Returns the path of a socket; that of an abstract one begins with a zero byte.

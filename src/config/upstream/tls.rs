@@ -2,6 +2,7 @@
 
 use weir_core::xds::NamePattern;
 
+use super::headers;
 use crate::config::checker::Checker;
 use crate::config::diagnostic::Place;
 use crate::config::files::{look_at_cas, look_at_certificates, look_at_key, look_at_pair, look_at_token};
@@ -46,6 +47,7 @@ pub(super) fn tenants(raw: &Server, checker: &mut Checker) -> Vec<TenantCredenti
             tenants: names.map(|name| NamePattern::parse(&name.0)).collect(),
             own,
             tokens: entry.token_file.iter().map(|file| checker.file(file, look_at_token)).collect(),
+            headers: headers::check(&entry.headers, checker),
         }
     });
     credentials.collect()

@@ -85,7 +85,7 @@ impl<'a> Upstream<'a> {
         };
         let Some(stream) = self.sources.stream(id) else { return Arrival::default() };
         if is_answer(&event) && epoch.is_some() {
-            self.refusals.on_response(id);
+            self.refusals.on_taken(id);
         }
         let batches = match (event, epoch) {
             (LinkEvent::Opened { variant, requests, life }, _) => {
@@ -119,6 +119,10 @@ impl<'a> Upstream<'a> {
             (LinkEvent::Unchanged { type_url }, Some(epoch)) => self.sources.on_unchanged(id, epoch, &type_url, now),
             (LinkEvent::PollFailed { type_url, failure }, Some(epoch)) => {
                 stream.on_poll_failed(epoch, &type_url, failure, now);
+                Vec::new()
+            }
+            (LinkEvent::Refused(status), Some(_)) => {
+                self.refusals.on_status(id, &status);
                 Vec::new()
             }
             (LinkEvent::Progress { type_url, glob, completeness }, Some(epoch)) => {

@@ -322,6 +322,9 @@ impl ViewTask {
                 health.record_answered(id.server, answered);
             }
             trials.on_answered_in_others(&health.answered(id.server));
+            if trials.is_taken() {
+                self.refusals.on_taken(id);
+            }
         }
     }
 

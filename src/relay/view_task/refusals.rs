@@ -38,8 +38,8 @@ impl Refusals {
         is_refusal
     }
 
-    /// A server has responded on a stream: it takes the view.
-    pub(super) fn on_response(&mut self, stream: StreamId) {
+    /// A server has responded on a stream, or left it open for as long as a trial lasts: it takes the view.
+    pub(super) fn on_taken(&mut self, stream: StreamId) {
         self.by.remove(&stream);
     }
 
@@ -119,11 +119,11 @@ mod tests {
         refusals.on_status(stream(0, 0), &other_words);
         assert_eq!(news(&refusals), None);
         assert_eq!(published.refusal().as_deref(), Some(&other_words));
-        refusals.on_response(stream(0, 1));
+        refusals.on_taken(stream(0, 1));
         assert!(!refusals.by.is_empty(), "that stream is older");
         refusals.on_status(stream(0, 0), &status(code::UNAUTHENTICATED));
         assert_eq!(news(&refusals), Some((0, code::UNAUTHENTICATED)));
-        refusals.on_response(stream(0, 0));
+        refusals.on_taken(stream(0, 0));
         assert_eq!((news(&refusals), published.refusal()), (None, None));
     }
 

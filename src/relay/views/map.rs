@@ -136,12 +136,16 @@ impl ViewMap {
     }
 
     /// Returns all views, running and waiting. One that begins to run meanwhile may be among both.
-    pub(super) fn to_save(&self, now: Moment) -> Vec<ViewToSave> {
+    pub(super) fn to_save(&self, now: Moment, has_lasting_hashes: bool) -> Vec<ViewToSave> {
         let mut all = self.waiting.to_save(now);
-        all.retain(|view| view.key.headers().is_empty());
-        let is_lasting = |(key, _): &(&SharingKey, &ViewHandle)| key.headers().is_empty(); // hashes are those of this process
-        let running: Vec<(SharingKey, Arc<Published>)> =
-            self.lock().running().filter(is_lasting).map(|(key, view)| (key.clone(), view.published.clone())).collect();
+        let is_lasting = |key: &SharingKey| has_lasting_hashes || key.headers().is_empty();
+        all.retain(|view| is_lasting(&view.key));
+        let running: Vec<(SharingKey, Arc<Published>)> = self
+            .lock()
+            .running()
+            .filter(|(key, _)| is_lasting(key))
+            .map(|(key, view)| (key.clone(), view.published.clone()))
+            .collect();
         let running = running.into_iter().filter(|(_, published)| published.refusal().is_none());
         all.extend(running.map(|(key, published)| ViewToSave {
             key,
@@ -280,7 +284,7 @@ impl ViewHandle {
             active,
             stay: Stay::default(),
             values,
-            _charge: maker.charge_view(key.upstream_node().len() + headers.bytes()),
+            _charge: maker.charge_view(key.upstream_node().len() + headers.bytes() * (1 + shared.plan.servers.len())),
             maker,
             of_relay: first.node().is_some_and(|node| Client::is_relay(node)),
             from_disk,

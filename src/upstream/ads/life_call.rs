@@ -25,6 +25,7 @@ use super::AdsConnector;
 use super::frames::Incoming;
 use super::methods::{DELTA_PATH, HEALTH_PATH, LIFE_PATH, SOTW_PATH};
 use super::shared::NO_CALLS;
+use crate::relay::KeyHeaders;
 
 /// What calls on the connection of one stream need.
 pub(super) struct LifeCalls<'a> {
@@ -64,6 +65,11 @@ enum Reply {
 }
 
 impl LifeCalls<'_> {
+    /// Returns a reason without what the server quotes of the headers that it is shown.
+    pub(super) fn without_values(&self, reason: String) -> String {
+        self.connector.redaction(&KeyHeaders::default()).apply(reason)
+    }
+
     /// Makes a call for a stream that wants to know what is there since `asked`. Nothing follows from one for which there is no room or no
     /// token: the server was not asked. A call of the method that does not exist is left out if one was refused just now.
     pub(super) async fn ask(&mut self, asked: Instant, was_refused: bool) -> Answer {

@@ -85,6 +85,7 @@ impl Life<'_> {
                     }
                 }
                 Answer::Unrouted(reason) => {
+                    let reason = self.calls.without_values(reason);
                     if self.shared.is_unrouted(&reason) {
                         let server = &self.server;
                         tracing::warn!(
@@ -109,6 +110,7 @@ impl Life<'_> {
                     missed.count += 1;
                     if missed.count == LIMIT {
                         let limit = humantime::format_duration(self.times.timeout);
+                        let reason = reason.map(|reason| self.calls.without_values(reason));
                         let reason = reason.map_or(format!(" within {limit} each"), |reason| format!(": {reason}"));
                         let reason = format!("no answer to two calls{reason}");
                         let (server, elapsed) = (&self.server, humantime::format_duration(in_millis(since.elapsed())));

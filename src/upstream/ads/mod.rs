@@ -32,11 +32,11 @@ use self::trial::try_types;
 use super::connection_pool::{ConnectionPool, MoveTurn, Moves, ServedStream, StreamSlot};
 use super::dial::{Dialer, Lookup};
 use super::error_chain::{chain, with_causes, without_manual};
+use super::own_headers::headers_for;
 use super::random::random;
 use super::server::{AdsServer, LifeTimes};
-use super::token;
 use super::wire_message::WireMessages;
-use crate::relay::{Connector, KeyHeaders, Link, LinkEvent, LinkReport, TypeTrial};
+use crate::relay::{Connector, InUse, KeyHeaders, Link, LinkEvent, LinkReport, Redaction, TypeTrial};
 
 /// Opens streams to one control plane, on connections that they share.
 #[derive(Debug, Clone)]
@@ -110,17 +110,19 @@ impl AdsConnector {
     /// relay's credentials, and then those for one of the tenants, another one each time; the other way round if the relay has none. Those that
     /// are refused, or have no file yet, hold up none of the others.
     pub(super) async fn first_answer(&self, attempt: usize, keep: Duration) -> Result<(), String> {
-        let has_own = !self.server.tokens.is_empty() || self.server.tls.as_ref().is_some_and(|tls| tls.own.is_some());
+        let AdsServer { tls, tokens, headers, .. } = &*self.server;
+        let has_own = !(tokens.is_empty() && headers.is_empty()) || tls.as_ref().is_some_and(|tls| tls.own.is_some());
         let of_tenant = self.of_tenants.get(attempt % self.of_tenants.len().max(1)).map(|(_, connector)| connector);
         let (first, second) = match of_tenant {
             Some(of_tenant) if has_own => (self, Some(of_tenant)),
             Some(of_tenant) => (of_tenant, Some(self)),
             None => (self, None),
         };
-        match (first_answer::ask(first, keep).await, second) {
+        let asked = match (first_answer::ask(first, keep).await, second) {
             (Err(reason), Some(second)) => first_answer::ask(second, keep).await.map_err(|_| reason),
             (answer, _) => answer,
-        }
+        };
+        asked.map_err(|reason| first.redaction(&KeyHeaders::default()).apply(reason))
     }
 
     /// Returns a slot for a stream of load reports, and what else it needs.
@@ -185,11 +187,18 @@ impl AdsConnector {
 
     /// Returns what is sent with a stream or call that begins now.
     async fn metadata(&self) -> Result<MetadataMap, Status> {
-        // Never over plain text, whatever the configuration contains.
-        let tokens = if self.server.tls.is_some() { self.server.tokens.as_slice() } else { &[] };
-        let (known, limit) = (&self.server.known_files, self.server.connect_timeout);
-        let metadata = token::metadata(tokens, known, limit).await;
-        metadata.map_err(|error| Status::new(error.code(), chain(&error)))
+        let headers = headers_for(&self.server).await;
+        headers.map(MetadataMap::from_headers).map_err(|error| Status::new(error.code(), chain(&error)))
+    }
+
+    /// Shows these headers of clients to the server until what is returned is dropped: none of its texts quotes them.
+    pub(super) fn keep(&self, headers: &KeyHeaders) -> InUse {
+        headers.keep_in(&self.server.shown_values)
+    }
+
+    /// Hides what the server is shown in what it says on a stream with these headers of clients.
+    pub(super) fn redaction(&self, headers: &KeyHeaders) -> Redaction {
+        headers.redaction(&self.server.shown_values)
     }
 
     /// Returns how waits between attempts grow for the server.
@@ -220,6 +229,7 @@ impl AdsConnector {
     }
 
     async fn keep_open(&self, link: Link) {
+        let _in_use = self.keep(&link.headers);
         let mut choice = VariantChoice::new(link.variant, self.server.variant);
         let mut least_connection = 0;
         let mut retry = Retry::new(self);
@@ -255,15 +265,16 @@ impl AdsConnector {
             let is_early = std::mem::take(&mut may_be_early) && ending == Ending::Failed && end.may_be_early();
             let conclusion = if is_early { Conclusion::NONE } else { choice.ended(ending) };
             let Conclusion { is_there, goes_elsewhere, changes_variant } = conclusion;
-            if let Some(connection) =
-                end.connection.filter(|_| !is_early && ending != Ending::Answered && !changes_variant)
-            {
+            let is_of_connection =
+                !(is_early || ending == Ending::Answered || changes_variant || end.refuses(&link.headers));
+            if let Some(connection) = end.connection.filter(|_| is_of_connection) {
                 least_connection = connection + 1; // a balancer may have routed this one to a server that is broken
             }
             let said = with_causes(without_manual(end.status.message().to_owned()), &end.status);
-            let reason = format!("{:?}: {}", end.status.code(), link.headers.without_values(said));
+            let redaction = self.redaction(&link.headers);
+            let reason = format!("{:?}: {}", end.status.code(), redaction.apply(said));
             // What is about the variant is about no type.
-            let status = end.by_server(&link.headers).filter(|_| !is_early && ending != Ending::Unspoken);
+            let status = end.by_server(&redaction).filter(|_| !is_early && ending != Ending::Unspoken);
             let is_lost = !(end.is_server_leaving || is_early || goes_elsewhere || changes_variant);
             let event = LinkEvent::Ended { reason, answered: is_there, is_lost, status };
             if link.reports.send(LinkReport { id: link.id, event }).await.is_err() {

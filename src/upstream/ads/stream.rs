@@ -11,7 +11,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::{Request as Call, Response, Status, Streaming};
+use tonic::{Code, Request as Call, Response, Status, Streaming};
 use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir_core::protocol::session::Variant;
@@ -29,7 +29,7 @@ use super::methods::{DELTA_PATH, SOTW_PATH};
 use super::shared::Stage;
 use super::{AdsConnector, CUT, Connected, Moved, NO_GRPC, NO_TRAILERS, is_unspoken};
 use crate::compression::Inflater;
-use crate::relay::{Connector, KeyHeaders, Link, LinkEvent, LinkReport, UnreadableCompressed};
+use crate::relay::{Connector, KeyHeaders, Link, LinkEvent, LinkReport, Redaction, UnreadableCompressed};
 
 /// How one opening of a stream ended.
 pub(super) struct End {
@@ -69,13 +69,24 @@ impl End {
         Self { stage, status, lived, connection, is_sent_away, is_server_leaving, is_silent, moved, is_of_server }
     }
 
-    /// Returns the status by which the server itself has ended the stream, which shows it these headers.
-    pub(crate) fn by_server(&self, headers: &KeyHeaders) -> Option<ServerStatus> {
-        self.is_of_server.then(|| server_status(&self.status, headers))
+    /// Returns the status by which the server itself has ended the stream, without what it was shown.
+    pub(crate) fn by_server(&self, redaction: &Redaction) -> Option<ServerStatus> {
+        self.is_of_server.then(|| server_status(&self.status, redaction))
     }
 
     pub(crate) fn is_answered(&self) -> bool {
         self.stage == Stage::Answered
+    }
+
+    /// Whether the server has ended it without a response, and another one may do better.
+    fn is_rejection(&self) -> bool {
+        self.stage == Stage::Rejected && self.moved.is_none() && !is_unspoken(&self.status)
+    }
+
+    /// Whether the server refuses what a client has shown it. That says nothing of its address: it may take what others show.
+    pub(crate) fn refuses(&self, headers: &KeyHeaders) -> bool {
+        let is_refusal = matches!(self.status.code(), Code::PermissionDenied | Code::Unauthenticated);
+        is_refusal && self.is_of_server && headers.are_in_key()
     }
 
     /// Whether it goes on soon, on another connection. A server that has announced its end, and kept the stream for a while, is replaced: others
@@ -215,14 +226,15 @@ where
         }
     };
     let stage = if incoming.has_answered() { Stage::Answered } else { Stage::Rejected };
-    if stage == Stage::Rejected && moved.is_none() && !is_unspoken(&status) {
-        slot.is_rejecting();
-    }
     let (connection, is_server_leaving) = (Some(slot.connection()), slot.is_server_leaving());
     let is_sent_away = slot.is_shared() && is_server_leaving;
     let (is_silent, is_of_server) = (ended_by == EndedBy::Silence, ended_by == EndedBy::Server);
     let lived = opened.elapsed();
-    End { stage, status, lived, connection, is_sent_away, is_server_leaving, is_silent, moved, is_of_server }
+    let end = End { stage, status, lived, connection, is_sent_away, is_server_leaving, is_silent, moved, is_of_server };
+    if end.is_rejection() && !end.refuses(&link.headers) {
+        slot.is_rejecting();
+    }
+    end
 }
 
 /// Ends the requests of a stream, and waits for its end. A server may keep one record for its node, and delete it then.
@@ -312,7 +324,7 @@ async fn read(
     message: WireMessage,
 ) -> Result<LinkEvent, Status> {
     let invalid = |error: UnreadableResponse| Status::internal(error.to_string());
-    match message {
+    let read = match message {
         WireMessage::Plain(message) => link.read(ResponseMessage::Encoded(variant, message)).await.map_err(invalid),
         WireMessage::Gzip(message) => {
             let inflater = Inflater::new(message, connector.message_bytes());
@@ -321,7 +333,8 @@ async fn read(
                 UnreadableCompressed::Response(error) => invalid(error),
             })
         }
-    }
+    };
+    Ok(read?.without_values(|| connector.redaction(&link.headers)))
 }
 
 /// Returns a status, and whether the server has sent it.
@@ -337,9 +350,9 @@ pub(super) fn is_of_server(status: &Status) -> bool {
     status.source().is_none() && !is_made_up
 }
 
-/// Returns what a server has said on a stream that shows it these headers, without their values.
-pub(super) fn server_status(status: &Status, headers: &KeyHeaders) -> ServerStatus {
-    ServerStatus { code: i32::from(status.code()), message: headers.without_values(status.message().to_owned()) }
+/// Returns what a server has said, without what it was shown.
+pub(super) fn server_status(status: &Status, redaction: &Redaction) -> ServerStatus {
+    ServerStatus { code: i32::from(status.code()), message: redaction.apply(status.message().to_owned()) }
 }
 
 fn gone() -> Status {

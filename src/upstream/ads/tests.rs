@@ -2,7 +2,13 @@ use rustls::pki_types::ServerName;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
+use weir_core::proto::Response;
+use weir_core::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, ResourceError, Status as ErrorDetail};
+use weir_core::protocol::upstream::{ReceivedResponse, ResponseMessage};
+use weir_core::xds::{BodyStore, TypeTable};
+
 use super::*;
+use crate::relay::ShownValues;
 use crate::tls::OwnCertificate;
 use crate::upstream::server::{LifeMethod, LifeTimes, TenantCredentials};
 use crate::upstream::tls::{TlsFiles, TlsWords};
@@ -62,6 +68,7 @@ fn with_tenants() -> AdsServer {
         tenants: names.iter().map(|name| NamePattern::parse(name)).collect(),
         own,
         tokens: tokens.iter().map(Into::into).collect(),
+        headers: Vec::new(),
     };
     let tenants = vec![entry(&["pay"], Some(own("pay")), &[]), entry(&["bill", "p*"], None, &["token"])];
     AdsServer { tls: Some(tls), tokens: vec!["own token".into()], tenants, ..AdsServer::undialed() }
@@ -120,13 +127,49 @@ async fn the_end_of_a_stream_that_moves_is_waited_for_after_that_of_its_requests
     }
 }
 
+/// The address serves the others, and the connection that they are on.
+#[test]
+fn a_server_that_refuses_a_token_is_no_broken_one() {
+    let (of_client, none) = (KeyHeaders::of_one("x-token", "hush-hush"), KeyHeaders::default());
+    let end = |status| stream::End { is_of_server: true, ..stream::End::unreached(status) };
+    for status in [Status::permission_denied("no"), Status::unauthenticated("no")] {
+        assert!(end(status.clone()).refuses(&of_client));
+        assert!(!end(status.clone()).refuses(&none), "nothing of a client was shown");
+        assert!(!stream::End::unreached(status).refuses(&of_client), "a gateway has said it");
+    }
+    assert!(!end(Status::unavailable("no")).refuses(&of_client));
+}
+
+#[test]
+fn errors_that_a_server_reports_for_resources_do_not_quote_what_it_was_shown() {
+    let redaction = || KeyHeaders::of_one("x-token", "hush-hush").redaction(&ShownValues::default());
+    let detail = ErrorDetail { code: 7, message: "hush-hush may not read it".into() };
+    let error = ResourceError { error_detail: Some(detail), ..Default::default() };
+    let sotw = DiscoveryResponse { resource_errors: vec![error.clone()], ..Default::default() };
+    let delta = DeltaDiscoveryResponse { resource_errors: vec![error], ..Default::default() };
+    for response in [Response::Sotw(sotw), Response::Delta(delta)] {
+        let (message, table) = (ResponseMessage::Decoded(response.clone()), TypeTable::new());
+        let received = ReceivedResponse::read(message, &table, &BodyStore::default()).unwrap();
+        let received = LinkEvent::Received { response: Box::new(received), at: Instant::now(), turn: None };
+        for event in [LinkEvent::Response(Box::new(response)), received] {
+            let mut event = event.without_values(redaction);
+            let errors = match &mut event {
+                LinkEvent::Response(response) => response.resource_errors_mut(),
+                LinkEvent::Received { response, .. } => response.resource_errors_mut(),
+                _ => unreachable!(),
+            };
+            assert_eq!(errors[0].error_detail.as_ref().unwrap().message, "[redacted] may not read it");
+        }
+    }
+}
+
 #[test]
 fn what_a_server_says_does_not_quote_what_it_was_shown() {
-    let headers = KeyHeaders::of_one("x-token", "hush-hush");
+    let redaction = KeyHeaders::of_one("x-token", "hush-hush").redaction(&ShownValues::default());
     let status = Status::permission_denied("no rights: hush-hush");
-    assert_eq!(stream::server_status(&status, &headers).to_string(), "PERMISSION_DENIED: no rights: [redacted]");
+    assert_eq!(stream::server_status(&status, &redaction).to_string(), "PERMISSION_DENIED: no rights: [redacted]");
     let end = stream::End { is_of_server: true, ..stream::End::unreached(status) };
-    assert_eq!(end.by_server(&headers).unwrap().message, "no rights: [redacted]");
+    assert_eq!(end.by_server(&redaction).unwrap().message, "no rights: [redacted]");
 }
 
 #[test]

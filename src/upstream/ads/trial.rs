@@ -90,7 +90,7 @@ where
         biased;
         status = &mut stream => return match () {
             () if answers.has_all() => Shown::Taken(answers.taken()),
-            () if is_of_server(&status) => match server_status(&status, headers) {
+            () if is_of_server(&status) => match server_status(&status, &connector.redaction(headers)) {
                 status if status.may_concern_request() => Shown::Ended(status),
                 _ => Shown::Nothing,
             },

@@ -14,7 +14,22 @@ const CLUSTERS: &str = "/v3/discovery:clusters";
 
 /// Whether a reason begins with a status by which a server refuses the relay, and not the path.
 fn refuses_relay(reason: &str) -> bool {
-    ["401", "403", "407"].iter().any(|status| reason.starts_with(status))
+    matches!(status_of(reason), Some(401 | 403 | 407))
+}
+
+fn status_of(reason: &str) -> Option<u16> {
+    reason.split_once(' ').and_then(|(status, _)| status.parse().ok())
+}
+
+/// Returns by what a server refuses who polls it, as a status of gRPC.
+fn refusal(failure: &Failure) -> Option<ServerStatus> {
+    let Failure::Refused(reason) = failure else { return None };
+    let code = match status_of(reason)? {
+        401 => code::UNAUTHENTICATED,
+        403 => code::PERMISSION_DENIED,
+        _ => return None,
+    };
+    Some(ServerStatus { code, message: reason.clone() })
 }
 
 #[cfg(test)]
@@ -29,9 +44,9 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
-use weir_core::proto::{Request, Response};
+use weir_core::proto::{Request, Response, code};
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::upstream::{Backoff, PollFailure, ServerQuirks};
+use weir_core::protocol::upstream::{Backoff, PollFailure, ServerQuirks, ServerStatus};
 use weir_core::xds::TypeTable;
 
 use self::read::Read;
@@ -43,7 +58,7 @@ use super::dial::Dialer;
 use super::error_chain::chain;
 use super::random::random;
 use crate::log_pace::LogPace;
-use crate::relay::{Connector, Link, LinkEvent, LinkReport};
+use crate::relay::{Connector, KeyHeaders, Link, LinkEvent, LinkReport};
 use crate::transcode::{Descriptors, Transcoder};
 
 /// A server that is polled.
@@ -131,14 +146,14 @@ impl Connector for RestConnector {
 struct Gone;
 
 impl RestConnector {
-    fn wire(&self) -> Wire {
-        Wire::new(self.server.clone(), self.dialer.clone(), self.moves.clone())
+    fn wire(&self, headers: &KeyHeaders) -> Wire {
+        Wire::new(self.server.clone(), self.dialer.clone(), self.moves.clone()).showing(headers)
     }
 
     /// Asks for what no server has: any answer shows that it is there, but one of trouble, and one that refuses the relay. Each type is polled on
     /// a connection of its own, so this one is not kept.
     pub(super) async fn first_answer(&self) -> Result<(), String> {
-        let mut wire = self.wire();
+        let mut wire = self.wire(&KeyHeaders::default());
         let mut answer = wire.post(NOTHING, Bytes::from_static(b"{}")).await;
         if matches!(&answer, Err(Failure::Refused(reason)) if refuses_relay(reason)) {
             answer = wire.post(CLUSTERS, Bytes::from_static(b"{}")).await; // a gateway may refuse what it does not know
@@ -150,10 +165,11 @@ impl RestConnector {
     }
 
     async fn keep_asking(&self, link: Link) {
+        let _in_use = link.headers.keep_in(&self.server.at.shown_values);
         let mut backoff = Backoff::new(self.server.at.backoff);
         let mut probe = None;
         loop {
-            let reason = match self.reach(probe.as_ref()).await {
+            let reason = match self.reach(&link.headers, probe.as_ref()).await {
                 Err(failure) => failure.to_string(),
                 Ok(()) => {
                     let Ok((reason, answered, next)) = self.poll(&link).await else { return };
@@ -174,8 +190,8 @@ impl RestConnector {
     }
 
     /// Checks whether the server accepts a connection and, once there is something to request, whether it answers.
-    async fn reach(&self, probe: Option<&Poll>) -> Result<(), Failure> {
-        let mut wire = self.wire();
+    async fn reach(&self, headers: &KeyHeaders, probe: Option<&Poll>) -> Result<(), Failure> {
+        let mut wire = self.wire(headers);
         match probe {
             None => wire.connect().await.map(drop),
             // Any answer shows that the server is alive.
@@ -198,7 +214,7 @@ impl RestConnector {
         let mut answered = false;
         loop {
             for question in subscriptions.due(Instant::now()) {
-                let wire = wires.remove(&question.url).unwrap_or_else(|| self.wire());
+                let wire = wires.remove(&question.url).unwrap_or_else(|| self.wire(&link.headers));
                 let this = self.clone();
                 polls.spawn(async move { this.ask_over(wire, question).await });
             }
@@ -222,12 +238,16 @@ impl RestConnector {
                     answered = true;
                     let mortal = news.as_ref().is_some_and(|read| read.mortal);
                     let number = subscriptions.answered(&question, mortal, Instant::now(), random());
-                    report(self.event(news, number, question.url)).await?;
+                    let event = self.event(news, number, question.url, &link.headers);
+                    report(event).await?;
                 }
                 Err(failure) => {
                     if let Some(unlogged) = self.log.failed.line(std::time::Instant::now()) {
                         let server = self.server.name();
                         tracing::warn!(server, path = question.path, error = %failure, unlogged, "poll failed");
+                    }
+                    if let Some(status) = refusal(&failure).filter(|_| subscriptions.refused(&question)) {
+                        report(LinkEvent::Refused(status)).await?;
                     }
                     let silent = !matches!(failure, Failure::Refused(_));
                     let too_many = subscriptions.failed(&question, silent, Instant::now(), random());
@@ -262,12 +282,14 @@ impl RestConnector {
         (taken == Accepted::Later).then_some(url)
     }
 
-    fn event(&self, news: Option<Read>, number: u64, type_url: String) -> LinkEvent {
+    fn event(&self, news: Option<Read>, number: u64, type_url: String, headers: &KeyHeaders) -> LinkEvent {
         let Some(Read { mut response, rejected: spoiled, .. }) = news else { return LinkEvent::Unchanged { type_url } };
+        let redaction = || headers.redaction(&self.server.at.shown_values);
         if let Some(first) = spoiled.first()
             && let Some(unlogged) = self.log.rejected.line(std::time::Instant::now())
         {
             let (server, kind) = (self.server.name(), &response.type_url);
+            let first = redaction().apply(first.clone());
             tracing::warn!(
                 server,
                 kind,
@@ -278,7 +300,7 @@ impl RestConnector {
             );
         }
         response.nonce = number.to_string(); // which the view's ACK repeats
-        LinkEvent::Response(Box::new(Response::Sotw(response)))
+        LinkEvent::Response(Box::new(Response::Sotw(response))).without_values(redaction)
     }
 
     async fn ask_over(self, mut wire: Wire, question: Poll) -> (Wire, Poll, Result<Option<Read>, Failure>) {
@@ -295,7 +317,11 @@ impl RestConnector {
                 Err(Failure::Refused("nothing new, to who has stated no version".into()))
             }
             Answer::Unchanged => Ok(None),
-            Answer::Content(body) => read_beside(body, question.url.clone(), transcoder).await.map(Some),
+            Answer::Content(body) => {
+                let read = read_beside(body, question.url.clone(), transcoder).await;
+                // What is wrong with it may be quoted.
+                read.map(Some).map_err(|failure| Failure::Refused(wire.redaction().apply(failure.to_string())))
+            }
         }
     }
 }

@@ -52,6 +52,8 @@ struct PolledType {
     /// (REST-8).
     versioned: bool,
     ever_answered: bool,
+    /// The last poll was refused, whatever the type.
+    is_refused: bool,
     /// None while a poll is under way.
     due: Option<Instant>,
     /// The request has changed since the poll under way was sent.
@@ -131,6 +133,7 @@ impl Polls {
             subscription.backoff.reset();
             subscription.versioned = !mortal && !subscription.changed;
             subscription.ever_answered = true;
+            subscription.is_refused = false;
             subscription.next(now, refresh);
         }
         self.answers
@@ -146,6 +149,14 @@ impl Polls {
             subscription.next(now, pause);
         }
         silent && self.failed_in_a_row >= self.pace.failures
+    }
+
+    /// The server refuses who polls it. Returns whether it does so for every type that is polled.
+    pub(crate) fn refused(&mut self, question: &Poll) -> bool {
+        if let Some(subscription) = self.by_url.get_mut(&question.url) {
+            subscription.is_refused = true;
+        }
+        self.by_url.values().filter(|subscription| subscription.wanted).all(|subscription| subscription.is_refused)
     }
 
     /// Returns a poll that tests whether the server is alive; one that it has answered before, if there is one.
@@ -167,6 +178,7 @@ impl PolledType {
             wanted: false,
             versioned: false,
             ever_answered: false,
+            is_refused: false,
             due: Some(Instant::now()),
             changed: false,
             backoff: Backoff::default(),

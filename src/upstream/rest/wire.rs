@@ -15,11 +15,12 @@ use tokio::time::{Instant, timeout};
 
 use super::RestServer;
 use crate::compression::{Encoding, GZIP, Inflater};
+use crate::relay::{KeyHeaders, Redaction};
 use crate::upstream::connection_pool::Moves;
 use crate::upstream::dial::{Dialer, Tried};
 use crate::upstream::error_chain::chain;
+use crate::upstream::own_headers::headers_for;
 use crate::upstream::random::random;
-use crate::upstream::token;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +47,8 @@ pub(super) struct Wire {
     server: Arc<RestServer>,
     dialer: Arc<Dialer>,
     moves: Arc<Moves>,
+    /// What the server is shown of the headers of its view's clients.
+    headers: KeyHeaders,
     open: Option<Open>,
     /// Makes another connection, which is to replace the open one.
     replacing: JoinSet<Result<Open, Failure>>,
@@ -63,16 +66,26 @@ pub(super) struct Open {
 
 impl Wire {
     pub(crate) fn new(server: Arc<RestServer>, dialer: Arc<Dialer>, moves: Arc<Moves>) -> Self {
-        Self { server, dialer, moves, open: None, replacing: JoinSet::new(), retry_at: None }
+        let headers = KeyHeaders::default();
+        Self { server, dialer, moves, headers, open: None, replacing: JoinSet::new(), retry_at: None }
+    }
+
+    pub(crate) fn showing(self, headers: &KeyHeaders) -> Self {
+        Self { headers: headers.clone(), ..self }
+    }
+
+    /// Hides what the server is shown in what it says.
+    pub(crate) fn redaction(&self) -> Redaction {
+        self.headers.redaction(&self.server.at.shown_values)
     }
 
     /// Sends one poll. A kept connection that turns out to be closed is opened again; that is not a failure.
     pub(crate) async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer, Failure> {
         let at = &self.server.at;
-        let tokens = if at.tls.is_some() { at.tokens.as_slice() } else { &[] };
-        let headers = token::metadata(tokens, &at.known_files, at.connect_timeout).await;
-        let headers = headers.map_err(|error| Failure::Unreachable(chain(&error)))?;
-        let headers = headers.into_headers();
+        let mut headers = headers_for(at).await.map_err(|error| Failure::Unreachable(chain(&error)))?;
+        if at.may_be_shown_headers() {
+            self.headers.show_in(&mut headers);
+        }
         if let Some(mut open) = self.open.take().filter(|open| !open.sender.is_closed()) {
             if let Some(mut other) = self.replacement(&open).await {
                 match self.once(&mut other, path, body.clone(), headers.clone()).await {
@@ -193,7 +206,7 @@ impl Wire {
         let body = Limited::new(body, limit).collect().await.map(|body| body.to_bytes());
         if head.status != StatusCode::OK {
             let body = content(&head.headers, body.unwrap_or_default(), limit).await.unwrap_or_default();
-            let text = String::from_utf8_lossy(&body).trim().to_owned();
+            let text = self.redaction().apply(String::from_utf8_lossy(&body).trim().to_owned());
             let reason = format!("{}: {text}", head.status);
             let in_trouble = head.status.is_server_error() && head.status != StatusCode::NOT_IMPLEMENTED;
             return Err(Attempt::Failed(if in_trouble { Failure::Silent(reason) } else { Failure::Refused(reason) }));

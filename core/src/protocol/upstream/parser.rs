@@ -215,6 +215,11 @@ impl ReceivedResponse {
         self.resources.count + removed
     }
 
+    /// Returns the errors that the server reports for single resources. Their texts are cut when they are applied.
+    pub fn resource_errors_mut(&mut self) -> &mut Vec<discovery::ResourceError> {
+        self.rest.resource_errors_mut()
+    }
+
     /// Returns the names whose resources can be used, in order.
     pub fn usable_names(&self) -> impl Iterator<Item = &Name> {
         self.resources.good.names()

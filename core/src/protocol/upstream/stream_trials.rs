@@ -97,6 +97,12 @@ impl<'a> StreamTrials<'a> {
         sample.next_request(&RequestContext { kind, variant: *variant, node, epoch, has_node, quirks, options, now })
     }
 
+    /// Whether the server takes some of what is requested on this opening: it has answered it, or left the stream open for long enough. Streams
+    /// whose types are not tried apart do not show that.
+    pub fn is_taken(&self) -> bool {
+        self.terms.quirks.tries_types_apart && self.subscriptions.trials().first_requests.is_live()
+    }
+
     /// Whether a trial is under way, or waits for its turn.
     pub fn is_trying(&self) -> bool {
         self.subscriptions.trials().is_trying()

@@ -19,7 +19,7 @@ use crate::xds::Type;
 pub(super) struct TypeTrials {
     apart: BTreeMap<Type, Apart>,
     taken: TakenTypes,
-    first_requests: FirstRequests,
+    pub(super) first_requests: FirstRequests,
     trial: Option<Trial>,
     /// How many trials there were.
     count: u64,

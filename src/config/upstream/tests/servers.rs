@@ -1,11 +1,12 @@
 //! What each key means for a server, and what servers get from the rest of the file.
 
+use http::{HeaderName, HeaderValue};
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::OnResourceTimeout;
 use weir_core::xds::NamePattern;
 
 use super::*;
-use crate::upstream::{AdsServer, Proxy, ProxyCredentials, TenantCredentials};
+use crate::upstream::{AdsServer, HeaderSource, Proxy, ProxyCredentials, ServerHeader, TenantCredentials};
 
 fn server(keys: &str) -> AdsServer {
     let plan = parse(&format!("servers: [{{uri: 'https://one:1'{keys}}}]")).unwrap_or_else(|error| panic!("{error}"));
@@ -16,7 +17,7 @@ fn server(keys: &str) -> AdsServer {
 fn each_key_of_a_server_changes_one_thing_of_it() {
     let seven = Duration::from_secs(7);
     type Change<'c> = &'c dyn Fn(&mut AdsServer);
-    let rows: [(&str, Change); 28] = [
+    let rows: [(&str, Change); 29] = [
         ("variant: delta", &|server| server.variant = Some(Variant::Delta)),
         ("variant: sotw", &|server| server.variant = Some(Variant::Sotw)),
         ("node_in_every_request: false", &|server| server.quirks.node_in_every_request = false),
@@ -52,6 +53,11 @@ fn each_key_of_a_server_changes_one_thing_of_it() {
         ("backoff: {max: 7s}", &|server| server.backoff.max = seven),
         ("backoff: {reset_after: 7s}", &|server| server.backoff.reset_after = seven),
         ("token_file: t", &|server| server.tokens = vec!["etc/t".into()]),
+        ("headers: {x-b: {file: t}, x-a: {value: here}}", &|server| {
+            let of = |name, value| ServerHeader { name: HeaderName::from_static(name), value };
+            let given = HeaderSource::Given(HeaderValue::from_static("here"));
+            server.headers = vec![of("x-a", given), of("x-b", HeaderSource::File("etc/t".into()))];
+        }),
         ("tls: {ca: ca.pem}", &|server| server.tls.as_mut().unwrap().ca = Some("etc/ca.pem".into())),
         ("tls: {server_name: other}", &|server| {
             server.tls.as_mut().unwrap().server_name = "other".to_owned().try_into().unwrap();
@@ -68,15 +74,22 @@ fn each_key_of_a_server_changes_one_thing_of_it() {
 
 #[test]
 fn tenants_have_the_credentials_of_their_entry_in_the_order_of_the_list() {
-    let entries = "[{names: [pay, 'bill*'], certificate: p.pem, key: p.key}, {names: ['*'], token_file: t}]";
+    let entries = "[{names: [pay, 'bill*'], certificate: p.pem, key: p.key}, {names: ['*'], token_file: t, headers: {x-a: {file: h}}}]";
     let servers = |scheme: &str| format!("servers: [{{uri: '{scheme}://one:1', tenants: {entries}}}]\n");
     let rules = "views: {key: [cluster, tenant]}\npermissions: [{name: a, identities: [{uid: 1}], free: [cluster]}]";
     let plan = parse(&format!("{}{rules}", servers("https"))).unwrap();
     let names = |names: &[&str]| names.iter().map(|name| NamePattern::parse(name)).collect::<Vec<_>>();
     let own = OwnCertificate { certificate: "etc/p.pem".into(), key: "etc/p.key".into() };
+    let file = HeaderSource::File("etc/h".into());
+    let headers = vec![ServerHeader { name: HeaderName::from_static("x-a"), value: file }];
     let expected = [
-        TenantCredentials { tenants: names(&["pay", "bill*"]), own: Some(own), tokens: Vec::new() },
-        TenantCredentials { tenants: names(&["*"]), own: None, tokens: vec!["etc/t".into()] },
+        TenantCredentials {
+            tenants: names(&["pay", "bill*"]),
+            own: Some(own),
+            tokens: Vec::new(),
+            headers: Vec::new(),
+        },
+        TenantCredentials { tenants: names(&["*"]), own: None, tokens: vec!["etc/t".into()], headers },
     ];
     assert_eq!(plan.servers[0].ads().unwrap().tenants, expected);
     for (text, fault) in [

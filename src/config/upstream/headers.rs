@@ -1,0 +1,62 @@
+//! Headers that a server is shown for all clients.
+
+use http::HeaderName;
+use weir_core::xds::HeaderName as FreeName;
+
+use crate::config::checker::Checker;
+use crate::config::diagnostic::Place;
+use crate::config::files::look_at_header_value;
+use crate::config::form::{Located, Names, Unquoted};
+use crate::config::raw::HeaderEntry;
+use crate::upstream::{HeaderSource, ServerHeader, header_value};
+
+/// Returns the headers in the order of their names.
+pub(super) fn check(raw: &Option<Located<Names<Unquoted<HeaderEntry>>>>, checker: &mut Checker) -> Vec<ServerHeader> {
+    let entries = raw.iter().flat_map(|headers| &headers.0);
+    let headers = entries.filter_map(|(name, entry)| {
+        let name = name_of(name, &entry.place, checker);
+        let value = source(entry, checker);
+        Some(ServerHeader { name: name?, value: value? })
+    });
+    headers.collect()
+}
+
+fn name_of(name: &str, place: &Place, checker: &mut Checker) -> Option<HeaderName> {
+    match FreeName::parse(name) {
+        Ok(_) => HeaderName::from_bytes(name.as_bytes()).ok(),
+        Err(fault) => {
+            checker.fault(place, format!("invalid header {name:?}: expected {fault}"));
+            None
+        }
+    }
+}
+
+fn source(entry: &Located<Unquoted<HeaderEntry>>, checker: &mut Checker) -> Option<HeaderSource> {
+    let HeaderEntry { value, file, environment } = &entry.value.0;
+    let expected = "invalid value: expected one line of text, of at most 4 KiB";
+    match (value, file, environment) {
+        (Some(text), None, None) => {
+            let value = header_value(text.0.as_bytes());
+            if value.is_none() {
+                checker.fault(&text.place, expected);
+            }
+            value.map(HeaderSource::Given)
+        }
+        (None, Some(file), None) => Some(HeaderSource::File(checker.file(file, look_at_header_value))),
+        (None, None, Some(name)) => {
+            let Some(text) = checker.variable(&name.0) else {
+                checker.fault(&name.place, format!("undefined environment variable {}", name.value.0));
+                return None;
+            };
+            let value = header_value(text.as_bytes());
+            if value.is_none() {
+                checker.fault(&name.place, expected);
+            }
+            value.map(|value| HeaderSource::Variable(name.value.0.clone(), value))
+        }
+        _ => {
+            checker.lacks(&entry.place, "expected exactly one of value, file, environment");
+            None
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Texts of servers without the header values that these were shown: they may quote them.
+
+use std::collections::HashSet;
+
+use http::HeaderValue;
+
+use super::quotes::quotes_of;
+use super::shown_values::ShownValues;
+
+/// What a text must not have in it.
+#[derive(Clone, Default)]
+pub(crate) struct Redaction {
+    /// The forms in which these values may be quoted, in parts too.
+    quotes: Vec<String>,
+    /// The server is shown these as well, on other streams.
+    others: ShownValues,
+}
+
+impl Redaction {
+    /// Hides these values, and parts of them.
+    pub(crate) fn of<'v>(values: impl IntoIterator<Item = &'v HeaderValue>) -> Self {
+        let quotes = values.into_iter().flat_map(|value| quotes_of(value.as_bytes())).collect();
+        Self { quotes, others: ShownValues::default() }
+    }
+
+    /// Hides values that other streams to the server show, too.
+    pub(crate) fn and(self, others: &ShownValues) -> Self {
+        Self { others: others.clone(), ..self }
+    }
+
+    /// Returns a text without the values. It is read once, and what replaces a value is not read again.
+    pub(crate) fn apply(&self, text: String) -> String {
+        let hidden = self.hidden_in(text.as_bytes());
+        if !hidden.contains(&true) {
+            return text;
+        }
+        let (mut plain, mut was_hidden) = (String::with_capacity(text.len()), false);
+        for (at, letter) in text.char_indices() {
+            let is_hidden = hidden[at..at + letter.len_utf8()].contains(&true);
+            match is_hidden {
+                true if !was_hidden => plain.push_str(REDACTED),
+                true => {}
+                false => plain.push(letter),
+            }
+            was_hidden = is_hidden;
+        }
+        plain
+    }
+
+    /// Returns which bytes of a text are of a value.
+    fn hidden_in(&self, text: &[u8]) -> Vec<bool> {
+        let parts: HashSet<&[u8]> = self.quotes.iter().flat_map(|quote| quote.as_bytes().windows(PART)).collect();
+        let mut hidden_to = 0;
+        let hidden = self.others.of_clients_in(text).into_iter().enumerate().map(|(at, of_another)| {
+            let rest = &text[at..];
+            let whole = self.quotes.iter().filter(|quote| rest.starts_with(quote.as_bytes())).map(String::len).max();
+            let part = rest.get(..PART).filter(|part| parts.contains(part)).map_or(0, <[u8]>::len);
+            hidden_to = hidden_to.max(at + whole.unwrap_or_default().max(part).max(of_another));
+            at < hidden_to
+        });
+        hidden.collect()
+    }
+}
+
+/// How many letters of a value are taken for a part of it, and not for a word that others use too.
+const PART: usize = 8;
+const REDACTED: &str = "[redacted]";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(values: &[&'static [u8]], text: &str) -> String {
+        let values: Vec<_> = values.iter().map(|value| HeaderValue::from_bytes(value).unwrap()).collect();
+        Redaction::of(&values).apply(text.into())
+    }
+
+    #[test]
+    fn a_text_is_read_once_and_nothing_of_a_value_is_left_in_it() {
+        // What replaces one value has the others in it.
+        assert_eq!(plain(&[b"e", b"d", b"[redacted]"], "need [redacted]"), "n[redacted] [redacted]");
+        let text = plain(&[b"e", b"d", b"c"], &"e-".repeat(1000));
+        assert_eq!(text.len(), 1000 * ("[redacted]".len() + 1));
+        assert_eq!(plain(&[b"ab", b"abcd"], "abcd ab"), "[redacted] [redacted]", "the longest");
+        assert_eq!(plain(&[b"ab", b"bcd"], "abcd!"), "[redacted]!", "all of what one covers beside the other");
+        assert_eq!(plain(&[b""], "empty"), "empty");
+        for quoted in ["\u{fffd}key", "\u{ff}key"] {
+            assert_eq!(plain(&[b"\xffkey"], &format!("no {quoted}!")), "no [redacted]!", "bytes that are no UTF-8");
+        }
+        assert_eq!(plain(&["schl\u{fc}ssel".as_bytes()], "no schl\u{fc}ssel"), "no [redacted]");
+    }
+
+    #[test]
+    fn parts_of_a_value_are_hidden_from_eight_letters_on() {
+        let token: &[&[u8]] = &[b"b1gs33d-long-token"];
+        for (text, left) in [
+            ("ends with ng-token", "ends with [redacted]"),
+            ("begins with b1gs33d-lo...", "begins with [redacted]..."),
+            ("has 1gs33d-l in it", "has [redacted] in it"),
+            ("a token is long", "a token is long"),
+        ] {
+            assert_eq!(plain(token, text), left);
+        }
+        let cut = plain(&["\u{fc}\u{fc}\u{fc}\u{fc}\u{fc}\u{fc}".as_bytes()], "\u{fc}\u{fc}\u{fc}\u{fc}.");
+        assert_eq!(cut, "[redacted].", "whole letters");
+    }
+
+    #[test]
+    fn what_a_connection_was_ended_with_is_quoted_as_code() {
+        let values: [&[u8]; 2] = [b"a\"b\\c", b"\xfcber"];
+        for value in values {
+            let debug = format!("connection error received ({:?})", bytes::Bytes::from_static(value));
+            assert_eq!(plain(&[value], &debug), "connection error received (b\"[redacted]\")");
+        }
+    }
+
+    #[test]
+    fn values_that_other_streams_to_the_server_show_are_hidden_too() {
+        let (shown, values) = (ShownValues::default(), ["token-one", "token-other"].map(HeaderValue::from_static));
+        let kept = shown.keep(values.to_vec());
+        let redaction = || Redaction::of(&shown.last()).and(&shown);
+        let text = || "token-one and token-other".to_owned();
+        assert_eq!(redaction().apply(text()), "[redacted] and [redacted]");
+        drop(kept);
+        assert_eq!(redaction().apply(text()), "[redacted] and [redacted]", "of a stream that has ended");
+        assert_eq!(Redaction::of(&values[..1]).apply("its token-other".into()), "its token-other");
+    }
+}
