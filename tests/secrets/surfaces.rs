@@ -236,5 +236,10 @@ upstream:
     )
 }
 
-pub(super) const FAULTS: [&str; 5] =
-    ["connect_timeout", "no user and no password", "nothing after the host", "has this in it", "x-a\"]: invalid value"];
+pub(super) const FAULTS: [&str; 5] = [
+    "connect_timeout",
+    "no user and no password",
+    "nothing after the host",
+    "has this in it",
+    "a mapping with one of value",
+];
