@@ -252,8 +252,11 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     consistency::check_tenants(raw, &rule, checker);
     let mut upstream = plan?;
     for server in &mut upstream.servers {
-        if let SourcePlan::Ads(server) = server {
-            server.judges_clients = rule.headers().next().is_some();
+        let judges_clients = rule.headers().next().is_some();
+        match server {
+            SourcePlan::Ads(server) => server.judges_clients = judges_clients,
+            SourcePlan::Rest(server) => server.at.judges_clients = judges_clients,
+            SourcePlan::Files(_) => {}
         }
     }
     loops::check(raw, &upstream, checker);
