@@ -363,8 +363,7 @@ impl App {
 impl App {
     fn server_info(&self) -> ServerInfo {
         let info = ListenerInfo::open;
-        let clients = self.listeners.iter();
-        let clients = clients.map(|of| info("clients", of.address().to_string(), of.tls().is_some()));
+        let clients = self.listeners.iter().map(|of| info("clients", of.address().to_string(), of.tls().is_some()));
         let operators = self.admin.iter().map(|of| {
             let socket = self.admin_options.socket.iter().map(|path| format!("unix:{}", path.display()));
             match (of.of_probes(), of.of_operators()) {

@@ -13,12 +13,13 @@ use tonic::transport::Channel;
 use tonic::{Code, Request as Call, Status};
 
 use super::super::error_chain::{chain, with_causes};
-use super::super::server::LifeMethod;
+use super::super::server::{AdsServer, LifeMethod};
 use super::AdsConnector;
 use super::codec::RawResponses;
 use super::life_call::{is_there, names_gateway};
 use super::methods::HEALTH_PATH;
 use super::stream::is_of_server;
+use crate::relay::KeyHeaders;
 
 /// Asks about the server as a whole, by an empty service.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -33,8 +34,26 @@ struct Health {
 const SERVING: i32 = 1;
 const NOT_SERVING: i32 = 2;
 
+/// Asks the server with its own credentials and with those for one of its tenants, in the order in which they are likely to be good.
+pub(super) async fn ask_in_turn(connector: &AdsConnector, attempt: usize, keep: Duration) -> Result<(), String> {
+    let AdsServer { tls, tokens, headers, .. } = &*connector.server;
+    let has_own = !(tokens.is_empty() && headers.is_empty()) || tls.as_ref().is_some_and(|tls| tls.own.is_some());
+    let of_tenant = connector.of_tenants.get(attempt % connector.of_tenants.len().max(1)).map(|(_, of_tenant)| of_tenant);
+    let (first, second) = match of_tenant {
+        Some(of_tenant) if has_own => (connector, Some(of_tenant)),
+        Some(of_tenant) => (of_tenant, Some(connector)),
+        None => (connector, None),
+    };
+    let asked = match (ask(first, keep).await, second) {
+        (Err(reason), Some(second)) => ask(second, keep).await.map_err(|_| reason),
+        (answer, _) => answer,
+    };
+    asked.map_err(|reason| first.redaction(&KeyHeaders::default()).apply(reason))
+}
+
+
 /// Asks the server once. Its connection is kept for the first stream.
-pub(super) async fn ask(connector: &AdsConnector, keep: Duration) -> Result<(), String> {
+async fn ask(connector: &AdsConnector, keep: Duration) -> Result<(), String> {
     let reason = |status: Status| with_causes(status.message().to_owned(), &status);
     let metadata = connector.metadata().await.map_err(reason)?; // without it, no stream could be opened
     let (slot, channel) = connector.pool.slot(0).await.map_err(reason)?;

@@ -110,19 +110,7 @@ impl AdsConnector {
     /// relay's credentials, and then those for one of the tenants, another one each time; the other way round if the relay has none. Those that
     /// are refused, or have no file yet, hold up none of the others.
     pub(super) async fn first_answer(&self, attempt: usize, keep: Duration) -> Result<(), String> {
-        let AdsServer { tls, tokens, headers, .. } = &*self.server;
-        let has_own = !(tokens.is_empty() && headers.is_empty()) || tls.as_ref().is_some_and(|tls| tls.own.is_some());
-        let of_tenant = self.of_tenants.get(attempt % self.of_tenants.len().max(1)).map(|(_, connector)| connector);
-        let (first, second) = match of_tenant {
-            Some(of_tenant) if has_own => (self, Some(of_tenant)),
-            Some(of_tenant) => (of_tenant, Some(self)),
-            None => (self, None),
-        };
-        let asked = match (first_answer::ask(first, keep).await, second) {
-            (Err(reason), Some(second)) => first_answer::ask(second, keep).await.map_err(|_| reason),
-            (answer, _) => answer,
-        };
-        asked.map_err(|reason| first.redaction(&KeyHeaders::default()).apply(reason))
+        first_answer::ask_in_turn(self, attempt, keep).await
     }
 
     /// Returns a slot for a stream of load reports, and what else it needs.
